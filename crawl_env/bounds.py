@@ -1,0 +1,201 @@
+"""What no policy can beat: the relaxed bound, and the exact optimum of small fleets.
+
+Both are for deterministic arrivals, and for random arrivals at unobserved sources, where the mean
+follows the same recursion. Seeing the content before crawling is worth more than either.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crawl_env.numerics import FloatArray, break_even
+from crawl_env.sources import Sources
+from crawl_env.subsets import maximal_subsets
+
+# Beyond 45 time constants the content is at its ceiling to within rounding.
+_FULL = 45.0
+
+
+class Relaxation(NamedTuple):
+    """The Lagrangian relaxation of a fleet under a budget."""
+
+    bound: float | FloatArray  # utility / epoch
+    price: float | FloatArray  # λ*, utility / budget unit: what one more crawl is worth
+
+
+def relaxation(sources: Sources, budget: float) -> Relaxation:
+    """Minimise λM + Σ_i max_k max(0, (x_ik − λC_i)/k) over the charge λ ≥ 0.
+
+    The bound holds for every policy whose cost is at most M on average, from a fresh or empty
+    start. Where a whole interval of λ is optimal, `price` is its middle.
+
+    Returns floats for a fleet (N,), arrays (B,) for a batch (B, N).
+
+    Raises:
+        ValueError: budget is not positive and finite.
+
+    >>> relaxation(Sources.preset("table1"), 2).bound.__round__(6)
+    338.05394
+    """
+    check_budget(budget)
+    search = _PriceSearch(sources)
+    low = search.first_where(lambda spent: spent <= budget * (1 + 1e-12))
+    high = search.first_where(lambda spent: spent < budget * (1 - 1e-12))
+    price = 0.5 * (low + high)
+    interval = search.interval(price)
+    rate = (sources.content_at(interval) - price * sources.cost) / interval
+    bound = price[..., 0] * budget + np.maximum(rate, 0.0).sum(axis=-1)
+    if sources.arrival_rate.ndim == 1:
+        return Relaxation(float(bound), float(price[0]))
+    return Relaxation(bound, price[:, 0])
+
+
+def relaxed_bound(sources: Sources, budget: float) -> float:
+    """Return the reward per epoch (utility) that no policy can exceed; see `relaxation`.
+
+    >>> round(relaxed_bound(Sources.preset("table1"), 1), 6)
+    260.38993
+    """
+    return relaxation(sources, budget).bound  # type: ignore[return-value]
+
+
+def check_budget(budget: float) -> None:
+    """Raise ValueError unless the budget is a positive, finite number."""
+    if not (np.isscalar(budget) and np.isfinite(budget) and budget > 0):
+        raise ValueError(f"budget is {budget!r}; it must be a positive, finite number")
+
+
+class _PriceSearch:
+    """Bisection on λ, remembering for every source the intervals between which its own lies."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._worth = sources.ceiling / sources.cost
+        self._most = np.ceil(_FULL / sources.decay_per_epoch) + 1
+        self._top = self._worth.max(axis=-1, keepdims=True)
+
+    def first_where(self, enough: object) -> FloatArray:
+        """Return the smallest λ at which the spending per epoch satisfies `enough`, (..., 1)."""
+        low, high = np.zeros_like(self._top), self._top.copy()
+        longest, shortest = self._most.copy(), np.zeros_like(self._most)
+        at_zero = np.where(self._worth > 0, self._sources.cost, 0.0).sum(axis=-1, keepdims=True)
+        free = enough(at_zero)  # type: ignore[operator]
+        for _ in range(200):
+            middle = 0.5 * (low + high)
+            interval = self._between(middle, shortest, longest)
+            with np.errstate(divide="ignore"):
+                spent = np.where(middle < self._worth, self._sources.cost / interval, 0.0).sum(
+                    axis=-1, keepdims=True
+                )
+            done = enough(spent)  # type: ignore[operator]
+            high, low = np.where(done, middle, high), np.where(done, low, middle)
+            longest = np.where(done, interval, longest)
+            shortest = np.where(done, shortest, interval - 1)
+            if np.all(high - low <= 1e-15 * high):
+                break
+        return np.where(free, 0.0, high)
+
+    def interval(self, price: FloatArray) -> FloatArray:
+        """Return the epochs between crawls that are best under the charge `price`, (..., N)."""
+        return self._between(price, np.zeros_like(self._most), self._most.copy())
+
+    def _between(self, price: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
+        """Find the smallest k in (low, high] whose break-even charge reaches the price."""
+        low, high = low.copy(), high.copy()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            target = np.broadcast_to(price / self._worth, low.shape)
+        decay = self._sources.decay_per_epoch
+        while (open_ := high - low > 1).any():
+            k = np.floor(0.5 * (low[open_] + high[open_]))
+            m = decay[open_]
+            reached = break_even(k, -np.expm1(-m * k), m) >= target[open_]
+            high[open_] = np.where(reached, k, high[open_])
+            low[open_] = np.where(reached, low[open_], k)
+        return high
+
+
+def optimal_reward(
+    sources: Sources, budget: float, tolerance: float = 1e-8, max_states: int = 1_000_000
+) -> float:
+    """Return the best long-run reward per epoch under a hard budget each epoch, in utility.
+
+    Value iteration over the joint ages. Ages are capped; the true optimum lies between a world
+    whose capped sources stop growing and one whose capped sources hold their ceiling, and the
+    caps grow until both agree to `tolerance` (relative).
+
+    Raises:
+        ValueError: the fleet needs more than `max_states` joint states; use `relaxed_bound`.
+
+    >>> round(optimal_reward(Sources.preset("table1"), 2), 6)
+    337.77455
+    """
+    check_budget(budget)
+    live = (sources.ceiling > 0) & (sources.cost <= budget * (1 + 1e-12))
+    if not live.any():
+        return 0.0
+    sources = sources.select(live)
+    _refuse_large(len(sources), 3 ** float(len(sources)), max_states)
+    actions = maximal_subsets(sources.cost, budget)
+    search = _PriceSearch(sources)
+    interval = search.interval(np.array([relaxation(sources, budget).price]))
+    caps = np.where(interval < search._most, np.clip(2 * interval, 3, 12), 3).astype(int)
+    while True:
+        _refuse_large(len(sources), float(np.prod(caps.astype(float))), max_states)
+        low = _joint_value(sources, caps, actions, False, tolerance / 4)[0]
+        high = _joint_value(sources, caps, actions, True, tolerance / 4)[1]
+        if high - low <= tolerance * low:
+            return low
+        caps = np.ceil(1.5 * caps).astype(int)
+
+
+def _refuse_large(n: int, states: float, max_states: int) -> None:
+    if states > max_states:
+        raise ValueError(
+            f"the exact optimum of {n} sources needs {states:.3g} joint states, more than "
+            f"max_states={max_states}; use relaxed_bound, which no policy can beat either"
+        )
+
+
+def _joint_value(
+    sources: Sources,
+    caps: NDArray[np.int_],
+    actions: tuple[tuple[int, ...], ...],
+    optimistic: bool,
+    tolerance: float,
+) -> tuple[float, float]:
+    """Return bounds on the optimal average reward of the capped world, by value iteration.
+
+    min(TV − V) ≤ optimum ≤ max(TV − V) for any V; half steps keep periodic policies from
+    cycling. Axis i of V is the age of source i.
+    """
+    content = [
+        sources.ceiling[i] * -np.expm1(-sources.decay_per_epoch[i] * np.arange(1.0, cap + 1))
+        for i, cap in enumerate(caps)
+    ]
+    if optimistic:
+        for i, held in enumerate(content):
+            held[-1] = sources.ceiling[i]
+    n = len(caps)
+    older = [np.minimum(np.arange(1, cap + 1), cap - 1) for cap in caps]
+    rewards = [
+        sum(content[i].reshape([-1 if j == i else 1 for j in range(n)]) for i in action)
+        for action in actions
+    ]
+    value = np.zeros(tuple(caps))
+    for _ in range(100_000):
+        best = np.full(value.shape, -np.inf)
+        for action, reward in zip(actions, rewards, strict=True):
+            after = value
+            for i in range(n):
+                after = after.take([0] if i in action else older[i], axis=i)
+            np.maximum(best, reward + after, out=best)
+        change = best - value
+        low, high = float(change.min()), float(change.max())
+        if high - low <= tolerance * abs(high):
+            return low, high
+        value += 0.5 * change
+        value -= value.flat[0]
+    raise RuntimeError("value iteration did not settle; raise the tolerance")

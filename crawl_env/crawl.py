@@ -1,0 +1,207 @@
+"""A crawl in progress: select, collect, advance, observe, for B environments at once.
+
+Everything the two Gymnasium faces share. It knows no spaces and no episodes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crawl_env import selection
+from crawl_env.bounds import relaxed_bound
+from crawl_env.errors import unknown
+from crawl_env.features import Harvest, Observer
+from crawl_env.numerics import FloatArray
+from crawl_env.sources import Sources
+from crawl_env.task import Task, start_ages
+from crawl_env.world import IntArray, World
+
+OPTIONS = ("value", "age")
+_NOTHING = (np.empty(0, dtype=np.intp), np.empty(0), None)  # picked cells, utility, items
+
+
+class Crawl:
+    """B rows of one task.
+
+    Arguments:
+        task: what is posed.
+        rows: B, or None for one environment whose actions have no batch axis.
+
+    Attributes:
+        world: what waits.
+        account: (B,) budget units that can be spent now.
+    """
+
+    def __init__(self, task: Task, rows: int | None = None) -> None:
+        self.task = task
+        self._action_shape = (task.n,) if rows is None else (rows, task.n)
+        self.rows = rows = rows or 1
+        hidden = "value" in task.features and not task.observed.all()
+        fleet = Sources.stack([task.sources] * rows) if task.draw else task.sources
+        self.world = World(
+            fleet, task.arrivals, rows, count="items" in task.features, believe=hidden
+        )
+        self.account = np.full(rows, task.budget)
+        self._last = _NOTHING
+        self._observer = Observer(self.world, task.features, task.observed)
+        self._masks = np.zeros((len(task.subsets), task.n), dtype=bool)
+        for mask, subset in zip(self._masks, task.subsets, strict=True):
+            mask[list(subset)] = True
+        self._scale = np.ones(rows)
+        self._fit(np.arange(rows))
+
+    @property
+    def harvest(self) -> Harvest:
+        """What the last epoch's crawls brought."""
+        return Harvest(*(None if x is None else np.ravel(x).copy() for x in self._last))
+
+    def reset(
+        self,
+        rng: np.random.Generator,
+        rows: NDArray[np.bool_] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> None:
+        """Start the given rows (default all) anew; `options` may set their value and age."""
+        value, age = self._set_by(options or {})
+        which = np.ones(self.rows, dtype=bool) if rows is None else rows
+        numbers = np.flatnonzero(which)
+        if self.task.draw is not None:
+            self._draw_fleets(numbers, rng)
+        if age is None:
+            ages = start_ages(self.task, numbers.size, rng)
+        else:
+            ages = np.broadcast_to(age, self.world.shape)[which]
+        values = None if value is None else np.broadcast_to(value, self.world.shape)[which]
+        self.world.start(ages, rng, which, values)
+        self.account[which] = self.task.budget
+        kept = ~which[self.harvest.picked // self.task.n]
+        self._last = tuple(None if x is None else x[kept] for x in self.harvest)
+
+    def step(self, action: ArrayLike, rng: np.random.Generator) -> FloatArray:
+        """Crawl as the actions of all rows say, let an epoch pass, return the rewards (B,)."""
+        picked = self._select(action)
+        items = None if self.world.items is None else self.world.items.take(picked)
+        value = self.world.crawl(picked)
+        self._last = (picked, value, items)
+        if self.task.budget_rule == "average":
+            spent = self._by_row(picked, np.broadcast_to(self._cost, self.world.shape).take(picked))
+            self.account += self.task.budget - spent
+        self.world.advance(rng)
+        reward = self._by_row(picked, value)
+        return reward / self._scale if self.task.reward_scale == "relaxed" else reward
+
+    def observe(self) -> NDArray[np.float32]:
+        """Return what the crawler sees now, (B, N, F)."""
+        return self._observer(self._last, self.account)
+
+    def get_state(self) -> dict[str, Any]:
+        """Return a copy of all that changes with time or was drawn at reset."""
+        return {
+            "world": self.world.get_state(),
+            "account": self.account.copy(),
+            "harvest": self.harvest,
+            "sources": self.world.sources,
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Return to a state of `get_state`."""
+        if state["sources"] is not self.world.sources:
+            self.world.set_sources(state["sources"])
+            self._fit(np.arange(self.rows))
+        self.world.set_state(state["world"])
+        self.account[...] = state["account"]
+        self._last = state["harvest"]
+
+    def _draw_fleets(self, rows: IntArray, rng: np.random.Generator) -> None:
+        assert self.task.draw is not None
+        now = self.world.sources
+        drawn = {row: self.task.check_drawn(self.task.draw(rng)) for row in rows.tolist()}
+        fleets = [drawn.get(row, now.row(row)) for row in range(self.rows)]
+        self.world.set_sources(Sources.stack(fleets))
+        self._fit(rows)
+
+    def _fit(self, rows: IntArray) -> None:
+        """Prepare what depends on the sources' parameters, which are new in these rows."""
+        sources, task = self.world.sources, self.task
+        self._cost = sources.cost
+        self._whole = selection.whole_budget(self._cost, task.budget)
+        if task.reward_scale == "relaxed":
+            for row in rows if task.draw else rows[:1]:
+                fleet = sources.row(row) if task.draw else sources
+                bound = relaxed_bound(fleet, task.budget)
+                self._scale[row if task.draw else ...] = bound if bound > 0 else 1.0
+
+    def _select(self, action: ArrayLike) -> IntArray:
+        if self.task.action == "subset":
+            return self._select_subset(action)
+        priority = np.asarray(action)
+        if priority.shape != self._action_shape or priority.dtype.kind != "f":
+            priority = self._as_priority(priority)
+        return self._take(priority.reshape(self.world.shape))
+
+    def _take(self, priority: NDArray[np.floating]) -> IntArray:
+        crawled_at = self.world.crawled_at
+        if self.task.budget_rule == "average":
+            return selection.draw(priority, crawled_at, self._cost, self.account, self.task.budget)
+        if self._whole is not None:
+            return selection.top(priority, self._whole, crawled_at)
+        return selection.fill(priority, crawled_at, self._cost, self.task.budget)
+
+    def _select_subset(self, action: ArrayLike) -> IntArray:
+        chosen = np.asarray(action).reshape(-1)
+        if chosen.size != self.rows or chosen.dtype.kind not in "iu":
+            raise ValueError(
+                f"action is {action!r}; give {self.rows} whole number(s), one an environment"
+            )
+        if chosen.min() < 0 or chosen.max() >= len(self._masks):
+            raise ValueError(
+                f"action is {action!r}; subsets are numbered 0 … {len(self._masks) - 1}, "
+                "see env.unwrapped.subsets"
+            )
+        mask = self._masks[chosen]
+        if self.task.budget_rule == "average":
+            return self._take(np.where(mask, 1.0, -1.0))
+        picked = np.flatnonzero(mask)
+        return picked if self._whole is None else selection.by_pick(picked, self.rows)
+
+    def _as_priority(self, action: NDArray[Any]) -> NDArray[np.floating]:
+        if action.shape != self._action_shape:
+            raise ValueError(
+                f"action has shape {action.shape}; it must have shape {self._action_shape}, one "
+                "priority for each source"
+            )
+        if action.dtype.kind not in "iub":
+            raise ValueError(f"action has dtype {action.dtype}; priorities must be numbers")
+        return action.astype(np.float64)
+
+    def _by_row(self, picked: IntArray, amount: FloatArray) -> FloatArray:
+        """Sum amounts over each row's picks, (B,)."""
+        if self.rows == 1:
+            return amount.reshape(1) if amount.ndim == 0 else np.add.reduce(amount, keepdims=True)
+        if picked.ndim == 2:
+            return amount[0] if len(amount) == 1 else amount.sum(axis=0)
+        return np.bincount(picked // self.task.n, amount, minlength=self.rows)
+
+    def _set_by(self, options: dict[str, Any]) -> tuple[FloatArray | None, FloatArray | None]:
+        for name in options:
+            if name not in OPTIONS:
+                raise unknown("reset option", name, OPTIONS)
+        value, age = (self._option(name, options.get(name)) for name in OPTIONS)
+        if value is not None and age is None:
+            age = np.ones(self.world.shape)
+        return value, age
+
+    def _option(self, name: str, given: ArrayLike | None) -> FloatArray | None:
+        if given is None:
+            return None
+        array = np.asarray(given, dtype=np.float64)
+        if array.shape not in ((self.task.n,), self.world.shape):
+            raise ValueError(
+                f"options[{name!r}] has shape {array.shape}; give ({self.task.n},), one a source"
+            )
+        if not np.all(np.isfinite(array) & (array >= 0)):
+            raise ValueError(f"options[{name!r}] must be zero or positive and finite everywhere")
+        return array

@@ -1,0 +1,153 @@
+"""CrawlEnv: a crawl as a Gymnasium environment."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crawl_env.crawl import Crawl
+from crawl_env.subsets import Subsets
+from crawl_env.task import Task
+
+
+class CrawlEnv(gym.Env[NDArray[np.float32], Any]):
+    """Which M of N sources of ephemeral content should be fetched in this epoch?
+
+    ## Description
+    N sources publish items; interest in an item falls as exp(−μ·age). At every epoch the crawler
+    sees what it may see, chooses which sources to crawl, and collects all that waits there:
+    reward Σ_{i∈S} X_i(t), then X_i(t+1) = α_i X_i(t)·[i∉S] + U_i(t+1). This is the restless
+    bandit of Avrachenkov & Borkar (2015), whose best policies and bounds are known.
+
+    ## Observation
+    `Box` (N, F), float32: one row a source, one column for each of `features`, in their order:
+    `value` what waits, or its belief where not observed; `age` epochs since the last crawl (1e9:
+    never); `crawled`, `harvest`, `items` whether it was crawled in the last epoch, the utility
+    and the number of new items this brought; `arrival_rate`, `mean_utility`, `decay_rate`,
+    `cost` the true parameters; `account` the budget units that can be spent now, in every row.
+
+    ## Action
+    `action="priority"`: `Box` (−1, 1, (N,)), float32. Sources are crawled in decreasing priority,
+    ties going to the older, then to the lower number; one that does not fit is skipped. Under
+    `budget_rule="average"` only sources of priority ≥ 0 are taken.
+    `action="subset"`: `Discrete`, an entry of `env.unwrapped.subsets`. Under "average" the sources
+    of a subset that the account does not cover are left out, the younger first.
+
+    ## Reward
+    The utility collected; under `reward_scale="relaxed"`, divided by the relaxed bound of the
+    unobserved fleet (a unit, not a maximum: a crawler that sees can earn more).
+
+    ## Start
+    `start="fresh"`: all sources crawled one epoch ago; `"empty"`: X = 0; `"full"`: never crawled;
+    `"random"`: ages uniform on 1 … ⌈N/M⌉. `reset(options={"value": …, "age": …})` sets them
+    (age 1 where only value is given); the crawler is told, so the belief starts there too.
+
+    ## Episode end
+    Never terminated; truncated after `horizon` epochs, or never if it is None.
+
+    ## Arguments
+    - `sources`: a `Sources`, the name of a preset, the path of a CSV, or a callable
+      `rng → Sources` drawn anew at each reset (N fixed). Default "table1".
+    - `budget`: M > 0, the cost that one epoch's crawls may have. Default 1.
+    - `budget_rule`: "epoch" (Σ cost ≤ M in every epoch) or "average": an account starts at 0 and
+      gains M every epoch; sources are taken while it is positive, the last may overdraw it.
+    - `arrivals`: "deterministic" (default), "poisson" (exponential ξ), "poisson-constant",
+      "poisson-lognormal", "poisson-gamma", or an object (`crawl_env.Arrivals`).
+    - `observed`: True (default), False, or a mask (N,): which sources show their value.
+    - `features`: names of the channels above. Default ("value",).
+    - `action`: "priority" or "subset". `horizon`: epochs or None; default 500.
+    - `reward_scale`: "raw" or "relaxed". `start`: see above.
+    - `render_mode`: "rgb_array", "human", "ansi" or None.
+
+    Arrivals do not depend on actions: the same seed brings the same content to every policy.
+
+    ## References
+    K. E. Avrachenkov, V. S. Borkar: Whittle index policy for crawling ephemeral content,
+    Inria RR-8702, 2015; arXiv 1503.08558.
+
+    >>> env = gym.make("EphemeralCrawl-v0", budget=2)
+    >>> observation, info = env.reset(seed=0)
+    >>> observation, reward, *_ = env.step(np.array([1, 0.5, 0, 0], dtype=np.float32))
+    >>> round(reward, 3)
+    327.447
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {
+        "render_modes": ["rgb_array", "human", "ansi"],
+        "render_fps": 4,
+    }
+
+    def __init__(self, render_mode: str | None = None, **arguments: Any) -> None:
+        self.task = Task.from_arguments(arguments)
+        self.observation_space = self.task.observation_space
+        self.action_space = self.task.action_space
+        self.render_mode = render_mode
+        self._crawl = Crawl(self.task)
+        self._elapsed: float = np.inf  # epochs; infinite before the first reset
+        self._horizon = np.inf if self.task.horizon is None else self.task.horizon
+        self._rewards: list[float] = []
+        self._viewer: Any = None
+
+    @property
+    def subsets(self) -> Subsets:
+        """The sets of sources (numbers from 0) that discrete actions stand for, in order."""
+        return self.task.subsets
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        super().reset(seed=seed)
+        self._crawl.reset(self.np_random, options=options)
+        self._elapsed = 0
+        self._rewards = []
+        if self.render_mode == "human":
+            self.render()
+        return self._crawl.observe()[0], {}
+
+    def step(
+        self, action: ArrayLike
+    ) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        if self._elapsed == np.inf:
+            raise gym.error.ResetNeeded("call env.reset() before the first env.step()")
+        reward = float(self._crawl.step(action, self._np_random)[0])  # type: ignore[arg-type]
+        self._elapsed += 1
+        if self.render_mode is not None:
+            self._rewards.append(reward)
+            if self.render_mode == "human":
+                self.render()
+        return self._crawl.observe()[0], reward, False, self._elapsed >= self._horizon, {}
+
+    def get_state(self) -> dict[str, Any]:
+        """Return a copy of the whole state, its random generator included."""
+        generator = deepcopy(self.np_random.bit_generator.state)
+        return {**self._crawl.get_state(), "elapsed": self._elapsed, "generator": generator}
+
+    def set_state(self, state: dict[str, Any]) -> NDArray[np.float32]:
+        """Return to a state of `get_state`, as if never left; return the observation there."""
+        self._crawl.set_state(state)
+        self._elapsed = state["elapsed"]
+        self.np_random.bit_generator.state = deepcopy(state["generator"])
+        return self._crawl.observe()[0]
+
+    def render(self) -> Any:
+        """Return a picture (H, W, 3) uint8, show it in a window, or return a text (N lines)."""
+        from crawl_env import rendering
+
+        if self.render_mode is None:
+            gym.logger.warn("render() needs a render_mode; give one to gym.make")
+            return None
+        frame = rendering.Frame.of(self._crawl, self._elapsed, self._rewards)
+        if self.render_mode == "ansi":
+            return rendering.text(frame)
+        if self._viewer is None:
+            self._viewer = rendering.Viewer(self.render_mode, self.metadata["render_fps"])
+        return self._viewer.show(frame)
+
+    def close(self) -> None:
+        if self._viewer is not None:
+            self._viewer.close()
+            self._viewer = None

@@ -1,0 +1,109 @@
+"""What the crawler sees: channels of the observation, one number per source each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from crawl_env.errors import unknown
+from crawl_env.numerics import FloatArray
+from crawl_env.sources import PARAMETERS
+from crawl_env.world import IntArray, World
+
+FEATURES: dict[str, tuple[float, float]] = {  # bounds that hold whatever the parameters are
+    "value": (0.0, np.inf),
+    "age": (0.0, np.inf),
+    "crawled": (0.0, 1.0),
+    "harvest": (0.0, np.inf),
+    "items": (0.0, np.inf),
+    "arrival_rate": (0.0, np.inf),
+    "mean_utility": (0.0, np.inf),
+    "decay_rate": (0.0, np.inf),
+    "cost": (0.0, np.inf),
+    "account": (-np.inf, np.inf),
+}
+
+
+class Harvest(NamedTuple):
+    """What one epoch's crawls brought, (K,) each."""
+
+    picked: IntArray  # cells
+    value: FloatArray  # utility collected
+    items: FloatArray | None  # number of new items, where counted
+
+
+def check_features(features: Sequence[str]) -> tuple[str, ...]:
+    """Return the features as a tuple; raise ValueError for an unknown or repeated one, or none."""
+    chosen = (features,) if isinstance(features, str) else tuple(features)
+    for name in chosen:
+        if name not in FEATURES:
+            raise unknown("feature", name, FEATURES)
+    if not chosen or len(set(chosen)) < len(chosen):
+        raise ValueError(f"features is {chosen}; name at least one, and each only once")
+    return chosen
+
+
+def tells_parameters(features: Sequence[str]) -> bool:
+    """Return whether the features depend on the true parameters of the sources."""
+    return bool({"value", *PARAMETERS[:3]} & set(features))
+
+
+def observation_space(features: Sequence[str], n: int) -> spaces.Box:
+    """Return Box (N, F) float32 with the bounds of each channel."""
+    low, high = np.array([FEATURES[name] for name in features], dtype=np.float32).T
+    shape = (n, len(features))
+    return spaces.Box(
+        np.broadcast_to(low, shape).copy(), np.broadcast_to(high, shape).copy(), dtype=np.float32
+    )
+
+
+class Observer:
+    """Turns the state of the world into observations (B, N, F) float32, always a new array.
+
+    Arguments:
+        world: whose state is seen.
+        features: channel names, in order.
+        observed: (N,) which sources show their value; the others show the belief.
+    """
+
+    def __init__(self, world: World, features: Sequence[str], observed: NDArray[np.bool_]) -> None:
+        self._world, self._features, self._observed = world, tuple(features), observed
+        self._value_alone = self._features == ("value",) and world.belief is world.value
+
+    def __call__(self, harvest: tuple[Any, Any, Any], account: FloatArray) -> NDArray[np.float32]:
+        """`harvest` holds the picked cells, the utility and the items they brought."""
+        if self._value_alone:
+            return self._world.value.astype(np.float32)[..., None]
+        seen = np.empty((*self._world.shape, len(self._features)), dtype=np.float32)
+        for channel, name in enumerate(self._features):
+            self._write(name, seen[..., channel], *harvest, account)
+        return seen
+
+    def _write(
+        self,
+        name: str,
+        out: NDArray[np.float32],
+        picked: IntArray,
+        utility: FloatArray,
+        items: FloatArray | None,
+        account: FloatArray,
+    ) -> None:
+        world = self._world
+        if name == "value":
+            out[...] = world.belief
+            if world.belief is not world.value:
+                np.copyto(out, world.value, where=self._observed, casting="same_kind")
+        elif name == "age":
+            out[...] = world.age
+        elif name == "account":
+            out[...] = account[:, None]
+        elif name in PARAMETERS:
+            out[...] = getattr(world.sources, name)
+        else:
+            out[...] = 0.0
+            row, source = np.divmod(picked, world.shape[1])
+            out[row, source] = {"crawled": 1.0, "harvest": utility, "items": items}[name]

@@ -1,0 +1,54 @@
+"""The one expression whose printed form cancels: z − (1 − e^−z)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FloatArray = NDArray[np.float64]
+
+# z²/2! − z³/3! + …; eleven terms are exact to rounding for z below the switch point.
+_SERIES = tuple((-1) ** n / float(np.prod(np.arange(1, n + 1, dtype=float))) for n in range(2, 13))
+_SWITCH = 0.1
+
+
+def remainder(z: ArrayLike) -> FloatArray:
+    """Return g(z) = z + expm1(−z), what is left of 1 − e^−z after its first order, any shape.
+
+    Both terms are close to z when z is small; there the Taylor series is used instead, so
+    the relative error stays below 1e-14 for every z ≥ 0.
+
+    >>> remainder([0.0, 1e-9, 1.0])
+    array([0.00000000e+00, 5.00000000e-19, 3.67879441e-01])
+    """
+    z = np.asarray(z, dtype=np.float64)
+    result = np.asarray(np.add(z, np.expm1(-z)))
+    small = z < _SWITCH
+    if small.any():
+        s = z[small]
+        series = np.full_like(s, _SERIES[-1])
+        for coefficient in _SERIES[-2::-1]:
+            series *= s
+            series += coefficient
+        result[small] = series * s * s
+    return result
+
+
+def break_even(epochs: ArrayLike, share: ArrayLike, decay: ArrayLike) -> FloatArray:
+    """Return η(1−α)y + η g(m) − g(ηm), any shape: Theorem 1 as a share of u*/C.
+
+    epochs: η, the epochs a source needs from empty to reach its state.
+    share: y = x/u*, the state as a share of the ceiling, below 1.
+    decay: m = μT.
+
+    It is the charge, as a share of u*, at which crawling in this state and one epoch later
+    are equally good on average. Equal to the printed 1 − α^η − η(1−α)(1−y), without its
+    cancellation for small m: exact to 5e-15 for m from 1e-12 to 1e3.
+
+    >>> float(break_even(1, 0.5, 0.7))  # (1 − α)y
+    0.25170734810429524
+    """
+    epochs = np.asarray(epochs, dtype=np.float64)
+    decay = np.asarray(decay, dtype=np.float64)
+    first_order = epochs * -np.expm1(-decay) * share
+    return first_order + (epochs * remainder(decay) - remainder(epochs * decay))

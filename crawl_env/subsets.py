@@ -1,0 +1,83 @@
+"""Subsets of sources that one epoch's budget pays for, as a table for discrete actions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import comb
+
+import numpy as np
+
+from crawl_env.numerics import FloatArray
+from crawl_env.selection import TOLERANCE, whole_budget
+
+MOST_SUBSETS = 2**16
+
+Subsets = tuple[tuple[int, ...], ...]
+
+
+def maximal_subsets(cost: FloatArray, budget: float, most: int = MOST_SUBSETS) -> Subsets:
+    """Return, in lexicographic order, the affordable sets to which no further source can be added.
+
+    Raises:
+        ValueError: there are more than `most` of them.
+
+    >>> maximal_subsets(np.array([1.0, 1.0, 2.0]), 2.0)
+    ((0, 1), (2,))
+    """
+    k = whole_budget(cost, budget)
+    if k is not None and comb(len(cost), k) > most:
+        raise _too_many(len(cost), f"{comb(len(cost), k):.3g}", most)
+    return _collect(_maximal(cost, budget * (1 + TOLERANCE)), len(cost), most)
+
+
+def all_subsets(n: int, most: int = MOST_SUBSETS) -> Subsets:
+    """Return every set of n sources in lexicographic order, the empty set first.
+
+    Raises:
+        ValueError: there are more than `most` of them.
+    """
+    if n > most.bit_length() or 2**n > most:
+        raise _too_many(n, f"2^{n}", most)
+    return _collect(_extensions((), 0, n), n, most)
+
+
+def _extensions(chosen: tuple[int, ...], start: int, n: int) -> Iterator[tuple[int, ...]]:
+    yield chosen
+    for i in range(start, n):
+        yield from _extensions((*chosen, i), i + 1, n)
+
+
+def _maximal(cost: FloatArray, budget: float) -> Iterator[tuple[int, ...]]:
+    """Depth first: include source i, then leave it out. A branch dies when what is left could be
+    added whole and a source left out would still fit."""
+    costs = cost.tolist()
+    n = len(costs)
+    remaining = np.append(np.cumsum(cost[::-1])[::-1], 0.0).tolist()
+    stack: list[tuple[int, tuple[int, ...], float, float]] = [(0, (), budget, np.inf)]
+    while stack:
+        i, chosen, left, cheapest_out = stack.pop()
+        if left - remaining[i] >= cheapest_out:
+            continue
+        if i == n:
+            yield chosen
+            continue
+        # Pushed first, so visited last: without source i.
+        stack.append((i + 1, chosen, left, min(cheapest_out, costs[i])))
+        if costs[i] <= left:
+            stack.append((i + 1, (*chosen, i), left - costs[i], cheapest_out))
+
+
+def _collect(sets: Iterator[tuple[int, ...]], n: int, most: int) -> Subsets:
+    found = []
+    for subset in sets:
+        found.append(subset)
+        if len(found) > most:
+            raise _too_many(n, f"more than {most}", most)
+    return tuple(found)
+
+
+def _too_many(n: int, count: str, most: int) -> ValueError:
+    return ValueError(
+        f"{n} sources have {count} subsets to choose from; a table may hold {most}. "
+        "Use action='priority', or the SequentialSelection wrapper"
+    )

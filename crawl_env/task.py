@@ -1,0 +1,214 @@
+"""The arguments of the environment, checked once and made into what the stations need."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import ArrayLike, NDArray
+
+from crawl_env.arrivals import Arrivals, make_arrivals
+from crawl_env.bounds import check_budget
+from crawl_env.errors import unknown
+from crawl_env.features import check_features, observation_space, tells_parameters
+from crawl_env.selection import TOLERANCE
+from crawl_env.sources import Sources
+from crawl_env.subsets import Subsets, all_subsets, maximal_subsets
+from crawl_env.world import NEVER
+
+Draw = Callable[[np.random.Generator], Sources]
+
+BUDGET_RULES = ("epoch", "average")
+ACTIONS = ("priority", "subset")
+STARTS = ("fresh", "empty", "full", "random")
+REWARD_SCALES = ("raw", "relaxed")
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What an environment poses: every argument resolved. `env.unwrapped.task` holds it.
+
+    Raises:
+        ValueError: an argument is out of range, unknown, or does not go with another; the
+            message names it and the remedy.
+    """
+
+    sources: Sources  # the fleet; where fleets are drawn anew, one of them
+    draw: Draw | None  # rng → fleet at each reset, or None
+    budget: float  # M, budget units / epoch
+    budget_rule: str
+    arrivals: Arrivals
+    observed: NDArray[np.bool_]  # (N,)
+    features: tuple[str, ...]
+    action: str
+    horizon: int | None  # epochs
+    reward_scale: str
+    start: str
+    subsets: Subsets  # of discrete actions; () under "priority"
+    observation_space: spaces.Box
+    action_space: spaces.Space[NDArray[np.float32]] | spaces.Space[np.int64]
+
+    @property
+    def n(self) -> int:
+        """N, the number of sources."""
+        return len(self.sources)
+
+    @staticmethod
+    def from_arguments(arguments: dict[str, Any]) -> Task:
+        """Resolve keyword arguments of an environment, suggesting a name for a misspelt one."""
+        known = list(inspect.signature(Task.of).parameters)
+        for name in arguments:
+            if name not in known:
+                raise unknown("environment argument", name, known)
+        return Task.of(**arguments)
+
+    @staticmethod
+    def of(
+        sources: Sources | str | Path | Draw = "table1",
+        budget: float = 1.0,
+        budget_rule: str = "epoch",
+        arrivals: str | Arrivals = "deterministic",
+        observed: bool | ArrayLike = True,
+        features: Sequence[str] = ("value",),
+        action: str = "priority",
+        horizon: int | None = 500,
+        reward_scale: str = "raw",
+        start: str = "fresh",
+    ) -> Task:
+        """Check the arguments of the environment; see `CrawlEnv` for what they mean."""
+        draw = sources if callable(sources) else None
+        # A fleet drawn only to learn N, costs and spaces; episodes draw their own.
+        fleet = make_sources(sources if draw is None else draw(np.random.default_rng(0)))
+        for name, choice, choices in (
+            ("budget_rule", budget_rule, BUDGET_RULES),
+            ("action", action, ACTIONS),
+            ("reward_scale", reward_scale, REWARD_SCALES),
+            ("start", start, STARTS),
+        ):
+            if choice not in choices:
+                raise unknown(name, choice, choices)
+        channels = check_features(features)
+        _check_combination(channels, reward_scale, start, horizon)
+        check_affordable(fleet, budget, budget_rule)
+        subsets = _subsets(fleet, budget, budget_rule) if action == "subset" else ()
+        return Task(
+            sources=fleet,
+            draw=draw,
+            budget=float(budget),
+            budget_rule=budget_rule,
+            arrivals=make_arrivals(arrivals),
+            observed=_mask(observed, len(fleet)),
+            features=channels,
+            action=action,
+            horizon=horizon,
+            reward_scale=reward_scale,
+            start=start,
+            subsets=subsets,
+            observation_space=observation_space(channels, len(fleet)),
+            action_space=spaces.Discrete(len(subsets))
+            if subsets
+            else spaces.Box(-1.0, 1.0, (len(fleet),), dtype=np.float32),
+        )
+
+    def check_drawn(self, fleet: Sources) -> Sources:
+        """Return a fleet drawn at reset; raise ValueError if it does not fit the task."""
+        if not isinstance(fleet, Sources) or len(fleet) != self.n or fleet.arrival_rate.ndim != 1:
+            raise ValueError(
+                f"the callable `sources` returned {fleet!r}; it must return a fleet of {self.n} "
+                "sources every time, since the spaces depend on it"
+            )
+        if self.action == "subset" and not np.array_equal(fleet.cost, self.sources.cost):
+            raise ValueError(
+                "the callable `sources` changed the costs, on which the table of subsets "
+                "depends; keep them, or use action='priority'"
+            )
+        check_affordable(fleet, self.budget, self.budget_rule)
+        return fleet
+
+
+def make_sources(sources: object) -> Sources:
+    """Return a fleet from what the argument `sources` may be: a fleet, a preset, a CSV's path."""
+    if isinstance(sources, Sources):
+        if sources.arrival_rate.ndim != 1:
+            raise ValueError("sources holds a batch of fleets; give one fleet of shape (N,)")
+        return sources
+    if isinstance(sources, Path) or (isinstance(sources, str) and sources.endswith(".csv")):
+        return Sources.from_csv(sources)
+    if isinstance(sources, str):
+        return Sources.preset(sources)
+    raise ValueError(
+        f"sources is {sources!r}; give a Sources, the name of a preset, the path of a .csv file, "
+        "or a callable that draws a Sources from a random generator"
+    )
+
+
+def check_affordable(sources: Sources, budget: float, budget_rule: str) -> None:
+    """Raise ValueError where no source can be crawled; warn where some cannot, or all always."""
+    check_budget(budget)
+    dear = np.flatnonzero(sources.cost > budget * (1 + TOLERANCE))
+    if budget_rule == "epoch" and dear.size == len(sources):
+        raise ValueError(
+            f"budget is {budget:g} and the cheapest source costs {sources.cost.min():g}: nothing "
+            "can ever be crawled. Raise the budget, or use budget_rule='average'"
+        )
+    if budget_rule == "epoch" and dear.size:
+        names = ", ".join(sources.name(i) for i in dear[:5]) + ", …" * (dear.size > 5)
+        warnings.warn(
+            f"budget is {budget:g}; sources that cost more can never be crawled: {names}. "
+            "Raise the budget, or use budget_rule='average'",
+            stacklevel=4,
+        )
+    if budget > sources.cost.sum() * (1 + TOLERANCE):
+        warnings.warn(
+            f"budget is {budget:g} and all sources together cost {sources.cost.sum():g}: every "
+            "source can be crawled every epoch, so there is nothing to decide",
+            stacklevel=4,
+        )
+
+
+def _check_combination(
+    features: tuple[str, ...], reward_scale: str, start: str, horizon: int | None
+) -> None:
+    if horizon is not None and not (isinstance(horizon, (int, np.integer)) and horizon > 0):
+        raise ValueError(f"horizon is {horizon!r}; it must be a positive number of epochs, or None")
+    if reward_scale == "relaxed" and not tells_parameters(features):
+        raise ValueError(
+            f"reward_scale='relaxed' divides by a bound computed from the true parameters, which "
+            f"features={features} keep from the crawler; use reward_scale='raw'"
+        )
+    if start == "full" and "items" in features:
+        raise ValueError(
+            "start='full' has sources never crawled, at which infinitely many items wait; "
+            "leave out the feature 'items', or use another start"
+        )
+
+
+def _subsets(fleet: Sources, budget: float, budget_rule: str) -> Subsets:
+    if budget_rule == "average":
+        return all_subsets(len(fleet))
+    return maximal_subsets(fleet.cost, budget)
+
+
+def _mask(observed: bool | ArrayLike, n: int) -> NDArray[np.bool_]:
+    mask = np.asarray(observed)
+    if mask.dtype != bool or mask.shape not in ((), (n,)):
+        raise ValueError(
+            f"observed is {observed!r}; give True, False, or one bool for each of {n} sources"
+        )
+    return np.broadcast_to(mask, (n,)).copy()
+
+
+def start_ages(task: Task, rows: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Return the ages, (rows, N) epochs, of the task's start."""
+    if task.start == "random":
+        longest = math.ceil(task.n / task.budget)
+        return rng.integers(1, longest + 1, (rows, task.n)).astype(np.float64)
+    age = {"fresh": 1.0, "empty": 0.0, "full": NEVER}[task.start]
+    return np.full((rows, task.n), age)

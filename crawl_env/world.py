@@ -1,0 +1,200 @@
+"""What waits at each source: the recursion X ← αX·[not crawled] + U, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crawl_env.arrivals import Arrivals, Cells, Deterministic, Stream
+from crawl_env.numerics import FloatArray
+from crawl_env.sources import Sources
+
+IntArray = NDArray[np.intp]
+
+# Age of a source never crawled ("full" start). Finite, so that a network can be fed with it;
+# the mean content at this age is the ceiling for every μT above 4e-8.
+NEVER = 1e9
+
+# Cells advanced at a time. A block's value, retention and inflow together stay in a core's cache,
+# so that large fleets pass through memory once an epoch.
+BLOCK = 2**15
+
+
+class World:
+    """B rows (independent environments) of N sources each, in epochs.
+
+    Arguments:
+        sources: one fleet (N,) shared by all rows, or a batch (B, N) of one fleet a row.
+        arrivals: what is published.
+        rows: B.
+        count: also count the items waiting.
+        believe: also follow the belief, the conditional mean of `value` given the crawls; needed
+            only where arrivals are random and some source is unobserved.
+
+    Attributes:
+        value: (B, N) utility waiting.
+        items: (B, N) number of items published since the last crawl, or None.
+        age: (B, N) epochs since the last crawl; 1 at the epoch after one, ≥ 1e9 if never.
+        crawled_at: (B, N) epoch of the last crawl on the world's clock: the older, the smaller.
+        belief: (B, N) mean of `value` as the crawler knows it.
+
+    An epoch is `crawl`, which collects, then `advance`, which brings what is new.
+
+    >>> world = World(Sources.preset("table1"), Deterministic())
+    >>> rng = np.random.default_rng(0)
+    >>> world.start(np.ones((1, 4)), rng)
+    >>> world.crawl(np.array([[0]])).round(3)
+    array([[179.791]])
+    >>> world.advance(rng)
+    >>> world.value.round(3), world.age
+    (array([[179.791, 251.707,  53.815,  32.662]]), array([[1., 2., 2., 2.]]))
+    """
+
+    def __init__(
+        self,
+        sources: Sources,
+        arrivals: Arrivals,
+        rows: int = 1,
+        count: bool = False,
+        believe: bool = False,
+    ) -> None:
+        self.arrivals = arrivals
+        self._clock = 0.0
+        # An age is kept as the epoch of the last crawl, so that growing older costs nothing.
+        self.shape = (rows, len(sources))
+        self.crawled_at = np.zeros(self.shape)
+        self.value = np.zeros(self.shape)
+        self._flat_crawled_at = self.crawled_at.reshape(-1)
+        self._flat_value = self.value.reshape(-1)
+        self.items = np.zeros(self.shape) if count else None
+        self._belief = np.zeros(self.shape) if believe and not arrivals.deterministic else None
+        self.set_sources(sources)
+
+    @property
+    def age(self) -> FloatArray:
+        return self._clock - self.crawled_at
+
+    @property
+    def belief(self) -> FloatArray:
+        return self.value if self._belief is None else self._belief
+
+    def set_sources(self, sources: Sources) -> None:
+        """Let other sources publish from the next epoch on: (N,) for all rows, or (B, N)."""
+        self.sources = sources
+        self._blocks = list(self._plan(sources))
+
+    def start(
+        self,
+        age: FloatArray,
+        rng: np.random.Generator,
+        rows: NDArray[np.bool_] | slice = slice(None),
+        value: FloatArray | None = None,
+    ) -> None:
+        """Set the rows to sources last crawled `age` epochs ago, shape (rows, N).
+
+        Content of that age is drawn, and the belief is its mean; a `value` given replaces both.
+        """
+        cells = self._cells_of(rows)
+        epochs = np.where(age >= NEVER, np.inf, age)
+        drawn, items = self.arrivals.content(cells, epochs.ravel(), self.items is not None, rng)
+        self.value[rows] = drawn.reshape(age.shape) if value is None else value
+        self.crawled_at[rows] = self._clock - age
+        if self.items is not None:
+            self.items[rows] = items.reshape(age.shape)
+        if self._belief is not None:
+            mean = cells.mean_content(epochs.ravel()).reshape(age.shape)
+            self._belief[rows] = mean if value is None else value
+
+    def crawl(self, picked: IntArray) -> FloatArray:
+        """Empty the picked cells (row·N + source, any shape); return what they held."""
+        collected: FloatArray = self._flat_value.take(picked)
+        self._flat_value[picked] = 0.0
+        self._flat_crawled_at[picked] = self._clock
+        if self._belief is not None:
+            self._belief.reshape(-1)[picked] = 0.0
+        if self.items is not None:
+            self.items.reshape(-1)[picked] = 0.0
+        return collected
+
+    def advance(self, rng: np.random.Generator) -> None:
+        """Let one epoch pass: what waits decays, then new content is added."""
+        self._clock += 1.0
+        for value, items, belief, retention, mean, stream in self._blocks:
+            np.multiply(value, retention, value)
+            stream(value, items, rng)
+            if belief is not None:
+                np.multiply(belief, retention, belief)
+                mean(belief, None, rng)
+
+    def get_state(self) -> dict[str, Any]:
+        """Return a copy of all that changes with time."""
+        return {
+            "value": self.value.copy(),
+            "age": self.age,
+            "items": None if self.items is None else self.items.copy(),
+            "belief": None if self._belief is None else self._belief.copy(),
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Return to a state of `get_state`."""
+        self.value[...] = state["value"]
+        self.crawled_at[...] = self._clock - state["age"]
+        if self.items is not None:
+            self.items[...] = state["items"]
+        if self._belief is not None:
+            self._belief[...] = state["belief"]
+
+    def _cells_of(self, rows: NDArray[np.bool_] | slice) -> Cells:
+        def flat(parameter: FloatArray) -> FloatArray:
+            return np.ravel(np.broadcast_to(parameter, self.shape)[rows])
+
+        return _cells(self.sources, flat)
+
+    def _plan(
+        self, sources: Sources
+    ) -> Iterator[
+        tuple[FloatArray, FloatArray | None, FloatArray | None, FloatArray, Stream, Stream]
+    ]:
+        """Yield the blocks of cells with their parameters, as flat views of the state.
+
+        Small fleets are repeated to fill a block, so that many rows advance in one call.
+        """
+        rows, n = self.shape
+        shared = sources.arrival_rate.ndim == 1
+        repeat = max(1, min(rows, BLOCK // n)) if shared else 1
+        cells = _cells(sources, lambda p: np.tile(p, repeat) if repeat > 1 else p.ravel())
+        width = cells.items.size if shared and n <= BLOCK else BLOCK
+        streams: dict[tuple[int, int], tuple[FloatArray, Stream, Stream]] = {}
+        for here in _stretches(rows * n, n if shared and n > BLOCK else rows * n, width):
+            first = here.start % cells.items.size
+            key = (first, here.stop - here.start)
+            if key not in streams:
+                part = cells[first : first + key[1]]
+                streams[key] = (
+                    np.exp(-part.decay),
+                    self.arrivals.stream(part, self.items is not None),
+                    Deterministic().stream(part, False),
+                )
+            retention, stream, mean = streams[key]
+            items = None if self.items is None else self.items.reshape(-1)[here]
+            belief = None if self._belief is None else self._belief.reshape(-1)[here]
+            yield self._flat_value[here], items, belief, retention, mean, stream
+
+
+def _cells(sources: Sources, flat: Any) -> Cells:
+    return Cells(
+        items=flat(sources.arrival_rate * sources.period),
+        mean_utility=flat(sources.mean_utility),
+        decay=flat(sources.decay_per_epoch),
+    )
+
+
+def _stretches(total: int, line: int, width: int) -> Iterator[slice]:
+    """Cut [0, total) into stretches of at most `width` that do not cross multiples of `line`."""
+    for start in range(0, total, line):
+        stop = min(start + line, total)
+        for first in range(start, stop, width):
+            yield slice(first, min(first + width, stop))

@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crawl_env.crawl import Crawl
+from crawl_env.sources import Sources
 from crawl_env.subsets import Subsets
 from crawl_env.task import Task
+from crawl_env.world import World
 
 
 class CrawlEnv(gym.Env[NDArray[np.float32], Any]):
@@ -96,6 +98,17 @@ class CrawlEnv(gym.Env[NDArray[np.float32], Any]):
     def subsets(self) -> Subsets:
         """The sets of sources (numbers from 0) that discrete actions stand for, in order."""
         return self.task.subsets
+
+    @property
+    def sources(self) -> Sources:
+        """The fleet of this episode, whether the crawler knows it or not."""
+        now = self._crawl.world.sources
+        return now if self.task.draw is None else now.row(0)
+
+    @property
+    def world(self) -> World:
+        """What really waits at the sources, live: for evaluation and planning, not for agents."""
+        return self._crawl.world
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

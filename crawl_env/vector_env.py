@@ -12,8 +12,10 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
 from crawl_env.crawl import Crawl
+from crawl_env.features import Harvest
 from crawl_env.subsets import Subsets
 from crawl_env.task import Task
+from crawl_env.world import World
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -71,6 +73,16 @@ class CrawlVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], Any, FloatArray])
     def subsets(self) -> Subsets:
         """The sets of sources (numbers from 0) that discrete actions stand for, in order."""
         return self.task.subsets
+
+    @property
+    def world(self) -> World:
+        """What really waits at the sources, live: for evaluation and planning, not for agents."""
+        return self._crawl.world
+
+    @property
+    def harvest(self) -> Harvest:
+        """What the last epoch's crawls brought."""
+        return self._crawl.harvest
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

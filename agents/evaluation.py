@@ -1,0 +1,134 @@
+"""Running agents on the same arrivals, and measuring what people ask about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents import registry
+from crawl_env import NEVER, CrawlVectorEnv
+
+FloatArray = NDArray[np.float64]
+
+
+class Predicts(Protocol):
+    """Anything with Stable-Baselines3's `predict`."""
+
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = ...
+    ) -> tuple[Any, Any]: ...
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One agent's runs, S seeds side by side."""
+
+    reward: FloatArray  # (S,) utility / epoch; the discounted return where one was asked for
+    cost: FloatArray  # (S,) budget units / epoch
+    never: FloatArray  # (S,) sources not crawled once, counted over all epochs
+    delay: FloatArray  # (S,) time from publication to collection, mean over items
+    frequency: FloatArray  # (N,) crawls / epoch of each source, mean over seeds
+
+
+def evaluate(
+    agent: str | Callable[[CrawlVectorEnv], Predicts],
+    arguments: Mapping[str, Any],
+    epochs: int = 2000,
+    warmup: int = 200,
+    seeds: int = 20,
+    seed: int = 0,
+    discount: float = 1.0,
+    progress: Callable[[int], object] | None = None,
+) -> Evaluation:
+    """Run a frozen agent in rollouts of its own and measure its average reward.
+
+    Arguments:
+        agent: a name for `agents.make`, or a function from the vector env to the agent.
+        arguments: of the environment; `horizon` is ignored: the crawl goes on.
+        epochs: measured, after `warmup` epochs that are left out.
+        seeds: S, environments side by side, each with arrivals of its own.
+        discount: below 1, `reward` is the return Σ δ^t r_t over the measured epochs instead.
+        seed: of the arrivals; two agents with the same seed and arguments meet the same content.
+        progress: called with the number of epochs done since the last call.
+
+    The delay is the mean age of the items when collected, (time): a crawl after k epochs brings
+    ΛkT items, on average kT/2 old.
+
+    >>> evaluate("whittle", {"budget": 2}, epochs=28, seeds=1).reward.round(3)
+    array([337.775])
+    """
+    env = CrawlVectorEnv(seeds, **{**arguments, "horizon": None})
+    player = registry.make(agent, env, seed) if isinstance(agent, str) else agent(env)
+    observation, _ = env.reset(seed=seed)
+    meter = _Meter(env)
+    state, start = None, np.ones(seeds, dtype=bool)
+    for epoch in range(warmup + epochs):
+        action, state = player.predict(observation, state, start, deterministic=True)
+        age = env.world.age
+        observation, reward, *_ = env.step(action)
+        meter.visit()
+        if epoch >= warmup:
+            meter.count(reward * discount ** (epoch - warmup), age)
+        start = np.zeros(seeds, dtype=bool)
+        if progress is not None:
+            progress(1)
+    return meter.read(epochs, 1 if discount < 1 else epochs)
+
+
+def compare(
+    agents: Sequence[str] | Mapping[str, Callable[[CrawlVectorEnv], Predicts]],
+    arguments: Mapping[str, Any],
+    **settings: Any,
+) -> dict[str, Evaluation]:
+    """Evaluate several agents on the same arrivals; run s of each is paired with run s of all.
+
+    `settings` are those of `evaluate`. See `agents.statistics.difference` for the interval of a
+    paired difference.
+    """
+    named = agents if isinstance(agents, Mapping) else {name: name for name in agents}
+    return {name: evaluate(agent, arguments, **settings) for name, agent in named.items()}
+
+
+class _Meter:
+    """Adds up, epoch by epoch, what an evaluation reports."""
+
+    def __init__(self, env: CrawlVectorEnv) -> None:
+        self._env = env
+        shape = env.world.shape
+        self._reward, self._cost = np.zeros(shape[0]), np.zeros(shape[0])
+        self._items, self._item_ages = np.zeros(shape[0]), np.zeros(shape[0])
+        self._visited = np.zeros(shape, dtype=bool)
+        self._crawls = np.zeros(shape[1])
+
+    def visit(self) -> None:
+        self._visited.reshape(-1)[self._env.harvest.picked] = True
+
+    def count(self, reward: FloatArray, age: FloatArray) -> None:
+        picked = self._env.harvest.picked
+        rows, n = age.shape
+        row, source = np.divmod(picked, n)
+        sources = self._env.world.sources
+        cell = (row, source)
+        since = age[cell]
+        since = np.where(since < NEVER, since, 0.0) * sources.period
+        items = np.broadcast_to(sources.arrival_rate, age.shape)[cell] * since
+        self._reward += reward
+        self._cost += np.bincount(row, np.broadcast_to(sources.cost, age.shape)[cell], rows)
+        self._items += np.bincount(row, items, rows)
+        self._item_ages += np.bincount(row, items * since / 2, rows)
+        self._crawls += np.bincount(source, minlength=n)
+
+    def read(self, epochs: int, divisor: int) -> Evaluation:
+        with np.errstate(invalid="ignore"):
+            delay = self._item_ages / self._items  # NaN where nothing was collected
+        return Evaluation(
+            reward=self._reward / divisor,
+            cost=self._cost / epochs,
+            never=np.count_nonzero(~self._visited, axis=-1).astype(float),
+            delay=delay,
+            frequency=self._crawls / epochs / len(self._reward),
+        )

@@ -1,0 +1,141 @@
+"""Indices: what crawling a source now is worth, as pure functions of arrays.
+
+The baseline of this project is the average-reward Whittle index of Theorem 1 (Avrachenkov &
+Borkar 2015), with two corrections to the printed paper:
+
+- Above the ceiling, x ≥ u* (random arrivals can exceed it; a source never crawled reaches it by
+  rounding), the index is x/C, as the dynamic program says. The printed log⁺ convention would give
+  0 there: the richest sources would never be crawled.
+- Observed random arrivals change the arm's true index; the closed form is then an approximation
+  whose policy is close to the exact one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crawl_env import Sources
+from crawl_env.numerics import break_even
+
+FloatArray = NDArray[np.float64]
+
+# Cells computed at a time, so that the temporaries stay in a core's cache.
+_BLOCK = 2**14
+
+
+def whittle_index(value: ArrayLike, sources: Sources, discount: float = 1.0) -> FloatArray:
+    """Return the Whittle index γ(x) of every source, (..., N), utility / budget unit.
+
+    With y = x/u* and η = ⌈log(1−y)/log α⌉, the epochs a source needs from empty to reach x:
+    γ(x) = (u*/C)[1 − α^η − η(1−α)(1−y)] for x < u*, and x/C from there on (Theorem 1, extended).
+    It is the charge per unit of cost at which crawling now or later are equally good.
+
+    Arguments:
+        value: x ≥ 0, (..., N), what waits, or the belief.
+        sources: the fleet, (N,), or a batch that broadcasts against `value`.
+        discount: δ in (0, 1]; below 1 the index of the discounted problem. It differs a lot for
+            small μT: at age 1 by the factor 1 + (1−δ)α/(1−α).
+
+    Raises:
+        ValueError: a value is negative or NaN, the shapes do not match, or δ is out of range.
+
+    >>> table1 = Sources.preset("table1")
+    >>> whittle_index(table1.inflow, table1).round(3)
+    array([90.509, 43.605, 18.102,  3.417])
+    """
+    if not 0 < discount <= 1:
+        raise ValueError(f"discount is {discount}; it must be above 0 and at most 1")
+    x = np.asarray(value, dtype=np.float64)
+    n = len(sources)
+    if x.shape[-1:] != (n,):
+        raise ValueError(f"value has shape {x.shape}; the last axis must hold {n} sources")
+    if not x.min(initial=0.0) >= 0:
+        raise ValueError("value has negative or NaN entries; what waits is zero or positive")
+
+    def part(x: FloatArray, ceiling: FloatArray, cost: FloatArray, decay: FloatArray) -> FloatArray:
+        return _index(x, ceiling, cost, decay, discount)
+
+    return _in_blocks(part, x, sources.ceiling, sources.cost, sources.decay_per_epoch)
+
+
+def index_at_age(age: ArrayLike, sources: Sources, discount: float = 1.0) -> FloatArray:
+    """Return the Whittle index `age` epochs after a crawl, (..., N): γ(x_k), x_k = (1−α^k)u*.
+
+    >>> index_at_age([[1], [2], [3]], Sources.preset("table1"))[:, 0].round(3)
+    array([ 90.509, 180.401, 247.359])
+    """
+    k = np.asarray(age, dtype=np.float64)
+    if not k.min(initial=0.0) >= 0:
+        raise ValueError("age has negative or NaN entries; it counts epochs since the last crawl")
+    return whittle_index(sources.content_at(k), sources, discount)
+
+
+def myopic_index(value: ArrayLike, sources: Sources) -> FloatArray:
+    """Return x/C, (..., N): what a crawl brings at once for each unit of cost."""
+    return np.asarray(value, dtype=np.float64) / sources.cost
+
+
+def _index(
+    x: FloatArray, ceiling: FloatArray, cost: FloatArray, decay: FloatArray, discount: float
+) -> FloatArray:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = x / ceiling  # NaN where a silent source holds nothing: neither branch minds
+    at_once = x / cost
+    below = share < 1.0
+    inside = np.where(below, share, 0.0)
+    epochs = np.ceil(np.log1p(-inside) / -decay)
+    if discount == 1.0:
+        gamma = break_even(epochs, inside, decay)
+    else:
+        gamma = _discounted(epochs, inside, decay, discount)
+    gamma *= ceiling / cost
+    # Rounding must not leave the interval in which the index lies.
+    np.clip(gamma, 0.0, at_once, out=gamma)
+    return np.where(below, gamma, at_once)
+
+
+def _discounted(
+    epochs: FloatArray, share: FloatArray, decay: FloatArray, discount: float
+) -> FloatArray:
+    """Return the charge λC/u* that solves λC·(1−δ)/(1−δ^η) = x − δx' + δ(1−δ)δ^{η−1}x_η/(1−δ^η).
+
+    x' = αx + u is the state after waiting. The policy "crawl from x on" reaches it η epochs after
+    a crawl, at x_η; waiting one epoch more must be as good as crawling now.
+    """
+    retention = np.exp(-decay)
+    lost = -np.expm1(-decay)  # 1 − α
+    aged = epochs * np.log(discount)
+    far = np.exp(aged)  # δ^η
+    horizon = -np.expm1(aged) / (1.0 - discount)  # Σ_{j<η} δ^j
+    reach = -np.expm1(-decay * epochs)  # x_η / u*
+    kept = lost + retention * (1.0 - discount)  # 1 − αδ
+    gamma: FloatArray = horizon * kept * share - discount * lost * horizon + far * reach
+    return gamma
+
+
+def _in_blocks(
+    function: Callable[..., FloatArray], x: FloatArray, *parameters: FloatArray
+) -> FloatArray:
+    """Apply an elementwise function to x (..., N) and parameters that broadcast against it."""
+    if x.size <= _BLOCK:
+        return function(x, *parameters)
+    shape = np.broadcast_shapes(x.shape, *(p.shape for p in parameters))
+    n = shape[-1]
+    rows = np.broadcast_to(x, shape).reshape(-1, n)
+    out = np.empty_like(rows)
+    tables = [p.reshape(-1, n) if p.ndim == 1 else _rows(p, shape) for p in parameters]
+    height = max(1, _BLOCK // n)
+    for top in range(0, len(rows), height):
+        for left in range(0, n, _BLOCK):
+            here: Any = np.s_[top : top + height, left : left + _BLOCK]
+            cells = (t[:, left : left + _BLOCK] if len(t) == 1 else t[here] for t in tables)
+            out[here] = function(rows[here], *cells)
+    return out.reshape(shape)
+
+
+def _rows(parameter: FloatArray, shape: tuple[int, ...]) -> FloatArray:
+    return np.broadcast_to(parameter, shape).reshape(-1, shape[-1])

@@ -1,0 +1,105 @@
+"""Agents by name, for any environment, however it is wrapped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from agents.policies import Agent, Fixed, Myopic, OldestFirst, Random, Whittle
+from crawl_env import Task
+from crawl_env.errors import unknown
+
+AGENTS: dict[str, type[Agent]] = {
+    agent.name: agent for agent in (Whittle, Myopic, OldestFirst, Random, Fixed)
+}
+
+_REMEDY = "Give agents.make the environment without that wrapper, and step it through that one too"
+
+
+def make(name: str, env: Any, seed: int | None = None) -> Agent:
+    """Return an agent for an environment.
+
+    Arguments:
+        name: one of `AGENTS`: whittle, myopic, oldest-first, random, fixed.
+        env: an environment, a vector environment of Gymnasium, or a `VecEnv` of
+            Stable-Baselines3, wrapped or not; or its `Task`.
+        seed: for agents that draw at random.
+
+    Raises:
+        ValueError: unknown name; wrappers that change observations or actions; a feature or
+            parameter that the agent needs is not shown.
+
+    >>> import crawl_env, gymnasium
+    >>> env = gymnasium.make("EphemeralCrawl-v0")
+    >>> agent = make("whittle", env)
+    >>> observation, _ = env.reset(seed=0)
+    >>> int(agent.predict(observation)[0].argmax())
+    0
+    """
+    if name not in AGENTS:
+        raise unknown("agent", name, AGENTS)
+    return AGENTS[name](task_of(env), seed=seed)
+
+
+def task_of(env: Any) -> Task:
+    """Return the task that an environment poses, looking through wrappers and vector envs.
+
+    Raises:
+        ValueError: it is not one of this project's, or a wrapper changes what the agent sees or
+            does.
+    """
+    if isinstance(env, Task):
+        return env
+    task = _innermost(env)
+    observation = getattr(env, "single_observation_space", env.observation_space)
+    if observation != task.observation_space:
+        raise ValueError(
+            f"the environment's observations are {observation}, changed by a wrapper from "
+            f"{task.observation_space}; agents read sources and features by their place. {_REMEDY}"
+        )
+    action = getattr(env, "single_action_space", env.action_space)
+    if action != task.action_space and not _only_unbounded(action, task.action_space):
+        raise ValueError(
+            f"the environment's actions are {action}, changed by a wrapper from "
+            f"{task.action_space}. {_REMEDY}"
+        )
+    return task
+
+
+def _innermost(env: Any) -> Task:
+    """Walk down to the environment itself, refusing what changes numbers but not spaces."""
+    _refuse_changed_observations(env)
+    for inner in ("env", "venv"):
+        if inner in vars(env):
+            return _innermost(vars(env)[inner])
+    if vars(env).get("envs"):
+        return _innermost(env.envs[0])
+    if isinstance(getattr(env, "task", None), Task):
+        return env.task  # type: ignore[no-any-return]
+    tasks = env.get_attr("task") if hasattr(env, "get_attr") else [None]
+    if isinstance(tasks[0], Task):
+        return tasks[0]
+    raise ValueError(f"{env} is not an EphemeralCrawl environment; make one with gym.make")
+
+
+def _refuse_changed_observations(env: Any) -> None:
+    changes = isinstance(env, gym.ObservationWrapper | gym.vector.VectorObservationWrapper)
+    # Stable-Baselines3's VecNormalize, known by what it does: it need not be installed.
+    if changes or (getattr(env, "norm_obs", False) is True):
+        raise ValueError(
+            f"{type(env).__name__} changes observations, which agents read by their place and in "
+            f"their units. {_REMEDY}"
+        )
+
+
+def _only_unbounded(action: object, wanted: object) -> bool:
+    """ClipAction widens the bounds to infinity, which leaves the agents' actions as they are."""
+    return (
+        isinstance(action, spaces.Box)
+        and isinstance(wanted, spaces.Box)
+        and action.shape == wanted.shape
+        and bool(np.isinf(action.low).all() and np.isinf(action.high).all())
+    )

@@ -1,0 +1,76 @@
+"""Intervals for what was measured: the bootstrap, with runs kept paired, and the score."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FloatArray = NDArray[np.float64]
+
+
+class Estimate(NamedTuple):
+    """A statistic with its 95 % interval; low = high = mean where nothing was random."""
+
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        if np.isnan(self.mean):
+            return "n/a"
+        if self.high - self.low <= 1e-9 * abs(self.mean):
+            return f"{self.mean:.5g}"
+        return f"{self.mean:.5g} [{self.low:.5g}, {self.high:.5g}]"
+
+
+UNKNOWN = Estimate(np.nan, np.nan, np.nan)
+
+
+def bootstrap(
+    statistic: Callable[..., FloatArray], *samples: ArrayLike, resamples: int = 2000, seed: int = 0
+) -> Estimate:
+    """Return a statistic of paired samples, each (S,), with its 95 % percentile interval.
+
+    `statistic` maps arrays (..., S) to (...). Run s of every sample is drawn together, so that
+    what the runs share, their arrivals, cancels in differences and ratios.
+
+    >>> bootstrap(lambda x: x.mean(-1), [2.0, 2.0, 2.0])
+    Estimate(mean=2.0, low=2.0, high=2.0)
+    """
+    columns = [np.asarray(sample, dtype=np.float64) for sample in samples]
+    n = columns[0].size
+    draws = np.random.default_rng(seed).integers(0, n, (resamples, n))
+    values = statistic(*(column[draws] for column in columns))
+    low, high = np.percentile(values, [2.5, 97.5])
+    return Estimate(float(statistic(*columns)), float(low), float(high))
+
+
+def mean(sample: ArrayLike) -> Estimate:
+    """Return the mean of runs (S,) with its interval."""
+    return bootstrap(lambda x: x.mean(axis=-1), sample)
+
+
+def difference(agent: ArrayLike, other: ArrayLike) -> Estimate:
+    """Return the mean paired difference agent − other of runs (S,) with its interval."""
+    return bootstrap(lambda a, b: (a - b).mean(axis=-1), agent, other)
+
+
+def score(agent: ArrayLike, random: ArrayLike, reference: ArrayLike) -> Estimate:
+    """Return (agent − random)/(reference − random) of mean rewards, runs (S,) paired.
+
+    Shares of the reference flatter every agent, since drawing at random already earns most of
+    it; this is 0 for random and 1 for the reference. `UNKNOWN` where reference and random
+    cannot be told apart.
+    """
+    gap = difference(reference, random)
+    if gap.low <= 1e-9 * abs(float(np.mean(reference))):
+        return UNKNOWN
+
+    def ratio(a: FloatArray, r: FloatArray, w: FloatArray) -> FloatArray:
+        floor = r.mean(axis=-1)
+        return (a.mean(axis=-1) - floor) / (w.mean(axis=-1) - floor)
+
+    return bootstrap(ratio, agent, random, reference)

@@ -1,0 +1,49 @@
+"""From priorities to the number of a subset, for environments with discrete actions."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.seen import Seen, needs
+from crawl_env import Task, selection
+
+
+class SubsetChoice:
+    """Finds the subset that the environment would select under given priorities.
+
+    Raises:
+        ValueError: under `budget_rule="average"` the account is not shown, or ages are not.
+    """
+
+    def __init__(self, task: Task, agent: str) -> None:
+        self._task = task
+        if task.budget_rule == "average":
+            needs(task, agent, "account")
+        if agent == "oldest-first":
+            needs(task, agent, "age")
+        # A random weight for each source gives every subset a sum of its own (mod 2⁶⁴).
+        rng = np.random.default_rng(0)
+        self._weight = rng.integers(0, 2**63, task.n, dtype=np.uint64)
+        sums = np.array([self._weight[list(s)].sum(dtype=np.uint64) for s in task.subsets])
+        self._order = np.argsort(sums)
+        self._sums = sums[self._order]
+
+    def __call__(self, priority: NDArray[np.float32], seen: Seen) -> NDArray[np.int64]:
+        """Return the numbers of the subsets, (B,)."""
+        mask = np.zeros(priority.shape, dtype=bool)
+        mask.reshape(-1)[self._select(priority, seen)] = True
+        sums = np.where(mask, self._weight, np.uint64(0)).sum(axis=-1, dtype=np.uint64)
+        return self._order[np.searchsorted(self._sums, sums)]
+
+    def _select(self, priority: NDArray[np.float32], seen: Seen) -> NDArray[np.intp]:
+        task, cost = self._task, self._task.sources.cost
+        # Only the order of the last crawls matters, to settle ties.
+        crawled_at = -seen["age"] if seen.shows("age") else np.zeros(priority.shape)
+        if task.budget_rule == "average":
+            account = seen["account"][:, 0]
+            return selection.draw(priority, crawled_at, cost, account, task.budget)
+        whole = selection.whole_budget(cost, task.budget)
+        if whole is not None:
+            return selection.top(priority, whole, crawled_at)
+        return selection.fill(priority, crawled_at, cost, task.budget)

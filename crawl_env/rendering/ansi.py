@@ -1,0 +1,71 @@
+"""A crawl as text, for terminals of 100 columns."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from crawl_env.rendering.frame import Frame, number
+from crawl_env.world import NEVER, IntArray
+
+ALL = 24  # sources up to which each has its line
+SOME = 12  # lines for the most that waits, and for the most that was collected, beyond
+WIDTH = 40  # characters in the longest bar
+EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+def text(frame: Frame) -> str:
+    """Return one line a source: a bar of what waits (dots: up to the ceiling), numbers, crawls.
+
+    Where there are many sources, only those at which most waits and from which most was
+    collected, and a line for the rest.
+    """
+    shown = _shown(frame)
+    lines = ["   ".join(f"{label} {value}" for label, value in frame.headline())]
+    belief = "" if frame.belief is None else f"{'belief':>10}"
+    axis = "waiting (root scale)" if frame.root else "waiting"
+    lines += [f"{'source':<14} {axis:<{WIDTH}}{'value':>10}{belief}{'age':>7}  crawled"]
+    lines += [_line(frame, i) for i in shown.tolist()]
+    if shown.size < len(frame.names):
+        lines += [_rest(frame, shown)]
+    return "\n".join(lines)
+
+
+def _shown(frame: Frame) -> IntArray:
+    """Return the sources that have a line, in order: by number, or by value where not all have."""
+    if len(frame.names) <= ALL:
+        return np.arange(len(frame.names))
+    wanted = np.zeros(len(frame.names), dtype=bool)
+    by_value = np.argsort(-frame.value, kind="stable")
+    wanted[by_value[:SOME]] = True
+    crawled = np.flatnonzero(frame.crawled)
+    wanted[crawled[np.argsort(-frame.collected[crawled], kind="stable")[:SOME]]] = True
+    return by_value[wanted[by_value]]
+
+
+def _line(frame: Frame, i: int) -> str:
+    name = _cut(frame.names[i], 14)
+    belief = "" if frame.belief is None else f"{number(frame.belief[i], 4):>10}"
+    age = "never" if frame.age[i] >= NEVER else number(frame.age[i])
+    crawled = f"  ● +{number(frame.collected[i], 4)}" if frame.crawled[i] else ""
+    return f"{name:<14} {_bar(frame, i)}{number(frame.value[i], 4):>10}{belief}{age:>7}{crawled}"
+
+
+def _rest(frame: Frame, shown: IntArray) -> str:
+    rest = np.ones(len(frame.names), dtype=bool)
+    rest[shown] = False
+    value, crawled = frame.value[rest], int(frame.crawled[rest].sum())
+    line = f"… {value.size} more: {number(value.sum(), 4)} waiting, at most {number(value.max())}"
+    if not crawled:
+        return line
+    return f"{line}; {crawled} crawled, +{number(frame.collected[rest].sum(), 4)}"
+
+
+def _bar(frame: Frame, i: int) -> str:
+    value, ceiling = frame.height(np.array([frame.value[i], frame.ceiling[i]])) * WIDTH
+    whole, eighths = divmod(round(value * 8), 8)
+    bar = "█" * whole + (EIGHTHS[eighths] if eighths else "")
+    return f"{bar:·<{round(ceiling)}}".ljust(WIDTH)
+
+
+def _cut(name: str, width: int) -> str:
+    return name if len(name) <= width else name[: width - 1] + "…"

@@ -1,0 +1,254 @@
+"""The painting of a frame: headline, a bar for each source, the rewards of the last epochs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pygame
+from numpy.typing import NDArray
+
+from crawl_env.numerics import FloatArray
+from crawl_env.rendering.canvas import (
+    BLUE,
+    GREY,
+    INK,
+    LINE,
+    ORANGE,
+    PALE_ORANGE,
+    PAPER,
+    SOFT_ORANGE,
+    TRACK,
+    Canvas,
+    Colour,
+    mix,
+)
+from crawl_env.rendering.frame import Frame, number
+from crawl_env.world import NEVER
+
+SIZE = (800, 480)  # pixels
+LEFT, RIGHT = 80, 784  # of both panels
+NAMED = 25  # sources up to which each bar has its name and numbers
+BARS = 240  # bars that stay apart; more sources share them
+EPOCHS = 100  # of the history of rewards
+ROW = 15  # pixels, of the table
+
+
+@dataclass(frozen=True)
+class Bars:
+    """What the bars show: one source each, or the mean of several."""
+
+    value: FloatArray  # (K,) utility
+    ceiling: FloatArray  # (K,) utility
+    collected: FloatArray  # (K,) utility
+    belief: FloatArray | None  # (K,) utility
+    crawled: FloatArray  # (K,) share of its sources that were crawled
+
+
+@dataclass(frozen=True)
+class Area:
+    """Where the bars stand, in pixels."""
+
+    top: float
+    bottom: float
+    step: float  # from bar to bar
+    width: float  # of a bar
+
+    def left(self, i: int) -> float:
+        """Return the left edge of bar i."""
+        return LEFT + (i + 0.5) * self.step - self.width / 2
+
+    def y(self, height: float) -> float:
+        """Return where a height from 0 to 1 is."""
+        return self.bottom - height * (self.bottom - self.top)
+
+
+def pixels(frame: Frame) -> NDArray[np.uint8]:
+    """Return the picture as a new array (480, 800, 3)."""
+    surface = pygame.Surface(SIZE, depth=32)  # off the screen: needs no display
+    paint(frame, surface)
+    return pygame.surfarray.array3d(surface).transpose(1, 0, 2).copy()
+
+
+def paint(frame: Frame, surface: pygame.Surface) -> None:
+    """Paint the frame over a surface of `SIZE`."""
+    canvas = Canvas(surface)
+    _headline(canvas, frame)
+    _legend(canvas, frame)
+    _sources(canvas, frame, bottom=SIZE[1] - 12 if frame.rewards is None else 362)
+    if frame.rewards is not None:
+        _history(canvas, frame.rewards, frame.epoch, top=394, bottom=452)
+
+
+def _headline(canvas: Canvas, frame: Frame) -> None:
+    x = 16.0
+    for label, value in frame.headline():
+        canvas.text(x, 14, label, GREY, 16)
+        x += max(100, canvas.text(x, 28, value, INK, 32) + 28)
+
+
+def _legend(canvas: Canvas, frame: Frame) -> None:
+    y = 70
+    canvas.text(16, y, "utility" + (" (square-root axis)" if frame.root else ""), GREY, 16)
+    x = RIGHT - canvas.text(RIGHT, y, "collected in the last epoch", GREY, 16, align=1) - 18
+    canvas.fill(x, y - 1, 12, 12, SOFT_ORANGE)
+    canvas.outline(x, y - 1, 12, 12, ORANGE, 2)
+    for label, colour in (("ceiling", TRACK), ("waiting", BLUE)):
+        x -= canvas.text(x - 16, y, label, GREY, 16, align=1) + 34
+        canvas.fill(x, y - 1, 12, 12, colour)
+    if frame.belief is not None:
+        x -= canvas.text(x - 16, y, "believed", GREY, 16, align=1) + 36
+        canvas.fill(x, y + 4, 14, 2, INK)
+
+
+def _sources(canvas: Canvas, frame: Frame, bottom: float) -> None:
+    bars = _arrange(frame)
+    named = len(frame.names) <= NAMED
+    step = (RIGHT - LEFT) / bars.value.size
+    width = min(0.64 * step, 96.0) if named else step - (step > 5)
+    table = _table(frame) if named else []
+    area = Area(100, bottom - (ROW * len(table) + 8 if named else 26), step, width)
+    heights = _heights(frame, bars)
+    gap = 2 if named else 0
+    for i in np.flatnonzero(bars.crawled == 1).tolist():
+        x, height = LEFT + i * step + gap, area.bottom - area.top + 6
+        canvas.fill(x, area.top - 6, step - 2 * gap, height, PALE_ORANGE)
+    _axis(canvas, frame, area)
+    for i in range(bars.value.size):
+        _bar(canvas, area, i, heights[:, i], bool(bars.crawled[i]))
+    for line, (label, colour, entries) in enumerate(table):
+        _row(canvas, area, line, label, colour, entries)
+    if not named:
+        _marks(canvas, frame, bars, area)
+
+
+def _arrange(frame: Frame) -> Bars:
+    """Keep few sources in order; sort more by ceiling, and let very many share bars."""
+    n = len(frame.names)
+    order = np.arange(n) if n <= NAMED else np.argsort(-frame.ceiling, kind="stable")
+    starts = np.arange(min(n, BARS)) * n // min(n, BARS)
+    sizes = np.diff(starts, append=n)
+
+    def mean(each: FloatArray) -> FloatArray:
+        return np.asarray(np.add.reduceat(each[order], starts) / sizes)
+
+    return Bars(
+        value=mean(frame.value),
+        ceiling=mean(frame.ceiling),
+        collected=mean(frame.collected),
+        belief=None if frame.belief is None else mean(frame.belief),
+        crawled=mean(frame.crawled.astype(np.float64)),
+    )
+
+
+def _heights(frame: Frame, bars: Bars) -> FloatArray:
+    """Return heights on the axis (4, K): ceiling, value, collected, belief (NaN: none)."""
+    belief = np.full_like(bars.value, np.nan) if bars.belief is None else bars.belief
+    return frame.height(np.stack([bars.ceiling, bars.value, bars.collected, belief]))
+
+
+def _axis(canvas: Canvas, frame: Frame, area: Area) -> None:
+    for value in dict.fromkeys(_ticks(frame)):
+        y = area.y(frame.height(np.array(value)).item())
+        canvas.fill(LEFT, y, RIGHT - LEFT, 1, LINE if value == 0 else TRACK)
+        canvas.text(LEFT - 8, y - 5, number(value), GREY, 16, align=1)
+
+
+def _ticks(frame: Frame) -> list[float]:
+    """Return round values at about even distances on the axis."""
+    if frame.root:
+        return [0.0, *(_round_down(frame.scale * share) for share in (0.06, 0.25, 0.56, 1.0))]
+    step = _round_down(frame.scale / 3)
+    return [step * k for k in range(int(frame.scale / step) + 1)]
+
+
+def _round_down(x: float) -> float:
+    """Return the largest of 1, 2, 5 times a power of ten that is not above x."""
+    power = 10.0 ** np.floor(np.log10(x))
+    return float(power * max(k for k in (1, 2, 5) if k * power <= x * (1 + 1e-9)))
+
+
+def _bar(canvas: Canvas, area: Area, i: int, heights: FloatArray, crawled: bool) -> None:
+    ceiling, value, collected, belief = area.bottom - heights * (area.bottom - area.top)
+    x, wide = area.left(i), area.width >= 8
+    canvas.fill(x, ceiling, area.width, area.bottom - ceiling, TRACK)
+    if crawled:
+        canvas.fill(x, collected, area.width, area.bottom - collected, SOFT_ORANGE)
+    canvas.fill(x, value, area.width, area.bottom - value, BLUE)
+    if crawled and wide:
+        canvas.outline(x, collected, area.width, area.bottom - collected, ORANGE, 2)
+    if not np.isnan(belief):
+        beyond = 3 if wide else 0
+        canvas.fill(x - beyond, belief - 1, area.width + 2 * beyond, 2, INK)
+
+
+def _table(frame: Frame) -> list[tuple[str, Colour, list[str]]]:
+    """Return the rows under the bars: label, colour, one entry a source."""
+    collected = np.where(frame.crawled, frame.collected, np.nan)
+    rows = [("source", INK, list(frame.names)), ("waiting", BLUE, _short(frame.value, frame.scale))]
+    if frame.belief is not None:
+        rows += [("believed", INK, _short(frame.belief, frame.scale))]
+    ages = ["–" if age >= NEVER else number(age) for age in frame.age]
+    return [*rows, ("collected", ORANGE, _short(collected, frame.scale)), ("age", GREY, ages)]
+
+
+def _short(values: FloatArray, scale: float) -> list[str]:
+    """Return numbers short enough for narrow bars, to a thousandth of the axis; no text for NaN.
+
+    >>> _short(np.array([0.0312, 123.4, 3e-7, np.nan]), scale=20)
+    ['0.03', '123', '0', '']
+    """
+    rounded = np.round(values, 3 - int(np.floor(np.log10(scale))))
+    return ["" if np.isnan(value) else _brief(value) for value in rounded.tolist()]
+
+
+def _brief(value: float) -> str:
+    numbers = (number(value, digits) for digits in (3, 2))
+    return next((text for text in numbers if len(text) <= 5), number(value, 1))
+
+
+def _row(
+    canvas: Canvas, area: Area, line: int, label: str, colour: Colour, entries: list[str]
+) -> None:
+    y = area.bottom + 8 + ROW * line
+    canvas.text(LEFT - 8, y, label, GREY, 16, align=1)
+    size, margin = (18, 8) if area.step > 60 else (15, 1)
+    for i, entry in enumerate(entries):
+        short = canvas.fit(entry, area.step - margin, size)
+        canvas.text(LEFT + (i + 0.5) * area.step, y, short, colour, size, align=0.5)
+
+
+def _marks(canvas: Canvas, frame: Frame, bars: Bars, area: Area) -> None:
+    """Mark the crawled bars, by how many of their sources were, and say what a bar is."""
+    for i in np.flatnonzero(bars.crawled).tolist():
+        colour = mix(PAPER, ORANGE, float(np.sqrt(bars.crawled[i])))
+        canvas.fill(LEFT + i * area.step, area.bottom + 3, area.step, 6, colour)
+    n, k = len(frame.names), bars.value.size
+    note = f"{n} sources, the highest ceiling first"
+    if n > k:
+        note += f"; a bar is the mean of {n // k}" + (f" or {n // k + 1}" if n % k else "")
+    canvas.text(LEFT, area.bottom + 13, note, GREY, 16)
+
+
+def _history(canvas: Canvas, rewards: FloatArray, epoch: int, top: int, bottom: int) -> None:
+    """Draw the latest rewards as columns that grow from the left, then scroll."""
+    shown = rewards[-EPOCHS:]
+    scale = float(rewards.max(initial=0.0)) or 1.0
+    step = (RIGHT - LEFT) // EPOCHS
+    canvas.text(16, top - 18, "reward per epoch", GREY, 16)
+    x = RIGHT - canvas.text(RIGHT, top - 18, "mean of all epochs", GREY, 16, align=1) - 24
+    canvas.dashes(x, top - 14, 18, INK)
+    canvas.fill(LEFT, bottom, RIGHT - LEFT, 1, LINE)
+    for tick in (0.0, _round_down(scale))[: 1 + shown.size]:
+        canvas.text(LEFT - 8, bottom - tick / scale * (bottom - top) - 5, number(tick), GREY, 16, 1)
+    for i, reward in enumerate(shown.tolist()):
+        height = reward / scale * (bottom - top)
+        colour = ORANGE if i == shown.size - 1 else SOFT_ORANGE
+        canvas.fill(LEFT + i * step, bottom - height, step - 1, height, colour)
+    if not shown.size:
+        return
+    canvas.dashes(LEFT, bottom - rewards.mean() / scale * (bottom - top), RIGHT - LEFT, INK)
+    canvas.text(LEFT, bottom + 5, str(epoch - shown.size + 1), GREY, 16)
+    if shown.size > 5:  # else the two numbers would overlap
+        last, align = LEFT + (shown.size - 0.5) * step, 1 if shown.size > 90 else 0.5
+        canvas.text(last, bottom + 5, f"epoch {epoch}", GREY, 16, align)

@@ -1,0 +1,47 @@
+"""`python -m experiments paper`: the paper's numerical section, recomputed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from experiments.paper import corrections, figures, numbers
+from experiments.report import Report
+from experiments.results import provenance, whole_folder, write_csv
+
+
+@dataclass
+class Paper:
+    """The table, the four figures and every number of the paper's numerical section, beside ours,
+    with the corrections that the printed text needs."""
+
+    out: Path = field(default=Path("results/paper"))
+    """Folder of the report and the records; replaced as a whole."""
+    seeds: int = 20
+    """Runs side by side wherever arrivals are random."""
+    epochs: int = 20_000
+    """Epochs of each such run."""
+
+    def run(self) -> None:
+        report = Report("Avrachenkov & Borkar (2015): the numerical section, recomputed")
+        records: list[dict[str, Any]] = []
+        report.heading("Table 1 and what follows from it")
+        numbers.derived(report, records)
+        numbers.indices(report, records)
+        report.heading("The four figures")
+        figures.interest(report)
+        figures.evolutions(report)
+        report.heading("Rewards")
+        numbers.rewards(report, records)
+        numbers.patterns(report, records)
+        report.heading("Corrections to the printed paper")
+        corrections.above_the_ceiling(report, records, self.seeds, self.epochs)
+        corrections.short_average(report)
+        corrections.observed_arrivals(report, records)
+        corrections.missing_period(report)
+        corrections.source_one(report, records, self.seeds, self.epochs)
+        with whole_folder(self.out) as folder:
+            write_csv(folder / "records.csv", [{**r, **provenance()} for r in records])
+            report.write(folder / "report.html")
+        print(f"Report: {self.out / 'report.html'}   Records: {self.out / 'records.csv'}")

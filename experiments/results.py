@@ -1,0 +1,97 @@
+"""Where results go: folders that appear whole or not at all, and where each number comes from."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+LIBRARIES = ("numpy", "gymnasium")
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """Give a folder beside `path` to write to; it takes the place of `path` once all is written."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    old = path.with_name(f".{path.name}.{os.getpid()}.old")
+    partial.mkdir(parents=True)
+    try:
+        yield partial
+        if path.exists():
+            path.replace(old)
+        partial.replace(path)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def write_csv(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
+    """Write records as a tidy CSV, one row each; columns in order of first appearance."""
+    columns = list(dict.fromkeys(name for record in records for name in record))
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows(records)
+
+
+@cache
+def provenance() -> dict[str, str]:
+    """Return date, command, commit, versions and machine, for every record and report."""
+    return {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "command": "python -m experiments " + " ".join(map(_shown, sys.argv[1:])),
+        "commit": _commit(),
+        "python": platform.python_version(),
+        **{name: version(name) for name in LIBRARIES},
+        "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()}",
+    }
+
+
+@cache
+def code_fingerprint() -> str:
+    """Return a hash of the code that produces records, so that stale ones are not taken up."""
+    digest = hashlib.sha256()
+    for package in ("crawl_env", "agents", "experiments"):
+        for file in sorted((ROOT / package).rglob("*.py")):
+            digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _shown(argument: str) -> str:
+    """Reports may be published: of an absolute path only the name is kept."""
+    return Path(argument).name if argument.startswith("/") else argument
+
+
+def _commit() -> str:
+    def git(*words: str) -> str:
+        answer = subprocess.run(
+            ["git", *words], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        return answer.stdout.strip() if answer.returncode == 0 else ""
+
+    try:
+        changed = git("status", "--porcelain", "--", "crawl_env", "agents", "experiments")
+        return (git("rev-parse", "--short=12", "HEAD") or "unknown") + ("+changes" if changed else "")
+    except OSError:
+        return "unknown"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

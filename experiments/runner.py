@@ -1,0 +1,77 @@
+"""Independent units of work in parallel, each kept as soon as it is finished."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import joblib
+from tqdm import tqdm
+
+from experiments.results import code_fingerprint
+
+Unit = dict[str, Any]  # JSON: what is run, and the key under which its result is kept
+Result = dict[str, Any]  # JSON
+
+
+def run(
+    units: Sequence[Unit],
+    work: Callable[[Unit], Result],
+    kept: Path,
+    jobs: int = -1,
+    engine: str = "loky",
+) -> list[Result]:
+    """Return the results of all units, in order.
+
+    Finished units lie in the folder `kept`; a run that was interrupted takes them up, unless the
+    code has changed since. `engine` is a joblib backend: loky (processes), or ray or dask where
+    these are installed and a cluster is there.
+    """
+    kept.mkdir(parents=True, exist_ok=True)
+    files = [kept / f"{_key(unit)}.json" for unit in units]
+    missing = [i for i, file in enumerate(files) if not file.exists()]
+    _register(engine)
+    with joblib.parallel_config(backend=engine, n_jobs=jobs):
+        finished = joblib.Parallel(return_as="generator_unordered")(
+            joblib.delayed(_numbered)(work, i, units[i]) for i in missing
+        )
+        progress = tqdm(finished, total=len(units), initial=len(units) - len(missing), unit="run")
+        try:
+            for i, result in progress:
+                _write(files[i], result)
+        except KeyboardInterrupt:
+            progress.close()
+            print("\nStopped. What was finished is kept; the same command goes on from there.")
+            raise SystemExit(130) from None
+    return [json.loads(file.read_text(encoding="utf-8")) for file in files]
+
+
+def _numbered(work: Callable[[Unit], Result], i: int, unit: Unit) -> tuple[int, Result]:
+    return i, work(unit)
+
+
+def _key(unit: Unit) -> str:
+    text = json.dumps([code_fingerprint(), unit], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def _write(path: Path, result: Result) -> None:
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(result), encoding="utf-8")
+    partial.replace(path)
+
+
+def _register(engine: str) -> None:
+    if engine == "ray":
+        from ray.util.joblib import register_ray  # type: ignore[import-not-found]
+
+        register_ray()
+    elif engine == "dask":
+        import distributed  # type: ignore[import-not-found]
+
+        distributed.Client()
+    elif engine not in ("loky", "threading", "sequential"):
+        raise SystemExit(f"unknown engine {engine!r}; give loky, threading, sequential, ray or dask")

@@ -1,0 +1,199 @@
+"""Pictures of a crawl: what they show, and that showing them changes nothing."""
+
+from __future__ import annotations
+
+import sys
+from copy import deepcopy
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from crawl_env import CrawlEnv, Sources
+from crawl_env.rendering import Frame
+
+# pygame's own import uses pkg_resources, where setuptools is installed.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:pkg_resources is deprecated"),
+    pytest.mark.filterwarnings("ignore:Deprecated call to `pkg_resources"),
+]
+
+HIDDEN = {"arrivals": "poisson", "observed": False, "features": ("value", "age")}
+NAMES = ("alpha", "beta", "gamma", "delta")
+NAMED = Sources(250.0, [1.0, 0.7, 0.2, 0.08], [0.7, 0.35, 0.7, 0.21], names=NAMES)
+FIRST = np.array([1, 0, 0, 0], dtype=np.float32)
+LAST = np.array([0, 0, 0, 1], dtype=np.float32)
+
+
+@pytest.fixture(autouse=True)
+def dummy_display(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+
+
+def started(render_mode: str | None, **arguments: Any) -> gym.Env[Any, Any]:
+    env = gym.make("EphemeralCrawl-v0", render_mode=render_mode, **arguments)
+    env.reset(seed=0)
+    return env
+
+
+def frame_of(env: gym.Env[Any, Any]) -> Frame:
+    inner: Any = env.unwrapped
+    return Frame.of(inner._crawl, inner._elapsed, inner._rewards)
+
+
+def fleet(n: int) -> Sources:
+    return Sources.random(n, seed=1)
+
+
+SIZES = [
+    pytest.param({}, id="4"),
+    pytest.param({"sources": NAMED, "start": "full"}, id="4-never-crawled"),
+    pytest.param({"sources": Sources(0.0, 1.0, [1.0, 2.0])}, id="2-silent"),
+    pytest.param({"sources": "fleet-f", "budget_rule": "average"}, id="25-average"),
+    pytest.param({"sources": fleet(200), "budget": 10, **HIDDEN}, id="200-hidden"),
+    pytest.param({"sources": fleet(2000), "budget": 100}, id="2000"),
+    pytest.param({"sources": lambda rng: Sources.random(30, rng)}, id="30-drawn"),
+]
+
+
+@pytest.mark.parametrize("arguments", SIZES)
+def test_picture_changes_with_a_step_and_does_not_alias(arguments: dict[str, Any]) -> None:
+    env = started("rgb_array", **arguments)
+    before = picture(env)
+    kept = before.copy()
+    env.step(np.ones(env.action_space.shape or (), dtype=np.float32))
+    after = picture(env)
+    assert before.shape == after.shape == (480, 800, 3)
+    assert before.dtype == after.dtype == np.uint8
+    assert np.array_equal(before, kept)
+    assert not np.array_equal(before, after)
+
+
+def picture(env: gym.Env[Any, Any]) -> NDArray[np.uint8]:
+    image: Any = env.render()
+    assert isinstance(image, np.ndarray)
+    return image
+
+
+@pytest.mark.parametrize(("action", "side"), [(FIRST, "left"), (LAST, "right")])
+def test_crawled_source_is_orange(action: NDArray[np.float32], side: str) -> None:
+    env = started("rgb_array")
+    env.step(action)
+    bars = picture(env)[110:280].astype(int)  # above the table and under the legend
+    orange = (bars[..., 0] - bars[..., 2] > 20).sum(axis=0)
+    left, right = orange[:400].sum(), orange[400:].sum()
+    assert (left > 0, right > 0) == (side == "left", side == "right")
+
+
+def test_pictures_of_a_vector_env_show_their_rows() -> None:
+    vec = gym.make_vec(
+        "EphemeralCrawl-v0", num_envs=3, vectorization_mode="vector_entry_point",
+        render_mode="rgb_array",
+    )  # fmt: skip
+    vec.reset(seed=0)
+    vec.step(np.stack([FIRST, FIRST, LAST]))
+    images: Any = vec.render()
+    assert [image.shape for image in images] == [(480, 800, 3)] * 3
+    assert np.array_equal(images[0], images[1])
+    assert not np.array_equal(images[0], images[2])
+
+
+def test_window_can_be_closed_and_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CrawlEnv.metadata, "render_fps", 1000)
+    env = started("human", sources=NAMED)
+    import pygame
+
+    env.step(FIRST)
+    assert pygame.display.get_surface() is not None
+    pygame.quit()  # as other environments do when they are closed
+    env.step(FIRST)
+    window = pygame.display.get_surface()
+    assert window is not None
+    assert window.get_size() == (800, 480)
+    env.close()
+    assert not pygame.display.get_init()
+    env.close()
+
+
+def test_text_names_every_source_with_its_numbers() -> None:
+    env = started("ansi", sources=NAMED, start="full")
+    env.step(FIRST)
+    head, _, *lines = lines_of(env)
+    assert "epoch 1" in head
+    assert "mean reward 357.1" in head
+    assert [line.split()[0] for line in lines] == list(NAMES)
+    assert "● +357.1" in lines[0]
+    assert "never" in lines[1]
+    assert "500" in lines[1]
+
+
+def lines_of(env: gym.Env[Any, Any]) -> list[str]:
+    text: Any = env.render()
+    return str(text).split("\n")
+
+
+@pytest.mark.parametrize("n", [1, 24, 25, 200, 2000])
+@pytest.mark.parametrize("more", [{}, HIDDEN], ids=["observed", "hidden"])
+def test_text_fits_a_terminal(n: int, more: dict[str, Any]) -> None:
+    sources = Sources(5.0, np.geomspace(1e-7, 1e7, n), 0.1, names=["a-long-name.example.org"] * n)
+    env = started("ansi", sources=sources, budget=max(1, n // 4), **more)
+    env.step(np.linspace(-1, 1, n, dtype=np.float32))
+    lines = lines_of(env)
+    assert len(lines) <= 30
+    assert max(map(len, lines)) <= 100
+
+
+def test_text_says_what_the_rest_is() -> None:
+    env = started("ansi", sources=fleet(200), budget=60)
+    env.step(np.arange(200, dtype=np.float32) / 200)
+    lines = lines_of(env)
+    shown = len(lines) - 3
+    crawled = sum("●" in line for line in lines)
+    assert f"… {200 - shown} more" in lines[-1]
+    assert f"{60 - crawled} crawled, +" in lines[-1]
+
+
+def test_frame_tells_belief_from_value() -> None:
+    hidden = np.array([True, True, False, False])
+    env = started(None, arrivals="poisson", observed=~hidden)
+    env.step(FIRST)
+    frame = frame_of(env)
+    assert frame.belief is not None
+    assert np.array_equal(frame.belief != frame.value, hidden)
+    assert frame_of(started(None)).belief is None
+
+
+def test_axis_does_not_jump() -> None:
+    env = started(None, arrivals="poisson")
+    scale = frame_of(env).scale
+    env.step(FIRST)
+    assert frame_of(env).scale == scale > 500
+
+
+@pytest.mark.parametrize("render_mode", ["rgb_array", "ansi"])
+def test_rendering_does_not_change_the_run(render_mode: str) -> None:
+    seen, plain = (started(mode, sources=NAMED, **HIDDEN) for mode in (render_mode, None))
+    for action in (FIRST, LAST, FIRST):
+        seen.render()
+        assert np.array_equal(seen.step(action)[0], plain.step(action)[0])
+
+
+def test_environment_that_was_rendered_can_be_copied() -> None:
+    env = started("rgb_array").unwrapped
+    assert np.array_equal(picture(env), picture(deepcopy(env)))
+
+
+def test_missing_pygame_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = started("rgb_array")
+    monkeypatch.setitem(sys.modules, "pygame", None)
+    with pytest.raises(gym.error.DependencyNotInstalled, match=r"ephemeral-crawl\[render\]"):
+        env.render()
+    assert started("ansi").render()
+
+
+def test_rendering_before_the_reset_is_refused() -> None:
+    env = gym.make("EphemeralCrawl-v0", render_mode="ansi").unwrapped
+    with pytest.raises(gym.error.ResetNeeded, match="reset"):
+        env.render()

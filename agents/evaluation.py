@@ -19,7 +19,11 @@ class Predicts(Protocol):
     """Anything with Stable-Baselines3's `predict`."""
 
     def predict(
-        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = ...
+        self,
+        observation: Any,
+        state: Any = None,
+        episode_start: Any = None,
+        deterministic: bool = ...,
     ) -> tuple[Any, Any]: ...
 
 

@@ -142,12 +142,13 @@ class CrawlEnv(gym.Env[NDArray[np.float32], Any]):
     def set_state(self, state: dict[str, Any]) -> NDArray[np.float32]:
         """Return to a state of `get_state`, as if never left; return the observation there."""
         self._crawl.set_state(state)
-        self._elapsed = state["elapsed"]
+        self._elapsed, self._rewards = state["elapsed"], []
         self.np_random.bit_generator.state = deepcopy(state["generator"])
         return self._crawl.observe()[0]
 
     def render(self) -> Any:
-        """Return a picture (H, W, 3) uint8, show it in a window, or return a text (N lines)."""
+        """Return a picture (H, W, 3) uint8, show it in a window, or return a text (a line
+        a source, or a summary of many)."""
         from crawl_env import rendering
 
         if self.render_mode is None:

@@ -154,6 +154,10 @@ class Sources:
         """
         return self.ceiling * -np.expm1(-self.decay_per_epoch * np.asarray(age, dtype=np.float64))
 
+    def with_period(self, period: float) -> Sources:
+        """Return the same sources, crawled every `period` units of time."""
+        return Sources(*(getattr(self, p) for p in PARAMETERS), period, self.given_names)
+
     def select(self, which: Any) -> Sources:
         """Return the sub-fleet (or permutation) given by indices or a mask over the sources."""
         index = np.arange(len(self))[which]

@@ -1,19 +1,39 @@
-"""`python -m experiments NAME`: everything a person runs. `--help` lists names and options."""
+"""Everything a person runs: `python -m experiments NAME`, with `--help` for its options."""
 
 from __future__ import annotations
 
+import sys
+import warnings
 from typing import Annotated
 
 import tyro
 
+from experiments.benchmark.command import Benchmark
+from experiments.evaluate.command import Evaluate
 from experiments.paper.command import Paper
 
-Command = Annotated[Paper, tyro.conf.subcommand("paper")]
+Command = (
+    Annotated[Paper, tyro.conf.subcommand("paper")]
+    | Annotated[Benchmark, tyro.conf.subcommand("benchmark")]
+    | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+)
 
 
 def main() -> None:
+    warnings.showwarning = _show
     command = tyro.cli(Command, prog="python -m experiments", description=__doc__)
-    command.run()
+    try:
+        command.run()
+    except OSError as error:
+        sys.exit(f"error: {error.filename}: {error.strerror}")
+    except ValueError as error:  # bad input, said in the user's terms
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit("\nstopped")
+
+
+def _show(message: Warning | str, *_: object) -> None:
+    print(f"warning: {message}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -67,7 +67,9 @@ class Report:
         import matplotlib.pyplot as plt
 
         picture = io.BytesIO()
-        figure.savefig(picture, format="png", dpi=110, bbox_inches="tight", metadata={"Software": None})
+        figure.savefig(
+            picture, format="png", dpi=110, bbox_inches="tight", metadata={"Software": None}
+        )
         plt.close(figure)
         data = base64.b64encode(picture.getvalue()).decode()
         self._html.append(

@@ -83,7 +83,9 @@ def _commit() -> str:
 
     try:
         changed = git("status", "--porcelain", "--", "crawl_env", "agents", "experiments")
-        return (git("rev-parse", "--short=12", "HEAD") or "unknown") + ("+changes" if changed else "")
+        return (git("rev-parse", "--short=12", "HEAD") or "unknown") + (
+            "+changes" if changed else ""
+        )
     except OSError:
         return "unknown"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,11 @@ def run(
     return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 
 
+def forget(kept: Path) -> None:
+    """Remove the finished units, once a report holds their results."""
+    shutil.rmtree(kept, ignore_errors=True)
+
+
 def _numbered(work: Callable[[Unit], Result], i: int, unit: Unit) -> tuple[int, Result]:
     return i, work(unit)
 
@@ -74,4 +80,6 @@ def _register(engine: str) -> None:
 
         distributed.Client()
     elif engine not in ("loky", "threading", "sequential"):
-        raise SystemExit(f"unknown engine {engine!r}; give loky, threading, sequential, ray or dask")
+        raise SystemExit(
+            f"unknown engine {engine!r}; give loky, threading, sequential, ray or dask"
+        )

@@ -28,7 +28,9 @@ def index_of_arm(x: FloatArray, source: Sources) -> FloatArray:
         low[j], high[j] = charges[max(first - 1, 0)], charges[first]
     for _ in range(8):
         middle = 0.5 * (low + high)
-        wins = np.array([arm.waiting_minus_crawling(c, x[j : j + 1])[0] > 0 for j, c in enumerate(middle)])
+        wins = np.array(
+            [arm.waiting_minus_crawling(c, x[j : j + 1])[0] > 0 for j, c in enumerate(middle)]
+        )
         high, low = np.where(wins, middle, high), np.where(wins, low, middle)
     return 0.5 * (low + high) / source.cost[0]
 

@@ -129,7 +129,11 @@ def missing_period(report: Report) -> None:
 
 def source_one(report: Report, records: Records, seeds: int, epochs: int) -> None:
     rows = []
-    for name, law in (("exponential", "exponential"), ("constant", "constant"), ("lognormal, σ = 1.2", Lognormal(1.2))):
+    for name, law in (
+        ("exponential", "exponential"),
+        ("constant", "constant"),
+        ("lognormal, σ = 1.2", Lognormal(1.2)),
+    ):
         task = {"budget": 2, "arrivals": Poisson(law)}
         share = evaluate("whittle", task, epochs=epochs, seeds=seeds).frequency[0]
         rows.append([name, f"{share:.5f}"])

@@ -25,7 +25,11 @@ def interest(report: Report) -> None:
 
 
 def evolutions(report: Report) -> None:
-    for number, m, arrivals in ((2, 1, "deterministic"), (3, 2, "deterministic"), (4, 2, "poisson")):
+    for number, m, arrivals in (
+        (2, 1, "deterministic"),
+        (3, 2, "deterministic"),
+        (4, 2, "poisson"),
+    ):
         run = crawl(EPOCHS, budget=m, arrivals=arrivals, start="empty")
         law = "Poisson arrivals, exponential ξ" if arrivals == "poisson" else "deterministic"
         report.figure(

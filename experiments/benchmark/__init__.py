@@ -1,0 +1,1 @@
+"""Index policies on the reference tasks."""

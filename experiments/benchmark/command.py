@@ -1,0 +1,139 @@
+"""`python -m experiments benchmark`: every agent on every reference task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents import AGENTS, statistics
+from agents.evaluation import Evaluation
+from crawl_env import Sources
+from experiments import plots, runner, units
+from experiments.benchmark.suite import EXAMPLE, SUITE, Setting
+from experiments.report import Report
+from experiments.results import provenance, whole_folder, write_csv
+from experiments.tables import bound_of, percent, plain, records, scores, share
+
+Runs = dict[str, Evaluation]
+
+
+@dataclass
+class Benchmark:
+    """Index policies on the paper's example, recovering bandits, random fleets and a CSV's fleet:
+    reward, share of the bound, and score (agent − random)/(Whittle − random)."""
+
+    out: Path = field(default=Path("results/benchmark"))
+    """Folder of the report and the records; replaced as a whole."""
+    seed: int = 0
+    """Seed of the arrivals."""
+    jobs: int = -1
+    """Processes; -1 for all cores."""
+    engine: str = "loky"
+    """joblib backend: loky, threading, sequential, or ray / dask where installed."""
+
+    def run(self) -> None:
+        todo = [self._unit(setting, agent) for setting in SUITE for agent in AGENTS]
+        kept = self.out.with_name(f".{self.out.name}.kept")
+        results = iter(runner.run(todo, units.work, kept, self.jobs, self.engine))
+        runs = [
+            {agent: units.as_evaluation(next(results), setting.seeds) for agent in AGENTS}
+            for setting in SUITE
+        ]
+        report = Report("Index policies on the reference tasks")
+        report.paragraph(
+            "Score: 0 is a random choice, 1 the Whittle index policy. Share of bound: of the "
+            "relaxed bound, which no policy without sight of the content can pass; where content "
+            "is observed it is only a unit, marked *. Brackets hold 95 % intervals (bootstrap over "
+            "runs, the same arrivals for all policies); a number without one is not random."
+        )
+        done = list(zip(SUITE, runs, strict=True))
+        for group, members in groupby(done, key=lambda pair: pair[0].group):
+            self._group(report, group, list(members))
+        rows = [row for setting, found in done for row in self._records(setting, found)]
+        with whole_folder(self.out) as folder:
+            write_csv(folder / "records.csv", rows)
+            report.write(folder / "report.html")
+        runner.forget(kept)
+        print(f"Report: {self.out / 'report.html'}   every run: {self.out / 'records.csv'}")
+
+    def _unit(self, setting: Setting, agent: str) -> units.Unit:
+        arguments = dict(setting.arguments)
+        if arguments["sources"] == str(EXAMPLE):
+            arguments["sources"] = units.fleet_as_json(Sources.from_csv(EXAMPLE))
+        seeds = units.seeds_needed(arguments, agent, setting.seeds)
+        runs = {
+            "epochs": setting.epochs,
+            "warmup": setting.warmup,
+            "discount": setting.discount,
+            "seeds": seeds,
+            "seed": self.seed,
+        }
+        return {"agent": agent, "arguments": arguments, "runs": runs}
+
+    def _group(self, report: Report, group: str, members: list[tuple[Setting, Runs]]) -> None:
+        report.heading(group)
+        rows = []
+        for setting, runs in members:
+            score = scores({name: run.reward for name, run in runs.items()})
+            bound = self._bound(setting)
+            for name in sorted(runs, key=lambda name: -runs[name].reward.mean()):
+                reward = runs[name].reward
+                of_bound = percent(share(reward, bound))
+                rows.append(
+                    [
+                        setting.name,
+                        name,
+                        statistics.mean(reward),
+                        of_bound + "*" * (setting.seen and of_bound != "n/a"),
+                        plain(score[name]),
+                    ]
+                )
+        measured = "discounted return" if members[0][0].discount < 1 else "reward / epoch"
+        columns = ["task", "policy", measured, "share of bound", "score"]
+        report.table(group, columns, rows)
+        report.figure(_bars(members), f"Score on: {group}.")
+
+    def _bound(self, setting: Setting) -> float | NDArray[np.float64]:
+        """Return the relaxed bound, of each run's fleet where fleets are drawn; 0 for returns."""
+        if setting.discount < 1:
+            return 0.0
+        arguments = units.arguments_of(self._unit(setting, "whittle"))
+        return bound_of(arguments, setting.seeds, self.seed)
+
+    def _records(self, setting: Setting, runs: Runs) -> list[dict[str, object]]:
+        common = {"group": setting.group, "task": setting.name, **provenance()}
+        return [
+            row for name, run in runs.items() for row in records(name, run, self.seed, **common)
+        ]
+
+
+def _bars(members: list[tuple[Setting, Runs]]) -> object:
+    names = [name for name in AGENTS if name != "random"]
+    figure, axes = plots.new(width=9, height=0.6 + 0.55 * len(members))
+    width = 0.8 / len(names)
+    for j, name in enumerate(names):
+        found = [scores({a: r.reward for a, r in runs.items()})[name] for _, runs in members]
+        middle = np.arange(len(members)) + (j - (len(names) - 1) / 2) * width
+        shown = np.array([max(s.mean, -0.5) for s in found])
+        spread = np.array([[s.mean - s.low, s.high - s.mean] for s in found]).T
+        axes.barh(
+            middle,
+            shown,
+            width,
+            xerr=spread,
+            color=plots.colour(name, j),
+            label=name,
+            error_kw={"lw": 1},
+        )
+    axes.set_yticks(range(len(members)), [setting.name for setting, _ in members])
+    axes.invert_yaxis()
+    axes.axvline(0, color="#888", lw=1)
+    axes.axvline(1, color="#888", lw=1, ls="--")
+    axes.set(xlabel="score: 0 random, 1 Whittle (bars end at −0.5)", xlim=(-0.55, 1.1))
+    axes.legend(ncols=len(names), loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    axes.grid(axis="y", visible=False)
+    return figure

@@ -1,0 +1,115 @@
+"""The reference tasks: data only. A new one is one more `Setting` in `SUITE`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+EXAMPLE = Path(__file__).resolve().parent.parent / "data" / "example.csv"
+
+Arguments = dict[str, Any]
+
+POISSON_SEEN = {"arrivals": "poisson", "observed": True}
+POISSON_UNSEEN = {"arrivals": "poisson", "observed": False}
+DETERMINISTIC = {"arrivals": "deterministic"}
+# A fleet drawn anew for every run: the agents read its parameters from the observation.
+DRAWN = ("value", "arrival_rate", "mean_utility", "decay_rate", "cost")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One task and how agents are measured on it."""
+
+    group: str
+    name: str
+    arguments: Arguments
+    epochs: int
+    warmup: int = 0
+    discount: float = 1.0  # below 1: the discounted return is reported
+    seen: bool = False  # random arrivals that are observed: the relaxed bound is no limit
+    seeds: int = 20
+    note: str = field(default="", compare=False)
+
+
+def _table1() -> list[Setting]:
+    # 2 800 epochs are whole periods of the patterns of M = 1, 2, 3 (2, 7 and 4 epochs).
+    return [
+        Setting(
+            "Table 1 of the paper",
+            f"M = {m}, {label}",
+            {"sources": "table1", "budget": m, **arrivals},
+            epochs=2800,
+            warmup=200,
+            seen=label.endswith("observed"),
+        )
+        for label, arrivals in (
+            ("deterministic", DETERMINISTIC),
+            ("Poisson, observed", POISSON_SEEN),
+            ("Poisson, not seen", POISSON_UNSEEN),
+        )
+        for m in (1, 2, 3)
+    ]
+
+
+def _recovering() -> list[Setting]:
+    neurwin = [
+        Setting(
+            "Recovering bandits, NeurWIN's protocol: Σ .99^t r_t over 300 epochs",
+            f"N = {n}, M = {m}",
+            {"sources": f"recovering-{n}", "budget": m, **DETERMINISTIC},
+            epochs=300,
+            discount=0.99,
+            seeds=100,
+        )
+        for n, m in ((4, 1), (10, 1), (100, 25))
+    ]
+    deeptop = [
+        Setting(
+            "Recovering bandits, DeepTOP's protocol: mean of epochs 6 000 … 11 999",
+            f"N = {n}, M = {m}",
+            {"sources": f"recovering-{n}", "budget": m, **DETERMINISTIC},
+            epochs=6000,
+            warmup=6000,
+        )
+        for n, m in ((10, 3), (20, 5), (30, 6))
+    ]
+    return neurwin + deeptop
+
+
+def _random() -> list[Setting]:
+    return [
+        Setting(
+            "Random fleets, N = 100, M = 10, another fleet in each of 20 runs",
+            f"{regime}, {label}",
+            {"sources": f"drawn-{regime}-100", "budget": 10, "features": list(DRAWN), **arrivals},
+            epochs=1000,
+            warmup=200,
+            seen=label.endswith("observed"),
+        )
+        for regime in ("dense", "sparse")
+        for label, arrivals in (
+            ("deterministic", DETERMINISTIC),
+            ("Poisson, observed", POISSON_SEEN),
+            ("Poisson, not seen", POISSON_UNSEEN),
+        )
+    ]
+
+
+def _csv() -> list[Setting]:
+    return [
+        Setting(
+            "A fleet read from a CSV with mixed costs (experiments/data/example.csv), M = 4",
+            label,
+            {"sources": str(EXAMPLE), "budget": 4, "budget_rule": rule, **POISSON_UNSEEN},
+            epochs=2000,
+            warmup=200,
+        )
+        for label, rule in (
+            ("Poisson, not seen, budget in every epoch", "epoch"),
+            ("Poisson, not seen, budget on average", "average"),
+        )
+    ]
+
+
+SUITE = [*_table1(), *_recovering(), *_random(), *_csv()]

@@ -1,0 +1,163 @@
+"""`python -m experiments evaluate`: your sources, your budget, every policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from agents import AGENTS
+from agents.evaluation import Evaluation
+from crawl_env import Sources, Task
+from crawl_env.errors import unknown
+from experiments import runner, units
+from experiments.evaluate import summary
+from experiments.report import Report
+from experiments.results import provenance, whole_folder, write_csv
+from experiments.tables import FLOOR, REFERENCE, records
+
+Runs = dict[float, dict[str, Evaluation]]  # by budget and agent
+
+
+@dataclass
+class Evaluate:
+    """Which policy collects how much of your sources' content under a budget?
+
+    The CSV has the columns source, arrival_rate (items / time), mean_utility, decay_rate (1 / time)
+    and, optional, cost.
+    """
+
+    sources: str
+    """CSV file of the fleet, or the name of a preset (table1, fleet-f, recovering-<n>)."""
+    budget: float | None = None
+    """M: the cost that one epoch's crawls may have."""
+    budgets: Annotated[str | None, tyro.conf.arg(metavar="1,2,5,10")] = None
+    """Also draw the curve of reward against these budgets, with the value of one more crawl."""
+    period: float = 1.0
+    """T: length of an epoch, in the unit of time of the CSV's rates."""
+    arrivals: str = "poisson"
+    """deterministic, poisson, poisson-constant, poisson-lognormal or poisson-gamma."""
+    observed: bool = False
+    """Whether the crawler sees what waits at a source before crawling it."""
+    budget_rule: Literal["epoch", "average"] = "epoch"
+    """Whether the budget holds in every epoch, or on average with an account."""
+    start: Literal["fresh", "empty", "full", "random"] = "fresh"
+    """State of the sources at the first epoch."""
+    agents: tuple[str, ...] = tuple(AGENTS)
+    """Policies to compare; whittle and random are always among them."""
+    epochs: int = 2000
+    """Epochs measured in each run."""
+    warmup: int = 200
+    """Epochs before them that are left out."""
+    seeds: int = 20
+    """Runs of each policy, on the same arrivals for all policies."""
+    seed: int = 0
+    """Seed of the arrivals."""
+    jobs: int = -1
+    """Processes; -1 for all cores."""
+    engine: str = "loky"
+    """joblib backend: loky, threading, sequential, or ray / dask where installed."""
+    out: Path = field(default=Path("results/evaluate"))
+    """Folder of the report and the records; replaced as a whole."""
+
+    def run(self) -> None:
+        fleet, names, budgets = self._fleet(), self._names(), self._budgets()
+        todo = [self._unit(fleet, name, m) for m in budgets for name in names]
+        for unit in todo:  # refuse bad arguments before any work is done
+            Task.of(**units.arguments_of(unit))
+        kept = self.out.with_name(f".{self.out.name}.kept")
+        results = iter(runner.run(todo, units.work, kept, self.jobs, self.engine))
+        runs: Runs = {
+            m: {name: units.as_evaluation(next(results), self.seeds) for name in names}
+            for m in budgets
+        }
+        report = Report(f"{len(fleet)} sources of {Path(self.sources).name}: who collects how much")
+        report.paragraph(self._setting(fleet))
+        for m in budgets:
+            summary.table(report, fleet, m, runs[m], self._bound_holds(), self.budget_rule)
+            summary.advice(report, fleet, m, runs[m])
+        if len(budgets) > 1:
+            summary.curve(report, fleet, runs, self._bound_holds(), self.budget_rule)
+        self._write(report, fleet, runs)
+        runner.forget(kept)
+
+    def _write(self, report: Report, fleet: Sources, runs: Runs) -> None:
+        rows = [
+            row
+            for m, agents in runs.items()
+            for name, run in agents.items()
+            for row in records(name, run, self.seed, budget=m, **provenance())
+        ]
+        with whole_folder(self.out) as folder:
+            write_csv(folder / "records.csv", rows)
+            write_csv(folder / "sources.csv", summary.per_source(fleet, runs))
+            report.write(folder / "report.html")
+        print(
+            f"Report: {self.out / 'report.html'}   every run: {self.out / 'records.csv'}   "
+            f"crawls of each source: {self.out / 'sources.csv'}"
+        )
+
+    def _unit(self, fleet: Sources, agent: str, budget: float) -> units.Unit:
+        arguments = {
+            "sources": units.fleet_as_json(fleet),
+            "budget": budget,
+            "budget_rule": self.budget_rule,
+            "arrivals": self.arrivals,
+            "observed": self.observed,
+            "start": self.start,
+            "features": ["value"],
+        }
+        runs = {
+            "epochs": self.epochs,
+            "warmup": self.warmup,
+            "seeds": units.seeds_needed(arguments, agent, self.seeds),
+            "seed": self.seed,
+        }
+        return {"agent": agent, "arguments": arguments, "runs": runs}
+
+    def _fleet(self) -> Sources:
+        known = Path(self.sources).suffix == ".csv" or Path(self.sources).exists()
+        if known:
+            return Sources.from_csv(self.sources, self.period)
+        fleet = Sources.preset(self.sources)
+        return fleet.with_period(self.period)
+
+    def _names(self) -> tuple[str, ...]:
+        for name in self.agents:
+            if name not in AGENTS:
+                raise unknown("agent", name, AGENTS)
+        return tuple(dict.fromkeys((REFERENCE, *self.agents, FLOOR)))
+
+    def _budgets(self) -> list[float]:
+        given = [] if self.budget is None else [self.budget]
+        for word in (self.budgets or "").split(","):
+            if word.strip():
+                try:
+                    given.append(float(word))
+                except ValueError:
+                    raise ValueError(
+                        f"--budgets has {word!r}, not a number; write them like 1,2,5,10"
+                    ) from None
+        if not given:
+            raise ValueError("no budget; give --budget 5, or --budgets 1,2,5,10 for a curve")
+        for name, number in (("--seeds", self.seeds), ("--epochs", self.epochs)):
+            if number < 1:
+                raise ValueError(f"{name} is {number}; it must be at least 1")
+        if self.warmup < 0:
+            raise ValueError(f"--warmup is {self.warmup}; it must be zero or more epochs")
+        return sorted(set(given))
+
+    def _bound_holds(self) -> bool:
+        return self.arrivals == "deterministic" or not self.observed
+
+    def _setting(self, fleet: Sources) -> str:
+        seeing = "seen before crawling" if self.observed else "not seen before crawling"
+        budget = "in every epoch" if self.budget_rule == "epoch" else "on average"
+        return (
+            f"Arrivals {self.arrivals}, content {seeing}, budget kept {budget}, period "
+            f"{fleet.period:g}. {self.epochs} epochs after {self.warmup} left out, {self.seeds} "
+            "runs, the same arrivals for every policy. Intervals hold 95 % (bootstrap over runs). "
+            f"The fleet is expected to publish {fleet.published:.5g} utility an epoch."
+        )

@@ -1,0 +1,88 @@
+"""Policies side by side on one task: the rows of every table, and the records behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents import statistics
+from agents.evaluation import Evaluation
+from agents.statistics import Estimate
+from crawl_env import CrawlVectorEnv, Sources, relaxation
+
+REFERENCE, FLOOR = "whittle", "random"
+
+FloatArray = NDArray[np.float64]
+
+
+def share(numerator: FloatArray, denominator: float | FloatArray) -> Estimate:
+    """Return the mean ratio to a known quantity, NaN where it is unknown or zero."""
+    whole = np.broadcast_to(np.asarray(denominator, dtype=float), numerator.shape)
+    if not np.all(whole > 0):
+        return statistics.UNKNOWN
+    return statistics.bootstrap(lambda x, y: (x / y).mean(axis=-1), numerator, whole)
+
+
+def scores(runs: Mapping[str, FloatArray]) -> dict[str, Estimate]:
+    """Return (agent − random)/(Whittle − random) of every agent."""
+    return {
+        name: statistics.score(reward, runs[FLOOR], runs[REFERENCE])
+        for name, reward in runs.items()
+    }
+
+
+def percent(estimate: Estimate) -> str:
+    """Return a share as text, with its interval where it has one."""
+    if np.isnan(estimate.mean):
+        return "n/a"
+    if estimate.high - estimate.low < 5e-7:
+        return f"{estimate.mean:.2%}"
+    return f"{estimate.mean:.2%} [{estimate.low:.2%}, {estimate.high:.2%}]"
+
+
+def plain(estimate: Estimate, digits: int = 3) -> str:
+    """Return a score as text, with its interval where it has one."""
+    if np.isnan(estimate.mean):
+        return "n/a"
+    if estimate.high - estimate.low < 5e-7:
+        return f"{estimate.mean:.{digits}f}"
+    return f"{estimate.mean:.{digits}f} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
+
+
+def records(agent: str, run: Evaluation, seed: int, **common: Any) -> Sequence[dict[str, Any]]:
+    """Return one row a seed of everything that was measured."""
+    return [
+        {
+            **common,
+            "agent": agent,
+            "seed": seed,
+            "run": s,
+            "reward": repr(float(run.reward[s])),
+            "cost": repr(float(run.cost[s])),
+            "never_visited": int(run.never[s]),
+            "delay": repr(float(run.delay[s])),
+        }
+        for s in range(len(run.reward))
+    ]
+
+
+def bound_of(arguments: Mapping[str, Any], seeds: int, seed: int) -> float | FloatArray:
+    """Return the relaxed bound of a task's fleet, or of each run's fleet (S,) where it is drawn.
+
+    Under a budget for every epoch, sources dearer than it can never be crawled; leaving them out
+    makes the bound sharper.
+    """
+    env = CrawlVectorEnv(seeds, **arguments)
+    env.reset(seed=seed)
+    fleet, task = env.world.sources, env.task
+    if task.draw is not None:
+        return np.asarray(relaxation(fleet, task.budget).bound)
+    return float(relaxation(reachable(fleet, task.budget, task.budget_rule), task.budget).bound)
+
+
+def reachable(fleet: Sources, budget: float, budget_rule: str) -> Sources:
+    """Return the sources that can be crawled at all under the budget rule."""
+    return fleet if budget_rule == "average" else fleet.select(fleet.cost <= budget * (1 + 1e-12))

@@ -1,0 +1,66 @@
+"""One agent on one task as a unit of work: what `experiments.runner` runs and keeps."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from agents.evaluation import Evaluation, evaluate
+from crawl_env import Sources
+from crawl_env.sources import PARAMETERS
+
+Unit = dict[str, Any]
+
+
+class RandomFleet:
+    """Draws a random fleet of n sources at each reset: one for every seed of a run."""
+
+    def __init__(self, n: int, regime: str) -> None:
+        self.n, self.regime = n, regime
+
+    def __call__(self, rng: np.random.Generator) -> Sources:
+        return Sources.random(self.n, rng, self.regime)
+
+
+def fleet_as_json(sources: Sources) -> dict[str, Any]:
+    """Return a fleet as JSON, so that a unit's key changes with its numbers."""
+    columns = {name: getattr(sources, name).tolist() for name in PARAMETERS}
+    return {**columns, "period": sources.period, "names": list(sources.given_names)}
+
+
+def arguments_of(unit: Unit) -> dict[str, Any]:
+    """Return the environment's arguments of a unit, whose `sources` are JSON."""
+    arguments = dict(unit["arguments"])
+    sources = arguments.get("sources")
+    if isinstance(sources, dict):
+        arguments["sources"] = Sources(**sources)
+    elif isinstance(sources, str) and sources.startswith("drawn-"):
+        _, regime, n = sources.split("-")
+        arguments["sources"] = RandomFleet(int(n), regime)
+    return arguments
+
+
+def work(unit: Unit) -> dict[str, Any]:
+    """Evaluate the unit's agent on its task; see `agents.evaluation.evaluate`."""
+    with warnings.catch_warnings():  # the command has shown them once, for all its units
+        warnings.simplefilter("ignore")
+        run = evaluate(unit["agent"], arguments_of(unit), **unit["runs"])
+    return {name: getattr(run, name).tolist() for name in Evaluation.__dataclass_fields__}
+
+
+def as_evaluation(result: dict[str, Any], seeds: int) -> Evaluation:
+    """Return a unit's result; one seed that stood for all, nothing being random, is repeated."""
+    arrays = {name: np.array(values, dtype=float) for name, values in result.items()}
+    frequency = arrays.pop("frequency")
+    if len(arrays["reward"]) == 1:
+        arrays = {name: np.repeat(values, seeds) for name, values in arrays.items()}
+    return Evaluation(**arrays, frequency=frequency)
+
+
+def seeds_needed(arguments: dict[str, Any], agent: str, seeds: int) -> int:
+    """Return 1 where neither world nor agent draws anything, so that all seeds would be alike."""
+    drawn = str(arguments.get("sources", "")).startswith("drawn-")
+    still = arguments["arrivals"] == "deterministic" and arguments.get("start") != "random"
+    return 1 if still and not drawn and agent != "random" else seeds

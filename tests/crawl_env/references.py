@@ -1,0 +1,277 @@
+"""Slow and plain references, written from the model's page alone, that the tests compare with.
+
+Nothing here imports the code under test, except to read a fleet's parameters.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+from hypothesis import settings
+
+# The same examples on every machine, and no files left behind.
+plainly = settings(deadline=None, derandomize=True, database=None, max_examples=150)
+
+Z_LIMIT = 4.5  # a right sampler fails one such test in 150,000
+
+
+# ------------------------------------------------------------------------------- statistics
+
+
+def z_of_mean(sample: np.ndarray, expected: float) -> float:
+    """Return how many standard errors the mean of a sample lies from what is expected."""
+    error = sample.std(ddof=1) / math.sqrt(sample.size)
+    if error == 0:
+        return 0.0 if sample.flat[0] == expected else math.inf
+    return float((sample.mean() - expected) / error)
+
+
+def z_of_variance(sample: np.ndarray, mean: float, variance: float) -> float:
+    """Return the same for the mean squared distance from the known mean."""
+    return z_of_mean((sample - mean) ** 2, variance)
+
+
+def z_of_share(sample: np.ndarray, probability: float) -> float:
+    """Return the same for a sample of truth values, with the binomial standard error."""
+    error = math.sqrt(probability * (1 - probability) / sample.size)
+    return float((sample.mean() - probability) / error)
+
+
+def transform_of_law(law: str, parameter: float) -> Callable[[np.ndarray], np.ndarray]:
+    """Return s ↦ E exp(−sξ) for a law of mean one."""
+    if law == "constant":
+        return lambda s: np.exp(-s)
+    if law == "exponential":
+        return lambda s: 1 / (1 + s)
+    if law == "gamma":
+        return lambda s: (1 + s / parameter) ** -parameter
+    if law == "lognormal":
+        nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+        worth = np.exp(parameter * nodes - parameter**2 / 2)
+        return lambda s: np.exp(-np.multiply.outer(s, worth)) @ (weights / weights.sum())
+    raise AssertionError(law)
+
+
+@functools.lru_cache(maxsize=None)
+def transform_of_content(
+    s: float, items: float, mean_utility: float, decay: float, epochs: float, law: str, p: float
+) -> float:
+    """Return E exp(−sU) for the content that `epochs` epochs of Poisson arrivals leave.
+
+    log E exp(−sU) = ℓ ∫_0^k (φ(sξ̄e^{−mv}) − 1) dv = (ℓ/m) ∫_{α^k}^1 (φ(sξ̄y) − 1)/y dy.
+    """
+    phi = transform_of_law(law, p)
+    low = math.exp(-decay * epochs)
+    nodes, weights = np.polynomial.legendre.leggauss(30)
+    # Two pieces in log y: the integrand is smooth in log y and dies out below.
+    edges = np.linspace(max(math.log(low) if low else -math.inf, -40.0), 0.0, 9)
+    total = 0.0
+    for left, right in itertools.pairwise(edges):
+        t = 0.5 * (left + right) + 0.5 * (right - left) * nodes
+        total += 0.5 * (right - left) * float(weights @ (phi(s * mean_utility * np.exp(t)) - 1))
+    return math.exp(items / decay * total)
+
+
+# ------------------------------------------------------------------------------- selection
+
+
+def in_line(priority: Sequence[float], crawled_at: Sequence[float]) -> list[int]:
+    """Return sources in decreasing priority; ties to the older, then to the lower number."""
+    return sorted(range(len(priority)), key=lambda i: (-priority[i], crawled_at[i], i))
+
+
+def filled(
+    priority: Sequence[float], crawled_at: Sequence[float], cost: Sequence[float], budget: float
+) -> set[int]:
+    """Return the sources taken in line while they fit, in exact arithmetic."""
+    limit = Fraction(budget) * (1 + Fraction(1, 10**12))
+    spent, taken = Fraction(0), set()
+    for i in in_line(priority, crawled_at):
+        if spent + Fraction(cost[i]) <= limit:
+            spent += Fraction(cost[i])
+            taken.add(i)
+    return taken
+
+
+def drawn(
+    priority: Sequence[float], crawled_at: Sequence[float], cost: Sequence[float], account: float
+) -> set[int]:
+    """Return the sources of priority ≥ 0 taken in line while the account is positive."""
+    left, taken = Fraction(account), set()
+    for i in in_line(priority, crawled_at):
+        if priority[i] >= 0 and left > 0:
+            left -= Fraction(cost[i])
+            taken.add(i)
+    return taken
+
+
+def total(amounts: Iterable[float]) -> Fraction:
+    """Return an exact sum."""
+    return sum(map(Fraction, amounts), Fraction(0))
+
+
+def affordable_subsets(cost: Sequence[float], budget: float) -> list[tuple[int, ...]]:
+    """Return every set of sources that fits the budget."""
+    n, limit = len(cost), Fraction(budget) * (1 + Fraction(1, 10**12))
+    sets = itertools.chain.from_iterable(itertools.combinations(range(n), k) for k in range(n + 1))
+    return [chosen for chosen in sets if total(cost[i] for i in chosen) <= limit]
+
+
+def maximal(cost: Sequence[float], budget: float) -> list[tuple[int, ...]]:
+    """Return the affordable sets that are part of no other, in lexicographic order."""
+    fitting = [frozenset(chosen) for chosen in affordable_subsets(cost, budget)]
+    return sorted(tuple(sorted(a)) for a in fitting if not any(a < b for b in fitting))
+
+
+# ------------------------------------------------------------------------------- the world
+
+
+class PlainWorld:
+    """The recursion with lists and loops: one cell after the other."""
+
+    def __init__(self, sources: list[dict[str, float]], rows: int, age: float) -> None:
+        """`sources`: one dictionary of Λ, ξ̄, μ, T for each cell, row after row."""
+        self.cells, self.rows, self.n = sources, rows, len(sources) // rows
+        self.age = [age] * len(sources)
+        self.value = [self.content(cell, age) for cell in sources]
+        self.items = [cell["rate"] * cell["period"] * age for cell in sources]
+
+    @staticmethod
+    def content(cell: dict[str, float], age: float) -> float:
+        ceiling = cell["rate"] * cell["utility"] / cell["decay"]
+        return ceiling * -math.expm1(-cell["decay"] * cell["period"] * age)
+
+    def epoch(self, picked: Iterable[int]) -> list[float]:
+        """Crawl the picked cells and let an epoch pass; return what they held."""
+        picked = list(picked)
+        collected = [self.value[i] for i in picked]
+        for i in picked:
+            self.value[i] = self.items[i] = self.age[i] = 0.0
+        for i, cell in enumerate(self.cells):
+            kept = math.exp(-cell["decay"] * cell["period"])
+            self.value[i] = kept * self.value[i] + self.content(cell, 1)
+            self.items[i] += cell["rate"] * cell["period"]
+            self.age[i] += 1
+        return collected
+
+
+# ------------------------------------------------------------------------------- bounds
+
+
+def contents(ceiling: float, decay: float, longest: int) -> np.ndarray:
+    """Return x_1 … x_longest."""
+    return ceiling * -np.expm1(-decay * np.arange(1.0, longest + 1))
+
+
+class Dual:
+    """λ ↦ λM + Σ_i max_k max(0, (x_ik − λC_i)/k), by trying every k up to 60 time constants."""
+
+    def __init__(
+        self, ceiling: Sequence[float], decay: Sequence[float], cost: Sequence[float]
+    ) -> None:
+        self.cost = list(cost)
+        self.content = [
+            contents(u, m, math.ceil(60 / m) + 2) for u, m in zip(ceiling, decay, strict=True)
+        ]
+        self.top = max(u / c for u, c in zip(ceiling, cost, strict=True))
+
+    def __call__(self, price: float, budget: float) -> float:
+        worth = price * budget
+        for x, cost in zip(self.content, self.cost, strict=True):
+            k = np.arange(1.0, x.size + 1)
+            worth += max(0.0, float(((x - price * cost) / k).max()))
+        return worth
+
+    def minimum(self, budget: float) -> float:
+        """Return the least value: the function is convex, so thirds of the interval go."""
+        low, high = 0.0, self.top
+        for _ in range(120):
+            left, right = low + (high - low) / 3, high - (high - low) / 3
+            if self(left, budget) <= self(right, budget):
+                high = right
+            else:
+                low = left
+        return min(self(0.0, budget), self(0.5 * (low + high), budget))
+
+
+def exact_dual_minimum(
+    ceiling: Sequence[float], decay: Sequence[float], cost: Sequence[float], budget: float, k: int
+) -> float:
+    """Return the least value of the dual with 60 digits, ages up to k.
+
+    A convex piecewise linear function is least at one of its corners: λ = 0 or a break-even
+    charge (x_k − k u α^k)/C of some source.
+    """
+    with mpmath.workdps(60):
+        lines, corners = [], [mpmath.mpf(0)]
+        for u, m, c in zip(ceiling, decay, cost, strict=True):
+            u, m, c = mpmath.mpf(u), mpmath.mpf(m), mpmath.mpf(c)
+            x = [-u * mpmath.expm1(-m * j) for j in range(k + 2)]
+            lines.append((x, c))
+            corners += [((j + 1) * x[j] - j * x[j + 1]) / c for j in range(1, k + 1)]
+        return float(
+            min(
+                price * mpmath.mpf(budget)
+                + sum(
+                    max(mpmath.mpf(0), *((x[j] - price * c) / j for j in range(1, k + 1)))
+                    for x, c in lines
+                )
+                for price in corners
+            )
+        )
+
+
+def best_cycle(
+    ceiling: Sequence[float],
+    decay: Sequence[float],
+    cost: Sequence[float],
+    budget: float,
+    cap: int,
+) -> float:
+    """Return the best average reward of any schedule, by Karp's theorem on the graph of ages.
+
+    Ages stop at `cap`, which must be so old that nothing more comes. Every cycle of the graph
+    is a periodic schedule, and the best average of all schedules is that of the best cycle.
+    """
+    n = len(ceiling)
+    shape = (cap,) * n
+    ages = np.indices(shape).reshape(n, -1)  # age − 1
+    worth = [contents(u, m, cap)[a] for u, m, a in zip(ceiling, decay, ages, strict=True)]
+    moves = []
+    for chosen in affordable_subsets(cost, budget):
+        after = [
+            np.zeros_like(a) if i in chosen else np.minimum(a + 1, cap - 1)
+            for i, a in enumerate(ages)
+        ]
+        reward = sum((worth[i] for i in chosen), np.zeros(ages.shape[1]))
+        moves.append((np.ravel_multi_index(tuple(after), shape), reward))
+    states = ages.shape[1]
+    walks = np.full((states + 1, states), -np.inf)
+    walks[0, 0] = 0.0
+    for k in range(states):
+        for after, reward in moves:
+            np.maximum.at(walks[k + 1], after, walks[k] + reward)
+    reached = np.isfinite(walks[-1])
+    with np.errstate(invalid="ignore"):
+        means = (walks[-1] - walks[:-1]) / np.arange(states, 0, -1)[:, None]
+    means[~np.isfinite(means)] = np.inf
+    return float(means.min(axis=0)[reached].max())
+
+
+def periodic_average(
+    ceiling: Sequence[float], decay: Sequence[float], schedule: Sequence[Iterable[int]]
+) -> float:
+    """Return the long-run reward per epoch of repeating a schedule of crawled sets for ever."""
+    period, earned = len(schedule), 0.0
+    for i, (u, m) in enumerate(zip(ceiling, decay, strict=True)):
+        visits = [t for t, chosen in enumerate(schedule) if i in chosen]
+        for j, t in enumerate(visits):
+            gap = (t - visits[j - 1]) % period or period
+            earned += u * -math.expm1(-m * gap)
+    return earned / period

@@ -13,6 +13,7 @@ Borkar 2015), with two corrections to the printed paper:
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -56,10 +57,15 @@ def whittle_index(value: ArrayLike, sources: Sources, discount: float = 1.0) -> 
     if not x.min(initial=0.0) >= 0:
         raise ValueError("value has negative or NaN entries; what waits is zero or positive")
 
-    def part(x: FloatArray, ceiling: FloatArray, cost: FloatArray, decay: FloatArray) -> FloatArray:
-        return _index(x, ceiling, cost, decay, discount)
-
-    return _in_blocks(part, x, sources.ceiling, sources.cost, sources.decay_per_epoch)
+    return _in_blocks(
+        partial(_index, discount=discount),
+        x,
+        sources.ceiling,
+        sources.cost,
+        sources.decay_per_epoch,
+        sources.loss,
+        sources.curvature,
+    )
 
 
 def index_at_age(age: ArrayLike, sources: Sources, discount: float = 1.0) -> FloatArray:
@@ -80,7 +86,13 @@ def myopic_index(value: ArrayLike, sources: Sources) -> FloatArray:
 
 
 def _index(
-    x: FloatArray, ceiling: FloatArray, cost: FloatArray, decay: FloatArray, discount: float
+    x: FloatArray,
+    ceiling: FloatArray,
+    cost: FloatArray,
+    decay: FloatArray,
+    loss: FloatArray,
+    curvature: FloatArray,
+    discount: float,
 ) -> FloatArray:
     with np.errstate(divide="ignore", invalid="ignore"):
         share = x / ceiling  # NaN where a silent source holds nothing: neither branch minds
@@ -89,9 +101,9 @@ def _index(
     inside = np.where(below, share, 0.0)
     epochs = np.ceil(np.log1p(-inside) / -decay)
     if discount == 1.0:
-        gamma = break_even(epochs, inside, decay)
+        gamma = break_even(epochs, inside, decay, loss, curvature)
     else:
-        gamma = _discounted(epochs, inside, decay, discount)
+        gamma = _discounted(epochs, inside, decay, loss, discount)
     gamma *= ceiling / cost
     # Rounding must not leave the interval in which the index lies.
     np.clip(gamma, 0.0, at_once, out=gamma)
@@ -99,7 +111,7 @@ def _index(
 
 
 def _discounted(
-    epochs: FloatArray, share: FloatArray, decay: FloatArray, discount: float
+    epochs: FloatArray, share: FloatArray, decay: FloatArray, loss: FloatArray, discount: float
 ) -> FloatArray:
     """Return the charge λC/u* that solves λC·(1−δ)/(1−δ^η) = x − δx' + δ(1−δ)δ^{η−1}x_η/(1−δ^η).
 
@@ -107,13 +119,12 @@ def _discounted(
     a crawl, at x_η; waiting one epoch more must be as good as crawling now.
     """
     retention = np.exp(-decay)
-    lost = -np.expm1(-decay)  # 1 − α
     aged = epochs * np.log(discount)
     far = np.exp(aged)  # δ^η
     horizon = -np.expm1(aged) / (1.0 - discount)  # Σ_{j<η} δ^j
     reach = -np.expm1(-decay * epochs)  # x_η / u*
-    kept = lost + retention * (1.0 - discount)  # 1 − αδ
-    gamma: FloatArray = horizon * kept * share - discount * lost * horizon + far * reach
+    kept = loss + retention * (1.0 - discount)  # 1 − αδ
+    gamma: FloatArray = horizon * kept * share - discount * loss * horizon + far * reach
     return gamma
 
 

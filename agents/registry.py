@@ -78,7 +78,7 @@ def _innermost(env: Any) -> Task:
     if vars(env).get("envs"):
         return _innermost(env.envs[0])
     if isinstance(getattr(env, "task", None), Task):
-        return env.task  # type: ignore[no-any-return]
+        return env.task
     tasks = env.get_attr("task") if hasattr(env, "get_attr") else [None]
     if isinstance(tasks[0], Task):
         return tasks[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -48,8 +49,8 @@ class Seen:
         """The parameters: of the constant fleet, (N,); from the channels where it is drawn anew."""
         if self._task.draw is None:
             return self._task.sources
-        columns = (self[name] for name in PARAMETERS)
-        return Sources(*columns, period=self._task.sources.period)
+        columns: Any = {name: self[name] for name in PARAMETERS}
+        return Sources(**columns, period=self._task.sources.period)
 
     @cached_property
     def value(self) -> FloatArray:

@@ -48,14 +48,18 @@ def bootstrap(
     return Estimate(float(statistic(*columns)), float(low), float(high))
 
 
+def _mean(x: FloatArray) -> FloatArray:
+    return x.mean(axis=-1)
+
+
 def mean(sample: ArrayLike) -> Estimate:
     """Return the mean of runs (S,) with its interval."""
-    return bootstrap(lambda x: x.mean(axis=-1), sample)
+    return bootstrap(_mean, sample)
 
 
 def difference(agent: ArrayLike, other: ArrayLike) -> Estimate:
     """Return the mean paired difference agent − other of runs (S,) with its interval."""
-    return bootstrap(lambda a, b: (a - b).mean(axis=-1), agent, other)
+    return bootstrap(lambda a, b: _mean(a - b), agent, other)
 
 
 def score(agent: ArrayLike, random: ArrayLike, reference: ArrayLike) -> Estimate:
@@ -66,7 +70,7 @@ def score(agent: ArrayLike, random: ArrayLike, reference: ArrayLike) -> Estimate
     cannot be told apart.
     """
     gap = difference(reference, random)
-    if gap.low <= 1e-9 * abs(float(np.mean(reference))):
+    if gap.low <= 1e-9 * abs(float(np.mean(np.asarray(reference)))):
         return UNKNOWN
 
     def ratio(a: FloatArray, r: FloatArray, w: FloatArray) -> FloatArray:

@@ -33,13 +33,20 @@ class Cells:
 
     def mean_content(self, epochs: ArrayLike) -> FloatArray:
         """Return the mean utility that `epochs` epochs of arrivals leave, (n,)."""
-        return self.items * self.mean_utility / self.decay * -np.expm1(-self.decay * epochs)
+        return (
+            self.items
+            * self.mean_utility
+            / self.decay
+            * -np.expm1(-self.decay * np.asarray(epochs, dtype=np.float64))
+        )
 
 
 class Arrivals(Protocol):
     """How content arrives. Implement these to bring your own; see `Deterministic`."""
 
-    deterministic: bool
+    @property
+    def deterministic(self) -> bool:
+        """Whether nothing is drawn at random."""
 
     def stream(self, cells: Cells, count: bool) -> Stream:
         """Return the function that adds one epoch's content to the cells."""

@@ -6,6 +6,8 @@ follows the same recursion. Seeing the content before crawling is worth more tha
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
@@ -64,7 +66,7 @@ def relaxed_bound(sources: Sources, budget: float) -> float:
 
 def check_budget(budget: float) -> None:
     """Raise ValueError unless the budget is a positive, finite number."""
-    if not (np.isscalar(budget) and np.isfinite(budget) and budget > 0):
+    if not (isinstance(budget, Real) and np.isfinite(budget) and budget > 0):
         raise ValueError(f"budget is {budget!r}; it must be a positive, finite number")
 
 
@@ -77,12 +79,12 @@ class _PriceSearch:
         self._most = np.ceil(_FULL / sources.decay_per_epoch) + 1
         self._top = self._worth.max(axis=-1, keepdims=True)
 
-    def first_where(self, enough: object) -> FloatArray:
+    def first_where(self, enough: Callable[[FloatArray], NDArray[np.bool_]]) -> FloatArray:
         """Return the smallest λ at which the spending per epoch satisfies `enough`, (..., 1)."""
         low, high = np.zeros_like(self._top), self._top.copy()
         longest, shortest = self._most.copy(), np.zeros_like(self._most)
         at_zero = np.where(self._worth > 0, self._sources.cost, 0.0).sum(axis=-1, keepdims=True)
-        free = enough(at_zero)  # type: ignore[operator]
+        free = enough(at_zero)
         for _ in range(200):
             middle = 0.5 * (low + high)
             interval = self._between(middle, shortest, longest)
@@ -90,7 +92,7 @@ class _PriceSearch:
                 spent = np.where(middle < self._worth, self._sources.cost / interval, 0.0).sum(
                     axis=-1, keepdims=True
                 )
-            done = enough(spent)  # type: ignore[operator]
+            done = enough(spent)
             high, low = np.where(done, middle, high), np.where(done, low, middle)
             longest = np.where(done, interval, longest)
             shortest = np.where(done, shortest, interval - 1)
@@ -107,11 +109,13 @@ class _PriceSearch:
         low, high = low.copy(), high.copy()
         with np.errstate(divide="ignore", invalid="ignore"):
             target = np.broadcast_to(price / self._worth, low.shape)
-        decay = self._sources.decay_per_epoch
+        fleet = self._sources
+        decay, loss, curvature = fleet.decay_per_epoch, fleet.loss, fleet.curvature
         while (open_ := high - low > 1).any():
             k = np.floor(0.5 * (low[open_] + high[open_]))
             m = decay[open_]
-            reached = break_even(k, -np.expm1(-m * k), m) >= target[open_]
+            charge = break_even(k, -np.expm1(-m * k), m, loss[open_], curvature[open_])
+            reached = charge >= target[open_]
             high[open_] = np.where(reached, k, high[open_])
             low[open_] = np.where(reached, low[open_], k)
         return high

@@ -45,7 +45,7 @@ class Crawl:
             fleet, task.arrivals, rows, count="items" in task.features, believe=hidden
         )
         self.account = np.full(rows, task.budget)
-        self._last = _NOTHING
+        self._last: tuple[Any, Any, Any] = _NOTHING
         self._observer = Observer(self.world, task.features, task.observed)
         self._masks = np.zeros((len(task.subsets), task.n), dtype=bool)
         for mask, subset in zip(self._masks, task.subsets, strict=True):
@@ -56,7 +56,9 @@ class Crawl:
     @property
     def harvest(self) -> Harvest:
         """What the last epoch's crawls brought."""
-        return Harvest(*(None if x is None else np.ravel(x).copy() for x in self._last))
+        picked, value, items = self._last
+        counted = None if items is None else np.ravel(items).copy()
+        return Harvest(np.ravel(picked).copy(), np.ravel(value).copy(), counted)
 
     def reset(
         self,
@@ -77,8 +79,9 @@ class Crawl:
         values = None if value is None else np.broadcast_to(value, self.world.shape)[which]
         self.world.start(ages, rng, which, values)
         self.account[which] = self.task.budget
-        kept = ~which[self.harvest.picked // self.task.n]
-        self._last = tuple(None if x is None else x[kept] for x in self.harvest)
+        picked, harvested, items = self.harvest
+        kept = ~which[picked // self.task.n]
+        self._last = (picked[kept], harvested[kept], None if items is None else items[kept])
 
     def step(self, action: ArrayLike, rng: np.random.Generator) -> FloatArray:
         """Crawl as the actions of all rows say, let an epoch pass, return the rewards (B,)."""
@@ -177,13 +180,14 @@ class Crawl:
             raise ValueError(f"action has dtype {action.dtype}; priorities must be numbers")
         return action.astype(np.float64)
 
-    def _by_row(self, picked: IntArray, amount: FloatArray) -> FloatArray:
+    def _by_row(self, picked: IntArray, amount: Any) -> FloatArray:
         """Sum amounts over each row's picks, (B,)."""
         if self.rows == 1:
             return amount.reshape(1) if amount.ndim == 0 else np.add.reduce(amount, keepdims=True)
         if picked.ndim == 2:
             return amount[0] if len(amount) == 1 else amount.sum(axis=0)
-        return np.bincount(picked // self.task.n, amount, minlength=self.rows)
+        sums: Any = np.bincount(picked // self.task.n, amount, minlength=self.rows)
+        return sums
 
     def _set_by(self, options: dict[str, Any]) -> tuple[FloatArray | None, FloatArray | None]:
         for name in options:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -78,7 +78,7 @@ class CrawlEnv(gym.Env[NDArray[np.float32], Any]):
     327.447
     """
 
-    metadata: ClassVar[dict[str, Any]] = {
+    metadata: dict[str, Any] = {  # noqa: RUF012 (declared by Gymnasium)
         "render_modes": ["rgb_array", "human", "ansi"],
         "render_fps": 4,
     }

@@ -106,4 +106,5 @@ class Observer:
         else:
             out[...] = 0.0
             row, source = np.divmod(picked, world.shape[1])
-            out[row, source] = {"crawled": 1.0, "harvest": utility, "items": items}[name]
+            brought: dict[str, Any] = {"crawled": 1.0, "harvest": utility, "items": items}
+            out[row, source] = brought[name]

@@ -7,8 +7,8 @@ from numpy.typing import ArrayLike, NDArray
 
 FloatArray = NDArray[np.float64]
 
-# z²/2! − z³/3! + …; eleven terms are exact to rounding for z below the switch point.
-_SERIES = tuple((-1) ** n / float(np.prod(np.arange(1, n + 1, dtype=float))) for n in range(2, 13))
+# z²/2! − z³/3! + …; ten terms are exact to rounding for z below the switch point.
+_SERIES = tuple((-1) ** n / float(np.prod(np.arange(1, n + 1, dtype=float))) for n in range(2, 12))
 _SWITCH = 0.1
 
 
@@ -25,30 +25,33 @@ def remainder(z: ArrayLike) -> FloatArray:
     result = np.asarray(np.add(z, np.expm1(-z)))
     small = z < _SWITCH
     if small.any():
-        s = z[small]
+        s = np.minimum(z, _SWITCH)  # computed everywhere: cheaper than picking the small ones out
         series = np.full_like(s, _SERIES[-1])
         for coefficient in _SERIES[-2::-1]:
             series *= s
             series += coefficient
-        result[small] = series * s * s
+        series *= s
+        series *= s
+        np.copyto(result, series, where=small)
     return result
 
 
-def break_even(epochs: ArrayLike, share: ArrayLike, decay: ArrayLike) -> FloatArray:
+def break_even(
+    epochs: ArrayLike, share: ArrayLike, decay: FloatArray, loss: FloatArray, curvature: FloatArray
+) -> FloatArray:
     """Return η(1−α)y + η g(m) − g(ηm), any shape: Theorem 1 as a share of u*/C.
 
     epochs: η, the epochs a source needs from empty to reach its state.
     share: y = x/u*, the state as a share of the ceiling, below 1.
-    decay: m = μT.
+    decay, loss, curvature: m = μT, 1 − α and g(m), which are constants of a source.
 
     It is the charge, as a share of u*, at which crawling in this state and one epoch later
     are equally good on average. Equal to the printed 1 − α^η − η(1−α)(1−y), without its
     cancellation for small m: exact to 5e-15 for m from 1e-12 to 1e3.
 
-    >>> float(break_even(1, 0.5, 0.7))  # (1 − α)y
+    >>> m = np.array(0.7)
+    >>> float(break_even(1, 0.5, m, -np.expm1(-m), remainder(m)))  # (1 − α)y
     0.25170734810429524
     """
-    epochs = np.asarray(epochs, dtype=np.float64)
-    decay = np.asarray(decay, dtype=np.float64)
-    first_order = epochs * -np.expm1(-decay) * share
-    return first_order + (epochs * remainder(decay) - remainder(epochs * decay))
+    epochs, share = np.asarray(epochs, dtype=np.float64), np.asarray(share, dtype=np.float64)
+    return epochs * (loss * share) + (epochs * curvature - remainder(epochs * decay))

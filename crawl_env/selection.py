@@ -7,6 +7,8 @@ One source of one row is a plain number. So numpy adds up rewards and sets cells
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -39,7 +41,7 @@ def top(priority: NDArray[np.floating], k: int, crawled_at: FloatArray) -> IntAr
         _refuse_nan(priority)
         return by_pick(np.arange(rows * n), rows)
     if rows == 1 and k == 1:
-        best: IntArray = priority.argmax()
+        best: Any = priority.argmax()
         highest = priority.item(best)
         if np.count_nonzero(priority == highest) == 1:
             return best
@@ -60,7 +62,7 @@ def by_pick(cells: IntArray, rows: int) -> IntArray:
     return cells if rows == 1 else cells.reshape(rows, -1).T
 
 
-def _top_of_one(priority: NDArray[np.floating], k: int) -> tuple[IntArray | None, object]:
+def _top_of_one(priority: NDArray[np.floating], k: int) -> tuple[IntArray | None, Any]:
     flat = priority.ravel().copy()
     best = int(flat.argmax())
     if np.isnan(flat.item(best)):  # argmax stops at NaN
@@ -73,7 +75,7 @@ def _top_of_one(priority: NDArray[np.floating], k: int) -> tuple[IntArray | None
     return np.array(picked), flat.item(best)
 
 
-def _top_by_maximum(priority: NDArray[np.floating], k: int) -> tuple[IntArray, object]:
+def _top_by_maximum(priority: NDArray[np.floating], k: int) -> tuple[IntArray, Any]:
     rows, n = priority.shape
     first = np.arange(0, rows * n, n)
     flat = priority.reshape(-1)
@@ -91,7 +93,7 @@ def _top_by_maximum(priority: NDArray[np.floating], k: int) -> tuple[IntArray, o
     return picked, flat.take(picked[-1])[:, None]
 
 
-def _top_by_partition(priority: NDArray[np.floating], k: int) -> tuple[IntArray | None, object]:
+def _top_by_partition(priority: NDArray[np.floating], k: int) -> tuple[IntArray | None, Any]:
     rows, n = priority.shape
     _refuse_nan(priority)
     threshold = np.partition(priority, n - k, axis=-1)[:, n - k, None]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from numbers import Real
 from os import PathLike
 from typing import Any
 
@@ -14,14 +15,14 @@ from numpy.typing import ArrayLike
 
 from crawl_env import fleet_csv
 from crawl_env.errors import unknown
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import FloatArray, remainder
 
 PARAMETERS = ("arrival_rate", "mean_utility", "decay_rate", "cost")
 PRESETS = ("table1", "fleet-f", "recovering-<n>")
 REGIMES = {"dense": (0.5, 50.0), "sparse": (0.003, 0.3)}  # range of Λ, items / time
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class Sources:
     """N sources of ephemeral content (Avrachenkov & Borkar 2015, section 2).
 
@@ -50,9 +51,9 @@ class Sources:
     arrival_rate: FloatArray  # (N,) items / time
     mean_utility: FloatArray  # (N,) utility
     decay_rate: FloatArray  # (N,) 1 / time
-    cost: FloatArray = field(default=1.0)  # type: ignore[assignment]  # (N,) budget units
-    period: float = 1.0  # time
-    given_names: tuple[str, ...] = ()  # (N,), or () when none were given
+    cost: FloatArray  # (N,) budget units
+    period: float  # time
+    given_names: tuple[str, ...]  # (N,), or () when none were given
 
     def __init__(
         self,
@@ -69,7 +70,7 @@ class Sources:
         if len(names) not in (0, n):
             raise ValueError(f"names has {len(names)} entries for {n} sources; give one a source")
         object.__setattr__(self, "given_names", tuple(map(str, names)))
-        if not (np.isscalar(period) and np.isfinite(period) and period > 0):
+        if not (isinstance(period, Real) and np.isfinite(period) and period > 0):
             raise ValueError(f"period is {period!r}; it must be a positive, finite time")
         for name, array in arrays.items():
             self._check_range(name, array)
@@ -131,6 +132,16 @@ class Sources:
         return np.exp(-self.decay_per_epoch)
 
     @cached_property
+    def loss(self) -> FloatArray:
+        """1 − α, (N,): the share of value lost over one epoch, exact for the smallest μT."""
+        return -np.expm1(-self.decay_per_epoch)
+
+    @cached_property
+    def curvature(self) -> FloatArray:
+        """g(μT) = μT − (1 − α), (N,); see `crawl_env.numerics.remainder`."""
+        return remainder(self.decay_per_epoch)
+
+    @cached_property
     def ceiling(self) -> FloatArray:
         """u* = Λξ̄/μ, (N,), utility: the value waiting at a source never crawled."""
         with np.errstate(over="ignore"):
@@ -139,7 +150,7 @@ class Sources:
     @cached_property
     def inflow(self) -> FloatArray:
         """u = u*(1 − α), (N,), utility: expected value added in one epoch, eq. (1)."""
-        return self.ceiling * -np.expm1(-self.decay_per_epoch)
+        return self.ceiling * self.loss
 
     @cached_property
     def published(self) -> float | FloatArray:
@@ -156,17 +167,23 @@ class Sources:
 
     def with_period(self, period: float) -> Sources:
         """Return the same sources, crawled every `period` units of time."""
-        return Sources(*(getattr(self, p) for p in PARAMETERS), period, self.given_names)
+        return self._with(lambda parameter: parameter, period, self.given_names)
 
     def select(self, which: Any) -> Sources:
         """Return the sub-fleet (or permutation) given by indices or a mask over the sources."""
         index = np.arange(len(self))[which]
         names = tuple(self.given_names[i] for i in index) if self.given_names else ()
-        return Sources(*(getattr(self, p)[..., index] for p in PARAMETERS), self.period, names)
+        return self._with(lambda parameter: parameter[..., index], self.period, names)
 
     def row(self, b: int) -> Sources:
         """Return fleet b of a batch."""
-        return Sources(*(getattr(self, p)[b] for p in PARAMETERS), self.period, self.given_names)
+        return self._with(lambda parameter: parameter[b], self.period, self.given_names)
+
+    def _with(
+        self, change: Callable[[FloatArray], FloatArray], period: float, names: tuple[str, ...]
+    ) -> Sources:
+        columns: Any = {p: change(getattr(self, p)) for p in PARAMETERS}
+        return Sources(**columns, period=period, names=names)
 
     @staticmethod
     def stack(fleets: Sequence[Sources]) -> Sources:
@@ -178,8 +195,8 @@ class Sources:
                     f"fleets of {len(first)} and {len(fleet)} sources (periods {first.period:g} and"
                     f" {fleet.period:g}) cannot share a batch; draw fleets of one size and period"
                 )
-        columns = (np.stack([getattr(fleet, p) for fleet in fleets]) for p in PARAMETERS)
-        return Sources(*columns, first.period, first.given_names)
+        columns: Any = {p: np.stack([getattr(fleet, p) for fleet in fleets]) for p in PARAMETERS}
+        return Sources(**columns, period=first.period, names=first.given_names)
 
     @staticmethod
     def preset(name: str) -> Sources:

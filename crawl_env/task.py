@@ -52,8 +52,8 @@ class Task:
     reward_scale: str
     start: str
     subsets: Subsets  # of discrete actions; () under "priority"
-    observation_space: spaces.Box
-    action_space: spaces.Space[NDArray[np.float32]] | spaces.Space[np.int64]
+    observation_space: Any  # Box (N, F)
+    action_space: Any  # Box (N,) or Discrete
 
     @property
     def n(self) -> int:

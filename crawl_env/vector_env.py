@@ -21,7 +21,7 @@ FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
 
-class CrawlVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], Any, FloatArray]):
+class CrawlVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], Any, NDArray[Any]]):
     """`num_envs` environments like `CrawlEnv`, in one array program.
 
     All of them share one random generator. Observations are (B, N, F), actions (B, N) or, for

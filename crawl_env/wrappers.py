@@ -16,7 +16,7 @@ Observation = NDArray[np.float32]
 
 
 class SequentialSelection(
-    gym.Wrapper[Observation, np.integer[Any], Observation, Any],
+    gym.Wrapper[Observation, Any, Observation, Any],
     gym.utils.RecordConstructorArgs,
 ):
     """One epoch as a sequence of picks, each an action of `Discrete(N)`.

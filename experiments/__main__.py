@@ -11,16 +11,18 @@ import tyro
 from experiments.benchmark.command import Benchmark
 from experiments.evaluate.command import Evaluate
 from experiments.paper.command import Paper
+from experiments.throughput.command import Throughput
 
 Command = (
     Annotated[Paper, tyro.conf.subcommand("paper")]
     | Annotated[Benchmark, tyro.conf.subcommand("benchmark")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+    | Annotated[Throughput, tyro.conf.subcommand("throughput")]
 )
 
 
 def main() -> None:
-    warnings.showwarning = _show
+    warnings.showwarning = _show  # type: ignore[assignment]
     command = tyro.cli(Command, prog="python -m experiments", description=__doc__)
     try:
         command.run()

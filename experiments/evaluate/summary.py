@@ -57,11 +57,12 @@ def table(
     ]
     report.heading(f"Budget {budget:g}")
     report.table(f"Policies under budget {budget:g}", columns, rows)
+    unseen = "" if holds else " without seeing"
+    star = "" if holds else " *The bound is for a crawler that cannot see; this one can pass it."
     report.paragraph(
-        f"No policy earns more than {relaxed.bound:.5g} per epoch{'' if holds else ' without seeing'}; "
-        f"one more unit of budget is worth λ* = {relaxed.price:.4g} per epoch. Score: 0 is a random "
-        "choice, 1 is the Whittle index. Delay: mean age of the items when collected."
-        + ("" if holds else " *The bound is for a crawler that cannot see; this one can pass it.")
+        f"No policy earns more than {relaxed.bound:.5g} per epoch{unseen}; one more unit of budget "
+        f"is worth λ* = {relaxed.price:.4g} per epoch. Score: 0 is a random choice, 1 is the "
+        f"Whittle index. Delay: mean age of the items when collected.{star}"
     )
 
 
@@ -84,8 +85,8 @@ def advice(report: Report, fleet: Sources, budget: float, runs: Mapping[str, Eva
             lambda a, b: a.mean(-1) / b.mean(-1) - 1, runs[best].reward, runs[second].reward
         )
         report.paragraph(
-            f"Use {best}: on the same arrivals it collects {percent(gain)} more than the next best, "
-            f"{second}."
+            f"Use {best}: on the same arrivals it collects {percent(gain)} more than the next "
+            f"best, {second}."
         )
     never = np.flatnonzero(runs[best].frequency == 0)
     if never.size:
@@ -161,5 +162,5 @@ def _clearly_better(best: Evaluation, other: Evaluation) -> bool:
     return gap.low > 0 and gap.mean > _NOTABLE * best.reward.mean()
 
 
-def _number(x: float) -> str:
+def _number(x: float | np.floating) -> str:
     return "n/a" if np.isnan(x) else f"{x:.4g}"

@@ -1,0 +1,1 @@
+"""How fast is the world, against Gymnasium's own environments and the machine's limits?"""

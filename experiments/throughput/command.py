@@ -1,0 +1,136 @@
+"""`python -m experiments throughput`: the speed of everything, in one run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from experiments import plots
+from experiments.report import Report
+from experiments.results import provenance, whole_folder, write_csv
+from experiments.throughput import versus, world
+from experiments.throughput.versus import Versus
+from experiments.throughput.world import RATES, Cost
+
+
+@dataclass
+class Throughput:
+    """Time per source and epoch beside the machine's limit, and against Gymnasium's environments.
+    Candidates take turns; figures are medians over rounds, ratios are taken within a round."""
+
+    out: Path = field(default=Path("results/throughput"))
+    """Folder of the report and the records; replaced as a whole."""
+    rounds: int = 9
+    """Rounds of each measurement."""
+    largest: int = 10**7
+    """Largest fleet."""
+
+    def run(self) -> None:
+        comparisons = versus.all_comparisons(self.rounds)
+        sizes = sum(n <= self.largest for n, _ in world.SIZES)
+        progress = tqdm(
+            world.all_costs(self.largest, self.rounds), total=sizes * len(RATES), unit="size"
+        )
+        costs = list(progress)
+        report = Report("Throughput")
+        _versus(report, comparisons)
+        _costs(report, costs)
+        with whole_folder(self.out) as folder:
+            write_csv(folder / "versus.csv", [{**v._asdict(), **provenance()} for v in comparisons])
+            write_csv(folder / "world.csv", [{**c._asdict(), **provenance()} for c in costs])
+            report.write(folder / "report.html")
+        print(f"Report: {self.out / 'report.html'}")
+
+
+def _versus(report: Report, comparisons: list[Versus]) -> None:
+    report.heading("Against Gymnasium")
+    rows = [
+        [
+            v.what,
+            f"{v.ours * 1e6:.2f}",
+            f"{v.other * 1e6:.2f}",
+            f"{v.speedup:.2f} ({v.low:.2f} … {v.high:.2f})",
+            f"{v.wanted:.2f}",
+            "yes" if v.speedup >= v.wanted else "NO",
+        ]
+        for v in comparisons
+    ]
+    report.table(
+        "Time of one step of all environments, deterministic arrivals, feature `value`",
+        ["", "ours, µs", "other, µs", "other / ours (range over rounds)", "wanted ≥", "met"],
+        rows,
+    )
+
+
+def _costs(report: Report, costs: list[Cost]) -> None:
+    report.heading("Nanoseconds per source and epoch")
+    report.paragraph(
+        "World: advance alone. Env step: the vector environment, M = N/100, random priorities. "
+        "Whittle epoch: advance, index, select, crawl. Copy: moving the bytes that advance has to "
+        "move (values read and written, two parameters read). Draws: only the random numbers that "
+        "the arrivals need. World / limit: the world's time over copy + draws. Memory: bytes a "
+        "source at the peak of an env step, the fleet's parameters included."
+    )
+    rows = [
+        [
+            c.arrivals,
+            f"{c.n:,} × {c.rows:,}",
+            *(f"{x:.2f}" for x in (c.world, c.env, c.whittle, c.copy, c.draws)),
+            f"{c.world / (c.copy + c.draws):.1f}",
+            f"{c.memory:.0f}",
+        ]
+        for c in costs
+    ]
+    columns = [
+        "arrivals",
+        "N × envs",
+        "world",
+        "env step",
+        "Whittle epoch",
+        "copy",
+        "draws",
+        "world / limit",
+        "memory",
+    ]
+    report.table("Nanoseconds per source and epoch", columns, rows)
+    report.paragraph(_reading(costs))
+    report.figure(_picture(costs), "Cost of an epoch against the number of sources in all rows.")
+
+
+def _reading(costs: list[Cost]) -> str:
+    """Say what bounds the world, from the figures of this run."""
+    small = next(c for c in costs if c.arrivals == "deterministic")
+    large = max((c for c in costs if c.arrivals == "deterministic"), key=lambda c: c.n * c.rows)
+    sparse = [c for c in costs if c.arrivals == "Poisson, ΛT = .05"][-1]
+    dense = [c for c in costs if c.arrivals == "Poisson, ΛT = 5"][-1]
+    still = [c for c in costs if c.arrivals == "deterministic"][-1]
+    per_epoch = small.world * small.n * small.rows
+    extra = sparse.world - still.world
+    return (
+        f"What bounds it. Smallest world: an epoch takes {per_epoch:.0f} ns, two calls into numpy, "
+        f"whatever is in them. Largest, deterministic: memory; {large.world / large.copy:.1f} "
+        "times the time to copy the same bytes. Dense Poisson: the random numbers, "
+        f"{dense.draws / dense.world:.0%} of the time. Sparse Poisson: arrivals add {extra:.2f} ns "
+        f"per source, that is {extra / RATES[sparse.arrivals]:.0f} ns per item that arrives, spent "
+        "on finding its source and adding to it. The Whittle epoch is bounded by the index: a "
+        "logarithm, an exponential and a series for each source."
+    )
+
+
+def _picture(costs: list[Cost]) -> object:
+    figure, axes = plots.new(1, len(RATES), width=11, height=3.6, sharey=True)
+    for axis, name in zip(axes, RATES, strict=True):
+        mine = sorted((c for c in costs if c.arrivals == name), key=lambda c: c.n * c.rows)
+        cells = np.array([c.n * c.rows for c in mine])
+        for j, what in enumerate(("world", "env", "whittle")):
+            times = [getattr(c, what) for c in mine]
+            axis.loglog(cells, times, "o-", ms=4, color=plots.PALETTE[j], label=what)
+        limit = [c.copy + c.draws for c in mine]
+        axis.loglog(cells, limit, "k--", lw=1, label="limit: copy + draws")
+        axis.set(title=name, xlabel="sources × environments")
+    axes[0].set_ylabel("ns / source and epoch")
+    axes[0].legend()
+    return figure

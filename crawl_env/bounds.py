@@ -122,7 +122,7 @@ class _PriceSearch:
 
 
 def optimal_reward(
-    sources: Sources, budget: float, tolerance: float = 1e-8, max_states: int = 1_000_000
+    sources: Sources, budget: float, tolerance: float = 1e-9, max_states: int = 200_000
 ) -> float:
     """Return the best long-run reward per epoch under a hard budget each epoch, in utility.
 
@@ -143,16 +143,25 @@ def optimal_reward(
     sources = sources.select(live)
     _refuse_large(len(sources), 3 ** float(len(sources)), max_states)
     actions = maximal_subsets(sources.cost, budget)
-    search = _PriceSearch(sources)
-    interval = search.interval(np.array([relaxation(sources, budget).price]))
-    caps = np.where(interval < search._most, np.clip(2 * interval, 3, 12), 3).astype(int)
+    caps = _first_caps(sources, budget)
     while True:
         _refuse_large(len(sources), float(np.prod(caps.astype(float))), max_states)
         low = _joint_value(sources, caps, actions, False, tolerance / 4)[0]
         high = _joint_value(sources, caps, actions, True, tolerance / 4)[1]
         if high - low <= tolerance * low:
-            return low
+            return 0.5 * (low + high)
         caps = np.ceil(1.5 * caps).astype(int)
+
+
+def _first_caps(sources: Sources, budget: float) -> NDArray[np.int_]:
+    """Return ages at which jumping to the ceiling no longer pays at the relaxed charge."""
+    price = np.array([relaxation(sources, budget).price])
+    interval = _PriceSearch(sources).interval(price)
+    charge = price * sources.cost
+    rate = (sources.content_at(interval) - charge) / interval
+    with np.errstate(divide="ignore", invalid="ignore"):
+        pays_until = np.where(rate > 0, (sources.ceiling - charge) / rate, 0.0)
+    return np.maximum(3, np.ceil(pays_until) + 1).astype(int)
 
 
 def _refuse_large(n: int, states: float, max_states: int) -> None:

@@ -14,14 +14,15 @@ from experiments.results import provenance
 _PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>{title}</title>
 <style>
-body {{ font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 62rem; margin: 2rem auto;
+body {{ font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 82rem; margin: 2rem auto;
   padding: 0 1rem; }}
 h1, h2 {{ line-height: 1.2; }} h2 {{ margin-top: 2.2rem; }}
 table {{ border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; }}
-th, td {{ padding: .25rem .7rem; text-align: right; border-bottom: 1px solid #ddd; }}
-th:first-child, td:first-child {{ text-align: left; }} th {{ border-bottom: 2px solid #888; }}
-caption {{ text-align: left; font-weight: 600; padding-bottom: .3rem; }}
-img {{ max-width: 100%; }} figure {{ margin: 1rem 0; }}
+th, td {{ padding: .25rem .7rem; text-align: right; white-space: nowrap;
+  border-bottom: 1px solid #ddd; }}
+.words {{ text-align: left; }} th {{ border-bottom: 2px solid #888; }}
+caption {{ text-align: left; font-weight: 600; padding-bottom: .3rem; white-space: nowrap; }}
+p {{ max-width: 50rem; }} img {{ max-width: 100%; }} figure {{ margin: 1rem 0; }}
 figcaption, footer {{ color: #555; font-size: .9rem; }}
 .scroll {{ overflow-x: auto; }}
 </style>
@@ -51,11 +52,9 @@ class Report:
         self._print(text)
 
     def table(self, caption: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
-        head = "".join(f"<th>{escape(c)}</th>" for c in columns)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>\n"
-            for row in rows
-        )
+        words = [_are_words([row[j] for row in rows]) for j in range(len(columns))]
+        head = _cells("th", columns, words)
+        body = "".join(f"<tr>{_cells('td', row, words)}</tr>\n" for row in rows)
         self._html.append(
             f'<div class="scroll"><table><caption>{escape(caption)}</caption>'
             f"<tr>{head}</tr>\n{body}</table></div>"
@@ -90,6 +89,17 @@ class Report:
     def _print(self, text: str) -> None:
         if not self._quiet:
             print(f"{text}\n")
+
+
+def _are_words(cells: Row) -> bool:
+    return all(str(cell)[:1].isalpha() and str(cell) != "n/a" for cell in cells)
+
+
+def _cells(tag: str, row: Row, words: Sequence[bool]) -> str:
+    return "".join(
+        f"<{tag}{' class=words' if left else ''}>{escape(str(cell))}</{tag}>"
+        for cell, left in zip(row, words, strict=True)
+    )
 
 
 def text_table(columns: Sequence[str], rows: Sequence[Row]) -> str:

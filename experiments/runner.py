@@ -12,7 +12,10 @@ from typing import Any
 import joblib
 from tqdm import tqdm
 
+from crawl_env.errors import unknown
 from experiments.results import code_fingerprint
+
+ENGINES = ("loky", "threading", "sequential", "ray", "dask")
 
 Unit = dict[str, Any]  # JSON: what is run, and the key under which its result is kept
 Result = dict[str, Any]  # JSON
@@ -31,10 +34,10 @@ def run(
     code has changed since. `engine` is a joblib backend: loky (processes), or ray or dask where
     these are installed and a cluster is there.
     """
+    _register(engine)
     kept.mkdir(parents=True, exist_ok=True)
     files = [kept / f"{_key(unit)}.json" for unit in units]
     missing = [i for i, file in enumerate(files) if not file.exists()]
-    _register(engine)
     with joblib.parallel_config(backend=engine, n_jobs=jobs):
         finished = joblib.Parallel(return_as="generator_unordered")(
             joblib.delayed(_numbered)(work, i, units[i]) for i in missing
@@ -79,7 +82,7 @@ def _register(engine: str) -> None:
         import distributed  # type: ignore[import-not-found]
 
         distributed.Client()
-    elif engine not in ("loky", "threading", "sequential"):
+    elif engine not in ENGINES:
         raise SystemExit(
             f"unknown engine {engine!r}; give loky, threading, sequential, ray or dask"
         )

@@ -56,6 +56,7 @@ class Benchmark:
         rows = [row for setting, found in done for row in self._records(setting, found)]
         with whole_folder(self.out) as folder:
             write_csv(folder / "records.csv", rows)
+            (folder / "summary.md").write_text(self._summary(done), encoding="utf-8")
             report.write(folder / "report.html")
         runner.forget(kept)
         print(f"Report: {self.out / 'report.html'}   every run: {self.out / 'records.csv'}")
@@ -94,8 +95,29 @@ class Benchmark:
                 )
         measured = "discounted return" if members[0][0].discount < 1 else "reward / epoch"
         columns = ["task", "policy", measured, "share of bound", "score"]
-        report.table(group, columns, rows)
+        report.table("All policies, best first", columns, rows)
         report.figure(_bars(members), f"Score on: {group}.")
+
+    def _summary(self, done: list[tuple[Setting, Runs]]) -> str:
+        """Return a Markdown table: Whittle's reward and share of the bound, the others' scores."""
+        others = [name for name in AGENTS if name not in ("whittle", "random")]
+        head = ["task", "Whittle", "share of bound", *(f"{name}, score" for name in others)]
+        lines = [head, ["---", *["---:"] * (len(head) - 1)]]
+        for group, members in groupby(done, key=lambda pair: pair[0].group):
+            lines.append([f"**{group}**", *[""] * (len(head) - 1)])
+            for setting, runs in members:
+                reward = runs["whittle"].reward
+                score = scores({name: run.reward for name, run in runs.items()})
+                of_bound = share(reward, self._bound(setting)).mean
+                lines.append(
+                    [
+                        setting.name,
+                        f"{reward.mean():.5g}",
+                        "" if np.isnan(of_bound) else f"{of_bound:.2%}" + "*" * setting.seen,
+                        *(f"{score[name].mean:.3f}" for name in others),
+                    ]
+                )
+        return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
     def _bound(self, setting: Setting) -> float | NDArray[np.float64]:
         """Return the relaxed bound, of each run's fleet where fleets are drawn; 0 for returns."""

@@ -91,7 +91,7 @@ def advice(report: Report, fleet: Sources, budget: float, runs: Mapping[str, Eva
     never = np.flatnonzero(runs[best].frequency == 0)
     if never.size:
         richest = never[np.argsort(-fleet.ceiling[never])][:5]
-        names = ", ".join(fleet.name(i) for i in richest) + ", …" * (never.size > 5)
+        names = ", ".join(fleet.name(i) for i in richest) + " and others" * (never.size > 5)
         report.paragraph(f"{best} never crawls {never.size} of {len(fleet)} sources: {names}.")
 
 

@@ -138,9 +138,12 @@ def source_one(report: Report, records: Records, seeds: int, epochs: int) -> Non
         share = evaluate("whittle", task, epochs=epochs, seeds=seeds).frequency[0]
         rows.append([name, f"{share:.5f}"])
         note(records, f"share of epochs in which source 1 is crawled, ξ {name}", share)
+    report.paragraph(
+        "5. The remark that source 1 is crawled only “from time to time” in the stochastic example "
+        "(M = 2) could not be reproduced."
+    )
     report.table(
-        "5. The remark that source 1 is crawled only “from time to time” in the stochastic "
-        "example (M = 2) could not be reproduced. Share of epochs in which it is crawled:",
+        "Share of epochs in which source 1 is crawled",
         ["law of ξ", "share"],
         rows,
     )

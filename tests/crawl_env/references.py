@@ -58,7 +58,7 @@ def transform_of_law(law: str, parameter: float) -> Callable[[np.ndarray], np.nd
     raise AssertionError(law)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def transform_of_content(
     s: float, items: float, mean_utility: float, decay: float, epochs: float, law: str, p: float
 ) -> float:
@@ -262,6 +262,23 @@ def best_cycle(
         means = (walks[-1] - walks[:-1]) / np.arange(states, 0, -1)[:, None]
     means[~np.isfinite(means)] = np.inf
     return float(means.min(axis=0)[reached].max())
+
+
+def best_of_two(
+    ceiling: Sequence[float], decay: Sequence[float], longest: int
+) -> tuple[float, tuple[int, int]]:
+    """Return the best average of two sources of unit cost at one crawl an epoch, and how.
+
+    A schedule is runs of one source and of the other in turn. What a run earns depends on its
+    own length and, for its first crawl, on the length of the run before it, so total reward is a
+    sum of functions of single lengths, and always the same two lengths are best.
+    """
+    first, second = (contents(u, m, longest + 1) for u, m in zip(ceiling, decay, strict=True))
+    a, b = np.arange(1, longest + 1)[:, None], np.arange(1, longest + 1)[None]
+    earned = first[b] + (a - 1) * first[0] + second[a] + (b - 1) * second[0]
+    average = earned / (a + b)
+    best = divmod(int(average.argmax()), longest)
+    return float(average.max()), (best[0] + 1, best[1] + 1)
 
 
 def periodic_average(

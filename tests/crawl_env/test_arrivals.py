@@ -245,7 +245,7 @@ def test_given_the_count_each_item_has_its_mean_and_variance(
     law: Law, second: float, setting: str
 ) -> None:
     """E[U|n] = n·ξ̄(1−α)/m and Var[U|n] = n·(E[ξ²](1−α²)/(2m) − (ξ̄(1−α)/m)²)."""
-    rate, mean, m = SETTINGS[setting]
+    _, mean, m = SETTINGS[setting]
     value, items = epochs_of(Poisson(law), [SETTINGS[setting]], 60_000, count=True, seed=11)
     value, items = value.ravel(), items.ravel()
     one = mean * -math.expm1(-m) / m
@@ -424,7 +424,7 @@ def test_silent_sources_never_get_anything(
         assert np.all(counts.reshape(rows, -1)[:, silent] == 0)
 
 
-class AlmostOne(np.random.Generator):
+class AtTheEnd(np.random.Generator):
     """A generator whose gaps all but vanish after the first: places land at the very end."""
 
     def standard_exponential(self, *size: Any) -> np.ndarray:  # type: ignore[override]
@@ -433,13 +433,36 @@ class AlmostOne(np.random.Generator):
         return gaps
 
 
-def test_an_item_rounded_to_the_end_goes_to_the_last_source_that_publishes() -> None:
-    cells = cells_of([(3.0, 1.0, 0.4), (0.1, 1.0, 0.4), (0.0, 1.0, 0.4), (0.0, 1.0, 0.4)], 1)
-    items = np.zeros(4)
-    rng = AlmostOne(np.random.PCG64(0))
-    Poisson(Constant()).stream(cells, True)(np.zeros(4), items, rng)
+def test_an_item_rounded_beyond_the_end_goes_to_the_last_source_that_publishes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Six chunks of 5.3/6 each end 9e-16 beyond 5.3: silent sources stand there."""
+    assert 5 * 5.3 / 6 + 5.3 / 6 > 5.3
+    monkeypatch.setattr(module, "_CHUNK", 1)
+    cells = cells_of([(3.0, 1.0, 0.4), (2.3, 1.0, 0.4), (0.0, 1.0, 0.4), (0.0, 1.0, 0.4)], 1)
+    items, rng = np.zeros(4), AtTheEnd(np.random.PCG64(0))
+    stream = Poisson(Constant()).stream(cells, True)
+    for _ in range(20):
+        stream(np.zeros(4), items, rng)
+    assert items[0] > 0
     assert items[1] > 0
-    assert items[[0, 2, 3]].tolist() == [0, 0, 0]
+    assert items[2:].tolist() == [0, 0]
+
+
+class AsOldAsCanBe(np.random.Generator):
+    """A generator of uniforms that are all but one: every item is as old as is simulated."""
+
+    def random(self, *size: Any) -> np.ndarray:  # type: ignore[override]
+        return np.full(*size, 1 - 2.0**-53)
+
+
+@pytest.mark.parametrize("age", [1e6, math.inf], ids=["old", "never crawled"])
+def test_only_items_worth_less_than_rounding_are_left_out(age: float) -> None:
+    cells = cells_of([(2.0, 3.0, 0.5)], 50)
+    rng = AsOldAsCanBe(np.random.PCG64(0))
+    value, items = Poisson(Constant()).content(cells, np.full(50, age), False, rng)
+    assert items.sum() > 0
+    assert 0 < value.max() < 2.3e-16 * cells.mean_content(np.inf)[0] * items.max()
 
 
 # ------------------------------------------------------------------------- many items

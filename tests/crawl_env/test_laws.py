@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from references import Z_LIMIT, z_of_mean
+from references import Z_LIMIT, z_of_mean, z_of_variance
 from scipy import stats
 
 from crawl_env.arrivals import Poisson
@@ -45,6 +45,14 @@ def test_second_moment_is_that_of_the_distribution(law: Law, distribution: objec
 def test_second_moment_is_that_of_the_samples(law: Law) -> None:
     sample = law.sample(np.random.default_rng(2), N)
     assert abs(z_of_mean(sample**2, law.second_moment)) < Z_LIMIT
+
+
+@pytest.mark.parametrize("sigma", [0.4, 1.2])
+def test_the_logarithm_of_a_lognormal_utility_is_normal(sigma: float) -> None:
+    """Mean −σ²/2 and variance σ², which show a shift that heavy tails would hide."""
+    log = np.log(Lognormal(sigma).sample(np.random.default_rng(3), N))
+    assert abs(z_of_mean(log, -(sigma**2) / 2)) < Z_LIMIT
+    assert abs(z_of_variance(log, -(sigma**2) / 2, sigma**2)) < Z_LIMIT
 
 
 def test_constant_is_one() -> None:

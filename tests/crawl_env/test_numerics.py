@@ -5,6 +5,7 @@ from __future__ import annotations
 import mpmath
 import numpy as np
 import pytest
+from numpy.typing import ArrayLike
 
 from crawl_env.numerics import break_even, remainder
 from crawl_env.sources import Sources
@@ -24,6 +25,12 @@ def exact_bracket(epochs: int, share: mpmath.mpf | float, decay: float) -> mpmat
     with mpmath.workdps(60):
         m = mpmath.mpf(decay)
         return 1 - mpmath.exp(-m * epochs) + epochs * mpmath.expm1(-m) * (1 - mpmath.mpf(share))
+
+
+def charge_at(epochs: ArrayLike, share: ArrayLike, decay: ArrayLike) -> np.ndarray:
+    """Theorem 1's bracket as the code computes it, with the constants a fleet keeps."""
+    m = np.asarray(decay, dtype=float)
+    return break_even(epochs, share, m, -np.expm1(-m), remainder(m))
 
 
 def relative_error(found: float, exact: mpmath.mpf) -> float:
@@ -51,7 +58,7 @@ def test_remainder_leaves_its_argument_alone() -> None:
 
 @pytest.mark.parametrize("age", AGES)
 def test_break_even_at_an_age_is_exact(age: int) -> None:
-    found = break_even(age, -np.expm1(-DECAYS * age), DECAYS)
+    found = charge_at(age, -np.expm1(-DECAYS * age), DECAYS)
     for m, charge in zip(DECAYS, found, strict=True):
         with mpmath.workdps(60):
             share = -mpmath.expm1(-mpmath.mpf(m) * age)
@@ -68,12 +75,12 @@ def test_break_even_between_ages_is_exact(place: float) -> None:
             if not low < share < high:  # the two ages are the same number
                 continue
             exact = exact_bracket(age, share, m)
-            assert relative_error(float(break_even(age, share, m)), exact) < ACCURACY, (age, m)
+            assert relative_error(float(charge_at(age, share, m)), exact) < ACCURACY, (age, m)
 
 
 def test_break_even_grows_with_age_to_the_whole_ceiling() -> None:
     ages = np.arange(1.0, 400.0)
-    charge = break_even(ages, -np.expm1(-0.3 * ages), 0.3)
+    charge = charge_at(ages, -np.expm1(-0.3 * ages), 0.3)
     assert np.all(np.diff(charge) >= -ACCURACY)
     assert np.all(np.diff(charge[:90]) > 0)
     assert charge[-1] == pytest.approx(1.0, abs=ACCURACY)
@@ -85,7 +92,7 @@ def test_break_even_becomes_the_continuous_index_as_decay_vanishes() -> None:
     for age_in_time in (0.01, 0.3, 1.0, 5.0):
         y = -np.expm1(-age_in_time)
         expected = y + (1 - y) * np.log1p(-y)
-        assert break_even(age_in_time / m, y, m) == pytest.approx(expected, rel=1e-5)
+        assert charge_at(age_in_time / m, y, m) == pytest.approx(expected, rel=1e-5)
 
 
 def test_index_of_table_1_at_ages_1_2_3() -> None:
@@ -98,5 +105,5 @@ def test_index_of_table_1_at_ages_1_2_3() -> None:
         [3.417, 8.956, 15.692],
     ]
     age, decay = np.arange(1.0, 4.0), fleet.decay_per_epoch[:, None]
-    index = fleet.ceiling[:, None] * break_even(age, -np.expm1(-decay * age), decay)
+    index = fleet.ceiling[:, None] * charge_at(age, -np.expm1(-decay * age), decay)
     np.testing.assert_allclose(index, expected, rtol=0, atol=5.1e-4)

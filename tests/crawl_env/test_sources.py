@@ -7,6 +7,7 @@ import math
 import pickle
 from collections.abc import Callable
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ from scipy import stats
 
 from crawl_env.sources import PARAMETERS, Sources
 
-DERIVED = ("decay_per_epoch", "retention", "ceiling", "inflow")
+DERIVED = ("decay_per_epoch", "retention", "loss", "curvature", "ceiling", "inflow")
 
 
 def fleet_of(n: int = 3, **changed: object) -> Sources:
@@ -64,6 +65,10 @@ def test_derived_values_follow_the_definitions(
     m = decay * period
     ceiling = rate * utility / decay
     assert fleet.retention[0] == pytest.approx(math.exp(-m), rel=1e-12)
+    assert fleet.loss[0] == pytest.approx(-math.expm1(-m), rel=1e-12)
+    with mpmath.workdps(40):
+        curvature = float(mpmath.mpf(m) + mpmath.expm1(-mpmath.mpf(m)))
+    assert fleet.curvature[0] == pytest.approx(curvature, rel=1e-12)
     assert fleet.ceiling[0] == pytest.approx(ceiling, rel=1e-12)
     assert fleet.inflow[0] == pytest.approx(ceiling * -math.expm1(-m), rel=1e-12)
     assert fleet.content_at(age)[0] == pytest.approx(ceiling * -math.expm1(-m * age), rel=1e-12)
@@ -87,6 +92,17 @@ def test_the_period_scales_time_only() -> None:
     days = Sources([72.0, 120.0], [1.0, 2.0], [2.4, 9.6], period=2 / 24)
     for name in DERIVED:
         np.testing.assert_allclose(getattr(hours, name), getattr(days, name), rtol=1e-13)
+
+
+def test_another_period_changes_nothing_else() -> None:
+    fleet = fleet_of(3, names=["a", "b", "c"], period=2.0)
+    other = fleet.with_period(5.0)
+    assert other.period == 5.0
+    assert fleet.period == 2.0
+    assert other == fleet_of(3, names=["a", "b", "c"], period=5.0)
+    np.testing.assert_allclose(other.decay_per_epoch, 5.0 * fleet.decay_rate)
+    with pytest.raises(ValueError, match="period is -1"):
+        fleet.with_period(-1.0)
 
 
 # ------------------------------------------------------------------------- shapes
@@ -401,7 +417,7 @@ def test_what_is_no_number_is_refused_by_name(bad: object) -> None:
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf, None, [1.0, 2.0], "1"], ids=repr)
 def test_a_bad_period_is_refused(bad: object) -> None:
-    with pytest.raises(ValueError, match="period is .*positive, finite"):
+    with pytest.raises(ValueError, match=r"period is .*positive, finite"):
         fleet_of(period=bad)
 
 

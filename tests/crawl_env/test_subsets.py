@@ -91,9 +91,7 @@ def test_the_largest_tables_are_allowed() -> None:
         pytest.param(lambda: maximal_subsets(np.ones(10**5), 3.0), id="3 of 100,000"),
         pytest.param(lambda: maximal_subsets(np.linspace(1, 2, 40), 30.0), id="costs differ"),
         pytest.param(lambda: maximal_subsets(np.r_[1e-9, np.linspace(1, 2, 60)], 30.0), id="crumb"),
-        pytest.param(
-            lambda: maximal_subsets(np.array([1.0, 1.0, 1.5]), 1.5, most=2), id="3 in 2"
-        ),
+        pytest.param(lambda: maximal_subsets(np.array([1.0, 1.0, 1.5]), 1.5, most=2), id="3 in 2"),
     ],
 )
 def test_larger_tables_are_refused_soon_and_with_a_remedy(make: object) -> None:

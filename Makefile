@@ -1,0 +1,31 @@
+PYTHON ?= python3
+BIN := .venv/bin
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: setup benchmark test lint docs clean
+
+setup: .venv/.ready
+
+.venv/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Python 3.11 or later is needed"'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --editable ".[dev]"
+	touch $@
+
+benchmark: setup
+	$(BIN)/python -m experiments benchmark
+
+test: lint
+	$(BIN)/pytest --numprocesses auto
+
+lint: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+docs: setup
+	$(BIN)/pdoc --docformat google --math --output-directory site crawl_env agents experiments
+
+clean:
+	rm -rf .venv site .pytest_cache .mypy_cache .ruff_cache

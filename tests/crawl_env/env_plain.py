@@ -1,0 +1,194 @@
+"""One crawl in lists, loops and exact budgets, written from the model's page alone, and what the
+tests of the environments share. Nothing here imports the stations that the environments use."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from crawl_env import Sources
+
+ID = "EphemeralCrawl-v0"
+CHANNELS = (
+    "value age crawled harvest items arrival_rate mean_utility decay_rate cost account".split()
+)
+HIDDEN = ("age", "crawled", "harvest", "items", "cost", "account")  # says nothing of parameters
+NEVER = 1e9
+TABLE1 = {  # the paper's example
+    "arrival_rate": [250.0] * 4,
+    "mean_utility": [1.0, 0.7, 0.2, 0.08],
+    "decay_rate": [0.7, 0.35, 0.7, 0.21],
+}
+
+
+@dataclass
+class PlainSource:
+    """Λ, ξ̄, μ and C with T = 1; the cost is an exact decimal."""
+
+    rate: float
+    utility: float
+    decay: float
+    cost: str = "1"
+
+    def content(self, age: float) -> float:
+        ceiling = self.rate * self.utility / self.decay
+        return ceiling if age >= NEVER else ceiling * -math.expm1(-self.decay * age)
+
+
+def fleet_of(plain: Sequence[PlainSource]) -> Sources:
+    """Return the same fleet for the code under test."""
+    return Sources(
+        [s.rate for s in plain],
+        [s.utility for s in plain],
+        [s.decay for s in plain],
+        [float(s.cost) for s in plain],
+    )
+
+
+class PlainCrawl:
+    """The deterministic crawl: select, collect, then let content arrive."""
+
+    def __init__(self, fleet: Sequence[PlainSource], budget: str, rule: str, age: float) -> None:
+        self.fleet, self.budget, self.rule = list(fleet), Fraction(budget), rule
+        self.cost = [Fraction(source.cost) for source in fleet]
+        self.age = [age] * len(fleet)
+        self.value = [source.content(age) for source in fleet]
+        self.items = [source.rate * (age if age < NEVER else math.nan) for source in fleet]
+        self.account = self.budget
+        self.spent = Fraction(0)
+        self.crawled: set[int] = set()
+        self.harvest = [0.0] * len(fleet)
+        self.brought = [0.0] * len(fleet)
+
+    def line(self, priority: Sequence[float]) -> list[int]:
+        """Return sources in decreasing priority; ties to the older, then to the lower number."""
+        return sorted(range(len(priority)), key=lambda i: (-priority[i], -self.age[i], i))
+
+    def select(self, priority: Sequence[float]) -> set[int]:
+        chosen: set[int] = set()
+        if self.rule == "epoch":
+            for i in self.line(priority):
+                if sum((self.cost[j] for j in chosen), self.cost[i]) <= self.budget:
+                    chosen.add(i)
+            return chosen
+        left = self.account
+        for i in self.line(priority):
+            if priority[i] >= 0 and left > 0:
+                chosen.add(i)
+                left -= self.cost[i]
+        return chosen
+
+    def select_subset(self, subset: Iterable[int]) -> set[int]:
+        """Under the average rule the older come first, and as many as the account covers."""
+        if self.rule == "epoch":
+            return set(subset)
+        chosen: set[int] = set()
+        left = self.account
+        for i in sorted(subset, key=lambda i: (-self.age[i], i)):
+            if left > 0:
+                chosen.add(i)
+                left -= self.cost[i]
+        return chosen
+
+    def step(self, chosen: set[int]) -> float:
+        """Crawl these sources, let an epoch pass and return the reward."""
+        n = range(len(self.fleet))
+        self.crawled = chosen
+        self.harvest = [self.value[i] if i in chosen else 0.0 for i in n]
+        self.brought = [self.items[i] if i in chosen else 0.0 for i in n]
+        cost = sum((self.cost[i] for i in chosen), Fraction(0))
+        self.spent += cost
+        if self.rule == "average":
+            self.account += self.budget - cost
+        for i, source in enumerate(self.fleet):
+            kept = 0.0 if i in chosen else math.exp(-source.decay) * self.value[i]
+            self.value[i] = kept + source.content(1)
+            self.items[i] = (0.0 if i in chosen else self.items[i]) + source.rate
+            self.age[i] = 1 if i in chosen else self.age[i] + 1
+        return math.fsum(self.harvest)
+
+    def channel(self, name: str) -> list[float]:
+        return {
+            "value": self.value,
+            "age": self.age,
+            "crawled": [float(i in self.crawled) for i in range(len(self.fleet))],
+            "harvest": self.harvest,
+            "items": self.brought,
+            "arrival_rate": [source.rate for source in self.fleet],
+            "mean_utility": [source.utility for source in self.fleet],
+            "decay_rate": [source.decay for source in self.fleet],
+            "cost": [float(source.cost) for source in self.fleet],
+            "account": [float(self.account)] * len(self.fleet),
+        }[name]
+
+    def observation(self, features: Sequence[str]) -> np.ndarray:
+        return np.array([self.channel(name) for name in features]).T
+
+
+def all_sets(n: int) -> list[tuple[int, ...]]:
+    """Return every set of n sources in lexicographic order."""
+    sets = itertools.chain.from_iterable(itertools.combinations(range(n), k) for k in range(n + 1))
+    return sorted(sets)
+
+
+def maximal_sets(cost: Sequence[str], budget: str) -> list[tuple[int, ...]]:
+    """Return the affordable sets that are part of no other affordable set."""
+    fits = [
+        set(chosen)
+        for chosen in all_sets(len(cost))
+        if sum((Fraction(cost[i]) for i in chosen), Fraction(0)) <= Fraction(budget)
+    ]
+    return sorted(tuple(sorted(a)) for a in fits if not any(a < b for b in fits))
+
+
+@contextlib.contextmanager
+def unreachable_is_fine() -> Iterator[None]:
+    """Let pass the two remarks on budgets too small for a source or too large to matter."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="budget is", category=UserWarning)
+        yield
+
+
+def random_actions(env: Any, epochs: int, seed: int = 0) -> list[Any]:
+    """Return actions from the space of an environment (also a vector environment)."""
+    env.action_space.seed(seed)
+    return [env.action_space.sample() for _ in range(epochs)]
+
+
+def run(env: Any, actions: Iterable[Any], reset: bool = True) -> list[np.ndarray]:
+    """Step through the actions, resetting scalar environments at the end of episodes; return all
+    that was seen as arrays."""
+    seen = []
+    for action in actions:
+        observation, reward, terminated, truncated, _ = env.step(action)
+        seen += [observation, np.array(reward), np.array(terminated), np.array(truncated)]
+        if reset and truncated is True:
+            seen.append(env.reset()[0])
+    return seen
+
+
+def same(one: Sequence[Any], two: Sequence[Any]) -> bool:
+    """Return whether two lists hold equal arrays, bit for bit."""
+    return len(one) == len(two) and all(
+        a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(one, two, strict=True)
+    )
+
+
+def arrays_in(tree: Any) -> Iterator[np.ndarray]:
+    """Yield the writable arrays anywhere in a state or an info."""
+    if isinstance(tree, np.ndarray) and tree.flags.writeable:
+        yield tree
+    elif isinstance(tree, dict):
+        for value in tree.values():
+            yield from arrays_in(value)
+    elif isinstance(tree, (tuple, list)):
+        for value in tree:
+            yield from arrays_in(value)

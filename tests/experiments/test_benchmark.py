@@ -1,0 +1,72 @@
+"""The benchmark's suite and its aggregation."""
+
+import numpy as np
+import pytest
+
+from experiments import units
+from experiments.benchmark import command
+from experiments.benchmark.suite import SUITE
+from experiments.tables import bound_of
+
+
+def short(setting: command.Setting) -> command.Setting:
+    return command.Setting(
+        **{**vars(setting), "epochs": 12, "warmup": 0, "seeds": 2, "arguments": setting.arguments}
+    )
+
+
+def test_it_covers_what_the_readme_promises():
+    names = [f"{s.group}: {s.name}" for s in SUITE]
+    assert len(set(names)) == len(names)
+    for m in (1, 2, 3):
+        for arrivals in ("deterministic", "Poisson, observed", "Poisson, not seen"):
+            assert f"Table 1 of the paper: M = {m}, {arrivals}" in names
+    assert sum("NeurWIN" in name for name in names) == 3
+    assert sum("DeepTOP" in name for name in names) == 3
+    assert sum("dense" in name for name in names) == sum("sparse" in name for name in names) == 3
+
+
+def test_the_whole_suite_runs_and_writes_report_records_and_summary(tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "SUITE", [short(setting) for setting in SUITE])
+    out = tmp_path / "benchmark"
+    command.Benchmark(out=out, jobs=1, engine="sequential").run()
+    summary = (out / "summary.md").read_text(encoding="utf-8").splitlines()
+    assert len(summary) == 2 + len(SUITE) + len({s.group for s in SUITE})
+    assert (out / "report.html").stat().st_size > 10_000
+    assert (out / "records.csv").read_text(encoding="utf-8").count("\n") == 1 + 2 * 5 * len(SUITE)
+
+
+@pytest.mark.parametrize("setting", SUITE, ids=lambda s: f"{s.group[:12]} {s.name}")
+def test_one_seed_stands_for_all_only_where_nothing_is_random(setting):
+    arguments = {**setting.arguments, "start": "fresh"}
+    one = units.seeds_needed(arguments, "whittle", 20) == 1
+    drawn = str(arguments["sources"]).startswith("drawn")
+    assert one == (arguments["arrivals"] == "deterministic" and not drawn)
+    assert units.seeds_needed(arguments, "random", 20) == 20
+
+
+def test_the_bound_of_a_hard_budget_leaves_out_what_it_cannot_pay():
+    from crawl_env import Sources, relaxed_bound
+
+    fleet = Sources([1, 100], 1.0, 0.1, cost=[1, 3])
+    task = {"sources": fleet, "budget": 2.0}
+    with pytest.warns(UserWarning, match="can never be crawled"):
+        hard = bound_of(task, 1, 0)
+    assert hard == pytest.approx(relaxed_bound(fleet.select([0]), 2.0))
+    assert bound_of({**task, "budget_rule": "average"}, 1, 0) > 5 * hard
+
+
+def test_bounds_of_drawn_fleets_are_those_of_the_fleets_that_are_run():
+    from agents.evaluation import evaluate
+
+    arguments = {
+        "sources": units.RandomFleet(6, "dense"),
+        "budget": 2,
+        "features": ("value", "arrival_rate", "mean_utility", "decay_rate", "cost"),
+    }
+    bound = bound_of(arguments, 5, 3)
+    run = evaluate("whittle", arguments, epochs=400, warmup=100, seeds=5, seed=3)
+    assert bound.shape == (5,)
+    assert np.all(run.reward <= bound * 1.02)
+    assert np.all(run.reward >= bound * 0.9)
+    assert np.std(bound) > 0.05 * np.mean(bound)

@@ -1,0 +1,158 @@
+"""The evaluate command, as a crawl engineer uses it."""
+
+import csv
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crawl_env import Sources, relaxed_bound
+from experiments import __main__ as cli
+from experiments import results, runner
+from experiments.evaluate.command import Evaluate
+
+EXAMPLE = Path(__file__).parents[2] / "experiments" / "data" / "example.csv"
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
+    results.provenance.cache_clear()
+    monkeypatch.setattr(sys, "argv", ["experiments", *words])
+    monkeypatch.setattr(cli.warnings, "showwarning", cli.warnings.showwarning)
+    cli.main()
+
+
+def evaluated(tmp_path: Path, **options: object) -> Path:
+    settings = {"epochs": 60, "warmup": 10, "seeds": 3, "jobs": 1, "engine": "sequential"}
+    out = tmp_path / "out"
+    Evaluate(**{"sources": str(EXAMPLE), "budget": 4.0, **settings, **options, "out": out}).run()
+    return out
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_it_writes_records_sources_and_a_report(tmp_path, capsys):
+    out = evaluated(tmp_path)
+    records = rows(out / "records.csv")
+    assert len(records) == 5 * 3
+    assert {r["agent"] for r in records} == {"whittle", "myopic", "oldest-first", "random", "fixed"}
+    assert {"numpy", "commit", "machine", "command", "seed", "date"} <= set(records[0])
+    assert all(float(r["cost"]) <= 4 * (1 + 1e-9) for r in records)
+    assert len(rows(out / "sources.csv")) == 20
+    printed = capsys.readouterr().out
+    assert "share of published" in printed
+    assert "Use whittle" in printed or "No clear winner" in printed
+    assert not list(tmp_path.glob(".*")), "nothing unfinished is left behind"
+
+
+def test_the_curve_has_a_row_and_a_picture_for_the_budgets(tmp_path, capsys):
+    out = evaluated(tmp_path, budget=None, budgets="3, 4,8")
+    assert "value λ* of one more unit of budget" in capsys.readouterr().out
+    assert (out / "report.html").read_text(encoding="utf-8").count("<img ") == 1
+    assert {r["budget"] for r in rows(out / "records.csv")} == {"3.0", "4.0", "8.0"}
+
+
+def test_numbers_are_those_of_the_public_evaluation(tmp_path):
+    out = evaluated(tmp_path, sources="table1", budget=2.0, arrivals="deterministic", epochs=28)
+    reward = {r["agent"]: float(r["reward"]) for r in rows(out / "records.csv")}
+    assert reward["whittle"] == pytest.approx(337.774550, rel=1e-8)
+    assert reward["fixed"] == pytest.approx(179.790963 + 147.655955, rel=1e-8)
+    assert reward["whittle"] <= relaxed_bound(Sources.preset("table1"), 2)
+
+
+def test_no_clear_winner_where_policies_do_the_same(tmp_path, capsys):
+    evaluated(tmp_path, sources="table1", budget=1.0, arrivals="deterministic", epochs=28)
+    # With M = 1 the myopic policy alternates between sources 1 and 2 just like Whittle's.
+    assert "No clear winner: whittle, myopic" in capsys.readouterr().out
+
+
+def test_silent_sources_give_no_advice_and_no_nan_winner(tmp_path, capsys):
+    path = tmp_path / "silent.csv"
+    Sources(np.zeros(3), 1.0, 0.1).to_csv(path)
+    evaluated(tmp_path, sources=str(path), budget=1.0)
+    assert "the sources publish nothing" in capsys.readouterr().out
+
+
+def test_period_scales_arrivals(tmp_path, capsys):
+    evaluated(tmp_path, period=2.0)
+    assert "period 2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--sources", "missing.csv", "--budget", "1"], "missing.csv: No such file"),
+        (["--sources", "tabel1", "--budget", "1"], "did you mean 'table1'"),
+        (["--sources", "table1"], "give --budget 5"),
+        (["--sources", "table1", "--budget", "0"], "budget is 0"),
+        (["--sources", "table1", "--budgets", "1,x"], "'x', not a number"),
+        (["--sources", "table1", "--budget", "0.5"], "nothing can ever be crawled"),
+        (["--sources", "table1", "--budget", "1", "--arrivals", "poison"], "'poisson'"),
+        (["--sources", "table1", "--budget", "1", "--seeds", "0"], "--seeds is 0"),
+        (["--sources", "table1", "--budget", "1", "--epochs", "0"], "--epochs is 0"),
+        (["--sources", "table1", "--budget", "1", "--agents", "wittle"], "'whittle'"),
+        (["--sources", "table1", "--budget", "1", "--engine", "none"], "unknown engine"),
+    ],
+    ids=lambda x: " ".join(x[2:]) if isinstance(x, list) else "",
+)
+def test_bad_input_is_said_in_the_users_terms(monkeypatch, tmp_path, words, message):
+    with pytest.raises(SystemExit) as stop:
+        run(monkeypatch, "evaluate", *words, "--out", str(tmp_path / "out"))
+    assert message in str(stop.value)
+    assert not list(tmp_path.iterdir()), "nothing is written for a refused request"
+
+
+def test_a_failure_while_writing_keeps_the_old_results(tmp_path, monkeypatch):
+    out = evaluated(tmp_path)
+    before = (out / "records.csv").read_bytes()
+
+    def broken(*_: object) -> None:
+        raise OSError(28, "No space left on device", "report.html")
+
+    monkeypatch.setattr("experiments.report.Report.write", broken)
+    with pytest.raises(OSError, match="No space"):
+        evaluated(tmp_path, seeds=4)
+    assert (out / "records.csv").read_bytes() == before
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, capsys):
+    calls: list[int] = []
+
+    def work(unit: dict[str, int]) -> dict[str, int]:
+        calls.append(unit["i"])
+        if unit["i"] == 2 and len(calls) < 4:
+            raise KeyboardInterrupt
+        return {"twice": 2 * unit["i"]}
+
+    todo = [{"i": i} for i in range(4)]
+    with pytest.raises(SystemExit):
+        runner.run(todo, work, tmp_path / "kept", jobs=1, engine="sequential")
+    assert "goes on from there" in capsys.readouterr().out
+    found = runner.run(todo, work, tmp_path / "kept", jobs=1, engine="sequential")
+    assert [r["twice"] for r in found] == [0, 2, 4, 6]
+    assert calls == [0, 1, 2, 2, 3], "finished units are not run again"
+
+
+def test_absolute_paths_do_not_enter_the_records(monkeypatch, tmp_path):
+    out = tmp_path / "o"
+    run(
+        monkeypatch,
+        "evaluate",
+        "--sources",
+        str(EXAMPLE),
+        "--budget",
+        "4",
+        "--epochs",
+        "20",
+        "--seeds",
+        "2",
+        "--engine",
+        "sequential",
+        "--out",
+        str(out),
+    )
+    assert str(tmp_path) not in (out / "records.csv").read_text(encoding="utf-8")
+    assert "example.csv" in (out / "records.csv").read_text(encoding="utf-8")

@@ -1,0 +1,88 @@
+"""The paper command: its report holds the published numbers, and is written whole."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crawl_env import Sources
+from experiments.paper import corrections, runs
+from experiments.paper.arm import index_of_arm
+from experiments.paper.command import Paper
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("paper") / "report"
+    Paper(out=out, seeds=4, epochs=300).run()
+    return out
+
+
+@pytest.fixture(scope="module")
+def numbers(folder: Path) -> dict[str, float]:
+    with (folder / "records.csv").open(encoding="utf-8") as file:
+        return {row["quantity"]: float(row["value"]) for row in csv.DictReader(file)}
+
+
+@pytest.mark.parametrize(
+    ("quantity", "published"),
+    [
+        ("crawling only source 1", 179.790963),
+        ("whittle, long run, M=1", 260.389930),
+        ("whittle, long run, M=2", 337.774550),
+        ("whittle, long run, M=3", 372.410342),
+        ("exact optimum, M=2", 337.774550),
+        ("relaxed bound, M=2", 338.053940),
+        ("retention of source 2", 0.7046881),
+        ("inflow of source 4", 18.039596),
+        ("ceiling of source 1", 357.142857),
+        ("period, M=2", 7),
+        ("frequency of source 2, M=2", 4 / 7),
+        ("frequency of source 4, M=3", 1 / 4),
+    ],
+)
+def test_records_hold_the_published_numbers(numbers, quantity, published):
+    assert numbers[quantity] == pytest.approx(published, rel=1e-6)
+
+
+def test_the_report_is_one_page_with_four_figures_and_every_correction(folder):
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert page.count("<img ") == 4
+    for number in ("254.6576", "260.389930", "179.790963", "1, 4/7, 2/7, 1/7"):
+        assert number in page
+    for correction in ("Above the ceiling", "not a long-run average", "is not exact"):
+        assert correction in page
+    assert 'src="data:image/png;base64,' in page
+    assert not list(folder.parent.glob(".*"))
+
+
+def test_the_literal_index_vanishes_above_the_ceiling_and_agrees_below():
+    fleet = Sources.preset("table1")
+    below, above = 0.5 * fleet.ceiling, 1.5 * fleet.ceiling
+    from agents import whittle_index
+
+    np.testing.assert_allclose(
+        corrections.literal_index(below, fleet), whittle_index(below, fleet), rtol=1e-10
+    )
+    np.testing.assert_array_equal(corrections.literal_index(above, fleet), 0.0)
+
+
+def test_the_short_average_starts_empty_and_counts_61_epochs():
+    run = runs.crawl(61, start="empty")
+    assert run.reward.mean() == pytest.approx(254.6576, abs=5e-5)
+
+
+@pytest.mark.parametrize("items", [1.0, 250.0])
+def test_the_arms_index_meets_the_closed_form_where_noise_is_small_and_differs_elsewhere(items):
+    # Published distances from Theorem 1: .2 … .45 u* for ΛT ≤ 5, .06 u* at 250.
+    fleet = Sources(items, 1.0, 0.2)
+    gap = fleet.ceiling - index_of_arm(fleet.ceiling, fleet)
+    share = gap[0] / fleet.ceiling[0]
+    assert (0.2 < share < 0.45) if items == 1 else (0.04 < share < 0.08)
+
+
+def test_period_refuses_a_crawl_that_does_not_repeat_itself():
+    run = runs.crawl(500, agent="random")
+    with pytest.raises(ValueError, match="no period"):
+        runs.period(run)

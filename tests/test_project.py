@@ -1,0 +1,102 @@
+"""The project as a whole: README, packaging, direction of imports, committed records."""
+
+import ast
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", README, re.S), ids=range(2))
+def test_python_in_the_readme_runs(block):
+    exec(compile(block, "README.md", "exec"), {})
+
+
+COMMANDS = [
+    line.strip() for line in README.splitlines() if line.startswith("    .venv/bin/python -m")
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_in_the_readme_run(command, tmp_path):
+    words = [sys.executable, *shlex.split(command)[1:], "--out", str(tmp_path / "out")]
+    words += ["--epochs", "50", "--seeds", "2", "--engine", "sequential"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+def test_the_readme_names_commands_that_exist():
+    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+    assert {"benchmark", "test", "docs", "lint", "setup"} <= set(targets)
+    assert {"make benchmark", "make test"} <= set(re.findall(r"make \w+", README))
+    help_text = subprocess.run(
+        [sys.executable, "-m", "experiments", "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    for name in re.findall(r"python -m experiments (\w+)", README):
+        assert name in help_text
+
+
+def test_the_readmes_table_is_the_committed_record():
+    shown = re.search(r"<!-- results: (\S+) -->\n(.*?)<!-- end of results -->", README, re.S)
+    assert shown is not None
+    assert shown[2].strip() == (ROOT / shown[1]).read_text(encoding="utf-8").strip()
+
+
+def imports_of(package: str) -> set[tuple[str, str]]:
+    found = set()
+    for file in (ROOT / package).rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            found |= {(file.name, name.split(".")[0]) for name in names}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("package", "forbidden"),
+    [("crawl_env", {"agents", "experiments"}), ("agents", {"experiments"})],
+)
+def test_imports_point_one_way(package, forbidden):
+    assert not [(file, name) for file, name in imports_of(package) if name in forbidden]
+
+
+def test_the_core_needs_only_its_declared_dependencies():
+    code = (
+        "import sys, crawl_env, agents;"
+        "bad = {'torch', 'stable_baselines3', 'matplotlib', 'pygame', 'scipy'} & set(sys.modules);"
+        "sys.exit(str(bad) if bad else 0)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_the_wheel_holds_the_two_packages_with_their_types():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert packages == ["crawl_env", "agents"]
+    for package in packages:
+        assert (ROOT / package / "py.typed").exists()
+
+
+def test_constraints_pin_everything_exactly():
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = [line for line in lines if line and not line.startswith("#")]
+    assert all(re.fullmatch(r"[\w.-]+==[\w.]+", pin) for pin in pins), pins
+    assert "torch==2.13.0" in pins
+
+
+def test_no_file_of_the_project_is_very_long():
+    for package in ("crawl_env", "agents", "experiments"):
+        for file in (ROOT / package).rglob("*.py"):
+            assert len(file.read_text(encoding="utf-8").splitlines()) <= 400, file

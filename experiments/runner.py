@@ -83,6 +83,4 @@ def _register(engine: str) -> None:
 
         distributed.Client()
     elif engine not in ENGINES:
-        raise SystemExit(
-            f"unknown engine {engine!r}; give loky, threading, sequential, ray or dask"
-        )
+        raise unknown("engine", engine, ENGINES)

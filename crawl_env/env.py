@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crawl_env.crawl import Crawl
+from crawl_env.errors import unknown
 from crawl_env.sources import Sources
 from crawl_env.subsets import Subsets
 from crawl_env.task import Task
@@ -84,6 +85,8 @@ class CrawlEnv(gym.Env[NDArray[np.float32], Any]):
     }
 
     def __init__(self, render_mode: str | None = None, **arguments: Any) -> None:
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise unknown("render_mode", render_mode, self.metadata["render_modes"])
         self.task = Task.from_arguments(arguments)
         self.observation_space = self.task.observation_space
         self.action_space = self.task.action_space

@@ -67,8 +67,6 @@ class World:
         self.shape = (rows, len(sources))
         self.crawled_at = np.zeros(self.shape)
         self.value = np.zeros(self.shape)
-        self._flat_crawled_at = self.crawled_at.reshape(-1)
-        self._flat_value = self.value.reshape(-1)
         self.items = np.zeros(self.shape) if count else None
         self._belief = np.zeros(self.shape) if believe and not arrivals.deterministic else None
         self.set_sources(sources)
@@ -84,7 +82,18 @@ class World:
     def set_sources(self, sources: Sources) -> None:
         """Let other sources publish from the next epoch on: (N,) for all rows, or (B, N)."""
         self.sources = sources
+        self._flat_crawled_at = self.crawled_at.reshape(-1)
+        self._flat_value = self.value.reshape(-1)
         self._blocks = list(self._plan(sources))
+
+    def __getstate__(self) -> dict[str, Any]:
+        derived = ("_flat_crawled_at", "_flat_value", "_blocks")
+        return {name: value for name, value in vars(self).items() if name not in derived}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # The blocks are views of the state, which copies and pickles would tear from it.
+        vars(self).update(state)
+        self.set_sources(self.sources)
 
     def start(
         self,

@@ -74,13 +74,16 @@ def _write(path: Path, result: Result) -> None:
 
 
 def _register(engine: str) -> None:
-    if engine == "ray":
-        from ray.util.joblib import register_ray  # type: ignore[import-not-found]
-
-        register_ray()
-    elif engine == "dask":
-        import distributed  # type: ignore[import-not-found]
-
-        distributed.Client()
-    elif engine not in ENGINES:
+    if engine not in ENGINES:
         raise unknown("engine", engine, ENGINES)
+    try:
+        if engine == "ray":
+            from ray.util.joblib import register_ray  # type: ignore[import-not-found]
+
+            register_ray()
+        elif engine == "dask":
+            import distributed  # type: ignore[import-not-found]
+
+            distributed.Client()
+    except ImportError as error:
+        raise ValueError(f"engine {engine!r} needs {error.name}; pip install it first") from None

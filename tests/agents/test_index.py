@@ -458,5 +458,5 @@ def test_refuses_bad_ages_and_shapes() -> None:
     for bad in (-1, np.nan, [1, 2, -0.5, 1]):
         with pytest.raises(ValueError, match="age has negative or NaN"):
             index_at_age(bad, fleet)
-    with pytest.raises(ValueError, match="broadcast|shape"):
+    with pytest.raises(ValueError, match=r"broadcast|shape"):
         whittle_index(np.ones((3, 4)), Sources.stack([fleet, fleet]))

@@ -134,8 +134,10 @@ class Poisson:
             shape = cells.items[stationary] / cells.decay[stationary]
             value[stationary] = rng.standard_gamma(shape) * cells.mean_utility[stationary]
             windows = np.where(np.isinf(epochs), 0.0, epochs)
-        else:  # older items keep less than e^−37, below rounding
-            windows = np.minimum(epochs, 37.0 / cells.decay) if not count else epochs
+        else:
+            windows = np.where(np.isinf(epochs), _OLD / cells.decay, epochs)
+        if not count:
+            windows = np.minimum(windows, _OLD / cells.decay)
         at_once = self._drawn_at_once(cells, windows, count)
         if at_once.any():
             dense, window = cells[at_once], windows[at_once]
@@ -150,7 +152,7 @@ class Poisson:
         part, counts = np.zeros(rest.size), np.zeros(rest.size)
         _Items(cells[rest], windows[rest], self._law)(part, counts, rng)
         value[rest] += part
-        items[rest] = counts
+        items[rest] = np.where(np.isinf(epochs[rest]), 0.0, counts)
         return value, items
 
     @property
@@ -169,6 +171,7 @@ class Poisson:
 ONE_GO = 2.0  # items above which one draw of U is cheaper than its items (see `throughput`)
 _CHUNK = 2**16  # items simulated at a time: the temporaries stay in the cache
 _MOST_ITEMS = 1e9
+_OLD = 37.0  # time constants after which an item keeps less than e^−37 of its utility: nothing
 
 
 def _gamma_ou(
@@ -247,7 +250,8 @@ def make_arrivals(arrivals: str | Arrivals) -> Arrivals:
         ValueError: unknown name.
     """
     if not isinstance(arrivals, str):
-        if not all(hasattr(arrivals, name) for name in ("stream", "content", "deterministic")):
+        wanted = ("stream", "content", "deterministic")
+        if isinstance(arrivals, type) or not all(hasattr(arrivals, name) for name in wanted):
             raise ValueError(
                 f"arrivals is {arrivals!r}; give one of {', '.join(ARRIVALS)}, or an object with "
                 "`deterministic`, `stream` and `content` as in crawl_env.Arrivals"

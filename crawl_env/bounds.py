@@ -61,7 +61,8 @@ def relaxed_bound(sources: Sources, budget: float) -> float:
     >>> round(relaxed_bound(Sources.preset("table1"), 1), 6)
     260.38993
     """
-    return relaxation(sources, budget).bound  # type: ignore[return-value]
+    _refuse_batch(sources, "relaxed_bound")
+    return float(relaxation(sources, budget).bound)
 
 
 def check_budget(budget: float) -> None:
@@ -76,7 +77,9 @@ class _PriceSearch:
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._worth = sources.ceiling / sources.cost
-        self._most = np.ceil(_FULL / sources.decay_per_epoch) + 1
+        # A silent source is never worth a crawl: no need to search for its interval.
+        most = np.ceil(_FULL / sources.decay_per_epoch) + 1
+        self._most = np.where(self._worth > 0, most, 1.0)
         self._top = self._worth.max(axis=-1, keepdims=True)
 
     def first_where(self, enough: Callable[[FloatArray], NDArray[np.bool_]]) -> FloatArray:
@@ -132,16 +135,18 @@ def optimal_reward(
 
     Raises:
         ValueError: the fleet needs more than `max_states` joint states; use `relaxed_bound`.
+        RuntimeError: value iteration did not settle.
 
     >>> round(optimal_reward(Sources.preset("table1"), 2), 6)
     337.77455
     """
     check_budget(budget)
+    _refuse_batch(sources, "optimal_reward")
     live = (sources.ceiling > 0) & (sources.cost <= budget * (1 + 1e-12))
     if not live.any():
         return 0.0
     sources = sources.select(live)
-    _refuse_large(len(sources), 3 ** float(len(sources)), max_states)
+    _refuse_large(len(sources), 3.0 ** min(len(sources), 600), max_states)
     actions = maximal_subsets(sources.cost, budget)
     caps = _first_caps(sources, budget)
     while True:
@@ -162,6 +167,11 @@ def _first_caps(sources: Sources, budget: float) -> NDArray[np.int_]:
     with np.errstate(divide="ignore", invalid="ignore"):
         pays_until = np.where(rate > 0, (sources.ceiling - charge) / rate, 0.0)
     return np.maximum(3, np.ceil(pays_until) + 1).astype(int)
+
+
+def _refuse_batch(sources: Sources, function: str) -> None:
+    if sources.arrival_rate.ndim != 1:
+        raise ValueError(f"{function} takes one fleet, not a batch; give it `sources.row(b)`")
 
 
 def _refuse_large(n: int, states: float, max_states: int) -> None:

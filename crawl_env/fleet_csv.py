@@ -61,7 +61,7 @@ def _columns(path: str | PathLike[str]) -> tuple[list[str], dict[str, list[str]]
     with open(path, newline="", encoding="utf-8-sig") as file:
         reader = csv.reader(file, strict=True)
         try:
-            header = [name.strip() for name in next(reader, [])]
+            header = [name.strip() for name in next(filter(None, reader), [])]
             columns: list[list[str]] = [[] for _ in header]
             while rows := list(islice(reader, _BATCH)):
                 rows = [row for row in rows if row]
@@ -71,14 +71,24 @@ def _columns(path: str | PathLike[str]) -> tuple[list[str], dict[str, list[str]]
                     column.extend(cells)
         except UnicodeDecodeError as error:
             raise ValueError(
-                f"{path} is not UTF-8 text ({error.reason} at byte {error.start}); "
-                "save it as UTF-8 and try again"
+                f"{path}, row {_first_undecodable(path)}: not UTF-8 text ({error.reason}); save "
+                "the file as UTF-8 and try again"
             ) from None
         except csv.Error as error:
             raise ValueError(
                 f"{path}, row {reader.line_num}: not valid CSV ({error}); check its quotes"
             ) from None
     return header, _unique(path, header, columns)
+
+
+def _first_undecodable(path: str | PathLike[str]) -> int:
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                line.decode("utf-8-sig")
+            except UnicodeDecodeError:
+                return number
+    return 1
 
 
 def _refuse_width(path: str | PathLike[str], width: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import exp
 from typing import Protocol
 
@@ -27,7 +27,7 @@ class Law(Protocol):
 class Constant:
     """ξ = ξ̄."""
 
-    second_moment: float = 1.0
+    second_moment: float = field(default=1.0, init=False)
 
     def sample(self, rng: np.random.Generator, n: int) -> FloatArray:
         return np.ones(n)
@@ -37,7 +37,7 @@ class Constant:
 class Exponential:
     """ξ exponential: the law under which an epoch's content can be drawn in one go."""
 
-    second_moment: float = 2.0
+    second_moment: float = field(default=2.0, init=False)
 
     def sample(self, rng: np.random.Generator, n: int) -> FloatArray:
         return rng.standard_exponential(n)
@@ -88,6 +88,11 @@ LAWS: dict[str, type[Law]] = {
 def make_law(law: str | Law) -> Law:
     """Return a law by name, with its default parameter, or the object given."""
     if not isinstance(law, str):
+        if isinstance(law, type) or not (hasattr(law, "sample") and hasattr(law, "second_moment")):
+            raise ValueError(
+                f"law is {law!r}; give one of {', '.join(LAWS)}, or an object with `sample` and "
+                "`second_moment` as in crawl_env.laws.Law"
+            )
         return law
     if law not in LAWS:
         raise unknown("law of utility", law, LAWS)

@@ -10,6 +10,7 @@ FloatArray = NDArray[np.float64]
 # z²/2! − z³/3! + …; ten terms are exact to rounding for z below the switch point.
 _SERIES = tuple((-1) ** n / float(np.prod(np.arange(1, n + 1, dtype=float))) for n in range(2, 12))
 _SWITCH = 0.1
+_NEAR = 2.0  # time constants up to which the expanded form of Theorem 1 is the better one
 
 
 def remainder(z: ArrayLike) -> FloatArray:
@@ -46,12 +47,19 @@ def break_even(
     decay, loss, curvature: m = μT, 1 − α and g(m), which are constants of a source.
 
     It is the charge, as a share of u*, at which crawling in this state and one epoch later
-    are equally good on average. Equal to the printed 1 − α^η − η(1−α)(1−y), without its
-    cancellation for small m: exact to 5e-15 for m from 1e-12 to 1e3.
+    are equally good on average. Equal to the printed 1 − α^η − η(1−α)(1−y), which cancels for
+    small ηm, as this form does for large; each is used where it is right, to 2e-14 for m from
+    1e-12 to 1e3 and η up to 1e5.
 
     >>> m = np.array(0.7)
     >>> float(break_even(1, 0.5, m, -np.expm1(-m), remainder(m)))  # (1 − α)y
     0.25170734810429524
     """
     epochs, share = np.asarray(epochs, dtype=np.float64), np.asarray(share, dtype=np.float64)
-    return epochs * (loss * share) + (epochs * curvature - remainder(epochs * decay))
+    aged = epochs * decay
+    result = np.asarray(-np.expm1(-aged) - epochs * loss * (1.0 - share))
+    near = aged <= _NEAR
+    if near.any():
+        expanded = epochs * (loss * share) + (epochs * curvature - remainder(aged))
+        np.copyto(result, expanded, where=near)
+    return result

@@ -79,11 +79,11 @@ def _top_by_maximum(priority: NDArray[np.floating], k: int) -> tuple[IntArray, A
     rows, n = priority.shape
     first = np.arange(0, rows * n, n)
     flat = priority.reshape(-1)
+    _refuse_nan(priority)
     if k == 1:
         best = priority.argmax(-1)
         best += first
         return best[None], flat.take(best)[:, None]
-    _refuse_nan(flat)
     flat = flat.copy()
     picked = np.empty((k, rows), dtype=np.intp)
     for j in range(k):

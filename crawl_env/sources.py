@@ -69,7 +69,7 @@ class Sources:
         n = next(iter(arrays.values())).shape[-1]
         if len(names) not in (0, n):
             raise ValueError(f"names has {len(names)} entries for {n} sources; give one a source")
-        object.__setattr__(self, "given_names", tuple(map(str, names)))
+        object.__setattr__(self, "given_names", _check_names(names))
         if not (isinstance(period, Real) and np.isfinite(period) and period > 0):
             raise ValueError(f"period is {period!r}; it must be a positive, finite time")
         for name, array in arrays.items():
@@ -87,7 +87,8 @@ class Sources:
             raise ValueError(f"source {label!r}: {_range_message(name, array.flat[i])}")
 
     def _check_derived(self) -> None:
-        bad = np.argwhere(~np.isfinite(self.ceiling) | (self.decay_rate * self.period == 0))
+        decay = self.decay_per_epoch
+        bad = np.argwhere(~(np.isfinite(self.ceiling) & np.isfinite(decay) & (decay > 0)))
         if bad.size:
             raise ValueError(
                 f"source {self.name(int(bad[0][-1]))!r}: arrival_rate × mean_utility / decay_rate "
@@ -116,6 +117,13 @@ class Sources:
         """Return the name of source i (from 0): the one given, else its number from 1."""
         return self.given_names[i] if self.given_names else str(i + 1)
 
+    def __getstate__(self) -> dict[str, Any]:
+        parameters: dict[str, Any] = {name: getattr(self, name) for name in PARAMETERS}
+        return {**parameters, "period": self.period, "names": self.given_names}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]  # checks, and makes the arrays read-only
+
     @property
     def names(self) -> tuple[str, ...]:
         """Return all N names; numbered from 1 where none were given."""
@@ -124,33 +132,34 @@ class Sources:
     @cached_property
     def decay_per_epoch(self) -> FloatArray:
         """μT, (N,), dimensionless."""
-        return self.decay_rate * self.period
+        with np.errstate(over="ignore", under="ignore"):  # refused when the fleet is made
+            return _fixed(self.decay_rate * self.period)
 
     @cached_property
     def retention(self) -> FloatArray:
         """α = exp(−μT), (N,): the share of value kept over one epoch."""
-        return np.exp(-self.decay_per_epoch)
+        return _fixed(np.exp(-self.decay_per_epoch))
 
     @cached_property
     def loss(self) -> FloatArray:
         """1 − α, (N,): the share of value lost over one epoch, exact for the smallest μT."""
-        return -np.expm1(-self.decay_per_epoch)
+        return _fixed(-np.expm1(-self.decay_per_epoch))
 
     @cached_property
     def curvature(self) -> FloatArray:
         """g(μT) = μT − (1 − α), (N,); see `crawl_env.numerics.remainder`."""
-        return remainder(self.decay_per_epoch)
+        return _fixed(remainder(self.decay_per_epoch))
 
     @cached_property
     def ceiling(self) -> FloatArray:
         """u* = Λξ̄/μ, (N,), utility: the value waiting at a source never crawled."""
-        with np.errstate(over="ignore"):
-            return self.arrival_rate * self.mean_utility / self.decay_rate
+        with np.errstate(over="ignore", under="ignore"):  # refused when the fleet is made
+            return _fixed(self.arrival_rate * self.mean_utility / self.decay_rate)
 
     @cached_property
     def inflow(self) -> FloatArray:
         """u = u*(1 − α), (N,), utility: expected value added in one epoch, eq. (1)."""
-        return self.ceiling * self.loss
+        return _fixed(self.ceiling * self.loss)
 
     @cached_property
     def published(self) -> float | FloatArray:
@@ -171,7 +180,7 @@ class Sources:
 
     def select(self, which: Any) -> Sources:
         """Return the sub-fleet (or permutation) given by indices or a mask over the sources."""
-        index = np.arange(len(self))[which]
+        index = np.atleast_1d(np.arange(len(self))[which])
         names = tuple(self.given_names[i] for i in index) if self.given_names else ()
         return self._with(lambda parameter: parameter[..., index], self.period, names)
 
@@ -262,7 +271,13 @@ class Sources:
         return Sources(**columns, period=period, names=names)
 
     def to_csv(self, path: str | PathLike[str]) -> None:
-        """Write the fleet so that `from_csv` reads back the same numbers (not the period)."""
+        """Write the fleet so that `from_csv` reads back the same numbers (not the period).
+
+        Raises:
+            ValueError: this is a batch of fleets.
+        """
+        if self.arrival_rate.ndim != 1:
+            raise ValueError("a batch of fleets does not fit one CSV; write `row(b)` of it")
         fleet_csv.write(path, self.names, {p: getattr(self, p) for p in PARAMETERS})
 
 
@@ -304,3 +319,18 @@ def _out_of_range(name: str, array: FloatArray) -> Any:
 def _range_message(name: str, value: float) -> str:
     wanted = "zero or positive" if name in _MAY_BE_ZERO else "positive"
     return f"{name} is {value:g}; it must be {wanted} and finite ({_UNITS[name]})"
+
+
+def _fixed(array: FloatArray) -> FloatArray:
+    array.flags.writeable = False
+    return array
+
+
+def _check_names(names: Sequence[str]) -> tuple[str, ...]:
+    labels = tuple(str(name).strip() for name in names)
+    if len(set(labels)) < len(labels) or not all(labels):
+        wrong = next(x for i, x in enumerate(labels) if not x or x in labels[:i])
+        raise ValueError(
+            f"names has {wrong!r} twice, or empty; give every source a name of its own"
+        )
+    return labels

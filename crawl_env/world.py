@@ -81,6 +81,11 @@ class World:
 
     def set_sources(self, sources: Sources) -> None:
         """Let other sources publish from the next epoch on: (N,) for all rows, or (B, N)."""
+        if sources.arrival_rate.shape not in (self.shape[1:], self.shape):
+            raise ValueError(
+                f"sources have shape {sources.arrival_rate.shape}; this world of {self.shape[0]} "
+                f"rows takes {self.shape[1:]}, shared by all rows, or {self.shape}"
+            )
         self.sources = sources
         self._flat_crawled_at = self.crawled_at.reshape(-1)
         self._flat_value = self.value.reshape(-1)

@@ -241,6 +241,20 @@ def test_fleet_f_unobserved(budget: int, bound: float) -> None:
     assert mean > 0.97 * bound
 
 
+@pytest.mark.parametrize("budget", [2, 5, 10])
+def test_fleet_f_observed_average_is_not_below_epoch(budget: int) -> None:
+    """What may be spent in any epoch may be spent on average: the freer rule cannot be worth less,
+    and an agent that can see must not leave its money unspent."""
+    arguments = {"sources": "fleet-f", "budget": budget, "arrivals": "poisson"}
+    hard, free = (
+        evaluate(
+            "whittle", {**arguments, "budget_rule": rule}, epochs=400, warmup=100, seeds=200, seed=5
+        )
+        for rule in ("epoch", "average")
+    )
+    assert free.reward.mean() >= 0.995 * hard.reward.mean(), f"spends {free.cost.mean():.2f}"
+
+
 # ------------------------------------------------------------------------ what nobody can beat
 
 

@@ -17,9 +17,8 @@ import numpy as np
 from crawl_env import Sources
 
 ID = "EphemeralCrawl-v0"
-CHANNELS = (
-    "value age crawled harvest items arrival_rate mean_utility decay_rate cost account".split()
-)
+PARAMETERS = ("arrival_rate", "mean_utility", "decay_rate", "cost")
+CHANNELS = ["value", "age", "crawled", "harvest", "items", *PARAMETERS, "account"]
 HIDDEN = ("age", "crawled", "harvest", "items", "cost", "account")  # says nothing of parameters
 NEVER = 1e9
 TABLE1 = {  # the paper's example

@@ -15,7 +15,16 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from env_plain import CHANNELS, HIDDEN, ID, arrays_in, random_actions, run, same, unreachable_is_fine
+from env_plain import (
+    CHANNELS,
+    HIDDEN,
+    ID,
+    arrays_in,
+    random_actions,
+    run,
+    same,
+    unreachable_is_fine,
+)
 from gymnasium.utils import env_checker
 from stable_baselines3.common.env_checker import check_env as check_env_sb3
 
@@ -86,7 +95,9 @@ def sample_of_the_grid(size: int) -> list[dict[str, str]]:
 
 CHOICES = sample_of_the_grid(130)
 GRID = [
-    pytest.param({name: AXES[name][key] for name, key in choice.items()}, id="-".join(choice.values()))
+    pytest.param(
+        {name: AXES[name][key] for name, key in choice.items()}, id="-".join(choice.values())
+    )
     for choice in CHOICES
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import random
 from typing import Any
 
@@ -14,6 +15,7 @@ from env_plain import (
     HIDDEN,
     ID,
     NEVER,
+    PARAMETERS,
     TABLE1,
     PlainCrawl,
     PlainSource,
@@ -37,7 +39,10 @@ DECIMALS = ["0.1", "0.2", "0.3", "0.5", "0.7", "1", "1.5", "2", "2.1", "3"]
 START_AGE = {"fresh": 1.0, "empty": 0.0, "full": NEVER}
 MIXED = Sources([3.0, 0.2, 8.0, 0.7, 1.1], [1.0, 4.0, 0.3, 2.0, 1.0], [0.3, 0.1, 0.6, 0.2, 0.05])
 COSTLY = Sources(
-    [3.0, 0.2, 8.0, 0.7, 1.1], [1.0, 4.0, 0.3, 2.0, 1.0], [0.3, 0.1, 0.6, 0.2, 0.05], [1, 2, 1, 3, 1]
+    [3.0, 0.2, 8.0, 0.7, 1.1],
+    [1.0, 4.0, 0.3, 2.0, 1.0],
+    [0.3, 0.1, 0.6, 0.2, 0.05],
+    [1, 2, 1, 3, 1],
 )
 
 
@@ -195,7 +200,9 @@ def test_the_sign_of_a_priority_means_nothing_in_an_epoch_but_much_on_average() 
 
 
 def test_the_last_source_taken_may_overdraw_the_account() -> None:
-    env = CrawlEnv(sources=COSTLY, budget=1.5, budget_rule="average", features=("crawled", "account"))
+    env = CrawlEnv(
+        sources=COSTLY, budget=1.5, budget_rule="average", features=("crawled", "account")
+    )
     env.reset(seed=0)
     observation, *_ = env.step(np.array([0.5, -1, -1, 1, -1], dtype=np.float32))
     assert np.all(observation[:, 0] == [0, 0, 0, 1, 0])
@@ -652,8 +659,9 @@ def test_a_state_is_independent_in_both_directions() -> None:
         assert np.array_equal(a, b)
 
 
+@pytest.mark.parametrize("how", ["deepcopy", "pickle"])
 @pytest.mark.parametrize("arrivals", ["deterministic", "poisson"])
-def test_a_deep_copy_is_an_environment_of_its_own(arrivals: str) -> None:
+def test_a_copy_is_an_environment_of_its_own(arrivals: str, how: str) -> None:
     """Planners copy environments; a copy that looks right and steps wrong would be worst."""
     arguments = {**RANDOM, "arrivals": arrivals}
     env, other = CrawlEnv(**arguments), CrawlEnv(**arguments)
@@ -662,7 +670,7 @@ def test_a_deep_copy_is_an_environment_of_its_own(arrivals: str) -> None:
     actions = random_actions(env, 20)
     run(env, actions[:4])
     run(other, actions[:4])
-    twin = copy.deepcopy(env)
+    twin = copy.deepcopy(env) if how == "deepcopy" else pickle.loads(pickle.dumps(env))
     run(env, actions[10:])
     assert same(run(twin, actions[4:]), run(other, actions[4:]))
 
@@ -838,8 +846,6 @@ def test_beliefs_start_at_the_mean(start: str) -> None:
 
 
 # ------------------------------------------------------------------------- fleets drawn anew
-
-PARAMETERS = ("arrival_rate", "mean_utility", "decay_rate", "cost")
 
 
 def parameters_of(sources: Sources) -> np.ndarray:

@@ -235,7 +235,7 @@ def test_bad_arguments_are_refused_everywhere_alike(maker: str, name: str) -> No
         MAKERS[maker](**arguments)
 
 
-@pytest.mark.parametrize("channel", [name for name in HIDDEN])
+@pytest.mark.parametrize("channel", HIDDEN)
 def test_the_relaxed_scale_needs_features_that_tell(channel: str) -> None:
     with pytest.raises(ValueError, match="relaxed"):
         CrawlEnv(features=(channel,), reward_scale="relaxed")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
+import pickle
 from typing import Any
 
 import numpy as np
@@ -462,6 +464,27 @@ def test_a_state_returned_to_continues_as_if_never_left(
         assert len(again) == len(expected)
         for a, b in zip(again, expected, strict=True):
             assert np.array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [copy.deepcopy, lambda world: pickle.loads(pickle.dumps(world))],
+    ids=["deepcopy", "pickle"],
+)
+@pytest.mark.parametrize("believe", [False, True], ids=["seen", "believed"])
+def test_a_copy_of_a_world_lives_on_as_the_world_does(copied: Any, believe: bool) -> None:
+    world = World(Sources.random(5, seed=2), Poisson(), 3, True, believe)
+    rng = np.random.default_rng(1)
+    world.start(np.ones((3, 5)), rng)
+    run(world, rng, 3)
+    twin, generator = copied(world), copy.deepcopy(rng)
+    before = world.get_state()
+    expected = run(twin, generator, 4)
+    for name, array in before.items():  # the copy went on alone
+        if array is not None:
+            assert np.array_equal(world.get_state()[name], array), name
+    for one, two in zip(run(world, rng, 4), expected, strict=True):
+        assert np.array_equal(one, two)
 
 
 def test_a_state_is_a_copy_in_both_directions() -> None:

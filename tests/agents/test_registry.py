@@ -1,0 +1,325 @@
+"""Agents by name through every wrapper that leaves observations alone; refusals with a remedy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import wrappers
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+from gymnasium.wrappers import vector as vector_wrappers
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import (
+    DummyVecEnv,
+    SubprocVecEnv,
+    VecCheckNan,
+    VecFrameStack,
+    VecMonitor,
+    VecNormalize,
+)
+
+import agents
+from crawl_env import CrawlVectorEnv, Sources
+from crawl_env.sb3 import CrawlVecEnv
+from crawl_env.wrappers import SequentialSelection
+
+CHANNELS = ("value", "arrival_rate", "mean_utility", "decay_rate", "cost")
+FIRST = [0, 2]  # Table 1 in the state of `STATE`: by Whittle, by myopic
+STATE = np.array([[180.0], [130.0], [10.0], [90.0]], dtype=np.float32)
+
+
+def crawl(**arguments: Any) -> gym.Env[Any, Any]:
+    return gym.make("EphemeralCrawl-v0", **arguments)
+
+
+def cart() -> gym.Env[Any, Any]:
+    return gym.make("CartPole-v1")
+
+
+def native(n: int = 2, **arguments: Any) -> Any:
+    return gym.make_vec(
+        "EphemeralCrawl-v0", num_envs=n, vectorization_mode="vector_entry_point", **arguments
+    )
+
+
+def drawn(rng: np.random.Generator) -> Sources:
+    return Sources.random(4, rng)
+
+
+@pytest.fixture
+def closing() -> Iterator[Callable[[Any], Any]]:
+    """Close what runs in other processes, dead or alive, after a test."""
+    opened: list[Any] = []
+
+    def keep(env: Any) -> Any:
+        opened.append(env)
+        return env
+
+    yield keep
+    for env in opened:
+        if isinstance(env, AsyncVectorEnv):
+            env.close(terminate=True)
+            continue
+        for remote, process in zip(env.remotes, env.processes, strict=True):
+            process.terminate()
+            process.join()
+            remote.close()
+        for remote in env.work_remotes:
+            remote.close()
+
+
+TRANSPARENT: dict[str, Callable[[], Any]] = {
+    "made": crawl,
+    "unwrapped": lambda: crawl().unwrapped,
+    "task": lambda: crawl().unwrapped.task,
+    "TimeLimit": lambda: wrappers.TimeLimit(crawl(), 7),
+    "OrderEnforcing": lambda: wrappers.OrderEnforcing(crawl().unwrapped),
+    "RecordEpisodeStatistics": lambda: wrappers.RecordEpisodeStatistics(crawl()),
+    "ClipAction": lambda: wrappers.ClipAction(crawl()),
+    "Autoreset": lambda: wrappers.Autoreset(crawl()),
+    "NormalizeReward": lambda: wrappers.NormalizeReward(crawl()),
+    "many": lambda: wrappers.RecordEpisodeStatistics(
+        wrappers.TimeLimit(wrappers.ClipAction(wrappers.NormalizeReward(crawl())), 5)
+    ),
+    "Monitor": lambda: Monitor(crawl()),
+    "native": native,
+    "native class": lambda: CrawlVectorEnv(3),
+    "native statistics": lambda: vector_wrappers.RecordEpisodeStatistics(native()),
+    "native ClipAction": lambda: vector_wrappers.ClipAction(native()),
+    "native NormalizeReward": lambda: vector_wrappers.NormalizeReward(native()),
+    "native DictInfoToList": lambda: vector_wrappers.DictInfoToList(native()),
+    "SyncVectorEnv": lambda: SyncVectorEnv([crawl] * 2),
+    "make_vec sync": lambda: gym.make_vec(
+        "EphemeralCrawl-v0", num_envs=2, vectorization_mode="sync"
+    ),
+    "SyncVectorEnv of wrapped": lambda: vector_wrappers.RecordEpisodeStatistics(
+        SyncVectorEnv([lambda: wrappers.ClipAction(wrappers.TimeLimit(crawl(), 9))] * 2)
+    ),
+    "DummyVecEnv": lambda: DummyVecEnv([crawl] * 2),
+    "VecMonitor": lambda: VecMonitor(DummyVecEnv([crawl])),
+    "CrawlVecEnv": lambda: CrawlVecEnv(2),
+    "CrawlVecEnv wrapped": lambda: VecCheckNan(VecMonitor(CrawlVecEnv(2))),
+    "VecNormalize of rewards": lambda: VecNormalize(CrawlVecEnv(2), norm_obs=False),
+}
+
+
+def acts(env: Any) -> list[int]:
+    """Return the first choice of Whittle and myopic in a state in which they differ."""
+    return [
+        int(np.argmax(agents.make(name, env).predict(STATE)[0])) for name in ("whittle", "myopic")
+    ]
+
+
+@pytest.mark.parametrize("how", TRANSPARENT)
+def test_looks_through(how: str) -> None:
+    env = TRANSPARENT[how]()
+    for name in agents.AGENTS:
+        agent = agents.make(name, env, seed=1)
+        assert type(agent) is agents.AGENTS[name]
+        assert agent.task.n == 4
+    assert acts(env) == acts(crawl())
+    assert agents.task_of(env).sources == Sources.preset("table1")
+
+
+def test_looks_into_other_processes(closing: Callable[[Any], Any]) -> None:
+    for env in (
+        closing(AsyncVectorEnv([crawl] * 2)),
+        closing(SubprocVecEnv([crawl, crawl])),
+    ):
+        assert acts(env) == acts(crawl())
+        wrapped: Any = (
+            VecMonitor(env)
+            if isinstance(env, SubprocVecEnv)
+            else vector_wrappers.RecordEpisodeStatistics(env)
+        )
+        agent = agents.make("whittle", wrapped)
+        start = wrapped.reset()
+        seen = start if isinstance(start, np.ndarray) else start[0]
+        assert wrapped.step(agent.predict(seen)[0])[0].shape == (2, 4, 1)
+
+
+def test_agent_plays_through_wrappers() -> None:
+    for env in (
+        vector_wrappers.ClipAction(native(3, budget=2)),
+        SyncVectorEnv([lambda: wrappers.ClipAction(crawl(budget=2))] * 3),
+    ):
+        agent = agents.make("whittle", env)
+        observation, _ = env.reset(seed=0)
+        earned = []
+        for _ in range(70):
+            observation, reward, *_ = env.step(agent.predict(observation)[0])
+            earned.append(reward)
+        # Seven periods of the pattern whose average is printed on the model's page.
+        assert np.mean(earned[21:], axis=0) == pytest.approx([337.774550] * 3, abs=1e-6)
+
+
+# -------------------------------------------------------------------------------------- refusals
+
+REMEDY = "Give agents.make the environment without that wrapper"
+CHANGED: dict[str, tuple[Callable[[], Any], str]] = {
+    "FlattenObservation": (lambda: wrappers.FlattenObservation(crawl()), "FlattenObservation"),
+    "NormalizeObservation": (
+        lambda: wrappers.NormalizeObservation(crawl()), "NormalizeObservation",
+    ),
+    "inside": (
+        lambda: wrappers.ClipAction(wrappers.TimeLimit(wrappers.NormalizeObservation(crawl()), 5)),
+        "NormalizeObservation",
+    ),
+    "TransformObservation": (
+        lambda: wrappers.TransformObservation(crawl(), lambda o: o / 10, None),
+        "TransformObservation",
+    ),
+    "FrameStackObservation": (lambda: wrappers.FrameStackObservation(crawl(), 3), "observations"),
+    "ReshapeObservation": (
+        lambda: wrappers.ReshapeObservation(crawl(), (2, 2)), "ReshapeObservation",
+    ),
+    "RescaleAction": (
+        lambda: wrappers.RescaleAction(crawl(), np.float32(0), np.float32(1)), "actions are",
+    ),
+    "SequentialSelection": (lambda: SequentialSelection(crawl(budget=2)), "observations are"),
+    "vector NormalizeObservation": (
+        lambda: vector_wrappers.NormalizeObservation(native()), "NormalizeObservation",
+    ),
+    "vector FlattenObservation": (
+        lambda: vector_wrappers.FlattenObservation(native()), "FlattenObservation",
+    ),
+    "vector RescaleAction": (
+        lambda: vector_wrappers.RescaleAction(native(), np.float32(0), np.float32(1)),
+        "actions are",
+    ),
+    "sync of normalised": (
+        lambda: SyncVectorEnv([lambda: wrappers.NormalizeObservation(crawl())] * 2),
+        "NormalizeObservation|observations are",
+    ),
+    "VecNormalize": (lambda: VecNormalize(CrawlVecEnv(2)), "VecNormalize"),
+    "VecNormalize inside": (
+        lambda: VecMonitor(VecNormalize(DummyVecEnv([crawl]))), "VecNormalize",
+    ),
+    "VecFrameStack": (lambda: VecFrameStack(CrawlVecEnv(2), 2), "observations are"),
+    "Dummy of flattened": (
+        lambda: DummyVecEnv([lambda: wrappers.FlattenObservation(crawl())]),
+        "FlattenObservation|observations are",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", CHANGED)
+def test_refuses_wrappers_that_change_what_is_seen_or_done(how: str) -> None:
+    build, what = CHANGED[how]
+    env = build()
+    for name in agents.AGENTS:
+        with pytest.raises(ValueError, match=what) as caught:
+            agents.make(name, env)
+        assert REMEDY in str(caught.value)
+
+
+def test_refuses_actions_changed_within_their_space() -> None:
+    """As observations changed within theirs: turned round, the best source would come last."""
+    env = wrappers.TransformAction(crawl(), lambda action: -action, None)
+    with pytest.raises(ValueError, match=re.escape(REMEDY)):
+        agents.make("whittle", env)
+
+
+FOREIGN: dict[str, Callable[[], Any]] = {
+    "env": cart,
+    "unwrapped": lambda: cart().unwrapped,
+    "SyncVectorEnv": lambda: SyncVectorEnv([cart] * 2),
+    "native vector": lambda: gym.make_vec("CartPole-v1", 2, "vector_entry_point"),
+    "DummyVecEnv": lambda: DummyVecEnv([cart]),
+}
+
+
+@pytest.mark.parametrize("how", FOREIGN)
+def test_refuses_foreign_environments(how: str) -> None:
+    with pytest.raises(ValueError, match=r"not an EphemeralCrawl environment; make one with gym"):
+        agents.make("whittle", FOREIGN[how]())
+
+
+@pytest.mark.parametrize("kind", [AsyncVectorEnv, SubprocVecEnv])
+@pytest.mark.filterwarnings("ignore")
+def test_refuses_foreign_environments_in_other_processes(
+    closing: Callable[[Any], Any], kind: Callable[[Any], Any]
+) -> None:
+    env = closing(kind([cart]))
+    with pytest.raises(ValueError, match=r"not an EphemeralCrawl environment; make one with gym"):
+        agents.make("whittle", env)
+
+
+@pytest.mark.parametrize("thing", [None, "EphemeralCrawl-v0", 3])
+def test_refuses_what_is_no_environment(thing: Any) -> None:
+    with pytest.raises((ValueError, TypeError), match=r"gym\.make"):
+        agents.make("whittle", thing)
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [("whitle", "whittle"), ("oldest", "oldest-first"), ("radnom", "random"), ("mypoic", "myopic")],
+)
+def test_unknown_name_suggests_the_nearest(name: str, nearest: str) -> None:
+    with pytest.raises(ValueError, match=f"unknown agent '{name}'; did you mean '{nearest}'"):
+        agents.make(name, crawl())
+
+
+def test_unknown_name_lists_what_there_is() -> None:
+    with pytest.raises(ValueError, match="unknown agent 'zzz'") as caught:
+        agents.make("zzz", crawl())
+    for name in agents.AGENTS:
+        assert name in str(caught.value)
+
+
+def test_refuses_missing_features_and_channels() -> None:
+    with pytest.raises(ValueError, match="needs one of the features value, age"):
+        agents.make("whittle", crawl(features=("crawled",)))
+    for name in ("whittle", "myopic", "fixed"):
+        with pytest.raises(ValueError, match=r"add arrival_rate, .*, cost to `features`"):
+            agents.make(name, crawl(sources=drawn))
+
+
+# ------------------------------------------------------------- fleets drawn anew, known by channels
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda f: crawl(sources=f, features=CHANNELS),
+        lambda f: native(sources=f, features=CHANNELS),
+        lambda f: SyncVectorEnv([lambda: crawl(sources=f, features=CHANNELS)] * 2),
+        lambda f: DummyVecEnv([lambda: crawl(sources=f, features=CHANNELS)] * 2),
+        lambda f: CrawlVecEnv(2, sources=f, features=CHANNELS),
+    ],
+    ids=["env", "native", "sync", "dummy", "sb3"],
+)
+def test_drawn_fleets(build: Callable[[Any], Any]) -> None:
+    env = build(lambda rng: Sources.random(4, rng))
+    for name in agents.AGENTS:
+        assert agents.make(name, env).task.draw is not None
+
+
+@pytest.mark.parametrize("kind", [AsyncVectorEnv, SubprocVecEnv])
+@pytest.mark.filterwarnings("ignore")
+def test_drawn_fleets_in_other_processes(
+    closing: Callable[[Any], Any], kind: Callable[[Any], Any]
+) -> None:
+    """A function written on the spot cannot be sent between processes; the agent needs none."""
+    make = lambda: crawl(sources=lambda rng: Sources.random(4, rng), features=CHANNELS)  # noqa: E731
+    env = closing(kind([make]))
+    agent = agents.make("whittle", env)
+    start = env.reset()
+    seen = start if isinstance(start, np.ndarray) else start[0]
+    assert agent.predict(seen)[0].shape == (1, 4)
+
+
+def test_tasks_hold_what_the_environment_was_given() -> None:
+    for env in (
+        crawl(sources="recovering-6", budget=3, features=("age",), observed=False),
+        native(sources="recovering-6", budget=3, features=("age",), observed=False),
+        CrawlVecEnv(2, sources="recovering-6", budget=3, features=("age",), observed=False),
+    ):
+        task = agents.task_of(env)
+        assert (task.n, task.budget, task.features) == (6, 3.0, ("age",))
+        assert task.sources == Sources.preset("recovering-6")
+        assert not task.observed.any()

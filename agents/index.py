@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crawl_env import Sources
-from crawl_env.numerics import break_even
+from crawl_env.numerics import break_even, remainder
 
 FloatArray = NDArray[np.float64]
 
@@ -94,7 +94,7 @@ def _index(
     curvature: FloatArray,
     discount: float,
 ) -> FloatArray:
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         share = x / ceiling  # NaN where a silent source holds nothing: neither branch minds
     at_once = x / cost
     below = share < 1.0
@@ -103,7 +103,7 @@ def _index(
     if discount == 1.0:
         gamma = break_even(epochs, inside, decay, loss, curvature)
     else:
-        gamma = _discounted(epochs, inside, decay, loss, discount)
+        gamma = _discounted(epochs, inside, decay, loss, curvature, discount)
     gamma *= ceiling / cost
     # Rounding must not leave the interval in which the index lies.
     np.clip(gamma, 0.0, at_once, out=gamma)
@@ -111,21 +111,28 @@ def _index(
 
 
 def _discounted(
-    epochs: FloatArray, share: FloatArray, decay: FloatArray, loss: FloatArray, discount: float
+    epochs: FloatArray,
+    share: FloatArray,
+    decay: FloatArray,
+    loss: FloatArray,
+    curvature: FloatArray,
+    discount: float,
 ) -> FloatArray:
     """Return the charge λC/u* that solves λC·(1−δ)/(1−δ^η) = x − δx' + δ(1−δ)δ^{η−1}x_η/(1−δ^η).
 
     x' = αx + u is the state after waiting. The policy "crawl from x on" reaches it η epochs after
-    a crawl, at x_η; waiting one epoch more must be as good as crawling now.
+    a crawl, at x_η; waiting one epoch more must be as good as crawling now. The solution is
+    expanded around δ = 1, where its terms cancel; with δ = e^−ℓ and g of `remainder` it is exact
+    to rounding for every δ and m.
     """
-    retention = np.exp(-decay)
-    aged = epochs * np.log(discount)
-    far = np.exp(aged)  # δ^η
-    horizon = -np.expm1(aged) / (1.0 - discount)  # Σ_{j<η} δ^j
-    reach = -np.expm1(-decay * epochs)  # x_η / u*
-    kept = loss + retention * (1.0 - discount)  # 1 − αδ
-    gamma: FloatArray = horizon * kept * share - discount * loss * horizon + far * reach
-    return gamma
+    rate = -np.log1p(discount - 1.0)  # ℓ
+    spent = -np.expm1(-epochs * rate)  # 1 − δ^η
+    horizon = spent / (1.0 - discount)  # Σ_{j<η} δ^j
+    since = np.maximum(epochs - 1.0, 0.0)
+    gamma = horizon * loss * share + spent * (1.0 - loss) * (share + np.expm1(-decay * since))
+    bend = epochs * curvature - remainder(epochs * decay)
+    bend += loss / (1.0 - discount) * (remainder(epochs * rate) - epochs * remainder(rate))
+    return np.where(epochs > 1.0, gamma + bend, gamma)
 
 
 def _in_blocks(

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from agents.index import myopic_index, whittle_index
+from agents.price import charge
 from agents.seen import Seen, needs, needs_parameters
 from agents.subset_choice import SubsetChoice
-from crawl_env import Sources, Task, relaxation
+from crawl_env import Sources, Task
 
 FloatArray = NDArray[np.float64]
 State = tuple[NDArray[Any], ...]
@@ -33,7 +34,8 @@ class Agent:
 
     def __init__(self, task: Task, seed: int | None = None) -> None:
         self.task = task
-        self._rng = np.random.default_rng(seed)
+        # Not the stream that an environment seeded alike draws its content from.
+        self._rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
         self._choice = SubsetChoice(task, self.name) if task.action == "subset" else None
 
     def priority(self, seen: Seen) -> FloatArray:
@@ -59,7 +61,7 @@ class Agent:
 
 
 class IndexAgent(Agent):
-    """Crawls what has the largest index; subclasses give `index`.
+    """Crawls what has the largest index; subclasses give `worth`.
 
     An index γ ≥ 0 becomes the priority (γ − c)/(γ + c), strictly increasing, so that no order is
     lost but to float32, whose resolution is finest around c. Under `budget_rule="average"` c is
@@ -68,16 +70,17 @@ class IndexAgent(Agent):
 
     def __init__(self, task: Task, seed: int | None = None) -> None:
         super().__init__(task, seed)
+        needs(task, self.name, "value", "age")
         needs_parameters(task, self.name)
         self._priced: Sources | None = None
         self._price: FloatArray = np.empty(0)
 
-    def index(self, seen: Seen) -> FloatArray:
-        """Return the index, (B, N) utility / budget unit."""
+    def worth(self, value: FloatArray, sources: Sources) -> FloatArray:
+        """Return the index, (B, N) utility / budget unit, where `value` waits."""
         raise NotImplementedError
 
     def priority(self, seen: Seen) -> FloatArray:
-        index, level = self.index(seen), self._level(seen.sources)
+        index, level = self.worth(seen.value, seen.sources), self._level(seen.sources)
         return (index - level) / (index + level)
 
     def _level(self, sources: Sources) -> FloatArray:
@@ -91,7 +94,7 @@ class IndexAgent(Agent):
         typical = np.where(typical > 0, typical, 1.0)
         if self.task.budget_rule == "epoch":
             return typical  # the sign of a priority means nothing
-        price = np.asarray(relaxation(sources, self.task.budget).price) * (1 - _MARGIN)
+        price = charge(self.task, sources, self.worth) * (1 - _MARGIN)
         # With money for everything the price is zero; any lower level than the least index does.
         return np.where(price > 0, price, np.finfo(np.float32).tiny)
 
@@ -105,12 +108,8 @@ class Whittle(IndexAgent):
 
     name = "whittle"
 
-    def __init__(self, task: Task, seed: int | None = None) -> None:
-        super().__init__(task, seed)
-        needs(task, self.name, "value", "age")
-
-    def index(self, seen: Seen) -> FloatArray:
-        return whittle_index(seen.value, seen.sources)
+    def worth(self, value: FloatArray, sources: Sources) -> FloatArray:
+        return whittle_index(value, sources)
 
 
 class Myopic(IndexAgent):
@@ -118,12 +117,8 @@ class Myopic(IndexAgent):
 
     name = "myopic"
 
-    def __init__(self, task: Task, seed: int | None = None) -> None:
-        super().__init__(task, seed)
-        needs(task, self.name, "value", "age")
-
-    def index(self, seen: Seen) -> FloatArray:
-        return myopic_index(seen.value, seen.sources)
+    def worth(self, value: FloatArray, sources: Sources) -> FloatArray:
+        return myopic_index(value, sources)
 
 
 class Fixed(Agent):

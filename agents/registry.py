@@ -71,7 +71,9 @@ def task_of(env: Any) -> Task:
 
 def _innermost(env: Any) -> Task:
     """Walk down to the environment itself, refusing what changes numbers but not spaces."""
-    _refuse_changed_observations(env)
+    if not hasattr(env, "__dict__"):
+        raise ValueError(f"{env!r} is not an environment; make one with gym.make")
+    _refuse_changes(env)
     for inner in ("env", "venv"):
         if inner in vars(env):
             return _innermost(vars(env)[inner])
@@ -79,19 +81,36 @@ def _innermost(env: Any) -> Task:
         return _innermost(env.envs[0])
     if isinstance(getattr(env, "task", None), Task):
         return env.task
-    tasks = env.get_attr("task") if hasattr(env, "get_attr") else [None]
-    if isinstance(tasks[0], Task):
-        return tasks[0]
+    task = _task_elsewhere(env)
+    if task is not None:
+        return task
     raise ValueError(f"{env} is not an EphemeralCrawl environment; make one with gym.make")
 
 
-def _refuse_changed_observations(env: Any) -> None:
+def _task_elsewhere(env: Any) -> Task | None:
+    """Ask environments that live in other processes."""
+    try:
+        if hasattr(env, "has_attr") and not env.has_attr("portable_task"):
+            return None  # Stable-Baselines3's workers would die of the question
+        tasks = env.get_attr("portable_task")
+    except AttributeError:
+        return None
+    return tasks[0] if isinstance(tasks[0], Task) else None
+
+
+def _refuse_changes(env: Any) -> None:
     changes = isinstance(env, gym.ObservationWrapper | gym.vector.VectorObservationWrapper)
     # Stable-Baselines3's VecNormalize, known by what it does: it need not be installed.
-    if changes or (getattr(env, "norm_obs", False) is True):
+    if changes or vars(env).get("norm_obs") is True:
         raise ValueError(
             f"{type(env).__name__} changes observations, which agents read by their place and in "
             f"their units. {_REMEDY}"
+        )
+    acts = isinstance(env, gym.ActionWrapper | gym.vector.VectorActionWrapper)
+    if acts and type(env).__name__ != "ClipAction":  # which agents' actions pass unchanged
+        raise ValueError(
+            f"{type(env).__name__} changes actions, which agents choose as the environment takes "
+            f"them. {_REMEDY}"
         )
 
 

@@ -42,6 +42,9 @@ def bootstrap(
     """
     columns = [np.asarray(sample, dtype=np.float64) for sample in samples]
     n = columns[0].size
+    if n == 0 or any(column.shape != (n,) for column in columns):
+        shapes = ", ".join(str(column.shape) for column in columns)
+        raise ValueError(f"samples have shapes {shapes}; give one number a run, at least one run")
     draws = np.random.default_rng(seed).integers(0, n, (resamples, n))
     values = statistic(*(column[draws] for column in columns))
     low, high = np.percentile(values, [2.5, 97.5])

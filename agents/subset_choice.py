@@ -41,7 +41,9 @@ class SubsetChoice:
         # Only the order of the last crawls matters, to settle ties.
         crawled_at = -seen["age"] if seen.shows("age") else np.zeros(priority.shape)
         if task.budget_rule == "average":
-            account = seen["account"][:, 0]
+            # Shown in float32, which may round up and seem to pay for one source more.
+            shown = seen["account"][:, 0]
+            account = shown - np.spacing(np.abs(shown).astype(np.float32))
             return selection.draw(priority, crawled_at, cost, account, task.budget)
         whole = selection.whole_budget(cost, task.budget)
         if whole is not None:

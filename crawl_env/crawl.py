@@ -166,7 +166,8 @@ class Crawl:
             )
         mask = self._masks[chosen]
         if self.task.budget_rule == "average":
-            return self._take(np.where(mask, 1.0, -1.0))
+            # The cheapest first: in any other order a dear one might keep the rest out.
+            return self._take(np.where(mask, 1.0 / (1.0 + self._cost), -1.0))
         picked = np.flatnonzero(mask)
         return picked if self._whole is None else selection.by_pick(picked, self.rows)
 

@@ -38,7 +38,7 @@ class CrawlEnv(gym.Env[NDArray[np.float32], Any]):
     ties going to the older, then to the lower number; one that does not fit is skipped. Under
     `budget_rule="average"` only sources of priority ≥ 0 are taken.
     `action="subset"`: `Discrete`, an entry of `env.unwrapped.subsets`. Under "average" the sources
-    of a subset that the account does not cover are left out, the younger first.
+    of a subset that the account does not cover are left out, the dearest first, then the younger.
 
     ## Reward
     The utility collected; under `reward_scale="relaxed"`, divided by the relaxed bound of the
@@ -112,6 +112,11 @@ class CrawlEnv(gym.Env[NDArray[np.float32], Any]):
     def world(self) -> World:
         """What really waits at the sources, live: for evaluation and planning, not for agents."""
         return self._crawl.world
+
+    @property
+    def portable_task(self) -> Task:
+        """The task as it can be sent to another process; see `Task.portable`."""
+        return self.task.portable()
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

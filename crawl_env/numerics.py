@@ -48,7 +48,7 @@ def break_even(
 
     It is the charge, as a share of u*, at which crawling in this state and one epoch later
     are equally good on average. Equal to the printed 1 − α^η − η(1−α)(1−y), which cancels for
-    small ηm, as this form does for large; each is used where it is right, to 2e-14 for m from
+    small ηm and y, as this form does for large; each is used where it is right, to 5e-15 for m from
     1e-12 to 1e3 and η up to 1e5.
 
     >>> m = np.array(0.7)
@@ -58,7 +58,7 @@ def break_even(
     epochs, share = np.asarray(epochs, dtype=np.float64), np.asarray(share, dtype=np.float64)
     aged = epochs * decay
     result = np.asarray(-np.expm1(-aged) - epochs * loss * (1.0 - share))
-    near = aged <= _NEAR
+    near = (aged <= _NEAR) | (epochs <= 1.0)
     if near.any():
         expanded = epochs * (loss * share) + (epochs * curvature - remainder(aged))
         np.copyto(result, expanded, where=near)

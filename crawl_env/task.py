@@ -6,7 +6,7 @@ import inspect
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,10 @@ class Task:
     def n(self) -> int:
         """N, the number of sources."""
         return len(self.sources)
+
+    def portable(self) -> Task:
+        """Return the task without the callable that draws fleets, which may not be picklable."""
+        return self if self.draw is None else replace(self, draw=_drawn_elsewhere)
 
     @staticmethod
     def from_arguments(arguments: dict[str, Any]) -> Task:
@@ -171,6 +175,10 @@ def check_affordable(sources: Sources, budget: float, budget_rule: str) -> None:
             "source can be crawled every epoch, so there is nothing to decide",
             stacklevel=4,
         )
+
+
+def _drawn_elsewhere(rng: np.random.Generator) -> Sources:
+    raise RuntimeError("this task is a description; fleets are drawn by the environment it is of")
 
 
 def _check_combination(

@@ -142,9 +142,10 @@ class Evaluate:
                     ) from None
         if not given:
             raise ValueError("no budget; give --budget 5, or --budgets 1,2,5,10 for a curve")
-        for name, number in (("--seeds", self.seeds), ("--epochs", self.epochs)):
-            if number < 1:
-                raise ValueError(f"{name} is {number}; it must be at least 1")
+        if self.epochs < 1:
+            raise ValueError(f"--epochs is {self.epochs}; it must be at least 1")
+        if self.seeds < 2:
+            raise ValueError(f"--seeds is {self.seeds}; intervals need at least 2 runs")
         if self.warmup < 0:
             raise ValueError(f"--warmup is {self.warmup}; it must be zero or more epochs")
         return sorted(set(given))

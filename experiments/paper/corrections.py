@@ -31,8 +31,8 @@ class LiteralWhittle(Whittle):
     def priority(self, seen: Seen) -> FloatArray:
         return super().priority(seen) - 1e-6 * np.arange(self.task.n)
 
-    def index(self, seen: Seen) -> FloatArray:
-        return literal_index(seen.value, seen.sources)
+    def worth(self, value: FloatArray, sources: Sources) -> FloatArray:
+        return literal_index(value, sources)
 
 
 def literal_index(value: FloatArray, sources: Sources) -> FloatArray:

@@ -178,7 +178,7 @@ CHANGED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: wrappers.ReshapeObservation(crawl(), (2, 2)), "ReshapeObservation",
     ),
     "RescaleAction": (
-        lambda: wrappers.RescaleAction(crawl(), np.float32(0), np.float32(1)), "actions are",
+        lambda: wrappers.RescaleAction(crawl(), np.float32(0), np.float32(1)), "changes actions",
     ),
     "SequentialSelection": (lambda: SequentialSelection(crawl(budget=2)), "observations are"),
     "vector NormalizeObservation": (
@@ -189,7 +189,7 @@ CHANGED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "vector RescaleAction": (
         lambda: vector_wrappers.RescaleAction(native(), np.float32(0), np.float32(1)),
-        "actions are",
+        "changes actions",
     ),
     "sync of normalised": (
         lambda: SyncVectorEnv([lambda: wrappers.NormalizeObservation(crawl())] * 2),

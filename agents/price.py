@@ -30,24 +30,28 @@ def charge(task: Task, sources: Sources, index: Index) -> FloatArray:
         return blind
     if task.budget >= sources.cost.sum(axis=-1).min():
         return np.zeros_like(blind)
-    return _simulated(task, sources, index, blind)
+    if blind.ndim == 0:
+        return np.asarray(_simulated(task, sources, index, float(blind)))
+    # Each fleet by itself, so that its price does not depend on the others of its batch.
+    fleets = [sources.row(b) for b in range(blind.size)]
+    prices = [_simulated(task, f, index, p) for f, p in zip(fleets, blind, strict=True)]
+    return np.array(prices)
 
 
-def _simulated(task: Task, sources: Sources, index: Index, blind: FloatArray) -> FloatArray:
-    rows = blind.size
-    world = World(sources, task.arrivals, rows, believe=not task.observed.all())
+def _simulated(task: Task, sources: Sources, index: Index, blind: float) -> float:
+    world = World(sources, task.arrivals, believe=not task.observed.all())
     rng = np.random.default_rng(np.random.SeedSequence(0, spawn_key=(2,)))
     world.start(np.ones(world.shape), rng)
-    level = np.log(np.maximum(blind.reshape(-1), np.finfo(float).tiny))
+    level = np.log(max(blind, np.finfo(float).tiny))
     epochs = int(np.clip(_CELL_EPOCHS / world.value.size, _FEWEST, _MOST))
-    settled = np.zeros(rows)
+    settled = 0.0
     for epoch in range(epochs):
         seen = np.where(task.observed, world.value, world.belief)
-        crawled = index(seen, sources) >= np.exp(level)[:, None]
-        spent = np.where(crawled, sources.cost, 0.0).sum(axis=-1)
-        world.crawl(np.flatnonzero(crawled))
+        crawled = np.flatnonzero(index(seen, sources) >= np.exp(level))
+        spent = sources.cost[crawled].sum()
+        world.crawl(crawled)
         world.advance(rng)
         step = 0.5 * (1 + epoch / 10) ** -0.6
         level += step * np.clip(spent / task.budget - 1.0, -1.0, 1.0)
         settled += level * (epoch >= epochs // 2)
-    return np.exp(settled / (epochs - epochs // 2)).reshape(blind.shape)
+    return float(np.exp(settled / (epochs - epochs // 2)))

@@ -15,9 +15,9 @@ from crawl_env.bounds import relaxed_bound
 from crawl_env.errors import unknown
 from crawl_env.features import Harvest, Observer
 from crawl_env.numerics import FloatArray
-from crawl_env.sources import Sources
+from crawl_env.sources import PARAMETERS, Sources
 from crawl_env.task import Task, start_ages
-from crawl_env.world import IntArray, World
+from crawl_env.world import NEVER, IntArray, World
 
 OPTIONS = ("value", "age")
 _NOTHING = (np.empty(0, dtype=np.intp), np.empty(0), None)  # picked cells, utility, items
@@ -116,14 +116,17 @@ class Crawl:
             self._fit(np.arange(self.rows))
         self.world.set_state(state["world"])
         self.account[...] = state["account"]
-        self._last = state["harvest"]
+        self._last = tuple(None if x is None else x.copy() for x in state["harvest"])  # type: ignore
 
     def _draw_fleets(self, rows: IntArray, rng: np.random.Generator) -> None:
         assert self.task.draw is not None
         now = self.world.sources
-        drawn = {row: self.task.check_drawn(self.task.draw(rng)) for row in rows.tolist()}
-        fleets = [drawn.get(row, now.row(row)) for row in range(self.rows)]
-        self.world.set_sources(Sources.stack(fleets))
+        columns: Any = {name: getattr(now, name).copy() for name in PARAMETERS}
+        for row in rows:
+            fleet = self.task.check_drawn(self.task.draw(rng))
+            for name in PARAMETERS:
+                columns[name][row] = getattr(fleet, name)
+        self.world.set_sources(Sources(**columns, period=now.period))
         self._fit(rows)
 
     def _fit(self, rows: IntArray) -> None:
@@ -167,7 +170,8 @@ class Crawl:
         mask = self._masks[chosen]
         if self.task.budget_rule == "average":
             # The cheapest first: in any other order a dear one might keep the rest out.
-            return self._take(np.where(mask, 1.0 / (1.0 + self._cost), -1.0))
+            budget = self.task.budget
+            return self._take(np.where(mask, budget / (budget + self._cost), -1.0))
         picked = np.flatnonzero(mask)
         return picked if self._whole is None else selection.by_pick(picked, self.rows)
 
@@ -182,11 +186,13 @@ class Crawl:
         return action.astype(np.float64)
 
     def _by_row(self, picked: IntArray, amount: Any) -> FloatArray:
-        """Sum amounts over each row's picks, (B,)."""
+        """Sum amounts over each row's picks, (B,), one after the other in every layout."""
         if self.rows == 1:
-            return amount.reshape(1) if amount.ndim == 0 else np.add.reduce(amount, keepdims=True)
+            if amount.ndim == 0:
+                return amount.reshape(1)
+            return np.add.accumulate(amount)[-1:] if amount.size else np.zeros(1)
         if picked.ndim == 2:
-            return amount[0] if len(amount) == 1 else amount.sum(axis=0)
+            return amount[0].copy() if len(amount) == 1 else amount.sum(axis=0)
         sums: Any = np.bincount(picked // self.task.n, amount, minlength=self.rows)
         return sums
 
@@ -202,11 +208,19 @@ class Crawl:
     def _option(self, name: str, given: ArrayLike | None) -> FloatArray | None:
         if given is None:
             return None
-        array = np.asarray(given, dtype=np.float64)
+        try:
+            array = np.asarray(given, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(f"options[{name!r}] is {given!r}; give one number a source") from None
         if array.shape not in ((self.task.n,), self.world.shape):
             raise ValueError(
                 f"options[{name!r}] has shape {array.shape}; give ({self.task.n},), one a source"
             )
         if not np.all(np.isfinite(array) & (array >= 0)):
             raise ValueError(f"options[{name!r}] must be zero or positive and finite everywhere")
+        if name == "age" and self.world.items is not None and array.max() >= NEVER:
+            raise ValueError(
+                f"options['age'] reaches {NEVER:g}, which means never crawled, where infinitely "
+                "many items wait; leave out the feature 'items', or give smaller ages"
+            )
         return array

@@ -54,7 +54,8 @@ class CrawlEnv(gym.Env[NDArray[np.float32], Any]):
 
     ## Arguments
     - `sources`: a `Sources`, the name of a preset, the path of a CSV, or a callable
-      `rng → Sources` drawn anew at each reset (N fixed). Default "table1".
+      `rng → Sources` drawn anew at each reset (N and period fixed; also called once when the
+      environment is made, to learn N). Default "table1".
     - `budget`: M > 0, the cost that one epoch's crawls may have. Default 1.
     - `budget_rule`: "epoch" (Σ cost ≤ M in every epoch) or "average": an account starts at 0 and
       gains M every epoch; sources are taken while it is positive, the last may overdraw it.

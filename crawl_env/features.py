@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +38,8 @@ class Harvest(NamedTuple):
 
 def check_features(features: Sequence[str]) -> tuple[str, ...]:
     """Return the features as a tuple; raise ValueError for an unknown or repeated one, or none."""
+    if not isinstance(features, Iterable):
+        raise ValueError(f"features is {features!r}; give a tuple of {', '.join(FEATURES)}")
     chosen = (features,) if isinstance(features, str) else tuple(features)
     for name in chosen:
         if name not in FEATURES:

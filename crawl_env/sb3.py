@@ -45,11 +45,23 @@ class CrawlVecEnv(VecEnv):
 
     def reset(self) -> NDArray[np.float32]:
         # Seeds and options are used once, as in Stable-Baselines3's own; one seed serves all.
-        options = self._options[0] or None
+        options = self._common_options()
         observation, _ = self.vector_env.reset(seed=self._seeds[0], options=options)
         self._reset_seeds()
         self._reset_options()
         return observation
+
+    def _common_options(self) -> dict[str, Any] | None:
+        names = {frozenset(options) for options in self._options}
+        if len(names) > 1:
+            raise ValueError(
+                "environments were given different reset options; give each the same ones, with "
+                "values of its own"
+            )
+        return {
+            name: np.stack([np.asarray(options[name], dtype=float) for options in self._options])
+            for name in next(iter(names))
+        }
 
     def step_async(self, actions: NDArray[Any]) -> None:
         self._actions = actions

@@ -32,7 +32,7 @@ def whole_budget(cost: FloatArray, budget: float) -> int | None:
 
 
 def top(priority: NDArray[np.floating], k: int, crawled_at: FloatArray) -> IntArray:
-    """Return the k sources of largest priority in each row, in no particular order.
+    """Return the k sources of largest priority in each row, ascending by number.
 
     priority, crawled_at: (B, N). Raises ValueError where a priority is NaN.
     """
@@ -72,7 +72,7 @@ def _top_of_one(priority: NDArray[np.floating], k: int) -> tuple[IntArray | None
         flat[best] = -np.inf
         best = int(flat.argmax())
         picked.append(best)
-    return np.array(picked), flat.item(best)
+    return np.array(sorted(picked)), flat.item(best)
 
 
 def _top_by_maximum(priority: NDArray[np.floating], k: int) -> tuple[IntArray, Any]:
@@ -90,7 +90,9 @@ def _top_by_maximum(priority: NDArray[np.floating], k: int) -> tuple[IntArray, A
         if j:
             flat[picked[j - 1]] = -np.inf
         np.add(flat.reshape(rows, n).argmax(-1), first, picked[j])
-    return picked, flat.take(picked[-1])[:, None]
+    threshold = flat.take(picked[-1])[:, None]
+    picked.sort(axis=0)
+    return picked, threshold
 
 
 def _top_by_partition(priority: NDArray[np.floating], k: int) -> tuple[IntArray | None, Any]:

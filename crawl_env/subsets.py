@@ -26,7 +26,7 @@ def maximal_subsets(cost: FloatArray, budget: float, most: int = MOST_SUBSETS) -
     """
     k = whole_budget(cost, budget)
     if k is not None and comb(len(cost), k) > most:
-        raise _too_many(len(cost), f"{comb(len(cost), k):.3g}", most)
+        raise _too_many(len(cost), f"{len(cost)}-choose-{k}", most)
     return _collect(_maximal(cost, budget * (1 + TOLERANCE)), len(cost), most)
 
 

@@ -111,7 +111,7 @@ class Task:
             observed=_mask(observed, len(fleet)),
             features=channels,
             action=action,
-            horizon=horizon,
+            horizon=None if horizon is None else int(horizon),
             reward_scale=reward_scale,
             start=start,
             subsets=subsets,
@@ -123,10 +123,11 @@ class Task:
 
     def check_drawn(self, fleet: Sources) -> Sources:
         """Return a fleet drawn at reset; raise ValueError if it does not fit the task."""
-        if not isinstance(fleet, Sources) or len(fleet) != self.n or fleet.arrival_rate.ndim != 1:
+        alike = isinstance(fleet, Sources) and fleet.arrival_rate.shape == (self.n,)
+        if not alike or fleet.period != self.sources.period:
             raise ValueError(
                 f"the callable `sources` returned {fleet!r}; it must return a fleet of {self.n} "
-                "sources every time, since the spaces depend on it"
+                f"sources and period {self.sources.period:g} every time, as at its first call"
             )
         if self.action == "subset" and not np.array_equal(fleet.cost, self.sources.cost):
             raise ValueError(
@@ -184,7 +185,8 @@ def _drawn_elsewhere(rng: np.random.Generator) -> Sources:
 def _check_combination(
     features: tuple[str, ...], reward_scale: str, start: str, horizon: int | None
 ) -> None:
-    if horizon is not None and not (isinstance(horizon, (int, np.integer)) and horizon > 0):
+    whole = isinstance(horizon, (int, np.integer)) and not isinstance(horizon, bool)
+    if horizon is not None and not (whole and horizon > 0):
         raise ValueError(f"horizon is {horizon!r}; it must be a positive number of epochs, or None")
     if reward_scale == "relaxed" and not tells_parameters(features):
         raise ValueError(

@@ -12,6 +12,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
 from crawl_env.crawl import Crawl
+from crawl_env.errors import unknown
 from crawl_env.features import Harvest
 from crawl_env.subsets import Subsets
 from crawl_env.task import Task
@@ -48,6 +49,11 @@ class CrawlVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], Any, NDArray[Any]
         render_mode: str | None = None,
         **arguments: Any,
     ) -> None:
+        _check_whole("num_envs", num_envs)
+        if max_episode_steps is not None:
+            _check_whole("max_episode_steps", max_episode_steps)
+        if render_mode not in (None, "rgb_array"):
+            raise unknown("render_mode", render_mode, ["rgb_array"])
         self.num_envs = num_envs
         self.task = Task.from_arguments(arguments)
         self.autoreset_mode = AutoresetMode(autoreset_mode)
@@ -96,21 +102,23 @@ class CrawlVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], Any, NDArray[Any]
             raise ValueError(
                 f"seed is {seed!r}; give one number, from which all environments are seeded"
             )
-        super().reset(seed=seed)
+        super().reset(seed=None if seed is None else int(seed))
         options = dict(options or {})
         mask = self._reset_mask(options.pop("reset_mask", None))
         self._crawl.reset(self.np_random, mask, options)
         self._elapsed[mask] = 0
         self._over[mask] = False
         self._any_over = bool(self._over.any())
-        self._ready = True
+        self._ready = bool(np.isfinite(self._elapsed).all())
         return self._crawl.observe(), {}
 
     def step(
         self, actions: ArrayLike
     ) -> tuple[NDArray[np.float32], FloatArray, BoolArray, BoolArray, dict[str, Any]]:
         if not self._ready:
-            raise gym.error.ResetNeeded("call env.reset() before the first env.step()")
+            raise gym.error.ResetNeeded(
+                "call env.reset() before the first env.step(), for all environments"
+            )
         if self._any_over and self.autoreset_mode is AutoresetMode.DISABLED:
             raise gym.error.ResetNeeded(
                 f"environments {np.flatnonzero(self._over).tolist()} are over; reset them with "
@@ -144,6 +152,7 @@ class CrawlVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], Any, NDArray[Any]
         self._crawl.set_state(state)
         self._elapsed, self._over = state["elapsed"].copy(), state["over"].copy()
         self._any_over = bool(self._over.any())
+        self._ready = bool(np.isfinite(self._elapsed).all())
         self.np_random.bit_generator.state = deepcopy(state["generator"])
         return self._crawl.observe()
 
@@ -179,3 +188,9 @@ class CrawlVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], Any, NDArray[Any]
                 f"environment; it has shape {mask.shape} and {int(mask.sum())} set"
             )
         return mask
+
+
+def _check_whole(name: str, number: object) -> None:
+    whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
+    if not whole or number < 1:  # type: ignore[operator]
+        raise ValueError(f"{name} is {number!r}; it must be a whole number of at least 1")

@@ -30,7 +30,8 @@ class SequentialSelection(
     is taken instead.
 
     Raises:
-        ValueError: the environment has `action="subset"` or `budget_rule="average"`.
+        ValueError: the environment has `action="subset"` or `budget_rule="average"`, or its
+            observations are changed by another wrapper.
 
     >>> env = SequentialSelection(gym.make("EphemeralCrawl-v0", budget=2))
     >>> observation, _ = env.reset(seed=0)
@@ -50,8 +51,13 @@ class SequentialSelection(
                 f"SequentialSelection needs action='priority' and budget_rule='epoch'; the "
                 f"environment has {task.action!r} and {task.budget_rule!r}"
             )
-        self._inner = inner
         box = task.observation_space
+        if env.observation_space != box:
+            raise ValueError(
+                f"SequentialSelection found observations changed to {env.observation_space}; put "
+                "the wrapper that does it outside of this one"
+            )
+        self._inner = inner
         one = np.ones((task.n, 1), dtype=np.float32)
         self.observation_space = spaces.Box(
             np.hstack([box.low, 0 * one]), np.hstack([box.high, one]), dtype=np.float32
@@ -59,22 +65,30 @@ class SequentialSelection(
         self.action_space = spaces.Discrete(task.n)
         self._seen: Observation = np.zeros(box.shape, dtype=np.float32)
         self._picked = np.zeros(task.n, dtype=bool)
+        self._ready = False
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         self._seen, info = self.env.reset(seed=seed, options=options)
         self._picked[:] = False
+        self._ready = True
         return self._observation(), info
 
     def step(
         self, action: np.integer[Any] | int
     ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        if not self._ready:
+            raise gym.error.ResetNeeded("call env.reset() before the first env.step()")
         possible = self.action_masks()
-        if not 0 <= action < self._picked.size:
-            raise ValueError(f"action is {action}; sources are numbered 0 … {possible.size - 1}")
+        number = np.asarray(action)
+        if number.size != 1 or number.dtype.kind not in "iu" or not 0 <= number < possible.size:
+            raise ValueError(
+                f"action is {action!r}; give the number of a source, 0 … {possible.size - 1}"
+            )
+        action = int(number.reshape(()))
         if not possible[action]:
-            action = np.argmax(np.where(possible, self._inner.world.age[0], -1.0))
+            action = int(np.argmax(np.where(possible, self._inner.world.age[0], -1.0)))
         self._picked[action] = True
         if self.action_masks().any():
             return self._observation(), 0.0, False, False, {}

@@ -86,12 +86,12 @@ class PlainCrawl:
         return chosen
 
     def select_subset(self, subset: Iterable[int]) -> set[int]:
-        """Under the average rule the older come first, and as many as the account covers."""
+        """Under the average rule the cheaper come first, then the older, as the account covers."""
         if self.rule == "epoch":
             return set(subset)
         chosen: set[int] = set()
         left = self.account
-        for i in sorted(subset, key=lambda i: (-self.age[i], i)):
+        for i in sorted(subset, key=lambda i: (self.cost[i], -self.age[i], i)):
             if left > 0:
                 chosen.add(i)
                 left -= self.cost[i]

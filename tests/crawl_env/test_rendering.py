@@ -137,7 +137,8 @@ def lines_of(env: gym.Env[Any, Any]) -> list[str]:
 @pytest.mark.parametrize("n", [1, 24, 25, 200, 2000])
 @pytest.mark.parametrize("more", [{}, HIDDEN], ids=["observed", "hidden"])
 def test_text_fits_a_terminal(n: int, more: dict[str, Any]) -> None:
-    sources = Sources(5.0, np.geomspace(1e-7, 1e7, n), 0.1, names=["a-long-name.example.org"] * n)
+    names = [f"a-long-name-{i}.example.org" for i in range(n)]
+    sources = Sources(5.0, np.geomspace(1e-7, 1e7, n), 0.1, names=names)
     env = started("ansi", sources=sources, budget=max(1, n // 4), **more)
     env.step(np.linspace(-1, 1, n, dtype=np.float32))
     lines = lines_of(env)

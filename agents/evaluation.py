@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agents import registry
+from agents import registry, statistics
+from agents.policies import Agent
 from crawl_env import NEVER, CrawlVectorEnv
 
 FloatArray = NDArray[np.float64]
 
 
 class Predicts(Protocol):
-    """Anything with Stable-Baselines3's `predict`."""
+    """Anything with Stable-Baselines3's `predict`: its models, and the agents of this project."""
 
     def predict(
         self,
@@ -27,19 +28,34 @@ class Predicts(Protocol):
     ) -> tuple[Any, Any]: ...
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """One agent's runs, S seeds side by side."""
+Player = str | type[Agent] | Predicts | Callable[[CrawlVectorEnv], Predicts]
 
-    reward: FloatArray  # (S,) utility / epoch; the discounted return where one was asked for
-    cost: FloatArray  # (S,) budget units / epoch
-    never: FloatArray  # (S,) sources not crawled once, counted over all epochs
-    delay: FloatArray  # (S,) time from publication to collection, mean over items
-    frequency: FloatArray  # (N,) crawls / epoch of each source, mean over seeds
+
+@dataclass(frozen=True, repr=False)
+class Evaluation:
+    """One agent's runs, S seeds side by side, over the measured epochs.
+
+    reward: utility per epoch (the discounted return where one was asked for).
+    cost: budget units spent per epoch.
+    never: number of sources not crawled once.
+    delay: time from publication to collection, mean over the items collected; NaN if none.
+    frequency: crawls per epoch of each source, mean over seeds.
+    """
+
+    reward: FloatArray  # (S,)
+    cost: FloatArray  # (S,)
+    never: FloatArray  # (S,)
+    delay: FloatArray  # (S,)
+    frequency: FloatArray  # (N,)
+
+    def __repr__(self) -> str:
+        return (
+            f"Evaluation(reward {statistics.mean(self.reward)} per epoch, {len(self.reward)} runs)"
+        )
 
 
 def evaluate(
-    agent: str | Callable[[CrawlVectorEnv], Predicts],
+    agent: Player,
     arguments: Mapping[str, Any],
     epochs: int = 2000,
     warmup: int = 200,
@@ -51,7 +67,8 @@ def evaluate(
     """Run a frozen agent in rollouts of its own and measure its average reward.
 
     Arguments:
-        agent: a name for `agents.make`, or a function from the vector env to the agent.
+        agent: a name for `agents.make`, a subclass of `agents.Agent`, anything with `predict`
+            (a trained model of Stable-Baselines3), or a function from the vector env to these.
         arguments: of the environment; `horizon` is ignored: the crawl goes on.
         epochs: measured, after `warmup` epochs that are left out.
         seeds: S, environments side by side, each with arrivals of its own.
@@ -62,11 +79,14 @@ def evaluate(
     The delay is the mean age of the items when collected, (time): a crawl after k epochs brings
     ΛkT items, on average kT/2 old.
 
+    Raises:
+        ValueError: bad arguments, or a model that was trained on other observations.
+
     >>> evaluate("whittle", {"budget": 2}, epochs=28, seeds=1).reward.round(3)
     array([337.775])
     """
     env = CrawlVectorEnv(seeds, **{**arguments, "horizon": None})
-    player = registry.make(agent, env, seed) if isinstance(agent, str) else agent(env)
+    player = _player(agent, env, seed)
     observation, _ = env.reset(seed=seed)
     meter = _Meter(env)
     state, start = None, np.ones(seeds, dtype=bool)
@@ -74,7 +94,6 @@ def evaluate(
         action, state = player.predict(observation, state, start, deterministic=True)
         age = env.world.age
         observation, reward, *_ = env.step(action)
-        meter.visit()
         if epoch >= warmup:
             meter.count(reward * discount ** (epoch - warmup), age)
         start = np.zeros(seeds, dtype=bool)
@@ -84,17 +103,42 @@ def evaluate(
 
 
 def compare(
-    agents: Sequence[str] | Mapping[str, Callable[[CrawlVectorEnv], Predicts]],
+    agents: Sequence[str] | Mapping[str, Player],
     arguments: Mapping[str, Any],
     **settings: Any,
 ) -> dict[str, Evaluation]:
     """Evaluate several agents on the same arrivals; run s of each is paired with run s of all.
 
-    `settings` are those of `evaluate`. See `agents.statistics.difference` for the interval of a
-    paired difference.
+    Arguments:
+        agents: names for `agents.make`, or a dictionary of what `evaluate` takes as agent.
+        arguments: of the environment, the same for all.
+        **settings: of `evaluate`: epochs, warmup, seeds, seed, discount, progress.
+
+    See `agents.statistics.difference` and `score` for intervals of what is compared.
+
+    >>> runs = compare(["whittle", "random"], {"budget": 2}, epochs=100, seeds=3)
+    >>> bool(runs["whittle"].reward.min() > runs["random"].reward.max())
+    True
     """
     named = agents if isinstance(agents, Mapping) else {name: name for name in agents}
     return {name: evaluate(agent, arguments, **settings) for name, agent in named.items()}
+
+
+def _player(agent: Player, env: CrawlVectorEnv, seed: int) -> Predicts:
+    if isinstance(agent, str):
+        return registry.make(agent, env, seed)
+    if isinstance(agent, type) and issubclass(agent, Agent):
+        return agent(env.task, seed)
+    player: Any = agent if hasattr(agent, "predict") else cast(Any, agent)(env)
+    trained_on = getattr(player, "observation_space", None)
+    if trained_on is not None and trained_on.shape != env.single_observation_space.shape:
+        raise ValueError(
+            f"the model was trained on observations of shape {trained_on.shape}, and this "
+            f"environment shows {env.single_observation_space.shape}, the features "
+            f"{env.task.features}. Give `arguments` the features of its training; a model that "
+            "needs a wrapper is evaluated in it, with Stable-Baselines3's evaluate_policy"
+        )
+    return player
 
 
 class _Meter:
@@ -108,11 +152,9 @@ class _Meter:
         self._visited = np.zeros(shape, dtype=bool)
         self._crawls = np.zeros(shape[1])
 
-    def visit(self) -> None:
-        self._visited.reshape(-1)[self._env.harvest.picked] = True
-
     def count(self, reward: FloatArray, age: FloatArray) -> None:
         picked = self._env.harvest.picked
+        self._visited.reshape(-1)[picked] = True
         rows, n = age.shape
         row, source = np.divmod(picked, n)
         sources = self._env.world.sources

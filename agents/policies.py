@@ -81,6 +81,13 @@ class IndexAgent(Agent):
 
     def priority(self, seen: Seen) -> FloatArray:
         index, level = self.worth(seen.value, seen.sources), self._level(seen.sources)
+        if not (index.min() >= 0 and np.isfinite(index.max())):
+            wrong = np.argwhere(~(np.isfinite(index) & (index >= 0)))[0]
+            raise ValueError(
+                f"agent {self.name!r} gave source {wrong[-1] + 1} the index {index[tuple(wrong)]}; "
+                "an index must be finite and not negative. For scores of any sign, subclass Agent "
+                "and return priorities in [−1, 1]"
+            )
         return (index - level) / (index + level)
 
     def _level(self, sources: Sources) -> FloatArray:

@@ -11,6 +11,15 @@ from numpy.typing import ArrayLike, NDArray
 FloatArray = NDArray[np.float64]
 
 
+def number(x: float) -> str:
+    """Return a number with five digits, large ones with commas between thousands.
+
+    >>> number(126280.4), number(337.774)
+    ('126,280', '337.77')
+    """
+    return f"{x:,.0f}" if abs(x) >= 1e4 else f"{x:.5g}"
+
+
 class Estimate(NamedTuple):
     """A statistic with its 95 % interval; low = high = mean where nothing was random."""
 
@@ -22,8 +31,8 @@ class Estimate(NamedTuple):
         if np.isnan(self.mean):
             return "n/a"
         if self.high - self.low <= 1e-9 * abs(self.mean):
-            return f"{self.mean:.5g}"
-        return f"{self.mean:.5g} [{self.low:.5g}, {self.high:.5g}]"
+            return number(self.mean)
+        return f"{number(self.mean)} [{number(self.low)}, {number(self.high)}]"
 
 
 UNKNOWN = Estimate(np.nan, np.nan, np.nan)

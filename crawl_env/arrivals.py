@@ -197,9 +197,9 @@ class _Items:
         self._length = float(self._line[-1]) if self._line.size else 0.0
         if self._length > _MOST_ITEMS:
             raise ValueError(
-                f"{self._length:.3g} items would have to be simulated one by one; use "
-                "arrivals='deterministic', exponential utilities without 'items', fewer sources, "
-                "another start or a shorter period"
+                f"{self._length:.3g} items an epoch would have to be simulated one by one; use "
+                "deterministic arrivals, exponential utilities (arrivals 'poisson') without the "
+                "feature 'items', fewer sources, another start or a shorter period"
             )
         self._chunks = max(1, int(np.ceil(self._length / _CHUNK)))
         # Rounding may place an item beyond the end: it belongs to the last source that publishes.

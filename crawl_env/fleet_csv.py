@@ -22,8 +22,7 @@ _BATCH = 4096  # rows held as lists at one time: a million lists would keep the 
 
 def read(path: str | PathLike[str]) -> tuple[tuple[str, ...], dict[str, FloatArray]]:
     """Return the names and the numeric columns, each (N,)."""
-    header, table = _columns(path)
-    _check_header(path, header)
+    table = _columns(path)
     if not table[NAME]:
         raise ValueError(f"{path}: no sources below the header; add one row a source")
     names = tuple(map(str.strip, table.pop(NAME)))
@@ -56,12 +55,13 @@ def write(
         partial.unlink(missing_ok=True)
 
 
-def _columns(path: str | PathLike[str]) -> tuple[list[str], dict[str, list[str]]]:
-    """Return the header and the cells of each column as text, read a batch of rows at a time."""
+def _columns(path: str | PathLike[str]) -> dict[str, list[str]]:
+    """Return the cells of each column as text, read a batch of rows at a time."""
     with open(path, newline="", encoding="utf-8-sig") as file:
         reader = csv.reader(file, strict=True)
         try:
             header = [name.strip() for name in next(filter(None, reader), [])]
+            _check_header(path, header)
             columns: list[list[str]] = [[] for _ in header]
             while rows := list(islice(reader, _BATCH)):
                 rows = [row for row in rows if row]
@@ -78,7 +78,7 @@ def _columns(path: str | PathLike[str]) -> tuple[list[str], dict[str, list[str]]
             raise ValueError(
                 f"{path}, row {reader.line_num}: not valid CSV ({error}); check its quotes"
             ) from None
-    return header, _unique(path, header, columns)
+    return dict(zip(header, columns, strict=True))
 
 
 def _first_undecodable(path: str | PathLike[str]) -> int:
@@ -97,26 +97,24 @@ def _refuse_width(path: str | PathLike[str], width: int) -> None:
         for row in reader:
             if row and len(row) != width:
                 raise ValueError(
-                    f"{path}, row {reader.line_num}: {len(row)} values under "
-                    f"{width} columns; give one value a column"
+                    f"{path}, row {reader.line_num}: {len(row)} values under {width} columns; give "
+                    "one value a column, separated by commas, with decimal points"
                 )
 
 
-def _unique(
-    path: str | PathLike[str], header: list[str], columns: list[list[str]]
-) -> dict[str, list[str]]:
-    for name in header:
-        if header.count(name) > 1:
-            raise ValueError(f"{path}: column {name!r} appears twice; remove one of them")
-    return dict(zip(header, columns, strict=True))
-
-
 def _check_header(path: str | PathLike[str], header: Sequence[str]) -> None:
+    if len(header) == 1 and ";" in header[0]:
+        raise ValueError(
+            f"{path}: columns are separated by semicolons; separate them by commas, and write "
+            "decimals with a point"
+        )
     if not any(header):
         raise ValueError(f"{path} is empty; its first row must be: {','.join(COLUMNS)}")
     for name in header:
         if name not in COLUMNS:
             raise ValueError(f"{path}: {unknown('column', name, COLUMNS)}. Rename it, or remove it")
+        if list(header).count(name) > 1:
+            raise ValueError(f"{path}: column {name!r} appears twice; remove one of them")
     missing = [name for name in (NAME, *REQUIRED) if name not in header]
     if missing:
         raise ValueError(
@@ -147,7 +145,7 @@ def _numbers(path: str | PathLike[str], column: str, cells: Sequence[str]) -> Fl
         try:
             numbers[record] = float(cell)
         except ValueError:
-            raise ValueError(
-                f"{path}, row {line_of(path, record)}: {column} is {cell!r}, not a number"
-            ) from None
+            hint = "; write decimals with a point" if "," in cell else ""
+            wrong = f"{cell!r}, not a number{hint}" if cell.strip() else "empty; give a number"
+            raise ValueError(f"{path}, row {line_of(path, record)}: {column} is {wrong}") from None
     return numbers

@@ -69,6 +69,11 @@ class Task:
         """Resolve keyword arguments of an environment, suggesting a name for a misspelt one."""
         known = list(inspect.signature(Task.of).parameters)
         for name in arguments:
+            if name == "period":
+                raise ValueError(
+                    "period belongs to the fleet, not to the environment; give it to Sources, as "
+                    "in Sources.from_csv(path, period=2)"
+                )
             if name not in known:
                 raise unknown("environment argument", name, known)
         return Task.of(**arguments)

@@ -92,7 +92,7 @@ class Report:
 
 
 def _are_words(cells: Row) -> bool:
-    return all(str(cell)[:1].isalpha() and str(cell) != "n/a" for cell in cells)
+    return all(not str(cell) or (str(cell)[0].isalpha() and str(cell) != "n/a") for cell in cells)
 
 
 def _cells(tag: str, row: Row, words: Sequence[bool]) -> str:

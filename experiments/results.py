@@ -9,6 +9,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -21,9 +22,42 @@ ROOT = Path(__file__).resolve().parent.parent
 LIBRARIES = ("numpy", "gymnasium")
 
 
+OWN_FILES = {"records.csv", "report.html", "sources.csv", "summary.md", "versus.csv", "world.csv"}
+
+
+def check_out(path: Path, *inputs: str) -> None:
+    """Raise ValueError unless results may be written to the folder `path`.
+
+    It must not hold anything but earlier results, nor one of the `inputs`, since it is replaced
+    as a whole.
+    """
+    path = Path(os.path.abspath(path))
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"--out {path.name} is a file; name a folder")
+    foreign = (
+        sorted(p.name for p in path.iterdir() if p.name not in OWN_FILES) if path.exists() else []
+    )
+    if foreign:
+        listing = ", ".join(foreign[:3]) + ", …" * (len(foreign) > 3)
+        raise ValueError(
+            f"--out {path.name} holds files this command did not write ({listing}); name a new or "
+            f"empty folder, such as {Path('results') / 'mine'}"
+        )
+    if any(Path(os.path.abspath(name)).is_relative_to(path) for name in inputs):
+        raise ValueError(f"--out {path.name} holds an input of this command; name another folder")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}."):
+            pass
+    except OSError as error:
+        raise ValueError(f"--out {path} cannot be created: {error.strerror}") from None
+
+
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
     """Give a folder beside `path` to write to; it takes the place of `path` once all is written."""
+    check_out(path)
+    path = Path(os.path.abspath(path))
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     old = path.with_name(f".{path.name}.{os.getpid()}.old")
     partial.mkdir(parents=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from crawl_env import Sources
 from crawl_env.sources import PARAMETERS
 
 Unit = dict[str, Any]
+Result = dict[str, Any]
 
 
 class RandomFleet:
@@ -48,6 +50,14 @@ def work(unit: Unit) -> dict[str, Any]:
         warnings.simplefilter("ignore")
         run = evaluate(unit["agent"], arguments_of(unit), **unit["runs"])
     return {name: getattr(run, name).tolist() for name in Evaluation.__dataclass_fields__}
+
+
+def joined(parts: Sequence[Result]) -> Result:
+    """Return the results of several units, which are seeds of one evaluation, as one."""
+    weights = [len(part["reward"]) for part in parts]
+    frequencies = [part["frequency"] for part in parts]
+    together = {name: [x for part in parts for x in part[name]] for name in parts[0]}
+    return {**together, "frequency": np.average(frequencies, axis=0, weights=weights).tolist()}
 
 
 def as_evaluation(result: dict[str, Any], seeds: int) -> Evaluation:

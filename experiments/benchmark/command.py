@@ -15,7 +15,7 @@ from crawl_env import Sources
 from experiments import plots, runner, units
 from experiments.benchmark.suite import EXAMPLE, SUITE, Setting
 from experiments.report import Report
-from experiments.results import provenance, whole_folder, write_csv
+from experiments.results import check_out, provenance, whole_folder, write_csv
 from experiments.tables import bound_of, percent, plain, records, scores, share
 
 Runs = dict[str, Evaluation]
@@ -36,6 +36,7 @@ class Benchmark:
     """joblib backend: loky, threading, sequential, or ray / dask where installed."""
 
     def run(self) -> None:
+        check_out(self.out)
         todo = [self._unit(setting, agent) for setting in SUITE for agent in AGENTS]
         kept = self.out.with_name(f".{self.out.name}.kept")
         results = iter(runner.run(todo, units.work, kept, self.jobs, self.engine))
@@ -48,7 +49,8 @@ class Benchmark:
             "Score: 0 is a random choice, 1 the Whittle index policy. Share of bound: of the "
             "relaxed bound, which no policy without sight of the content can pass; where content "
             "is observed it is only a unit, marked *. Brackets hold 95 % intervals (bootstrap over "
-            "runs, the same arrivals for all policies); a number without one is not random."
+            "runs, the same arrivals for all policies); a number without one is not random. "
+            "A discounted return has no such bound: n/a."
         )
         done = list(zip(SUITE, runs, strict=True))
         for group, members in groupby(done, key=lambda pair: pair[0].group):
@@ -81,12 +83,13 @@ class Benchmark:
         for setting, runs in members:
             score = scores({name: run.reward for name, run in runs.items()})
             bound = self._bound(setting)
-            for name in sorted(runs, key=lambda name: -runs[name].reward.mean()):
+            order = sorted(runs, key=lambda name: -runs[name].reward.mean())
+            for name in order:
                 reward = runs[name].reward
                 of_bound = percent(share(reward, bound))
                 rows.append(
                     [
-                        setting.name,
+                        setting.name if name == order[0] else "",
                         name,
                         statistics.mean(reward),
                         of_bound + "*" * (setting.seen and of_bound != "n/a"),
@@ -133,6 +136,9 @@ class Benchmark:
         ]
 
 
+_CUT = -0.5
+
+
 def _bars(members: list[tuple[Setting, Runs]]) -> object:
     names = [name for name in AGENTS if name != "random"]
     figure, axes = plots.new(width=9, height=0.6 + 0.55 * len(members))
@@ -140,7 +146,12 @@ def _bars(members: list[tuple[Setting, Runs]]) -> object:
     for j, name in enumerate(names):
         found = [scores({a: r.reward for a, r in runs.items()})[name] for _, runs in members]
         middle = np.arange(len(members)) + (j - (len(names) - 1) / 2) * width
-        shown = np.array([max(s.mean, -0.5) for s in found])
+        shown = np.array([max(s.mean, _CUT) for s in found])
+        for place, estimate in zip(middle, found, strict=True):
+            if estimate.mean < _CUT:
+                axes.text(
+                    _CUT + 0.01, place, f"{estimate.mean:.2f}", va="center", size=7, color="w"
+                )
         spread = np.array([[s.mean - s.low, s.high - s.mean] for s in found]).T
         axes.barh(
             middle,
@@ -155,7 +166,7 @@ def _bars(members: list[tuple[Setting, Runs]]) -> object:
     axes.invert_yaxis()
     axes.axvline(0, color="#888", lw=1)
     axes.axvline(1, color="#888", lw=1, ls="--")
-    axes.set(xlabel="score: 0 random, 1 Whittle (bars end at −0.5)", xlim=(-0.55, 1.1))
+    axes.set(xlabel="score: 0 random, 1 Whittle (bars are cut at −0.5)", xlim=(_CUT, 1.1))
     axes.legend(ncols=len(names), loc="lower center", bbox_to_anchor=(0.5, 1.0))
     axes.grid(axis="y", visible=False)
     return figure

@@ -15,10 +15,12 @@ from crawl_env.errors import unknown
 from experiments import runner, units
 from experiments.evaluate import summary
 from experiments.report import Report
-from experiments.results import provenance, whole_folder, write_csv
+from experiments.results import check_out, provenance, whole_folder, write_csv
 from experiments.tables import FLOOR, REFERENCE, records
 
 Runs = dict[float, dict[str, Evaluation]]  # by budget and agent
+
+_PART = 2e8  # sources × epochs × seeds of one run: some ten seconds
 
 
 @dataclass
@@ -31,10 +33,10 @@ class Evaluate:
 
     sources: str
     """CSV file of the fleet, or the name of a preset (table1, fleet-f, recovering-<n>)."""
-    budget: float | None = None
-    """M: the cost that one epoch's crawls may have."""
-    budgets: Annotated[str | None, tyro.conf.arg(metavar="1,2,5,10")] = None
-    """Also draw the curve of reward against these budgets, with the value of one more crawl."""
+    budget: Annotated[str, tyro.conf.arg(metavar="M")] = ""
+    """The cost that one epoch's crawls may have."""
+    budgets: Annotated[str, tyro.conf.arg(metavar="M1,M2,…")] = ""
+    """Several budgets: draw the curve of reward against them, with the value of one more crawl."""
     period: float = 1.0
     """T: length of an epoch, in the unit of time of the CSV's rates."""
     arrivals: str = "poisson"
@@ -46,7 +48,8 @@ class Evaluate:
     start: Literal["fresh", "empty", "full", "random"] = "fresh"
     """State of the sources at the first epoch."""
     agents: tuple[str, ...] = tuple(AGENTS)
-    """Policies to compare; whittle and random are always among them."""
+    """Policies to compare: whittle, myopic, oldest-first, random, fixed; whittle and random are
+    always among them."""
     epochs: int = 2000
     """Epochs measured in each run."""
     warmup: int = 200
@@ -63,23 +66,34 @@ class Evaluate:
     """Folder of the report and the records; replaced as a whole."""
 
     def run(self) -> None:
+        check_out(self.out, self.sources)
         fleet, names, budgets = self._fleet(), self._names(), self._budgets()
-        todo = [self._unit(fleet, name, m) for m in budgets for name in names]
-        for unit in todo:  # refuse bad arguments before any work is done
-            Task.of(**units.arguments_of(unit))
+        parts = {
+            (m, name): self._units(fleet, name, m) for m in budgets for name in names
+        }  # of each policy under each budget: its seeds, in parts that are kept as they finish
+        for units_ in parts.values():  # refuse bad arguments before any work is done
+            Task.of(**units.arguments_of(units_[0]))
+        todo = [unit for units_ in parts.values() for unit in units_]
+        print(
+            f"{len(fleet)} sources × {self.warmup + self.epochs} epochs × {self.seeds} seeds × "
+            f"{len(names)} policies × {len(budgets)} budgets, in {len(todo)} runs"
+        )
         kept = self.out.with_name(f".{self.out.name}.kept")
         results = iter(runner.run(todo, units.work, kept, self.jobs, self.engine))
-        runs: Runs = {
-            m: {name: units.as_evaluation(next(results), self.seeds) for name in names}
-            for m in budgets
-        }
+        runs: Runs = {m: {} for m in budgets}
+        for (m, name), units_ in parts.items():
+            found = [next(results) for _ in units_]
+            runs[m][name] = units.as_evaluation(units.joined(found), self.seeds)
         report = Report(f"{len(fleet)} sources of {Path(self.sources).name}: who collects how much")
         report.paragraph(self._setting(fleet))
-        for m in budgets:
-            summary.table(report, fleet, m, runs[m], self._bound_holds(), self.budget_rule)
-            summary.advice(report, fleet, m, runs[m])
+        view = summary.View(fleet, self.budget_rule, self._bound_holds())
         if len(budgets) > 1:
-            summary.curve(report, fleet, runs, self._bound_holds(), self.budget_rule)
+            summary.curve(report, view, runs)
+        for m in budgets:
+            report.heading(f"Budget {m:g}")
+            summary.advice(report, view, m, runs[m])
+            summary.table(report, view, m, runs[m])
+        summary.glossary(report)
         self._write(report, fleet, runs)
         runner.forget(kept)
 
@@ -99,7 +113,7 @@ class Evaluate:
             f"crawls of each source: {self.out / 'sources.csv'}"
         )
 
-    def _unit(self, fleet: Sources, agent: str, budget: float) -> units.Unit:
+    def _units(self, fleet: Sources, agent: str, budget: float) -> list[units.Unit]:
         arguments = {
             "sources": units.fleet_as_json(fleet),
             "budget": budget,
@@ -109,13 +123,18 @@ class Evaluate:
             "start": self.start,
             "features": ["value"],
         }
-        runs = {
-            "epochs": self.epochs,
-            "warmup": self.warmup,
-            "seeds": units.seeds_needed(arguments, agent, self.seeds),
-            "seed": self.seed,
-        }
-        return {"agent": agent, "arguments": arguments, "runs": runs}
+        seeds = units.seeds_needed(arguments, agent, self.seeds)
+        common = {"epochs": self.epochs, "warmup": self.warmup}
+        # The same parts for every policy, so that all of them meet the same content.
+        size = max(1, int(_PART / (len(fleet) * (self.epochs + self.warmup))))
+        return [
+            {
+                "agent": agent,
+                "arguments": arguments,
+                "runs": {**common, "seeds": min(size, seeds - first), "seed": self.seed + first},
+            }
+            for first in range(0, seeds, size)
+        ]
 
     def _fleet(self) -> Sources:
         known = Path(self.sources).suffix == ".csv" or Path(self.sources).exists()
@@ -131,14 +150,15 @@ class Evaluate:
         return tuple(dict.fromkeys((REFERENCE, *self.agents, FLOOR)))
 
     def _budgets(self) -> list[float]:
-        given = [] if self.budget is None else [self.budget]
-        for word in (self.budgets or "").split(","):
-            if word.strip():
+        given = []
+        for option, words in (("--budget", [self.budget]), ("--budgets", self.budgets.split(","))):
+            for word in words:
                 try:
-                    given.append(float(word))
+                    given += [float(word)] if word.strip() else []
                 except ValueError:
                     raise ValueError(
-                        f"--budgets has {word!r}, not a number; write them like 1,2,5,10"
+                        f"{option} has {word!r}, not a number; write --budget 2.5, or "
+                        "--budgets 1,2,5,10 for several"
                     ) from None
         if not given:
             raise ValueError("no budget; give --budget 5, or --budgets 1,2,5,10 for a curve")
@@ -157,7 +177,7 @@ class Evaluate:
         seeing = "seen before crawling" if self.observed else "not seen before crawling"
         budget = "in every epoch" if self.budget_rule == "epoch" else "on average"
         return (
-            f"Arrivals {self.arrivals}, content {seeing}, budget kept {budget}, period "
+            f"Arrivals {self.arrivals}; content {seeing}, budget kept {budget}, period "
             f"{fleet.period:g}. {self.epochs} epochs after {self.warmup} left out, {self.seeds} "
             "runs, the same arrivals for every policy. Intervals hold 95 % (bootstrap over runs). "
             f"The fleet is expected to publish {fleet.published:.5g} utility an epoch."

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from agents import statistics
 from agents.evaluation import Evaluation
+from agents.statistics import number
 from crawl_env import Sources, relaxation
+from crawl_env.bounds import Relaxation
+from crawl_env.sources import PARAMETERS
 from experiments import plots
 from experiments.report import Report
 from experiments.tables import percent, plain, reachable, scores, share
@@ -17,59 +20,69 @@ from experiments.tables import percent, plain, reachable, scores, share
 # Differences below this share of the reward are not worth a recommendation.
 _NOTABLE = 1e-3
 
+Runs = Mapping[str, Evaluation]
 
-def table(
-    report: Report,
-    fleet: Sources,
-    budget: float,
-    runs: Mapping[str, Evaluation],
-    holds: bool,
-    rule: str,
-) -> None:
-    """Add the policies side by side, best first."""
-    relaxed = relaxation(reachable(fleet, budget, rule), budget)
+
+class View(NamedTuple):
+    """What the numbers are of."""
+
+    fleet: Sources
+    budget_rule: str
+    bound_holds: bool  # whether the relaxed bound is one for this crawler
+
+    def relaxed(self, budget: float) -> Relaxation:
+        return relaxation(reachable(self.fleet, budget, self.budget_rule), budget)
+
+
+def best_first(runs: Runs) -> list[str]:
+    return sorted(runs, key=lambda name: -runs[name].reward.mean())
+
+
+def table(report: Report, view: View, budget: float, runs: Runs) -> None:
+    """Add the policies side by side, best first, and how often the best crawls what."""
+    relaxed = view.relaxed(budget)
     score = scores({name: run.reward for name, run in runs.items()})
-    order = sorted(runs, key=lambda name: -runs[name].reward.mean())
     rows = [
         [
             name,
             statistics.mean(runs[name].reward),
-            percent(share(runs[name].reward, relaxed.bound)),
+            _mean_percent(runs[name], float(relaxed.bound)),
             plain(score[name]),
-            percent(share(runs[name].reward, fleet.published)),
-            f"{runs[name].never.mean():g}",
-            _number(
-                np.nanmean(runs[name].delay) if np.isfinite(runs[name].delay).any() else np.nan
-            ),
-            f"{runs[name].cost.mean():.4g}",
+            _mean_percent(runs[name], float(view.fleet.published)),
+            _count(runs[name].never.mean()),
+            _mean(runs[name].delay),
+            number(runs[name].cost.mean()),
         ]
-        for name in order
+        for name in best_first(runs)
     ]
     columns = [
         "policy",
         "reward / epoch",
-        "share of bound" if holds else "of unseen bound*",
+        "of bound" if view.bound_holds else "of unseen bound*",
         "score",
-        "share of published",
+        "of published",
         "never visited",
         "delay (time)",
         "cost / epoch",
     ]
-    report.heading(f"Budget {budget:g}")
     report.table(f"Policies under budget {budget:g}", columns, rows)
-    unseen = "" if holds else " without seeing"
-    star = "" if holds else " *The bound is for a crawler that cannot see; this one can pass it."
+    who = "policy" if view.bound_holds else "policy that cannot see the content (*)"
     report.paragraph(
-        f"No policy earns more than {relaxed.bound:.5g} per epoch{unseen}; one more unit of budget "
-        f"is worth λ* = {relaxed.price:.4g} per epoch. Score: 0 is a random choice, 1 is the "
-        f"Whittle index. Delay: mean age of the items when collected.{star}"
+        f"In the long run no {who} averages more than {number(float(relaxed.bound))} per epoch; a "
+        "measured share slightly above 100 % of it is chance. One more unit of budget, if it could "
+        f"be saved up, is worth λ* = {float(relaxed.price):.4g} per epoch."
     )
+    best = best_first(runs)[0]
+    _plan(report, view.fleet, best, runs[best])
 
 
-def advice(report: Report, fleet: Sources, budget: float, runs: Mapping[str, Evaluation]) -> None:
+def advice(report: Report, view: View, budget: float, runs: Runs) -> None:
     """Add the sentence that says which policy to use, or that there is no clear winner."""
-    order = sorted(runs, key=lambda name: -runs[name].reward.mean())
+    order = best_first(runs)
     best = order[0]
+    if budget >= view.fleet.cost.sum():
+        report.paragraph("The budget covers all sources: crawl everything, there is no choice.")
+        return
     if runs[best].reward.mean() <= 0:
         report.paragraph("Nothing was collected by any policy: the sources publish nothing.")
         return
@@ -88,35 +101,63 @@ def advice(report: Report, fleet: Sources, budget: float, runs: Mapping[str, Eva
             f"Use {best}: on the same arrivals it collects {percent(gain)} more than the next "
             f"best, {second}."
         )
-    never = np.flatnonzero(runs[best].frequency == 0)
-    if never.size:
-        richest = never[np.argsort(-fleet.ceiling[never])][:5]
-        names = ", ".join(fleet.name(i) for i in richest) + " and others" * (never.size > 5)
-        report.paragraph(f"{best} never crawls {never.size} of {len(fleet)} sources: {names}.")
+    unspent = budget - runs[best].cost.mean()
+    if view.budget_rule == "epoch" and unspent > 0.01 * budget:
+        report.paragraph(
+            f"{best} leaves {unspent:.3g} of {budget:g} unspent on average, since no source that is "
+            "left costs so little; --budget-rule average saves it up."
+        )
+    _never(report, view.fleet, best, runs[best])
 
 
-def curve(
-    report: Report,
-    fleet: Sources,
-    runs: Mapping[float, Mapping[str, Evaluation]],
-    holds: bool,
-    rule: str,
-) -> None:
+def _never(report: Report, fleet: Sources, best: str, run: Evaluation) -> None:
+    never = np.flatnonzero(run.frequency == 0)
+    if not never.size:
+        return
+    publishes = fleet.arrival_rate * fleet.mean_utility * fleet.period
+    silent = int(np.count_nonzero(publishes[never] == 0))
+    text = f"{best} never crawls {never.size} of {len(fleet)} sources"
+    if silent:
+        text += f" ({silent} silent)"
+    if silent < never.size:
+        richest = never[np.argsort(-publishes[never], kind="stable")][: min(5, never.size - silent)]
+        names = ", ".join(f"{fleet.name(i)} ({number(publishes[i])})" for i in richest)
+        text += (
+            f"; together they publish {publishes[never].sum() / fleet.published:.1%} of all utility. "
+            f"Those that publish most (utility per epoch): {names}"
+        )
+    report.paragraph(text + ".")
+
+
+def _plan(report: Report, fleet: Sources, best: str, run: Evaluation) -> None:
+    order = np.argsort(-run.frequency, kind="stable")[:20]
+    rows = [
+        [fleet.name(i), f"{run.frequency[i]:.3f}", _interval(run.frequency[i], fleet.period)]
+        for i in order
+        if run.frequency[i] > 0
+    ]
+    more = "" if len(fleet) <= 20 else " (the 20 most crawled; all of them are in sources.csv)"
+    report.table(
+        f"How often {best} crawls{more}", ["source", "crawls / epoch", "mean interval (time)"], rows
+    )
+
+
+def curve(report: Report, view: View, runs: Mapping[float, Runs]) -> None:
     """Add reward against budget, and what one more unit of budget is worth."""
     budgets = np.array(list(runs))
-    relaxed = [relaxation(reachable(fleet, m, rule), m) for m in budgets]
+    relaxed = [view.relaxed(m) for m in budgets]
     names = list(runs[budgets[0]])
     report.heading("Reward against budget")
+    bound = "bound" if view.bound_holds else "unseen bound"
     rows = [
         [
             f"{m:g}",
-            *(f"{runs[m][name].reward.mean():.5g}" for name in names),
-            f"{r.bound:.5g}",
-            f"{r.price:.4g}",
+            *(number(runs[m][name].reward.mean()) for name in names),
+            number(float(r.bound)),
+            f"{float(r.price):.4g}",
         ]
         for m, r in zip(budgets, relaxed, strict=True)
     ]
-    bound = "bound" if holds else "unseen bound"
     report.table(
         "Reward per epoch, and the value λ* of one more unit of budget",
         ["budget", *names, bound, "λ*"],
@@ -127,13 +168,8 @@ def curve(
         reward = [statistics.mean(runs[m][name].reward) for m in budgets]
         style = {"color": plots.colour(name, i), "label": name}
         left.plot(budgets, [r.mean for r in reward], "o-", ms=4, **style)
-        left.fill_between(
-            budgets,
-            [r.low for r in reward],
-            [r.high for r in reward],
-            alpha=0.2,
-            color=style["color"],
-        )
+        low, high = [r.low for r in reward], [r.high for r in reward]
+        left.fill_between(budgets, low, high, alpha=0.2, color=style["color"])
     left.plot(budgets, [r.bound for r in relaxed], "k--", lw=1, label=bound)
     left.set(xlabel="budget M", ylabel="reward / epoch", ylim=(0, None))
     left.legend()
@@ -142,15 +178,32 @@ def curve(
     report.figure(figure, "What more budget buys.")
 
 
-def per_source(
-    fleet: Sources, runs: Mapping[float, Mapping[str, Evaluation]]
-) -> list[dict[str, Any]]:
+def glossary(report: Report) -> None:
+    """Add what the words mean."""
+    report.heading("Words")
+    report.paragraph(
+        "Epoch: the time between two rounds of crawling. Reward: the utility of what was "
+        "collected, as it was worth when collected. Of bound: share of the most that any policy can average. "
+        "Of published: share of all utility, as it was worth when published. Score: 0 is a random "
+        "choice, 1 is the Whittle index. Never visited: sources not crawled in a run, mean over "
+        "runs. Delay: mean age of items when collected."
+    )
+    report.paragraph(
+        "whittle crawls what is worth most to crawl now rather than later; myopic what brings most "
+        "at once for its cost; oldest-first all sources in turn; fixed always the same, those of "
+        "largest inflow for their cost; random draws. In a program of your own, "
+        "agents.index_at_age(age, sources) is the order in which whittle crawls."
+    )
+
+
+def per_source(fleet: Sources, runs: Mapping[float, Runs]) -> list[dict[str, Any]]:
     """Return, for every source and budget, the crawls per epoch that each policy gives it."""
     return [
         {
             "budget": m,
             "source": fleet.name(i),
-            **{f"crawls_{name}": float(run.frequency[i]) for name, run in agents.items()},
+            **{name: float(getattr(fleet, name)[i]) for name in PARAMETERS},
+            **{f"crawls_per_epoch_{name}": float(run.frequency[i]) for name, run in agents.items()},
         }
         for m, agents in runs.items()
         for i in range(len(fleet))
@@ -162,5 +215,19 @@ def _clearly_better(best: Evaluation, other: Evaluation) -> bool:
     return gap.low > 0 and gap.mean > _NOTABLE * best.reward.mean()
 
 
-def _number(x: float | np.floating) -> str:
-    return "n/a" if np.isnan(x) else f"{x:.4g}"
+def _mean_percent(run: Evaluation, whole: float) -> str:
+    ratio = share(run.reward, whole).mean
+    return "n/a" if np.isnan(ratio) else f"{ratio:.1%}"
+
+
+def _mean(x: Any) -> str:
+    known = x[np.isfinite(x)]
+    return f"{known.mean():.4g}" if known.size else "n/a"
+
+
+def _count(x: float) -> str:
+    return f"{x:.0f}" if x == round(x) else f"{x:.1f}"
+
+
+def _interval(frequency: float, period: float) -> str:
+    return f"{period / frequency:.4g}"

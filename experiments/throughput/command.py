@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from experiments import plots
 from experiments.report import Report
-from experiments.results import provenance, whole_folder, write_csv
+from experiments.results import check_out, provenance, whole_folder, write_csv
 from experiments.throughput import versus, world
 from experiments.throughput.versus import Versus
 from experiments.throughput.world import RATES, Cost
@@ -29,6 +29,7 @@ class Throughput:
     """Largest fleet."""
 
     def run(self) -> None:
+        check_out(self.out)
         comparisons = versus.all_comparisons(self.rounds)
         sizes = sum(n <= self.largest for n, _ in world.SIZES)
         progress = tqdm(

@@ -25,7 +25,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
 def evaluated(tmp_path: Path, **options: object) -> Path:
     settings = {"epochs": 60, "warmup": 10, "seeds": 3, "jobs": 1, "engine": "sequential"}
     out = tmp_path / "out"
-    Evaluate(**{"sources": str(EXAMPLE), "budget": 4.0, **settings, **options, "out": out}).run()
+    Evaluate(**{"sources": str(EXAMPLE), "budget": "4", **settings, **options, "out": out}).run()
     return out
 
 
@@ -49,14 +49,14 @@ def test_it_writes_records_sources_and_a_report(tmp_path, capsys):
 
 
 def test_the_curve_has_a_row_and_a_picture_for_the_budgets(tmp_path, capsys):
-    out = evaluated(tmp_path, budget=None, budgets="3, 4,8")
+    out = evaluated(tmp_path, budget="", budgets="3, 4,8")
     assert "value λ* of one more unit of budget" in capsys.readouterr().out
     assert (out / "report.html").read_text(encoding="utf-8").count("<img ") == 1
     assert {r["budget"] for r in rows(out / "records.csv")} == {"3.0", "4.0", "8.0"}
 
 
 def test_numbers_are_those_of_the_public_evaluation(tmp_path):
-    out = evaluated(tmp_path, sources="table1", budget=2.0, arrivals="deterministic", epochs=28)
+    out = evaluated(tmp_path, sources="table1", budget="2", arrivals="deterministic", epochs=28)
     reward = {r["agent"]: float(r["reward"]) for r in rows(out / "records.csv")}
     assert reward["whittle"] == pytest.approx(337.774550, rel=1e-8)
     assert reward["fixed"] == pytest.approx(179.790963 + 147.655955, rel=1e-8)
@@ -64,7 +64,7 @@ def test_numbers_are_those_of_the_public_evaluation(tmp_path):
 
 
 def test_no_clear_winner_where_policies_do_the_same(tmp_path, capsys):
-    evaluated(tmp_path, sources="table1", budget=1.0, arrivals="deterministic", epochs=28)
+    evaluated(tmp_path, sources="table1", budget="1", arrivals="deterministic", epochs=28)
     # With M = 1 the myopic policy alternates between sources 1 and 2 just like Whittle's.
     assert "No clear winner: whittle, myopic" in capsys.readouterr().out
 
@@ -72,7 +72,7 @@ def test_no_clear_winner_where_policies_do_the_same(tmp_path, capsys):
 def test_silent_sources_give_no_advice_and_no_nan_winner(tmp_path, capsys):
     path = tmp_path / "silent.csv"
     Sources(np.zeros(3), 1.0, 0.1).to_csv(path)
-    evaluated(tmp_path, sources=str(path), budget=1.0)
+    evaluated(tmp_path, sources=str(path), budget="1")
     assert "the sources publish nothing" in capsys.readouterr().out
 
 
@@ -91,7 +91,8 @@ def test_period_scales_arrivals(tmp_path, capsys):
         (["--sources", "table1", "--budgets", "1,x"], "'x', not a number"),
         (["--sources", "table1", "--budget", "0.5"], "nothing can ever be crawled"),
         (["--sources", "table1", "--budget", "1", "--arrivals", "poison"], "'poisson'"),
-        (["--sources", "table1", "--budget", "1", "--seeds", "0"], "--seeds is 0"),
+        (["--sources", "table1", "--budget", "2,5"], "'2,5', not a number"),
+        (["--sources", "table1", "--budget", "1", "--seeds", "1"], "--seeds is 1"),
         (["--sources", "table1", "--budget", "1", "--epochs", "0"], "--epochs is 0"),
         (["--sources", "table1", "--budget", "1", "--agents", "wittle"], "'whittle'"),
         (["--sources", "table1", "--budget", "1", "--engine", "none"], "unknown engine"),
@@ -103,6 +104,36 @@ def test_bad_input_is_said_in_the_users_terms(monkeypatch, tmp_path, words, mess
         run(monkeypatch, "evaluate", *words, "--out", str(tmp_path / "out"))
     assert message in str(stop.value)
     assert not list(tmp_path.iterdir()), "nothing is written for a refused request"
+
+
+@pytest.mark.parametrize("what", ["a file", "a folder of others", "the folder of the input"])
+def test_results_never_replace_what_is_not_theirs(monkeypatch, tmp_path, what):
+    out, fleet = tmp_path / "out", EXAMPLE
+    if what == "a file":
+        out.write_text("precious", encoding="utf-8")
+    else:
+        out.mkdir()
+        fleet = out / ("sources.csv" if what == "the folder of the input" else "thesis.csv")
+        fleet.write_bytes(EXAMPLE.read_bytes())
+    before = sorted(p.name for p in tmp_path.rglob("*"))
+    words = ["--sources", str(fleet), "--budget", "4", "--out", str(out)]
+    with pytest.raises(SystemExit, match="--out out"):
+        run(monkeypatch, "evaluate", *words)
+    assert sorted(p.name for p in tmp_path.rglob("*")) == before
+
+
+def test_seeds_in_parts_are_the_same_for_every_policy_and_are_joined(tmp_path, monkeypatch):
+    monkeypatch.setattr("experiments.evaluate.command._PART", 2 * 20 * 70)
+    out = evaluated(tmp_path, seeds=5)
+    records = rows(out / "records.csv")
+    assert len(records) == 5 * 5
+    assert len({r["reward"] for r in records if r["agent"] == "fixed"}) == 5
+    monkeypatch.setattr("experiments.evaluate.command._PART", 2e8)
+    whole = rows(evaluated(tmp_path / "whole", seeds=5) / "records.csv")
+    mean = [
+        np.mean([float(r["reward"]) for r in x if r["agent"] == "fixed"]) for x in (records, whole)
+    ]
+    assert mean[0] == pytest.approx(mean[1], rel=0.1)
 
 
 def test_a_failure_while_writing_keeps_the_old_results(tmp_path, monkeypatch):

@@ -53,14 +53,16 @@ class CrawlEnv(gym.Env[NDArray[np.float32], Any]):
     Never terminated; truncated after `horizon` epochs, or never if it is None.
 
     ## Arguments
-    - `sources`: a `Sources`, the name of a preset, the path of a CSV, or a callable
+    - `sources`: a `Sources`, the name of a preset ("table1", "fleet-f", "recovering-<n>"; see
+      `Sources.preset`), the path of a CSV, or a callable
       `rng → Sources` drawn anew at each reset (N and period fixed; also called once when the
       environment is made, to learn N). Default "table1".
     - `budget`: M > 0, the cost that one epoch's crawls may have. Default 1.
     - `budget_rule`: "epoch" (Σ cost ≤ M in every epoch) or "average": an account starts at 0 and
       gains M every epoch; sources are taken while it is positive, the last may overdraw it.
-    - `arrivals`: "deterministic" (default), "poisson" (exponential ξ), "poisson-constant",
-      "poisson-lognormal", "poisson-gamma", or an object (`crawl_env.Arrivals`).
+    - `arrivals`: "deterministic" (default), "poisson" or "poisson-exponential" (exponential ξ),
+      "poisson-constant", "poisson-lognormal" (σ = 1.2), "poisson-gamma" (shape 2), or an object
+      such as `Poisson(Lognormal(0.5))`; see `crawl_env.laws` and `crawl_env.Arrivals`.
     - `observed`: True (default), False, or a mask (N,): which sources show their value.
     - `features`: names of the channels above. Default ("value",).
     - `action`: "priority" or "subset". `horizon`: epochs or None; default 500.

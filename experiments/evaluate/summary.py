@@ -104,8 +104,8 @@ def advice(report: Report, view: View, budget: float, runs: Runs) -> None:
     unspent = budget - runs[best].cost.mean()
     if view.budget_rule == "epoch" and unspent > 0.01 * budget:
         report.paragraph(
-            f"{best} leaves {unspent:.3g} of {budget:g} unspent on average, since no source that is "
-            "left costs so little; --budget-rule average saves it up."
+            f"{best} leaves {unspent:.3g} of {budget:g} unspent on average, since no source that "
+            "is left costs so little; --budget-rule average saves it up."
         )
     _never(report, view.fleet, best, runs[best])
 
@@ -123,8 +123,8 @@ def _never(report: Report, fleet: Sources, best: str, run: Evaluation) -> None:
         richest = never[np.argsort(-publishes[never], kind="stable")][: min(5, never.size - silent)]
         names = ", ".join(f"{fleet.name(i)} ({number(publishes[i])})" for i in richest)
         text += (
-            f"; together they publish {publishes[never].sum() / fleet.published:.1%} of all utility. "
-            f"Those that publish most (utility per epoch): {names}"
+            f"; together they publish {publishes[never].sum() / fleet.published:.1%} of all "
+            f"utility. Those that publish most (utility per epoch): {names}"
         )
     report.paragraph(text + ".")
 
@@ -184,8 +184,8 @@ def glossary(report: Report) -> None:
     report.paragraph(
         "Epoch: the time between two rounds of crawling. Reward: the utility of what was "
         "collected, as it was worth when collected. Of bound: share of the most that any policy can average. "
-        "Of published: share of all utility, as it was worth when published. Score: 0 is a random "
-        "choice, 1 is the Whittle index. Never visited: sources not crawled in a run, mean over "
+        "Of published: share of all utility, as it was worth when published. Score: 0 is a "
+        "random choice, 1 is the Whittle index. Never visited: sources not crawled in a run, mean over "
         "runs. Delay: mean age of items when collected."
     )
     report.paragraph(

@@ -155,7 +155,7 @@ WRONG = {
     "too few cells": (HEADER + ROW + "b,1,2\n", ["row 3", "3 values", "5 columns"]),
     "too many cells": (HEADER + ROW + "\nb,1,2,3,4,5\n", ["row 4", "6 values", "5 columns"]),
     "not a number": (HEADER + ROW + "b,1,2,fast,4\n", ["row 3", "decay_rate", "'fast'"]),
-    "empty cell": (HEADER + ROW + "b,,2,3,4\n", ["row 3", "arrival_rate", "''"]),
+    "empty cell": (HEADER + ROW + "b,,2,3,4\n", ["row 3", "arrival_rate", "is empty"]),
     "comma as decimal": (HEADER + '"a","1,5",2,3,4\n', ["row 2", "arrival_rate", "'1,5'"]),
     "NaN": (HEADER + "a,nan,2,3,4\n", ["row 2", "'a'", "arrival_rate", "finite"]),
     "infinite": (HEADER + ROW + "b,1,inf,3,4\n", ["row 3", "'b'", "mean_utility", "finite"]),
@@ -167,7 +167,7 @@ WRONG = {
     "too few cells below a long name": (HEADER + LONG_NAME + "b,1\n", ["row 4", "2 values"]),
     "quote never closed": (HEADER + ROW + '"b,1,2,3,4\n', ["row 3", "quotes"]),
     "text after a quote": (HEADER + ROW + '"b"c,1,2,3,4\n', ["row 3", "quotes"]),
-    "semicolons": (HEADER.replace(",", ";") + ROW.replace(",", ";"), ["unknown column"]),
+    "semicolons": (HEADER.replace(",", ";") + ROW.replace(",", ";"), ["semicolons", "commas"]),
     "latin-1": ((HEADER + ROW + "café,1,2,3,4\n").encode("latin-1"), ["UTF-8"]),
     "utf-16": ((HEADER + ROW).encode("utf-16"), ["UTF-8"]),
 }  # fmt: skip

@@ -43,7 +43,7 @@ def test_it_writes_records_sources_and_a_report(tmp_path, capsys):
     assert all(float(r["cost"]) <= 4 * (1 + 1e-9) for r in records)
     assert len(rows(out / "sources.csv")) == 20
     printed = capsys.readouterr().out
-    assert "share of published" in printed
+    assert "of published" in printed
     assert "Use whittle" in printed or "No clear winner" in printed
     assert not list(tmp_path.glob(".*")), "nothing unfinished is left behind"
 

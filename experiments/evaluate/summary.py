@@ -183,10 +183,10 @@ def glossary(report: Report) -> None:
     report.heading("Words")
     report.paragraph(
         "Epoch: the time between two rounds of crawling. Reward: the utility of what was "
-        "collected, as it was worth when collected. Of bound: share of the most that any policy can average. "
-        "Of published: share of all utility, as it was worth when published. Score: 0 is a "
-        "random choice, 1 is the Whittle index. Never visited: sources not crawled in a run, mean over "
-        "runs. Delay: mean age of items when collected."
+        "collected, as it was worth when collected. Of bound: share of the most that any policy "
+        "can average. Of published: share of all utility, as it was worth when published. Score: "
+        "0 is a random choice, 1 is the Whittle index. Never visited: sources not crawled in a "
+        "run, mean over runs. Delay: mean age of items when collected."
     )
     report.paragraph(
         "whittle crawls what is worth most to crawl now rather than later; myopic what brings most "

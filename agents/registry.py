@@ -74,7 +74,7 @@ def _innermost(env: Any) -> Task:
     if not hasattr(env, "__dict__"):
         raise ValueError(f"{env!r} is not an environment; make one with gym.make")
     _refuse_changes(env)
-    for inner in ("env", "venv"):
+    for inner in ("env", "venv", "vector_env"):
         if inner in vars(env):
             return _innermost(vars(env)[inner])
     if vars(env).get("envs"):

@@ -90,11 +90,6 @@ class CrawlVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], Any, NDArray[Any]
         """What the last epoch's crawls brought."""
         return self._crawl.harvest
 
-    @property
-    def portable_task(self) -> Task:
-        """The task as it can be sent to another process; see `Task.portable`."""
-        return self.task.portable()
-
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:

@@ -85,6 +85,11 @@ def evaluate(
     >>> evaluate("whittle", {"budget": 2}, epochs=28, seeds=1).reward.round(3)
     array([337.775])
     """
+    for name, number, least in (("epochs", epochs, 1), ("warmup", warmup, 0), ("seeds", seeds, 1)):
+        if number < least:
+            raise ValueError(f"{name} is {number}; it must be at least {least}")
+    if not 0 < discount <= 1:
+        raise ValueError(f"discount is {discount}; it must be above 0 and at most 1")
     env = CrawlVectorEnv(seeds, **{**arguments, "horizon": None})
     player = _player(agent, env, seed)
     observation, _ = env.reset(seed=seed)

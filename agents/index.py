@@ -50,16 +50,9 @@ def whittle_index(value: ArrayLike, sources: Sources, discount: float = 1.0) -> 
     """
     if not 0 < discount <= 1:
         raise ValueError(f"discount is {discount}; it must be above 0 and at most 1")
-    x = np.asarray(value, dtype=np.float64)
-    n = len(sources)
-    if x.shape[-1:] != (n,):
-        raise ValueError(f"value has shape {x.shape}; the last axis must hold {n} sources")
-    if not x.min(initial=0.0) >= 0:
-        raise ValueError("value has negative or NaN entries; what waits is zero or positive")
-
     return _in_blocks(
         partial(_index, discount=discount),
-        x,
+        _checked(value, sources),
         sources.ceiling,
         sources.cost,
         sources.decay_per_epoch,
@@ -77,12 +70,28 @@ def index_at_age(age: ArrayLike, sources: Sources, discount: float = 1.0) -> Flo
     k = np.asarray(age, dtype=np.float64)
     if not k.min(initial=0.0) >= 0:
         raise ValueError("age has negative or NaN entries; it counts epochs since the last crawl")
+    if k.ndim and k.shape[-1] not in (1, len(sources)):
+        raise ValueError(f"age has shape {k.shape}; the last axis must hold {len(sources)} sources")
     return whittle_index(sources.content_at(k), sources, discount)
 
 
 def myopic_index(value: ArrayLike, sources: Sources) -> FloatArray:
-    """Return x/C, (..., N): what a crawl brings at once for each unit of cost."""
-    return np.asarray(value, dtype=np.float64) / sources.cost
+    """Return x/C, (..., N), utility / budget unit: what a crawl brings at once for its cost.
+
+    Raises:
+        ValueError: a value is negative or NaN, or the shapes do not match.
+    """
+    return _checked(value, sources) / sources.cost
+
+
+def _checked(value: ArrayLike, sources: Sources) -> FloatArray:
+    x = np.asarray(value, dtype=np.float64)
+    n = len(sources)
+    if x.shape[-1:] != (n,):
+        raise ValueError(f"value has shape {x.shape}; the last axis must hold {n} sources")
+    if not x.min(initial=0.0) >= 0:
+        raise ValueError("value has negative or NaN entries; what waits is zero or positive")
+    return x
 
 
 def _index(
@@ -125,7 +134,7 @@ def _discounted(
     expanded around δ = 1, where its terms cancel; with δ = e^−ℓ and g of `remainder` it is exact
     to rounding for every δ and m.
     """
-    rate = -np.log1p(discount - 1.0)  # ℓ
+    rate = -np.log(discount)  # ℓ
     spent = -np.expm1(-epochs * rate)  # 1 − δ^η
     horizon = spent / (1.0 - discount)  # Σ_{j<η} δ^j
     since = np.maximum(epochs - 1.0, 0.0)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from agents.index import myopic_index, whittle_index
-from agents.price import charge
+from agents.price import Price
 from agents.seen import Seen, needs, needs_parameters
 from agents.subset_choice import SubsetChoice
 from crawl_env import Sources, Task
@@ -22,6 +22,7 @@ State = tuple[NDArray[Any], ...]
 # An index this share below λ* still counts as worth it: the index of a source seen in float32
 # may round below a charge that it equals.
 _MARGIN = 1e-6
+_TINY = np.finfo(np.float64).tiny
 
 
 class Agent:
@@ -31,12 +32,15 @@ class Agent:
     """
 
     name = "agent"
+    leaves_ties = False  # whether it leaves the choice to the environment's rule of ties
 
     def __init__(self, task: Task, seed: int | None = None) -> None:
         self.task = task
         # Not the stream that an environment seeded alike draws its content from.
         self._rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
         self._choice = SubsetChoice(task, self.name) if task.action == "subset" else None
+        if self._choice is not None and self.leaves_ties:
+            needs(task, self.name, "age")
 
     def priority(self, seen: Seen) -> FloatArray:
         """Return the priorities, (B, N) in [−1, 1]."""
@@ -63,24 +67,28 @@ class Agent:
 class IndexAgent(Agent):
     """Crawls what has the largest index; subclasses give `worth`.
 
-    An index γ ≥ 0 becomes the priority (γ − c)/(γ + c), strictly increasing, so that no order is
-    lost but to float32, whose resolution is finest around c. Under `budget_rule="average"` c is
-    λ*, so that nothing worth less is crawled.
+    What an index γ ≥ 0 exceeds the level by, e = γ − λ, becomes the priority e/(e + c): strictly
+    increasing, so that no order is lost but to float32. The scale c is the excess at the margin of
+    what the budget pays for, where the order matters. λ is 0, or λ* under
+    `budget_rule="average"`: nothing worth less is crawled.
+
+    Raises:
+        ValueError: the environment shows neither value nor age, or hides parameters of fleets
+            that it draws anew; in `predict`, an index is negative or not finite.
     """
 
     def __init__(self, task: Task, seed: int | None = None) -> None:
         super().__init__(task, seed)
         needs(task, self.name, "value", "age")
         needs_parameters(task, self.name)
-        self._priced: Sources | None = None
-        self._price: FloatArray = np.empty(0)
+        self._price = Price(task, self.worth)
 
     def worth(self, value: FloatArray, sources: Sources) -> FloatArray:
         """Return the index, (B, N) utility / budget unit, where `value` waits."""
         raise NotImplementedError
 
     def priority(self, seen: Seen) -> FloatArray:
-        index, level = self.worth(seen.value, seen.sources), self._level(seen.sources)
+        index = self.worth(seen.value, seen.sources)
         if not (index.min() >= 0 and np.isfinite(index.max())):
             wrong = np.argwhere(~(np.isfinite(index) & (index >= 0)))[0]
             raise ValueError(
@@ -88,22 +96,22 @@ class IndexAgent(Agent):
                 "an index must be finite and not negative. For scores of any sign, subclass Agent "
                 "and return priorities in [−1, 1]"
             )
-        return (index - level) / (index + level)
-
-    def _level(self, sources: Sources) -> FloatArray:
-        if self._priced is not sources and self._priced != sources:
-            self._price = np.atleast_1d(self._level_of(sources))[:, None]
-            self._priced = sources
-        return self._price
-
-    def _level_of(self, sources: Sources) -> FloatArray:
-        typical = np.asarray(np.median(sources.inflow / sources.cost, axis=-1))
-        typical = np.where(typical > 0, typical, 1.0)
         if self.task.budget_rule == "epoch":
-            return typical  # the sign of a priority means nothing
-        price = charge(self.task, sources, self.worth) * (1 - _MARGIN)
-        # With money for everything the price is zero; any lower level than the least index does.
-        return np.where(price > 0, price, np.finfo(np.float32).tiny)
+            return index / (index + self._margin(index))
+        level = self._price(seen.sources) * (1 - _MARGIN)
+        excess = index - level
+        above = excess / (np.abs(excess) + self._margin(excess))
+        return np.where(excess >= 0, above, excess / np.maximum(level, _TINY))
+
+    def _margin(self, excess: FloatArray) -> FloatArray:
+        """Return the excess of the last source that the budget pays for, (B, 1), positive."""
+        n = excess.shape[-1]
+        k = int(np.clip(self.task.budget / self.task.sources.cost.mean(), 1, n))
+        last = np.partition(excess, n - k, axis=-1)[:, n - k, None]
+        if last.min() > 0:
+            return last
+        least = np.where(excess > 0, excess, np.inf).min(axis=-1, keepdims=True)
+        return np.where(last > 0, last, np.where(np.isfinite(least), least, 1.0))
 
 
 class Whittle(IndexAgent):
@@ -148,6 +156,7 @@ class OldestFirst(Agent):
     """Crawls the sources in turn, whatever they are."""
 
     name = "oldest-first"
+    leaves_ties = True
 
     def priority(self, seen: Seen) -> FloatArray:
         # All alike: the environment gives ties to the older source, then to the lower number.

@@ -8,50 +8,81 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crawl_env import Sources, Task, World, relaxation
+from crawl_env.sources import PARAMETERS
 
 FloatArray = NDArray[np.float64]
 Index = Callable[[FloatArray, Sources], FloatArray]
 
-_CELL_EPOCHS = 2e7  # work of a simulation: seconds
-_FEWEST, _MOST = 300, 3000  # epochs of it
+_WORK = 2e7  # sources and items of a whole simulation: some seconds
+_FEWEST, _MOST = 200, 3000  # epochs of it
+_MANY = 1000.0  # items per source and epoch from which content is all but deterministic
 
 
-def charge(task: Task, sources: Sources, index: Index) -> FloatArray:
-    """Return λ* of a fleet, (), or of each fleet of a batch, (B,), in utility / budget unit.
+class Price:
+    """λ* of the task's fleet, or of each fleet of a batch; kept while the fleets stay the same.
 
-    Where content is not seen it is the price of the relaxation, exactly. Where random content is
-    seen, what waits passes the level of a blind crawler's price at other times than its mean
-    does; λ* is then found by simulating every source as if alone, crawled when its index reaches
-    the level, and raising the level while more than the budget is spent, lowering it otherwise
-    (stochastic approximation; fixed seed, a few per cent of error).
+    Where content is not seen it is the price of the relaxation; for the Whittle index this is
+    exactly where spending meets the budget. Where random content is seen, the index passes that
+    level at other times than its mean does; λ* is then found by simulating every source as if
+    alone, crawled when its index reaches the level, and raising the level while more than the
+    budget is spent, lowering it otherwise (stochastic approximation with a fixed seed; a few per
+    cent of error).
+
+    Arguments:
+        task: what is posed.
+        index: from value and sources to the index, utility / budget unit.
     """
-    blind = np.asarray(relaxation(sources, task.budget).price)
-    if task.arrivals.deterministic or not task.observed.any():
-        return blind
-    if task.budget >= sources.cost.sum(axis=-1).min():
-        return np.zeros_like(blind)
-    if blind.ndim == 0:
-        return np.asarray(_simulated(task, sources, index, float(blind)))
-    # Each fleet by itself, so that its price does not depend on the others of its batch.
-    fleets = [sources.row(b) for b in range(blind.size)]
-    prices = [_simulated(task, f, index, p) for f, p in zip(fleets, blind, strict=True)]
-    return np.array(prices)
 
+    def __init__(self, task: Task, index: Index) -> None:
+        self._task, self._index = task, index
+        self._sources: Sources | None = None
+        self._price: FloatArray = np.empty(0)
 
-def _simulated(task: Task, sources: Sources, index: Index, blind: float) -> float:
-    world = World(sources, task.arrivals, believe=not task.observed.all())
-    rng = np.random.default_rng(np.random.SeedSequence(0, spawn_key=(2,)))
-    world.start(np.ones(world.shape), rng)
-    level = np.log(max(blind, np.finfo(float).tiny))
-    epochs = int(np.clip(_CELL_EPOCHS / world.value.size, _FEWEST, _MOST))
-    settled = 0.0
-    for epoch in range(epochs):
-        seen = np.where(task.observed, world.value, world.belief)
-        crawled = np.flatnonzero(index(seen, sources) >= np.exp(level))
-        spent = sources.cost[crawled].sum()
-        world.crawl(crawled)
-        world.advance(rng)
-        step = 0.5 * (1 + epoch / 10) ** -0.6
-        level += step * np.clip(spent / task.budget - 1.0, -1.0, 1.0)
-        settled += level * (epoch >= epochs // 2)
-    return float(np.exp(settled / (epochs - epochs // 2)))
+    def __call__(self, sources: Sources) -> FloatArray:
+        """Return λ*, (1, 1) or (B, 1), utility / budget unit."""
+        if sources is not self._sources:
+            new = self._changed(sources)
+            if new.all():
+                self._price = self._find(sources)
+            elif new.any():  # some environments of a batch have drawn another fleet
+                self._price[new] = self._find(sources.select_rows(new))
+            self._sources = sources
+        return self._price[:, None]
+
+    def _changed(self, sources: Sources) -> NDArray[np.bool_]:
+        rows = 1 if sources.arrival_rate.ndim == 1 else len(sources.arrival_rate)
+        before = self._sources
+        if before is None or before.arrival_rate.shape != sources.arrival_rate.shape:
+            return np.ones(rows, dtype=bool)
+        differs = [getattr(before, p) != getattr(sources, p) for p in PARAMETERS]
+        return np.any(differs, axis=(0, -1)).reshape(rows)
+
+    def _find(self, sources: Sources) -> FloatArray:
+        task = self._task
+        blind = np.atleast_1d(relaxation(sources, task.budget).price)
+        calm = sources.arrival_rate.max() * sources.period > _MANY
+        if task.arrivals.deterministic or calm or not task.observed.any():
+            return blind
+        found = self._simulate(sources, blind)
+        # What pays for everything need not be saved.
+        return np.where(task.budget >= sources.cost.sum(axis=-1), 0.0, found)
+
+    def _simulate(self, sources: Sources, blind: FloatArray) -> FloatArray:
+        task, rows = self._task, blind.size
+        world = World(sources, task.arrivals, rows, believe=not task.observed.all())
+        rng = np.random.default_rng(np.random.SeedSequence(0, spawn_key=(2,)))
+        world.start(np.ones(world.shape), rng)
+        items = np.broadcast_to(sources.arrival_rate * sources.period, world.shape).sum()
+        epochs = int(np.clip(_WORK / (world.value.size + items), _FEWEST, _MOST))
+        level = np.log(np.maximum(blind, np.finfo(float).tiny))
+        settled = np.zeros(rows)
+        for epoch in range(epochs):
+            seen = np.where(task.observed, world.value, world.belief)
+            crawled = self._index(seen, sources) >= np.exp(level)[:, None]
+            spent = np.where(crawled, sources.cost, 0.0).sum(axis=-1)
+            world.crawl(np.flatnonzero(crawled))
+            world.advance(rng)
+            step = 0.5 * (1 + epoch / 10) ** -0.6
+            level += step * np.clip(spent / task.budget - 1.0, -1.0, 1.0)
+            settled += level * (epoch >= epochs // 2)
+        return np.exp(settled / (epochs - epochs // 2))

@@ -1,4 +1,8 @@
-"""Intervals for what was measured: the bootstrap, with runs kept paired, and the score."""
+"""Intervals for what was measured: the bootstrap, with runs kept paired, and the score.
+
+Means, not interquartile means: what is asked of a fixed policy is its expected reward, and its runs
+have no failed trainings among them that a mean would have to be protected from.
+"""
 
 from __future__ import annotations
 

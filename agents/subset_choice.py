@@ -13,15 +13,15 @@ class SubsetChoice:
     """Finds the subset that the environment would select under given priorities.
 
     Raises:
-        ValueError: under `budget_rule="average"` the account is not shown, or ages are not.
+        ValueError: under `budget_rule="average"` the account is not shown.
+
+    Where ages are not shown, ties go to the lower number.
     """
 
     def __init__(self, task: Task, agent: str) -> None:
         self._task = task
         if task.budget_rule == "average":
             needs(task, agent, "account")
-        if agent == "oldest-first":
-            needs(task, agent, "age")
         # A random weight for each source gives every subset a sum of its own (mod 2⁶⁴).
         rng = np.random.default_rng(0)
         self._weight = rng.integers(0, 2**63, task.n, dtype=np.uint64)

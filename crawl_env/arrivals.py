@@ -130,10 +130,12 @@ class Poisson:
     ) -> tuple[FloatArray, FloatArray]:
         value, items = np.zeros_like(cells.items), np.zeros_like(cells.items)
         if isinstance(self.law, Exponential):
-            stationary = np.isinf(epochs) & (cells.items > 0)
+            # After 30 time constants the content is stationary to within e^−30.
+            old = np.isinf(epochs) | ((cells.decay * epochs > 30.0) & (not count))
+            stationary = old & (cells.items > 0)
             shape = cells.items[stationary] / cells.decay[stationary]
             value[stationary] = rng.standard_gamma(shape) * cells.mean_utility[stationary]
-            windows = np.where(np.isinf(epochs), 0.0, epochs)
+            windows = np.where(old, 0.0, epochs)
         else:
             windows = np.where(np.isinf(epochs), _OLD / cells.decay, epochs)
         if not count:

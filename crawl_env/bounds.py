@@ -42,6 +42,7 @@ def relaxation(sources: Sources, budget: float) -> Relaxation:
     >>> relaxation(Sources.preset("table1"), 2).bound.__round__(6)
     338.05394
     """
+    _refuse_no_fleet(sources)
     check_budget(budget)
     search = _PriceSearch(sources)
     low = search.first_where(lambda spent: spent <= budget * (1 + 1e-12))
@@ -63,6 +64,13 @@ def relaxed_bound(sources: Sources, budget: float) -> float:
     """
     _refuse_batch(sources, "relaxed_bound")
     return float(relaxation(sources, budget).bound)
+
+
+def _refuse_no_fleet(sources: object) -> None:
+    if not isinstance(sources, Sources):
+        raise ValueError(
+            f"sources is {sources!r}; give a Sources, such as Sources.preset('table1')"
+        )
 
 
 def check_budget(budget: float) -> None:
@@ -154,7 +162,7 @@ def optimal_reward(
         low = _joint_value(sources, caps, actions, False, tolerance / 4)[0]
         high = _joint_value(sources, caps, actions, True, tolerance / 4)[1]
         if high - low <= tolerance * low:
-            return 0.5 * (low + high)
+            return min(0.5 * (low + high), relaxed_bound(sources, budget))
         caps = np.ceil(1.5 * caps).astype(int)
 
 
@@ -170,6 +178,7 @@ def _first_caps(sources: Sources, budget: float) -> NDArray[np.int_]:
 
 
 def _refuse_batch(sources: Sources, function: str) -> None:
+    _refuse_no_fleet(sources)
     if sources.arrival_rate.ndim != 1:
         raise ValueError(f"{function} takes one fleet, not a batch; give it `sources.row(b)`")
 

@@ -97,7 +97,7 @@ class CrawlEnv(gym.Env[NDArray[np.float32], Any]):
         self._crawl = Crawl(self.task)
         self._elapsed: float = np.inf  # epochs; infinite before the first reset
         self._horizon = np.inf if self.task.horizon is None else self.task.horizon
-        self._rewards: list[float] = []
+        self._rewards: list[float] = []  # kept only where something is rendered
         self._viewer: Any = None
 
     @property

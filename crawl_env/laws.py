@@ -88,10 +88,10 @@ LAWS: dict[str, type[Law]] = {
 def make_law(law: str | Law) -> Law:
     """Return a law by name, with its default parameter, or the object given."""
     if not isinstance(law, str):
-        if isinstance(law, type) or not (hasattr(law, "sample") and hasattr(law, "second_moment")):
+        if isinstance(law, type) or not hasattr(law, "sample"):
             raise ValueError(
-                f"law is {law!r}; give one of {', '.join(LAWS)}, or an object with `sample` and "
-                "`second_moment` as in crawl_env.laws.Law"
+                f"law is {law!r}; give one of {', '.join(LAWS)}, or an object with `sample` as in "
+                "crawl_env.laws.Law"
             )
         return law
     if law not in LAWS:

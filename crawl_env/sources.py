@@ -194,6 +194,10 @@ class Sources:
         columns: Any = {p: change(getattr(self, p)) for p in PARAMETERS}
         return Sources(**columns, period=period, names=names)
 
+    def select_rows(self, which: Any) -> Sources:
+        """Return some fleets of a batch, by indices or a mask, as a batch."""
+        return self._with(lambda parameter: parameter[which], self.period, self.given_names)
+
     @staticmethod
     def stack(fleets: Sequence[Sources]) -> Sources:
         """Return B fleets of equal size and period as one batch with arrays of shape (B, N)."""
@@ -220,6 +224,7 @@ class Sources:
         Raises:
             ValueError: unknown name.
         """
+        name = str(name)
         if name == "table1":
             return Sources(250.0, [1.0, 0.7, 0.2, 0.08], [0.7, 0.35, 0.7, 0.21])
         if name == "fleet-f":
@@ -241,6 +246,8 @@ class Sources:
         """
         if regime not in REGIMES:
             raise unknown("regime", regime, REGIMES)
+        if n < 1:
+            raise ValueError(f"n is {n}; a fleet has at least one source")
         rng = np.random.default_rng(seed)
         low, high = np.log(REGIMES[regime])
         return Sources(
@@ -329,7 +336,8 @@ def _fixed(array: FloatArray) -> FloatArray:
 def _check_names(names: Sequence[str]) -> tuple[str, ...]:
     labels = tuple(str(name).strip() for name in names)
     if len(set(labels)) < len(labels) or not all(labels):
-        wrong = next(x for i, x in enumerate(labels) if not x or x in labels[:i])
+        seen: set[str] = {""}
+        wrong = next(x for x in labels if x in seen or seen.add(x))  # type: ignore[func-returns-value]
         raise ValueError(
             f"names has {wrong!r} twice, or empty; give every source a name of its own"
         )

@@ -11,6 +11,7 @@ from crawl_env.numerics import FloatArray
 from crawl_env.selection import TOLERANCE, whole_budget
 
 MOST_SUBSETS = 2**16
+_MOST_VISITS = 2**21  # of the search for subsets under mixed costs: some seconds
 
 Subsets = tuple[tuple[int, ...], ...]
 
@@ -54,8 +55,12 @@ def _maximal(cost: FloatArray, budget: float) -> Iterator[tuple[int, ...]]:
     n = len(costs)
     remaining = np.append(np.cumsum(cost[::-1])[::-1], 0.0).tolist()
     stack: list[tuple[int, tuple[int, ...], float, float]] = [(0, (), budget, np.inf)]
+    visits = 0
     while stack:
         i, chosen, left, cheapest_out = stack.pop()
+        visits += 1
+        if visits > _MOST_VISITS:
+            raise _too_many(n, "too many", MOST_SUBSETS)
         if left - remaining[i] >= cheapest_out:
             continue
         if i == n:

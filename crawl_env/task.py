@@ -104,6 +104,7 @@ class Task:
             if choice not in choices:
                 raise unknown(name, choice, choices)
         channels = check_features(features)
+        _check_visible(fleet, channels)
         _check_combination(channels, reward_scale, start, horizon)
         check_affordable(fleet, budget, budget_rule)
         subsets = _subsets(fleet, budget, budget_rule) if action == "subset" else ()
@@ -149,7 +150,7 @@ def make_sources(sources: object) -> Sources:
         if sources.arrival_rate.ndim != 1:
             raise ValueError("sources holds a batch of fleets; give one fleet of shape (N,)")
         return sources
-    if isinstance(sources, Path) or (isinstance(sources, str) and sources.endswith(".csv")):
+    if isinstance(sources, Path) or (isinstance(sources, str) and sources.lower().endswith(".csv")):
         return Sources.from_csv(sources)
     if isinstance(sources, str):
         return Sources.preset(sources)
@@ -205,6 +206,18 @@ def _check_combination(
         )
 
 
+def _check_visible(fleet: Sources, features: tuple[str, ...]) -> None:
+    """Observations are float32: refuse units in which they would all be infinite or zero."""
+    largest = float(fleet.ceiling.max())
+    least, most = (float(x) for x in (np.finfo(np.float32).tiny, np.finfo(np.float32).max))
+    shown = {"value", "harvest"} & set(features)
+    if shown and not (largest == 0 or 1e3 * least < largest < 1e-3 * most):
+        raise ValueError(
+            f"sources reach a value of {largest:.3g}, beyond what the float32 of the observation "
+            f"({', '.join(shown)}) can show; use another unit of utility"
+        )
+
+
 def _subsets(fleet: Sources, budget: float, budget_rule: str) -> Subsets:
     if budget_rule == "average":
         return all_subsets(len(fleet))
@@ -223,7 +236,7 @@ def _mask(observed: bool | ArrayLike, n: int) -> NDArray[np.bool_]:
 def start_ages(task: Task, rows: int, rng: np.random.Generator) -> NDArray[np.float64]:
     """Return the ages, (rows, N) epochs, of the task's start."""
     if task.start == "random":
-        longest = math.ceil(task.n / task.budget)
+        longest = math.ceil(min(task.n / task.budget, NEVER - 1))
         return rng.integers(1, longest + 1, (rows, task.n)).astype(np.float64)
     age = {"fresh": 1.0, "empty": 0.0, "full": NEVER}[task.start]
     return np.full((rows, task.n), age)

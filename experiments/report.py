@@ -52,7 +52,7 @@ class Report:
         self._print(text)
 
     def table(self, caption: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
-        words = [_are_words([row[j] for row in rows]) for j in range(len(columns))]
+        words = [not j or _are_words([row[j] for row in rows]) for j in range(len(columns))]
         head = _cells("th", columns, words)
         body = "".join(f"<tr>{_cells('td', row, words)}</tr>\n" for row in rows)
         self._html.append(

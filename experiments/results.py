@@ -66,9 +66,14 @@ def whole_folder(path: Path) -> Iterator[Path]:
         if path.exists():
             path.replace(old)
         partial.replace(path)
+    except BaseException:
+        if old.exists() and not path.exists():
+            old.replace(path)
+        raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
+        if path.exists():
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def write_csv(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
@@ -105,7 +110,8 @@ def code_fingerprint() -> str:
 
 def _shown(argument: str) -> str:
     """Reports may be published: of an absolute path only the name is kept."""
-    return Path(argument).name if argument.startswith("/") else argument
+    option, equals, value = argument.rpartition("=")
+    return option + equals + (Path(value).name if value.startswith("/") else value)
 
 
 def _commit() -> str:

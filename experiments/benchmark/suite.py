@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,6 @@ class Setting:
     discount: float = 1.0  # below 1: the discounted return is reported
     seen: bool = False  # random arrivals that are observed: the relaxed bound is no limit
     seeds: int = 20
-    note: str = field(default="", compare=False)
 
 
 def _table1() -> list[Setting]:

@@ -31,7 +31,9 @@ class View(NamedTuple):
     bound_holds: bool  # whether the relaxed bound is one for this crawler
 
     def relaxed(self, budget: float) -> Relaxation:
-        return relaxation(reachable(self.fleet, budget, self.budget_rule), budget)
+        """Return the bound of what can be crawled, and the price as if budget could be saved."""
+        bound = relaxation(reachable(self.fleet, budget, self.budget_rule), budget).bound
+        return Relaxation(bound, relaxation(self.fleet, budget).price)
 
 
 def best_first(runs: Runs) -> list[str]:
@@ -69,8 +71,9 @@ def table(report: Report, view: View, budget: float, runs: Runs) -> None:
     who = "policy" if view.bound_holds else "policy that cannot see the content (*)"
     report.paragraph(
         f"In the long run no {who} averages more than {number(float(relaxed.bound))} per epoch; a "
-        "measured share slightly above 100 % of it is chance. One more unit of budget, if it could "
-        f"be saved up, is worth λ* = {float(relaxed.price):.4g} per epoch."
+        "measured share slightly above 100 % is chance, or stock left from the start. One more "
+        "unit of budget, if it could be saved up, is worth λ* = "
+        f"{float(relaxed.price):.4g} per epoch."
     )
     best = best_first(runs)[0]
     _plan(report, view.fleet, best, runs[best])
@@ -84,7 +87,8 @@ def advice(report: Report, view: View, budget: float, runs: Runs) -> None:
         report.paragraph("The budget covers all sources: crawl everything, there is no choice.")
         return
     if runs[best].reward.mean() <= 0:
-        report.paragraph("Nothing was collected by any policy: the sources publish nothing.")
+        silent = "the sources publish nothing" if view.fleet.published == 0 else "too few epochs"
+        report.paragraph(f"Nothing was collected by any policy: {silent}.")
         return
     rivals = [name for name in order[1:] if not _clearly_better(runs[best], runs[name])]
     if rivals:

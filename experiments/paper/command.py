@@ -46,7 +46,7 @@ class Paper:
         numbers.patterns(report, records)
         report.heading("Corrections to the printed paper")
         corrections.above_the_ceiling(report, records, self.seeds, self.epochs)
-        corrections.short_average(report)
+        corrections.short_average(report, records)
         corrections.observed_arrivals(report, records)
         corrections.missing_period(report)
         corrections.source_one(report, records, self.seeds, self.epochs)

@@ -29,7 +29,8 @@ class LiteralWhittle(Whittle):
     name = "whittle as printed"
 
     def priority(self, seen: Seen) -> FloatArray:
-        return super().priority(seen) - 1e-6 * np.arange(self.task.n)
+        priority = super().priority(seen)
+        return np.where(priority > 0, priority, -1e-6 * np.arange(self.task.n))
 
     def worth(self, value: FloatArray, sources: Sources) -> FloatArray:
         return literal_index(value, sources)
@@ -78,9 +79,10 @@ def above_the_ceiling(report: Report, records: Records, seeds: int, epochs: int)
     )
 
 
-def short_average(report: Report) -> None:
+def short_average(report: Report, records: Records) -> None:
     run = crawl(61, start="empty")
     short, long = run.reward.mean(), long_run(crawl(2000))[0]
+    note(records, "whittle, M=1, mean of 61 epochs from X(0) = 0", short, PRINTED["whittle, M=1"])
     report.paragraph(
         f"2. {PRINTED['whittle, M=1']} is not a long-run average. It is the mean over the 61 "
         f"epochs m = 0 … 60 from X(0) = 0: {short:.4f}. The long-run average of the same policy is "

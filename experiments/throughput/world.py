@@ -36,6 +36,7 @@ class Cost(NamedTuple):
     world: float  # advance alone
     env: float  # a step of the vector environment
     whittle: float  # advance, index, select, crawl
+    ranking: float  # the Whittle index alone
     copy: float  # copying as many bytes as `advance` has to move
     draws: float  # drawing the random numbers that the arrivals need, and nothing else
     memory: float  # bytes a source at the peak of a step of the vector environment
@@ -64,6 +65,7 @@ def _cost(name: str, n: int, rows: int, rounds: int) -> Cost:
         "world": lambda: world.advance(rng),
         "env": lambda: env.step(actions),
         "whittle": _whittle_epoch(fleet, rows, arrivals),
+        "ranking": lambda: whittle_index(env.world.value, fleet),
         "copy": _copy(n, rows),
         "draws": _draws(name, fleet, rows),
     }

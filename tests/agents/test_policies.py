@@ -14,6 +14,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
 
 import agents
 from agents import Agent, IndexAgent
+from agents.evaluation import evaluate
 from crawl_env import Arrivals, CrawlVectorEnv, Sources, relaxation
 from crawl_env.sb3 import CrawlVecEnv
 
@@ -126,7 +127,11 @@ def test_single_equals_batched(name: str, kind: str) -> None:
         assert len(actions) == len(batch)
         # Random agents go on drawing: row after row is the same stream.
         expected = [alone.predict(row)[0] for row in batch]
-        np.testing.assert_array_equal(actions, expected)
+        if kind == "drawn average":  # λ* is simulated for a batch at a time, to a few per cent
+            np.testing.assert_array_equal(np.argsort(actions), np.argsort(expected))
+            np.testing.assert_allclose(actions, expected, atol=0.1)
+        else:
+            np.testing.assert_array_equal(actions, expected)
         assert np.shape(expected[0]) == env.single_action_space.shape
 
 
@@ -309,7 +314,8 @@ def test_drawn_fleets_are_known_from_their_channels(rule: str) -> None:
                     )
                     alone = agents.make(name, CrawlVectorEnv(1, sources=fleet, **arguments))
                     expected = alone.predict(observation[b])[0]
-                    np.testing.assert_allclose(action[b], expected, atol=2e-7)
+                    # Scale and λ* depend on more than the fleet; the order of sources does not.
+                    np.testing.assert_array_equal(np.argsort(action[b]), np.argsort(expected))
                 observation, *_ = env.step(action)
 
 
@@ -449,3 +455,49 @@ def test_refuses_what_is_not_shown() -> None:
             agents.make(name, env)
     for name in ("oldest-first", "random"):
         agents.make(name, gym.make("EphemeralCrawl-v0", sources=drawn, features=("harvest",)))
+
+
+@pytest.mark.parametrize("dead", [1e-4, 1e-8, 1e-12])
+def test_dead_sources_do_not_cost_the_living_their_order(dead: float) -> None:
+    """Priorities are float32: a scale taken from the dead would round the living alike."""
+    fleet = Sources.random(40, seed=0)
+    columns = [
+        np.r_[p, np.full(80, x)]
+        for p, x in zip(
+            (fleet.arrival_rate, fleet.mean_utility, fleet.decay_rate), (dead, 1, 0.1), strict=True
+        )
+    ]
+    alone = evaluate("whittle", {"sources": fleet, "budget": 4}, epochs=300, seeds=1)
+    beside = evaluate("whittle", {"sources": Sources(*columns), "budget": 4}, epochs=300, seeds=1)
+    assert beside.reward[0] == pytest.approx(alone.reward[0], rel=1e-6)
+
+
+@pytest.mark.parametrize("rule", ["epoch", "average"])
+def test_units_of_utility_do_not_change_what_is_crawled(rule: str) -> None:
+    table1 = Sources.preset("table1")
+    silent = np.zeros(5)
+    fleets = [
+        Sources(
+            np.r_[table1.arrival_rate, silent],
+            np.r_[table1.mean_utility * unit, silent + 1],
+            np.r_[table1.decay_rate, silent + 1],
+        )
+        for unit in (1.0, 1e9, 1e-9)
+    ]
+    rewards = [
+        evaluate("whittle", {"sources": f, "budget": 2, "budget_rule": rule}, epochs=280, seeds=1)
+        for f in fleets
+    ]
+    assert rewards[1].reward[0] == pytest.approx(1e9 * rewards[0].reward[0], rel=1e-6)
+    assert rewards[2].reward[0] == pytest.approx(1e-9 * rewards[0].reward[0], rel=1e-6)
+
+
+def test_a_negative_index_is_refused() -> None:
+    class Poorest(agents.IndexAgent):
+        name = "poorest"
+
+        def worth(self, value: Any, sources: Sources) -> Any:
+            return -value
+
+    with pytest.raises(ValueError, match="'poorest' gave source 1 the index -"):
+        evaluate(Poorest, {}, epochs=1, seeds=1)

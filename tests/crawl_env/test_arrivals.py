@@ -651,3 +651,13 @@ def test_your_own_arrivals_are_accepted_and_used() -> None:
     world.advance(rng)
     np.testing.assert_allclose(world.value, [[12.0, 18.0]] * 2)
     assert world.items.tolist() == [[11.0, 11.0]] * 2
+
+
+def test_old_content_of_exponential_utilities_is_drawn_at_once() -> None:
+    """Ages of thousands of epochs are stationary: no item of them needs to be simulated."""
+    n = 20_000
+    cells = Cells(np.full(n, 50.0), np.ones(n), np.full(n, 0.5))
+    value, _ = Poisson().content(cells, np.full(n, 1e5), False, np.random.default_rng(0))
+    mean, variance = 100.0, 100.0  # of Gamma(Λ/μ, 1)
+    assert abs(value.mean() - mean) < 4.5 * np.sqrt(variance / n)
+    assert abs(value.var() - variance) < 0.05 * variance

@@ -446,3 +446,14 @@ def test_the_optimum_of_a_batch_is_refused() -> None:
     batch = Sources.stack([Sources.preset("table1")] * 2)
     with pytest.raises(ValueError, match="batch"):
         optimal_reward(batch, 1)
+
+
+@pytest.mark.parametrize("budget", [1, 2, 3])
+def test_the_optimum_is_never_above_the_bound_not_even_by_rounding(budget: int) -> None:
+    table1 = Sources.preset("table1")
+    assert optimal_reward(table1, budget) <= relaxed_bound(table1, budget)
+
+
+def test_a_name_of_a_fleet_is_not_a_fleet() -> None:
+    with pytest.raises(ValueError, match=r"Sources\.preset"):
+        relaxed_bound("table1", 1)  # type: ignore[arg-type]

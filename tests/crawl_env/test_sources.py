@@ -440,3 +440,18 @@ def overflowing() -> dict[str, Callable[[], Sources]]:
 def test_numbers_beyond_floating_point_are_refused_without_a_warning(case: str) -> None:
     with pytest.raises(ValueError, match=r"source '2'.*other units"):
         overflowing()[case]()
+
+
+def test_repeated_names_are_found_in_one_pass() -> None:
+    names = [f"s{i}" for i in range(200_000)]
+    names[-1] = "s7"
+    with pytest.raises(ValueError, match="'s7'"):
+        Sources(np.ones(200_000), 1.0, 1.0, names=names)
+
+
+@pytest.mark.parametrize("utility", [1e40, 1e-45], ids=["infinite", "zero"])
+def test_values_that_float32_cannot_show_are_refused(utility: float) -> None:
+    from crawl_env import CrawlEnv
+
+    with pytest.raises(ValueError, match="another unit of utility"):
+        CrawlEnv(sources=Sources([1.0, 2.0], utility, 0.1))

@@ -99,3 +99,9 @@ def test_larger_tables_are_refused_soon_and_with_a_remedy(make: object) -> None:
     with pytest.raises(ValueError, match=r"sources have .* subsets.*priority.*SequentialSelection"):
         make()
     assert time.perf_counter() - start < 5
+
+
+def test_a_search_that_would_not_end_is_refused() -> None:
+    cost = np.r_[np.full(24, 0.001), np.ones(14)]
+    with pytest.raises(ValueError, match="SequentialSelection"):
+        maximal_subsets(cost, 7.5)

@@ -187,3 +187,30 @@ def test_absolute_paths_do_not_enter_the_records(monkeypatch, tmp_path):
     )
     assert str(tmp_path) not in (out / "records.csv").read_text(encoding="utf-8")
     assert "example.csv" in (out / "records.csv").read_text(encoding="utf-8")
+
+
+def test_a_failure_between_the_two_renames_restores_the_old_folder(tmp_path, monkeypatch):
+    folder = tmp_path / "out"
+    with results.whole_folder(folder) as partial:
+        (partial / "records.csv").write_text("old", encoding="utf-8")
+    rename = Path.replace
+
+    def breaks(self: Path, target: Path) -> Path:
+        if self.name.endswith(".partial"):
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "replace", breaks)
+    with pytest.raises(KeyboardInterrupt), results.whole_folder(folder) as partial:
+        (partial / "records.csv").write_text("new", encoding="utf-8")
+    assert (folder / "records.csv").read_text(encoding="utf-8") == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_the_value_of_more_budget_falls_with_budget_also_where_it_pays_for_few(tmp_path):
+    from experiments.evaluate.summary import View
+
+    view = View(Sources.from_csv(EXAMPLE), "epoch", True)
+    prices = [float(view.relaxed(m).price) for m in (1, 2, 3, 4, 8)]
+    assert prices == sorted(prices, reverse=True)
+    assert float(view.relaxed(1).bound) < 40, "sources that cost 2 and more are out of reach"

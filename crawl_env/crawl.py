@@ -37,7 +37,10 @@ class Crawl:
 
     def __init__(self, task: Task, rows: int | None = None) -> None:
         self.task = task
+        self._alone = rows is None
         self._action_shape = (task.n,) if rows is None else (rows, task.n)
+        self._on_average = task.budget_rule == "average"
+        self._scaled = task.reward_scale == "relaxed"
         self.rows = rows = rows or 1
         hidden = "value" in task.features and not task.observed.all()
         fleet = Sources.stack([task.sources] * rows) if task.draw else task.sources
@@ -84,17 +87,20 @@ class Crawl:
         self._last = (picked[kept], harvested[kept], None if items is None else items[kept])
 
     def step(self, action: ArrayLike, rng: np.random.Generator) -> FloatArray:
-        """Crawl as the actions of all rows say, let an epoch pass, return the rewards (B,)."""
+        """Crawl as the actions of all rows say, let an epoch pass, return the rewards, (B,).
+
+        One environment without batch axis may return a plain number.
+        """
         picked = self._select(action)
         items = None if self.world.items is None else self.world.items.take(picked)
         value = self.world.crawl(picked)
         self._last = (picked, value, items)
-        if self.task.budget_rule == "average":
+        if self._on_average:
             spent = self._by_row(picked, np.broadcast_to(self._cost, self.world.shape).take(picked))
             self.account += self.task.budget - spent
         self.world.advance(rng)
         reward = self._by_row(picked, value)
-        return reward / self._scale if self.task.reward_scale == "relaxed" else reward
+        return reward / self._scale if self._scaled else reward
 
     def observe(self) -> NDArray[np.float32]:
         """Return what the crawler sees now, (B, N, F)."""
@@ -141,7 +147,7 @@ class Crawl:
                 self._scale[row if task.draw else ...] = bound if bound > 0 else 1.0
 
     def _select(self, action: ArrayLike) -> IntArray:
-        if self.task.action == "subset":
+        if self._masks.size:
             return self._select_subset(action)
         priority = np.asarray(action)
         if priority.shape != self._action_shape or priority.dtype.kind != "f":
@@ -150,7 +156,7 @@ class Crawl:
 
     def _take(self, priority: NDArray[np.floating]) -> IntArray:
         crawled_at = self.world.crawled_at
-        if self.task.budget_rule == "average":
+        if self._on_average:
             return selection.draw(priority, crawled_at, self._cost, self.account, self.task.budget)
         if self._whole is not None:
             return selection.top(priority, self._whole, crawled_at)
@@ -189,7 +195,7 @@ class Crawl:
         """Sum amounts over each row's picks, (B,), one after the other in every layout."""
         if self.rows == 1:
             if amount.ndim == 0:
-                return amount.reshape(1)
+                return amount if self._alone else amount.reshape(1)
             return np.add.accumulate(amount)[-1:] if amount.size else np.zeros(1)
         if picked.ndim == 2:
             return amount[0].copy() if len(amount) == 1 else amount.sum(axis=0)

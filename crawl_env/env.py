@@ -137,7 +137,7 @@ class CrawlEnv(gym.Env[NDArray[np.float32], Any]):
     ) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         if self._elapsed == np.inf:
             raise gym.error.ResetNeeded("call env.reset() before the first env.step()")
-        reward = float(self._crawl.step(action, self._np_random)[0])  # type: ignore[arg-type]
+        reward: float = self._crawl.step(action, self._np_random).item()  # type: ignore[arg-type]
         self._elapsed += 1
         if self.render_mode is not None:
             self._rewards.append(reward)

@@ -70,7 +70,10 @@ class CrawlVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], Any, NDArray[Any]
         limits = [limit for limit in (self.task.horizon, max_episode_steps) if limit is not None]
         self._horizon = min(limits, default=np.inf)
         self._crawl = Crawl(self.task, num_envs)
-        self._elapsed = np.full(num_envs, np.inf)  # epochs; infinite before the first reset
+        # Episodes are kept as the epoch in which each began, so that a step need not count them.
+        self._clock = 0  # epochs stepped
+        self._begun = np.full(num_envs, np.inf)  # on the clock; infinite before the first reset
+        self._next_end = np.inf  # the clock when the next episode is over
         self._over = np.zeros(num_envs, dtype=bool)  # truncated, and not yet reset
         self._any_over = False
         self._ready = False
@@ -101,10 +104,9 @@ class CrawlVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], Any, NDArray[Any]
         options = dict(options or {})
         mask = self._reset_mask(options.pop("reset_mask", None))
         self._crawl.reset(self.np_random, mask, options)
-        self._elapsed[mask] = 0
+        self._begin(mask)
         self._over[mask] = False
         self._any_over = bool(self._over.any())
-        self._ready = bool(np.isfinite(self._elapsed).all())
         return self._crawl.observe(), {}
 
     def step(
@@ -120,12 +122,14 @@ class CrawlVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], Any, NDArray[Any]
                 'options={"reset_mask": …} before the next step'
             )
         reward = self._crawl.step(actions, self._np_random)  # type: ignore[arg-type]
-        self._elapsed += 1
+        self._clock += 1
         if self._any_over:  # NEXT_STEP: what these did is replaced by their reset
             reward = np.where(self._over, 0.0, reward)
             self._restart(self._over)
-        self._over = self._elapsed >= self._horizon
-        self._any_over = bool(self._over.any())
+            self._over = np.zeros(self.num_envs, dtype=bool)
+        self._any_over = self._clock >= self._next_end
+        if self._any_over:
+            self._over = self._clock - self._begun >= self._horizon
         truncated = self._over.copy()
         info: dict[str, Any] = {}
         if self._any_over and self.autoreset_mode is AutoresetMode.SAME_STEP:
@@ -139,15 +143,15 @@ class CrawlVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], Any, NDArray[Any]
     def get_state(self) -> dict[str, Any]:
         """Return a copy of the whole state, its random generator included."""
         generator = deepcopy(self.np_random.bit_generator.state)
-        episode = {"elapsed": self._elapsed.copy(), "over": self._over.copy()}
+        episode = {"elapsed": self._clock - self._begun, "over": self._over.copy()}
         return {**self._crawl.get_state(), **episode, "generator": generator}
 
     def set_state(self, state: dict[str, Any]) -> NDArray[np.float32]:
         """Return to a state of `get_state`, as if never left; return the observations there."""
         self._crawl.set_state(state)
-        self._elapsed, self._over = state["elapsed"].copy(), state["over"].copy()
+        self._begun, self._over = self._clock - state["elapsed"], state["over"].copy()
         self._any_over = bool(self._over.any())
-        self._ready = bool(np.isfinite(self._elapsed).all())
+        self._begin(np.zeros(self.num_envs, dtype=bool))
         self.np_random.bit_generator.state = deepcopy(state["generator"])
         return self._crawl.observe()
 
@@ -158,11 +162,16 @@ class CrawlVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], Any, NDArray[Any]
         if self.render_mode is None:
             gym.logger.warn("render() needs render_mode='rgb_array'; give it to gym.make_vec")
             return None
-        return rendering.pictures(self._crawl, self._elapsed)
+        return rendering.pictures(self._crawl, self._clock - self._begun)
 
     def _restart(self, rows: BoolArray) -> None:
         self._crawl.reset(self.np_random, rows)
-        self._elapsed[rows] = 0
+        self._begin(rows)
+
+    def _begin(self, rows: BoolArray) -> None:
+        self._begun[rows] = self._clock
+        self._next_end = float(self._begun.min() + self._horizon)
+        self._ready = bool(np.isfinite(self._begun).all())
 
     def _final(self, observation: NDArray[np.float32]) -> dict[str, Any]:
         """Return the last observations of episodes, laid out as SyncVectorEnv does."""

@@ -42,6 +42,7 @@ class Paper:
         figures.interest(report)
         figures.evolutions(report)
         report.heading("Rewards")
+        numbers.printed(report)
         numbers.rewards(report, records)
         numbers.patterns(report, records)
         report.heading("Corrections to the printed paper")

@@ -50,6 +50,25 @@ def indices(report: Report, records: Records) -> None:
             note(records, f"index of source {i + 1} at age {k + 1}", index[k, i])
 
 
+def printed(report: Report) -> None:
+    """Add what the paper says in numbers or words beside what was found."""
+    short = crawl(61, start="empty").reward.mean()
+    one, two = (long_run(crawl(2000, budget=m)) for m in (1, 2))
+    share = crawl(20_000, budget=2, arrivals="poisson").crawled[:, 0].mean()
+    rows = [
+        ["crawling only source 1", "179.79", f"{crawl(100, 'fixed').reward[-1]:.6f}"],
+        ["Whittle, M = 1, mean of epochs 0 … 60 from X(0) = 0", "254.66", f"{short:.4f}"],
+        ["Whittle, M = 1, long run", "254.66 (taken for it)", f"{one[0]:.6f}"],
+        ["M = 1, sources 1 and 2", "period two", f"period {one[2]}"],
+        ["M = 1, sources 3 and 4", "never crawled", f"{one[1][2]:g}, {one[1][3]:g} of epochs"],
+        ["M = 2, source 1", "always crawled", f"{two[1][0]:.0%} of epochs"],
+        ["M = 2, sources 2 and 3", "non-trivial period", f"period {two[2]}"],
+        ["M = 2, source 4", "a rather long period", f"every {1 / two[1][3]:.0f} epochs"],
+        ["M = 2, Poisson, source 1", "from time to time", f"{share:.2%} of epochs"],
+    ]
+    report.table("The paper's numbers and ours", ["", "printed", "recomputed"], rows)
+
+
 def rewards(report: Report, records: Records) -> None:
     fleet = Sources.preset("table1")
     greedy = crawl(100, "fixed").reward[-1]

@@ -61,7 +61,7 @@ def _versus(report: Report, comparisons: list[Versus]) -> None:
     ]
     report.table(
         "Time of one step of all environments, deterministic arrivals, feature `value`",
-        ["", "ours, µs", "other, µs", "other / ours (range over rounds)", "wanted ≥", "met"],
+        ["", "ours, µs", "other, µs", "other / ours (range)", "wanted ≥", "met"],
         rows,
     )
 
@@ -70,10 +70,11 @@ def _costs(report: Report, costs: list[Cost]) -> None:
     report.heading("Nanoseconds per source and epoch")
     report.paragraph(
         "World: advance alone. Env step: the vector environment, M = N/100, random priorities. "
-        "Whittle epoch: advance, index, select, crawl; its index: that part alone. Copy: moving "
-        "the bytes that advance has to move (values read and written, two parameters read). Draws: "
-        "only the random numbers that the arrivals need. World / limit: the world's time over copy "
-        "+ draws. Memory: bytes a source at the peak of an env step, with the fleet's parameters."
+        "Whittle epoch: advance, index, select, crawl. Index: the index alone, for the content of "
+        "the env's world. Copy: moving the bytes that advance has to move (values read and "
+        "written, two parameters read). Draws: only the random numbers that the arrivals need. World / "
+        "limit: the world's time over copy + draws. Memory: bytes a source at the peak of an env "
+        "step, with the fleet's parameters."
     )
     rows = [
         [
@@ -91,7 +92,7 @@ def _costs(report: Report, costs: list[Cost]) -> None:
         "world",
         "env step",
         "Whittle epoch",
-        "its index",
+        "index",
         "copy",
         "draws",
         "world / limit",

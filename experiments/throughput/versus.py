@@ -40,7 +40,7 @@ def _single(m: int, wanted: float, rounds: int) -> Versus:
     ours = gym.make("EphemeralCrawl-v0", budget=m)
     action = np.random.default_rng(0).random(4, dtype=np.float32)
     return _versus(
-        f"one environment, N = 4, M = {m}, against CartPole-v1 (both gym.make)",
+        f"1 env, N = 4, M = {m}; CartPole-v1 (both gym.make)",
         wanted,
         _stepping(ours, action),
         _stepping(gym.make("CartPole-v1"), 0, 1),
@@ -53,7 +53,7 @@ def _cartpole_vector(m: int, wanted: float, rounds: int) -> Versus:
     cartpole = gym.make_vec("CartPole-v1", 1024, ENTRY)
     actions = np.random.default_rng(0).random((1024, 4), dtype=np.float32)
     return _versus(
-        f"1024 environments, N = 4, M = {m}, against CartPoleVectorEnv with 1024",
+        f"1024 envs, N = 4, M = {m}; CartPoleVectorEnv",
         wanted,
         _vector_stepping(ours, actions),
         _vector_stepping(cartpole, *np.repeat([[0], [1]], 1024, axis=1)),
@@ -67,7 +67,7 @@ def _sync(n: int, wanted: float, rounds: int) -> Versus:
     sync = gym.make_vec("EphemeralCrawl-v0", 64, "sync", sources=fleet)
     actions = np.random.default_rng(0).random((64, n), dtype=np.float32)
     return _versus(
-        f"64 environments, N = {n}, M = 1, against SyncVectorEnv of the same environment",
+        f"64 envs, N = {n}, M = 1; SyncVectorEnv of the same env",
         wanted,
         _vector_stepping(native, actions),
         _vector_stepping(sync, actions),
@@ -85,7 +85,7 @@ def _sb3(rounds: int) -> Versus:
     dummy.reset()
     actions = np.random.default_rng(0).random((64, 4), dtype=np.float32)
     return _versus(
-        "64 environments, N = 4, M = 1, through the SB3 adapter against DummyVecEnv",
+        "64 envs, N = 4, M = 1, SB3 adapter; DummyVecEnv",
         20.0,
         lambda: ours.step(actions),
         lambda: dummy.step(actions),

@@ -63,8 +63,8 @@ class World:
     ) -> None:
         self.arrivals = arrivals
         self._clock = 0.0
-        # An age is kept as the epoch of the last crawl, so that growing older costs nothing.
         self.shape = (rows, len(sources))
+        # An age is kept as the epoch of the last crawl, so that growing older costs nothing.
         self.crawled_at = np.zeros(self.shape)
         self.value = np.zeros(self.shape)
         self.items = np.zeros(self.shape) if count else None

@@ -72,9 +72,9 @@ def _costs(report: Report, costs: list[Cost]) -> None:
         "World: advance alone. Env step: the vector environment, M = N/100, random priorities. "
         "Whittle epoch: advance, index, select, crawl. Index: the index alone, for the content of "
         "the env's world. Copy: moving the bytes that advance has to move (values read and "
-        "written, two parameters read). Draws: only the random numbers that the arrivals need. World / "
-        "limit: the world's time over copy + draws. Memory: bytes a source at the peak of an env "
-        "step, with the fleet's parameters."
+        "written, two parameters read). Draws: only the random numbers that the arrivals need. "
+        "World / limit: the world's time over copy + draws. Memory: bytes a source at the peak of "
+        "an env step, with the fleet's parameters."
     )
     rows = [
         [

@@ -10,6 +10,7 @@ import tyro
 
 from agents import AGENTS
 from agents.evaluation import Evaluation
+from agents.statistics import number
 from crawl_env import Sources, Task
 from crawl_env.errors import unknown
 from experiments import runner, units
@@ -180,5 +181,5 @@ class Evaluate:
             f"Arrivals {self.arrivals}; content {seeing}, budget kept {budget}, period "
             f"{fleet.period:g}. {self.epochs} epochs after {self.warmup} left out, {self.seeds} "
             "runs, the same arrivals for every policy. Intervals hold 95 % (bootstrap over runs). "
-            f"The fleet is expected to publish {fleet.published:.5g} utility an epoch."
+            f"The fleet is expected to publish {number(float(fleet.published))} utility an epoch."
         )

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agents import registry, statistics
 from agents.policies import Agent
 from crawl_env import NEVER, CrawlVectorEnv
-
-FloatArray = NDArray[np.float64]
+from crawl_env.numerics import FloatArray
 
 
 class Predicts(Protocol):

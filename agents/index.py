@@ -17,12 +17,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from crawl_env import Sources
-from crawl_env.numerics import break_even, remainder
-
-FloatArray = NDArray[np.float64]
+from crawl_env.numerics import FloatArray, break_even, remainder
 
 # Cells computed at a time, so that the temporaries stay in a core's cache.
 _BLOCK = 2**14

@@ -15,13 +15,13 @@ from agents.price import Price
 from agents.seen import Seen, needs, needs_parameters
 from agents.subset_choice import SubsetChoice
 from crawl_env import Sources, Task
+from crawl_env.numerics import FloatArray
 
-FloatArray = NDArray[np.float64]
 State = tuple[NDArray[Any], ...]
 
 # An index this share below λ* still counts as worth it: the index of a source seen in float32
 # may round below a charge that it equals.
-_MARGIN = 1e-6
+_SLACK = 1e-6
 _TINY = np.finfo(np.float64).tiny
 
 
@@ -98,7 +98,7 @@ class IndexAgent(Agent):
             )
         if self.task.budget_rule == "epoch":
             return index / (index + self._margin(index))
-        level = self._price(seen.sources) * (1 - _MARGIN)
+        level = self._price(seen.sources) * (1 - _SLACK)
         excess = index - level
         above = excess / (np.abs(excess) + self._margin(excess))
         return np.where(excess >= 0, above, excess / np.maximum(level, _TINY))

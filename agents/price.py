@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crawl_env import Sources, Task, World, relaxation
+from crawl_env.numerics import FloatArray
 from crawl_env.sources import PARAMETERS
 
-FloatArray = NDArray[np.float64]
 Index = Callable[[FloatArray, Sources], FloatArray]
 
 _WORK = 2e7  # sources and items of a whole simulation: some seconds

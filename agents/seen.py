@@ -6,12 +6,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from crawl_env import Sources, Task
+from crawl_env.numerics import FloatArray
 from crawl_env.sources import PARAMETERS
-
-FloatArray = NDArray[np.float64]
 
 
 class Seen:

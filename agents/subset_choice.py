@@ -40,12 +40,10 @@ class SubsetChoice:
         task, cost = self._task, self._task.sources.cost
         # Only the order of the last crawls matters, to settle ties.
         crawled_at = -seen["age"] if seen.shows("age") else np.zeros(priority.shape)
+        account = None
         if task.budget_rule == "average":
             # Shown in float32, which may round up and seem to pay for one source more.
             shown = seen["account"][:, 0]
             account = shown - np.spacing(np.abs(shown).astype(np.float32))
-            return selection.draw(priority, crawled_at, cost, account, task.budget)
         whole = selection.whole_budget(cost, task.budget)
-        if whole is not None:
-            return selection.top(priority, whole, crawled_at)
-        return selection.fill(priority, crawled_at, cost, task.budget)
+        return selection.select(priority, crawled_at, cost, task.budget, whole, account)

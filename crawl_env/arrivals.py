@@ -170,7 +170,7 @@ class Poisson:
         return (cells.items * epochs > ONE_GO) & (aged <= 30.0) & few_enough
 
 
-ONE_GO = 2.0  # items above which one draw of U is cheaper than its items (see `throughput`)
+ONE_GO = 2.0  # items above which one draw of U is cheaper than its items, roughly
 _CHUNK = 2**16  # items simulated at a time: the temporaries stay in the cache
 _MOST_ITEMS = 1e9
 _OLD = 37.0  # time constants after which an item keeps less than e^−37 of its utility: nothing

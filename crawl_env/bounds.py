@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crawl_env.numerics import FloatArray, break_even
+from crawl_env.selection import TOLERANCE, affordable
 from crawl_env.sources import Sources
 from crawl_env.subsets import maximal_subsets
 
@@ -45,8 +46,8 @@ def relaxation(sources: Sources, budget: float) -> Relaxation:
     _refuse_no_fleet(sources)
     check_budget(budget)
     search = _PriceSearch(sources)
-    low = search.first_where(lambda spent: spent <= budget * (1 + 1e-12))
-    high = search.first_where(lambda spent: spent < budget * (1 - 1e-12))
+    low = search.first_where(lambda spent: spent <= budget * (1 + TOLERANCE))
+    high = search.first_where(lambda spent: spent < budget * (1 - TOLERANCE))
     price = 0.5 * (low + high)
     interval = search.interval(price)
     rate = (sources.content_at(interval) - price * sources.cost) / interval
@@ -150,7 +151,7 @@ def optimal_reward(
     """
     check_budget(budget)
     _refuse_batch(sources, "optimal_reward")
-    live = (sources.ceiling > 0) & (sources.cost <= budget * (1 + 1e-12))
+    live = (sources.ceiling > 0) & affordable(sources.cost, budget)
     if not live.any():
         return 0.0
     sources = sources.select(live)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crawl_env import selection
-from crawl_env.bounds import relaxed_bound
+from crawl_env.bounds import relaxation
 from crawl_env.errors import unknown
 from crawl_env.features import Harvest, Observer
 from crawl_env.numerics import FloatArray
@@ -140,11 +140,10 @@ class Crawl:
         sources, task = self.world.sources, self.task
         self._cost = sources.cost
         self._whole = selection.whole_budget(self._cost, task.budget)
-        if task.reward_scale == "relaxed":
-            for row in rows if task.draw else rows[:1]:
-                fleet = sources.row(row) if task.draw else sources
-                bound = relaxed_bound(fleet, task.budget)
-                self._scale[row if task.draw else ...] = bound if bound > 0 else 1.0
+        if self._scaled:
+            new = sources.select_rows(rows) if task.draw else sources
+            bound = np.asarray(relaxation(new, task.budget).bound)
+            self._scale[rows] = np.where(bound > 0, bound, 1.0)
 
     def _select(self, action: ArrayLike) -> IntArray:
         if self._masks.size:
@@ -155,12 +154,10 @@ class Crawl:
         return self._take(priority.reshape(self.world.shape))
 
     def _take(self, priority: NDArray[np.floating]) -> IntArray:
-        crawled_at = self.world.crawled_at
-        if self._on_average:
-            return selection.draw(priority, crawled_at, self._cost, self.account, self.task.budget)
-        if self._whole is not None:
-            return selection.top(priority, self._whole, crawled_at)
-        return selection.fill(priority, crawled_at, self._cost, self.task.budget)
+        account = self.account if self._on_average else None
+        return selection.select(
+            priority, self.world.crawled_at, self._cost, self.task.budget, self._whole, account
+        )
 
     def _select_subset(self, action: ArrayLike) -> IntArray:
         chosen = np.asarray(action).reshape(-1)
@@ -174,7 +171,7 @@ class Crawl:
                 "see env.unwrapped.subsets"
             )
         mask = self._masks[chosen]
-        if self.task.budget_rule == "average":
+        if self._on_average:
             # The cheapest first: in any other order a dear one might keep the rest out.
             budget = self.task.budget
             return self._take(np.where(mask, budget / (budget + self._cost), -1.0))

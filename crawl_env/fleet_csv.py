@@ -139,15 +139,18 @@ def _check_names(path: str | PathLike[str], names: Sequence[str]) -> None:
         first[name] = record
 
 
-def _refuse() -> float:
-    raise ValueError("Python reads 1_000 and other scripts' digits as numbers; a CSV should not")
+def _number(cell: str) -> float:
+    """Read a number; not 1_000 or other scripts' digits, which Python would take."""
+    if not cell.isascii() or "_" in cell:
+        raise ValueError
+    return float(cell)
 
 
 def _numbers(path: str | PathLike[str], column: str, cells: Sequence[str]) -> FloatArray:
     numbers = np.empty(len(cells))
     for record, cell in enumerate(cells):
         try:
-            numbers[record] = float(cell) if cell.isascii() and "_" not in cell else _refuse()
+            numbers[record] = _number(cell)
         except ValueError:
             hint = "; write decimals with a point" if "," in cell else ""
             wrong = f"{cell!r}, not a number{hint}" if cell.strip() else "empty; give a number"

@@ -1,4 +1,4 @@
-"""The one expression whose printed form cancels: z − (1 − e^−z)."""
+"""Expressions whose printed form cancels: z − (1 − e^−z), and Theorem 1, which is made of it."""
 
 from __future__ import annotations
 

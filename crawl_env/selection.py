@@ -27,8 +27,32 @@ def whole_budget(cost: FloatArray, budget: float) -> int | None:
     """Return how many sources one epoch's budget pays for if all cost the same, else None."""
     if cost.min() != cost.max():
         return None
-    affordable = budget * (1 + TOLERANCE) / cost.flat[0]
-    return int(min(affordable, cost.shape[-1]))
+    number = budget * (1 + TOLERANCE) / cost.flat[0]
+    return int(min(number, cost.shape[-1]))
+
+
+def affordable(cost: FloatArray, budget: float) -> NDArray[np.bool_]:
+    """Return which sources one epoch's budget can pay for at all, the shape of `cost`."""
+    return cost <= budget * (1 + TOLERANCE)
+
+
+def select(
+    priority: NDArray[np.floating],
+    crawled_at: FloatArray,
+    cost: FloatArray,
+    budget: float,
+    whole: int | None,
+    account: FloatArray | None,
+) -> IntArray:
+    """Return the sources that are crawled; priority, crawled_at: (B, N).
+
+    whole: of `whole_budget`. account: (B,) under the rule "average", None under "epoch".
+    """
+    if account is not None:
+        return draw(priority, crawled_at, cost, account, budget)
+    if whole is not None:
+        return top(priority, whole, crawled_at)
+    return fill(priority, crawled_at, cost, budget)
 
 
 def top(priority: NDArray[np.floating], k: int, crawled_at: FloatArray) -> IntArray:
@@ -166,8 +190,8 @@ def draw(
     """
     cost = np.broadcast_to(cost, priority.shape)
     empty = budget * ACCOUNT_TOLERANCE
-    affordable = np.ceil(max((account.max() + empty) / cost.min(), 0.0))
-    k = int(min(affordable, priority.shape[-1]))
+    most = np.ceil(max((account.max() + empty) / cost.min(), 0.0))
+    k = int(min(most, priority.shape[-1]))
     if k == 0:
         _refuse_nan(priority)
         return np.empty(0, dtype=np.intp)

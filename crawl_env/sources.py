@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -336,8 +337,7 @@ def _fixed(array: FloatArray) -> FloatArray:
 def _check_names(names: Sequence[str]) -> tuple[str, ...]:
     labels = tuple(str(name).strip() for name in names)
     if len(set(labels)) < len(labels) or not all(labels):
-        seen: set[str] = {""}
-        wrong = next(x for x in labels if x in seen or seen.add(x))  # type: ignore[func-returns-value]
+        wrong = next(x for x, times in Counter(labels).items() if times > 1 or not x)
         raise ValueError(
             f"names has {wrong!r} twice, or empty; give every source a name of its own"
         )

@@ -18,7 +18,7 @@ from crawl_env.arrivals import Arrivals, make_arrivals
 from crawl_env.bounds import check_budget
 from crawl_env.errors import unknown
 from crawl_env.features import check_features, observation_space, tells_parameters
-from crawl_env.selection import TOLERANCE
+from crawl_env.selection import TOLERANCE, affordable
 from crawl_env.sources import Sources
 from crawl_env.subsets import Subsets, all_subsets, maximal_subsets
 from crawl_env.world import NEVER
@@ -163,7 +163,7 @@ def make_sources(sources: object) -> Sources:
 def check_affordable(sources: Sources, budget: float, budget_rule: str) -> None:
     """Raise ValueError where no source can be crawled; warn where some cannot, or all always."""
     check_budget(budget)
-    dear = np.flatnonzero(sources.cost > budget * (1 + TOLERANCE))
+    dear = np.flatnonzero(~affordable(sources.cost, budget))
     if budget_rule == "epoch" and dear.size == len(sources):
         raise ValueError(
             f"budget is {budget:g} and the cheapest source costs {sources.cost.min():g}: nothing "

@@ -14,11 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 from crawl_env.crawl import Crawl
 from crawl_env.errors import unknown
 from crawl_env.features import Harvest
+from crawl_env.numerics import FloatArray
 from crawl_env.subsets import Subsets
 from crawl_env.task import Task
 from crawl_env.world import World
 
-FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
 

@@ -6,16 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agents import statistics
 from agents.evaluation import Evaluation
 from agents.statistics import Estimate
 from crawl_env import CrawlVectorEnv, Sources, relaxation
+from crawl_env.numerics import FloatArray
+from crawl_env.selection import affordable
 
 REFERENCE, FLOOR = "whittle", "random"
-
-FloatArray = NDArray[np.float64]
 
 
 def share(numerator: FloatArray, denominator: float | FloatArray) -> Estimate:
@@ -26,12 +25,15 @@ def share(numerator: FloatArray, denominator: float | FloatArray) -> Estimate:
     return statistics.bootstrap(lambda x, y: (x / y).mean(axis=-1), numerator, whole)
 
 
-def scores(runs: Mapping[str, FloatArray]) -> dict[str, Estimate]:
+def scores(runs: Mapping[str, Evaluation]) -> dict[str, Estimate]:
     """Return (agent − random)/(Whittle − random) of every agent."""
-    return {
-        name: statistics.score(reward, runs[FLOOR], runs[REFERENCE])
-        for name, reward in runs.items()
-    }
+    floor, reference = runs[FLOOR].reward, runs[REFERENCE].reward
+    return {name: statistics.score(run.reward, floor, reference) for name, run in runs.items()}
+
+
+def best_first(runs: Mapping[str, Evaluation]) -> list[str]:
+    """Return the agents' names in decreasing mean reward."""
+    return sorted(runs, key=lambda name: -runs[name].reward.mean())
 
 
 def percent(estimate: Estimate) -> str:
@@ -85,4 +87,4 @@ def bound_of(arguments: Mapping[str, Any], seeds: int, seed: int) -> float | Flo
 
 def reachable(fleet: Sources, budget: float, budget_rule: str) -> Sources:
     """Return the sources that can be crawled at all under the budget rule."""
-    return fleet if budget_rule == "average" else fleet.select(fleet.cost <= budget * (1 + 1e-12))
+    return fleet if budget_rule == "average" else fleet.select(affordable(fleet.cost, budget))

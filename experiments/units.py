@@ -11,9 +11,7 @@ import numpy as np
 from agents.evaluation import Evaluation, evaluate
 from crawl_env import Sources
 from crawl_env.sources import PARAMETERS
-
-Unit = dict[str, Any]
-Result = dict[str, Any]
+from experiments.runner import Result, Unit
 
 
 class RandomFleet:
@@ -44,7 +42,7 @@ def arguments_of(unit: Unit) -> dict[str, Any]:
     return arguments
 
 
-def work(unit: Unit) -> dict[str, Any]:
+def work(unit: Unit) -> Result:
     """Evaluate the unit's agent on its task; see `agents.evaluation.evaluate`."""
     with warnings.catch_warnings():  # the command has shown them once, for all its units
         warnings.simplefilter("ignore")
@@ -60,7 +58,7 @@ def joined(parts: Sequence[Result]) -> Result:
     return {**together, "frequency": np.average(frequencies, axis=0, weights=weights).tolist()}
 
 
-def as_evaluation(result: dict[str, Any], seeds: int) -> Evaluation:
+def as_evaluation(result: Result, seeds: int) -> Evaluation:
     """Return a unit's result; one seed that stood for all, nothing being random, is repeated."""
     arrays = {name: np.array(values, dtype=float) for name, values in result.items()}
     frequency = arrays.pop("frequency")

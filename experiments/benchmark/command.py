@@ -5,20 +5,30 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from agents import AGENTS, statistics
 from agents.evaluation import Evaluation
-from crawl_env import Sources
+from agents.statistics import Estimate
 from experiments import plots, runner, units
-from experiments.benchmark.suite import EXAMPLE, SUITE, Setting
+from experiments.benchmark.suite import SUITE, Setting
 from experiments.report import Report
 from experiments.results import check_out, provenance, whole_folder, write_csv
-from experiments.tables import bound_of, percent, plain, records, scores, share
+from experiments.tables import best_first, bound_of, percent, plain, records, scores, share
 
 Runs = dict[str, Evaluation]
+
+
+class Done(NamedTuple):
+    """One setting, run and compared."""
+
+    setting: Setting
+    runs: Runs
+    score: dict[str, Estimate]
+    bound: float | NDArray[np.float64]  # 0 where there is none
 
 
 @dataclass
@@ -52,10 +62,13 @@ class Benchmark:
             "runs, the same arrivals for all policies); a number without one is not random. "
             "A discounted return has no such bound: n/a."
         )
-        done = list(zip(SUITE, runs, strict=True))
-        for group, members in groupby(done, key=lambda pair: pair[0].group):
+        done = [
+            Done(setting, found, scores(found), self._bound(setting))
+            for setting, found in zip(SUITE, runs, strict=True)
+        ]
+        for group, members in groupby(done, key=lambda d: d.setting.group):
             self._group(report, group, list(members))
-        rows = [row for setting, found in done for row in self._records(setting, found)]
+        rows = [row for d in done for row in self._records(d.setting, d.runs)]
         with whole_folder(self.out) as folder:
             write_csv(folder / "records.csv", rows)
             (folder / "summary.md").write_text(self._summary(done), encoding="utf-8")
@@ -63,11 +76,8 @@ class Benchmark:
         runner.forget(kept)
         print(f"Report: {self.out / 'report.html'}   every run: {self.out / 'records.csv'}")
 
-    def _unit(self, setting: Setting, agent: str) -> units.Unit:
-        arguments = dict(setting.arguments)
-        if arguments["sources"] == str(EXAMPLE):
-            arguments["sources"] = units.fleet_as_json(Sources.from_csv(EXAMPLE))
-        seeds = units.seeds_needed(arguments, agent, setting.seeds)
+    def _unit(self, setting: Setting, agent: str) -> runner.Unit:
+        seeds = units.seeds_needed(setting.arguments, agent, setting.seeds)
         runs = {
             "epochs": setting.epochs,
             "warmup": setting.warmup,
@@ -75,15 +85,13 @@ class Benchmark:
             "seeds": seeds,
             "seed": self.seed,
         }
-        return {"agent": agent, "arguments": arguments, "runs": runs}
+        return {"agent": agent, "arguments": setting.arguments, "runs": runs}
 
-    def _group(self, report: Report, group: str, members: list[tuple[Setting, Runs]]) -> None:
+    def _group(self, report: Report, group: str, members: list[Done]) -> None:
         report.heading(group)
         rows = []
-        for setting, runs in members:
-            score = scores({name: run.reward for name, run in runs.items()})
-            bound = self._bound(setting)
-            order = sorted(runs, key=lambda name: -runs[name].reward.mean())
+        for setting, runs, score, bound in members:
+            order = best_first(runs)
             for name in order:
                 reward = runs[name].reward
                 of_bound = percent(share(reward, bound))
@@ -96,22 +104,21 @@ class Benchmark:
                         plain(score[name]),
                     ]
                 )
-        measured = "discounted return" if members[0][0].discount < 1 else "reward / epoch"
+        measured = "discounted return" if members[0].setting.discount < 1 else "reward / epoch"
         columns = ["task", "policy", measured, "share of bound", "score"]
         report.table("All policies, best first", columns, rows)
         report.figure(_bars(members), f"Score on: {group}.")
 
-    def _summary(self, done: list[tuple[Setting, Runs]]) -> str:
+    def _summary(self, done: list[Done]) -> str:
         """Return a Markdown table: Whittle's reward and share of the bound, the others' scores."""
         others = [name for name in AGENTS if name not in ("whittle", "random")]
         head = ["task", "Whittle", "share of bound", *(f"{name}, score" for name in others)]
         lines = [head, ["---", *["---:"] * (len(head) - 1)]]
-        for group, members in groupby(done, key=lambda pair: pair[0].group):
+        for group, members in groupby(done, key=lambda d: d.setting.group):
             lines.append([f"**{group}**", *[""] * (len(head) - 1)])
-            for setting, runs in members:
+            for setting, runs, score, bound in members:
                 reward = runs["whittle"].reward
-                score = scores({name: run.reward for name, run in runs.items()})
-                of_bound = share(reward, self._bound(setting)).mean
+                of_bound = share(reward, bound).mean
                 lines.append(
                     [
                         setting.name,
@@ -139,12 +146,12 @@ class Benchmark:
 _CUT = -0.5
 
 
-def _bars(members: list[tuple[Setting, Runs]]) -> object:
+def _bars(members: list[Done]) -> object:
     names = [name for name in AGENTS if name != "random"]
     figure, axes = plots.new(width=9, height=0.6 + 0.55 * len(members))
     width = 0.8 / len(names)
     for j, name in enumerate(names):
-        found = [scores({a: r.reward for a, r in runs.items()})[name] for _, runs in members]
+        found = [done.score[name] for done in members]
         middle = np.arange(len(members)) + (j - (len(names) - 1) / 2) * width
         shown = np.array([max(s.mean, _CUT) for s in found])
         for place, estimate in zip(middle, found, strict=True):
@@ -162,7 +169,7 @@ def _bars(members: list[tuple[Setting, Runs]]) -> object:
             label=name,
             error_kw={"lw": 1},
         )
-    axes.set_yticks(range(len(members)), [setting.name for setting, _ in members])
+    axes.set_yticks(range(len(members)), [done.setting.name for done in members])
     axes.invert_yaxis()
     axes.axvline(0, color="#888", lw=1)
     axes.axvline(1, color="#888", lw=1, ls="--")

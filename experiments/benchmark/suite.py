@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from crawl_env import Sources
+from experiments.units import fleet_as_json
+
 EXAMPLE = Path(__file__).resolve().parent.parent / "data" / "example.csv"
 
 Arguments = dict[str, Any]
@@ -96,11 +99,17 @@ def _random() -> list[Setting]:
 
 
 def _csv() -> list[Setting]:
+    fleet = fleet_as_json(Sources.from_csv(EXAMPLE))
     return [
         Setting(
             "A fleet read from a CSV with mixed costs (experiments/data/example.csv), M = 4",
             label,
-            {"sources": str(EXAMPLE), "budget": 4, "budget_rule": rule, **POISSON_UNSEEN},
+            {
+                "sources": fleet,
+                "budget": 4,
+                "budget_rule": rule,
+                **POISSON_UNSEEN,
+            },
             epochs=2000,
             warmup=200,
         )

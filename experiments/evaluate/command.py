@@ -13,6 +13,7 @@ from agents.evaluation import Evaluation
 from agents.statistics import number
 from crawl_env import Sources, Task
 from crawl_env.errors import unknown
+from crawl_env.task import make_sources
 from experiments import runner, units
 from experiments.evaluate import summary
 from experiments.report import Report
@@ -114,7 +115,7 @@ class Evaluate:
             f"crawls of each source: {self.out / 'sources.csv'}"
         )
 
-    def _units(self, fleet: Sources, agent: str, budget: float) -> list[units.Unit]:
+    def _units(self, fleet: Sources, agent: str, budget: float) -> list[runner.Unit]:
         arguments = {
             "sources": units.fleet_as_json(fleet),
             "budget": budget,
@@ -138,11 +139,8 @@ class Evaluate:
         ]
 
     def _fleet(self) -> Sources:
-        known = Path(self.sources).suffix == ".csv" or Path(self.sources).exists()
-        if known:
-            return Sources.from_csv(self.sources, self.period)
-        fleet = Sources.preset(self.sources)
-        return fleet.with_period(self.period)
+        path = Path(self.sources)
+        return make_sources(path if path.exists() else self.sources).with_period(self.period)
 
     def _names(self) -> tuple[str, ...]:
         for name in self.agents:

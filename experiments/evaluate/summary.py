@@ -15,7 +15,7 @@ from crawl_env.bounds import Relaxation
 from crawl_env.sources import PARAMETERS
 from experiments import plots
 from experiments.report import Report
-from experiments.tables import percent, plain, reachable, scores, share
+from experiments.tables import best_first, percent, plain, reachable, scores, share
 
 # Differences below this share of the reward are not worth a recommendation.
 _NOTABLE = 1e-3
@@ -36,14 +36,10 @@ class View(NamedTuple):
         return Relaxation(bound, relaxation(self.fleet, budget).price)
 
 
-def best_first(runs: Runs) -> list[str]:
-    return sorted(runs, key=lambda name: -runs[name].reward.mean())
-
-
 def table(report: Report, view: View, budget: float, runs: Runs) -> None:
     """Add the policies side by side, best first, and how often the best crawls what."""
     relaxed = view.relaxed(budget)
-    score = scores({name: run.reward for name, run in runs.items()})
+    score = scores(runs)
     rows = [
         [
             name,

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crawl_env import Sources
 from crawl_env.arrivals import Cells, Poisson
-
-FloatArray = NDArray[np.float64]
+from crawl_env.numerics import FloatArray
 
 _GRID, _QUANTILES, _DRAWS = 300, 300, 300_000
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agents import statistics, whittle_index
 from agents.evaluation import evaluate
@@ -12,12 +11,11 @@ from agents.seen import Seen
 from crawl_env import Sources, relaxed_bound
 from crawl_env.arrivals import Poisson
 from crawl_env.laws import Lognormal
+from crawl_env.numerics import FloatArray
 from experiments.paper.arm import index_of_arm
 from experiments.paper.numbers import PRINTED, Records, note
 from experiments.paper.runs import crawl, long_run
 from experiments.report import Report
-
-FloatArray = NDArray[np.float64]
 
 
 class LiteralWhittle(Whittle):

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 import agents
 from crawl_env import CrawlVectorEnv
-
-FloatArray = NDArray[np.float64]
+from crawl_env.numerics import FloatArray
 
 
 class Run(NamedTuple):

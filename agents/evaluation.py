@@ -35,7 +35,7 @@ class Evaluation:
 
     reward: utility per epoch (the discounted return where one was asked for).
     cost: budget units spent per epoch.
-    never: number of sources not crawled once.
+    never: number of sources not once crawled with success.
     delay: time from publication to collection, mean over the items collected; NaN if none.
     frequency: crawls per epoch of each source, mean over seeds.
     """
@@ -156,20 +156,20 @@ class _Meter:
         self._crawls = np.zeros(shape[1])
 
     def count(self, reward: FloatArray, age: FloatArray) -> None:
-        picked = self._env.harvest.picked
-        self._visited.reshape(-1)[picked] = True
-        rows, n = age.shape
-        row, source = np.divmod(picked, n)
-        sources = self._env.world.sources
-        cell = (row, source)
-        since = age[cell]
-        since = np.where(since < NEVER, since, 0.0) * sources.period
-        items = np.broadcast_to(sources.arrival_rate, age.shape)[cell] * since
+        picked, _, _, failed = self._env.harvest
+        sources, (rows, n) = self._env.world.sources, age.shape
+        cost = np.broadcast_to(sources.cost, age.shape).reshape(-1)[picked]
         self._reward += reward
-        self._cost += np.bincount(row, np.broadcast_to(sources.cost, age.shape)[cell], rows)
-        self._items += np.bincount(row, items, rows)
-        self._item_ages += np.bincount(row, items * since / 2, rows)
-        self._crawls += np.bincount(source, minlength=n)
+        self._cost += np.bincount(picked // n, cost, rows)
+        self._crawls += np.bincount(picked % n, minlength=n)
+        if failed is not None:
+            picked = picked[~failed]
+        self._visited.reshape(-1)[picked] = True
+        since = age.reshape(-1)[picked]
+        since = np.where(since < NEVER, since, 0.0) * sources.period
+        items = np.broadcast_to(sources.arrival_rate, age.shape).reshape(-1)[picked] * since
+        self._items += np.bincount(picked // n, items, rows)
+        self._item_ages += np.bincount(picked // n, items * since / 2, rows)
 
     def read(self, epochs: int, divisor: int) -> Evaluation:
         with np.errstate(invalid="ignore"):

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from crawl_env import Sources
+from crawl_env import NEVER, Sources
+from crawl_env.cycle import Cycle
 from crawl_env.numerics import FloatArray, break_even, remainder
 
 # Cells computed at a time, so that the temporaries stay in a core's cache.
@@ -31,7 +32,9 @@ def whittle_index(value: ArrayLike, sources: Sources, discount: float = 1.0) -> 
 
     With y = x/u* and η = ⌈log(1−y)/log α⌉, the epochs a source needs from empty to reach x:
     γ(x) = (u*/C)[1 − α^η − η(1−α)(1−y)] for x < u*, and x/C from there on (Theorem 1, extended).
-    It is the charge per unit of cost at which crawling now or later are equally good.
+    It is the charge per unit of cost at which crawling now or later are equally good. Where crawls
+    fail or only the last items stay, it is the charge of `crawl_env.cycle` at the age that goes
+    with x, linear in x between two ages.
 
     Arguments:
         value: x ≥ 0, (..., N), what waits, or the belief.
@@ -40,7 +43,8 @@ def whittle_index(value: ArrayLike, sources: Sources, discount: float = 1.0) -> 
             small μT: at age 1 by the factor 1 + (1−δ)α/(1−α).
 
     Raises:
-        ValueError: a value is negative or NaN, the shapes do not match, or δ is out of range.
+        ValueError: a value is negative or NaN, the shapes do not match, or δ is out of range, or
+            below 1 where crawls fail or capacities hold.
 
     >>> table1 = Sources.preset("table1")
     >>> whittle_index(table1.inflow, table1).round(3)
@@ -48,6 +52,8 @@ def whittle_index(value: ArrayLike, sources: Sources, discount: float = 1.0) -> 
     """
     if not 0 < discount <= 1:
         raise ValueError(f"discount is {discount}; it must be above 0 and at most 1")
+    if sources.fails or sources.is_capped:
+        return _restricted_index(_checked(value, sources), sources, discount)
     return _in_blocks(
         partial(_index, discount=discount),
         _checked(value, sources),
@@ -74,12 +80,15 @@ def index_at_age(age: ArrayLike, sources: Sources, discount: float = 1.0) -> Flo
 
 
 def myopic_index(value: ArrayLike, sources: Sources) -> FloatArray:
-    """Return x/C, (..., N), utility / budget unit: what a crawl brings at once for its cost.
+    """Return qx/C, (..., N), utility / budget unit: what a crawl brings at once for its cost.
+
+    q = 1 − `failure_rate` is the share of crawls that succeed.
 
     Raises:
         ValueError: a value is negative or NaN, or the shapes do not match.
     """
-    return _checked(value, sources) / sources.cost
+    at_once = _checked(value, sources) / sources.cost
+    return at_once * (1.0 - sources.failure_rate) if sources.fails else at_once
 
 
 def _checked(value: ArrayLike, sources: Sources) -> FloatArray:
@@ -115,6 +124,44 @@ def _index(
     # Rounding must not leave the interval in which the index lies.
     np.clip(gamma, 0.0, at_once, out=gamma)
     return np.where(below, gamma, at_once)
+
+
+def _restricted_index(x: FloatArray, sources: Sources, discount: float) -> FloatArray:
+    """Return the index where crawls fail, or only the last items stay."""
+    if discount < 1:
+        raise ValueError(
+            f"discount is {discount}, and crawls fail or capacities hold: the index is known only "
+            "for the average reward there; use discount=1"
+        )
+    cycle = Cycle(sources)
+    at_once = myopic_index(x, sources)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        share = x / sources.ceiling
+    inside = np.where(share < 1.0, share, 0.0)
+    epochs = np.ceil(np.log1p(-inside) / -sources.decay_per_epoch)
+    gamma = cycle.charge_within(epochs, inside) * (sources.ceiling / sources.cost)
+    below = share < 1.0
+    if sources.is_capped:
+        below = x < sources.content_at(np.inf)
+        gamma = np.where(np.isinf(sources.capacity), gamma, _by_age(x, cycle))
+    return np.where(below, np.clip(gamma, 0.0, at_once), at_once)
+
+
+def _by_age(x: FloatArray, cycle: Cycle) -> FloatArray:
+    """Return the charges at the ages between which x is reached, interpolated."""
+    content_at = cycle.sources.content_at
+    low, high = np.zeros_like(x), np.ones_like(x)
+    while (short := (content_at(high) < x) & (high < NEVER)).any():
+        low, high = np.where(short, high, low), np.where(short, 2 * high, high)
+    while (high - low > 1).any():
+        middle = np.ceil(0.5 * (low + high))
+        enough = content_at(middle) >= x
+        high, low = np.where(enough, middle, high), np.where(enough, low, middle)
+    before, after = content_at(low), content_at(high)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        weight = np.where(after > before, (x - before) / (after - before), 1.0)
+    start = np.where(low > 0, cycle.charge(np.maximum(low, 1.0)), 0.0)
+    return start + np.clip(weight, 0.0, 1.0) * (cycle.charge(high) - start)
 
 
 def _discounted(

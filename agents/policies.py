@@ -137,7 +137,7 @@ class Myopic(IndexAgent):
 
 
 class Fixed(Agent):
-    """Crawls always the same sources: those of largest inflow u for each unit of cost."""
+    """Crawls always the same sources: those that bring most in one epoch for each unit of cost."""
 
     name = "fixed"
 
@@ -146,7 +146,7 @@ class Fixed(Agent):
         needs_parameters(task, self.name)
 
     def priority(self, seen: Seen) -> FloatArray:
-        worth = seen.sources.inflow / seen.sources.cost
+        worth = myopic_index(seen.sources.content_at(1), seen.sources)
         order = np.argsort(np.argsort(-worth, axis=-1, kind="stable"), axis=-1)
         ranked = 1.0 - order / worth.shape[-1]  # never negative: it does not wait
         return np.broadcast_to(ranked, (seen.batch, self.task.n))

@@ -8,8 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crawl_env import Sources, Task, World, relaxation
+from crawl_env.hosts import Hosts
 from crawl_env.numerics import FloatArray
-from crawl_env.sources import PARAMETERS
+from crawl_env.parameters import PARAMETERS
+from crawl_env.selection import draw_politely
+from crawl_env.world import IntArray
 
 Index = Callable[[FloatArray, Sources], FloatArray]
 
@@ -59,7 +62,7 @@ class Price:
 
     def _find(self, sources: Sources) -> FloatArray:
         task = self._task
-        blind = np.atleast_1d(relaxation(sources, task.budget).price)
+        blind = np.atleast_1d(relaxation(sources, task.budget, task.per_host).price)
         calm = sources.arrival_rate.max() * sources.period > _MANY
         if task.arrivals.deterministic or calm or not task.observed.any():
             return blind
@@ -76,13 +79,34 @@ class Price:
         epochs = int(np.clip(_WORK / (world.value.size + items), _FEWEST, _MOST))
         level = np.log(np.maximum(blind, np.finfo(float).tiny))
         settled = np.zeros(rows)
+        cost = np.broadcast_to(sources.cost, world.shape).ravel()
         for epoch in range(epochs):
             seen = np.where(task.observed, world.value, world.belief)
-            crawled = self._index(seen, sources) >= np.exp(level)[:, None]
-            spent = np.where(crawled, sources.cost, 0.0).sum(axis=-1)
-            world.crawl(np.flatnonzero(crawled))
+            excess = self._index(seen, sources) - np.exp(level)[:, None]
+            picked = self._above(excess, world)
+            spent = np.bincount(picked // task.n, cost[picked], rows)
+            failed = None
+            if sources.fails:
+                failed = (rng.random(world.shape) < sources.failure_rate).take(picked)
+            world.crawl(picked, failed)
             world.advance(rng)
             step = 0.5 * (1 + epoch / 10) ** -0.6
             level += step * np.clip(spent / task.budget - 1.0, -1.0, 1.0)
             settled += level * (epoch >= epochs // 2)
         return np.exp(settled / (epochs - epochs // 2))
+
+    def _above(self, excess: FloatArray, world: World) -> IntArray:
+        """Return the sources worth their charge that may be crawled now, as cells."""
+        hosts = Hosts.of(world.sources, self._task.per_host)
+        if hosts is None and world.available is None:
+            return np.flatnonzero(excess >= 0)
+        unlimited = np.full(len(excess), np.inf)
+        return draw_politely(
+            excess,
+            world.crawled_at,
+            world.sources.cost,
+            unlimited,
+            self._task.budget,
+            world.available,
+            hosts,
+        )

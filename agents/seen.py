@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from crawl_env import Sources, Task
 from crawl_env.numerics import FloatArray
-from crawl_env.sources import PARAMETERS
+from crawl_env.parameters import LIMITS, PARAMETERS
 
 
 class Seen:
@@ -49,7 +49,8 @@ class Seen:
         if self._task.draw is None:
             return self._task.sources
         columns: Any = {name: self[name] for name in PARAMETERS}
-        return Sources(**columns, period=self._task.sources.period)
+        limits = {name: getattr(self._task.sources, name) for name in LIMITS}
+        return Sources(**columns, **limits, period=self._task.sources.period)
 
     @cached_property
     def value(self) -> FloatArray:

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from agents.seen import Seen, needs
 from crawl_env import Task, selection
+from crawl_env.hosts import Hosts
 
 
 class SubsetChoice:
@@ -46,4 +47,9 @@ class SubsetChoice:
             shown = seen["account"][:, 0]
             account = shown - np.spacing(np.abs(shown).astype(np.float32))
         whole = selection.whole_budget(cost, task.budget)
-        return selection.select(priority, crawled_at, cost, task.budget, whole, account)
+        if seen.shows("available"):  # the environment skips these in any set
+            priority = np.where(seen["available"] > 0, priority, -2.0).astype(np.float32)
+        hosts = Hosts.of(task.sources, task.per_host) if account is None else None
+        return selection.select(
+            priority, crawled_at, cost, task.budget, whole, account, None, hosts
+        )

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from numbers import Real
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crawl_env.numerics import FloatArray, break_even
+from crawl_env.cycle import Cycle
+from crawl_env.hosts import Bracket, Hosts
+from crawl_env.numerics import FloatArray
 from crawl_env.selection import TOLERANCE, affordable
 from crawl_env.sources import Sources
 from crawl_env.subsets import maximal_subsets
@@ -29,9 +31,12 @@ class Relaxation(NamedTuple):
     price: float | FloatArray  # λ*, utility / budget unit: what one more crawl is worth
 
 
-def relaxation(sources: Sources, budget: float) -> Relaxation:
-    """Minimise λM + Σ_i max_k max(0, (x_ik − λC_i)/k) over the charge λ ≥ 0.
+def relaxation(sources: Sources, budget: float, per_host: int = 1) -> Relaxation:
+    """Minimise λM + Σ_h ν_h H + Σ_i max_k max(0, (G_ik − (λC_i + ν_h(i))/q_i)/L_ik) over λ, ν ≥ 0.
 
+    G, L and q are of `crawl_env.cycle`: without failures G_k = x_k, L_k = k, q = 1. ν is the
+    charge for the H = `per_host` crawls that a shared host takes in an epoch; k is at least the
+    delay.
     The bound holds for every policy whose cost is at most M on average, from a fresh or empty
     start. Where a whole interval of λ is optimal, `price` is its middle.
 
@@ -45,26 +50,24 @@ def relaxation(sources: Sources, budget: float) -> Relaxation:
     """
     _refuse_no_fleet(sources)
     check_budget(budget)
-    search = _PriceSearch(sources)
+    search = _PriceSearch(sources, per_host)
     low = search.first_where(lambda spent: spent <= budget * (1 + TOLERANCE))
     high = search.first_where(lambda spent: spent < budget * (1 - TOLERANCE))
     price = 0.5 * (low + high)
-    interval = search.interval(price)
-    rate = (sources.content_at(interval) - price * sources.cost) / interval
-    bound = price[..., 0] * budget + np.maximum(rate, 0.0).sum(axis=-1)
+    bound = price[..., 0] * budget + search.earned(price)
     if sources.arrival_rate.ndim == 1:
         return Relaxation(float(bound), float(price[0]))
     return Relaxation(bound, price[:, 0])
 
 
-def relaxed_bound(sources: Sources, budget: float) -> float:
+def relaxed_bound(sources: Sources, budget: float, per_host: int = 1) -> float:
     """Return the reward per epoch (utility) that no policy can exceed; see `relaxation`.
 
     >>> round(relaxed_bound(Sources.preset("table1"), 1), 6)
     260.38993
     """
     _refuse_batch(sources, "relaxed_bound")
-    return float(relaxation(sources, budget).bound)
+    return float(relaxation(sources, budget, per_host).bound)
 
 
 def _refuse_no_fleet(sources: object) -> None:
@@ -83,58 +86,89 @@ def check_budget(budget: float) -> None:
 class _PriceSearch:
     """Bisection on λ, remembering for every source the intervals between which its own lies."""
 
-    def __init__(self, sources: Sources) -> None:
-        self._sources = sources
-        self._worth = sources.ceiling / sources.cost
+    def __init__(self, sources: Sources, per_host: int = 1) -> None:
+        self._sources, self._cycle = sources, Cycle(sources)
+        self._worth = self._cycle.success * sources.content_at(np.inf) / sources.cost
         # A silent source is never worth a crawl: no need to search for its interval.
-        most = np.ceil(_FULL / sources.decay_per_epoch) + 1
-        self._most = np.where(self._worth > 0, most, 1.0)
+        most = np.maximum(np.ceil(_FULL / sources.decay_per_epoch) + 1, sources.delay)
+        self._most = np.where(self._worth > 0, most, sources.delay)
+        self._least = np.broadcast_to(sources.delay - 1.0, self._most.shape)
         self._top = self._worth.max(axis=-1, keepdims=True)
+        self._hosts = Hosts.of(sources, per_host)
+        self._tolerance = 1e-12 if self._hosts else 1e-15
 
     def first_where(self, enough: Callable[[FloatArray], NDArray[np.bool_]]) -> FloatArray:
         """Return the smallest λ at which the spending per epoch satisfies `enough`, (..., 1)."""
         low, high = np.zeros_like(self._top), self._top.copy()
-        longest, shortest = self._most.copy(), np.zeros_like(self._most)
-        at_zero = np.where(self._worth > 0, self._sources.cost, 0.0).sum(axis=-1, keepdims=True)
-        free = enough(at_zero)
+        shortest, longest = self._least, self._most
+        free = enough(self._spent(low, None)[0])
         for _ in range(200):
             middle = 0.5 * (low + high)
-            interval = self._between(middle, shortest, longest)
-            with np.errstate(divide="ignore"):
-                spent = np.where(middle < self._worth, self._sources.cost / interval, 0.0).sum(
-                    axis=-1, keepdims=True
-                )
+            spent, interval = self._spent(middle, (shortest, longest))
             done = enough(spent)
             high, low = np.where(done, middle, high), np.where(done, low, middle)
             longest = np.where(done, interval, longest)
             shortest = np.where(done, shortest, interval - 1)
-            if np.all(high - low <= 1e-15 * high):
+            if np.all(high - low <= self._tolerance * high):
                 break
         return np.where(free, 0.0, high)
 
+    def earned(self, price: FloatArray) -> FloatArray:
+        """Return Σ_h ν_h H + Σ_i max(0, (G − (λC + ν)/q)/L), utility per epoch, (...)."""
+        cycle, cost = self._cycle, self._sources.cost
+        surcharge = self._surcharge(price)[0] if self._hosts else np.zeros(1)
+        interval = self.interval(price + surcharge / cost)
+        each = (price * cost + surcharge) / cycle.success
+        rate = np.maximum((cycle.content(interval) - each) / cycle.length(interval), 0.0)
+        paid = self._hosts.paid(surcharge) if self._hosts else 0.0
+        return rate.sum(axis=-1) + paid
+
     def interval(self, price: FloatArray) -> FloatArray:
         """Return the epochs between crawls that are best under the charge `price`, (..., N)."""
-        return self._between(price, np.zeros_like(self._most), self._most.copy())
+        return self._between(price, self._least, self._most)
+
+    def _spent(self, price: FloatArray, bracket: Bracket | None) -> tuple[FloatArray, FloatArray]:
+        """Return the spending per epoch, (..., 1), and the intervals, (..., N).
+
+        Surcharges change the intervals against the price: the bracket is of no use with them.
+        """
+        if self._hosts:
+            crawls, interval = self._surcharge(price)[1], self._most
+        else:
+            crawls, interval = self._crawls(price, bracket)
+        return (crawls * self._sources.cost).sum(axis=-1, keepdims=True), interval
+
+    def _surcharge(self, price: FloatArray) -> tuple[FloatArray, FloatArray]:
+        assert self._hosts is not None
+        cost = self._sources.cost
+        most = np.maximum(self._worth - price, 0.0) * cost
+        return self._hosts.surcharge(lambda nu, b: self._crawls(price + nu / cost, b), most)
+
+    def _crawls(
+        self, charged: FloatArray, bracket: Bracket | None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the crawls per epoch under a charge per unit of cost, and the intervals."""
+        interval = self._between(charged, *(bracket or (self._least, self._most)))
+        return np.where(charged < self._worth, self._cycle.crawls(interval), 0.0), interval
 
     def _between(self, price: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
         """Find the smallest k in (low, high] whose break-even charge reaches the price."""
         low, high = low.copy(), high.copy()
-        with np.errstate(divide="ignore", invalid="ignore"):
-            target = np.broadcast_to(price / self._worth, low.shape)
-        fleet = self._sources
-        decay, loss, curvature = fleet.decay_per_epoch, fleet.loss, fleet.curvature
         while (open_ := high - low > 1).any():
-            k = np.floor(0.5 * (low[open_] + high[open_]))
-            m = decay[open_]
-            charge = break_even(k, -np.expm1(-m * k), m, loss[open_], curvature[open_])
-            reached = charge >= target[open_]
+            middle = np.floor(0.5 * (low + high))
+            reached = self._cycle.reaches(price, middle, open_)
+            k = middle[open_]
             high[open_] = np.where(reached, k, high[open_])
             low[open_] = np.where(reached, low[open_], k)
         return high
 
 
 def optimal_reward(
-    sources: Sources, budget: float, tolerance: float = 1e-9, max_states: int = 200_000
+    sources: Sources,
+    budget: float,
+    tolerance: float = 1e-9,
+    max_states: int = 200_000,
+    per_host: int = 1,
 ) -> float:
     """Return the best long-run reward per epoch under a hard budget each epoch, in utility.
 
@@ -143,7 +177,8 @@ def optimal_reward(
     caps grow until both agree to `tolerance` (relative).
 
     Raises:
-        ValueError: the fleet needs more than `max_states` joint states; use `relaxed_bound`.
+        ValueError: the fleet needs more than `max_states` joint states; use `relaxed_bound`. Or
+            crawls can fail where crawl delays hold: the state would need the last attempts too.
         RuntimeError: value iteration did not settle.
 
     >>> round(optimal_reward(Sources.preset("table1"), 2), 6)
@@ -151,31 +186,36 @@ def optimal_reward(
     """
     check_budget(budget)
     _refuse_batch(sources, "optimal_reward")
+    if sources.fails and sources.is_delayed:
+        raise ValueError(
+            "optimal_reward takes crawl delays or failing crawls, not both in one fleet; use "
+            "relaxed_bound"
+        )
     live = (sources.ceiling > 0) & affordable(sources.cost, budget)
     if not live.any():
         return 0.0
     sources = sources.select(live)
     _refuse_large(len(sources), 3.0 ** min(len(sources), 600), max_states)
-    actions = maximal_subsets(sources.cost, budget)
+    actions = maximal_subsets(sources.cost, budget, Hosts.of(sources, per_host))
     caps = _first_caps(sources, budget)
     while True:
         _refuse_large(len(sources), float(np.prod(caps.astype(float))), max_states)
         low = _joint_value(sources, caps, actions, False, tolerance / 4)[0]
         high = _joint_value(sources, caps, actions, True, tolerance / 4)[1]
         if high - low <= tolerance * low:
-            return min(0.5 * (low + high), relaxed_bound(sources, budget))
+            return min(0.5 * (low + high), relaxed_bound(sources, budget, per_host))
         caps = np.ceil(1.5 * caps).astype(int)
 
 
 def _first_caps(sources: Sources, budget: float) -> NDArray[np.int_]:
     """Return ages at which jumping to the ceiling no longer pays at the relaxed charge."""
     price = np.array([relaxation(sources, budget).price])
-    interval = _PriceSearch(sources).interval(price)
-    charge = price * sources.cost
-    rate = (sources.content_at(interval) - charge) / interval
+    cycle, interval = Cycle(sources), _PriceSearch(sources).interval(price)
+    charge = price * sources.cost / cycle.success
+    rate = (cycle.content(interval) - charge) / cycle.length(interval)
     with np.errstate(divide="ignore", invalid="ignore"):
-        pays_until = np.where(rate > 0, (sources.ceiling - charge) / rate, 0.0)
-    return np.maximum(3, np.ceil(pays_until) + 1).astype(int)
+        pays_until = np.where(rate > 0, (sources.content_at(np.inf) - charge) / rate, 0.0)
+    return np.maximum(sources.delay + 2, np.ceil(pays_until) + 1).astype(int)
 
 
 def _refuse_batch(sources: Sources, function: str) -> None:
@@ -204,26 +244,29 @@ def _joint_value(
     min(TV − V) ≤ optimum ≤ max(TV − V) for any V; half steps keep periodic policies from
     cycling. Axis i of V is the age of source i.
     """
-    content = [
-        sources.ceiling[i] * -np.expm1(-sources.decay_per_epoch[i] * np.arange(1.0, cap + 1))
-        for i, cap in enumerate(caps)
-    ]
+    success = 1.0 - sources.failure_rate
+    ages = [np.arange(1.0, cap + 1) for cap in caps]
+    content = [sources.select([i]).content_at(k[:, None])[:, 0] for i, k in enumerate(ages)]
     if optimistic:
         for i, held in enumerate(content):
-            held[-1] = sources.ceiling[i]
+            held[-1] = sources.content_at(np.inf)[i]
     n = len(caps)
     older = [np.minimum(np.arange(1, cap + 1), cap - 1) for cap in caps]
-    rewards = [
-        sum(content[i].reshape([-1 if j == i else 1 for j in range(n)]) for i in action)
-        for action in actions
-    ]
+    # What crawling source i brings at each of its ages: nothing before its delay has passed.
+    may = [_along(k >= sources.delay[i], i, n) for i, k in enumerate(ages)]
+    brings = [may[i] * _along(success[i] * content[i], i, n) for i in range(n)]
+    rewards = [sum(brings[i] for i in action) for action in actions]
     value = np.zeros(tuple(caps))
     for _ in range(100_000):
         best = np.full(value.shape, -np.inf)
         for action, reward in zip(actions, rewards, strict=True):
             after = value
             for i in range(n):
-                after = after.take([0] if i in action else older[i], axis=i)
+                waited = after.take(older[i], axis=i)
+                if i in action:
+                    emptied = success[i] * after.take([0], axis=i) + (1 - success[i]) * waited
+                    waited = np.where(may[i], emptied, waited)
+                after = waited
             np.maximum(best, reward + after, out=best)
         change = best - value
         low, high = float(change.min()), float(change.max())
@@ -232,3 +275,8 @@ def _joint_value(
         value += 0.5 * change
         value -= value.flat[0]
     raise RuntimeError("value iteration did not settle; raise the tolerance")
+
+
+def _along(values: NDArray[Any], axis: int, n: int) -> NDArray[Any]:
+    """Return values as an array that varies along one of n axes."""
+    return values.reshape([-1 if j == axis else 1 for j in range(n)])

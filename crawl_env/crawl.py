@@ -14,13 +14,15 @@ from crawl_env import selection
 from crawl_env.bounds import relaxation
 from crawl_env.errors import unknown
 from crawl_env.features import Harvest, Observer
+from crawl_env.hosts import Hosts
 from crawl_env.numerics import FloatArray
-from crawl_env.sources import PARAMETERS, Sources
+from crawl_env.parameters import PARAMETERS
+from crawl_env.sources import Sources
 from crawl_env.task import Task, start_ages
 from crawl_env.world import NEVER, IntArray, World
 
 OPTIONS = ("value", "age")
-_NOTHING = (np.empty(0, dtype=np.intp), np.empty(0), None)  # picked cells, utility, items
+_NOTHING = (np.empty(0, dtype=np.intp), np.empty(0), None, None)  # the fields of a `Harvest`
 
 
 class Crawl:
@@ -48,7 +50,7 @@ class Crawl:
             fleet, task.arrivals, rows, count="items" in task.features, believe=hidden
         )
         self.account = np.full(rows, task.budget)
-        self._last: tuple[Any, Any, Any] = _NOTHING
+        self._last: tuple[Any, ...] = _NOTHING
         self._observer = Observer(self.world, task.features, task.observed)
         self._masks = np.zeros((len(task.subsets), task.n), dtype=bool)
         for mask, subset in zip(self._masks, task.subsets, strict=True):
@@ -59,9 +61,8 @@ class Crawl:
     @property
     def harvest(self) -> Harvest:
         """What the last epoch's crawls brought."""
-        picked, value, items = self._last
-        counted = None if items is None else np.ravel(items).copy()
-        return Harvest(np.ravel(picked).copy(), np.ravel(value).copy(), counted)
+        fields: Any = (None if x is None else np.ravel(x).copy() for x in self._last)
+        return Harvest(*fields)
 
     def reset(
         self,
@@ -82,9 +83,8 @@ class Crawl:
         values = None if value is None else np.broadcast_to(value, self.world.shape)[which]
         self.world.start(ages, rng, which, values)
         self.account[which] = self.task.budget
-        picked, harvested, items = self.harvest
-        kept = ~which[picked // self.task.n]
-        self._last = (picked[kept], harvested[kept], None if items is None else items[kept])
+        kept = ~which[self.harvest.picked // self.task.n]
+        self._last = tuple(None if x is None else x[kept] for x in self.harvest)
 
     def step(self, action: ArrayLike, rng: np.random.Generator) -> FloatArray:
         """Crawl as the actions of all rows say, let an epoch pass, return the rewards, (B,).
@@ -93,14 +93,23 @@ class Crawl:
         """
         picked = self._select(action)
         items = None if self.world.items is None else self.world.items.take(picked)
-        value = self.world.crawl(picked)
-        self._last = (picked, value, items)
+        failed = None
+        if self._fails:
+            failed = self._failing(picked, rng)
+            items = None if items is None else np.where(failed, 0.0, items)
+        value = self.world.crawl(picked, failed)
+        self._last = (picked, value, items, failed)
         if self._on_average:
             spent = self._by_row(picked, np.broadcast_to(self._cost, self.world.shape).take(picked))
             self.account += self.task.budget - spent
         self.world.advance(rng)
         reward = self._by_row(picked, value)
         return reward / self._scale if self._scaled else reward
+
+    def _failing(self, picked: IntArray, rng: np.random.Generator) -> NDArray[np.bool_]:
+        """Draw which crawls fail; for all sources, so that arrivals do not depend on the picks."""
+        drawn = rng.random(self.world.shape) < self.world.sources.failure_rate
+        return np.asarray(drawn.take(picked))
 
     def observe(self) -> NDArray[np.float32]:
         """Return what the crawler sees now, (B, N, F)."""
@@ -122,7 +131,7 @@ class Crawl:
             self._fit(np.arange(self.rows))
         self.world.set_state(state["world"])
         self.account[...] = state["account"]
-        self._last = tuple(None if x is None else x.copy() for x in state["harvest"])  # type: ignore
+        self._last = tuple(None if x is None else x.copy() for x in state["harvest"])
 
     def _draw_fleets(self, rows: IntArray, rng: np.random.Generator) -> None:
         assert self.task.draw is not None
@@ -132,7 +141,7 @@ class Crawl:
             fleet = self.task.check_drawn(self.task.draw(rng))
             for name in PARAMETERS:
                 columns[name][row] = getattr(fleet, name)
-        self.world.set_sources(Sources(**columns, period=now.period))
+        self.world.set_sources(Sources(**{**now.__getstate__(), **columns}))
         self._fit(rows)
 
     def _fit(self, rows: IntArray) -> None:
@@ -140,9 +149,12 @@ class Crawl:
         sources, task = self.world.sources, self.task
         self._cost = sources.cost
         self._whole = selection.whole_budget(self._cost, task.budget)
+        self._fails = sources.fails
+        self._hosts = Hosts.of(sources, task.per_host)
+        self._polite = sources.is_delayed or self._hosts is not None
         if self._scaled:
             new = sources.select_rows(rows) if task.draw else sources
-            bound = np.asarray(relaxation(new, task.budget).bound)
+            bound = np.asarray(relaxation(new, task.budget, task.per_host).bound)
             self._scale[rows] = np.where(bound > 0, bound, 1.0)
 
     def _select(self, action: ArrayLike) -> IntArray:
@@ -155,8 +167,15 @@ class Crawl:
 
     def _take(self, priority: NDArray[np.floating]) -> IntArray:
         account = self.account if self._on_average else None
+        polite = (self.world.available, self._hosts) if self._polite else ()
         return selection.select(
-            priority, self.world.crawled_at, self._cost, self.task.budget, self._whole, account
+            priority,
+            self.world.crawled_at,
+            self._cost,
+            self.task.budget,
+            self._whole,
+            account,
+            *polite,
         )
 
     def _select_subset(self, action: ArrayLike) -> IntArray:
@@ -175,8 +194,12 @@ class Crawl:
             # The cheapest first: in any other order a dear one might keep the rest out.
             budget = self.task.budget
             return self._take(np.where(mask, budget / (budget + self._cost), -1.0))
+        available = self.world.available
+        if available is not None:
+            return np.flatnonzero(mask & available)
         picked = np.flatnonzero(mask)
-        return picked if self._whole is None else selection.by_pick(picked, self.rows)
+        even = self._whole is not None and self._hosts is None
+        return selection.by_pick(picked, self.rows) if even else picked
 
     def _as_priority(self, action: NDArray[Any]) -> NDArray[np.floating]:
         if action.shape != self._action_shape:

@@ -15,6 +15,7 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> ValueError:
     ValueError: unknown feature 'aeg'; did you mean 'age'? Known: value, age
     """
     names = list(known)
-    near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.6)
-    hint = f"; did you mean {near[0]!r}?" if near else "."
+    by_lower = {known_name.lower(): known_name for known_name in names}
+    near = difflib.get_close_matches(str(name).lower(), by_lower, n=1, cutoff=0.6)
+    hint = f"; did you mean {by_lower[near[0]]!r}?" if near else "."
     return ValueError(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}")

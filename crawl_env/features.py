@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from crawl_env.errors import unknown
 from crawl_env.numerics import FloatArray
-from crawl_env.sources import PARAMETERS
+from crawl_env.parameters import PARAMETERS
 from crawl_env.world import IntArray, World
 
 FEATURES: dict[str, tuple[float, float]] = {  # bounds that hold whatever the parameters are
@@ -25,6 +25,8 @@ FEATURES: dict[str, tuple[float, float]] = {  # bounds that hold whatever the pa
     "decay_rate": (0.0, np.inf),
     "cost": (0.0, np.inf),
     "account": (-np.inf, np.inf),
+    "available": (0.0, 1.0),
+    "failed": (0.0, 1.0),
 }
 
 
@@ -34,6 +36,7 @@ class Harvest(NamedTuple):
     picked: IntArray  # cells
     value: FloatArray  # utility collected
     items: FloatArray | None  # number of new items, where counted
+    failed: NDArray[np.bool_] | None = None  # which crawls failed, where they can
 
 
 def check_features(features: Sequence[str]) -> tuple[str, ...]:
@@ -76,23 +79,24 @@ class Observer:
         self._world, self._features, self._observed = world, tuple(features), observed
         self._value_alone = self._features == ("value",) and world.belief is world.value
 
-    def __call__(self, harvest: tuple[Any, Any, Any], account: FloatArray) -> NDArray[np.float32]:
-        """`harvest` holds the picked cells, the utility and the items they brought."""
+    def __call__(self, harvest: tuple[Any, ...], account: FloatArray) -> NDArray[np.float32]:
+        """`harvest` holds the fields of a `Harvest`, in whatever shape selections have."""
         if self._value_alone:
             return self._world.value.astype(np.float32)[..., None]
         seen = np.empty((*self._world.shape, len(self._features)), dtype=np.float32)
         for channel, name in enumerate(self._features):
-            self._write(name, seen[..., channel], *harvest, account)
+            self._write(name, seen[..., channel], account, *harvest)
         return seen
 
     def _write(
         self,
         name: str,
         out: NDArray[np.float32],
+        account: FloatArray,
         picked: IntArray,
         utility: FloatArray,
         items: FloatArray | None,
-        account: FloatArray,
+        failed: NDArray[np.bool_] | None,
     ) -> None:
         world = self._world
         if name == "value":
@@ -101,6 +105,8 @@ class Observer:
                 np.copyto(out, world.value, where=self._observed, casting="same_kind")
         elif name == "age":
             out[...] = world.age
+        elif name == "available":
+            out[...] = 1.0 if world.available is None else world.available
         elif name == "account":
             out[...] = account[:, None]
         elif name in PARAMETERS:
@@ -108,5 +114,11 @@ class Observer:
         else:
             out[...] = 0.0
             row, source = np.divmod(picked, world.shape[1])
-            brought: dict[str, Any] = {"crawled": 1.0, "harvest": utility, "items": items}
+            missed: Any = 0.0 if failed is None else failed.astype(np.float32)
+            brought: dict[str, Any] = {
+                "crawled": 1.0 - missed,
+                "failed": missed,
+                "harvest": utility,
+                "items": items,
+            }
             out[row, source] = brought[name]

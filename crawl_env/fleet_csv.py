@@ -13,21 +13,26 @@ import numpy as np
 
 from crawl_env.errors import unknown
 from crawl_env.numerics import FloatArray
+from crawl_env.parameters import DESCRIBED
 
-NAME = "source"
-REQUIRED = ("arrival_rate", "mean_utility", "decay_rate")
-COLUMNS = (NAME, *REQUIRED, "cost")
+NAME, HOST = "source", "host"
+DEFAULTS = {name: p.default for name, p in DESCRIBED.items() if p.default is not None}
+REQUIRED = tuple(name for name in DESCRIBED if name not in DEFAULTS)
+COLUMNS = (NAME, *REQUIRED, *DEFAULTS, HOST)
 _BATCH = 4096  # rows held as lists at one time: a million lists would keep the collector busy
 
 
-def read(path: str | PathLike[str]) -> tuple[tuple[str, ...], dict[str, FloatArray]]:
-    """Return the names and the numeric columns, each (N,)."""
+def read(
+    path: str | PathLike[str],
+) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, FloatArray]]:
+    """Return the names, the hosts or (), and the numeric columns, each (N,)."""
     table = _columns(path)
     if not table[NAME]:
         raise ValueError(f"{path}: no sources below the header; add one row a source")
     names = tuple(map(str.strip, table.pop(NAME)))
     _check_names(path, names)
-    return names, {name: _numbers(path, name, cells) for name, cells in table.items()}
+    hosts = tuple(table.pop(HOST, ()))
+    return names, hosts, {name: _numbers(path, name, cells) for name, cells in table.items()}
 
 
 def line_of(path: str | PathLike[str], record: int) -> int:
@@ -39,7 +44,10 @@ def line_of(path: str | PathLike[str], record: int) -> int:
 
 
 def write(
-    path: str | PathLike[str], names: Sequence[str], columns: Mapping[str, FloatArray]
+    path: str | PathLike[str],
+    names: Sequence[str],
+    columns: Mapping[str, FloatArray],
+    hosts: Sequence[str] = (),
 ) -> None:
     """Write the file beside its final place and move it there: it appears whole or not at all."""
     target = Path(path)
@@ -47,9 +55,9 @@ def write(
     try:
         with partial.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
-            writer.writerow((NAME, *columns))
-            numbers = (map(repr, column.tolist()) for column in columns.values())
-            writer.writerows(zip(names, *numbers, strict=True))
+            writer.writerow((NAME, *columns, *([HOST] if hosts else ())))
+            cells = [map(repr, column.tolist()) for column in columns.values()]
+            writer.writerows(zip(names, *cells, *([hosts] if hosts else ()), strict=True))
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
@@ -109,7 +117,9 @@ def _check_header(path: str | PathLike[str], header: Sequence[str]) -> None:
             "decimals with a point"
         )
     if not any(header):
-        raise ValueError(f"{path} is empty; its first row must be: {','.join(COLUMNS)}")
+        raise ValueError(
+            f"{path} is empty; its first row must be: {','.join((NAME, *REQUIRED))},cost"
+        )
     for name in header:
         if name not in COLUMNS:
             raise ValueError(f"{path}: {unknown('column', name, COLUMNS)}. Rename it, or remove it")
@@ -119,7 +129,8 @@ def _check_header(path: str | PathLike[str], header: Sequence[str]) -> None:
     if missing:
         raise ValueError(
             f"{path}: missing column{'s' * (len(missing) > 1)} {', '.join(missing)}; "
-            f"the header must name {', '.join((NAME, *REQUIRED))} and may name cost"
+            f"the header must name {', '.join((NAME, *REQUIRED))} and may name "
+            f"{', '.join((*DEFAULTS, HOST))}"
         )
 
 
@@ -147,8 +158,10 @@ def _number(cell: str) -> float:
 
 
 def _numbers(path: str | PathLike[str], column: str, cells: Sequence[str]) -> FloatArray:
-    numbers = np.empty(len(cells))
+    numbers = np.full(len(cells), DEFAULTS.get(column, np.nan))
     for record, cell in enumerate(cells):
+        if column in DEFAULTS and not cell.strip():
+            continue
         try:
             numbers[record] = _number(cell)
         except ValueError:

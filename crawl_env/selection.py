@@ -1,8 +1,11 @@
 """From priorities to the sources that are crawled: in decreasing priority, under a budget.
 
-Ties go to the older source, then to the lower number. Selections are flat indices of cells
-(row·N + source): shape (k, B) where each of several rows takes the same number, (K,) otherwise.
-One source of one row is a plain number. So numpy adds up rewards and sets cells fastest.
+Ties go to the older source, then to the lower number. Sources that may not be crawled now, or whose
+host has been crawled often enough in this epoch, are passed over.
+
+Selections are flat indices of cells (row·N + source): shape (k, B) where each of several rows takes
+the same number, (K,) otherwise. One source of one row is a plain number. So numpy adds up rewards
+and sets cells fastest.
 """
 
 from __future__ import annotations
@@ -12,8 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crawl_env.hosts import Hosts
 from crawl_env.numerics import FloatArray
 from crawl_env.world import IntArray
+
+BoolArray = NDArray[np.bool_]
 
 # A sum of costs may exceed the budget by this share of it: rounding, not overspending.
 TOLERANCE = 1e-12
@@ -43,16 +49,22 @@ def select(
     budget: float,
     whole: int | None,
     account: FloatArray | None,
+    allowed: BoolArray | None = None,
+    hosts: Hosts | None = None,
 ) -> IntArray:
     """Return the sources that are crawled; priority, crawled_at: (B, N).
 
     whole: of `whole_budget`. account: (B,) under the rule "average", None under "epoch".
+    allowed: (B, N), or None where all sources may be crawled. hosts: where some are shared.
     """
-    if account is not None:
+    free = allowed is None and hosts is None
+    if account is not None and free:
         return draw(priority, crawled_at, cost, account, budget)
-    if whole is not None:
+    if account is not None:
+        return draw_politely(priority, crawled_at, cost, account, budget, allowed, hosts)
+    if whole is not None and free:
         return top(priority, whole, crawled_at)
-    return fill(priority, crawled_at, cost, budget)
+    return fill(priority, crawled_at, cost, budget, allowed, hosts)
 
 
 def top(priority: NDArray[np.floating], k: int, crawled_at: FloatArray) -> IntArray:
@@ -154,11 +166,16 @@ def _top_with_ties(priority: NDArray[np.floating], k: int, crawled_at: FloatArra
 
 
 def fill(
-    priority: NDArray[np.floating], crawled_at: FloatArray, cost: FloatArray, budget: float
+    priority: NDArray[np.floating],
+    crawled_at: FloatArray,
+    cost: FloatArray,
+    budget: float,
+    allowed: BoolArray | None = None,
+    hosts: Hosts | None = None,
 ) -> IntArray:
     """Return the sources taken in order while they fit, flat (K,): one that does not is skipped.
 
-    priority, crawled_at: (B, N); cost: (N,) or (B, N). Σ cost ≤ budget in every row.
+    priority, crawled_at, allowed: (B, N); cost: (N,) or (B, N). Σ cost ≤ budget in every row.
     """
     order = _in_order(priority, crawled_at)
     cost = np.take_along_axis(np.broadcast_to(cost, priority.shape), order, axis=-1)
@@ -166,14 +183,19 @@ def fill(
     left = np.full((len(priority), 1), float(budget))
     taken = np.zeros(priority.shape, dtype=bool)
     waiting = cost <= left + slack
+    if allowed is not None:
+        waiting &= np.take_along_axis(allowed, order, axis=-1)
     # Each round takes all up to the first that does not fit, then drops what can no longer fit.
     while waiting.any():
-        spent = np.cumsum(np.where(waiting, cost, 0.0), axis=-1)
-        fits = waiting & (spent <= left + slack)
+        ready = waiting if hosts is None else waiting & hosts.have_room(taken | waiting, order)
+        spent = np.cumsum(np.where(ready, cost, 0.0), axis=-1)
+        fits = ready & (spent <= left + slack)
         taken |= fits
         left = left - np.where(fits, cost, 0.0).sum(axis=-1, keepdims=True)
         waiting &= ~fits
         waiting &= cost <= left + slack
+        if hosts is not None:  # those that would have no room even if they were next
+            waiting &= hosts.have_room(taken, order, more=1)
     return _flat(order, taken)
 
 
@@ -204,6 +226,28 @@ def draw(
     before = np.cumsum(price, axis=-1) - price
     taken = (account[:, None] - before > empty) & (priority.take(order) >= 0)
     return np.sort(order[taken])
+
+
+def draw_politely(
+    priority: NDArray[np.floating],
+    crawled_at: FloatArray,
+    cost: FloatArray,
+    account: FloatArray,
+    budget: float,
+    allowed: BoolArray | None,
+    hosts: Hosts | None,
+) -> IntArray:
+    """As `draw`, passing over sources that are not allowed or whose hosts are used up."""
+    order = _in_order(priority, crawled_at)
+    ready = np.take_along_axis(priority, order, axis=-1) >= 0
+    if allowed is not None:
+        ready &= np.take_along_axis(allowed, order, axis=-1)
+    if hosts is not None:
+        ready &= hosts.have_room(ready, order)
+    cost = np.take_along_axis(np.broadcast_to(cost, priority.shape), order, axis=-1)
+    price = np.where(ready, cost, 0.0)
+    before = np.cumsum(price, axis=-1) - price
+    return _flat(order, ready & (account[:, None] - before > budget * ACCOUNT_TOLERANCE))
 
 
 def _in_order(priority: NDArray[np.floating], crawled_at: FloatArray) -> IntArray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,13 +11,17 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from crawl_env import fleet_csv
+from crawl_env import fleet_csv, parameters
 from crawl_env.errors import unknown
+from crawl_env.last_items import LastItems
 from crawl_env.numerics import FloatArray, remainder
+from crawl_env.parameters import LIMITS, PARAMETERS
 
-PARAMETERS = ("arrival_rate", "mean_utility", "decay_rate", "cost")
+_COLUMNS = (*PARAMETERS, *LIMITS)
+_DEFAULT = {name: parameters.DESCRIBED[name].default for name in LIMITS}
+
 PRESETS = ("table1", "fleet-f", "recovering-<n>")
 REGIMES = {"dense": (0.5, 50.0), "sparse": (0.003, 0.3)}  # range of Λ, items / time
 
@@ -37,6 +40,12 @@ class Sources:
         cost: C, budget units per crawl, > 0. Default 1.
         period: T, time between two epochs, > 0. Default 1.
         names: one name a source; default "1", "2", ….
+        crawl_delay: time, ≥ 0, that must pass between two crawls (robots.txt). Default 0.
+        capacity: K ≥ 1, items, whole or inf: the source shows only its last K. Default inf.
+        failure_rate: p in [0, 1): a crawl fails with this probability; it then costs as much and
+            brings nothing, and what waits stays. Default 0.
+        hosts: one host a source; an environment crawls a shared one at most `per_host` times an
+            epoch. "" is a host of its own, and so are all by default.
 
     The arrays have shape (N,), or (B, N) for B fleets of N sources each (see `stack`).
 
@@ -55,6 +64,10 @@ class Sources:
     cost: FloatArray  # (N,) budget units
     period: float  # time
     given_names: tuple[str, ...]  # (N,), or () when none were given
+    crawl_delay: FloatArray  # (N,) time
+    capacity: FloatArray  # (N,) items
+    failure_rate: FloatArray  # (N,) probability
+    hosts: tuple[str, ...]  # (N,), or () where every source has its own
 
     def __init__(
         self,
@@ -64,28 +77,32 @@ class Sources:
         cost: ArrayLike = 1.0,
         period: float = 1.0,
         names: Sequence[str] = (),
+        crawl_delay: ArrayLike = 0.0,
+        capacity: ArrayLike = np.inf,
+        failure_rate: ArrayLike = 0.0,
+        hosts: Sequence[str] = (),
     ) -> None:
-        given = dict(zip(PARAMETERS, (arrival_rate, mean_utility, decay_rate, cost), strict=True))
-        arrays = _broadcast({name: _as_array(name, value) for name, value in given.items()})
-        n = next(iter(arrays.values())).shape[-1]
-        if len(names) not in (0, n):
-            raise ValueError(f"names has {len(names)} entries for {n} sources; give one a source")
-        object.__setattr__(self, "given_names", _check_names(names))
+        described = (arrival_rate, mean_utility, decay_rate, cost)
+        limits = (crawl_delay, capacity, failure_rate)
+        given = dict(zip((*PARAMETERS, *LIMITS), (*described, *limits), strict=True))
+        arrays = parameters.as_arrays(given)
+        n = arrays["cost"].shape[-1]
+        object.__setattr__(self, "given_names", parameters.check_names(names, n))
+        object.__setattr__(self, "hosts", parameters.check_hosts(hosts, n))
         if not (isinstance(period, Real) and np.isfinite(period) and period > 0):
             raise ValueError(f"period is {period!r}; it must be a positive, finite time")
         for name, array in arrays.items():
             self._check_range(name, array)
-            array.flags.writeable = False
             object.__setattr__(self, name, array)
         object.__setattr__(self, "period", float(period))
         self._check_derived()
 
     def _check_range(self, name: str, array: FloatArray) -> None:
-        bad = _out_of_range(name, array)
+        bad = parameters.out_of_range(name, array)
         if bad.size:
             i = int(bad[0])
             label = self.name(i % array.shape[-1])
-            raise ValueError(f"source {label!r}: {_range_message(name, array.flat[i])}")
+            raise ValueError(f"source {label!r}: {parameters.range_message(name, array.flat[i])}")
 
     def _check_derived(self) -> None:
         decay = self.decay_per_epoch
@@ -109,7 +126,8 @@ class Sources:
             isinstance(other, Sources)
             and self.period == other.period
             and self.given_names == other.given_names
-            and all(np.array_equal(getattr(self, p), getattr(other, p)) for p in PARAMETERS)
+            and self.hosts == other.hosts
+            and all(np.array_equal(getattr(self, p), getattr(other, p)) for p in _COLUMNS)
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -119,8 +137,8 @@ class Sources:
         return self.given_names[i] if self.given_names else str(i + 1)
 
     def __getstate__(self) -> dict[str, Any]:
-        parameters: dict[str, Any] = {name: getattr(self, name) for name in PARAMETERS}
-        return {**parameters, "period": self.period, "names": self.given_names}
+        columns: dict[str, Any] = {name: getattr(self, name) for name in _COLUMNS}
+        return {**columns, "period": self.period, "names": self.given_names, "hosts": self.hosts}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]  # checks, and makes the arrays read-only
@@ -169,35 +187,85 @@ class Sources:
         return float(total) if total.ndim == 0 else total
 
     def content_at(self, age: ArrayLike) -> FloatArray:
-        """Return x_k = (1 − α^k) u*, utility: the mean value `age` epochs after a crawl.
+        """Return x_k, utility: the mean value `age` epochs after a crawl, (..., N).
 
+        x_k = (1 − α^k) u*; where only the last K items stay, what these hold (`LastItems`).
         `age` broadcasts against (N,); infinity gives the ceiling.
         """
-        return self.ceiling * -np.expm1(-self.decay_per_epoch * np.asarray(age, dtype=np.float64))
+        k = np.asarray(age, dtype=np.float64)
+        content = self.ceiling * -np.expm1(-self.decay_per_epoch * k)
+        if self.is_capped:
+            capped, table = self._last_items
+            epochs = k[..., capped] if k.ndim and k.shape[-1] > 1 else k
+            content[..., capped] = table(epochs)
+        return content
+
+    @cached_property
+    def _last_items(self) -> tuple[NDArray[np.intp], LastItems]:
+        """The sources that show only their last few items, and what waits there."""
+        some = np.isfinite(self.capacity).reshape(-1, len(self)).any(axis=0)
+        capped = np.flatnonzero(some)
+        return capped, LastItems(
+            self.arrival_rate[..., capped],
+            self.mean_utility[..., capped],
+            self.decay_rate[..., capped],
+            self.capacity[..., capped],
+            self.period,
+        )
+
+    @cached_property
+    def is_capped(self) -> bool:
+        """Whether some source shows only its last few items."""
+        return bool(np.isfinite(self.capacity).any())
+
+    @cached_property
+    def fails(self) -> bool:
+        """Whether a crawl of some source can fail."""
+        return bool((self.failure_rate > 0).any())
+
+    @cached_property
+    def delay(self) -> FloatArray:
+        """d ≥ 1, (N,), epochs from one crawl to the next that crawl_delay allows."""
+        return _fixed(np.maximum(1.0, np.ceil(self.crawl_delay / self.period * (1 - 1e-12))))
+
+    @cached_property
+    def is_delayed(self) -> bool:
+        """Whether some source may not be crawled in every epoch."""
+        return bool((self.delay > 1).any())
+
+    @cached_property
+    def host_of(self) -> NDArray[np.intp] | None:
+        """The number of each source's host, (N,), or None where no two sources share one."""
+        if not self.hosts:
+            return None
+        own = (f"\0{i}" for i in range(len(self)))  # no host's name
+        labels = [host or alone for host, alone in zip(self.hosts, own, strict=True)]
+        return np.unique(labels, return_inverse=True)[1]
 
     def with_period(self, period: float) -> Sources:
         """Return the same sources, crawled every `period` units of time."""
-        return self._with(lambda parameter: parameter, period, self.given_names)
+        return Sources(**{**self.__getstate__(), "period": period})
 
     def select(self, which: Any) -> Sources:
         """Return the sub-fleet (or permutation) given by indices or a mask over the sources."""
         index = np.atleast_1d(np.arange(len(self))[which])
-        names = tuple(self.given_names[i] for i in index) if self.given_names else ()
-        return self._with(lambda parameter: parameter[..., index], self.period, names)
+        labels = {
+            key: tuple(given[i] for i in index) if given else ()
+            for key, given in (("names", self.given_names), ("hosts", self.hosts))
+        }
+        return self._with(lambda parameter: parameter[..., index], **labels)
 
     def row(self, b: int) -> Sources:
         """Return fleet b of a batch."""
-        return self._with(lambda parameter: parameter[b], self.period, self.given_names)
+        return self._with(lambda parameter: parameter[b])
 
-    def _with(
-        self, change: Callable[[FloatArray], FloatArray], period: float, names: tuple[str, ...]
-    ) -> Sources:
-        columns: Any = {p: change(getattr(self, p)) for p in PARAMETERS}
-        return Sources(**columns, period=period, names=names)
+    def _with(self, change: Callable[[FloatArray], FloatArray], **labels: Any) -> Sources:
+        columns: Any = {name: change(getattr(self, name)) for name in _COLUMNS}
+        return Sources(**{**self.__getstate__(), **columns, **labels})
 
     def select_rows(self, which: Any) -> Sources:
         """Return some fleets of a batch, by indices or a mask, as a batch."""
-        return self._with(lambda parameter: parameter[which], self.period, self.given_names)
+        return self._with(lambda parameter: parameter[which])
 
     @staticmethod
     def stack(fleets: Sequence[Sources]) -> Sources:
@@ -209,8 +277,8 @@ class Sources:
                     f"fleets of {len(first)} and {len(fleet)} sources (periods {first.period:g} and"
                     f" {fleet.period:g}) cannot share a batch; draw fleets of one size and period"
                 )
-        columns: Any = {p: np.stack([getattr(fleet, p) for fleet in fleets]) for p in PARAMETERS}
-        return Sources(**columns, period=first.period, names=first.given_names)
+        columns: Any = {p: np.stack([getattr(fleet, p) for fleet in fleets]) for p in _COLUMNS}
+        return Sources(**{**first.__getstate__(), **columns})
 
     @staticmethod
     def preset(name: str) -> Sources:
@@ -260,23 +328,24 @@ class Sources:
     @staticmethod
     def from_csv(path: str | PathLike[str], period: float = 1.0) -> Sources:
         """Read a fleet from a UTF-8 CSV with a header: `source`, `arrival_rate`, `mean_utility`,
-        `decay_rate` and, optional, `cost` (default 1), in any order; rates are per unit of time,
-        `period` is the length of an epoch in that unit.
+        `decay_rate` and, optional, `cost`, `crawl_delay`, `capacity`, `failure_rate` and `host`, in
+        any order; rates are per unit of time, `period` is the length of an epoch in that unit.
+        An empty optional cell means the default.
 
         Raises:
             FileNotFoundError: no such file.
             ValueError: anything else that is wrong with it, naming file, row and column.
         """
-        names, columns = fleet_csv.read(path)
+        names, hosts, columns = fleet_csv.read(path)
         for name, column in columns.items():
-            bad = _out_of_range(name, column)
+            bad = parameters.out_of_range(name, column)
             if bad.size:
                 i = int(bad[0])
                 raise ValueError(
                     f"{path}, row {fleet_csv.line_of(path, i)} (source {names[i]!r}): "
-                    f"{_range_message(name, column[i])}"
+                    f"{parameters.range_message(name, column[i])}"
                 )
-        return Sources(**columns, period=period, names=names)
+        return Sources(**columns, period=period, names=names, hosts=hosts)
 
     def to_csv(self, path: str | PathLike[str]) -> None:
         """Write the fleet so that `from_csv` reads back the same numbers (not the period).
@@ -286,59 +355,11 @@ class Sources:
         """
         if self.arrival_rate.ndim != 1:
             raise ValueError("a batch of fleets does not fit one CSV; write `row(b)` of it")
-        fleet_csv.write(path, self.names, {p: getattr(self, p) for p in PARAMETERS})
-
-
-_UNITS = {
-    "arrival_rate": "items/time",
-    "mean_utility": "utility",
-    "decay_rate": "1/time",
-    "cost": "budget units",
-}
-_MAY_BE_ZERO = ("arrival_rate", "mean_utility")
-
-
-def _as_array(name: str, value: ArrayLike) -> FloatArray:
-    try:
-        return np.array(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be a number or an array of numbers: {error}") from None
-
-
-def _broadcast(arrays: dict[str, FloatArray]) -> dict[str, FloatArray]:
-    """Spread scalars over the fleet; refuse arrays of different lengths."""
-    shapes = {name: array.shape for name, array in arrays.items() if array.ndim}
-    if len(set(shapes.values())) > 1:
-        listing = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
-        raise ValueError(f"parameters differ in shape: {listing}; give one number a source")
-    shape = next(iter(shapes.values()), (1,))
-    if 0 in shape:
-        raise ValueError("the fleet is empty; give at least one source")
-    if len(shape) > 2:
-        raise ValueError(f"parameters have shape {shape}; give (N,), or (B, N) for B fleets")
-    return {name: np.broadcast_to(array, shape).copy() for name, array in arrays.items()}
-
-
-def _out_of_range(name: str, array: FloatArray) -> Any:
-    fine = np.isfinite(array) & ((array >= 0) if name in _MAY_BE_ZERO else (array > 0))
-    return np.flatnonzero(~fine)
-
-
-def _range_message(name: str, value: float) -> str:
-    wanted = "zero or positive" if name in _MAY_BE_ZERO else "positive"
-    return f"{name} is {value:g}; it must be {wanted} and finite ({_UNITS[name]})"
+        limits = [name for name in LIMITS if (getattr(self, name) != _DEFAULT[name]).any()]
+        columns = {name: getattr(self, name) for name in (*PARAMETERS, *limits)}
+        fleet_csv.write(path, self.names, columns, self.hosts)
 
 
 def _fixed(array: FloatArray) -> FloatArray:
     array.flags.writeable = False
     return array
-
-
-def _check_names(names: Sequence[str]) -> tuple[str, ...]:
-    labels = tuple(str(name).strip() for name in names)
-    if len(set(labels)) < len(labels) or not all(labels):
-        wrong = next(x for x, times in Counter(labels).items() if times > 1 or not x)
-        raise ValueError(
-            f"names has {wrong!r} twice, or empty; give every source a name of its own"
-        )
-    return labels

@@ -7,6 +7,7 @@ from math import comb
 
 import numpy as np
 
+from crawl_env.hosts import Hosts
 from crawl_env.numerics import FloatArray
 from crawl_env.selection import TOLERANCE, whole_budget
 
@@ -16,8 +17,12 @@ _MOST_VISITS = 2**21  # of the search for subsets under mixed costs: some second
 Subsets = tuple[tuple[int, ...], ...]
 
 
-def maximal_subsets(cost: FloatArray, budget: float, most: int = MOST_SUBSETS) -> Subsets:
+def maximal_subsets(
+    cost: FloatArray, budget: float, hosts: Hosts | None = None, most: int = MOST_SUBSETS
+) -> Subsets:
     """Return, in lexicographic order, the affordable sets to which no further source can be added.
+
+    With `hosts`, no set holds more sources of a host than it takes.
 
     Raises:
         ValueError: there are more than `most` of them.
@@ -25,6 +30,8 @@ def maximal_subsets(cost: FloatArray, budget: float, most: int = MOST_SUBSETS) -
     >>> maximal_subsets(np.array([1.0, 1.0, 2.0]), 2.0)
     ((0, 1), (2,))
     """
+    if hosts is not None:
+        return _maximal_with_hosts(cost, budget, hosts, most)
     k = whole_budget(cost, budget)
     if k is not None and comb(len(cost), k) > most:
         raise _too_many(len(cost), f"{len(cost)}-choose-{k}", most)
@@ -70,6 +77,23 @@ def _maximal(cost: FloatArray, budget: float) -> Iterator[tuple[int, ...]]:
         stack.append((i + 1, chosen, left, min(cheapest_out, costs[i])))
         if costs[i] <= left:
             stack.append((i + 1, (*chosen, i), left - costs[i], cheapest_out))
+
+
+def _maximal_with_hosts(cost: FloatArray, budget: float, hosts: Hosts, most: int) -> Subsets:
+    """Search all sets: shared hosts leave no simple rule of when a branch is dead."""
+    n = len(cost)
+    sets = np.array([np.isin(np.arange(n), subset) for subset in all_subsets(n, most)])
+    on_host = hosts.host_of == np.arange(hosts.host_of.max() + 1)[:, None]
+    fits = (sets @ cost <= budget * (1 + TOLERANCE)) & np.all(
+        sets @ on_host.T.astype(int) <= hosts.per_host, axis=-1
+    )
+    fine = sets[fits]
+    known = {row.tobytes() for row in fine}
+    one_more = np.eye(n, dtype=bool)
+    maximal = [
+        row for row in fine if not any((row | extra).tobytes() in known for extra in one_more[~row])
+    ]
+    return tuple(tuple(np.flatnonzero(row).tolist()) for row in maximal)
 
 
 def _collect(sets: Iterator[tuple[int, ...]], n: int, most: int) -> Subsets:

@@ -18,6 +18,8 @@ from crawl_env.arrivals import Arrivals, make_arrivals
 from crawl_env.bounds import check_budget
 from crawl_env.errors import unknown
 from crawl_env.features import check_features, observation_space, tells_parameters
+from crawl_env.hosts import Hosts
+from crawl_env.parameters import LIMITS
 from crawl_env.selection import TOLERANCE, affordable
 from crawl_env.sources import Sources
 from crawl_env.subsets import Subsets, all_subsets, maximal_subsets
@@ -51,6 +53,7 @@ class Task:
     horizon: int | None  # epochs
     reward_scale: str
     start: str
+    per_host: int  # crawls per epoch of a shared host
     subsets: Subsets  # of discrete actions; () under "priority"
     observation_space: Any  # Box (N, F)
     action_space: Any  # Box (N,) or Discrete
@@ -90,6 +93,7 @@ class Task:
         horizon: int | None = 500,
         reward_scale: str = "raw",
         start: str = "fresh",
+        per_host: int = 1,
     ) -> Task:
         """Check the arguments of the environment; see `CrawlEnv` for what they mean."""
         draw = sources if callable(sources) else None
@@ -107,7 +111,9 @@ class Task:
         _check_visible(fleet, channels)
         _check_combination(channels, reward_scale, start, horizon)
         check_affordable(fleet, budget, budget_rule)
-        subsets = _subsets(fleet, budget, budget_rule) if action == "subset" else ()
+        _check_whole("per_host", per_host, "crawls an epoch")
+        hosts = Hosts.of(fleet, per_host)
+        subsets = _subsets(fleet, budget, budget_rule, hosts) if action == "subset" else ()
         return Task(
             sources=fleet,
             draw=draw,
@@ -120,6 +126,7 @@ class Task:
             horizon=None if horizon is None else int(horizon),
             reward_scale=reward_scale,
             start=start,
+            per_host=int(per_host),
             subsets=subsets,
             observation_space=observation_space(channels, len(fleet)),
             action_space=spaces.Discrete(len(subsets))
@@ -135,6 +142,11 @@ class Task:
                 f"the callable `sources` returned {fleet!r}; it must return a fleet of {self.n} "
                 f"sources and period {self.sources.period:g} every time, as at its first call"
             )
+        if _limits(fleet) != _limits(self.sources):
+            raise ValueError(
+                "the callable `sources` changed crawl delays, capacities, failure rates or hosts; "
+                "they must be the same in every fleet it returns"
+            )
         if self.action == "subset" and not np.array_equal(fleet.cost, self.sources.cost):
             raise ValueError(
                 "the callable `sources` changed the costs, on which the table of subsets "
@@ -142,6 +154,10 @@ class Task:
             )
         check_affordable(fleet, self.budget, self.budget_rule)
         return fleet
+
+
+def _limits(fleet: Sources) -> list[Any]:
+    return [*(getattr(fleet, name).tolist() for name in LIMITS), fleet.hosts]
 
 
 def make_sources(sources: object) -> Sources:
@@ -191,9 +207,8 @@ def _drawn_elsewhere(rng: np.random.Generator) -> Sources:
 def _check_combination(
     features: tuple[str, ...], reward_scale: str, start: str, horizon: int | None
 ) -> None:
-    whole = isinstance(horizon, (int, np.integer)) and not isinstance(horizon, bool)
-    if horizon is not None and not (whole and horizon > 0):
-        raise ValueError(f"horizon is {horizon!r}; it must be a positive number of epochs, or None")
+    if horizon is not None:
+        _check_whole("horizon", horizon, "epochs, or None")
     if reward_scale == "relaxed" and not tells_parameters(features):
         raise ValueError(
             f"reward_scale='relaxed' divides by a bound computed from the true parameters, which "
@@ -204,6 +219,12 @@ def _check_combination(
             "start='full' has sources never crawled, at which infinitely many items wait; "
             "leave out the feature 'items', or use another start"
         )
+
+
+def _check_whole(name: str, number: object, what: str) -> None:
+    whole = isinstance(number, (int, np.integer)) and not isinstance(number, bool)
+    if not (whole and number > 0):  # type: ignore[operator]
+        raise ValueError(f"{name} is {number!r}; it must be a positive number of {what}")
 
 
 def _check_visible(fleet: Sources, features: tuple[str, ...]) -> None:
@@ -218,10 +239,10 @@ def _check_visible(fleet: Sources, features: tuple[str, ...]) -> None:
         )
 
 
-def _subsets(fleet: Sources, budget: float, budget_rule: str) -> Subsets:
+def _subsets(fleet: Sources, budget: float, budget_rule: str, hosts: Hosts | None) -> Subsets:
     if budget_rule == "average":
         return all_subsets(len(fleet))
-    return maximal_subsets(fleet.cost, budget)
+    return maximal_subsets(fleet.cost, budget, hosts)
 
 
 def _mask(observed: bool | ArrayLike, n: int) -> NDArray[np.bool_]:

@@ -39,6 +39,7 @@ class World:
         items: (B, N) number of items published since the last crawl, or None.
         age: (B, N) epochs since the last crawl; 1 at the epoch after one, ≥ 1e9 if never.
         crawled_at: (B, N) epoch of the last crawl on the world's clock: the older, the smaller.
+        tried_at: (B, N) the same of the last attempt, which may have failed.
         belief: (B, N) mean of `value` as the crawler knows it.
 
     An epoch is `crawl`, which collects, then `advance`, which brings what is new.
@@ -69,6 +70,8 @@ class World:
         self.value = np.zeros(self.shape)
         self.items = np.zeros(self.shape) if count else None
         self._belief = np.zeros(self.shape) if believe and not arrivals.deterministic else None
+        failing = sources.fails and sources.is_delayed
+        self.tried_at = np.zeros(self.shape) if failing else self.crawled_at
         self.set_sources(sources)
 
     @property
@@ -78,6 +81,18 @@ class World:
     @property
     def belief(self) -> FloatArray:
         return self.value if self._belief is None else self._belief
+
+    @property
+    def available(self) -> NDArray[np.bool_] | None:
+        """Which sources may be crawled now, (B, N); None where all may at all times."""
+        if not self.sources.is_delayed:
+            return None
+        return np.asarray(self.waited >= self.sources.delay)
+
+    @property
+    def waited(self) -> FloatArray:
+        """Epochs since the last attempt, (B, N)."""
+        return self._clock - self.tried_at
 
     def set_sources(self, sources: Sources) -> None:
         """Let other sources publish from the next epoch on: (N,) for all rows, or (B, N)."""
@@ -115,16 +130,23 @@ class World:
         epochs = np.where(age >= NEVER, np.inf, age)
         drawn, items = self.arrivals.content(cells, epochs.ravel(), self.items is not None, rng)
         self.value[rows] = drawn.reshape(age.shape) if value is None else value
-        self.crawled_at[rows] = self._clock - age
+        self.crawled_at[rows] = self.tried_at[rows] = self._clock - age
         if self.items is not None:
             self.items[rows] = items.reshape(age.shape)
         if self._belief is not None:
             mean = cells.mean_content(epochs.ravel()).reshape(age.shape)
             self._belief[rows] = mean if value is None else value
 
-    def crawl(self, picked: IntArray) -> FloatArray:
-        """Empty the picked cells (row·N + source, any shape); return what they held."""
+    def crawl(self, picked: IntArray, failed: NDArray[np.bool_] | None = None) -> FloatArray:
+        """Empty the picked cells (row·N + source, any shape); return what they held.
+
+        A crawl that `failed`, of the shape of `picked`, brings 0 and leaves the cell as it is.
+        """
         collected: FloatArray = self._flat_value.take(picked)
+        if failed is not None:
+            self.tried_at.reshape(-1)[picked] = self._clock
+            collected = np.where(failed, 0.0, collected)
+            picked = picked[~failed]
         self._flat_value[picked] = 0.0
         self._flat_crawled_at[picked] = self._clock
         if self._belief is not None:
@@ -148,6 +170,7 @@ class World:
         return {
             "value": self.value.copy(),
             "age": self.age,
+            "waited": self.waited,
             "items": None if self.items is None else self.items.copy(),
             "belief": None if self._belief is None else self._belief.copy(),
         }
@@ -156,6 +179,7 @@ class World:
         """Return to a state of `get_state`."""
         self.value[...] = state["value"]
         self.crawled_at[...] = self._clock - state["age"]
+        self.tried_at[...] = self._clock - state["waited"]
         if self.items is not None:
             self.items[...] = state["items"]
         if self._belief is not None:

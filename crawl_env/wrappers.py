@@ -98,10 +98,18 @@ class SequentialSelection(
         return self._observation(), float(reward), terminated, truncated, info
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """Return which sources can be picked now, (N,): not yet picked, and still affordable."""
-        cost, budget = self._inner.sources.cost, self._inner.task.budget
-        left = budget * (1 + TOLERANCE) - cost[self._picked].sum()
-        return ~self._picked & (cost <= left)
+        """Return which sources can be picked now, (N,): not yet picked, still affordable, and not
+        held back by a crawl delay or by their host."""
+        cost, task = self._inner.sources.cost, self._inner.task
+        left = task.budget * (1 + TOLERANCE) - cost[self._picked].sum()
+        possible = ~self._picked & (cost <= left)
+        available = self._inner.world.available
+        if available is not None:
+            possible &= available[0]
+        host_of = self._inner.sources.host_of
+        if host_of is not None:
+            possible &= np.bincount(host_of, self._picked)[host_of] < task.per_host
+        return possible
 
     def _observation(self) -> Observation:
         return np.hstack([self._seen, self._picked[:, None]]).astype(np.float32)

@@ -10,7 +10,7 @@ import numpy as np
 
 from agents.evaluation import Evaluation, evaluate
 from crawl_env import Sources
-from crawl_env.sources import PARAMETERS
+from crawl_env.parameters import PARAMETERS
 from experiments.runner import Result, Unit
 
 

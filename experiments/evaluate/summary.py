@@ -12,7 +12,7 @@ from agents.evaluation import Evaluation
 from agents.statistics import number
 from crawl_env import Sources, relaxation
 from crawl_env.bounds import Relaxation
-from crawl_env.sources import PARAMETERS
+from crawl_env.parameters import PARAMETERS
 from experiments import plots
 from experiments.report import Report
 from experiments.tables import best_first, percent, plain, reachable, scores, share

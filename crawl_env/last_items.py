@@ -1,0 +1,89 @@
+"""What waits at sources that show only their last K items: older ones are lost."""
+
+from __future__ import annotations
+
+from math import lgamma
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from crawl_env.numerics import FloatArray
+
+_NOTHING = -40.0  # logarithm of a share that adds nothing
+_MOST_CELLS = 1e7  # of the table
+
+
+class LastItems:
+    """Mean content by age, for sources with a capacity, (..., n).
+
+    Ages that are whole epochs are looked up in a table, which is made once.
+
+    >>> last_three = LastItems(*np.array([[5.0], [1.0], [0.2], [3.0]]), period=1.0)
+    >>> last_three([[1], [2], [np.inf]]).round(3).ravel()
+    array([2.641, 2.773, 2.775])
+    """
+
+    def __init__(
+        self,
+        arrival_rate: FloatArray,
+        mean_utility: FloatArray,
+        decay_rate: FloatArray,
+        capacity: FloatArray,
+        period: float,
+    ) -> None:
+        self._parameters = arrival_rate, decay_rate, capacity
+        self._ceiling = arrival_rate * mean_utility / decay_rate
+        self._period = period
+        # Full to within rounding: nothing older is worth anything, or K items have surely come.
+        faded = -_NOTHING / decay_rate
+        with np.errstate(divide="ignore"):
+            pushed = (capacity + 9 * np.sqrt(capacity) + 40) / (arrival_rate + decay_rate)
+        longest = np.ceil(np.minimum(faded, pushed).max() / period) + 1
+        self._whole = np.empty((0, *self._ceiling.shape))
+        if longest * self._ceiling.size <= _MOST_CELLS:
+            ages = np.append(np.arange(longest), np.inf)
+            self._whole = self._mean(ages.reshape(-1, *(1,) * self._ceiling.ndim))
+
+    def __call__(self, age: ArrayLike) -> FloatArray:
+        """Return the mean utility waiting `age` epochs after a crawl, broadcast to (..., n)."""
+        age = np.asarray(age, dtype=np.float64)
+        rows = len(self._whole) - 1
+        if rows < 0 or not np.all((age >= rows) | (age == np.floor(age))):
+            return self._mean(age)
+        shape = np.broadcast_shapes(age.shape, self._ceiling.shape)
+        row = np.broadcast_to(np.minimum(age, rows).astype(int), shape)
+        cells = self._ceiling.size
+        found = np.take_along_axis(self._whole.reshape(-1, cells), row.reshape(-1, cells), axis=0)
+        return found.reshape(shape)
+
+    def _mean(self, age: FloatArray) -> FloatArray:
+        return self._ceiling * kept_share(age * self._period, *self._parameters)
+
+
+def kept_share(
+    time: ArrayLike, arrival_rate: FloatArray, decay_rate: FloatArray, capacity: FloatArray
+) -> FloatArray:
+    """Return the mean content of a source that shows only its last K items, as a share of u*.
+
+    (μ/Λ) Σ_{n≤K} r^n P(n, (Λ+μ)·time) with r = Λ/(Λ+μ): the n-th last of Poisson arrivals came
+    an Erlang(n, Λ) time ago. P is the regularised lower incomplete gamma function. Terms are
+    positive, so nothing cancels; those below 1e-17 are left out. Arguments broadcast; the result
+    has their shape. 1 − exp(−μ·time) for K = ∞, 0 for Λ = 0.
+
+    >>> kept_share([1.0, np.inf], np.array(5.0), np.array(0.2), np.array(3.0)).round(4)
+    array([0.1057, 0.111 ])
+    """
+    time, rate, decay, most = np.broadcast_arrays(time, arrival_rate, decay_rate, capacity)
+    events = (rate + decay) * time  # arrivals at rate Λ + μ, of which r are items
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_ratio = -np.log1p(decay / rate)  # log r, −∞ for a silent source
+        log_events = np.where(np.isfinite(events), np.log(events), 0.0)
+        needed = np.where(np.isinf(most), 0.0, np.minimum(most, np.ceil(_NOTHING / log_ratio)))
+        reached = -np.expm1(-events)  # P(1, ·)
+        total = np.zeros(events.shape)
+        for n in range(1, int(needed.max(initial=0.0)) + 1):
+            total += np.where(n <= needed, np.exp(n * log_ratio) * reached, 0.0)
+            last = np.exp(n * log_events - events - lgamma(n + 1))
+            reached = np.clip(reached - np.where(events > 0, last, 0.0), 0.0, 1.0)
+        share = np.where(rate > 0, total * decay / rate, 0.0)
+    return np.where(np.isinf(most), -np.expm1(-decay * time), share)

@@ -127,7 +127,8 @@ def check_header(
         raise ValueError(
             f"{path}: missing column{'s' * (len(missing) > 1)} {', '.join(missing)}; "
             f"the header must name {', '.join(required)}"
-            + f" and may name {', '.join(optional)}" * bool(optional)
+            + f" and may name {', '.join(optional)}"
+            * bool(optional)
         )
 
 

@@ -8,7 +8,9 @@ import gymnasium as gym
 
 from crawl_env.arrivals import Arrivals, Deterministic, Poisson
 from crawl_env.bounds import optimal_reward, relaxation, relaxed_bound
+from crawl_env.curves import Curves
 from crawl_env.env import CrawlEnv
+from crawl_env.items import Items
 from crawl_env.sources import Sources
 from crawl_env.task import Task
 from crawl_env.vector_env import CrawlVectorEnv
@@ -19,7 +21,9 @@ __all__ = [
     "Arrivals",
     "CrawlEnv",
     "CrawlVectorEnv",
+    "Curves",
     "Deterministic",
+    "Items",
     "Poisson",
     "Sources",
     "Task",

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crawl_env import fleet_csv, parameters
+from crawl_env.csv_file import line_of
 from crawl_env.errors import unknown
 from crawl_env.last_items import LastItems
 from crawl_env.numerics import FloatArray, remainder
@@ -342,7 +343,7 @@ class Sources:
             if bad.size:
                 i = int(bad[0])
                 raise ValueError(
-                    f"{path}, row {fleet_csv.line_of(path, i)} (source {names[i]!r}): "
+                    f"{path}, row {line_of(path, i)} (source {names[i]!r}): "
                     f"{parameters.range_message(name, column[i])}"
                 )
         return Sources(**columns, period=period, names=names, hosts=hosts)

@@ -22,7 +22,17 @@ ROOT = Path(__file__).resolve().parent.parent
 LIBRARIES = ("numpy", "gymnasium")
 
 
-OWN_FILES = {"records.csv", "report.html", "sources.csv", "summary.md", "versus.csv", "world.csv"}
+OWN_FILES = {
+    "checks.csv",
+    "curves.csv.gz",
+    "items.csv.gz",
+    "records.csv",
+    "report.html",
+    "sources.csv",
+    "summary.md",
+    "versus.csv",
+    "world.csv",
+}
 
 
 def check_out(path: Path, *inputs: str) -> None:

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from references import plainly
 
-from crawl_env import fleet_csv
+from crawl_env import csv_file, fleet_csv
 from crawl_env.sources import PARAMETERS, Sources
 
 HEADER = "source,arrival_rate,mean_utility,decay_rate,cost\n"
@@ -106,7 +106,7 @@ def test_names_may_hold_commas_quotes_and_newlines(tmp_path: Path) -> None:
 def test_rows_across_reading_batches_keep_their_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fleet_csv, "_BATCH", 3)
+    monkeypatch.setattr(csv_file, "BATCH", 3)
     text = HEADER + "".join(f"s{i},{i},1,1,1\n" + "\n" * (i % 5) for i in range(20))
     fleet = Sources.from_csv(write(tmp_path / "f.csv", text))
     assert fleet.arrival_rate.tolist() == list(range(20))
@@ -132,7 +132,7 @@ LONG_NAME = '"two\nlines",1,2,3,4\n'
 
 WRONG = {
     # text of the file, what the message must hold beside the file's name
-    "empty file": ("", ["is empty", "source,arrival_rate,mean_utility,decay_rate,cost"]),
+    "empty file": ("", ["is empty", "source,arrival_rate,mean_utility,decay_rate"]),
     "blank file": ("\n\n", ["is empty"]),
     "header only": (HEADER, ["no sources"]),
     "header and blank lines": (HEADER + "\n\n", ["no sources"]),

@@ -1,0 +1,432 @@
+"""Logs of items: what is read, what is refused and how, parts of logs, curves."""
+
+from __future__ import annotations
+
+import builtins
+import gzip
+import pickle
+import re
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crawl_env import Curves, Items
+
+HEADER = "source,published,utility\n"
+
+
+def write(path: Path, text: str | bytes) -> Path:
+    data = text.encode() if isinstance(text, str) else text
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+def random_log(seed: int = 0, n: int = 200) -> Items:
+    """A log with curves for some items, in code."""
+    rng = np.random.default_rng(seed)
+    points = rng.integers(0, 6, n)
+    first = np.concatenate(([0], np.cumsum(points)))
+    age, remaining = np.zeros(first[-1]), np.ones(first[-1])
+    for j in range(n):
+        rest = slice(first[j] + 1, first[j + 1])
+        size = max(points[j] - 1, 0)
+        age[rest] = np.sort(rng.integers(0, 9, size))  # with steps: two points of one age
+        remaining[rest] = -np.sort(-rng.random(size))
+    names = [f"s{i}" for i in range(7)]
+    curves = Curves(first, age, remaining)
+    return Items(names, rng.integers(0, 7, n), rng.uniform(0, 50, n), rng.random(n), 0, 60, curves)
+
+
+# ------------------------------------------------------------------------- what is read
+
+
+def test_a_table_is_read_with_its_curves_whatever_the_order(tmp_path: Path) -> None:
+    items = "item,utility,source,published\nx,5,b,7\n\ny,0,a,2.5\nz,1,b,1\n"
+    curves = "age,item,remaining\n0,x,1\n3,z,.5\n2,x,.25\n4,z,.5\n"
+    log = Items.from_csv(
+        write(tmp_path / "i.csv", items), write(tmp_path / "c.csv", curves), start=0, end=10
+    )
+    assert log.names == ("b", "a")  # by first appearance in the file
+    assert log.source.tolist() == [0, 1, 0]  # by time
+    assert log.published.tolist() == [1.0, 2.5, 7.0]
+    assert log.utility.tolist() == [1.0, 0.0, 5.0]
+    assert (log.start, log.end, log.span, log.origin) == (0.0, 10.0, 10.0, "")
+    assert log.curves is not None
+    assert log.curves.first.tolist() == [0, 3, 3, 5]
+    assert log.curves.age.tolist() == [0, 3, 4, 0, 2]  # (0, 1) put before the first of z
+    assert log.curves.remaining.tolist() == [1, 0.5, 0.5, 1, 0.25]
+
+
+def test_without_identifiers_curves_name_row_numbers_from_0(tmp_path: Path) -> None:
+    items = write(tmp_path / "i.csv", HEADER + "a,5,1\nb,3,1\n")
+    log = Items.from_csv(items, write(tmp_path / "c.csv", "item,age,remaining\n0,1,.5\n"))
+    assert log.curves is not None
+    assert log.curves.recorded.tolist() == [False, True]  # row 0 is the later item
+
+
+def test_utility_may_be_left_out_and_the_span_is_that_of_the_items(tmp_path: Path) -> None:
+    log = Items.from_csv(write(tmp_path / "i.csv", "source,published\na,3\nb,-1\n"))
+    assert log.utility.tolist() == [1.0, 1.0]
+    assert log.start == -1.0
+    assert 3.0 < log.end < 3.0 + 1e-12
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
+def test_what_is_written_is_read_back_to_the_last_bit(tmp_path: Path, suffix: str) -> None:
+    log = random_log()
+    log.to_csv(tmp_path / f"i{suffix}", tmp_path / f"c{suffix}")
+    again = Items.from_csv(
+        tmp_path / f"i{suffix}", tmp_path / f"c{suffix}", start=0, end=60, sources=log.names
+    )
+    assert same(again, log)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [f"c{suffix}", f"i{suffix}"]
+
+
+def same(a: Items, b: Items) -> bool:
+    arrays = [(a.source, b.source), (a.published, b.published), (a.utility, b.utility)]
+    if a.curves is not None and b.curves is not None:
+        arrays += [(getattr(a.curves, f), getattr(b.curves, f)) for f in ("first", "age")]
+        arrays += [(a.curves.remaining, b.curves.remaining)]
+    plain = (a.names, a.start, a.end, a.unit, a.origin) == (
+        b.names,
+        b.start,
+        b.end,
+        b.unit,
+        b.origin,
+    )
+    return (
+        plain
+        and (a.curves is None) == (b.curves is None)
+        and all(np.array_equal(x, y) for x, y in arrays)
+    )
+
+
+STAMPS = {
+    "UTC": ["2020-11-07T06:00:00Z", "2020-11-08T01:30:00Z"],
+    "zones": ["2020-11-07T08:00:00+02:00", "2020-11-07T20:30:00-05:00"],
+    "no zone": ["2020-11-07 06:00", "2020-11-08 01:30:00"],
+    "fractions": ["2020-11-07T06:00:00.000000", "2020-11-08T01:30:00.000"],
+}
+
+
+@pytest.mark.parametrize("stamps", STAMPS.values(), ids=STAMPS)
+@pytest.mark.parametrize(("unit", "hours"), [("hour", 1), ("day", 24), ("second", 1 / 3600)])
+def test_time_stamps_become_units_since_the_midnight_before(
+    tmp_path: Path, stamps: list[str], unit: str, hours: float
+) -> None:
+    text = HEADER + f"a,{stamps[1]},1\na,{stamps[0]},1\n"
+    log = Items.from_csv(write(tmp_path / "i.csv", text), unit=unit, end="2020-11-09")
+    assert log.published.tolist() == pytest.approx([6 / hours, 25.5 / hours], rel=1e-14)
+    assert log.end == pytest.approx(48 / hours, rel=1e-14)
+    assert (log.origin, log.unit) == ("2020-11-07T00:00:00Z", unit)
+
+
+def test_all_sources_may_be_named_also_silent_ones(tmp_path: Path) -> None:
+    path = write(tmp_path / "i.csv", HEADER + "b,1,1\na,2,1\n")
+    log = Items.from_csv(path, sources=["a", "silent", "b"])
+    assert log.names == ("a", "silent", "b")
+    assert log.source.tolist() == [2, 0]
+    with pytest.raises(ValueError, match=r"i\.csv, row 3: unknown source 'a'"):
+        Items.from_csv(path, sources=["b"])
+
+
+def test_a_large_log_is_read_in_seconds(tmp_path: Path) -> None:
+    """A million items should take at most 5 s; this is a fifth of them on a busy machine."""
+    rows = "".join(f"{i},site{i % 997}.com,{i / 7},{i % 89}\n" for i in range(200_000))
+    path = write(tmp_path / "i.csv", "item,source,published,utility\n" + rows)
+    start = time.perf_counter()
+    assert len(Items.from_csv(path)) == 200_000
+    assert time.perf_counter() - start < 4
+
+
+def test_parquet_is_read_like_csv(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    stamps = np.array(["2020-11-07T06:00", "2020-11-08T01:30"], dtype="datetime64[ms]")
+    for published in ([6.0, 25.5], [6, 25], stamps, list(map(str, stamps))):
+        columns = {
+            "source": arrow.array(["a", "b"]).dictionary_encode(),
+            "published": published,
+            "utility": arrow.array([2, 3], arrow.int32()),
+            "item": [7, 9],
+        }
+        parquet.write_table(arrow.table(columns), tmp_path / "i.parquet")
+        curves = arrow.table({"item": [9, 9], "age": [0.0, 1.0], "remaining": [1.0, 0.5]})
+        parquet.write_table(curves, tmp_path / "c.parquet")
+        log = Items.from_csv(tmp_path / "i.parquet", tmp_path / "c.parquet")
+        assert log.names == ("a", "b")
+        last = 25.0 if np.array(published).dtype.kind == "i" else 25.5
+        assert log.published.tolist() == [6.0, last]
+        assert log.utility.tolist() == [2.0, 3.0]
+        assert log.curves is not None
+        assert log.curves.recorded.tolist() == [False, True]
+    columns["utility"] = [1.0, None]
+    parquet.write_table(arrow.table(columns), tmp_path / "i.parquet")
+    with pytest.raises(ValueError, match=r"i\.parquet, row 2: utility"):
+        Items.from_csv(tmp_path / "i.parquet")
+    write(tmp_path / "i.parquet", "source,published\n")
+    with pytest.raises(ValueError, match=r"i\.parquet: not a whole Parquet file"):
+        Items.from_csv(tmp_path / "i.parquet")
+
+
+def test_parquet_without_its_library_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *rest: object) -> object:
+        if name.startswith("pyarrow"):
+            raise ImportError(name)
+        return real(name, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ValueError, match="pip install pyarrow"):
+        Items.from_csv(tmp_path / "i.parquet")
+
+
+# ------------------------------------------------------------------------- what is refused
+
+WRONG = {
+    # text of the table of items, what the message must hold beside the file's name
+    "empty file": ("", ["is empty", "source,published"]),
+    "header only": (HEADER, ["no items"]),
+    "missing column": ("source,utility\na,1\n", ["missing column published"]),
+    "unknown column": (HEADER[:-1] + ",votes\na,1,1,1\n", ["unknown column 'votes'"]),
+    "misspelt": ("source,publishd\na,1\n", ["did you mean 'published'"]),
+    "too few cells": (HEADER + "a,1,1\nb,1\n", ["row 3", "2 values"]),
+    "negative utility": (HEADER + "a,1,1\n\na,2,-3\n", ["row 4", "utility is -3"]),
+    "NaN utility": (HEADER + "a,1,nan\n", ["row 2", "utility is nan", "finite"]),
+    "infinite utility": (HEADER + "a,1,1\na,1,inf\n", ["row 3", "utility is inf"]),
+    "utility no number": (HEADER + "a,1,1\na,1,many\n", ["row 3", "'many', not a number"]),
+    "utility empty": (HEADER + "a,1,\n", ["row 2", "utility is empty"]),
+    "time infinite": (HEADER + "a,1,1\na,-inf,1\n", ["row 3", "published is -inf"]),
+    "time empty": (HEADER + "a,,1\n", ["row 2", "published is empty"]),
+    "time is a word": (HEADER + "a,soon,1\n", ["row 2", "'soon'", "ISO 8601"]),
+    "number, then stamp": (HEADER + "a,1,1\na,2020-11-07,1\n", ["row 3", "'2020-11-07'"]),
+    "stamp, then number": (HEADER + "a,2020-11-07,1\na,1.5,1\n", ["row 3", "'1.5'", "the same"]),
+    "bad stamp": (HEADER + "a,2020-11-07,1\na,2020-13-07,1\n", ["row 3", "'2020-13-07'"]),
+    "mixed zones": (
+        HEADER + "a,2020-11-07,1\na,2020-11-08,1\na,2020-11-08T00:00Z,1\n",
+        ["row 4", "has a time zone", "row 3", "none"],
+    ),
+    "no source": (HEADER + "a,1,1\n ,1,1\n", ["row 3", "no source"]),
+    "item twice": (
+        "item,source,published\nx,a,1\ny,a,2\nx,b,3\n",
+        ["row 4", "'x'", "row 2"],
+    ),
+    "latin-1": ((HEADER + "a,1,1\ncafé,1,1\n").encode("latin-1"), ["row 3", "UTF-8"]),
+    "semicolons": (HEADER.replace(",", ";") + "a;1;1\n", ["semicolons"]),
+}
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_named_with_file_and_row(tmp_path: Path, case: str, suffix: str) -> None:
+    text, expected = WRONG[case]
+    path = write(tmp_path / f"my log{suffix}", text)
+    with pytest.raises(ValueError, match="my log") as error:
+        Items.from_csv(path)
+    for part in expected:
+        assert part in str(error.value)
+
+
+BAD_CURVES = {
+    "unknown item": ("x,0,1\nq,0,1\n", ["row 3", "no item 'q'"]),
+    "ages fall": ("x,0,1\nx,2,.5\nx,1,.4\n", ["row 4", "'x'", "age falls to 1"]),
+    "rises": ("y,1,.5\ny,2,.6\n", ["row 3", "'y'", "rises to 0.6"]),
+    "above one": ("x,1,1.5\n", ["row 2", "remaining is 1.5", "0 to 1"]),
+    "below zero": ("x,0,1\nx,1,-.1\n", ["row 3", "remaining is -0.1"]),
+    "not from one": ("x,0,.9\n", ["row 2", "remaining is 0.9 at age 0"]),
+    "negative age": ("x,-1,1\n", ["row 2", "age is -1"]),
+    "NaN": ("x,0,1\nx,1,nan\n", ["row 3", "remaining is nan"]),
+    "infinite age": ("x,0,1\nx,inf,.5\n", ["row 3", "age is inf"]),
+    "no number": ("x,0,1\nx,old,.5\n", ["row 3", "age is 'old'"]),
+    "interleaved": ("x,0,1\ny,0,1\nx,2,.5\ny,2,.5\nx,1,.4\n", ["row 6", "'x'", "age falls"]),
+}
+
+
+@pytest.mark.parametrize("case", BAD_CURVES)
+def test_a_wrong_curve_is_named_with_file_and_row(tmp_path: Path, case: str) -> None:
+    text, expected = BAD_CURVES[case]
+    items = write(tmp_path / "i.csv", "item,source,published\nx,a,1\ny,b,0\n")
+    path = write(tmp_path / "my curves.csv", "item,age,remaining\n" + text)
+    with pytest.raises(ValueError, match="my curves") as error:
+        Items.from_csv(items, path)
+    for part in expected:
+        assert part in str(error.value)
+
+
+def test_a_damaged_gzip_file_is_refused(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = "".join(f"a,{x},1\n" for x in rng.random(5000))
+    whole = gzip.compress((HEADER + rows).encode())
+    broken = bytearray(whole)
+    broken[len(whole) // 2] ^= 0xFF
+    for data in (whole[: len(whole) // 2], whole[:-4], bytes(broken), rows.encode()):
+        path = tmp_path / "i.csv.gz"
+        path.write_bytes(data)
+        with pytest.raises(ValueError, match=r"i\.csv\.gz.*(gzip|UTF-8|not a number|values)"):
+            Items.from_csv(path)
+
+
+def test_items_outside_the_span_are_refused_not_dropped(tmp_path: Path) -> None:
+    path = write(tmp_path / "i.csv", HEADER + "a,1,1\na,5,1\n")
+    with pytest.raises(ValueError, match=r"i\.csv, row 3: published at 5.*covers 0 to 5"):
+        Items.from_csv(path, start=0, end=5)
+    with pytest.raises(ValueError, match=r"row 2: published at 1"):
+        Items.from_csv(path, start=2)
+    with pytest.raises(ValueError, match="a log ends after it starts"):
+        Items.from_csv(path, start=9, end=0)
+    with pytest.raises(ValueError, match="times are numbers"):
+        Items.from_csv(path, end="2020-11-07")
+
+
+def test_a_missing_file_and_an_unknown_unit_are_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.csv"):
+        Items.from_csv(tmp_path / "nowhere.csv")
+    with pytest.raises(ValueError, match="unknown unit 'hours'; did you mean 'hour'"):
+        Items.from_csv(tmp_path / "nowhere.csv", unit="hours")
+
+
+GOOD = {"names": ["a", "b"], "source": [0, 1], "published": [1.0, 2.0], "utility": [1.0, 1.0]}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"published": [1.0]}, "one number an item"),
+        ({"published": [1.0, np.nan]}, "item 1: published is nan"),
+        ({"utility": [-1.0, 1.0]}, "item 0: utility is -1"),
+        ({"source": [0, 2]}, "source holds 0 to 2"),
+        ({"names": ["a", "a"]}, "twice"),
+        ({"names": ["a", " "]}, "empty"),
+        ({"end": 2.0}, "item 1: published at 2"),
+        ({"start": 1.5}, "item 0: published at 1"),
+        ({"start": 5.0, "end": 4.0}, "a log ends after it starts"),
+        ({"curves": Curves([0, 0], [], [])}, "curves are of 1 items, the log has 2"),
+        ({"source": [], "published": [], "utility": []}, "give its start and end"),
+        ({"unit": "year"}, "unknown unit"),
+    ],
+)
+def test_arrays_given_in_code_are_checked(change: dict[str, object], message: str) -> None:
+    Items(**GOOD)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=message):
+        Items(**{**GOOD, **change})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("first", "age", "remaining", "message"),
+    [
+        ([0, 1], [0.5], [1.0], "curve of item 0: the curve starts at age 0.5"),
+        ([0, 1, 2], [0.0, 0.0], [1.0, 0.5], "curve of item 1: remaining is 0.5 at age 0"),
+        ([0, 2], [0.0], [1.0], "lead from 0"),
+        ([1, 1], [0.0], [1.0], "lead from 0"),
+        ([0, 1], [0.0], [1.0, 1.0], "lead from 0"),
+        ([0, 2, 1, 3], [0.0, 1, 2], [1.0, 1, 1], "lead from 0"),
+        ([0, 0, 3], [0.0, 2, 1], [1.0, 1, 1], "curve of item 1: age falls"),
+    ],
+)
+def test_curves_given_in_code_are_checked(first, age, remaining, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        Curves(np.array(first), np.array(age), np.array(remaining))
+
+
+# ------------------------------------------------------------------------- parts of a log
+
+
+def test_a_stretch_of_time_keeps_sources_items_and_curves() -> None:
+    log = random_log()
+    part = log.between(10, 30)
+    inside = (log.published >= 10) & (log.published < 30)
+    assert part.names == log.names
+    assert (part.start, part.end, len(part)) == (10, 30, inside.sum())
+    assert part.utility.tolist() == log.utility[inside].tolist()
+    assert_same_curves(part, log, np.flatnonzero(inside))
+    assert len(log.between(55, 60)) == 0
+    for start, end in ((-1, 10), (10, 61), (20, 10), (5, 5)):
+        with pytest.raises(ValueError, match="the log covers 0 to 60 hours"):
+            log.between(start, end)
+
+
+def test_sources_are_selected_in_the_order_asked_for() -> None:
+    log = random_log()
+    part = log.select(["s5", "s2"])
+    assert part.names == ("s5", "s2")
+    kept = np.flatnonzero(np.isin(log.source, (5, 2)))
+    assert part.published.tolist() == log.published[kept].tolist()
+    assert [part.names[i] for i in part.source] == [log.names[i] for i in log.source[kept]]
+    assert_same_curves(part, log, kept)
+    assert (part.start, part.end) == (log.start, log.end)
+    with pytest.raises(ValueError, match="unknown source 's9'"):
+        log.select(["s9"])
+
+
+def assert_same_curves(part: Items, log: Items, kept: np.ndarray) -> None:
+    assert part.curves is not None
+    assert log.curves is not None
+    for new, old in enumerate(kept):
+        a = slice(*part.curves.first[new : new + 2])
+        b = slice(*log.curves.first[old : old + 2])
+        assert part.curves.age[a].tolist() == log.curves.age[b].tolist()
+        assert part.curves.remaining[a].tolist() == log.curves.remaining[b].tolist()
+
+
+def test_items_given_out_of_order_are_sorted_with_their_curves() -> None:
+    log = random_log()
+    assert log.curves is not None
+    shuffled = np.random.default_rng(1).permutation(len(log))
+    again = Items(
+        log.names,
+        log.source[shuffled],
+        log.published[shuffled],
+        log.utility[shuffled],
+        0,
+        60,
+        log.curves.select(shuffled),
+    )
+    assert same(again, log)
+
+
+def test_arrays_cannot_be_changed_also_in_copies() -> None:
+    given = np.array([1.0, 2.0])
+    log = Items(["a"], [0, 0], given, [1, 1], curves=Curves([0, 1, 1], [0], [1]))
+    given[0] = 9.0
+    assert log.published[0] == 1.0
+    for copy in (log, pickle.loads(pickle.dumps(log))):
+        assert same(copy, log)
+        for array in (copy.source, copy.published, copy.utility, copy.curves.age):
+            with pytest.raises(ValueError, match="read-only"):
+                array[0] = 0
+
+
+# ------------------------------------------------------------------------- curves
+
+
+def test_the_share_left_is_linear_between_points_and_then_stays() -> None:
+    curves = random_log(seed=3, n=400).curves
+    assert curves is not None
+    rng = np.random.default_rng(0)
+    recorded = np.flatnonzero(curves.recorded)
+    item, age = rng.choice(recorded, 3000), rng.uniform(0, 12, 3000)
+    got = curves.share(item, age)
+    for j, t, share in zip(item, age, got, strict=True):
+        points = slice(*curves.first[j : j + 2])
+        wanted = np.interp(t, curves.age[points], curves.remaining[points])
+        assert share == pytest.approx(wanted, abs=1e-12)
+    assert curves.share(recorded[:, None], [0.5, 1.5]).shape == (recorded.size, 2)
+
+
+def test_two_points_of_one_age_are_a_drop() -> None:
+    curves = Curves([0, 4], [0, 2, 2, 4], [1, 0.8, 0.2, 0.0])
+    assert curves.share(0, [1.0, 2.0, 3.0, 50.0]).tolist() == [0.9, 0.2, 0.1, 0.0]
+    assert curves.share(0, np.nextafter(2.0, 0.0)) == pytest.approx(0.8)
+    assert Curves([0, 2], [0, 0], [1, 0.5]).share(0, 0.0) == 0.5
+
+
+def test_an_item_without_a_curve_has_no_share() -> None:
+    curves = Curves([0, 1, 1], [0.0], [1.0])
+    with pytest.raises(ValueError, match=re.escape("item 1 has no curve")):
+        curves.share([0, 1], 2.0)

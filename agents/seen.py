@@ -49,7 +49,8 @@ class Seen:
         if self._task.draw is None:
             return self._task.sources
         columns: Any = {name: self[name] for name in PARAMETERS}
-        limits = {name: getattr(self._task.sources, name) for name in LIMITS}
+        shape = columns["cost"].shape
+        limits: Any = {p: np.broadcast_to(getattr(self._task.sources, p), shape) for p in LIMITS}
         return Sources(**columns, **limits, period=self._task.sources.period)
 
     @cached_property

@@ -13,6 +13,7 @@ from crawl_env.env import CrawlEnv
 from crawl_env.items import Items
 from crawl_env.sources import Sources
 from crawl_env.task import Task
+from crawl_env.trace import Trace
 from crawl_env.vector_env import CrawlVectorEnv
 from crawl_env.world import NEVER, World
 
@@ -27,6 +28,7 @@ __all__ = [
     "Poisson",
     "Sources",
     "Task",
+    "Trace",
     "World",
     "optimal_reward",
     "relaxation",

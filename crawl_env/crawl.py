@@ -226,6 +226,11 @@ class Crawl:
         for name in options:
             if name not in OPTIONS:
                 raise unknown("reset option", name, OPTIONS)
+        if "value" in options and self.world.keeps_items:
+            raise ValueError(
+                "options['value'] cannot be set where items are followed one by one (a trace, "
+                "decay that is not exponential, capacities); set options['age']"
+            )
         value, age = (self._option(name, options.get(name)) for name in OPTIONS)
         if value is not None and age is None:
             age = np.ones(self.world.shape)

@@ -50,7 +50,7 @@ class Lognormal:
     sigma: float = 1.2
 
     def __post_init__(self) -> None:
-        _positive("sigma", self.sigma)
+        positive("sigma", self.sigma)
 
     @property
     def second_moment(self) -> float:
@@ -67,7 +67,7 @@ class Gamma:
     shape: float = 2.0
 
     def __post_init__(self) -> None:
-        _positive("shape", self.shape)
+        positive("shape", self.shape)
 
     @property
     def second_moment(self) -> float:
@@ -99,6 +99,7 @@ def make_law(law: str | Law) -> Law:
     return LAWS[law]()
 
 
-def _positive(name: str, value: float) -> None:
+def positive(name: str, value: float) -> None:
+    """Raise ValueError unless a law's parameter is positive and finite."""
     if not (np.isfinite(value) and value > 0):
         raise ValueError(f"{name} is {value!r}; it must be positive and finite")

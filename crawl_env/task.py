@@ -23,6 +23,7 @@ from crawl_env.parameters import LIMITS
 from crawl_env.selection import TOLERANCE, affordable
 from crawl_env.sources import Sources
 from crawl_env.subsets import Subsets, all_subsets, maximal_subsets
+from crawl_env.trace import Trace
 from crawl_env.world import NEVER
 
 Draw = Callable[[np.random.Generator], Sources]
@@ -114,12 +115,14 @@ class Task:
         _check_whole("per_host", per_host, "crawls an epoch")
         hosts = Hosts.of(fleet, per_host)
         subsets = _subsets(fleet, budget, budget_rule, hosts) if action == "subset" else ()
+        content = make_arrivals(arrivals)
+        _check_arrivals(content, fleet, draw)
         return Task(
             sources=fleet,
             draw=draw,
             budget=float(budget),
             budget_rule=budget_rule,
-            arrivals=make_arrivals(arrivals),
+            arrivals=content,
             observed=_mask(observed, len(fleet)),
             features=channels,
             action=action,
@@ -219,6 +222,16 @@ def _check_combination(
             "start='full' has sources never crawled, at which infinitely many items wait; "
             "leave out the feature 'items', or use another start"
         )
+
+
+def _check_arrivals(arrivals: Arrivals, fleet: Sources, draw: Draw | None) -> None:
+    if isinstance(arrivals, Trace):
+        if draw is not None:
+            raise ValueError(
+                "a trace tells what named sources published, and the callable `sources` draws "
+                "others at each reset; give one fleet"
+            )
+        arrivals.feed(fleet, 1)
 
 
 def _check_whole(name: str, number: object, what: str) -> None:

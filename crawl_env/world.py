@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crawl_env.arrivals import Arrivals, Cells, Deterministic, Stream
+from crawl_env.arrivals import Arrivals, Deterministic
+from crawl_env.cells import Cells, Stream, cells_of
+from crawl_env.ledger import Ledger
 from crawl_env.numerics import FloatArray
 from crawl_env.sources import Sources
 
@@ -70,6 +72,7 @@ class World:
         self.value = np.zeros(self.shape)
         self.items = np.zeros(self.shape) if count else None
         self._belief = np.zeros(self.shape) if believe and not arrivals.deterministic else None
+        self._ledger = _ledger(sources, arrivals, self.shape)
         failing = sources.fails and sources.is_delayed
         self.tried_at = np.zeros(self.shape) if failing else self.crawled_at
         self.set_sources(sources)
@@ -90,6 +93,11 @@ class World:
         return np.asarray(self.waited >= self.sources.delay)
 
     @property
+    def keeps_items(self) -> bool:
+        """Whether what waits follows from single items, or from ages, and not from a recursion."""
+        return self._ledger is not None or self.sources.is_capped
+
+    @property
     def waited(self) -> FloatArray:
         """Epochs since the last attempt, (B, N)."""
         return self._clock - self.tried_at
@@ -102,6 +110,8 @@ class World:
                 f"rows takes {self.shape[1:]}, shared by all rows, or {self.shape}"
             )
         self.sources = sources
+        if self._ledger is not None:
+            self._ledger.feed = self.arrivals.feed(sources, self.shape[0])  # type: ignore[attr-defined]
         self._flat_crawled_at = self.crawled_at.reshape(-1)
         self._flat_value = self.value.reshape(-1)
         self._blocks = list(self._plan(sources))
@@ -128,7 +138,12 @@ class World:
         """
         cells = self._cells_of(rows)
         epochs = np.where(age >= NEVER, np.inf, age)
-        drawn, items = self.arrivals.content(cells, epochs.ravel(), self.items is not None, rng)
+        if self._ledger is None:
+            drawn, items = self.arrivals.content(cells, epochs.ravel(), self.items is not None, rng)
+        else:
+            numbers = np.arange(self.value.size).reshape(self.shape)[rows]
+            which = np.arange(self.shape[0])[rows]
+            drawn, items = self._ledger.start(numbers.ravel(), epochs.ravel(), which, rng)
         self.value[rows] = drawn.reshape(age.shape) if value is None else value
         self.crawled_at[rows] = self.tried_at[rows] = self._clock - age
         if self.items is not None:
@@ -136,6 +151,7 @@ class World:
         if self._belief is not None:
             mean = cells.mean_content(epochs.ravel()).reshape(age.shape)
             self._belief[rows] = mean if value is None else value
+        self._hold_capacity()
 
     def crawl(self, picked: IntArray, failed: NDArray[np.bool_] | None = None) -> FloatArray:
         """Empty the picked cells (row·N + source, any shape); return what they held.
@@ -153,27 +169,51 @@ class World:
             self._belief.reshape(-1)[picked] = 0.0
         if self.items is not None:
             self.items.reshape(-1)[picked] = 0.0
+        if self._ledger is not None:
+            self._ledger.empty(picked)
         return collected
 
     def advance(self, rng: np.random.Generator) -> None:
         """Let one epoch pass: what waits decays, then new content is added."""
         self._clock += 1.0
         for value, items, belief, retention, mean, stream in self._blocks:
-            np.multiply(value, retention, value)
-            stream(value, items, rng)
+            if stream is not None:
+                np.multiply(value, retention, value)
+                stream(value, items, rng)
             if belief is not None:
                 np.multiply(belief, retention, belief)
                 mean(belief, None, rng)
+        if self._ledger is not None:
+            new = self._ledger.advance(rng)
+            self.value[...] = self._ledger.value().reshape(self.shape)
+            if self.items is not None:
+                self.items += new.reshape(self.shape)
+                np.minimum(self.items, self.sources.capacity, out=self.items)
+        self._hold_capacity()
+
+    def _hold_capacity(self) -> None:
+        """Where only the last items stay, the mean follows no recursion: it is had from the age."""
+        mean = self._belief
+        if self.sources.is_capped and self.arrivals.deterministic:
+            mean = self.value
+        if not self.sources.is_capped or mean is None:
+            return
+        capped = np.isfinite(np.broadcast_to(self.sources.capacity, self.shape))
+        content = self.sources.content_at(np.where(self.age >= NEVER, np.inf, self.age))
+        np.copyto(mean, content, where=capped)
 
     def get_state(self) -> dict[str, Any]:
         """Return a copy of all that changes with time."""
-        return {
+        state: dict[str, Any] = {
             "value": self.value.copy(),
             "age": self.age,
             "waited": self.waited,
             "items": None if self.items is None else self.items.copy(),
             "belief": None if self._belief is None else self._belief.copy(),
         }
+        if self._ledger is not None:
+            state["ledger"] = self._ledger.get_state()
+        return state
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Return to a state of `get_state`."""
@@ -184,17 +224,19 @@ class World:
             self.items[...] = state["items"]
         if self._belief is not None:
             self._belief[...] = state["belief"]
+        if self._ledger is not None:
+            self._ledger.set_state(state["ledger"])
 
     def _cells_of(self, rows: NDArray[np.bool_] | slice) -> Cells:
         def flat(parameter: FloatArray) -> FloatArray:
             return np.ravel(np.broadcast_to(parameter, self.shape)[rows])
 
-        return _cells(self.sources, flat)
+        return cells_of(self.sources, flat)
 
     def _plan(
         self, sources: Sources
     ) -> Iterator[
-        tuple[FloatArray, FloatArray | None, FloatArray | None, FloatArray, Stream, Stream]
+        tuple[FloatArray, FloatArray | None, FloatArray | None, FloatArray, Stream, Stream | None]
     ]:
         """Yield the blocks of cells with their parameters, as flat views of the state.
 
@@ -203,9 +245,9 @@ class World:
         rows, n = self.shape
         shared = sources.arrival_rate.ndim == 1
         repeat = max(1, min(rows, BLOCK // n)) if shared else 1
-        cells = _cells(sources, lambda p: np.tile(p, repeat) if repeat > 1 else p.ravel())
+        cells = cells_of(sources, lambda p: np.tile(p, repeat) if repeat > 1 else p.ravel())
         width = cells.items.size if shared and n <= BLOCK else BLOCK
-        streams: dict[tuple[int, int], tuple[FloatArray, Stream, Stream]] = {}
+        streams: dict[tuple[int, int], tuple[FloatArray, Stream | None, Stream]] = {}
         for here in _stretches(rows * n, n if shared and n > BLOCK else rows * n, width):
             first = here.start % cells.items.size
             key = (first, here.stop - here.start)
@@ -213,7 +255,9 @@ class World:
                 part = cells[first : first + key[1]]
                 streams[key] = (
                     np.exp(-part.decay),
-                    self.arrivals.stream(part, self.items is not None),
+                    None
+                    if self._ledger is not None
+                    else self.arrivals.stream(part, self.items is not None),
                     Deterministic().stream(part, False),
                 )
             retention, stream, mean = streams[key]
@@ -222,12 +266,18 @@ class World:
             yield self._flat_value[here], items, belief, retention, mean, stream
 
 
-def _cells(sources: Sources, flat: Any) -> Cells:
-    return Cells(
-        items=flat(sources.arrival_rate * sources.period),
-        mean_utility=flat(sources.mean_utility),
-        decay=flat(sources.decay_per_epoch),
-    )
+def _ledger(sources: Sources, arrivals: Arrivals, shape: tuple[int, int]) -> Ledger | None:
+    """Return a ledger where items must be followed one by one, else None."""
+    capped = sources.is_capped and not arrivals.deterministic
+    if not (getattr(arrivals, "itemised", False) or capped):
+        return None
+    if not hasattr(arrivals, "feed"):
+        raise ValueError(
+            f"the fleet has capacities, which {arrivals!r} cannot keep: it has no `feed` of single "
+            "items, see crawl_env.Arrivals"
+        )
+    capacity = np.broadcast_to(sources.capacity, shape).ravel() if capped else None
+    return Ledger(arrivals.feed(sources, shape[0]), shape[0] * shape[1], capacity)
 
 
 def _stretches(total: int, line: int, width: int) -> Iterator[slice]:

@@ -22,8 +22,9 @@ from references import (
 )
 from scipy import stats
 
-from crawl_env import arrivals as module
+from crawl_env import poisson as module
 from crawl_env.arrivals import ARRIVALS, Arrivals, Cells, Deterministic, Poisson, make_arrivals
+from crawl_env.decays import LomaxDecay, StretchedDecay
 from crawl_env.laws import Constant, Exponential, Gamma, Law, Lognormal
 from crawl_env.sources import Sources
 from crawl_env.world import World
@@ -583,13 +584,15 @@ def test_names_are_understood() -> None:
     assert make_arrivals("poisson-exponential") == Poisson(Exponential())
     assert make_arrivals("poisson-lognormal") == Poisson(Lognormal(1.2))
     assert make_arrivals("poisson-gamma") == Poisson(Gamma(2.0))
+    assert make_arrivals("poisson-lomax") == Poisson(Exponential(), LomaxDecay(2.0))
+    assert make_arrivals("poisson-gamma-stretched") == Poisson(Gamma(2.0), StretchedDecay(0.5))
+    laws = ("constant", "exponential", "lognormal", "gamma")
+    decays = ("stretched", "lomax")
     assert set(ARRIVALS) == {
         "deterministic",
         "poisson",
-        "poisson-constant",
-        "poisson-exponential",
-        "poisson-lognormal",
-        "poisson-gamma",
+        *(f"poisson-{word}" for word in (*laws, *decays)),
+        *(f"poisson-{law}-{decay}" for law in laws for decay in decays),
     }
     assert make_arrivals("deterministic").deterministic
     assert not make_arrivals("poisson").deterministic

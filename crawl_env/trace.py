@@ -1,0 +1,144 @@
+"""Recorded arrivals: a log of what sources published, played back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from crawl_env.decays import Decay, make_decay
+from crawl_env.items import Items
+from crawl_env.ledger import IntArray, Published
+from crawl_env.numerics import FloatArray
+from crawl_env.sources import Sources
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """Replays a log: every item is published when it was, and worth what it was.
+
+    Arguments:
+        items: the log, in the unit of time of the fleet's rates.
+        random_start: an episode begins at an epoch of the log drawn at reset, so that seeds mean
+            different windows; False: at its first one. Past its end the log goes on from its
+            beginning; its span is rounded up to whole epochs.
+        decay: how items without a recorded curve lose interest, at the rate of their source.
+
+    Sources are found by name. A source of the fleet that the log does not name is silent.
+
+    >>> log = Items(["1", "2"], source=[0, 1], published=[0.5, 1.5], utility=[3, 4], start=0, end=3)
+    >>> Trace(log)
+    Trace(2 items of 2 sources, 0 to 3 hours)
+    """
+
+    items: Items
+    random_start: bool = True
+    decay: str | Decay = "exponential"
+    deterministic: bool = field(default=False, init=False)
+    itemised: bool = field(default=True, init=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.items, Items):
+            raise ValueError(
+                f"items is {self.items!r}; give a crawl_env.Items, such as Items.from_csv(path)"
+            )
+        object.__setattr__(self, "decay", make_decay(self.decay))
+
+    def __repr__(self) -> str:
+        return repr(self.items).replace("Items(", "Trace(", 1)
+
+    def epochs(self, period: float) -> int:
+        """Return how many epochs of the given length the log has, the last perhaps in part."""
+        return max(1, int(np.ceil(self.items.span / period * (1 - 1e-12))))
+
+    def feed(self, sources: Sources, rows: int) -> TraceFeed:
+        """Return the items of `rows` environments, each at its own place in the log.
+
+        Raises:
+            ValueError: the log names sources that the fleet lacks.
+        """
+        return TraceFeed(self, sources, rows)
+
+
+class TraceFeed:
+    """The log as seen by the cells of one world; see `crawl_env.ledger.Feed`."""
+
+    def __init__(self, trace: Trace, sources: Sources, rows: int) -> None:
+        items = trace.items
+        self._trace, self._curves, self._n = trace, items.curves, len(sources)
+        self._utility = items.utility
+        self._source = _places(items, sources)
+        self._decay = np.broadcast_to(sources.decay_per_epoch, (self._n,))
+        self._recorded = None if items.curves is None else items.curves.recorded
+        self._period, self._length = sources.period, trace.epochs(sources.period)
+        # An item belongs to the epoch at whose end it is seen first.
+        when = (items.published - items.start) / sources.period
+        epoch = np.minimum(when.astype(np.intp), self._length - 1)
+        self._age = epoch + 1.0 - when
+        self._first = np.searchsorted(epoch, np.arange(self._length + 1))
+        self._next = np.zeros(rows, dtype=np.intp)  # epoch of the log that is to come
+
+    def start(
+        self, cells: IntArray, epochs: FloatArray, rows: IntArray, rng: np.random.Generator
+    ) -> Published:
+        random = self._trace.random_start
+        self._next[rows] = rng.integers(0, self._length, rows.size) if random else 0
+        since = np.zeros((self._next.size, self._n))
+        since.reshape(-1)[cells] = epochs
+        # At most one turn of the log; and nothing was published before its beginning is played.
+        longest = np.ceil(epochs).max(initial=0.0) if random else 0.0
+        back = np.arange(1, int(min(longest, self._length)) + 1)
+        row, ago = np.repeat(rows, back.size), np.tile(back, rows.size)
+        found = self._items(row, self._next[row] - ago, (ago - 1).astype(np.float64))
+        return found.only(found.age <= since.reshape(-1)[found.cell])
+
+    def advance(self, rng: np.random.Generator) -> Published:
+        rows = np.arange(self._next.size)
+        published = self._items(rows, self._next, np.zeros(rows.size))
+        self._next = (self._next + 1) % self._length
+        return published
+
+    def share(self, items: Published) -> FloatArray:
+        decay = self._trace.decay
+        assert not isinstance(decay, str)  # resolved by the trace
+        source = items.cell % self._n
+        left = decay.share(self._decay[source] * items.age)
+        if self._curves is not None and self._recorded is not None:
+            known = self._recorded[items.number]
+            age = items.age[known] * self._period
+            left[known] = self._curves.share(items.number[known], age)
+        return left
+
+    def get_state(self) -> Any:
+        return self._next.copy()
+
+    def set_state(self, state: Any) -> None:
+        self._next = state.copy()
+
+    def _items(self, rows: IntArray, epoch: IntArray, extra: FloatArray) -> Published:
+        """Return the items of one epoch of the log for each row, (n,), `extra` epochs older."""
+        here = epoch % self._length
+        first, count = self._first[here], self._first[here + 1] - self._first[here]
+        step = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+        number = np.repeat(first, count) + step
+        cell = np.repeat(rows, count) * self._n + self._source[number]
+        age = self._age[number] + np.repeat(extra, count)
+        return Published(cell, age, self._utility[number], number)
+
+
+def _places(items: Items, sources: Sources) -> IntArray:
+    """Return the fleet's number of each item's source, (n,)."""
+    number = {name: i for i, name in enumerate(sources.names)}
+    place = np.array([number.get(name, -1) for name in items.names], dtype=np.intp)
+    publishes = np.bincount(items.source, minlength=len(items.names))
+    missing = np.flatnonzero((place < 0) & (publishes > 0))
+    if missing.size:
+        names = ", ".join(items.names[i] for i in missing[:5]) + ", …" * (missing.size > 5)
+        raise ValueError(
+            f"the log has {publishes[missing].sum()} items of {missing.size} sources that the "
+            f"fleet lacks ({names}); add them to the fleet, or keep only its own with "
+            "items.select([name for name in items.names if name in sources.names])"
+        )
+    found: IntArray = place[items.source]
+    return found

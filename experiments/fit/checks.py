@@ -60,16 +60,13 @@ def dispersion(log: Items, seed: int = 0) -> Check:
     rng = np.random.default_rng(seed)
     days = int(log.span / day(log) + 1e-9)
     fano, p = _nothing(log), _nothing(log)
-    if days < 2:
-        return Check(fano, p)
     which = np.floor((log.published - log.start) / day(log)).astype(np.intp)
-    whole = which < days
-    cell = log.source[whole] * days + which[whole]
-    table = np.bincount(cell, minlength=days * len(log.names)).reshape(-1, days)
-    for i in tqdm(range(len(table)), unit="source", desc="dispersion", leave=False):
-        if (n := int(table[i].sum())) >= NEEDED:
-            fano[i] = table[i].var(ddof=1) / table[i].mean()
-            p[i] = _dispersion_p(int((table[i] ** 2).sum()), n, days, rng)
+    progress = tqdm(by_source(log), unit="source", desc="dispersion", leave=False)
+    for i, mine in enumerate(progress if days > 1 else ()):
+        counts = np.bincount(which[mine], minlength=days)[:days]  # the last day may be cut short
+        if (n := int(counts.sum())) >= NEEDED:
+            fano[i] = counts.var(ddof=1) / counts.mean()
+            p[i] = _dispersion_p(int((counts**2).sum()), n, days, rng)
     return Check(fano, p)
 
 
@@ -124,9 +121,9 @@ def operational_times(log: Items, seed: int = 0) -> FloatArray:
     return whole + np.interp(hours, np.arange(25), share)
 
 
-def scaled_gaps(log: Items, times: FloatArray, i: int) -> FloatArray:
-    """Return the gaps between items of source i over their mean, sorted."""
-    gaps = np.sort(np.diff(np.sort(times[log.source == i])))
+def scaled_gaps(times: FloatArray) -> FloatArray:
+    """Return the gaps between times over their mean, sorted."""
+    gaps = np.sort(np.diff(np.sort(times)))
     return gaps / gaps.mean() if gaps.size and gaps.mean() > 0 else np.zeros(0)
 
 
@@ -139,8 +136,8 @@ def gaps(log: Items, seed: int = 0) -> Check:
     """
     times = operational_times(log, seed)
     distance, p = _nothing(log), _nothing(log)
-    for i in range(len(log.names)):
-        sample = scaled_gaps(log, times, i)
+    for i, mine in enumerate(by_source(log)):
+        sample = scaled_gaps(times[mine])
         if sample.size >= NEEDED - 1:
             distance[i] = _distance(sample)
             p[i] = _lilliefors_p(_stephens(distance[i], sample.size))
@@ -172,29 +169,23 @@ def _lilliefors_p(statistic: float | FloatArray) -> float:
 def drift(log: Items) -> Check:
     """Items in the second half of the log over those in the first, and Laplace's test of a trend:
     under a constant rate, the mean of n times is normal around the middle of the log."""
-    ratio, p = _nothing(log), _nothing(log)
+    n = np.bincount(log.source, minlength=len(log.names))
     place = (log.published - log.start) / log.span
-    for i in range(len(log.names)):
-        mine = place[log.source == i]
-        if mine.size >= NEEDED:
-            late = int((mine >= 0.5).sum())
-            ratio[i] = (late + 0.5) / (mine.size - late + 0.5)
-            p[i] = 2 * norm.sf(abs(mine.mean() - 0.5) * np.sqrt(12 * mine.size))
-    return Check(ratio, p)
+    late = np.bincount(log.source, place >= 0.5, len(n))
+    mean = np.bincount(log.source, place, len(n)) / np.maximum(n, 1)
+    p = 2 * norm.sf(np.abs(mean - 0.5) * np.sqrt(12 * n))
+    return _tested(n, (late + 0.5) / (n - late + 0.5), p)
 
 
 def cycle(log: Items, days: float = 1.0) -> Check:
     """Strength 0 … 1 of a cycle of so many days, and Rayleigh's test of it: the length of the mean
     of the items' directions on the clock (p by Zar's formula)."""
-    strength, p = _nothing(log), _nothing(log)
-    direction = np.exp(2j * np.pi * log.published / (days * day(log)))
-    for i in range(len(log.names)):
-        mine = direction[log.source == i]
-        if (n := mine.size) >= NEEDED:
-            strength[i] = abs(mine.mean())
-            exponent = np.sqrt(1 + 4 * n + 4 * n**2 * (1 - strength[i] ** 2)) - (1 + 2 * n)
-            p[i] = min(1.0, np.exp(exponent))
-    return Check(strength, p)
+    n = np.bincount(log.source, minlength=len(log.names))
+    angle = 2 * np.pi / (days * day(log)) * log.published
+    east, north = (np.bincount(log.source, x, len(n)) for x in (np.cos(angle), np.sin(angle)))
+    length = np.hypot(east, north)
+    p = np.exp(np.sqrt(1 + 4 * n + 4 * (n**2 - length**2)) - (1 + 2 * n))
+    return _tested(n, length / np.maximum(n, 1), np.minimum(p, 1.0))
 
 
 def busiest_over_quietest(
@@ -212,6 +203,18 @@ def busiest_over_quietest(
     ratios = times.max(axis=1) / np.maximum(times.min(axis=1), 1)
     counts = table.sum(axis=0)
     return counts, float(counts.max() / max(counts.min(), 1)), float(ratios.std(ddof=1))
+
+
+def by_source(log: Items) -> list[NDArray[np.intp]]:
+    """Return the items of every source, as N arrays of positions in the log."""
+    order = np.argsort(log.source, kind="stable")
+    counts = np.bincount(log.source, minlength=len(log.names))
+    return np.split(order, np.cumsum(counts)[:-1])
+
+
+def _tested(n: NDArray[np.intp], statistic: FloatArray, p: FloatArray) -> Check:
+    enough = n >= NEEDED
+    return Check(np.where(enough, statistic, np.nan), np.where(enough, p, np.nan))
 
 
 def _nothing(log: Items) -> FloatArray:

@@ -26,13 +26,13 @@ class Fit:
 
     items: Path
     """The log."""
+    out: Path
+    """CSV to write the fleet to, for `evaluate --sources` and `Sources.from_csv`."""
     curves: Path | None = None
     """Table item, age, remaining: the share of an item's utility still to come at some ages, from
     which decay rates are fitted."""
     decay_rate: float | None = None
     """μ of all sources, 1 / unit of time, where there are no curves: ln 2 / half-life."""
-    out: Path = field(default=Path("sources.csv"))
-    """CSV of the fleet, for `evaluate --sources` and `Sources.from_csv`."""
     report: Path = field(default=Path("results/fit"))
     """Folder of the report and of estimates and checks per source; replaced as a whole."""
     unit: str = "hour"

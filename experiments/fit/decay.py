@@ -13,6 +13,7 @@ from tqdm import tqdm
 from crawl_env import Items
 from crawl_env.items import HOURS
 from crawl_env.numerics import FloatArray
+from experiments.fit.checks import by_source
 from experiments.fit.estimate import Estimates, shrunk
 
 WINDOW = 24.0  # hours: the ages to which decay is fitted by default
@@ -58,8 +59,10 @@ def measure(log: Items, window: float = 0.0, seed: int = 0) -> Decay:
     own, error, p = np.ones(n), np.full(n, np.inf), np.full(n, np.nan)
     counts = np.bincount(log.source[told], minlength=n)
     whole, weight = np.zeros((RESAMPLES + 1, ages.size)), np.zeros((RESAMPLES + 1, 1))
-    for i in tqdm(np.flatnonzero(counts), unit="source", desc="decay", leave=False):
-        which = np.flatnonzero(told & (log.source == i))
+    for i, mine in enumerate(tqdm(by_source(log), unit="source", desc="decay", leave=False)):
+        which = mine[told[mine]]
+        if not which.size:
+            continue
         sums, weights = _resampled(log.curves.share(which[:, None], ages), log.utility[which], rng)
         whole, weight = whole + sums, weight + weights
         resampled = sums / weights
@@ -103,8 +106,8 @@ def measure(log: Items, window: float = 0.0, seed: int = 0) -> Decay:
 def exponential_rate(ages: FloatArray, shares: FloatArray) -> FloatArray:
     """Return μ (…) of the exponentials exp(−μ·age) nearest to curves (…, G), by least squares.
 
-    >>> exponential_rate(np.arange(9.0), np.exp(-0.3 * np.arange(9.0))).round(6)
-    array(0.3)
+    >>> float(exponential_rate(np.arange(9.0), np.exp(-0.3 * np.arange(9.0))).round(6))
+    0.3
     """
     grid = _GRID / ages[-1]
     candidates = np.exp(-np.multiply.outer(grid, ages))
@@ -149,7 +152,6 @@ def _resampled(
         times = rng.multinomial(n, np.full(n, 1 / n), min(at_once, RESAMPLES - first)) * utility
         sums.extend(times @ share)
         weights.extend(times.sum(axis=1))
-    # A resample of many worthless items and no other cannot happen: all have utility > 0.
     return np.array(sums), np.array(weights)[:, None]
 
 

@@ -40,7 +40,7 @@ def rates(counts: NDArray[np.intp], span: float) -> Estimates:
 
     >>> few = rates(np.array([0, 2, 40]), span=10.0)
     >>> few.raw, few.value.round(2)
-    (array([0. , 0.2, 4. ]), array([0.05, 0.24, 3.93]))
+    (array([0. , 0.2, 4. ]), array([0.03, 0.22, 3.95]))
     """
     mean = float(counts.mean()) / span
     if not mean:

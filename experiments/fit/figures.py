@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-from scipy.stats import norm
+from scipy.stats import expon, norm
 
 from crawl_env import Items
 from crawl_env.numerics import FloatArray
@@ -116,10 +116,12 @@ def laws(found: Found) -> Any:
     left.axvline(1, color="k", ls="--", lw=1)
     left.set(xlabel="variance / mean of daily counts", ylabel="sources", title="bursts")
     times = checks.operational_times(found.log)
-    gaps = [checks.scaled_gaps(found.log, times, i) for i in _active(found.log)]
-    _quantiles(middle, np.concatenate(gaps or [np.zeros(0)]), lambda p: -np.log1p(-p))
+    items = (mine for mine in checks.by_source(found.log) if mine.size >= checks.NEEDED)
+    gaps = [checks.scaled_gaps(times[mine]) for mine in items]
+    _quantiles(middle, np.concatenate(gaps or [np.zeros(0)]), expon.ppf, 1.0)
     middle.set(xlabel="exponential law", ylabel="gap / mean gap", title="gaps")
-    _quantiles(right, _centred_logs(found.log), norm.ppf)
+    logs = centred_logs(found.log)
+    _quantiles(right, logs, norm.ppf, float(logs.std()) if logs.size else 0.0)
     right.set(xlabel="normal law", ylabel="ln ξ, centred by source", title="utilities")
     return figure
 
@@ -144,26 +146,19 @@ def drift(found: Found) -> Any:
     return figure
 
 
-def _quantiles(axis: Any, sample: FloatArray, law: Any) -> None:
+def _quantiles(axis: Any, sample: FloatArray, law: Any, scale: float) -> None:
+    """Plot the sample's quantiles against those of a law, and the line of the law times `scale`."""
     if sample.size < 2:
         return
     chances = (np.arange(min(sample.size, _POINTS)) + 0.5) / min(sample.size, _POINTS)
     expected = law(chances)
-    slope = sample.std() if law is norm.ppf else 1.0
     axis.plot(expected, np.quantile(sample, chances), ".", ms=3, color=BLUE)
-    axis.plot(expected, slope * expected, "k--", lw=1)
-    if law is norm.ppf:
-        axis.text(0.05, 0.9, f"σ = {slope:.2f}", transform=axis.transAxes)
+    axis.plot(expected, scale * expected, "k--", lw=1)
 
 
-def _active(log: Items) -> Any:
-    counts = np.bincount(log.source, minlength=len(log.names))
-    return np.flatnonzero(counts >= checks.NEEDED)
-
-
-def _centred_logs(log: Items) -> FloatArray:
-    """Return ln ξ minus its source's mean, of the items worth something in active sources."""
-    kept = (log.utility > 0) & np.isin(log.source, _active(log))
-    logs, source = np.log(log.utility[kept]), log.source[kept]
-    sums = np.bincount(source, logs, len(log.names))
-    return logs - (sums / np.maximum(np.bincount(source, minlength=len(log.names)), 1))[source]
+def centred_logs(log: Items) -> FloatArray:
+    """Return ln ξ minus its source's mean, of items worth something at sources with enough."""
+    source = log.source[log.utility > 0]
+    logs, counts = np.log(log.utility[log.utility > 0]), np.bincount(source)
+    centred = logs - (np.bincount(source, logs) / np.maximum(counts, 1))[source]
+    return centred[counts[source] >= checks.NEEDED]

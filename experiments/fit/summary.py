@@ -105,8 +105,8 @@ def write(report: Report, found: Found, left_out: str) -> None:
     report.figure(
         figures.laws(found),
         "Left: daily counts, sources that fail in colour. Middle: gaps of all sources, the daily "
-        "cycle taken out, against an exponential law. Right: utilities over their source's mean of "
-        "logarithms, against a lognormal law.",
+        "cycle taken out, against an exponential law. Right: logarithms of utilities, less "
+        "their source's mean, against a lognormal law.",
     )
     drifting = figures.drift(found)
     if drifting is not None:
@@ -130,11 +130,20 @@ def verdict(found: Found) -> list[str]:
             )
     if kept:
         sentences.append(f"No source speaks against {' and '.join(f'“{says}”' for says in kept)}.")
-    _, hours, error = checks.busiest_over_quietest(found.log, 24)
-    sentences.append(
-        f"The busiest hour of the day has {hours:.1f} ± {error:.1f} times the items of the "
-        "quietest, over the whole fleet."
-    )
+    counts, hours, error = checks.busiest_over_quietest(found.log, 24)
+    if counts.min() >= checks.NEEDED:
+        sentences.append(
+            f"The busiest hour of the day has {hours:.1f} ± {error:.1f} times the items of the "
+            "quietest, over the whole fleet."
+        )
+    worthless, logs = (found.log.utility == 0).mean(), figures.centred_logs(found.log)
+    if logs.size and logs.std() > 0:
+        sentences.append(
+            f"{worthless:.0%} of the items were worth nothing. The others spread around what is "
+            f"usual at their source with σ = {logs.std():.2f} on a logarithmic scale (a "
+            "lognormal law would lie on the line of the picture below); their law does not matter "
+            "to the index of sources that are not seen before crawling."
+        )
     if found.decay is not None:
         shapes = ", ".join(f"{name} {rms:.3f}" for name, (_, rms) in found.decay.shapes.items())
         beta, beta_error = found.decay.stretch

@@ -351,6 +351,22 @@ def test_a_stretch_of_time_keeps_sources_items_and_curves() -> None:
             log.between(start, end)
 
 
+def test_a_log_may_be_said_to_cover_more_time_than_its_items(tmp_path: Path) -> None:
+    log = random_log()
+    wide = log.covering(-5, 20)
+    assert (wide.start, wide.end) == (-5, 20)
+    assert wide.published.tolist() == log.published[log.published < 20].tolist()
+    assert same(log.covering(None, None), log)
+    text = HEADER + "a,2024-05-01T06:00Z,1\na,2024-05-03T06:00Z,1\n"
+    stamped = Items.from_csv(write(tmp_path / "i.csv", text), unit="day")
+    assert stamped.covering("2024-05-02", "2024-05-05").published.tolist() == [2.25]
+    assert stamped.covering("2024-05-02", "2024-05-05").span == 3.0
+    with pytest.raises(ValueError, match="ends after it starts"):
+        log.covering(9, 3)
+    with pytest.raises(ValueError, match="times are numbers; give a number"):
+        log.covering("2024-05-02", None)
+
+
 def test_sources_are_selected_in_the_order_asked_for() -> None:
     log = random_log()
     part = log.select(["s5", "s2"])

@@ -1,7 +1,9 @@
 """Tests of what the model assumes, for every source of a log.
 
 Each returns a statistic (N,) and the chance p (N,) of one as extreme if the assumption holds; NaN
-where a source has too few items. `failing` then keeps the share of false alarms in bounds.
+where a source has too few items. Each looks for one thing: the daily cycle is taken out of the
+gaps, and bursts do not count as drift or cycle. `failing` then keeps the share of false alarms in
+bounds.
 """
 
 from __future__ import annotations
@@ -166,26 +168,33 @@ def _lilliefors_p(statistic: float | FloatArray) -> float:
     return (1 + larger) / (_MANY + 1)
 
 
-def drift(log: Items) -> Check:
+def drift(log: Items, bunching: FloatArray | float = 1.0) -> Check:
     """Items in the second half of the log over those in the first, and Laplace's test of a trend:
-    under a constant rate, the mean of n times is normal around the middle of the log."""
+    under a constant rate, the mean of n times is normal around the middle of the log.
+
+    bunching: (N,) variance / mean of counts; items in bursts speak for as many fewer.
+    """
     n = np.bincount(log.source, minlength=len(log.names))
     place = (log.published - log.start) / log.span
     late = np.bincount(log.source, place >= 0.5, len(n))
     mean = np.bincount(log.source, place, len(n)) / np.maximum(n, 1)
-    p = 2 * norm.sf(np.abs(mean - 0.5) * np.sqrt(12 * n))
+    p = 2 * norm.sf(np.abs(mean - 0.5) * np.sqrt(12 * n / np.fmax(bunching, 1.0)))
     return _tested(n, (late + 0.5) / (n - late + 0.5), p)
 
 
-def cycle(log: Items, days: float = 1.0) -> Check:
-    """Strength 0 … 1 of a cycle of so many days, and Rayleigh's test of it: the length of the mean
-    of the items' directions on the clock (p by Zar's formula)."""
+def cycle(log: Items, bunching: FloatArray | float = 1.0) -> Check:
+    """Strength 0 … 1 of the daily cycle, and Rayleigh's test of it: the length of the mean of the
+    items' directions on the clock (p by Zar's formula).
+
+    bunching: (N,) variance / mean of counts; items in bursts speak for as many fewer.
+    """
     n = np.bincount(log.source, minlength=len(log.names))
-    angle = 2 * np.pi / (days * day(log)) * log.published
+    angle = 2 * np.pi / day(log) * log.published
     east, north = (np.bincount(log.source, x, len(n)) for x in (np.cos(angle), np.sin(angle)))
-    length = np.hypot(east, north)
-    p = np.exp(np.sqrt(1 + 4 * n + 4 * (n**2 - length**2)) - (1 + 2 * n))
-    return _tested(n, length / np.maximum(n, 1), np.minimum(p, 1.0))
+    length = np.hypot(east, north) / np.maximum(n, 1)
+    m = n / np.fmax(bunching, 1.0)
+    p = np.exp(np.sqrt(1 + 4 * m + 4 * m**2 * (1 - length**2)) - (1 + 2 * m))
+    return _tested(n, length, np.minimum(p, 1.0))
 
 
 def busiest_over_quietest(

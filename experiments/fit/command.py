@@ -116,11 +116,12 @@ class Fit:
         fitted = None
         if self.curves is not None:
             fitted = decay.measure(log, self.decay_window, self.seed)
+        bursts = checks.dispersion(log, self.seed)
         done = {
-            "bursts": checks.dispersion(log, self.seed),
+            "bursts": bursts,
             "gaps": checks.gaps(log, self.seed),
-            "drift": checks.drift(log),
-            "daily cycle": checks.cycle(log),
+            "drift": checks.drift(log, bursts.statistic),
+            "daily cycle": checks.cycle(log, bursts.statistic),
         }
         if fitted is not None:
             done["decay"] = checks.Check(fitted.misfit, fitted.p)

@@ -35,36 +35,42 @@ class Assumption(NamedTuple):
 
     says: str
     statistic: str
+    holding: str  # its value where the assumption holds
     meaning: str
 
 
 ASSUMPTIONS = {
     "bursts": Assumption(
         "Items do not come in bursts",
-        "variance / mean of daily counts (1)",
+        "variance / mean of daily counts",
+        "1",
         "what waits varies more than the model says: the index still goes by the right mean, but "
         "the errors of the rates are too small, and seeing content before crawling is worth more",
     ),
     "gaps": Assumption(
         "The next item does not depend on the last",
-        "distance of gaps from exponential (0)",
+        "distance of gaps from an exponential law",
+        "0",
         "the time since the last item says something about the next one, which no policy here uses",
     ),
     "drift": Assumption(
         "Rates stay as they are",
-        "second half / first half (1)",
+        "items in second half / first half",
+        "1",
         "the rate is an average over a change. Fit to the recent part of the log (--from), or let "
         "the crawler go on learning",
     ),
     "daily cycle": Assumption(
         "All hours are alike",
-        "strength of the cycle, 0 … 1 (0)",
+        "strength of the cycle, up to 1",
+        "0",
         "with epochs well below a day, the index crawls too much in quiet hours and too little in "
         "busy ones; with epochs of a day or more the cycle does not matter",
     ),
     "decay": Assumption(
         "Interest falls exponentially",
-        "distance of the curve from an exponential (0)",
+        "distance of the curve from an exponential",
+        "0",
         "the index misjudges by about this share how much of an item is left; below .03 that is "
         "less than rates are usually known to",
     ),
@@ -117,7 +123,7 @@ def verdict(found: Found) -> list[str]:
     """Say in words which assumption fails for whom, and what that means for a policy."""
     sentences, kept = [], []
     for name, check in found.checks.items():
-        says, _, meaning = ASSUMPTIONS[name]
+        says, statistic, _, meaning = ASSUMPTIONS[name]
         fails, tested = checks.failing(check.p), int((~np.isnan(check.p)).sum())
         if not tested:
             sentences.append(f"“{says}” is not tested: no source has enough items.")
@@ -126,10 +132,10 @@ def verdict(found: Found) -> list[str]:
         else:
             sentences.append(
                 f"“{says}” fails for {fails.sum()} of {tested} sources "
-                f"({_strongest(found, name, fails)}). There {meaning}."
+                f"({statistic}: {_strongest(found, name, fails)}). There {meaning}."
             )
     if kept:
-        sentences.append(f"No source speaks against {' and '.join(f'“{says}”' for says in kept)}.")
+        sentences.append(f"No source speaks against {', '.join(f'“{says}”' for says in kept)}.")
     counts, hours, error = checks.busiest_over_quietest(found.log, 24)
     if counts.min() >= checks.NEEDED:
         sentences.append(
@@ -181,6 +187,7 @@ def _assumptions(report: Report, found: Found) -> None:
             [
                 ASSUMPTIONS[name].says,
                 ASSUMPTIONS[name].statistic,
+                ASSUMPTIONS[name].holding,
                 f"{middle:.3f}" if tested.any() else "n/a",
                 f"{low:.3f} … {high:.3f}" if tested.any() else "n/a",
                 int(tested.sum()),
@@ -188,7 +195,7 @@ def _assumptions(report: Report, found: Found) -> None:
                 int(checks.failing(check.p).sum()),
             ]
         )
-    columns = ["assumption", "looked at (if it holds)", "median", "middle half", "tested"]
+    columns = ["assumption", "looked at", "if it holds", "median", "middle half", "tested"]
     report.table("What the model assumes", [*columns, "p < .05", "fail"], rows)
     report.paragraph(
         "“p < .05” counts sources that one test at 5 % would name: a twentieth of them even where "
@@ -246,11 +253,12 @@ def _estimates(report: Report, found: Found) -> None:
                 _plus_minus(found.rate, i),
                 number(found.utility.raw[i]),
                 _plus_minus(found.utility, i),
-                number(found.given_decay[i]) if decay is None else _plus_minus(decay, i),
+                number(decay.raw[i]) if decay and np.isfinite(decay.raw_error[i]) else "",
+                _plus_minus(decay, i) if decay else number(found.given_decay[i]),
             ]
         )
     fleet = [number(x.mean) if x else "given" for x in (found.rate, found.utility, decay)]
-    rows.append(["mean of the fleet", len(log), "", fleet[0], "", fleet[1], fleet[2]])
+    rows.append(["mean of the fleet", len(log), "", fleet[0], "", fleet[1], "", fleet[2]])
     columns = [
         "source",
         "items",
@@ -258,6 +266,7 @@ def _estimates(report: Report, found: Found) -> None:
         f"Λ, items/{unit}",
         "ξ̄ own",
         "ξ̄, utility",
+        "μ own",
         f"μ, 1/{unit}",
     ]
     largest = f"the {SHOWN} largest of {len(log.names):,} sources"

@@ -248,8 +248,8 @@ def test_sources_without_curves_have_the_fleets_decay() -> None:
 CHECKS = {
     "dispersion": checks.dispersion,
     "gaps": checks.gaps,
-    "drift": checks.drift,
-    "daily cycle": checks.cycle,
+    "drift": lambda log: checks.drift(log, checks.dispersion(log).statistic),
+    "daily cycle": lambda log: checks.cycle(log, checks.dispersion(log).statistic),
 }
 
 
@@ -298,7 +298,7 @@ def cyclic(rng: np.random.Generator) -> Items:
 
 
 SEEN = {  # which checks must see it, which must not
-    bursty: (["dispersion", "gaps"], []),
+    bursty: (["dispersion", "gaps"], ["drift", "daily cycle"]),
     regular: (["dispersion"], ["drift", "daily cycle"]),
     drifting: (["drift"], ["daily cycle"]),
     cyclic: (["daily cycle"], ["dispersion", "gaps", "drift"]),
@@ -432,6 +432,28 @@ def test_what_is_wrong_is_said_before_anything_is_written(files, tmp_path, case:
         Fit(files[0], **options).run()
     assert not (tmp_path / "fleet.csv").exists()
     assert not (tmp_path / "r").exists()
+
+
+def test_the_report_names_the_source_that_fails_and_how(tmp_path, capsys) -> None:
+    rng = np.random.default_rng(12)
+    steady, burst = poisson_log(rng, np.full(5, 0.1), 2400.0), bursty(rng)
+    times = burst.published[burst.source == 0]
+    source = np.concatenate((steady.source, np.full(times.size, 5)))
+    both = Items(
+        [*steady.names, "burster"],
+        source,
+        np.concatenate((steady.published, times)),
+        np.ones(source.size),
+    )
+    both.to_csv(tmp_path / "i.csv")
+    Fit(tmp_path / "i.csv", tmp_path / "f.csv", decay_rate=0.2, report=tmp_path / "r").run()
+    said = capsys.readouterr().out
+    assert "“Items do not come in bursts” fails for 1 of 6 sources" in said
+    assert "variance / mean of daily counts: burster" in said
+    assert "No source speaks against “Rates stay as they are”, “All hours are alike”" in said
+    with (tmp_path / "r" / "estimates.csv").open(encoding="utf-8") as file:
+        fails = {row["source"]: row["fails"] for row in csv.DictReader(file)}
+    assert fails == {**dict.fromkeys(steady.names, ""), "burster": "bursts; gaps"}
 
 
 def test_the_log_is_not_overwritten(files, tmp_path) -> None:

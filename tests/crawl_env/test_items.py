@@ -265,7 +265,8 @@ def test_a_damaged_gzip_file_is_refused(tmp_path: Path) -> None:
     whole = gzip.compress((HEADER + rows).encode())
     broken = bytearray(whole)
     broken[len(whole) // 2] ^= 0xFF
-    for data in (whole[: len(whole) // 2], whole[:-4], bytes(broken), rows.encode()):
+    unpackable = whole[:10] + b"\xff" * 4 + whole[14:]
+    for data in (whole[: len(whole) // 2], whole[:-4], bytes(broken), unpackable, rows.encode()):
         path = tmp_path / "i.csv.gz"
         path.write_bytes(data)
         with pytest.raises(ValueError, match=r"i\.csv\.gz.*(gzip|UTF-8|not a number|values)"):

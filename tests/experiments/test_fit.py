@@ -14,13 +14,13 @@ from crawl_env import Curves, Items, Sources
 from experiments.fit import checks, decay, estimate
 from experiments.fit.command import Fit
 
-SIX_SIGMA = 4.5  # standard errors a right share may lie off: one in 150,000
+LIMIT = 4.5  # standard errors a right share may lie off: one in 150,000
 
 
 def share_is(found: np.ndarray, expected: float, slack: float = 0.0) -> bool:
     """Whether the share of true values is that of independent trials, or off by `slack`."""
     error = np.sqrt(expected * (1 - expected) / found.size)
-    return bool(abs(found.mean() - expected) <= SIX_SIGMA * error + slack)
+    return bool(abs(found.mean() - expected) <= LIMIT * error + slack)
 
 
 def poisson_log(
@@ -121,6 +121,8 @@ def test_mean_utilities_come_back_with_honest_errors(sigma: float, slack: float)
     assert found.mean == pytest.approx(100, rel=0.06)
     assert found.spread == pytest.approx(100 / 3, rel=0.2)
     assert share_is(np.abs(found.value - true) < 1.96 * found.error, 0.95, slack)
+    off = (found.value - true) / found.error
+    assert np.sqrt((off**2).mean()) == pytest.approx(1, abs=0.15)
 
 
 @pytest.mark.parametrize(("sigma", "gain"), [(0.5, 0.95), (1.2, 0.75)])
@@ -212,6 +214,8 @@ def test_decay_rates_come_back_with_honest_errors() -> None:
     # Linear between looks half an hour apart: no bias worth the name.
     assert np.median(found.rate.value / true) == pytest.approx(1, abs=0.02)
     assert share_is(np.abs(found.rate.value - true) < 1.96 * found.rate.error, 0.95, 0.02)
+    own = np.log(found.rate.raw / true) / (found.rate.raw_error / found.rate.raw)
+    assert np.sqrt((own**2).mean()) == pytest.approx(1, abs=0.17)
     assert share_is(found.p < 0.05, 0.05, 0.02)
     assert not checks.failing(found.p).any()
     off, off_raw = (np.mean((x - true) ** 2) for x in (found.rate.value, found.rate.raw))
@@ -332,7 +336,7 @@ def test_the_size_of_what_is_seen_is_right() -> None:
 
 def test_items_recorded_by_looking_now_and_then_pass_as_poisson() -> None:
     rng = np.random.default_rng(9)
-    exact = poisson_log(rng, np.full(100, 0.06), 2400.0)
+    exact = poisson_log(rng, np.full(100, 0.4), 2400.0)
     looks = np.ceil(exact.published * 2) / 2
     coarse = Items(exact.names, exact.source, looks, exact.utility, 0, 2401)
     assert checks.resolution(exact) == 0.0
@@ -344,6 +348,9 @@ def test_lilliefors_distances_are_those_of_the_literature() -> None:
     """Stephens 1974, exponential with estimated mean: the upper 5 % of his statistic is 1.094."""
     assert np.quantile(checks._null(), 0.95) == pytest.approx(1.094, abs=0.012)
     assert np.quantile(checks._null(), 0.99) == pytest.approx(1.308, abs=0.025)
+    draws = np.sort(np.random.default_rng(1).standard_exponential((20_000, 10)), axis=1)
+    few = checks._stephens(checks._distance(draws / draws.mean(axis=1, keepdims=True)), 10)
+    assert np.quantile(few, 0.95) == pytest.approx(1.094, abs=0.015)
 
 
 def test_false_alarms_are_kept_in_bounds() -> None:

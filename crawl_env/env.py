@@ -53,8 +53,8 @@ class CrawlEnv(gym.Env[NDArray[np.float32], Any]):
     Never terminated; truncated after `horizon` epochs, or never if it is None.
 
     ## Arguments
-    - `sources`: a `Sources`, the name of a preset ("table1", "fleet-f", "recovering-<n>"; see
-      `Sources.preset`), the path of a CSV, or a callable
+    - `sources`: a `Sources`, the name of a preset ("table1", "fleet-f", "recovering-<n>",
+      "hacker-news"; see `Sources.preset`), the path of a CSV, or a callable
       `rng → Sources` drawn anew at each reset (N and period fixed; also called once when the
       environment is made, to learn N). Default "table1".
     - `budget`: M > 0, the cost that one epoch's crawls may have. Default 1.

@@ -114,6 +114,20 @@ class Items:
         """Return the time the log covers."""
         return self.end - self.start
 
+    def covering(self, start: float | str | None, end: float | str | None) -> Items:
+        """Return the log as one of the span [start, end), numbers or time stamps, which may reach
+        beyond the items: what lies outside is left out, time without items counts. None keeps
+        what it was."""
+        hours = HOURS[self.unit]
+        given = items_file.time_of("start", start, self.origin, hours)
+        low = self.start if given is None else given
+        given = items_file.time_of("end", end, self.origin, hours)
+        high = self.end if given is None else given
+        if not low < high:
+            raise ValueError(f"start is {low:g} and end is {high:g}; a log ends after it starts")
+        inside = np.flatnonzero((self.published >= low) & (self.published < high))
+        return self._part(self.names, self.source, inside, low, high)
+
     def between(self, start: float, end: float) -> Items:
         """Return the part of the log published in [start, end), with the same sources.
 
@@ -125,8 +139,7 @@ class Items:
                 f"the log covers {self.start:g} to {self.end:g} {self.unit}s, not {start:g} to "
                 f"{end:g}; ask for a part of it"
             )
-        low, high = np.searchsorted(self.published, (start, end))
-        return self._part(self.names, self.source, np.arange(low, high), start, end)
+        return self.covering(start, end)
 
     def select(self, names: Sequence[str]) -> Items:
         """Return the log of these sources alone, in this order.

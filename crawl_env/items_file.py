@@ -50,7 +50,7 @@ def read_items(
         raise ValueError(f"{path}: no items below the header; add one row an item")
     names, source = _sources(path, table["source"], sources)
     published, origin = _times(path, table["published"], hours)
-    first, last = _moment("start", start, origin, hours), _moment("end", end, origin, hours)
+    first, last = time_of("start", start, origin, hours), time_of("end", end, origin, hours)
     utility = _numbers(path, "utility", table["utility"]) if "utility" in table else np.ones(n)
     _refuse(path, fault_of_items(published, utility))
     _refuse(path, fault_of_span(published, first, last))
@@ -269,7 +269,8 @@ def _moments(path: PathName, cells: list[str]) -> NDArray[Any]:
     return np.array(stamps, dtype="datetime64[us]")
 
 
-def _moment(name: str, value: float | str | None, origin: str, hours: float) -> float | None:
+def time_of(name: str, value: float | str | None, origin: str, hours: float) -> float | None:
+    """Return a number as it is, a time stamp in units of so many hours since the origin."""
     if value is None or not isinstance(value, str):
         return value
     if not origin:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from numbers import Real
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from crawl_env.parameters import LIMITS, PARAMETERS
 _COLUMNS = (*PARAMETERS, *LIMITS)
 _DEFAULT = {name: parameters.DESCRIBED[name].default for name in LIMITS}
 
-PRESETS = ("table1", "fleet-f", "recovering-<n>")
+PRESETS = ("table1", "fleet-f", "recovering-<n>", "hacker-news")
 REGIMES = {"dense": (0.5, 50.0), "sparse": (0.003, 0.3)}  # range of Λ, items / time
 
 
@@ -290,6 +291,9 @@ class Sources:
           paper's log⁺ fails (see the documentation of `agents.index`).
         - `recovering-<n>`: the n recovering bandits of NeurWIN (NeurIPS 2021) and DeepTOP
           (NeurIPS 2022): θ0 = u*, θ1 = μT, classes A … D in turn.
+        - `hacker-news`: 105 sites on the front page of Hacker News in the year from 2020-11-07,
+          in hours and votes; fitted (`python -m experiments fit`) to the public git history of
+          christian-fei/hn-history.
 
         Raises:
             ValueError: unknown name.
@@ -304,6 +308,8 @@ class Sources:
             kind = np.arange(int(match[1])) % 4
             ceiling, decay = np.array([10, 8.5, 7, 5.5])[kind], np.array([0.2, 0.4, 0.6, 0.8])[kind]
             return Sources(ceiling * decay, 1.0, decay)
+        if name == "hacker-news":
+            return Sources.from_csv(Path(__file__).parent / "presets" / "hacker-news.csv")
         raise unknown("preset", name, PRESETS)
 
     @staticmethod

@@ -10,6 +10,7 @@ import tyro
 
 from experiments.benchmark.command import Benchmark
 from experiments.evaluate.command import Evaluate
+from experiments.fit.command import Fit
 from experiments.hacker_news.command import HackerNews
 from experiments.paper.command import Paper
 from experiments.throughput.command import Throughput
@@ -18,6 +19,7 @@ Command = (
     Annotated[Paper, tyro.conf.subcommand("paper")]
     | Annotated[Benchmark, tyro.conf.subcommand("benchmark")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+    | Annotated[Fit, tyro.conf.subcommand("fit")]
     | Annotated[HackerNews, tyro.conf.subcommand("hacker-news")]
     | Annotated[Throughput, tyro.conf.subcommand("throughput")]
 )

@@ -23,8 +23,8 @@ LIBRARIES = ("numpy", "gymnasium")
 
 
 OWN_FILES = {
-    "checks.csv",
     "curves.csv.gz",
+    "estimates.csv",
     "items.csv.gz",
     "records.csv",
     "report.html",

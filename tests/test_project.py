@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,17 @@ def test_the_wheel_holds_the_two_packages_with_their_types():
     assert packages == ["crawl_env", "agents"]
     for package in packages:
         assert (ROOT / package / "py.typed").exists()
+
+
+def test_the_presets_are_in_the_wheel(tmp_path):
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    assert "crawl_env/presets/hacker-news.csv" in zipfile.ZipFile(wheel).namelist()
 
 
 def test_constraints_pin_everything_exactly():

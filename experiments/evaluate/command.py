@@ -34,7 +34,8 @@ class Evaluate:
     """
 
     sources: str
-    """CSV file of the fleet, or the name of a preset (table1, fleet-f, recovering-<n>)."""
+    """CSV file of the fleet, or the name of a preset (table1, fleet-f, recovering-<n>,
+    hacker-news)."""
     budget: Annotated[str, tyro.conf.arg(metavar="M")] = ""
     """The cost that one epoch's crawls may have."""
     budgets: Annotated[str, tyro.conf.arg(metavar="M1,M2,…")] = ""

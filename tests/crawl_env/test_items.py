@@ -265,7 +265,8 @@ def test_a_damaged_gzip_file_is_refused(tmp_path: Path) -> None:
     whole = gzip.compress((HEADER + rows).encode())
     broken = bytearray(whole)
     broken[len(whole) // 2] ^= 0xFF
-    for data in (whole[: len(whole) // 2], whole[:-4], bytes(broken), rows.encode()):
+    unpackable = whole[:10] + b"\xff" * 4 + whole[14:]
+    for data in (whole[: len(whole) // 2], whole[:-4], bytes(broken), unpackable, rows.encode()):
         path = tmp_path / "i.csv.gz"
         path.write_bytes(data)
         with pytest.raises(ValueError, match=r"i\.csv\.gz.*(gzip|UTF-8|not a number|values)"):
@@ -349,6 +350,22 @@ def test_a_stretch_of_time_keeps_sources_items_and_curves() -> None:
     for start, end in ((-1, 10), (10, 61), (20, 10), (5, 5)):
         with pytest.raises(ValueError, match="the log covers 0 to 60 hours"):
             log.between(start, end)
+
+
+def test_a_log_may_be_said_to_cover_more_time_than_its_items(tmp_path: Path) -> None:
+    log = random_log()
+    wide = log.covering(-5, 20)
+    assert (wide.start, wide.end) == (-5, 20)
+    assert wide.published.tolist() == log.published[log.published < 20].tolist()
+    assert same(log.covering(None, None), log)
+    text = HEADER + "a,2024-05-01T06:00Z,1\na,2024-05-03T06:00Z,1\n"
+    stamped = Items.from_csv(write(tmp_path / "i.csv", text), unit="day")
+    assert stamped.covering("2024-05-02", "2024-05-05").published.tolist() == [2.25]
+    assert stamped.covering("2024-05-02", "2024-05-05").span == 3.0
+    with pytest.raises(ValueError, match="ends after it starts"):
+        log.covering(9, 3)
+    with pytest.raises(ValueError, match="times are numbers; give a number"):
+        log.covering("2024-05-02", None)
 
 
 def test_sources_are_selected_in_the_order_asked_for() -> None:

@@ -280,10 +280,21 @@ def test_fleet_f_is_five_kinds_five_times() -> None:
     assert fleet.period == 1.0
 
 
+def test_hacker_news_is_a_year_of_105_sites() -> None:
+    fleet = Sources.preset("hacker-news")
+    assert len(fleet) == 105
+    assert fleet.names[:2] == ("github.com", "news.ycombinator.com")
+    assert fleet.arrival_rate.sum() * 8760 == pytest.approx(12_007, rel=2e-3)
+    assert np.median(fleet.decay_rate) == pytest.approx(0.226, abs=0.01)
+    assert (fleet.arrival_rate / fleet.decay_rate).mean() == pytest.approx(0.06, abs=0.005)
+    assert fleet.cost.tolist() == [1.0] * 105
+
+
 @pytest.mark.parametrize(
     ("name", "near"),
     [
         ("tabel1", "table1"),
+        ("hackernews", "hacker-news"),
         ("Table 1", "table1"),
         ("fleetf", "fleet-f"),
         ("recovering", "recovering-<n>"),
@@ -297,7 +308,7 @@ def test_an_unknown_preset_suggests_the_nearest(name: str, near: str) -> None:
 
 
 def test_an_outlandish_preset_lists_what_is_known() -> None:
-    with pytest.raises(ValueError, match=r"Known: table1, fleet-f, recovering-<n>"):
+    with pytest.raises(ValueError, match=r"Known: table1, fleet-f, recovering-<n>, hacker-news"):
         Sources.preset("zzz")
 
 

@@ -1,0 +1,230 @@
+"""Tests of what the model assumes, for every source of a log.
+
+Each returns a statistic (N,) and the chance p (N,) of one as extreme if the assumption holds; NaN
+where a source has too few items. Each looks for one thing: the daily cycle is taken out of the
+gaps, and bursts do not count as drift or cycle. `failing` then keeps the share of false alarms in
+bounds.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import chi2, norm
+from tqdm import tqdm
+
+from crawl_env import Items
+from crawl_env.items import HOURS
+from crawl_env.numerics import FloatArray
+
+NEEDED = 10  # items below which a source is not tested
+LEVEL = 0.05
+_FEW, _MANY = 999, 19_999  # simulations: at first, and where they leave a doubt
+
+
+class Check(NamedTuple):
+    """A statistic and its chance under the assumption, of N sources."""
+
+    statistic: FloatArray  # (N,)
+    p: FloatArray  # (N,)
+
+
+def day(log: Items) -> float:
+    """Return the length of a day in the log's unit of time."""
+    return 24.0 / HOURS[log.unit]
+
+
+def failing(p: FloatArray, level: float = LEVEL) -> NDArray[np.bool_]:
+    """Return which assumptions fail, so that at most `level` of those named are expected to be
+    false alarms (Benjamini and Hochberg 1995). NaN is not tested and does not fail.
+
+    >>> failing(np.array([0.01, 0.04, 0.02, 0.5, np.nan]))
+    array([ True, False,  True, False, False])
+    """
+    tested = np.flatnonzero(~np.isnan(p))
+    order = tested[np.argsort(p[tested])]
+    below = p[order] <= level * np.arange(1, order.size + 1) / max(order.size, 1)
+    fails = np.zeros(p.size, dtype=bool)
+    if below.any():
+        fails[order[: np.flatnonzero(below)[-1] + 1]] = True
+    return fails
+
+
+def dispersion(log: Items, seed: int = 0) -> Check:
+    """Fano factor of the daily counts, variance / mean: 1 for a Poisson process, above for bursts.
+
+    Given their number n, items of a Poisson process fall on the days independently; p is from
+    simulations of that, two-sided.
+    """
+    rng = np.random.default_rng(seed)
+    days = int(log.span / day(log) + 1e-9)
+    fano, p = _nothing(log), _nothing(log)
+    which = np.floor((log.published - log.start) / day(log)).astype(np.intp)
+    progress = tqdm(by_source(log), unit="source", desc="dispersion", leave=False)
+    for i, mine in enumerate(progress if days > 1 else ()):
+        counts = np.bincount(which[mine], minlength=days)[:days]  # the last day may be cut short
+        if (n := int(counts.sum())) >= NEEDED:
+            fano[i] = counts.var(ddof=1) / counts.mean()
+            p[i] = _dispersion_p(int((counts**2).sum()), n, days, rng)
+    return Check(fano, p)
+
+
+def _dispersion_p(squares: int, n: int, days: int, rng: np.random.Generator) -> float:
+    mean = n + n * (n - 1) / days
+    if n > 20 * days:  # many items a day: the classical approximation is right
+        index = (days / n) * squares - n
+        return float(2 * min(chi2.sf(index, days - 1), chi2.cdf(index, days - 1)))
+    p = 1.0
+    for size in (_FEW, _MANY):
+        drawn = _squares(n, days, size, rng)
+        extreme = (drawn >= squares) if squares > mean else (drawn <= squares)
+        p = min(1.0, 2 * (1 + int(extreme.sum())) / (size + 1))
+        if p > LEVEL:
+            break
+    return p
+
+
+def _squares(n: int, days: int, size: int, rng: np.random.Generator) -> NDArray[np.intp]:
+    """Return Σ counts² over the days of `size` simulations of n items."""
+    parts, at_once = [], max(1, int(2e6) // (n + days))
+    for first in range(0, size, at_once):
+        rows = min(at_once, size - first)
+        cell = rng.integers(0, days, (rows, n)) + np.arange(rows)[:, None] * days
+        counts = np.bincount(cell.ravel(), minlength=rows * days).reshape(rows, days)
+        parts.append((counts**2).sum(axis=1))
+    return np.concatenate(parts)
+
+
+def resolution(log: Items) -> float:
+    """Return how finely time was recorded: 0, or about the time between two snapshots.
+
+    Where more than one item in twenty shares its moment with another, the log comes from looking
+    now and then; the lower quartile of the steps between moments is about one look.
+    """
+    moments = np.unique(log.published)
+    if len(moments) > 0.95 * len(log) or len(moments) < 2:
+        return 0.0
+    return float(np.quantile(np.diff(moments), 0.25))
+
+
+def operational_times(log: Items, seed: int = 0) -> FloatArray:
+    """Return the times (n,) as the fleet's own clock shows them, in days: it runs fast in the busy
+    hours and slow in the quiet ones, so that the fleet's daily cycle is taken out. Moments that
+    were recorded coarsely are spread over the time since the look before."""
+    rng = np.random.default_rng(seed)
+    exact = log.published - resolution(log) * rng.random(len(log))
+    whole = np.floor(exact / day(log))
+    hours = (exact / day(log) - whole) * 24
+    profile = np.bincount(hours.astype(np.intp) % 24, minlength=24) + 1.0
+    share = np.concatenate(([0.0], np.cumsum(profile) / profile.sum()))
+    return whole + np.interp(hours, np.arange(25), share)
+
+
+def scaled_gaps(times: FloatArray) -> FloatArray:
+    """Return the gaps between times over their mean, sorted."""
+    gaps = np.sort(np.diff(np.sort(times)))
+    return gaps / gaps.mean() if gaps.size and gaps.mean() > 0 else np.zeros(0)
+
+
+def gaps(log: Items, seed: int = 0) -> Check:
+    """Kolmogorov–Smirnov distance of the gaps between items from an exponential law with their
+    mean, once the fleet's daily cycle is taken out (`operational_times`).
+
+    The mean being estimated, p is Lilliefors' (1969): from simulations, with Stephens' (1974)
+    correction for the number of gaps.
+    """
+    times = operational_times(log, seed)
+    distance, p = _nothing(log), _nothing(log)
+    for i, mine in enumerate(by_source(log)):
+        sample = scaled_gaps(times[mine])
+        if sample.size >= NEEDED - 1:
+            distance[i] = _distance(sample)
+            p[i] = _lilliefors_p(_stephens(distance[i], sample.size))
+    return Check(distance, p)
+
+
+def _distance(scaled: FloatArray) -> float:
+    """Return the distance of sorted gaps of mean 1, (…, n), from the exponential law."""
+    n = scaled.shape[-1]
+    law, steps = -np.expm1(-scaled), np.arange(n + 1) / n
+    return np.maximum(steps[1:] - law, law - steps[:-1]).max(axis=-1)
+
+
+def _stephens(distance: float | FloatArray, n: int) -> float | FloatArray:
+    return (distance - 0.2 / n) * (np.sqrt(n) + 0.26 + 0.5 / np.sqrt(n))
+
+
+@cache
+def _null() -> FloatArray:
+    draws = np.sort(np.random.default_rng(0).standard_exponential((_MANY, 100)), axis=1)
+    return np.sort(_stephens(_distance(draws / draws.mean(axis=1, keepdims=True)), 100))
+
+
+def _lilliefors_p(statistic: float | FloatArray) -> float:
+    larger = _MANY - int(np.searchsorted(_null(), statistic))
+    return (1 + larger) / (_MANY + 1)
+
+
+def drift(log: Items, bunching: FloatArray | float = 1.0) -> Check:
+    """Items in the second half of the log over those in the first, and Laplace's test of a trend:
+    under a constant rate, the mean of n times is normal around the middle of the log.
+
+    bunching: (N,) variance / mean of counts; items in bursts speak for as many fewer.
+    """
+    n = np.bincount(log.source, minlength=len(log.names))
+    place = (log.published - log.start) / log.span
+    late = np.bincount(log.source, place >= 0.5, len(n))
+    mean = np.bincount(log.source, place, len(n)) / np.maximum(n, 1)
+    p = 2 * norm.sf(np.abs(mean - 0.5) * np.sqrt(12 * n / np.fmax(bunching, 1.0)))
+    return _tested(n, (late + 0.5) / (n - late + 0.5), p)
+
+
+def cycle(log: Items, bunching: FloatArray | float = 1.0) -> Check:
+    """Strength 0 … 1 of the daily cycle, and Rayleigh's test of it: the length of the mean of the
+    items' directions on the clock (p by Zar's formula).
+
+    bunching: (N,) variance / mean of counts; items in bursts speak for as many fewer.
+    """
+    n = np.bincount(log.source, minlength=len(log.names))
+    angle = 2 * np.pi / day(log) * log.published
+    east, north = (np.bincount(log.source, x, len(n)) for x in (np.cos(angle), np.sin(angle)))
+    length = np.hypot(east, north) / np.maximum(n, 1)
+    m = n / np.fmax(bunching, 1.0)
+    p = np.exp(np.sqrt(1 + 4 * m + 4 * m**2 * (1 - length**2)) - (1 + 2 * m))
+    return _tested(n, length, np.minimum(p, 1.0))
+
+
+def busiest_over_quietest(
+    log: Items, bins: int, days: int = 1, seed: int = 0
+) -> tuple[FloatArray, float, float]:
+    """Return the fleet's items per bin (bins,) of a cycle of so many days, the ratio of the largest
+    to the smallest, and its standard error by a bootstrap over whole cycles."""
+    length = days * day(log)
+    turn = np.floor(log.published / length).astype(np.intp)
+    place = np.floor((log.published / length - turn) * bins).astype(np.intp) % bins
+    turn -= turn.min()
+    table = np.bincount(turn * bins + place, minlength=(turn.max() + 1) * bins).reshape(-1, bins)
+    rng = np.random.default_rng(seed)
+    times = rng.multinomial(len(table), np.full(len(table), 1 / len(table)), 500) @ table
+    ratios = times.max(axis=1) / np.maximum(times.min(axis=1), 1)
+    counts = table.sum(axis=0)
+    return counts, float(counts.max() / max(counts.min(), 1)), float(ratios.std(ddof=1))
+
+
+def by_source(log: Items) -> list[NDArray[np.intp]]:
+    """Return the items of every source, as N arrays of positions in the log."""
+    order = np.argsort(log.source, kind="stable")
+    counts = np.bincount(log.source, minlength=len(log.names))
+    return np.split(order, np.cumsum(counts)[:-1])
+
+
+def _tested(n: NDArray[np.intp], statistic: FloatArray, p: FloatArray) -> Check:
+    enough = n >= NEEDED
+    return Check(np.where(enough, statistic, np.nan), np.where(enough, p, np.nan))
+
+
+def _nothing(log: Items) -> FloatArray:
+    return np.full(len(log.names), np.nan)

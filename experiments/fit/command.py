@@ -1,0 +1,145 @@
+"""`python -m experiments fit`: from a log of items to a fleet, and what the log says against it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import tyro
+
+from crawl_env import Items, Sources
+from crawl_env.csv_file import is_number
+from experiments.fit import checks, decay, estimate, summary
+from experiments.report import Report
+from experiments.results import check_out, whole_folder, write_csv
+
+
+@dataclass
+class Fit:
+    """Which rates, utilities and decay does your log of items show, and does the model hold?
+
+    The log is a table with one row an item: source, published (a number or an ISO 8601 time stamp),
+    utility (1 if left out) and, to join curves, item; as .csv, .csv.gz or .parquet.
+    """
+
+    items: Path
+    """The log."""
+    out: Path
+    """CSV to write the fleet to, for `evaluate --sources` and `Sources.from_csv`."""
+    curves: Path | None = None
+    """Table item, age, remaining: the share of an item's utility still to come at some ages, from
+    which decay rates are fitted."""
+    decay_rate: float | None = None
+    """μ of all sources, 1 / unit of time, where there are no curves: ln 2 / half-life."""
+    report: Path = field(default=Path("results/fit"))
+    """Folder of the report and of estimates and checks per source; replaced as a whole."""
+    unit: str = "hour"
+    """Unit of time of the log's numbers, and of the rates: second, minute, hour or day."""
+    since: Annotated[str, tyro.conf.arg(name="from", metavar="TIME")] = ""
+    """Where the log starts, a number or a time stamp; earlier items are left out. By default at its
+    first item."""
+    until: Annotated[str, tyro.conf.arg(metavar="TIME")] = ""
+    """Where the log ends; later items are left out. By default just after its last item."""
+    min_items: int = 1
+    """Leave out sources with fewer items."""
+    decay_window: float = 0.0
+    """Age to which decay is fitted, in units of time; by default 24 hours."""
+    seed: int = 0
+    """Seed of the bootstrap and of simulated tests."""
+
+    def run(self) -> None:
+        self._check()
+        log, left_out = self._log()
+        found = self._found(log)
+        rates = found.decay.rate.value if found.decay else found.given_decay
+        fleet = Sources(found.rate.value, found.utility.value, rates, names=log.names)
+        report = Report(f"{len(log.names)} sources fitted to {self.items.name}")
+        summary.write(report, found, left_out)
+        fleet.to_csv(self.out)
+        with whole_folder(self.report) as folder:
+            write_csv(folder / "estimates.csv", summary.records(found))
+            report.write(folder / "report.html")
+        print(
+            f"Fleet: {self.out}   report: {self.report / 'report.html'}   every source: "
+            f"{self.report / 'estimates.csv'}\nNext: python -m experiments evaluate --sources "
+            f"{self.out} --budget {max(1, len(log.names) // 10)}"
+        )
+
+    def _check(self) -> None:
+        if (self.curves is None) == (self.decay_rate is None):
+            which = "neither" if self.curves is None else "both"
+            raise ValueError(
+                f"{which} of --curves and --decay-rate given; give the recorded curves of items, "
+                "or the decay rate (ln 2 / half-life, per unit of time) of all sources"
+            )
+        if self.decay_rate is not None and not (0 < self.decay_rate < np.inf):
+            raise ValueError(f"--decay-rate is {self.decay_rate:g}; it must be positive (1/time)")
+        if self.decay_window < 0:
+            raise ValueError(f"--decay-window is {self.decay_window:g}; it must be positive")
+        if self.out.suffix != ".csv":
+            raise ValueError(f"--out {self.out.name} is the CSV of the fleet; name it ….csv")
+        if any(self.out.resolve() == p.resolve() for p in (self.items, self.curves) if p):
+            raise ValueError(f"--out {self.out.name} is an input of this command; name another")
+        if not self.out.resolve().parent.is_dir():
+            raise ValueError(f"--out {self.out}: its folder does not exist; create it")
+        check_out(self.report, str(self.items), str(self.curves or self.items), str(self.out))
+
+    def _log(self) -> tuple[Items, str]:
+        """Return the part of the log to fit, and a sentence on what was left out."""
+        whole = Items.from_csv(self.items, self.curves, unit=self.unit)
+        log = whole.covering(
+            _time("--from", self.since, whole), _time("--until", self.until, whole)
+        )
+        outside = len(whole) - len(log)
+        counts = np.bincount(log.source, minlength=len(log.names))
+        names = [name for name, n in zip(log.names, counts, strict=True) if n >= self.min_items]
+        if not names or not len(log):
+            raise ValueError(
+                f"no source has {max(self.min_items, 1)} items in this part of {self.items} "
+                f"({len(log)} of {len(whole)} items); take a longer part or a smaller --min-items"
+            )
+        kept = log.select(names)
+        left_out = []
+        if outside:
+            left_out.append(f"{outside:,} items outside this time")
+        if len(names) < len(log.names):
+            left_out.append(
+                f"{len(log) - len(kept):,} items of {len(log.names) - len(names):,} sources with "
+                f"fewer than {self.min_items}"
+            )
+        return kept, f"Left out: {', '.join(left_out)}." if left_out else ""
+
+    def _found(self, log: Items) -> summary.Found:
+        counts = np.bincount(log.source, minlength=len(log.names))
+        fitted = None
+        if self.curves is not None:
+            fitted = decay.measure(log, self.decay_window, self.seed)
+        bursts = checks.dispersion(log, self.seed)
+        done = {
+            "bursts": bursts,
+            "gaps": checks.gaps(log, self.seed),
+            "drift": checks.drift(log, bursts.statistic),
+            "daily cycle": checks.cycle(log, bursts.statistic),
+        }
+        if fitted is not None:
+            done["decay"] = checks.Check(fitted.misfit, fitted.p)
+        return summary.Found(
+            log,
+            estimate.rates(counts, log.span),
+            estimate.utilities(log.source, log.utility, len(log.names)),
+            fitted,
+            np.full(len(log.names), self.decay_rate or 0.0),
+            done,
+        )
+
+
+def _time(option: str, text: str, log: Items) -> float | str | None:
+    if not text or is_number(text):
+        return float(text) if text else None
+    if not log.origin:
+        raise ValueError(
+            f"{option} is {text!r}, but the log's times are numbers; give one, in {log.unit}s"
+        )
+    return text

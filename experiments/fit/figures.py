@@ -1,0 +1,164 @@
+"""Pictures of a fit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from scipy.stats import expon, norm
+
+from crawl_env import Items
+from crawl_env.numerics import FloatArray
+from experiments import plots
+from experiments.fit import checks
+from experiments.fit.decay import Decay
+
+if TYPE_CHECKING:
+    from experiments.fit.summary import Found
+
+BLUE, ORANGE, GREEN, _, RED = plots.PALETTE[:5]
+GREY = plots.PALETTE[-1]
+_POINTS = 2000  # of a quantile plot
+
+
+def estimates(found: Found) -> Any:
+    """Own estimates of every source against those drawn towards the fleet."""
+    figure, axes = plots.new(1, 2, width=11, height=3.8)
+    names = (("Λ", f"items / {found.log.unit}", found.rate), ("ξ̄", "utility", found.utility))
+    for axis, (symbol, unit, values) in zip(axes, names, strict=True):
+        shown = (values.raw > 0) & np.isfinite(values.raw_error)
+        axis.errorbar(
+            values.raw[shown],
+            values.value[shown],
+            2 * values.error[shown],
+            fmt="o",
+            ms=3,
+            lw=0.6,
+            color=BLUE,
+        )
+        limits = [values.raw[shown].min() / 1.3, values.raw[shown].max() * 1.3]
+        axis.plot(limits, limits, "k--", lw=1, label="own estimate")
+        axis.axhline(values.mean, color=GREY, lw=1, label="mean of the fleet")
+        axis.set(xscale="log", yscale="log", xlabel=f"{symbol} from the source alone, {unit}")
+        for side in (axis.xaxis, axis.yaxis):
+            side.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            side.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+            side.set_minor_formatter(NullFormatter())
+        axis.set(
+            ylabel=f"{symbol} drawn towards the fleet", title=f"{symbol} with 2 standard errors"
+        )
+        axis.legend()
+    return figure
+
+
+def time_of_day(log: Items) -> Any:
+    """Items by hour of the day and by day of the week."""
+    figure, axes = plots.new(1, 2, width=11, height=3.2)
+    known = " (UTC)" if log.origin else ""
+    for axis, bins, days, label in (
+        (axes[0], 24, 1, f"hour of the day{known}"),
+        (axes[1], 7, 7, "day of a week, from time 0"),
+    ):
+        counts, ratio, error = checks.busiest_over_quietest(log, bins, days)
+        axis.bar(np.arange(bins) + 0.5, counts, 0.85, color=BLUE, yerr=2 * np.sqrt(counts))
+        axis.axhline(counts.mean(), color="k", ls="--", lw=1)
+        axis.set(xlabel=label, ylabel="items", xlim=(0, bins))
+        axis.set_title(f"busiest / quietest: {ratio:.2f} ± {error:.2f}")
+    return figure
+
+
+def decay(found: Decay, unit: str) -> Any:
+    """The recorded curve of the fleet with the shapes fitted to it, and the sources' rates."""
+    figure, (left, right) = plots.new(1, 2, width=11, height=3.8)
+    for curve in found.curves[found.counts > 0]:
+        left.plot(found.ages, curve, color=GREY, lw=0.4, alpha=0.4)
+    left.plot(found.ages, found.fleet, color="k", lw=2.5, label="recorded, all items")
+    for (name, (curve, rms)), colour in zip(
+        found.shapes.items(), (ORANGE, BLUE, GREEN), strict=True
+    ):
+        left.plot(found.ages, curve, "--", color=colour, label=f"{name}, rms {rms:.3f}")
+    left.set(xlabel=f"age, {unit}s", ylabel="share of utility still to come", ylim=(0, 1))
+    left.legend()
+    order = np.argsort(found.rate.value)
+    own = np.isfinite(found.rate.raw_error[order])
+    place = np.arange(order.size)
+    right.plot(
+        place[own], found.rate.raw[order][own], ".", color=GREY, label="from the source alone"
+    )
+    right.errorbar(
+        place,
+        found.rate.value[order],
+        found.rate.error[order],
+        fmt="o",
+        ms=3,
+        lw=0.6,
+        color=BLUE,
+        label="drawn towards the fleet",
+    )
+    right.axhline(found.fleet_rate, color="k", ls="--", lw=1, label="all items together")
+    right.set(xlabel="sources, slowest decay first", ylabel=f"μ, 1 / {unit}")
+    right.set_ylim(0, 1.3 * (found.rate.value + found.rate.error).max())
+    right.legend()
+    return figure
+
+
+def laws(found: Found) -> Any:
+    """Dispersion, gaps and utilities against the laws assumed for them."""
+    figure, (left, middle, right) = plots.new(1, 3, width=12, height=3.6)
+    fano = found.checks["bursts"]
+    tested, fails = ~np.isnan(fano.p), checks.failing(fano.p)
+    if tested.any():
+        bins = np.histogram_bin_edges(fano.statistic[tested], 30)
+        left.hist(fano.statistic[tested & ~fails], bins, color=BLUE, label="holds")
+        left.hist(fano.statistic[fails], bins, color=RED, label="fails")
+        left.legend()
+    left.axvline(1, color="k", ls="--", lw=1)
+    left.set(xlabel="variance / mean of daily counts", ylabel="sources", title="bursts")
+    times = checks.operational_times(found.log)
+    items = (mine for mine in checks.by_source(found.log) if mine.size >= checks.NEEDED)
+    gaps = [checks.scaled_gaps(times[mine]) for mine in items]
+    _quantiles(middle, np.concatenate(gaps or [np.zeros(0)]), expon.ppf, 1.0)
+    middle.set(xlabel="exponential law", ylabel="gap / mean gap", title="gaps")
+    logs = centred_logs(found.log)
+    _quantiles(right, logs, norm.ppf, float(logs.std()) if logs.size else 0.0)
+    right.set(xlabel="normal law", ylabel="ln ξ, centred by source", title="utilities")
+    return figure
+
+
+def drift(found: Found) -> Any:
+    """Cumulative items of the sources that drift most; None where none does."""
+    check = found.checks["drift"]
+    which = np.flatnonzero(checks.failing(check.p))
+    if not which.size:
+        return None
+    which = which[np.argsort(check.p[which])][:4]
+    figure, axes = plots.new(1, 4, width=12, height=2.8)
+    log = found.log
+    for axis in axes[which.size :]:
+        axis.set_axis_off()
+    for axis, i in zip(axes, which, strict=False):
+        times = log.published[log.source == i]
+        axis.step([log.start, *times], np.arange(times.size + 1), where="post", color=BLUE)
+        axis.plot([log.start, log.end], [0, times.size], "k--", lw=1)
+        axis.set(title=log.names[i], xlabel=f"time, {log.unit}s")
+    axes[0].set_ylabel("items so far")
+    return figure
+
+
+def _quantiles(axis: Any, sample: FloatArray, law: Any, scale: float) -> None:
+    """Plot the sample's quantiles against those of a law, and the line of the law times `scale`."""
+    if sample.size < 2:
+        return
+    chances = (np.arange(min(sample.size, _POINTS)) + 0.5) / min(sample.size, _POINTS)
+    expected = law(chances)
+    axis.plot(expected, np.quantile(sample, chances), ".", ms=3, color=BLUE)
+    axis.plot(expected, scale * expected, "k--", lw=1)
+
+
+def centred_logs(log: Items) -> FloatArray:
+    """Return ln ξ minus its source's mean, of items worth something at sources with enough."""
+    source = log.source[log.utility > 0]
+    logs, counts = np.log(log.utility[log.utility > 0]), np.bincount(source)
+    centred = logs - (np.bincount(source, logs) / np.maximum(counts, 1))[source]
+    return centred[counts[source] >= checks.NEEDED]

@@ -1,0 +1,470 @@
+"""Fitting the model to logs: what is known of simulated fleets comes back, with honest errors;
+tests of the assumptions have the size they state, and see what they are for."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from crawl_env import Curves, Items, Sources
+from experiments.fit import checks, decay, estimate
+from experiments.fit.command import Fit
+
+LIMIT = 4.5  # standard errors a right share may lie off: one in 150,000
+
+
+def share_is(found: np.ndarray, expected: float, slack: float = 0.0) -> bool:
+    """Whether the share of true values is that of independent trials, or off by `slack`."""
+    error = np.sqrt(expected * (1 - expected) / found.size)
+    return bool(abs(found.mean() - expected) <= LIMIT * error + slack)
+
+
+def poisson_log(
+    rng: np.random.Generator, rate: np.ndarray, span: float, unit: str = "hour"
+) -> Items:
+    counts = rng.poisson(rate * span)
+    source = np.repeat(np.arange(rate.size), counts)
+    names = [f"s{i}" for i in range(rate.size)]
+    times = rng.uniform(0, span, source.size)
+    return Items(names, source, times, np.ones(source.size), 0, span, unit=unit)
+
+
+def with_votes(
+    rng: np.random.Generator, log: Items, votes: np.ndarray, ages_of: np.ndarray
+) -> Items:
+    """The log with utility = votes, whose ages (votes.sum(),) are seen at every half hour."""
+    item = np.repeat(np.arange(len(log)), votes)
+    look = np.arange(0.0, 60.5, 0.5)
+    seen = np.minimum(np.floor(ages_of / 0.5).astype(int) + 1, look.size)
+    gone = np.zeros((len(log), look.size + 1))
+    np.add.at(gone, (item, seen), 1.0)
+    told = np.flatnonzero(votes)
+    left = 1 - np.cumsum(gone, axis=1)[told, : look.size] / votes[told, None]
+    points = np.where(votes > 0, look.size, 0)
+    curves = Curves(
+        np.concatenate(([0], np.cumsum(points))),
+        np.tile(look, told.size),
+        np.clip(left, 0, 1).ravel(),
+    )
+    return Items(log.names, log.source, log.published, votes, log.start, log.end, curves)
+
+
+# ------------------------------------------------------------------------------ rates
+
+
+def fleet_of_counts(n: int = 600, span: float = 40.0) -> tuple[np.ndarray, np.ndarray, float]:
+    rng = np.random.default_rng(1)
+    true = rng.gamma(1.5, 0.1 / 1.5, n)  # mean .1: four items a source
+    return true, rng.poisson(true * span), span
+
+
+def test_rates_come_back_with_their_prior_and_honest_errors() -> None:
+    true, counts, span = fleet_of_counts()
+    found = estimate.rates(counts, span)
+    assert found.mean == pytest.approx(0.1, rel=0.12)
+    assert found.spread == pytest.approx(0.1 / np.sqrt(1.5), rel=0.15)
+    assert share_is(np.abs(found.value - true) < 1.96 * found.error, 0.95)
+    assert share_is(np.abs(found.value - true) < found.error, stats.norm.cdf(1) * 2 - 1, 0.05)
+    assert found.value.mean() == pytest.approx(counts.mean() / span, rel=1e-9)
+
+
+def test_rates_drawn_to_the_fleet_are_closer_to_the_truth() -> None:
+    true, counts, span = fleet_of_counts()
+    found = estimate.rates(counts, span)
+    off, off_raw = (np.sqrt(np.mean((x - true) ** 2)) for x in (found.value, found.raw))
+    assert off < 0.88 * off_raw  # √(span/(span + b)) = .853 with the prior known
+
+
+def test_the_prior_of_the_rates_is_the_likeliest() -> None:
+    """Against scipy's negative binomial law, over a grid of shapes."""
+    _, counts, span = fleet_of_counts(80)
+    found = estimate.rates(counts, span)
+    shape = (found.mean / found.spread) ** 2
+
+    def likelihood(a: float) -> float:
+        return stats.nbinom.logpmf(counts, a, a / (a + counts.mean())).sum()
+
+    assert all(likelihood(shape) >= likelihood(shape * f) for f in (0.8, 0.97, 1.03, 1.25))
+
+
+def test_equal_counts_are_all_the_mean_and_one_source_is_itself() -> None:
+    found = estimate.rates(np.array([5, 5, 5, 5]), 10.0)
+    assert found.value == pytest.approx([0.5] * 4, rel=1e-6)
+    alone = estimate.rates(np.array([7]), 10.0)
+    assert (alone.value[0], alone.error[0]) == pytest.approx((0.7, np.sqrt(7) / 10))
+    silent = estimate.rates(np.array([0, 30]), 10.0)
+    assert 0 < silent.value[0] < 0.2
+    assert np.isfinite(silent.error).all()
+    with pytest.raises(ValueError, match="no items"):
+        estimate.rates(np.zeros(3, dtype=int), 10.0)
+
+
+# ------------------------------------------------------------------------------ utilities
+
+
+def votes_of_a_fleet(sigma: float, seed: int = 2) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    true = rng.gamma(9.0, 100 / 9, 500)  # spread a third of the mean
+    source = np.repeat(np.arange(500), rng.integers(5, 60, 500))
+    utility = true[source] * rng.lognormal(-(sigma**2) / 2, sigma, source.size)
+    return true, source, utility
+
+
+@pytest.mark.parametrize(("sigma", "slack"), [(0.5, 0.01), (1.2, 0.03)])
+def test_mean_utilities_come_back_with_honest_errors(sigma: float, slack: float) -> None:
+    true, source, utility = votes_of_a_fleet(sigma)
+    found = estimate.utilities(source, utility, 500)
+    assert found.mean == pytest.approx(100, rel=0.06)
+    assert found.spread == pytest.approx(100 / 3, rel=0.2)
+    assert share_is(np.abs(found.value - true) < 1.96 * found.error, 0.95, slack)
+    off = (found.value - true) / found.error
+    assert np.sqrt((off**2).mean()) == pytest.approx(1, abs=0.15)
+
+
+@pytest.mark.parametrize(("sigma", "gain"), [(0.5, 0.95), (1.2, 0.75)])
+def test_utilities_drawn_to_the_fleet_are_closer_to_the_truth(sigma: float, gain: float) -> None:
+    true, source, utility = votes_of_a_fleet(sigma)
+    found = estimate.utilities(source, utility, 500)
+    off, off_raw = (np.sqrt(np.mean((x - true) ** 2)) for x in (found.value, found.raw))
+    assert off < gain * off_raw
+
+
+def test_credibility_is_the_textbooks_formula() -> None:
+    """Bühlmann and Straub for three sources of two items, by hand."""
+    source, utility = np.repeat([0, 1, 2], 2), np.array([1.0, 3, 6, 8, 10, 14])
+    within = (2 + 2 + 8) / 3
+    means = np.array([2.0, 7.0, 12.0])
+    between = (2 * ((means - 7) ** 2).sum() - 2 * within) / (6 - 12 / 6)
+    z = 2 / (2 + within / between)
+    found = estimate.utilities(source, utility, 3)
+    assert found.value == pytest.approx(z * means + (1 - z) * 7)
+    assert found.spread == pytest.approx(np.sqrt(between))
+
+
+def test_utilities_at_the_edges() -> None:
+    ones = estimate.utilities(np.array([0, 0, 1]), np.ones(3), 3)
+    assert ones.value.tolist() == [1.0, 1.0, 1.0]  # the third source is silent
+    assert ones.error.tolist() == [0.0, 0.0, 0.0]
+    single = estimate.utilities(np.array([0, 1]), np.array([1.0, 3.0]), 2)
+    assert single.value.tolist() == [2.0, 2.0]
+    worthless = estimate.utilities(np.array([0, 1]), np.zeros(2), 2)
+    assert worthless.value.tolist() == [0.0, 0.0]
+    assert np.isfinite(np.concatenate((ones.error, single.error, worthless.error))).all()
+
+
+# ------------------------------------------------------------------------------ decay
+
+
+def test_normal_estimates_are_drawn_to_their_mean() -> None:
+    rng = np.random.default_rng(3)
+    true = rng.normal(2.0, 0.3, 400)
+    error = rng.uniform(0.1, 0.8, 400)
+    own = true + error * rng.normal(size=400)
+    error[:40] = np.inf
+    found = estimate.shrunk(own, error)
+    assert found.mean == pytest.approx(2.0, abs=0.08)
+    assert found.spread == pytest.approx(0.3, rel=0.25)
+    assert share_is(np.abs(found.value - true) < 1.96 * found.error, 0.95)
+    known = np.isfinite(error)
+    off, off_raw = (np.mean((x - true)[known] ** 2) for x in (found.value, own))
+    assert off < 0.5 * off_raw
+    same = estimate.shrunk(np.full(5, 1.5), np.full(5, 0.1))
+    assert same.value == pytest.approx([1.5] * 5)
+
+
+def test_exponentials_are_fitted_as_by_scipy() -> None:
+    from scipy.optimize import curve_fit
+
+    rng = np.random.default_rng(4)
+    ages = np.linspace(0, 24, 49)
+    for rate in (0.003, 0.05, 0.3, 2.0):
+        noisy = np.clip(np.exp(-rate * ages) + rng.normal(0, 0.02, 49), 0, 1)
+        by_scipy = curve_fit(lambda t, m: np.exp(-m * t), ages, noisy, p0=[rate])[0][0]
+        assert decay.exponential_rate(ages, noisy) == pytest.approx(by_scipy, rel=1e-5)
+
+
+@pytest.mark.parametrize(("rate", "second"), [(0.2, 0.7), (0.3, 1.5)])
+def test_other_shapes_are_told_from_an_exponential(rate: float, second: float) -> None:
+    ages = np.linspace(0, 24, 49)
+    assert decay.stretched(ages, np.exp(-((rate * ages) ** second)))[:2] == pytest.approx(
+        (rate, second), rel=1e-4
+    )
+    assert decay.lomax(ages, (1 + rate * ages / second) ** -second)[:2] == pytest.approx(
+        (rate, second), rel=1e-3
+    )
+
+
+def decaying_log(beta: float, n: int = 100, spread: float = 0.3) -> tuple[np.ndarray, Items]:
+    rng = np.random.default_rng(5)
+    log = poisson_log(rng, rng.uniform(15, 80, n) / 1000, 1000.0)
+    true = 0.2 * rng.lognormal(0, spread, n)
+    votes = rng.poisson(20 * rng.lognormal(-0.32, 0.8, len(log)))
+    scale = np.repeat(1 / true[log.source], votes)
+    ages = scale * rng.weibull(beta, votes.sum())
+    return true, with_votes(rng, log, votes, ages)
+
+
+def test_decay_rates_come_back_with_honest_errors() -> None:
+    true, log = decaying_log(beta=1.0)
+    found = decay.measure(log)
+    # Linear between looks half an hour apart: no bias worth the name.
+    assert np.median(found.rate.value / true) == pytest.approx(1, abs=0.02)
+    assert share_is(np.abs(found.rate.value - true) < 1.96 * found.rate.error, 0.95, 0.02)
+    own = np.log(found.rate.raw / true) / (found.rate.raw_error / found.rate.raw)
+    assert np.sqrt((own**2).mean()) == pytest.approx(1, abs=0.17)
+    assert share_is(found.p < 0.05, 0.05, 0.02)
+    assert not checks.failing(found.p).any()
+    off, off_raw = (np.mean((x - true) ** 2) for x in (found.rate.value, found.rate.raw))
+    assert off < off_raw
+
+
+def test_decay_that_is_not_exponential_is_seen() -> None:
+    _, log = decaying_log(beta=0.6, n=25, spread=0.0)
+    found = decay.measure(log)
+    assert (found.p < 0.05).mean() > 0.9
+    beta, error = found.stretch
+    assert abs(beta - 0.6) < 4 * error + 0.02
+    assert found.shapes["stretched exponential"][1] < 0.2 * found.shapes["exponential"][1]
+
+
+def test_sources_without_curves_have_the_fleets_decay() -> None:
+    _, log = decaying_log(beta=1.0, n=12, spread=0.0)
+    assert log.curves is not None
+    kept = np.flatnonzero(log.source > 0)
+    points = np.zeros(len(log), dtype=int)
+    points[kept] = log.curves.points[kept]
+    some = log.curves.select(kept)
+    curves = Curves(np.concatenate(([0], np.cumsum(points))), some.age, some.remaining)
+    less = Items(log.names, log.source, log.published, log.utility, 0, 1000, curves)
+    found = decay.measure(less)
+    assert found.counts[0] == 0
+    assert found.rate.value[0] == pytest.approx(found.rate.mean)
+    assert np.isnan(found.p[0])
+    assert np.isfinite(found.rate.error).all()
+
+
+# ------------------------------------------------------------------------------ assumptions
+
+CHECKS = {
+    "dispersion": checks.dispersion,
+    "gaps": checks.gaps,
+    "drift": lambda log: checks.drift(log, checks.dispersion(log).statistic),
+    "daily cycle": lambda log: checks.cycle(log, checks.dispersion(log).statistic),
+}
+
+
+@pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
+@pytest.mark.parametrize("unit", ["hour", "day"])
+def test_poisson_sources_fail_as_often_as_stated(check, unit: str) -> None:
+    rng = np.random.default_rng(6)
+    scale = 1.0 if unit == "hour" else 1 / 24
+    log = poisson_log(rng, rng.uniform(20, 200, 300) / 2400 / scale, 2400.0 * scale, unit)
+    p = check(log).p
+    assert share_is(p < 0.05, 0.05)
+    assert share_is(p < 0.5, 0.5, 0.08)  # dispersion is discrete: p is a little too large
+    assert checks.failing(p).sum() <= 2
+
+
+def test_sources_with_few_items_are_not_tested() -> None:
+    log = poisson_log(np.random.default_rng(0), np.full(20, 0.005), 1000.0)
+    for check in CHECKS.values():
+        assert np.isnan(check(log).p[np.bincount(log.source, minlength=20) < 10]).all()
+
+
+def bursty(rng: np.random.Generator) -> Items:
+    parents = poisson_log(rng, np.full(40, 0.02), 2400.0)
+    each = rng.integers(1, 7, len(parents))
+    source, times = np.repeat(parents.source, each), np.repeat(parents.published, each)
+    times = np.clip(times + rng.exponential(2.0, times.size), 0, 2399)
+    return Items(parents.names, source, times, np.ones(times.size), 0, 2400)
+
+
+def regular(rng: np.random.Generator) -> Items:
+    times = (np.arange(100)[:, None] * 24 + rng.uniform(0, 24, (100, 40))).T.ravel()
+    names = [f"s{i}" for i in range(40)]
+    return Items(names, np.repeat(np.arange(40), 100), times, np.ones(4000), 0, 2400)
+
+
+def drifting(rng: np.random.Generator) -> Items:
+    log = poisson_log(rng, np.full(40, 0.04), 2400.0)
+    return Items(log.names, log.source, 2400 * (log.published / 2400) ** 0.6, log.utility, 0, 2400)
+
+
+def cyclic(rng: np.random.Generator) -> Items:
+    log = poisson_log(rng, np.full(40, 0.12), 2400.0)
+    busy = 0.5 + 0.45 * np.sin(2 * np.pi * log.published / 24)
+    kept = rng.random(len(log)) < busy
+    return Items(log.names, log.source[kept], log.published[kept], np.ones(kept.sum()), 0, 2400)
+
+
+SEEN = {  # which checks must see it, which must not
+    bursty: (["dispersion", "gaps"], ["drift", "daily cycle"]),
+    regular: (["dispersion"], ["drift", "daily cycle"]),
+    drifting: (["drift"], ["daily cycle"]),
+    cyclic: (["daily cycle"], ["dispersion", "gaps", "drift"]),
+}
+
+
+@pytest.mark.parametrize("make", SEEN, ids=lambda make: make.__name__)
+def test_each_check_sees_what_it_is_for_and_nothing_else(make) -> None:
+    log = make(np.random.default_rng(7))
+    seen, not_seen = SEEN[make]
+    for name in seen:
+        assert checks.failing(CHECKS[name](log).p).mean() > 0.8, name
+    for name in not_seen:
+        assert checks.failing(CHECKS[name](log).p).mean() < 0.1, name
+
+
+def test_the_size_of_what_is_seen_is_right() -> None:
+    rng = np.random.default_rng(8)
+    log = cyclic(rng)
+    counts, ratio, error = checks.busiest_over_quietest(log, 24)
+    assert counts.sum() == len(log)
+    assert abs(ratio - 19) < 4 * error  # .95 / .05, a little less within whole hours
+    assert np.median(checks.cycle(log).statistic) == pytest.approx(0.45, abs=0.04)
+    assert np.median(checks.dispersion(poisson_log(rng, np.full(50, 0.1), 9000.0)).statistic) == (
+        pytest.approx(1.0, abs=0.05)
+    )
+    assert np.median(checks.drift(drifting(rng)).statistic) == pytest.approx(
+        (1 - 0.5 ** (1 / 0.6)) / 0.5 ** (1 / 0.6), rel=0.15
+    )
+
+
+def test_items_recorded_by_looking_now_and_then_pass_as_poisson() -> None:
+    rng = np.random.default_rng(9)
+    exact = poisson_log(rng, np.full(100, 0.4), 2400.0)
+    looks = np.ceil(exact.published * 2) / 2
+    coarse = Items(exact.names, exact.source, looks, exact.utility, 0, 2401)
+    assert checks.resolution(exact) == 0.0
+    assert checks.resolution(coarse) == 0.5
+    assert share_is(checks.gaps(coarse).p < 0.05, 0.05, 0.02)
+
+
+def test_lilliefors_distances_are_those_of_the_literature() -> None:
+    """Stephens 1974, exponential with estimated mean: the upper 5 % of his statistic is 1.094."""
+    assert np.quantile(checks._null(), 0.95) == pytest.approx(1.094, abs=0.012)
+    assert np.quantile(checks._null(), 0.99) == pytest.approx(1.308, abs=0.025)
+    draws = np.sort(np.random.default_rng(1).standard_exponential((20_000, 10)), axis=1)
+    few = checks._stephens(checks._distance(draws / draws.mean(axis=1, keepdims=True)), 10)
+    assert np.quantile(few, 0.95) == pytest.approx(1.094, abs=0.015)
+
+
+def test_false_alarms_are_kept_in_bounds() -> None:
+    rng = np.random.default_rng(10)
+    shares = []
+    for _ in range(300):
+        null = np.arange(40) < 30
+        p = np.where(null, rng.random(40), rng.beta(0.1, 10, 40))
+        fails = checks.failing(p)
+        shares.append((fails & null).sum() / max(fails.sum(), 1))
+    assert np.mean(shares) < 0.05
+    assert checks.failing(np.array([0.03, 0.04, 0.05])).all()
+    assert not checks.failing(np.array([0.03, 0.06, 0.5])).any()
+    assert not checks.failing(np.array([np.nan, np.nan])).any()
+
+
+# ------------------------------------------------------------------------------ command
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    _, log = decaying_log(beta=1.0, n=6)
+    log.to_csv(tmp_path / "items.csv.gz", tmp_path / "curves.csv.gz")
+    return tmp_path / "items.csv.gz", tmp_path / "curves.csv.gz"
+
+
+def test_the_command_writes_a_fleet_that_can_be_read(files, tmp_path, capsys) -> None:
+    out, report = tmp_path / "fleet.csv", tmp_path / "report"
+    Fit(files[0], out, files[1], report=report, since="0", until="1000").run()
+    fleet = Sources.from_csv(out)
+    with (report / "estimates.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["source"] for row in rows] == list(fleet.names)
+    assert [float(row["decay_rate"]) for row in rows] == fleet.decay_rate.tolist()
+    assert [float(row["arrival_rate"]) for row in rows] == fleet.arrival_rate.tolist()
+    log = Items.from_csv(files[0])
+    assert fleet.arrival_rate.sum() == pytest.approx(len(log) / 1000, rel=0.01)
+    page = (report / "report.html").read_text(encoding="utf-8")
+    for word in ("fails for", "half-life", "Benjamini", "<img"):
+        assert word in page or (word == "fails for" and "No source speaks against" in page)
+    assert "experiments evaluate --sources" in capsys.readouterr().out
+
+
+def test_decay_may_be_given_and_part_of_the_log_taken(files, tmp_path) -> None:
+    out = tmp_path / "fleet.csv"
+    common = {"decay_rate": 0.3, "out": out, "report": tmp_path / "r"}
+    Fit(files[0], since="500", until="2000", min_items=20, **common).run()
+    log = Items.from_csv(files[0])
+    counts = np.bincount(log.source[log.published >= 500], minlength=6)
+    fleet = Sources.from_csv(out)
+    assert fleet.decay_rate.tolist() == [0.3] * (counts >= 20).sum()
+    assert fleet.arrival_rate.sum() == pytest.approx(counts[counts >= 20].sum() / 1500, rel=0.01)
+
+
+def test_a_tiny_log_is_fitted_too(tmp_path) -> None:
+    (tmp_path / "i.csv").write_text(
+        "source,published\na,2024-05-01T10:00Z\nb,2024-05-02T11:30Z\na,2024-05-03T09:00Z\n"
+    )
+    out = tmp_path / "fleet.csv"
+    Fit(
+        tmp_path / "i.csv", decay_rate=0.1, out=out, report=tmp_path / "r", until="2024-05-04"
+    ).run()
+    assert Sources.from_csv(out).mean_utility.tolist() == [1.0, 1.0]
+    page = (tmp_path / "r" / "report.html").read_text(encoding="utf-8")
+    assert "no source has enough items" in page
+
+
+WRONG = {
+    "no decay": ({}, "neither of --curves and --decay-rate"),
+    "both": ({"decay_rate": 1.0, "curves": Path("c.csv")}, "both of --curves and --decay-rate"),
+    "negative decay": ({"decay_rate": -1.0}, "--decay-rate is -1"),
+    "not a csv": ({"decay_rate": 1.0, "out": Path("results")}, "CSV of the fleet"),
+    "bad time": ({"decay_rate": 1.0, "since": "2024-05-01"}, "--from is '2024-05-01', but"),
+    "nothing left": ({"decay_rate": 1.0, "min_items": 10_000}, "smaller --min-items"),
+    "empty part": ({"decay_rate": 1.0, "since": "5000", "until": "6000"}, "0 of"),
+    "backwards": ({"decay_rate": 1.0, "since": "9", "until": "5"}, "ends after it starts"),
+    "unknown unit": ({"decay_rate": 1.0, "unit": "year"}, "unknown unit"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_said_before_anything_is_written(files, tmp_path, case: str) -> None:
+    options, message = WRONG[case]
+    options = {"out": tmp_path / "fleet.csv", "report": tmp_path / "r", **options}
+    with pytest.raises(ValueError, match=message):
+        Fit(files[0], **options).run()
+    assert not (tmp_path / "fleet.csv").exists()
+    assert not (tmp_path / "r").exists()
+
+
+def test_the_report_names_the_source_that_fails_and_how(tmp_path, capsys) -> None:
+    rng = np.random.default_rng(12)
+    steady, burst = poisson_log(rng, np.full(5, 0.1), 2400.0), bursty(rng)
+    times = burst.published[burst.source == 0]
+    source = np.concatenate((steady.source, np.full(times.size, 5)))
+    both = Items(
+        [*steady.names, "burster"],
+        source,
+        np.concatenate((steady.published, times)),
+        np.ones(source.size),
+    )
+    both.to_csv(tmp_path / "i.csv")
+    Fit(tmp_path / "i.csv", tmp_path / "f.csv", decay_rate=0.2, report=tmp_path / "r").run()
+    said = capsys.readouterr().out
+    assert "“Items do not come in bursts” fails for 1 of 6 sources" in said
+    assert "variance / mean of daily counts: burster" in said
+    assert "No source speaks against “Rates stay as they are”, “All hours are alike”" in said
+    with (tmp_path / "r" / "estimates.csv").open(encoding="utf-8") as file:
+        fails = {row["source"]: row["fails"] for row in csv.DictReader(file)}
+    assert fails == {**dict.fromkeys(steady.names, ""), "burster": "bursts; gaps"}
+
+
+def test_the_log_is_not_overwritten(files, tmp_path) -> None:
+    log = tmp_path / "items.csv"
+    log.write_text("source,published\na,1\n")
+    with pytest.raises(ValueError, match="is an input of this command"):
+        Fit(log, decay_rate=1.0, out=log, report=tmp_path / "r").run()

@@ -50,7 +50,7 @@ def whittle_index(value: ArrayLike, sources: Sources, discount: float = 1.0) -> 
         raise ValueError(f"discount is {discount}; it must be above 0 and at most 1")
     return _in_blocks(
         partial(_index, discount=discount),
-        _checked(value, sources),
+        checked(value, sources),
         sources.ceiling,
         sources.cost,
         sources.decay_per_epoch,
@@ -79,10 +79,11 @@ def myopic_index(value: ArrayLike, sources: Sources) -> FloatArray:
     Raises:
         ValueError: a value is negative or NaN, or the shapes do not match.
     """
-    return _checked(value, sources) / sources.cost
+    return checked(value, sources) / sources.cost
 
 
-def _checked(value: ArrayLike, sources: Sources) -> FloatArray:
+def checked(value: ArrayLike, sources: Sources) -> FloatArray:
+    """Return values as floats; raise ValueError where they are none of this fleet."""
     x = np.asarray(value, dtype=np.float64)
     n = len(sources)
     if x.shape[-1:] != (n,):

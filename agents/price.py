@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crawl_env import Sources, Task, World, relaxation
+from crawl_env import Sources, Task, World, relaxation, selection
 from crawl_env.numerics import FloatArray
 from crawl_env.sources import PARAMETERS
 
@@ -16,6 +17,22 @@ Index = Callable[[FloatArray, Sources], FloatArray]
 _WORK = 2e7  # sources and items of a whole simulation: some seconds
 _FEWEST, _MOST = 200, 3000  # epochs of it
 _MANY = 1000.0  # items per source and epoch from which content is all but deterministic
+
+
+def payable(sources: Sources, task: Task) -> tuple[Sources, float]:
+    """Return the fleet and the budget as far as one can be spent on the other, each epoch.
+
+    Under a hard budget, sources that are too dear fall silent here, and where all cost the same
+    the budget is what whole crawls cost.
+    """
+    if task.budget_rule == "average":
+        return sources, task.budget
+    whole = selection.whole_budget(sources.cost, task.budget)
+    budget = task.budget if whole is None else float(whole * sources.cost.flat[0])
+    columns: Any = {name: getattr(sources, name) for name in PARAMETERS}
+    within = selection.affordable(sources.cost, task.budget)
+    columns["arrival_rate"] = np.where(within, sources.arrival_rate, 0.0)
+    return Sources(**columns, period=sources.period), budget
 
 
 class Price:

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from agents.seen import Seen, needs
 from crawl_env import Task, selection
+from crawl_env.numerics import FloatArray
 
 
 class SubsetChoice:
@@ -32,18 +33,28 @@ class SubsetChoice:
     def __call__(self, priority: NDArray[np.float32], seen: Seen) -> NDArray[np.int64]:
         """Return the numbers of the subsets, (B,)."""
         mask = np.zeros(priority.shape, dtype=bool)
-        mask.reshape(-1)[self._select(priority, seen)] = True
+        mask.reshape(-1)[selected(self._task, priority, seen)] = True
         sums = np.where(mask, self._weight, np.uint64(0)).sum(axis=-1, dtype=np.uint64)
         return self._order[np.searchsorted(self._sums, sums)]
 
-    def _select(self, priority: NDArray[np.float32], seen: Seen) -> NDArray[np.intp]:
-        task, cost = self._task, self._task.sources.cost
-        # Only the order of the last crawls matters, to settle ties.
-        crawled_at = -seen["age"] if seen.shows("age") else np.zeros(priority.shape)
+
+def selected(
+    task: Task, priority: NDArray[np.float32], seen: Seen, account: FloatArray | None = None
+) -> NDArray[np.intp]:
+    """Return the cells that the environment will crawl under given priorities, (K,) or (k, B).
+
+    account: (B,), where it is known but not shown; unused where the budget holds every epoch.
+    """
+    # Of fleets drawn anew only priorities can have other costs; who needs them here knows them.
+    drawn = task.draw is not None and task.action == "priority"
+    cost = seen.sources.cost if drawn else task.sources.cost
+    # Only the order of the last crawls matters, to settle ties.
+    crawled_at = -seen["age"] if seen.shows("age") else np.zeros(priority.shape)
+    if task.budget_rule == "epoch":
         account = None
-        if task.budget_rule == "average":
-            # Shown in float32, which may round up and seem to pay for one source more.
-            shown = seen["account"][:, 0]
-            account = shown - np.spacing(np.abs(shown).astype(np.float32))
-        whole = selection.whole_budget(cost, task.budget)
-        return selection.select(priority, crawled_at, cost, task.budget, whole, account)
+    elif account is None or seen.shows("account"):
+        # Shown in float32, which may round up and seem to pay for one source more.
+        shown = seen["account"][:, 0]
+        account = shown - np.spacing(np.abs(shown).astype(np.float32))
+    whole = selection.whole_budget(cost, task.budget)
+    return selection.select(priority, crawled_at, cost, task.budget, whole, account)

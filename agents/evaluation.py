@@ -97,7 +97,7 @@ def evaluate(
             raise ValueError(f"{name} is {number}; it must be at least {least}")
     if not 0 < discount <= 1:
         raise ValueError(f"discount is {discount}; it must be above 0 and at most 1")
-    agent, arguments = _posed_to(agent, arguments)
+    agent, arguments = posed_to(agent, arguments)
     env = CrawlVectorEnv(seeds, **{**arguments, "horizon": None})
     player = _player(agent, env, seed)
     observation, _ = env.reset(seed=seed)
@@ -138,7 +138,7 @@ def compare(
     return {name: evaluate(agent, arguments, **settings) for name, agent in named.items()}
 
 
-def _posed_to(agent: Player, arguments: Mapping[str, Any]) -> tuple[Player, dict[str, Any]]:
+def posed_to(agent: Player, arguments: Mapping[str, Any]) -> tuple[Player, dict[str, Any]]:
     """Return the agent that plays, and the arguments with all that it is shown."""
     more: tuple[str, ...] = ()
     posed = dict(arguments)

@@ -44,7 +44,7 @@ def lagrangian_index(value: ArrayLike, sources: Sources, price: ArrayLike) -> Fl
 
     >>> table1 = Sources.preset("table1")
     >>> lagrangian_index(table1.inflow, table1, 43.6046).round(2)
-    array([ 45.26,   0.  , -24.79, -23.3 ])
+    array([ 46.9 ,  -0.  , -14.01, -29.81])
     """
     return _gain(checked(value, sources), sources, price, best_rate(sources, price))
 

@@ -56,7 +56,13 @@ def static_frequencies(sources: Sources, budget: float) -> FloatArray:
         dear = (sources.cost * rate).sum(axis=-1, keepdims=True) > budget
         low, high = np.where(dear, middle, low), np.where(dear, high, middle)
     free = (sources.cost * live).sum(axis=-1, keepdims=True) <= budget
-    return np.where(free, live * 1.0, _rate(np.exp(high), worth, m)) / sources.period
+    few, many = _rate(np.exp(high), worth, m), _rate(np.exp(low), worth, m)
+    # Equal but where λ meets a ceiling to rounding, as at all sources when decay is fast: there
+    # any split is best, and this one spends the budget.
+    missing = budget - (sources.cost * few).sum(axis=-1, keepdims=True)
+    step = (sources.cost * (many - few)).sum(axis=-1, keepdims=True)
+    between = few + (many - few) * np.clip(missing / np.maximum(step, _TINY), 0.0, 1.0)
+    return np.where(free, live * 1.0, between) / sources.period
 
 
 def static_reward(sources: Sources, frequency: FloatArray) -> float | FloatArray:
@@ -115,8 +121,8 @@ class Static(Agent):
     so that budget which fits no source does not pile up as debt; under `"average"` a source waits
     until it has earned its crawl. Sources start at different phases.
 
-    What it remembers: credit, age, and what its last choice crawled. Where the environment shows
-    neither `crawled` nor `age` it works this out as the environment does.
+    It remembers credits, ages, and what its last choice should have crawled, worked out as the
+    environment does; where `crawled` or `age` is shown, what really happened counts.
     """
 
     name = "static"
@@ -142,10 +148,8 @@ class Static(Agent):
         waits = ((credit < 0) | (rate == 0)) & (self.task.budget_rule == "average")
         # No two alike, in float32 either: ties would be settled by ages that may not be shown.
         priority = np.where(waits, -1.0 - rank, self.task.n - rank) / self.task.n
-        chosen = np.full(rate.shape, self._shown(seen) is not None)
-        if self._shown(seen) is None:
-            picked = selected(self.task, priority.astype(np.float32), seen, account)
-            chosen.reshape(-1)[picked] = True
+        chosen = np.zeros(rate.shape, bool)
+        chosen.reshape(-1)[selected(self.task, priority.astype(np.float32), seen, account)] = True
         return priority, (rate, credit, age, chosen, account)
 
     def _after_the_last(
@@ -158,8 +162,11 @@ class Static(Agent):
         account: FloatArray,
     ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Return what is remembered, with what the last choice crawled and earned since."""
-        shown = self._shown(seen)
-        crawled = chosen if shown is None else chosen & shown
+        crawled = chosen
+        if seen.shows("crawled"):
+            crawled = seen["crawled"] > 0
+        elif seen.shows("age"):  # which is 1 after an epoch of an empty start, too
+            crawled = (seen["age"] == 1) & (chosen | (age > 1))
         cost = seen.sources.cost
         spent = np.where(crawled, cost, 0.0).sum(axis=-1)
         speed = np.ones_like(spent)
@@ -167,12 +174,6 @@ class Static(Agent):
             speed = spent / np.maximum((cost * rate).sum(axis=-1), _TINY)
         credit = credit + rate * speed[:, None] - crawled
         return rate, credit, np.where(crawled, 1.0, age + 1.0), account + self.task.budget - spent
-
-    def _shown(self, seen: Seen) -> NDArray[np.bool_] | None:
-        """Return what was crawled, (B, N), where the environment says so."""
-        if seen.shows("crawled"):
-            return seen["crawled"] > 0
-        return seen["age"] == 1 if seen.shows("age") else None
 
     def _rates(self, sources: Sources) -> FloatArray:
         """Return crawls per epoch, (N,) or (B, N), of sources that the budget can pay for."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import agents
-from agents.evaluation import compare, evaluate
+from agents.evaluation import compare, evaluate, posed_to
 from agents.statistics import difference
 from crawl_env import CrawlVectorEnv, Sources
 
@@ -55,8 +55,10 @@ def test_all_agents_meet_the_same_content(arrivals: str, rule: str) -> None:
         "sources": "fleet-f", "arrivals": arrivals, "budget": 25, "budget_rule": rule,
         "start": "random", "observed": rule == "epoch",
     }  # fmt: skip
-    results = compare(list(agents.AGENTS), arguments, epochs=60, warmup=10, seeds=5, seed=4)
-    assert list(results) == list(agents.AGENTS)
+    # Rules that wait until a source is due do not crawl everything under "average".
+    names = [n for n in agents.AGENTS if rule == "epoch" or n not in ("nutch", "miniflux")]
+    results = compare(names, arguments, epochs=60, warmup=10, seeds=5, seed=4)
+    assert list(results) == names
     first = results["whittle"]
     assert first.reward.std() > 0
     for got in results.values():
@@ -238,7 +240,12 @@ def test_named_and_made_agents_are_alike() -> None:
     for name in agents.AGENTS:
         named = evaluate(name, arguments, epochs=20, warmup=5, seeds=3, seed=2)
         made = evaluate(
-            lambda env, name=name: agents.make(name, env, 2), arguments, 20, 5, seeds=3, seed=2
+            lambda env, name=name: agents.make(name, env, 2),
+            posed_to(name, arguments)[1],
+            20,
+            5,
+            seeds=3,
+            seed=2,
         )
         assert same(named, made)
 
@@ -283,7 +290,7 @@ KINDS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", agents.AGENTS)
 def test_every_kind_of_environment(name: str, kind: str) -> None:
-    got = evaluate(name, KINDS[kind], epochs=12, warmup=3, seeds=4)
+    got = evaluate(name, KINDS[kind], epochs=30, warmup=3, seeds=4)
     n = got.frequency.size
     assert got.reward.shape == got.cost.shape == got.never.shape == got.delay.shape == (4,)
     assert (got.reward > 0).all()

@@ -37,8 +37,22 @@ class Rule(Agent):
         needs(task, self.name, "crawled")
         needs(task, self.name, "items", "harvest")
 
-    def learn(self, known: FloatArray, crawled: NDArray[np.bool_], news: FloatArray) -> FloatArray:
-        """Return what is known after an epoch, (B, N); `news` is how much the crawls brought."""
+    def learn(
+        self,
+        known: FloatArray,
+        since: FloatArray,
+        crawled: NDArray[np.bool_],
+        brought: NDArray[np.bool_],
+        items: FloatArray | None,
+    ) -> FloatArray:
+        """Return what is known after an epoch; all (B, N).
+
+        Arguments:
+            known: what this returned last; `initial` at first.
+            since: epochs that the last epoch's crawls came after those before.
+            crawled: what they were; `brought`: whether they brought something new.
+            items: how many items that was, or None where this is not shown.
+        """
         raise NotImplementedError
 
     def interval(self, known: FloatArray) -> FloatArray:
@@ -56,10 +70,10 @@ class Rule(Agent):
     def decide(self, seen: Seen, state: State) -> tuple[FloatArray, State]:
         age, known = state
         crawled = seen["crawled"] > 0
-        # Utility does not tell how many items it is of: only that there was something new.
-        shown = "items" if seen.shows("items") else "harvest"
-        news = seen[shown] if shown == "items" else np.sign(seen[shown])
-        age, known = np.where(crawled, 1.0, age + 1.0), self.learn(known, crawled, news)
+        items = seen["items"] if seen.shows("items") else None
+        brought = (seen["harvest"] if items is None else items) > 0
+        known = self.learn(known, age, crawled, brought, items)
+        age = np.where(crawled, 1.0, age + 1.0)
         overdue = age - self.interval(known)
         return overdue / (1.0 + np.abs(overdue)), (age, known)
 
@@ -80,8 +94,15 @@ class Nutch(Rule):
     def initial(self) -> float:
         return self.first
 
-    def learn(self, known: FloatArray, crawled: NDArray[np.bool_], news: FloatArray) -> FloatArray:
-        changed = known * np.where(news > 0, self.shorter, self.longer)
+    def learn(
+        self,
+        known: FloatArray,
+        since: FloatArray,
+        crawled: NDArray[np.bool_],
+        brought: NDArray[np.bool_],
+        items: FloatArray | None,
+    ) -> FloatArray:
+        changed = known * np.where(brought, self.shorter, self.longer)
         return np.where(crawled, np.clip(changed, self.shortest, self.longest), known)
 
     def interval(self, known: FloatArray) -> FloatArray:
@@ -93,9 +114,9 @@ class Miniflux(Rule):
     most a day.
 
     The program's least interval is five minutes, here an epoch. The week is forgotten
-    exponentially, so that one number a source is enough. Where items are not shown, a crawl that
-    brought something counts as one entry, the only thing known for certain: then sources that
-    always have something new cannot be told apart, and are crawled in turn.
+    exponentially, so that one number a source is enough. The program reads dates; where items are
+    not shown, a crawl that brought something counts as many as are expected given that there was
+    one, n/(1 − e^−n) where n are expected at the rate known so far.
     """
 
     name = "miniflux"
@@ -104,8 +125,18 @@ class Miniflux(Rule):
     def initial(self) -> float:
         return self.week / self.first
 
-    def learn(self, known: FloatArray, crawled: NDArray[np.bool_], news: FloatArray) -> FloatArray:
-        return known * (1.0 - 1.0 / self.week) + news
+    def learn(
+        self,
+        known: FloatArray,
+        since: FloatArray,
+        crawled: NDArray[np.bool_],
+        brought: NDArray[np.bool_],
+        items: FloatArray | None,
+    ) -> FloatArray:
+        if items is None:
+            expected = known / self.week * np.maximum(since, 1.0)
+            items = brought * (expected / -np.expm1(-expected))
+        return known * (1.0 - 1.0 / self.week) + items
 
     def interval(self, known: FloatArray) -> FloatArray:
         return np.clip(self.week / known, self.shortest, self.longest)

@@ -301,6 +301,34 @@ def test_every_kind_of_environment(name: str, kind: str) -> None:
     assert got.frequency.sum() == pytest.approx(got.cost.mean())
 
 
+def test_the_clairvoyant_sees_the_content_that_others_meet() -> None:
+    fleet = Sources.random(8, seed=1, regime="sparse")
+    arguments = {"sources": fleet, "arrivals": "poisson", "budget": 2, "features": ("age",)}
+    hidden = {**arguments, "observed": False}
+    runs = compare(["clairvoyant", "whittle"], hidden, epochs=200, warmup=20, seeds=6, seed=3)
+    seeing = {**arguments, "observed": True, "features": ("value",)}
+    assert same(runs["clairvoyant"], evaluate("whittle", seeing, 200, 20, seeds=6, seed=3))
+    assert (runs["clairvoyant"].reward > 1.05 * runs["whittle"].reward).all()
+
+
+@pytest.mark.parametrize("arrivals", ["poisson", "poisson-gamma"])
+def test_content_does_not_depend_on_what_is_seen_or_shown(arrivals: str) -> None:
+    worlds = []
+    for observed, features in ((True, ("value",)), (False, ("age", "crawled", "harvest"))):
+        env = CrawlVectorEnv(
+            3, sources="fleet-f", arrivals=arrivals, budget=5, observed=observed, features=features
+        )
+        env.reset(seed=2)
+        for t in range(20):
+            # Other actions too: what waits at sources not crawled by either stays the same.
+            priority = np.zeros((3, 25), dtype=np.float32)
+            priority[:, : 5 if t % 2 == observed else 4] = 1
+            priority[:, 24] = 0.5
+            env.step(priority)
+        worlds.append(env.world.value[:, 5:24])
+    np.testing.assert_array_equal(*worlds)
+
+
 def test_refuses_as_make_does() -> None:
     with pytest.raises(ValueError, match="did you mean 'whittle'"):
         evaluate("whitle", {})

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import tyro
 
+from experiments.asymptotic.command import Asymptotic
 from experiments.benchmark.command import Benchmark
 from experiments.evaluate.command import Evaluate
 from experiments.paper.command import Paper
@@ -17,6 +18,7 @@ Command = (
     Annotated[Paper, tyro.conf.subcommand("paper")]
     | Annotated[Benchmark, tyro.conf.subcommand("benchmark")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+    | Annotated[Asymptotic, tyro.conf.subcommand("asymptotic")]
     | Annotated[Throughput, tyro.conf.subcommand("throughput")]
 )
 

@@ -27,7 +27,7 @@ def curves(found: Mapping[str, Mapping[str, Mapping[int, FloatArray]]]) -> objec
             size = np.maximum(np.abs(mean), NOTHING)
             colour, dashes = _STYLES.get(label, (plots.colour(label, i), "-"))
             axis.plot(k, size, dashes, color=colour, lw=1.2, label=label)
-            above = mean > 0
+            above = mean > NOTHING
             axis.plot(k[above], size[above], "o", color=colour, ms=4)
             axis.plot(k[~above], size[~above], "o", mfc="w", color=colour, ms=5)
         axis.set(xscale="log", yscale="log", title=fleet, ylim=(0.4 * NOTHING, 0.6))

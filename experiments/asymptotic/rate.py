@@ -15,14 +15,15 @@ NOTHING = 1e-9  # a gap below is rounding
 def slope(gaps: Mapping[int, FloatArray], resamples: int = 2000) -> Estimate:
     """Return the least-squares slope of ln(mean gap) against ln k, with its 95 % interval.
 
-    gaps: of each k ≥ 1, the signed gaps of its runs. Numbers of copies whose mean gap is not
-    positive have no logarithm and are left out; unknown where fewer than three remain. Runs are
-    drawn anew for the interval, which tells nothing where there is one of each.
+    gaps: of each k ≥ 1, the signed gaps of its runs. Left out are numbers of copies whose mean
+    gap is not above 0 by two standard errors, where a logarithm would be of noise; unknown where
+    fewer than three remain. Runs are drawn anew for the interval, which tells nothing where all
+    are alike.
 
-    >>> slope({k: np.array([2.0 / k]) for k in (1, 10, 100)}).mean.round(6)
+    >>> round(slope({k: np.array([2.0 / k]) for k in (1, 10, 100)}).mean, 6)
     -1.0
     """
-    used = {k: gap for k, gap in gaps.items() if gap.mean() > NOTHING}
+    used = {k: gap for k, gap in gaps.items() if gap.mean() > max(NOTHING, 2 * _error(gap))}
     if len(used) < 3:
         return UNKNOWN
     x = np.log(list(used))
@@ -35,3 +36,7 @@ def slope(gaps: Mapping[int, FloatArray], resamples: int = 2000) -> Estimate:
     low, high = np.percentile(drawn, [2.5, 97.5])
     middle = x @ np.log([gap.mean() for gap in used.values()])
     return Estimate(float(middle), float(low), float(high))
+
+
+def _error(gap: FloatArray) -> float:
+    return float(gap.std(ddof=1) / np.sqrt(gap.size)) if gap.size > 1 else 0.0

@@ -176,10 +176,10 @@ _FINDINGS = (
     "Table 1 with M = 1.5: an odd number of copies leaves half a crawl unspent in every epoch. "
     "With even numbers, source 2 is best crawled in every other epoch, and which of its copies "
     "are crawled in even and which in odd epochs is what the start made of it: nothing evens it "
-    "out. Random ages 1, 2, 3 have two odd numbers for one even, so that from this start "
-    "neither whittle nor lagrangian reaches the bound with any number of copies, while from "
-    "equal ages both do at 2 copies. Asymptotic optimality of index policies assumes that the "
-    "fleet forgets its start; here it does not. Keeping the budget on average mends it.",
+    "out. From random ages neither whittle nor lagrangian comes closer than about a part in a "
+    "thousand, with any number of copies, while from equal ages whittle is on the bound at 2. "
+    "Asymptotic optimality of index policies assumes that the fleet forgets its start; here it "
+    "does not. Keeping the budget on average mends it.",
     "recovering-10 is on the bound with one copy already, but for a few starts that end in a "
     "slightly worse cycle.",
     "static and myopic do not close their gaps: static keeps frequencies that are best where "

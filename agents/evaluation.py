@@ -11,6 +11,7 @@ import numpy as np
 from agents import registry, statistics
 from agents.policies import Agent
 from crawl_env import NEVER, CrawlVectorEnv
+from crawl_env.features import check_features
 from crawl_env.numerics import FloatArray
 
 
@@ -25,6 +26,12 @@ class Predicts(Protocol):
         deterministic: bool = ...,
     ) -> tuple[Any, Any]: ...
 
+
+# Upper references, no peers: an agent, and what it is shown that the crawler is not. Content does
+# not depend on what is seen or done, so each meets what the agents meet under the same seed.
+REFERENCES: dict[str, tuple[str, dict[str, Any]]] = {
+    registry.CLAIRVOYANT: ("whittle", {"observed": True}),
+}
 
 Player = str | type[Agent] | Predicts | Callable[[CrawlVectorEnv], Predicts]
 
@@ -65,9 +72,11 @@ def evaluate(
     """Run a frozen agent in rollouts of its own and measure its average reward.
 
     Arguments:
-        agent: a name for `agents.make`, a subclass of `agents.Agent`, anything with `predict`
-            (a trained model of Stable-Baselines3), or a function from the vector env to these.
-        arguments: of the environment; `horizon` is ignored: the crawl goes on.
+        agent: a name for `agents.make` or of `REFERENCES`, a subclass of `agents.Agent`, anything
+            with `predict` (a trained model of Stable-Baselines3), or a function from the vector
+            env to these.
+        arguments: of the environment; `horizon` is ignored: the crawl goes on. Agents of this
+            project are also shown the `features` that their class asks for.
         epochs: measured, after `warmup` epochs that are left out.
         seeds: S, environments side by side, each with arrivals of its own.
         discount: below 1, `reward` is the return Σ δ^t r_t over the measured epochs instead.
@@ -88,6 +97,7 @@ def evaluate(
             raise ValueError(f"{name} is {number}; it must be at least {least}")
     if not 0 < discount <= 1:
         raise ValueError(f"discount is {discount}; it must be above 0 and at most 1")
+    agent, arguments = posed_to(agent, arguments)
     env = CrawlVectorEnv(seeds, **{**arguments, "horizon": None})
     player = _player(agent, env, seed)
     observation, _ = env.reset(seed=seed)
@@ -113,7 +123,8 @@ def compare(
     """Evaluate several agents on the same arrivals; run s of each is paired with run s of all.
 
     Arguments:
-        agents: names for `agents.make`, or a dictionary of what `evaluate` takes as agent.
+        agents: names for `agents.make` or of `REFERENCES`, or a dictionary of what `evaluate`
+            takes as agent.
         arguments: of the environment, the same for all.
         **settings: of `evaluate`: epochs, warmup, seeds, seed, discount, progress.
 
@@ -125,6 +136,20 @@ def compare(
     """
     named = agents if isinstance(agents, Mapping) else {name: name for name in agents}
     return {name: evaluate(agent, arguments, **settings) for name, agent in named.items()}
+
+
+def posed_to(agent: Player, arguments: Mapping[str, Any]) -> tuple[Player, dict[str, Any]]:
+    """Return the agent that plays, and the arguments with all that it is shown."""
+    more: tuple[str, ...] = ()
+    posed = dict(arguments)
+    if isinstance(agent, str) and agent in REFERENCES:
+        agent, sees = REFERENCES[agent]
+        posed, more = {**posed, **sees}, ("value",)
+    kind = registry.AGENTS.get(agent) if isinstance(agent, str) else agent
+    if isinstance(kind, type) and issubclass(kind, Agent):
+        more += kind.features
+    shown = check_features(posed.get("features", ("value",)))
+    return agent, {**posed, "features": (*shown, *(name for name in more if name not in shown))}
 
 
 def _player(agent: Player, env: CrawlVectorEnv, seed: int) -> Predicts:

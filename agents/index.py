@@ -53,10 +53,10 @@ def whittle_index(value: ArrayLike, sources: Sources, discount: float = 1.0) -> 
     if not 0 < discount <= 1:
         raise ValueError(f"discount is {discount}; it must be above 0 and at most 1")
     if sources.fails or sources.is_capped:
-        return _restricted_index(_checked(value, sources), sources, discount)
+        return _restricted_index(checked(value, sources), sources, discount)
     return _in_blocks(
         partial(_index, discount=discount),
-        _checked(value, sources),
+        checked(value, sources),
         sources.ceiling,
         sources.cost,
         sources.decay_per_epoch,
@@ -87,11 +87,12 @@ def myopic_index(value: ArrayLike, sources: Sources) -> FloatArray:
     Raises:
         ValueError: a value is negative or NaN, or the shapes do not match.
     """
-    at_once = _checked(value, sources) / sources.cost
+    at_once = checked(value, sources) / sources.cost
     return at_once * (1.0 - sources.failure_rate) if sources.fails else at_once
 
 
-def _checked(value: ArrayLike, sources: Sources) -> FloatArray:
+def checked(value: ArrayLike, sources: Sources) -> FloatArray:
+    """Return values as floats; raise ValueError where they are none of this fleet."""
     x = np.asarray(value, dtype=np.float64)
     n = len(sources)
     if x.shape[-1:] != (n,):

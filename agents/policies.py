@@ -29,9 +29,14 @@ class Agent:
     """Base of the agents: from observations to actions of the task's kind.
 
     Subclasses give `priority`. Where it is negative under `budget_rule="average"`, they wait.
+
+    One that remembers gives `begin` and `decide` instead. What it remembers is a tuple of arrays
+    whose first axis is the batch (one observation is a batch of 1). It travels through `predict`
+    as Stable-Baselines3's recurrent `state`, never in the agent: one agent plays many episodes.
     """
 
     name = "agent"
+    features: tuple[str, ...] = ()  # shown to it by evaluations, whatever else is shown
     leaves_ties = False  # whether it leaves the choice to the environment's rule of ties
 
     def __init__(self, task: Task, seed: int | None = None) -> None:
@@ -46,6 +51,17 @@ class Agent:
         """Return the priorities, (B, N) in [−1, 1]."""
         raise NotImplementedError
 
+    def begin(self, seen: Seen) -> State:
+        """Return what is known at the first epoch of every row of the batch; () is no memory."""
+        return ()
+
+    def decide(self, seen: Seen, state: State) -> tuple[FloatArray, State]:
+        """Return the priorities, (B, N) in [−1, 1], and what is remembered from now on.
+
+        `state` belongs to the caller: return new arrays, never change these.
+        """
+        return self.priority(seen), state
+
     def predict(
         self,
         observation: ArrayLike,
@@ -55,13 +71,39 @@ class Agent:
     ) -> tuple[Any, State | None]:
         """Return the action for one observation (N, F) or a batch (B, N, F), and the state.
 
+        Arguments:
+            state: what the last call returned; None where all episodes start.
+            episode_start: (B,), which rows start an episode and forget; None for no others.
+
         Raises:
-            ValueError: the observation does not belong to the task.
+            ValueError: the observation does not belong to the task, or the state to the batch.
         """
         seen = Seen(observation, self.task)
-        priority = self.priority(seen).astype(np.float32)
+        wanted, memory = self.decide(seen, self._remembered(seen, state, episode_start))
+        priority = wanted.astype(np.float32)
         action = priority if self._choice is None else self._choice(priority, seen)
-        return (action[0] if seen.single else action), state
+        return (action[0] if seen.single else action), memory or None
+
+    def _remembered(
+        self, seen: Seen, state: State | None, episode_start: NDArray[np.bool_] | None
+    ) -> State:
+        """Return the state with the rows that start an episode begun anew."""
+        if state is None:
+            return self.begin(seen)
+        if any(len(array) != seen.batch for array in state):
+            raise ValueError(
+                f"the state is of a batch of {len(state[0])} and the observation of {seen.batch}; "
+                "give back the state that predict returned for this batch, or None to start anew"
+            )
+        starts = np.zeros(1) if episode_start is None else np.atleast_1d(episode_start)
+        fresh = self.begin(seen) if starts.any() else ()
+        if not fresh:
+            return state
+        rows = np.broadcast_to(starts.astype(bool), seen.batch)
+        return tuple(
+            np.where(rows.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+            for new, old in zip(fresh, state, strict=True)
+        )
 
 
 class IndexAgent(Agent):

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crawl_env import Sources, Task, World, relaxation
+from crawl_env import Sources, Task, World, relaxation, selection
 from crawl_env.hosts import Hosts
 from crawl_env.numerics import FloatArray
 from crawl_env.parameters import PARAMETERS
-from crawl_env.selection import draw_politely
 from crawl_env.world import IntArray
 
 Index = Callable[[FloatArray, Sources], FloatArray]
@@ -19,6 +19,42 @@ Index = Callable[[FloatArray, Sources], FloatArray]
 _WORK = 2e7  # sources and items of a whole simulation: some seconds
 _FEWEST, _MOST = 200, 3000  # epochs of it
 _MANY = 1000.0  # items per source and epoch from which content is all but deterministic
+
+
+def payable(sources: Sources, task: Task) -> tuple[Sources, float]:
+    """Return the fleet and the budget as far as one can be spent on the other, each epoch.
+
+    Under a hard budget, sources that are too dear fall silent here, and where all cost the same
+    the budget is what whole crawls cost. Failures and capacities are in it as in `alike`.
+    """
+    sources = alike(sources)
+    if task.budget_rule == "average":
+        return sources, task.budget
+    whole = selection.whole_budget(sources.cost, task.budget)
+    budget = task.budget if whole is None else float(whole * sources.cost.flat[0])
+    columns: Any = {name: getattr(sources, name) for name in PARAMETERS}
+    within = selection.affordable(sources.cost, task.budget)
+    columns["arrival_rate"] = np.where(within, sources.arrival_rate, 0.0)
+    return Sources(**{**sources.__getstate__(), **columns}), budget
+
+
+def alike(sources: Sources) -> Sources:
+    """Return sources without failures and capacities that are much like the given ones.
+
+    A crawl costs as much as one that succeeds does on average, C/q, and content grows from the
+    same slope Λξ̄ to the same ceiling: exact where no source has a capacity, but for the epochs
+    that retries take.
+    """
+    if not (sources.fails or sources.is_capped):
+        return sources
+    slope, ceiling = sources.arrival_rate * sources.mean_utility, sources.content_at(np.inf)
+    columns = {
+        "decay_rate": np.where(ceiling > 0, slope / np.where(ceiling > 0, ceiling, 1.0), 1.0),
+        "cost": sources.cost / (1.0 - sources.failure_rate),
+        "capacity": np.inf,
+        "failure_rate": 0.0,
+    }
+    return Sources(**{**sources.__getstate__(), **columns})
 
 
 class Price:
@@ -101,7 +137,7 @@ class Price:
         if hosts is None and world.available is None:
             return np.flatnonzero(excess >= 0)
         unlimited = np.full(len(excess), np.inf)
-        return draw_politely(
+        return selection.draw_politely(
             excess,
             world.crawled_at,
             world.sources.cost,

@@ -8,13 +8,19 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from agents.lagrangian import Lagrangian
 from agents.policies import Agent, Fixed, Myopic, OldestFirst, Random, Whittle
+from agents.production import Miniflux, Nutch
+from agents.static import Static
 from crawl_env import Task
 from crawl_env.errors import unknown
 
 AGENTS: dict[str, type[Agent]] = {
-    agent.name: agent for agent in (Whittle, Myopic, OldestFirst, Random, Fixed)
+    agent.name: agent
+    for agent in (Whittle, Lagrangian, Static, Myopic, OldestFirst, Random, Fixed, Nutch, Miniflux)
 }
+
+CLAIRVOYANT = "clairvoyant"  # no agent: see `agents.evaluation.REFERENCES`
 
 _REMEDY = "Give agents.make the environment without that wrapper, and step it through that one too"
 
@@ -23,7 +29,8 @@ def make(name: str, env: Any, seed: int | None = None) -> Agent:
     """Return an agent for an environment.
 
     Arguments:
-        name: one of `AGENTS`: whittle, myopic, oldest-first, random, fixed.
+        name: one of `AGENTS`: whittle, lagrangian, static, myopic, oldest-first, random, fixed,
+            nutch, miniflux.
         env: an environment, a vector environment of Gymnasium, or a `VecEnv` of
             Stable-Baselines3, wrapped or not; or its `Task`.
         seed: for agents that draw at random.
@@ -39,6 +46,12 @@ def make(name: str, env: Any, seed: int | None = None) -> Agent:
     >>> int(agent.predict(observation)[0].argmax())
     0
     """
+    if name == CLAIRVOYANT:
+        raise ValueError(
+            f"{CLAIRVOYANT!r} sees what no crawler of this environment sees: it is a reference, "
+            f"not an agent. agents.evaluation.evaluate({CLAIRVOYANT!r}, arguments) measures it; "
+            "to act on what it sees, make an environment with observed=True and agent 'whittle'"
+        )
     if name not in AGENTS:
         raise unknown("agent", name, AGENTS)
     return AGENTS[name](task_of(env), seed=seed)

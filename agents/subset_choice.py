@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from agents.seen import Seen, needs
 from crawl_env import Task, selection
 from crawl_env.hosts import Hosts
+from crawl_env.numerics import FloatArray
 
 
 class SubsetChoice:
@@ -33,23 +34,38 @@ class SubsetChoice:
     def __call__(self, priority: NDArray[np.float32], seen: Seen) -> NDArray[np.int64]:
         """Return the numbers of the subsets, (B,)."""
         mask = np.zeros(priority.shape, dtype=bool)
-        mask.reshape(-1)[self._select(priority, seen)] = True
+        if seen.shows("available"):  # the environment passes over the others in any set
+            priority = np.where(seen["available"] > 0, priority, priority - 3).astype(np.float32)
+        mask.reshape(-1)[selected(self._task, priority, seen, whole_sets=True)] = True
         sums = np.where(mask, self._weight, np.uint64(0)).sum(axis=-1, dtype=np.uint64)
         return self._order[np.searchsorted(self._sums, sums)]
 
-    def _select(self, priority: NDArray[np.float32], seen: Seen) -> NDArray[np.intp]:
-        task, cost = self._task, self._task.sources.cost
-        # Only the order of the last crawls matters, to settle ties.
-        crawled_at = -seen["age"] if seen.shows("age") else np.zeros(priority.shape)
+
+def selected(
+    task: Task,
+    priority: NDArray[np.float32],
+    seen: Seen,
+    account: FloatArray | None = None,
+    whole_sets: bool = False,
+) -> NDArray[np.intp]:
+    """Return the cells that the environment will crawl under given priorities, (K,) or (k, B).
+
+    account: (B,), where it is known but not shown; unused where the budget holds every epoch.
+    whole_sets: whether to count sources in that are shown to be unavailable.
+    """
+    # Of fleets drawn anew only priorities can have other costs; who needs them here knows them.
+    drawn = task.draw is not None and task.action == "priority"
+    cost = seen.sources.cost if drawn else task.sources.cost
+    # Only the order of the last crawls matters, to settle ties.
+    crawled_at = -seen["age"] if seen.shows("age") else np.zeros(priority.shape)
+    if task.budget_rule == "epoch":
         account = None
-        if task.budget_rule == "average":
-            # Shown in float32, which may round up and seem to pay for one source more.
-            shown = seen["account"][:, 0]
-            account = shown - np.spacing(np.abs(shown).astype(np.float32))
-        whole = selection.whole_budget(cost, task.budget)
-        if seen.shows("available"):  # the environment skips these in any set
-            priority = np.where(seen["available"] > 0, priority, -2.0).astype(np.float32)
-        hosts = Hosts.of(task.sources, task.per_host) if account is None else None
-        return selection.select(
-            priority, crawled_at, cost, task.budget, whole, account, None, hosts
-        )
+    elif account is None or seen.shows("account"):
+        # Shown in float32, which may round up and seem to pay for one source more.
+        shown = seen["account"][:, 0]
+        account = shown - np.spacing(np.abs(shown).astype(np.float32))
+    whole = selection.whole_budget(cost, task.budget)
+    passes = seen.shows("available") and not whole_sets
+    allowed = seen["available"] > 0 if passes else None
+    hosts = Hosts.of(task.sources, task.per_host)
+    return selection.select(priority, crawled_at, cost, task.budget, whole, account, allowed, hosts)

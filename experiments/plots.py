@@ -16,6 +16,10 @@ COLOURS = {
     "oldest-first": "#009E73",
     "random": "#999999",
     "fixed": "#D55E00",
+    "lagrangian": "#56B4E9",
+    "static": "#CC79A7",
+    "nutch": "#8C6D31",
+    "miniflux": "#C7B42C",
     "bound": "#000000",
 }
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#999999")

@@ -9,12 +9,20 @@ import numpy as np
 
 from agents import statistics
 from agents.evaluation import Evaluation
+from agents.registry import CLAIRVOYANT
 from agents.statistics import Estimate
 from crawl_env import CrawlVectorEnv, Sources, relaxation
 from crawl_env.numerics import FloatArray
 from crawl_env.selection import affordable
 
 REFERENCE, FLOOR = "whittle", "random"
+SEES_ALL = "clairvoyant (sees all; reference)"
+
+
+def apart(runs: Mapping[str, Evaluation]) -> tuple[dict[str, Evaluation], Evaluation | None]:
+    """Return the policies, and the reference that sees what they do not, where it was run."""
+    peers = {name: run for name, run in runs.items() if name != CLAIRVOYANT}
+    return peers, runs.get(CLAIRVOYANT)
 
 
 def share(numerator: FloatArray, denominator: float | FloatArray) -> Estimate:

@@ -12,14 +12,28 @@ from numpy.typing import NDArray
 
 from agents import AGENTS, statistics
 from agents.evaluation import Evaluation
+from agents.registry import CLAIRVOYANT
 from agents.statistics import Estimate
 from experiments import plots, runner, units
 from experiments.benchmark.suite import SUITE, Setting
 from experiments.report import Report
 from experiments.results import check_out, provenance, whole_folder, write_csv
-from experiments.tables import best_first, bound_of, percent, plain, records, scores, share
+from experiments.tables import (
+    SEES_ALL,
+    apart,
+    best_first,
+    bound_of,
+    percent,
+    plain,
+    records,
+    scores,
+    share,
+)
 
 Runs = dict[str, Evaluation]
+
+# Of the other policies' scores those that fit the README's table; the report has all.
+SUMMARISED = ("lagrangian", "static", "myopic", "oldest-first", "nutch")
 
 
 class Done(NamedTuple):
@@ -27,6 +41,7 @@ class Done(NamedTuple):
 
     setting: Setting
     runs: Runs
+    reference: Evaluation | None  # that sees the content, where the policies do not
     score: dict[str, Estimate]
     bound: float | NDArray[np.float64]  # 0 where there is none
 
@@ -47,11 +62,14 @@ class Benchmark:
 
     def run(self) -> None:
         check_out(self.out)
-        todo = [self._unit(setting, agent) for setting in SUITE for agent in AGENTS]
+        todo = [self._unit(setting, agent) for setting in SUITE for agent in _players(setting)]
         kept = self.out.with_name(f".{self.out.name}.kept")
         results = iter(runner.run(todo, units.work, kept, self.jobs, self.engine))
         runs = [
-            {agent: units.as_evaluation(next(results), setting.seeds) for agent in AGENTS}
+            {
+                agent: units.as_evaluation(next(results), setting.seeds)
+                for agent in _players(setting)
+            }
             for setting in SUITE
         ]
         report = Report("Index policies on the reference tasks")
@@ -63,12 +81,16 @@ class Benchmark:
             "A discounted return has no such bound: n/a."
         )
         done = [
-            Done(setting, found, scores(found), self._bound(setting))
-            for setting, found in zip(SUITE, runs, strict=True)
+            Done(setting, peers, reference, scores(peers), self._bound(setting))
+            for setting, (peers, reference) in zip(SUITE, map(apart, runs), strict=True)
         ]
         for group, members in groupby(done, key=lambda d: d.setting.group):
             self._group(report, group, list(members))
-        rows = [row for d in done for row in self._records(d.setting, d.runs)]
+        rows = [
+            row
+            for setting, found in zip(SUITE, runs, strict=True)
+            for row in self._records(setting, found)
+        ]
         with whole_folder(self.out) as folder:
             write_csv(folder / "records.csv", rows)
             (folder / "summary.md").write_text(self._summary(done), encoding="utf-8")
@@ -90,7 +112,7 @@ class Benchmark:
     def _group(self, report: Report, group: str, members: list[Done]) -> None:
         report.heading(group)
         rows = []
-        for setting, runs, score, bound in members:
+        for setting, runs, reference, score, bound in members:
             order = best_first(runs)
             for name in order:
                 reward = runs[name].reward
@@ -104,6 +126,8 @@ class Benchmark:
                         plain(score[name]),
                     ]
                 )
+            if reference is not None:
+                rows.append(["", SEES_ALL, statistics.mean(reference.reward), "", ""])
         measured = "discounted return" if members[0].setting.discount < 1 else "reward / epoch"
         columns = ["task", "policy", measured, "share of bound", "score"]
         report.table("All policies, best first", columns, rows)
@@ -111,12 +135,11 @@ class Benchmark:
 
     def _summary(self, done: list[Done]) -> str:
         """Return a Markdown table: Whittle's reward and share of the bound, the others' scores."""
-        others = [name for name in AGENTS if name not in ("whittle", "random")]
-        head = ["task", "Whittle", "share of bound", *(f"{name}, score" for name in others)]
+        head = ["task", "Whittle", "share of bound", *(f"{name}, score" for name in SUMMARISED)]
         lines = [head, ["---", *["---:"] * (len(head) - 1)]]
         for group, members in groupby(done, key=lambda d: d.setting.group):
             lines.append([f"**{group}**", *[""] * (len(head) - 1)])
-            for setting, runs, score, bound in members:
+            for setting, runs, _, score, bound in members:
                 reward = runs["whittle"].reward
                 of_bound = share(reward, bound).mean
                 lines.append(
@@ -124,7 +147,7 @@ class Benchmark:
                         setting.name,
                         f"{reward.mean():.5g}",
                         "" if np.isnan(of_bound) else f"{of_bound:.2%}" + "*" * setting.seen,
-                        *(f"{score[name].mean:.3f}" for name in others),
+                        *(f"{score[name].mean:.3f}" for name in SUMMARISED),
                     ]
                 )
         return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
@@ -143,12 +166,19 @@ class Benchmark:
         ]
 
 
+def _players(setting: Setting) -> list[str]:
+    """Return the policies, and where content is random and not seen the one that sees it."""
+    random = setting.arguments["arrivals"] != "deterministic"
+    hidden = random and not setting.arguments.get("observed", True)
+    return [*AGENTS, CLAIRVOYANT] if hidden else list(AGENTS)
+
+
 _CUT = -0.5
 
 
 def _bars(members: list[Done]) -> object:
     names = [name for name in AGENTS if name != "random"]
-    figure, axes = plots.new(width=9, height=0.6 + 0.55 * len(members))
+    figure, axes = plots.new(width=9, height=0.6 + 0.08 * len(names) * len(members))
     width = 0.8 / len(names)
     for j, name in enumerate(names):
         found = [done.score[name] for done in members]
@@ -174,6 +204,6 @@ def _bars(members: list[Done]) -> object:
     axes.axvline(0, color="#888", lw=1)
     axes.axvline(1, color="#888", lw=1, ls="--")
     axes.set(xlabel="score: 0 random, 1 Whittle (bars are cut at −0.5)", xlim=(_CUT, 1.1))
-    axes.legend(ncols=len(names), loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    axes.legend(ncols=(len(names) + 1) // 2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     axes.grid(axis="y", visible=False)
     return figure

@@ -10,6 +10,7 @@ import tyro
 
 from agents import AGENTS
 from agents.evaluation import Evaluation
+from agents.registry import CLAIRVOYANT
 from agents.statistics import number
 from crawl_env import Sources, Task
 from crawl_env.errors import unknown
@@ -18,7 +19,7 @@ from experiments import runner, units
 from experiments.evaluate import summary
 from experiments.report import Report
 from experiments.results import check_out, provenance, whole_folder, write_csv
-from experiments.tables import FLOOR, REFERENCE, records
+from experiments.tables import FLOOR, REFERENCE, apart, records
 
 Runs = dict[float, dict[str, Evaluation]]  # by budget and agent
 
@@ -51,8 +52,8 @@ class Evaluate:
     start: Literal["fresh", "empty", "full", "random"] = "fresh"
     """State of the sources at the first epoch."""
     agents: tuple[str, ...] = tuple(AGENTS)
-    """Policies to compare: whittle, myopic, oldest-first, random, fixed; whittle and random are
-    always among them."""
+    """Policies to compare: whittle, lagrangian, static, myopic, oldest-first, random, fixed, nutch,
+    miniflux; whittle and random are always among them."""
     epochs: int = 2000
     """Epochs measured in each run."""
     warmup: int = 200
@@ -71,8 +72,10 @@ class Evaluate:
     def run(self) -> None:
         check_out(self.out, self.sources)
         fleet, names, budgets = self._fleet(), self._names(), self._budgets()
+        hidden = self.arrivals != "deterministic" and not self.observed
+        references = (CLAIRVOYANT,) if hidden else ()
         parts = {
-            (m, name): self._units(fleet, name, m) for m in budgets for name in names
+            (m, name): self._units(fleet, name, m) for m in budgets for name in names + references
         }  # of each policy under each budget: its seeds, in parts that are kept as they finish
         for units_ in parts.values():  # refuse bad arguments before any work is done
             Task.of(**units.arguments_of(units_[0]))
@@ -94,8 +97,9 @@ class Evaluate:
             summary.curve(report, view, runs)
         for m in budgets:
             report.heading(f"Budget {m:g}")
-            summary.advice(report, view, m, runs[m])
-            summary.table(report, view, m, runs[m])
+            peers, reference = apart(runs[m])
+            summary.advice(report, view, m, peers)
+            summary.table(report, view, m, peers, reference)
         summary.glossary(report)
         self._write(report, fleet, runs)
         runner.forget(kept)

@@ -15,7 +15,7 @@ from crawl_env.bounds import Relaxation
 from crawl_env.parameters import PARAMETERS
 from experiments import plots
 from experiments.report import Report
-from experiments.tables import best_first, percent, plain, reachable, scores, share
+from experiments.tables import SEES_ALL, apart, best_first, percent, plain, reachable, scores, share
 
 # Differences below this share of the reward are not worth a recommendation.
 _NOTABLE = 1e-3
@@ -36,23 +36,30 @@ class View(NamedTuple):
         return Relaxation(bound, relaxation(self.fleet, budget).price)
 
 
-def table(report: Report, view: View, budget: float, runs: Runs) -> None:
+def table(
+    report: Report, view: View, budget: float, runs: Runs, reference: Evaluation | None
+) -> None:
     """Add the policies side by side, best first, and how often the best crawls what."""
     relaxed = view.relaxed(budget)
     score = scores(runs)
-    rows = [
-        [
+
+    def row(name: str, run: Evaluation, *of_peers: str) -> list[Any]:
+        return [
             name,
-            statistics.mean(runs[name].reward),
-            _mean_percent(runs[name], float(relaxed.bound)),
-            plain(score[name]),
-            _mean_percent(runs[name], float(view.fleet.published)),
-            _count(runs[name].never.mean()),
-            _mean(runs[name].delay),
-            number(runs[name].cost.mean()),
+            statistics.mean(run.reward),
+            *of_peers,
+            _mean_percent(run, float(view.fleet.published)),
+            _count(run.never.mean()),
+            _mean(run.delay),
+            number(run.cost.mean()),
         ]
-        for name in best_first(runs)
+
+    rows = [
+        row(name, run, _mean_percent(run, float(relaxed.bound)), plain(score[name]))
+        for name, run in ((name, runs[name]) for name in best_first(runs))
     ]
+    if reference is not None:
+        rows.append(row(SEES_ALL, reference, "", ""))
     columns = [
         "policy",
         "reward / epoch",
@@ -146,7 +153,7 @@ def curve(report: Report, view: View, runs: Mapping[float, Runs]) -> None:
     """Add reward against budget, and what one more unit of budget is worth."""
     budgets = np.array(list(runs))
     relaxed = [view.relaxed(m) for m in budgets]
-    names = list(runs[budgets[0]])
+    names = list(apart(runs[budgets[0]])[0])
     report.heading("Reward against budget")
     bound = "bound" if view.bound_holds else "unseen bound"
     rows = [
@@ -191,7 +198,13 @@ def glossary(report: Report) -> None:
     report.paragraph(
         "whittle crawls what is worth most to crawl now rather than later; myopic what brings most "
         "at once for its cost; oldest-first all sources in turn; fixed always the same, those of "
-        "largest inflow for their cost; random draws. In a program of your own, "
+        "largest inflow for their cost; random draws. lagrangian crawls what gains most under the "
+        "charge λ*; static each source at its own best frequency, whatever waits. nutch and "
+        "miniflux are rules of crawlers in use, which know only what their own crawls brought: "
+        "an interval that shrinks by a fifth after news and grows by two fifths after none, and "
+        "a week ÷ the week's entries, with an epoch in the place of an hour. clairvoyant, where "
+        "shown, is whittle with sight of what waits: what seeing would be worth, not a policy "
+        "that could be used. In a program of your own, "
         "agents.index_at_age(age, sources) is the order in which whittle crawls."
     )
 

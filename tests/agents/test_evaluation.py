@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import agents
-from agents.evaluation import compare, evaluate
+from agents.evaluation import compare, evaluate, posed_to
 from agents.statistics import difference
 from crawl_env import CrawlVectorEnv, Sources
 
@@ -55,8 +55,10 @@ def test_all_agents_meet_the_same_content(arrivals: str, rule: str) -> None:
         "sources": "fleet-f", "arrivals": arrivals, "budget": 25, "budget_rule": rule,
         "start": "random", "observed": rule == "epoch",
     }  # fmt: skip
-    results = compare(list(agents.AGENTS), arguments, epochs=60, warmup=10, seeds=5, seed=4)
-    assert list(results) == list(agents.AGENTS)
+    # Rules that wait until a source is due do not crawl everything under "average".
+    names = [n for n in agents.AGENTS if rule == "epoch" or n not in ("nutch", "miniflux")]
+    results = compare(names, arguments, epochs=60, warmup=10, seeds=5, seed=4)
+    assert list(results) == names
     first = results["whittle"]
     assert first.reward.std() > 0
     for got in results.values():
@@ -238,7 +240,12 @@ def test_named_and_made_agents_are_alike() -> None:
     for name in agents.AGENTS:
         named = evaluate(name, arguments, epochs=20, warmup=5, seeds=3, seed=2)
         made = evaluate(
-            lambda env, name=name: agents.make(name, env, 2), arguments, 20, 5, seeds=3, seed=2
+            lambda env, name=name: agents.make(name, env, 2),
+            posed_to(name, arguments)[1],
+            20,
+            5,
+            seeds=3,
+            seed=2,
         )
         assert same(named, made)
 
@@ -283,7 +290,7 @@ KINDS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", agents.AGENTS)
 def test_every_kind_of_environment(name: str, kind: str) -> None:
-    got = evaluate(name, KINDS[kind], epochs=12, warmup=3, seeds=4)
+    got = evaluate(name, KINDS[kind], epochs=30, warmup=3, seeds=4)
     n = got.frequency.size
     assert got.reward.shape == got.cost.shape == got.never.shape == got.delay.shape == (4,)
     assert (got.reward > 0).all()
@@ -292,6 +299,34 @@ def test_every_kind_of_environment(name: str, kind: str) -> None:
     assert ((got.never >= 0) & (got.never < n)).all()
     # At unit cost the crawls of all sources are the cost.
     assert got.frequency.sum() == pytest.approx(got.cost.mean())
+
+
+def test_the_clairvoyant_sees_the_content_that_others_meet() -> None:
+    fleet = Sources.random(8, seed=1, regime="sparse")
+    arguments = {"sources": fleet, "arrivals": "poisson", "budget": 2, "features": ("age",)}
+    hidden = {**arguments, "observed": False}
+    runs = compare(["clairvoyant", "whittle"], hidden, epochs=200, warmup=20, seeds=6, seed=3)
+    seeing = {**arguments, "observed": True, "features": ("value",)}
+    assert same(runs["clairvoyant"], evaluate("whittle", seeing, 200, 20, seeds=6, seed=3))
+    assert (runs["clairvoyant"].reward > 1.05 * runs["whittle"].reward).all()
+
+
+@pytest.mark.parametrize("arrivals", ["poisson", "poisson-gamma"])
+def test_content_does_not_depend_on_what_is_seen_or_shown(arrivals: str) -> None:
+    worlds = []
+    for observed, features in ((True, ("value",)), (False, ("age", "crawled", "harvest"))):
+        env = CrawlVectorEnv(
+            3, sources="fleet-f", arrivals=arrivals, budget=5, observed=observed, features=features
+        )
+        env.reset(seed=2)
+        for t in range(20):
+            # Other actions too: what waits at sources not crawled by either stays the same.
+            priority = np.zeros((3, 25), dtype=np.float32)
+            priority[:, : 5 if t % 2 == observed else 4] = 1
+            priority[:, 24] = 0.5
+            env.step(priority)
+        worlds.append(env.world.value[:, 5:24])
+    np.testing.assert_array_equal(*worlds)
 
 
 def test_refuses_as_make_does() -> None:

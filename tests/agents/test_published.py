@@ -24,12 +24,15 @@ Z_LIMIT = 4.0
 
 def play(name: str, epochs: int, **arguments: Any) -> tuple[np.ndarray, list[tuple[int, ...]]]:
     """Return the rewards and the crawled sets of one environment, stepped one by one."""
+    arguments = {"features": ("value",), **arguments}
+    arguments["features"] += agents.AGENTS[name].features
     env = gym.make("EphemeralCrawl-v0", horizon=None, **arguments)
     agent = agents.make(name, env, seed=0)
     observation, _ = env.reset(seed=0)
-    rewards, sets = np.empty(epochs), []
+    rewards, sets, state = np.empty(epochs), [], None
     for t in range(epochs):
-        observation, rewards[t], *_ = env.step(agent.predict(observation)[0])
+        action, state = agent.predict(observation, state)
+        observation, rewards[t], *_ = env.step(action)
         age = env.unwrapped.world.age[0]
         sets.append(tuple(np.flatnonzero(age == 1).tolist()))
     return rewards, sets
@@ -376,13 +379,14 @@ def test_no_total_exceeds_the_relaxed_bound(name: str, rule: str, start: str) ->
         bound, price = relaxed(fleet.ceiling, fleet.decay_per_epoch, fleet.cost, budget)
         env = CrawlVectorEnv(
             1, sources=fleet, budget=budget, budget_rule=rule, start=start, horizon=None,
-            features=("value", "age", "account"),
+            features=("value", "age", "account", "crawled", "harvest"),
         )  # fmt: skip
         agent = agents.make(name, env, seed=seed)
         observation, _ = env.reset(seed=seed)
-        earned = np.empty(300)
+        earned, state = np.empty(300), None
         for t in range(300):
-            observation, reward, *_ = env.step(agent.predict(observation)[0])
+            action, state = agent.predict(observation, state)
+            observation, reward, *_ = env.step(action)
             earned[t] = reward[0]
         debt = price * fleet.cost.max() if rule == "average" else 0.0
         allowed = bound * np.arange(1, 301) + debt

@@ -27,6 +27,7 @@ from crawl_env import CrawlVectorEnv, Sources
 from crawl_env.sb3 import CrawlVecEnv
 from crawl_env.wrappers import SequentialSelection
 
+BY_VALUE = [name for name, agent in agents.AGENTS.items() if not agent.features]
 CHANNELS = ("value", "arrival_rate", "mean_utility", "decay_rate", "cost")
 FIRST = [0, 2]  # Table 1 in the state of `STATE`: by Whittle, by myopic
 STATE = np.array([[180.0], [130.0], [10.0], [90.0]], dtype=np.float32)
@@ -117,7 +118,7 @@ def acts(env: Any) -> list[int]:
 @pytest.mark.parametrize("how", TRANSPARENT)
 def test_looks_through(how: str) -> None:
     env = TRANSPARENT[how]()
-    for name in agents.AGENTS:
+    for name in BY_VALUE:
         agent = agents.make(name, env, seed=1)
         assert type(agent) is agents.AGENTS[name]
         assert agent.task.n == 4
@@ -211,7 +212,7 @@ CHANGED: dict[str, tuple[Callable[[], Any], str]] = {
 def test_refuses_wrappers_that_change_what_is_seen_or_done(how: str) -> None:
     build, what = CHANGED[how]
     env = build()
-    for name in agents.AGENTS:
+    for name in BY_VALUE:
         with pytest.raises(ValueError, match=what) as caught:
             agents.make(name, env)
         assert REMEDY in str(caught.value)
@@ -264,6 +265,12 @@ def test_unknown_name_suggests_the_nearest(name: str, nearest: str) -> None:
         agents.make(name, crawl())
 
 
+def test_the_clairvoyant_is_no_agent() -> None:
+    assert "clairvoyant" not in agents.AGENTS
+    with pytest.raises(ValueError, match=r"reference, not an agent.*evaluate\('clairvoyant'"):
+        agents.make("clairvoyant", crawl())
+
+
 def test_unknown_name_lists_what_there_is() -> None:
     with pytest.raises(ValueError, match="unknown agent 'zzz'") as caught:
         agents.make("zzz", crawl())
@@ -274,7 +281,12 @@ def test_unknown_name_lists_what_there_is() -> None:
 def test_refuses_missing_features_and_channels() -> None:
     with pytest.raises(ValueError, match="needs one of the features value, age"):
         agents.make("whittle", crawl(features=("crawled",)))
-    for name in ("whittle", "myopic", "fixed"):
+    for name in ("nutch", "miniflux"):
+        with pytest.raises(ValueError, match=f"{name}.*needs one of the features crawled"):
+            agents.make(name, crawl())
+        with pytest.raises(ValueError, match=f"{name}.*needs one of the features items, harvest"):
+            agents.make(name, crawl(features=("value", "crawled")))
+    for name in ("whittle", "lagrangian", "static", "myopic", "fixed"):
         with pytest.raises(ValueError, match=r"add arrival_rate, .*, cost to `features`"):
             agents.make(name, crawl(sources=drawn))
 
@@ -295,7 +307,7 @@ def test_refuses_missing_features_and_channels() -> None:
 )
 def test_drawn_fleets(build: Callable[[Any], Any]) -> None:
     env = build(lambda rng: Sources.random(4, rng))
-    for name in agents.AGENTS:
+    for name in BY_VALUE:
         assert agents.make(name, env).task.draw is not None
 
 

@@ -11,12 +11,13 @@ import agents
 from crawl_env import CrawlVectorEnv, Sources
 
 EPOCHS, ROWS = 60, 3
-SHOWN = ("value", "age", "account")
+SHOWN = ("value", "age", "account", "crawled", "harvest")
 
 
 def first_difference(name: str, arguments: dict[str, Any], seed: int = 0) -> int | None:
     """Return the epoch in which an agent crawls other sets with subsets than with priorities."""
     envs, players, seen = [], [], []
+    states: list[Any] = [None, None]
     for action in ("priority", "subset"):
         env = CrawlVectorEnv(
             ROWS, **{"horizon": None, "features": SHOWN, **arguments}, action=action
@@ -25,10 +26,9 @@ def first_difference(name: str, arguments: dict[str, Any], seed: int = 0) -> int
         players.append(agents.make(name, env, seed=seed))
         seen.append(env.reset(seed=seed)[0])
     for epoch in range(EPOCHS):
-        seen = [
-            env.step(agent.predict(observation)[0])[0]
-            for env, agent, observation in zip(envs, players, seen, strict=True)
-        ]
+        for i, env in enumerate(envs):
+            action, states[i] = players[i].predict(seen[i], states[i])
+            seen[i] = env.step(action)[0]
         picked = [np.sort(env.harvest.picked).tolist() for env in envs]
         if picked[0] != picked[1]:
             return epoch
@@ -109,13 +109,14 @@ def test_ties_go_to_the_older(name: str, rule: str) -> None:
 
 def test_numbers_are_those_of_the_table() -> None:
     fleet = Sources([4.0, 20, 1, 9], [1.0, 0.3, 2, 0.5], [0.2, 0.7, 0.05, 1.2], [1, 2, 0.5, 0.7])
-    env = CrawlVectorEnv(40, sources=fleet, budget=2.2, action="subset", features=("age",))
+    features = ("age", "crawled", "harvest")
+    env = CrawlVectorEnv(40, sources=fleet, budget=2.2, action="subset", features=features)
     for name in agents.AGENTS:
         agent = agents.make(name, env, seed=1)
         observation, _ = env.reset(seed=1)
-        used = set()
+        used, state = set(), None
         for _ in range(30):
-            action = agent.predict(observation)[0]
+            action, state = agent.predict(observation, state)
             assert action.shape == (40,)
             assert action.dtype.kind == "i"
             observation, *_ = env.step(action)
@@ -128,7 +129,13 @@ def test_numbers_are_those_of_the_table() -> None:
 
 
 def test_refusals() -> None:
-    hidden = CrawlVectorEnv(1, action="subset", budget=2, budget_rule="average", features=("age",))
+    hidden = CrawlVectorEnv(
+        1,
+        action="subset",
+        budget=2,
+        budget_rule="average",
+        features=("age", "crawled", "harvest"),
+    )
     for name in agents.AGENTS:
         with pytest.raises(ValueError, match=f"{name}.*account.*Add one to `features`"):
             agents.make(name, hidden)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from agents import AGENTS
 from experiments import units
 from experiments.benchmark import command
 from experiments.benchmark.suite import SUITE
@@ -33,7 +34,13 @@ def test_the_whole_suite_runs_and_writes_report_records_and_summary(tmp_path, mo
     summary = (out / "summary.md").read_text(encoding="utf-8").splitlines()
     assert len(summary) == 2 + len(SUITE) + len({s.group for s in SUITE})
     assert (out / "report.html").stat().st_size > 10_000
-    assert (out / "records.csv").read_text(encoding="utf-8").count("\n") == 1 + 2 * 5 * len(SUITE)
+    hidden = sum(name.count("not seen") for name in (s.name for s in SUITE))
+    assert (out / "records.csv").read_text(encoding="utf-8").count("\n") == 1 + 2 * (
+        len(AGENTS) * len(SUITE) + hidden
+    )
+    assert len(summary[0].split("|")) - 2 <= 8
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert page.count("clairvoyant (sees all; reference)") == hidden
 
 
 @pytest.mark.parametrize("setting", SUITE, ids=lambda s: f"{s.group[:12]} {s.name}")

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from agents import AGENTS
 from crawl_env import Sources, relaxed_bound
 from experiments import __main__ as cli
 from experiments import results, runner
@@ -37,14 +38,14 @@ def rows(path: Path) -> list[dict[str, str]]:
 def test_it_writes_records_sources_and_a_report(tmp_path, capsys):
     out = evaluated(tmp_path)
     records = rows(out / "records.csv")
-    assert len(records) == 5 * 3
-    assert {r["agent"] for r in records} == {"whittle", "myopic", "oldest-first", "random", "fixed"}
+    assert len(records) == (len(AGENTS) + 1) * 3
+    assert {r["agent"] for r in records} == {*AGENTS, "clairvoyant"}
     assert {"numpy", "commit", "machine", "command", "seed", "date"} <= set(records[0])
     assert all(float(r["cost"]) <= 4 * (1 + 1e-9) for r in records)
     assert len(rows(out / "sources.csv")) == 20
     printed = capsys.readouterr().out
     assert "of published" in printed
-    assert "Use whittle" in printed or "No clear winner" in printed
+    assert "\nUse " in printed or "No clear winner" in printed
     assert not list(tmp_path.glob(".*")), "nothing unfinished is left behind"
 
 
@@ -66,7 +67,24 @@ def test_numbers_are_those_of_the_public_evaluation(tmp_path):
 def test_no_clear_winner_where_policies_do_the_same(tmp_path, capsys):
     evaluated(tmp_path, sources="table1", budget="1", arrivals="deterministic", epochs=28)
     # With M = 1 the myopic policy alternates between sources 1 and 2 just like Whittle's.
-    assert "No clear winner: whittle, myopic" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "No clear winner: whittle, lagrangian, myopic" in printed
+    assert "clairvoyant (sees" not in printed, "nothing is hidden where nothing is random"
+
+
+def test_the_clairvoyant_is_last_and_never_recommended(tmp_path, capsys):
+    evaluated(tmp_path, budgets="3,4", budget="", epochs=200)
+    printed = capsys.readouterr().out
+    tables = printed.split("Policies under budget")[1:]
+    assert len(tables) == 2
+    for table in tables:
+        lines = table.split("\n\n")[0].splitlines()
+        assert lines[-1].startswith("clairvoyant (sees all; reference)")
+        assert sum("clairvoyant" in line for line in lines) == 1
+    assert "Use clairvoyant" not in printed
+    assert "clairvoyant never" not in printed
+    curve = printed.split("Reward per epoch, and the value")[1].split("\n\n")[0]
+    assert "clairvoyant" not in curve
 
 
 def test_silent_sources_give_no_advice_and_no_nan_winner(tmp_path, capsys):
@@ -126,7 +144,7 @@ def test_seeds_in_parts_are_the_same_for_every_policy_and_are_joined(tmp_path, m
     monkeypatch.setattr("experiments.evaluate.command._PART", 2 * 20 * 70)
     out = evaluated(tmp_path, seeds=5)
     records = rows(out / "records.csv")
-    assert len(records) == 5 * 5
+    assert len(records) == (len(AGENTS) + 1) * 5
     assert len({r["reward"] for r in records if r["agent"] == "fixed"}) == 5
     monkeypatch.setattr("experiments.evaluate.command._PART", 2e8)
     whole = rows(evaluated(tmp_path / "whole", seeds=5) / "records.csv")

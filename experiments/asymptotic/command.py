@@ -1,0 +1,204 @@
+"""`python -m experiments asymptotic`: k copies of a fleet under k times its budget."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from agents import statistics
+from agents.statistics import Estimate
+from crawl_env.numerics import FloatArray
+from experiments import runner
+from experiments.asymptotic import mixed, picture
+from experiments.asymptotic.fleets import FLEETS, work
+from experiments.asymptotic.rate import NOTHING, slope
+from experiments.report import Report
+from experiments.results import check_out, provenance, whole_folder, write_csv
+from experiments.tables import plain
+
+Gaps = dict[int, FloatArray]  # by number of copies; signed, one a run, share of the bound
+
+EPOCHS, WARMUP = 420, 300
+SEEDS = ((10, 20), (100, 10), (1000, 4), (10_000, 2))  # up to so many copies, so many runs
+
+
+class Line(NamedTuple):
+    """One curve: who crawls, and from where."""
+
+    label: str
+    agent: str
+    arguments: dict[str, Any]
+    most: int  # copies
+
+
+LINES = (
+    Line("whittle", "whittle", {"start": "random"}, 10_000),
+    Line("lagrangian", "lagrangian", {"start": "random"}, 10_000),
+    Line("static", "static", {"start": "random"}, 1000),
+    Line("myopic", "myopic", {"start": "random"}, 1000),
+    Line("whittle, in lockstep", "whittle", {"start": "fresh"}, 1000),
+    Line(
+        "whittle, budget on average", "whittle", {"start": "random", "budget_rule": "average"}, 1000
+    ),
+)
+UNSEEN = Line(
+    "whittle, Poisson, not seen",
+    "whittle",
+    {"start": "random", "arrivals": "poisson", "observed": False},
+    100,
+)
+
+
+@dataclass
+class Asymptotic:
+    """How the gap to the relaxed bound closes as a fleet and its budget are copied k times, and
+    what greedy filling loses under mixed costs. Takes some three minutes."""
+
+    most: int = 10_000
+    """The largest number of copies."""
+    seed: int = 0
+    """Seed of the random starts and arrivals."""
+    jobs: int = -1
+    """Processes; -1 for all cores."""
+    engine: str = "loky"
+    """joblib backend: loky, threading, sequential, or ray / dask where installed."""
+    out: Path = field(default=Path("results/asymptotic"))
+    """Folder of the report and the records; replaced as a whole."""
+
+    def run(self) -> None:
+        if self.most < 1:
+            raise ValueError(f"--most is {self.most}; it must be at least 1 copy")
+        check_out(self.out)
+        todo = [
+            self._unit(fleet, line, k)
+            for k in reversed(self._numbers())  # the longest first
+            for fleet in FLEETS
+            for line in (*LINES, UNSEEN)
+            if k <= line.most
+        ]
+        kept = self.out.with_name(f".{self.out.name}.kept")
+        results = runner.run(todo, work, kept, self.jobs, self.engine)
+        found: dict[str, dict[str, Gaps]] = defaultdict(lambda: defaultdict(dict))
+        rows = []
+        for unit, result in sorted(zip(todo, results, strict=True), key=lambda x: x[0]["copies"]):
+            fleet, k, bound = unit["fleet"], unit["copies"], FLEETS[unit["fleet"]].bound
+            gap = 1.0 - np.array(result["reward"]) / bound
+            found[fleet][unit["line"]][k] = gap
+            for i, (g, reward) in enumerate(zip(gap, result["reward"], strict=True)):
+                run = {"fleet": fleet, "policy": unit["line"], "copies": k, "run": i}
+                rows.append({**run, "reward_per_copy": repr(reward), "gap": repr(float(g))})
+        report = Report("As the fleet grows: the gap to the relaxed bound")
+        self._introduce(report)
+        report.figure(picture.curves(found), "Gap to the relaxed bound, as a share of it.")
+        for fleet, lines in found.items():
+            self._table(report, fleet, lines)
+        self._conclude(report)
+        cases = mixed.section(report)
+        with whole_folder(self.out) as folder:
+            write_csv(folder / "records.csv", [{**r, **provenance()} for r in [*rows, *cases]])
+            report.write(folder / "report.html")
+        runner.forget(kept)
+        print(f"Report: {self.out / 'report.html'}   every run: {self.out / 'records.csv'}")
+
+    def _numbers(self) -> list[int]:
+        logarithmic = [1, 2, 5, 10, 30, 100, 300, 1000, 3000, 10_000]
+        return [k for k in logarithmic if k <= self.most]
+
+    def _unit(self, fleet: str, line: Line, k: int) -> runner.Unit:
+        seeds = next(seeds for most, seeds in SEEDS if k <= most)
+        alike = line.arguments["start"] == "fresh" and "arrivals" not in line.arguments
+        return {
+            "fleet": fleet,
+            "line": line.label,
+            "agent": line.agent,
+            "copies": k,
+            "arguments": line.arguments,
+            "runs": {
+                "epochs": EPOCHS,
+                "warmup": WARMUP,
+                "seeds": 1 if alike else seeds,
+                "seed": self.seed,
+            },
+        }
+
+    def _introduce(self, report: Report) -> None:
+        report.paragraph(
+            "k copies of a fleet under k times its budget have k times its relaxed bound. The gap "
+            "is 1 − reward/bound; a negative one is above the bound, which a run of "
+            f"{EPOCHS} epochs can be by what was in stock before ({WARMUP} epochs are left out). "
+            "Arrivals are deterministic unless said otherwise, and ages random at the start: from "
+            "equal ages all copies are crawled in lockstep, as one fleet is, and copying changes "
+            "nothing. Where content is not seen, random arrivals change no decision, which depends "
+            "on ages alone; the deterministic gap is then the expected one. Slope: of ln gap "
+            "against ln k, where the gap can be told from 0; −1 means that ten times the fleet has "
+            "a tenth of the gap, −1/2 about a third. Intervals hold 95 % (bootstrap over runs, of "
+            "which there are only 2 from 3 000 copies on)."
+        )
+
+    def _table(self, report: Report, fleet: str, lines: dict[str, Gaps]) -> None:
+        numbers = sorted({k for gaps in lines.values() for k in gaps})
+        rows = [
+            [
+                label,
+                *(_shown(gaps[k]) if k in gaps else "" for k in numbers),
+                "" if label == UNSEEN.label else plain(slope(gaps), 2),
+            ]
+            for label, gaps in lines.items()
+        ]
+        columns = ["policy", *(f"k = {k:,}" for k in numbers), "slope"]
+        report.table(f"{fleet}: gap (share of the bound)", columns, rows)
+        unseen, seen = lines[UNSEEN.label], lines["whittle"]
+        differences = {k: statistics.bootstrap(_mean_gap, gap) for k, gap in unseen.items()}
+        inside = sum(
+            e.low <= float(seen[k].mean()) + NOTHING and float(seen[k].mean()) <= e.high + NOTHING
+            for k, e in differences.items()
+        )
+        report.paragraph(
+            f"Poisson, not seen: the 95 % interval holds the deterministic gap for {inside} of "
+            f"{len(differences)} numbers of copies."
+        )
+
+    def _conclude(self, report: Report) -> None:
+        report.heading("What is found")
+        for finding in _FINDINGS:
+            report.paragraph(finding)
+
+
+_FINDINGS = (
+    "Table 1 with M = 2 and the random fleet: from random ages the gap of whittle and "
+    "lagrangian falls faster than 1/√k and cannot be told from 0, to about one part in ten "
+    "thousand, from some tens of copies on. In lockstep it never falls. lagrangian is closer on "
+    "the random fleet while copies are few; with many the two are alike.",
+    "Table 1 with M = 1.5: an odd number of copies leaves half a crawl unspent in every epoch. "
+    "With even numbers, source 2 is best crawled in every other epoch, and which of its copies "
+    "are crawled in even and which in odd epochs is what the start made of it: nothing evens it "
+    "out. From random ages neither whittle nor lagrangian comes closer than about a part in a "
+    "thousand, with any number of copies, while from equal ages whittle is on the bound at 2. "
+    "Asymptotic optimality of index policies assumes that the fleet forgets its start; here it "
+    "does not. Keeping the budget on average mends it.",
+    "recovering-10 is on the bound with one copy already, but for a few starts that end in a "
+    "slightly worse cycle.",
+    "static and myopic do not close their gaps: static keeps frequencies that are best where "
+    "crawls may come at any time, and its intervals fall between whole epochs; myopic crawls "
+    "the wrong sources.",
+    "Mixed costs: what is lost is budget that fits no source, which shrinks like 1/k, and is "
+    "zero where copies fill the budget exactly (30, 300, 3 000).",
+)
+
+
+def _mean_gap(gap: FloatArray) -> FloatArray:
+    return gap.mean(axis=-1)
+
+
+def _shown(gap: FloatArray) -> str:
+    mean = float(gap.mean())
+    if abs(mean) < NOTHING:
+        return "0"
+    if gap.size == 1 or np.ptp(gap) < NOTHING:
+        return f"{mean:.1e}"
+    estimate: Estimate = statistics.mean(gap)
+    return f"{mean:.1e} ± {0.5 * (estimate.high - estimate.low):.0e}"

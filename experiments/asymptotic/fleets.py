@@ -1,0 +1,51 @@
+"""The fleets that are copied, and one evaluation of copies as a unit of work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from agents.evaluation import evaluate
+from crawl_env import Sources, relaxation
+from experiments.runner import Result, Unit
+
+
+@dataclass(frozen=True)
+class Copied:
+    """N sources and M budget units, to be copied k times."""
+
+    sources: Callable[[], Sources]
+    budget: float
+
+    def copies(self, k: int) -> Sources:
+        fleet = self.sources()
+        return fleet.select(np.tile(np.arange(len(fleet)), k))
+
+    @property
+    def bound(self) -> float:
+        """The relaxed bound of one copy, whose share of k copies' bound it is exactly."""
+        return float(relaxation(self.sources(), self.budget).bound)
+
+
+def mixed_costs() -> Sources:
+    """Four sources with costs that leave two thirds of a budget of 3 unspent."""
+    return Sources([10.0, 20, 5, 5], 1.0, [0.8, 0.4, 0.8, 0.4], [3.0, 1, 3, 3])
+
+
+FLEETS = {
+    "Table 1, M = 2": Copied(lambda: Sources.preset("table1"), 2),
+    "Table 1, M = 1.5": Copied(lambda: Sources.preset("table1"), 1.5),
+    "recovering-10, M = 3": Copied(lambda: Sources.preset("recovering-10"), 3),
+    "random, N = 10, M = 2": Copied(lambda: Sources.random(10, seed=0), 2),
+    "mixed costs, N = 4, M = 3": Copied(mixed_costs, 3),
+}
+
+
+def work(unit: Unit) -> Result:
+    """Return the rewards per epoch and copy of one agent on k copies of a fleet."""
+    copied = FLEETS[unit["fleet"]]
+    k = unit["copies"]
+    arguments = {"sources": copied.copies(k), "budget": k * copied.budget, **unit["arguments"]}
+    return {"reward": (evaluate(unit["agent"], arguments, **unit["runs"]).reward / k).tolist()}

@@ -1,0 +1,93 @@
+"""Where filling a budget greedily by index loses against mixed costs, and what recovers it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from agents import Agent, whittle_index
+from agents.evaluation import evaluate
+from agents.seen import Seen
+from crawl_env import Sources, Task, optimal_reward, relaxed_bound
+from crawl_env.numerics import FloatArray
+from crawl_env.subsets import maximal_subsets
+from experiments.asymptotic.fleets import mixed_costs
+from experiments.report import Report
+
+CASES: dict[str, tuple[Sources, float]] = {
+    "N = 4, costs 3, 1, 3, 3, M = 3": (mixed_costs(), 3.0),
+    "N = 4, costs 1, 3, 1, 3, M = 4": (
+        Sources([5.0, 10, 10, 5], 1.0, [0.8, 0.8, 0.4, 0.8], [1.0, 3, 1, 3]),
+        4.0,
+    ),
+    "N = 4, costs 2, 2, 1, 3, M = 4": (
+        Sources([20.0, 20, 40, 40], 1.0, [0.4, 0.8, 0.2, 0.4], [2.0, 2, 1, 3]),
+        4.0,
+    ),
+}
+
+
+class Knapsack(Agent):
+    """Crawls the affordable set of largest Σ γC: the Whittle index, knapsack in place of greed.
+
+    Looks at every maximal set, so it is for about twenty sources.
+    """
+
+    name = "knapsack"
+
+    def __init__(self, task: Task, seed: int | None = None) -> None:
+        super().__init__(task, seed)
+        subsets = maximal_subsets(task.sources.cost, task.budget)
+        self._masks = np.zeros((len(subsets), task.n))
+        for mask, subset in zip(self._masks, subsets, strict=True):
+            mask[list(subset)] = 1.0
+
+    def priority(self, seen: Seen) -> FloatArray:
+        fleet = self.task.sources
+        worth = whittle_index(seen.value, fleet) * fleet.cost
+        return 2.0 * self._masks[(worth @ self._masks.T).argmax(axis=-1)] - 1.0
+
+
+def measure(fleet: Sources, budget: float, epochs: int = 4200) -> dict[str, tuple[float, float]]:
+    """Return, of each way to spend, reward and cost per epoch."""
+    hard: dict[str, Any] = {"sources": fleet, "budget": budget}
+    average = {**hard, "budget_rule": "average"}
+    found = {}
+    for label, agent, arguments in (
+        ("greedy by index (whittle)", "whittle", hard),
+        ("knapsack by index", Knapsack, hard),
+        ("whittle, budget on average", "whittle", average),
+    ):
+        run = evaluate(agent, arguments, epochs=epochs, warmup=420, seeds=1)
+        found[label] = (float(run.reward[0]), float(run.cost[0]))
+    found["exact optimum, budget in every epoch"] = (optimal_reward(fleet, budget, 1e-6), np.nan)
+    return found
+
+
+def section(report: Report) -> list[dict[str, Any]]:
+    """Add the cases to the report; return one record each."""
+    report.heading("Mixed costs: what greedy filling loses")
+    rows, records = [], []
+    for case, (fleet, budget) in CASES.items():
+        bound = relaxed_bound(fleet, budget)
+        for label, (reward, cost) in measure(fleet, budget).items():
+            spent = "" if np.isnan(cost) else f"{cost:.3g} of {budget:g}"
+            rows.append([case, label, f"{reward:.4f}", f"{reward / bound:.2%}", spent])
+            records.append({"case": case, "way": label, "reward": repr(reward)})
+            case = ""
+        records[-1]["bound"] = repr(bound)
+    report.table(
+        "Reward per epoch",
+        ["fleet", "how the budget is spent", "reward", "of bound", "spent"],
+        rows,
+    )
+    report.paragraph(
+        "Filling greedily by index takes the source that is worth most for its cost; what is left "
+        "of the budget may then fit nothing, and is lost. Choosing by index the affordable set of "
+        "largest Σ γC, a knapsack, is here as good as the best policy under the hard budget. "
+        "The rest of the gap is the budget's, not the policy's: kept on average, with what is left "
+        "saved up, the bound is reached. As the fleet grows, what does not fit becomes a vanishing "
+        "part of the budget, and greedy filling is good enough."
+    )
+    return records

@@ -1,0 +1,119 @@
+"""The asymptotic experiment: copies of fleets, rates, and what mixed costs lose."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from crawl_env import Sources, optimal_reward, relaxed_bound
+from experiments.asymptotic import command, mixed
+from experiments.asymptotic.command import LINES, UNSEEN, Asymptotic
+from experiments.asymptotic.fleets import FLEETS, work
+from experiments.asymptotic.rate import slope
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory):
+    out = tmp_path_factory.mktemp("asymptotic") / "report"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(command, "EPOCHS", 70)
+        patch.setattr(command, "WARMUP", 28)
+        patch.setattr(command, "SEEDS", ((2, 4),))
+        Asymptotic(most=2, jobs=1, engine="sequential", out=out).run()
+    return out
+
+
+def test_it_writes_a_report_and_every_run(folder):
+    with (folder / "records.csv").open(encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["fleet"]]
+    assert {row["fleet"] for row in rows} == set(FLEETS)
+    assert {row["policy"] for row in rows} == {line.label for line in (*LINES, UNSEEN)}
+    assert {row["copies"] for row in rows} == {"1", "2"}
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert page.count("<img ") == 1
+    assert "knapsack by index" in page
+    assert not list(folder.parent.glob(".*"))
+
+
+def test_one_copy_of_table1_is_as_far_from_its_bound_as_is_known(folder):
+    with (folder / "records.csv").open(encoding="utf-8") as file:
+        gap = [
+            float(row["gap"])
+            for row in csv.DictReader(file)
+            if row["fleet"] == "Table 1, M = 2"
+            and row["policy"] == "whittle"
+            and row["copies"] == "1"
+        ]
+    np.testing.assert_allclose(gap, 1 - 337.774550 / 338.053940, atol=1e-8)
+
+
+def test_copies_have_copies_of_the_bound_and_in_lockstep_of_the_reward():
+    for copied in FLEETS.values():
+        fleet = copied.copies(7)
+        assert relaxed_bound(fleet, 7 * copied.budget) == pytest.approx(7 * copied.bound, rel=1e-12)
+    runs = {"epochs": 28, "warmup": 28, "seeds": 1}
+    unit = {"fleet": "Table 1, M = 2", "agent": "whittle", "arguments": {}, "runs": runs}
+    for k in (1, 5):
+        assert work({**unit, "copies": k})["reward"] == pytest.approx([337.774550], abs=1e-6)
+
+
+def test_the_gap_closes_from_random_ages():
+    unit = {
+        "fleet": "random, N = 10, M = 2",
+        "agent": "whittle",
+        "arguments": {"start": "random"},
+        "runs": {"epochs": 420, "warmup": 300, "seeds": 4},
+    }
+    bound = FLEETS[unit["fleet"]].bound
+    gaps = [1 - np.mean(work({**unit, "copies": k})["reward"]) / bound for k in (1, 30)]
+    assert gaps[0] > 3e-3
+    assert abs(gaps[1]) < 3e-4
+
+
+def test_slopes():
+    rng = np.random.default_rng(0)
+    gaps = {k: k**-0.5 * rng.normal(1, 0.05, 10) for k in (1, 4, 20, 100)}
+    found = slope(gaps)
+    assert found.low < -0.5 < found.high
+    assert found.high - found.low < 0.1
+    assert np.isnan(slope({1: np.array([1.0]), 10: np.array([-1.0]), 100: np.zeros(2)}).mean)
+    # What is noise has no logarithm worth fitting.
+    assert slope({**gaps, 200: np.array([3e-3, -2e-3])}).mean == pytest.approx(found.mean)
+    # What lies above the bound has no logarithm, and is left out.
+    assert slope({**gaps, 300: np.array([-1e-3])}).mean == pytest.approx(found.mean)
+
+
+@pytest.mark.parametrize("case", mixed.CASES)
+def test_a_knapsack_by_index_recovers_what_greed_loses(case):
+    fleet, budget = mixed.CASES[case]
+    found = {label: reward for label, (reward, _) in mixed.measure(fleet, budget, 840).items()}
+    greedy, knapsack, average, best = found.values()
+    bound = relaxed_bound(fleet, budget)
+    assert greedy < 0.95 * best
+    assert 0.999 * best < knapsack < best * (1 + 1e-4)
+    assert best < bound
+    assert average == pytest.approx(bound, rel=2e-3)
+    assert best == optimal_reward(fleet, budget, 1e-6)
+
+
+def test_the_knapsack_is_brute_force():
+    fleet = Sources([5.0, 4, 3, 2], 1.0, [0.3, 0.1, 0.5, 0.2], [2, 1.5, 1, 3])
+    from agents import whittle_index
+    from agents.seen import Seen
+    from crawl_env import Task
+
+    task = Task.of(fleet, 3.5)
+    agent = mixed.Knapsack(task)
+    rng = np.random.default_rng(1)
+    for x in rng.uniform(0, 1, (20, 4)) * fleet.ceiling:
+        worth = whittle_index(x, fleet) * fleet.cost
+        sets = [np.array([b >> i & 1 for i in range(4)]) for b in range(16)]
+        best = max(s @ worth for s in sets if s @ fleet.cost <= 3.5)
+        chosen = agent.priority(Seen(x[:, None], task))[0] > 0
+        # Observations are float64 here, so that nothing is rounded.
+        assert worth[chosen].sum() == pytest.approx(best, rel=1e-12)
+
+
+def test_refuses_no_copies(tmp_path):
+    with pytest.raises(ValueError, match="--most is 0"):
+        Asymptotic(most=0, out=tmp_path / "x").run()

@@ -8,12 +8,13 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from agents.exact import WhittleExact
 from agents.policies import Agent, Fixed, Myopic, OldestFirst, Random, Whittle
 from crawl_env import Task
 from crawl_env.errors import unknown
 
 AGENTS: dict[str, type[Agent]] = {
-    agent.name: agent for agent in (Whittle, Myopic, OldestFirst, Random, Fixed)
+    agent.name: agent for agent in (Whittle, WhittleExact, Myopic, OldestFirst, Random, Fixed)
 }
 
 _REMEDY = "Give agents.make the environment without that wrapper, and step it through that one too"
@@ -23,7 +24,7 @@ def make(name: str, env: Any, seed: int | None = None) -> Agent:
     """Return an agent for an environment.
 
     Arguments:
-        name: one of `AGENTS`: whittle, myopic, oldest-first, random, fixed.
+        name: one of `AGENTS`: whittle, whittle-exact, myopic, oldest-first, random, fixed.
         env: an environment, a vector environment of Gymnasium, or a `VecEnv` of
             Stable-Baselines3, wrapped or not; or its `Task`.
         seed: for agents that draw at random.

@@ -49,12 +49,22 @@ def relaxation(sources: Sources, budget: float) -> Relaxation:
     low = search.first_where(lambda spent: spent <= budget * (1 + TOLERANCE))
     high = search.first_where(lambda spent: spent < budget * (1 - TOLERANCE))
     price = 0.5 * (low + high)
-    interval = search.interval(price)
-    rate = (sources.content_at(interval) - price * sources.cost) / interval
-    bound = price[..., 0] * budget + np.maximum(rate, 0.0).sum(axis=-1)
+    bound = price[..., 0] * budget + net_reward(sources, price).sum(axis=-1)
     if sources.arrival_rate.ndim == 1:
         return Relaxation(float(bound), float(price[0]))
     return Relaxation(bound, price[:, 0])
+
+
+def net_reward(sources: Sources, price: FloatArray) -> FloatArray:
+    """Return max_k max(0, (x_k − λC)/k), (..., N) utility / epoch: what each source earns at most
+    when every unit of its cost is charged λ = `price`, (..., 1).
+
+    >>> net_reward(Sources.preset("table1"), np.array([100.0])).round(3)
+    array([84.536, 75.854,  0.   ,  0.   ])
+    """
+    interval = _PriceSearch(sources).interval(price)
+    rate: FloatArray = (sources.content_at(interval) - price * sources.cost) / interval
+    return np.maximum(rate, 0.0)
 
 
 def relaxed_bound(sources: Sources, budget: float) -> float:

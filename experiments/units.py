@@ -12,6 +12,7 @@ from agents.evaluation import Evaluation, evaluate
 from crawl_env import Sources
 from crawl_env.sources import PARAMETERS
 from experiments.runner import Result, Unit
+from experiments.tables import bound_of
 
 
 class RandomFleet:
@@ -48,6 +49,14 @@ def work(unit: Unit) -> Result:
         warnings.simplefilter("ignore")
         run = evaluate(unit["agent"], arguments_of(unit), **unit["runs"])
     return {name: getattr(run, name).tolist() for name in Evaluation.__dataclass_fields__}
+
+
+def bound(unit: Unit) -> Result:
+    """Return the bound of the unit's task, of each run's fleet where fleets are drawn."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = bound_of(arguments_of(unit), unit["runs"]["seeds"], unit["runs"]["seed"])
+    return {"bound": np.asarray(found.bound).tolist(), "name": found.name}
 
 
 def joined(parts: Sequence[Result]) -> Result:

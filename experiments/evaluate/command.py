@@ -10,6 +10,7 @@ import tyro
 
 from agents import AGENTS
 from agents.evaluation import Evaluation
+from agents.exact import WhittleExact
 from agents.statistics import number
 from crawl_env import Sources, Task
 from crawl_env.errors import unknown
@@ -50,8 +51,8 @@ class Evaluate:
     start: Literal["fresh", "empty", "full", "random"] = "fresh"
     """State of the sources at the first epoch."""
     agents: tuple[str, ...] = tuple(AGENTS)
-    """Policies to compare: whittle, myopic, oldest-first, random, fixed; whittle and random are
-    always among them."""
+    """Policies to compare: whittle, whittle-exact, myopic, oldest-first, random, fixed; whittle and
+    random are always among them, whittle-exact only where it differs: seen random content."""
     epochs: int = 2000
     """Epochs measured in each run."""
     warmup: int = 200
@@ -73,8 +74,8 @@ class Evaluate:
         parts = {
             (m, name): self._units(fleet, name, m) for m in budgets for name in names
         }  # of each policy under each budget: its seeds, in parts that are kept as they finish
-        for units_ in parts.values():  # refuse bad arguments before any work is done
-            Task.of(**units.arguments_of(units_[0]))
+        # Refuse bad arguments before any work is done.
+        tasks = [Task.of(**units.arguments_of(units_[0])) for units_ in parts.values()]
         todo = [unit for units_ in parts.values() for unit in units_]
         print(
             f"{len(fleet)} sources × {self.warmup + self.epochs} epochs × {self.seeds} seeds × "
@@ -88,7 +89,7 @@ class Evaluate:
             runs[m][name] = units.as_evaluation(units.joined(found), self.seeds)
         report = Report(f"{len(fleet)} sources of {Path(self.sources).name}: who collects how much")
         report.paragraph(self._setting(fleet))
-        view = summary.View(fleet, self.budget_rule, self._bound_holds())
+        view = summary.View(tasks[0])
         if len(budgets) > 1:
             summary.curve(report, view, runs)
         for m in budgets:
@@ -146,7 +147,10 @@ class Evaluate:
         for name in self.agents:
             if name not in AGENTS:
                 raise unknown("agent", name, AGENTS)
-        return tuple(dict.fromkeys((REFERENCE, *self.agents, FLOOR)))
+        names = dict.fromkeys((REFERENCE, *self.agents, FLOOR))
+        if not self.observed or self.arrivals == "deterministic":
+            names.pop(WhittleExact.name, None)  # the same policy as the reference
+        return tuple(names)
 
     def _budgets(self) -> list[float]:
         given = []
@@ -168,9 +172,6 @@ class Evaluate:
         if self.warmup < 0:
             raise ValueError(f"--warmup is {self.warmup}; it must be zero or more epochs")
         return sorted(set(given))
-
-    def _bound_holds(self) -> bool:
-        return self.arrivals == "deterministic" or not self.observed
 
     def _setting(self, fleet: Sources) -> str:
         seeing = "seen before crawling" if self.observed else "not seen before crawling"

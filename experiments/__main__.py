@@ -8,6 +8,7 @@ from typing import Annotated
 
 import tyro
 
+from experiments.arm.command import Arm
 from experiments.benchmark.command import Benchmark
 from experiments.evaluate.command import Evaluate
 from experiments.paper.command import Paper
@@ -17,6 +18,7 @@ Command = (
     Annotated[Paper, tyro.conf.subcommand("paper")]
     | Annotated[Benchmark, tyro.conf.subcommand("benchmark")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+    | Annotated[Arm, tyro.conf.subcommand("arm")]
     | Annotated[Throughput, tyro.conf.subcommand("throughput")]
 )
 

@@ -22,7 +22,15 @@ ROOT = Path(__file__).resolve().parent.parent
 LIBRARIES = ("numpy", "gymnasium")
 
 
-OWN_FILES = {"records.csv", "report.html", "sources.csv", "summary.md", "versus.csv", "world.csv"}
+OWN_FILES = {
+    "gaps.csv",
+    "records.csv",
+    "report.html",
+    "sources.csv",
+    "summary.md",
+    "versus.csv",
+    "world.csv",
+}
 
 
 def check_out(path: Path, *inputs: str) -> None:

@@ -16,8 +16,8 @@ import numpy as np
 from crawl_env.laws import Constant, Exponential, Gamma, Law, Lognormal
 from crawl_env.numerics import FloatArray
 
-_ATOMS = 512  # values that stand for the law of ξ
-_AGES = 64  # ages that stand for the uniform law on the epoch
+_ATOMS = 256  # values that stand for the law of ξ
+_AGES = 32  # ages that stand for the uniform law on the epoch
 _DRAWS = 2**18  # from a law that can only be sampled
 _FINEST, _COARSEST = 1 / 256, 1 / 4  # steps of the lattice, as shares of the mean utility
 _POINTS = 2**14  # of the lattice, where its step lies between the two

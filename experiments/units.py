@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from agents.evaluation import Evaluation, evaluate
+from agents.exact import WhittleExact
 from crawl_env import Sources
 from crawl_env.sources import PARAMETERS
 from experiments.runner import Result, Unit
@@ -49,6 +50,13 @@ def work(unit: Unit) -> Result:
         warnings.simplefilter("ignore")
         run = evaluate(unit["agent"], arguments_of(unit), **unit["runs"])
     return {name: getattr(run, name).tolist() for name in Evaluation.__dataclass_fields__}
+
+
+def distinct(agents: Iterable[str], arguments: dict[str, Any]) -> tuple[str, ...]:
+    """Return the agents without those that do the same as another on this task: the exact index
+    differs from Theorem 1 only where random content is seen."""
+    seen = arguments.get("observed", True) and arguments["arrivals"] != "deterministic"
+    return tuple(name for name in agents if seen or name != WhittleExact.name)
 
 
 def bound(unit: Unit) -> Result:

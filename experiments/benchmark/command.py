@@ -48,11 +48,18 @@ class Benchmark:
 
     def run(self) -> None:
         check_out(self.out)
-        todo = [self._unit(setting, agent) for setting in SUITE for agent in AGENTS]
+        todo = [
+            self._unit(setting, agent)
+            for setting in SUITE
+            for agent in units.distinct(AGENTS, setting.arguments)
+        ]
         kept = self.out.with_name(f".{self.out.name}.kept")
         results = iter(runner.run(todo, units.work, kept, self.jobs, self.engine))
         runs = [
-            {agent: units.as_evaluation(next(results), setting.seeds) for agent in AGENTS}
+            {
+                agent: units.as_evaluation(next(results), setting.seeds)
+                for agent in units.distinct(AGENTS, setting.arguments)
+            }
             for setting in SUITE
         ]
         report = Report("Index policies on the reference tasks")
@@ -133,7 +140,7 @@ class Benchmark:
                         f"{reward.mean():.5g}",
                         "" if np.isnan(of_bound) else f"{of_bound:.2%}",
                         who,
-                        *(f"{score[name].mean:.3f}" for name in others),
+                        *(f"{score[name].mean:.3f}" if name in score else "" for name in others),
                     ]
                 )
         return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
@@ -162,7 +169,7 @@ def _bars(members: list[Done]) -> object:
     figure, axes = plots.new(width=9, height=0.6 + 0.55 * len(members))
     width = 0.8 / len(names)
     for j, name in enumerate(names):
-        found = [done.score[name] for done in members]
+        found = [done.score.get(name, statistics.UNKNOWN) for done in members]
         middle = np.arange(len(members)) + (j - (len(names) - 1) / 2) * width
         shown = np.array([max(s.mean, _CUT) for s in found])
         for place, estimate in zip(middle, found, strict=True):

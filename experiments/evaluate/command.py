@@ -10,7 +10,6 @@ import tyro
 
 from agents import AGENTS
 from agents.evaluation import Evaluation
-from agents.exact import WhittleExact
 from agents.statistics import number
 from crawl_env import Sources, Task
 from crawl_env.errors import unknown
@@ -70,7 +69,10 @@ class Evaluate:
 
     def run(self) -> None:
         check_out(self.out, self.sources)
-        fleet, names, budgets = self._fleet(), self._names(), self._budgets()
+        fleet, budgets = self._fleet(), self._budgets()
+        names = units.distinct(
+            self._names(), {"arrivals": self.arrivals, "observed": self.observed}
+        )
         parts = {
             (m, name): self._units(fleet, name, m) for m in budgets for name in names
         }  # of each policy under each budget: its seeds, in parts that are kept as they finish
@@ -147,10 +149,7 @@ class Evaluate:
         for name in self.agents:
             if name not in AGENTS:
                 raise unknown("agent", name, AGENTS)
-        names = dict.fromkeys((REFERENCE, *self.agents, FLOOR))
-        if not self.observed or self.arrivals == "deterministic":
-            names.pop(WhittleExact.name, None)  # the same policy as the reference
-        return tuple(names)
+        return tuple(dict.fromkeys((REFERENCE, *self.agents, FLOOR)))
 
     def _budgets(self) -> list[float]:
         given = []

@@ -68,7 +68,7 @@ def test_index_of_a_chain_as_in_an_independent_package(bandits: Any, seed: int) 
         moves, np.tile(fresh, (n + 1, 1)), np.zeros(n + 1), x
     )
     np.testing.assert_allclose(index, chain.whittle_indices()[:n], rtol=1e-7, atol=1e-9)
-    assert (np.diff(epochs) > 0).all()
+    assert (np.diff(epochs[np.isfinite(epochs)]) > 0).all()
     assert epochs[0] == 1
     assert reward[0] == fresh @ x
 
@@ -290,6 +290,19 @@ def test_a_law_of_ones_own() -> None:
     x = np.linspace(0, 8, 50)
     index = [np.interp(x, a.state, a.charge) for a in (own, known)]
     np.testing.assert_allclose(index[0], index[1], atol=0.02)
+
+
+@each_law
+@pytest.mark.parametrize("items", [1e-6, 1e-3, 1.0, 2e4])
+@pytest.mark.parametrize("decay", [1e-6, 1e-3, 30.0, 600.0])
+def test_extreme_sources_have_an_index(law: Law, items: float, decay: float) -> None:
+    arm = solve(items, decay, law)
+    assert np.isfinite(arm.charge).all()
+    assert (np.diff(arm.charge) > -1e-9 * arm.charge[-1]).all()
+    assert (arm.charge <= arm.state * (1 + 1e-6) + 1e-9).all()
+    assert (arm.epochs >= 1).all()
+    got = net(arm, np.linspace(0.0, 2 * arm.charge[-1], 50))
+    assert (np.diff(np.maximum(got, 0.0)) <= 1e-12 * got[0]).all()
 
 
 def test_too_many_different_sources_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

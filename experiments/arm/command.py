@@ -17,7 +17,7 @@ from experiments.tables import bound_of, records
 @dataclass
 class Arm:
     """Theorem 1 against the true index of sources that are seen under random arrivals: how far the
-    index is off, and how much reward that costs. Takes two to four minutes."""
+    index is off, and how much reward that costs. Takes a minute or two."""
 
     out: Path = field(default=Path("results/arm"))
     """Folder of the report and the records; replaced as a whole."""

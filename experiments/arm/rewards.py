@@ -69,10 +69,10 @@ def table(report: Report, done: list[Done]) -> None:
             [
                 name if name != before else "",
                 f"{arguments['budget']:g}",
-                statistics.mean(closed.reward),
-                statistics.mean(exact.reward),
+                statistics.number(closed.reward.mean()),
+                statistics.number(exact.reward.mean()),
                 percent(_gain(closed, exact)),
-                f"{bound:.5g}",
+                statistics.number(bound),
                 f"{share(closed.reward, bound).mean:.2%}",
                 f"{share(exact.reward, bound).mean:.2%}",
             ]

@@ -116,6 +116,8 @@ class Price:
         level = np.log(np.maximum(blind, np.finfo(float).tiny))
         settled = np.zeros(rows)
         cost = np.broadcast_to(sources.cost, world.shape).ravel()
+        # In units in which one crawl is not cut off, however small the budget: no bias.
+        scale = task.budget + sources.cost.max(axis=-1)
         for epoch in range(epochs):
             seen = np.where(task.observed, world.value, world.belief)
             excess = self._index(seen, sources) - np.exp(level)[:, None]
@@ -127,7 +129,7 @@ class Price:
             world.crawl(picked, failed)
             world.advance(rng)
             step = 0.5 * (1 + epoch / 10) ** -0.6
-            level += step * np.clip(spent / task.budget - 1.0, -1.0, 1.0)
+            level += step * np.clip((spent - task.budget) / scale, -1.0, 1.0)
             settled += level * (epoch >= epochs // 2)
         return np.exp(settled / (epochs - epochs // 2))
 

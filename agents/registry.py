@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from agents.exact import WhittleExact
 from agents.lagrangian import Lagrangian
 from agents.policies import Agent, Fixed, Myopic, OldestFirst, Random, Whittle
 from agents.production import Miniflux, Nutch
@@ -17,7 +18,18 @@ from crawl_env.errors import unknown
 
 AGENTS: dict[str, type[Agent]] = {
     agent.name: agent
-    for agent in (Whittle, Lagrangian, Static, Myopic, OldestFirst, Random, Fixed, Nutch, Miniflux)
+    for agent in (
+        Whittle,
+        WhittleExact,
+        Lagrangian,
+        Static,
+        Myopic,
+        OldestFirst,
+        Random,
+        Fixed,
+        Nutch,
+        Miniflux,
+    )
 }
 
 CLAIRVOYANT = "clairvoyant"  # no agent: see `agents.evaluation.REFERENCES`
@@ -29,8 +41,8 @@ def make(name: str, env: Any, seed: int | None = None) -> Agent:
     """Return an agent for an environment.
 
     Arguments:
-        name: one of `AGENTS`: whittle, lagrangian, static, myopic, oldest-first, random, fixed,
-            nutch, miniflux.
+        name: one of `AGENTS`: whittle, whittle-exact, lagrangian, static, myopic, oldest-first,
+            random, fixed, nutch, miniflux.
         env: an environment, a vector environment of Gymnasium, or a `VecEnv` of
             Stable-Baselines3, wrapped or not; or its `Task`.
         seed: for agents that draw at random.

@@ -60,6 +60,19 @@ def relaxation(sources: Sources, budget: float, per_host: int = 1) -> Relaxation
     return Relaxation(bound, price[:, 0])
 
 
+def net_reward(sources: Sources, price: FloatArray) -> FloatArray:
+    """Return max_k max(0, (G_k − λC/q)/L_k), (..., N) utility / epoch: what each source earns at
+    most when every unit of its cost is charged λ = `price`, (..., 1).
+
+    >>> net_reward(Sources.preset("table1"), np.array([100.0])).round(3)
+    array([84.536, 75.854,  0.   ,  0.   ])
+    """
+    cycle = Cycle(sources)
+    interval = _PriceSearch(sources).interval(price)
+    rate = (cycle.content(interval) - price * sources.cost / cycle.success) / cycle.length(interval)
+    return np.maximum(rate, 0.0)
+
+
 def relaxed_bound(sources: Sources, budget: float, per_host: int = 1) -> float:
     """Return the reward per epoch (utility) that no policy can exceed; see `relaxation`.
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import tyro
 
+from experiments.arm.command import Arm
 from experiments.asymptotic.command import Asymptotic
 from experiments.benchmark.command import Benchmark
 from experiments.evaluate.command import Evaluate
@@ -22,6 +23,7 @@ Command = (
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Fit, tyro.conf.subcommand("fit")]
     | Annotated[HackerNews, tyro.conf.subcommand("hacker-news")]
+    | Annotated[Arm, tyro.conf.subcommand("arm")]
     | Annotated[Asymptotic, tyro.conf.subcommand("asymptotic")]
     | Annotated[Throughput, tyro.conf.subcommand("throughput")]
 )

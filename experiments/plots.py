@@ -12,6 +12,7 @@ import matplotlib.pyplot as plt
 # Okabe and Ito's palette, told apart by colour-blind readers.
 COLOURS = {
     "whittle": "#0072B2",
+    "whittle-exact": "#56B4E9",
     "myopic": "#E69F00",
     "oldest-first": "#009E73",
     "random": "#999999",

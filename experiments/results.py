@@ -26,6 +26,7 @@ OWN_FILES = {
     "curves.csv.gz",
     "estimates.csv",
     "items.csv.gz",
+    "gaps.csv",
     "records.csv",
     "report.html",
     "sources.csv",

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from agents import statistics
+from agents.bounds import Bound, task_bound
 from agents.evaluation import Evaluation
 from agents.registry import CLAIRVOYANT
 from agents.statistics import Estimate
-from crawl_env import CrawlVectorEnv, Sources, relaxation
+from crawl_env import CrawlVectorEnv
 from crawl_env.numerics import FloatArray
-from crawl_env.selection import affordable
 
 REFERENCE, FLOOR = "whittle", "random"
 SEES_ALL = "clairvoyant (sees all; reference)"
@@ -79,20 +79,17 @@ def records(agent: str, run: Evaluation, seed: int, **common: Any) -> Sequence[d
     ]
 
 
-def bound_of(arguments: Mapping[str, Any], seeds: int, seed: int) -> float | FloatArray:
-    """Return the relaxed bound of a task's fleet, or of each run's fleet (S,) where it is drawn.
-
-    Under a budget for every epoch, sources dearer than it can never be crawled; leaving them out
-    makes the bound sharper.
-    """
+def bound_of(arguments: Mapping[str, Any], seeds: int, seed: int) -> Bound:
+    """Return what no policy can beat on a task; arrays (S,), a run each, where fleets are drawn."""
     env = CrawlVectorEnv(seeds, **arguments)
     env.reset(seed=seed)
-    fleet, task = env.world.sources, env.task
-    if task.draw is not None:
-        return np.asarray(relaxation(fleet, task.budget).bound)
-    return float(relaxation(reachable(fleet, task.budget, task.budget_rule), task.budget).bound)
+    return task_bound(env.task, env.world.sources)
 
 
-def reachable(fleet: Sources, budget: float, budget_rule: str) -> Sources:
-    """Return the sources that can be crawled at all under the budget rule."""
-    return fleet if budget_rule == "average" else fleet.select(affordable(fleet.cost, budget))
+# For whom a bound holds, by its name.
+WHO = {
+    "deterministic": "policy",
+    "unseen": "policy that does not see content before crawling",
+    "seen": "policy, though it sees all content before crawling,",
+    "mixed": "policy that sees what this one sees",
+}

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from agents.evaluation import Evaluation, evaluate
+from agents.exact import WhittleExact
+from agents.registry import CLAIRVOYANT
 from crawl_env import Sources
-from crawl_env.parameters import PARAMETERS
 from experiments.runner import Result, Unit
+from experiments.tables import bound_of
 
 
 class RandomFleet:
@@ -26,8 +28,8 @@ class RandomFleet:
 
 def fleet_as_json(sources: Sources) -> dict[str, Any]:
     """Return a fleet as JSON, so that a unit's key changes with its numbers."""
-    columns = {name: getattr(sources, name).tolist() for name in PARAMETERS}
-    return {**columns, "period": sources.period, "names": list(sources.given_names)}
+    state = sources.__getstate__()
+    return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in state.items()}
 
 
 def arguments_of(unit: Unit) -> dict[str, Any]:
@@ -48,6 +50,22 @@ def work(unit: Unit) -> Result:
         warnings.simplefilter("ignore")
         run = evaluate(unit["agent"], arguments_of(unit), **unit["runs"])
     return {name: getattr(run, name).tolist() for name in Evaluation.__dataclass_fields__}
+
+
+def players(agents: Iterable[str], arguments: dict[str, Any]) -> tuple[str, ...]:
+    """Return whom to run on a task: the agents, without the exact index where it is Theorem 1, and
+    the one that sees what waits where this is random and not seen by the others."""
+    random, seen = arguments["arrivals"] != "deterministic", arguments.get("observed", True)
+    peers = tuple(name for name in agents if (random and seen) or name != WhittleExact.name)
+    return peers if seen or not random else (*peers, CLAIRVOYANT)
+
+
+def bound(unit: Unit) -> Result:
+    """Return the bound of the unit's task, of each run's fleet where fleets are drawn."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = bound_of(arguments_of(unit), unit["runs"]["seeds"], unit["runs"]["seed"])
+    return {"bound": np.asarray(found.bound).tolist(), "name": found.name}
 
 
 def joined(parts: Sequence[Result]) -> Result:

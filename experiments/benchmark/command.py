@@ -12,23 +12,12 @@ from numpy.typing import NDArray
 
 from agents import AGENTS, statistics
 from agents.evaluation import Evaluation
-from agents.registry import CLAIRVOYANT
 from agents.statistics import Estimate
 from experiments import plots, runner, units
 from experiments.benchmark.suite import SUITE, Setting
 from experiments.report import Report
 from experiments.results import check_out, provenance, whole_folder, write_csv
-from experiments.tables import (
-    SEES_ALL,
-    apart,
-    best_first,
-    bound_of,
-    percent,
-    plain,
-    records,
-    scores,
-    share,
-)
+from experiments.tables import SEES_ALL, apart, best_first, percent, plain, records, scores, share
 
 Runs = dict[str, Evaluation]
 
@@ -43,7 +32,8 @@ class Done(NamedTuple):
     runs: Runs
     reference: Evaluation | None  # that sees the content, where the policies do not
     score: dict[str, Estimate]
-    bound: float | NDArray[np.float64]  # 0 where there is none
+    bound: NDArray[np.float64]  # (), or (S,) of each run's fleet; 0 where there is none
+    who: str  # name of the bound: for which crawlers it holds
 
 
 @dataclass
@@ -62,27 +52,31 @@ class Benchmark:
 
     def run(self) -> None:
         check_out(self.out)
-        todo = [self._unit(setting, agent) for setting in SUITE for agent in _players(setting)]
+        todo = [
+            self._unit(setting, agent)
+            for setting in SUITE
+            for agent in units.players(AGENTS, setting.arguments)
+        ]
         kept = self.out.with_name(f".{self.out.name}.kept")
         results = iter(runner.run(todo, units.work, kept, self.jobs, self.engine))
         runs = [
             {
                 agent: units.as_evaluation(next(results), setting.seeds)
-                for agent in _players(setting)
+                for agent in units.players(AGENTS, setting.arguments)
             }
             for setting in SUITE
         ]
         report = Report("Index policies on the reference tasks")
         report.paragraph(
-            "Score: 0 is a random choice, 1 the Whittle index policy. Share of bound: of the "
-            "relaxed bound, which no policy without sight of the content can pass; where content "
-            "is observed it is only a unit, marked *. Brackets hold 95 % intervals (bootstrap over "
-            "runs, the same arrivals for all policies); a number without one is not random. "
-            "A discounted return has no such bound: n/a."
+            "Score: 0 is a random choice, 1 the Whittle index policy. Share of bound: of what no "
+            "policy can average in the long run, given what it sees before crawling: nothing "
+            "(unseen), all content (seen), or with nothing random to see (deterministic). Brackets "
+            "hold 95 % intervals (bootstrap over runs, the same arrivals for all policies); a "
+            "number without one is not random. A discounted return has no such bound: n/a."
         )
         done = [
-            Done(setting, peers, reference, scores(peers), self._bound(setting))
-            for setting, (peers, reference) in zip(SUITE, map(apart, runs), strict=True)
+            Done(setting, *apart(found), scores(apart(found)[0]), *bound)
+            for setting, found, bound in zip(SUITE, runs, self._bounds(kept), strict=True)
         ]
         for group, members in groupby(done, key=lambda d: d.setting.group):
             self._group(report, group, list(members))
@@ -112,65 +106,68 @@ class Benchmark:
     def _group(self, report: Report, group: str, members: list[Done]) -> None:
         report.heading(group)
         rows = []
-        for setting, runs, reference, score, bound in members:
+        for setting, runs, reference, score, bound, who in members:
             order = best_first(runs)
             for name in order:
                 reward = runs[name].reward
-                of_bound = percent(share(reward, bound))
+                first = name == order[0]
                 rows.append(
                     [
-                        setting.name if name == order[0] else "",
+                        setting.name if first else "",
                         name,
                         statistics.mean(reward),
-                        of_bound + "*" * (setting.seen and of_bound != "n/a"),
+                        percent(share(reward, bound)),
+                        who if first else "",
                         plain(score[name]),
                     ]
                 )
             if reference is not None:
                 rows.append(["", SEES_ALL, statistics.mean(reference.reward), "", ""])
         measured = "discounted return" if members[0].setting.discount < 1 else "reward / epoch"
-        columns = ["task", "policy", measured, "share of bound", "score"]
+        columns = ["task", "policy", measured, "share of bound", "bound", "score"]
         report.table("All policies, best first", columns, rows)
         report.figure(_bars(members), f"Score on: {group}.")
 
     def _summary(self, done: list[Done]) -> str:
         """Return a Markdown table: Whittle's reward and share of the bound, the others' scores."""
-        head = ["task", "Whittle", "share of bound", *(f"{name}, score" for name in SUMMARISED)]
-        lines = [head, ["---", *["---:"] * (len(head) - 1)]]
+        head = [
+            "task",
+            "Whittle",
+            "share of bound",
+            "bound",
+            *(f"{name}, score" for name in SUMMARISED),
+        ]
+        lines = [head, ["---", "---:", "---:", "---", *["---:"] * len(SUMMARISED)]]
         for group, members in groupby(done, key=lambda d: d.setting.group):
             lines.append([f"**{group}**", *[""] * (len(head) - 1)])
-            for setting, runs, _, score, bound in members:
+            for setting, runs, _, score, bound, who in members:
                 reward = runs["whittle"].reward
                 of_bound = share(reward, bound).mean
                 lines.append(
                     [
                         setting.name,
                         f"{reward.mean():.5g}",
-                        "" if np.isnan(of_bound) else f"{of_bound:.2%}" + "*" * setting.seen,
+                        "" if np.isnan(of_bound) else f"{of_bound:.2%}",
+                        who,
                         *(f"{score[name].mean:.3f}" for name in SUMMARISED),
                     ]
                 )
         return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
-    def _bound(self, setting: Setting) -> float | NDArray[np.float64]:
-        """Return the relaxed bound, of each run's fleet where fleets are drawn; 0 for returns."""
-        if setting.discount < 1:
-            return 0.0
-        arguments = units.arguments_of(self._unit(setting, "whittle"))
-        return bound_of(arguments, setting.seeds, self.seed)
+    def _bounds(self, kept: Path) -> list[tuple[NDArray[np.float64], str]]:
+        """Return every setting's bound and its name; 0 for a discounted return: it has none."""
+        bounded = [setting for setting in SUITE if setting.discount == 1]
+        todo = [{**self._unit(setting, "whittle"), "what": "bound"} for setting in bounded]
+        found = iter(runner.run(todo, units.bound, kept, self.jobs, self.engine))
+        none: runner.Result = {"bound": 0.0, "name": ""}
+        results = [none if setting.discount < 1 else next(found) for setting in SUITE]
+        return [(np.array(result["bound"]), result["name"]) for result in results]
 
     def _records(self, setting: Setting, runs: Runs) -> list[dict[str, object]]:
         common = {"group": setting.group, "task": setting.name, **provenance()}
         return [
             row for name, run in runs.items() for row in records(name, run, self.seed, **common)
         ]
-
-
-def _players(setting: Setting) -> list[str]:
-    """Return the policies, and where content is random and not seen the one that sees it."""
-    random = setting.arguments["arrivals"] != "deterministic"
-    hidden = random and not setting.arguments.get("observed", True)
-    return [*AGENTS, CLAIRVOYANT] if hidden else list(AGENTS)
 
 
 _CUT = -0.5
@@ -181,7 +178,7 @@ def _bars(members: list[Done]) -> object:
     figure, axes = plots.new(width=9, height=0.6 + 0.08 * len(names) * len(members))
     width = 0.8 / len(names)
     for j, name in enumerate(names):
-        found = [done.score[name] for done in members]
+        found = [done.score.get(name, statistics.UNKNOWN) for done in members]
         middle = np.arange(len(members)) + (j - (len(names) - 1) / 2) * width
         shown = np.array([max(s.mean, _CUT) for s in found])
         for place, estimate in zip(middle, found, strict=True):

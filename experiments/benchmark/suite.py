@@ -30,7 +30,6 @@ class Setting:
     epochs: int
     warmup: int = 0
     discount: float = 1.0  # below 1: the discounted return is reported
-    seen: bool = False  # random arrivals that are observed: the relaxed bound is no limit
     seeds: int = 20
 
 
@@ -43,7 +42,6 @@ def _table1() -> list[Setting]:
             {"sources": "table1", "budget": m, **arrivals},
             epochs=2800,
             warmup=200,
-            seen=label.endswith("observed"),
         )
         for label, arrivals in (
             ("deterministic", DETERMINISTIC),
@@ -87,7 +85,6 @@ def _random() -> list[Setting]:
             {"sources": f"drawn-{regime}-100", "budget": 10, "features": list(DRAWN), **arrivals},
             epochs=1000,
             warmup=200,
-            seen=label.endswith("observed"),
         )
         for regime in ("dense", "sparse")
         for label, arrivals in (

@@ -10,7 +10,6 @@ import tyro
 
 from agents import AGENTS
 from agents.evaluation import Evaluation
-from agents.registry import CLAIRVOYANT
 from agents.statistics import number
 from crawl_env import Sources, Task
 from crawl_env.errors import unknown
@@ -52,8 +51,9 @@ class Evaluate:
     start: Literal["fresh", "empty", "full", "random"] = "fresh"
     """State of the sources at the first epoch."""
     agents: tuple[str, ...] = tuple(AGENTS)
-    """Policies to compare: whittle, lagrangian, static, myopic, oldest-first, random, fixed, nutch,
-    miniflux; whittle and random are always among them."""
+    """Policies to compare: whittle, whittle-exact, lagrangian, static, myopic, oldest-first,
+    random, fixed, nutch, miniflux; whittle and random are always among them, whittle-exact only
+    where it differs: seen random content."""
     epochs: int = 2000
     """Epochs measured in each run."""
     warmup: int = 200
@@ -71,14 +71,13 @@ class Evaluate:
 
     def run(self) -> None:
         check_out(self.out, self.sources)
-        fleet, names, budgets = self._fleet(), self._names(), self._budgets()
-        hidden = self.arrivals != "deterministic" and not self.observed
-        references = (CLAIRVOYANT,) if hidden else ()
+        fleet, budgets = self._fleet(), self._budgets()
+        names = units.players(self._names(), {"arrivals": self.arrivals, "observed": self.observed})
         parts = {
-            (m, name): self._units(fleet, name, m) for m in budgets for name in names + references
+            (m, name): self._units(fleet, name, m) for m in budgets for name in names
         }  # of each policy under each budget: its seeds, in parts that are kept as they finish
-        for units_ in parts.values():  # refuse bad arguments before any work is done
-            Task.of(**units.arguments_of(units_[0]))
+        # Refuse bad arguments before any work is done.
+        tasks = [Task.of(**units.arguments_of(units_[0])) for units_ in parts.values()]
         todo = [unit for units_ in parts.values() for unit in units_]
         print(
             f"{len(fleet)} sources × {self.warmup + self.epochs} epochs × {self.seeds} seeds × "
@@ -92,7 +91,7 @@ class Evaluate:
             runs[m][name] = units.as_evaluation(units.joined(found), self.seeds)
         report = Report(f"{len(fleet)} sources of {Path(self.sources).name}: who collects how much")
         report.paragraph(self._setting(fleet))
-        view = summary.View(fleet, self.budget_rule, self._bound_holds())
+        view = summary.View(tasks[0])
         if len(budgets) > 1:
             summary.curve(report, view, runs)
         for m in budgets:
@@ -173,9 +172,6 @@ class Evaluate:
         if self.warmup < 0:
             raise ValueError(f"--warmup is {self.warmup}; it must be zero or more epochs")
         return sorted(set(given))
-
-    def _bound_holds(self) -> bool:
-        return self.arrivals == "deterministic" or not self.observed
 
     def _setting(self, fleet: Sources) -> str:
         seeing = "seen before crawling" if self.observed else "not seen before crawling"

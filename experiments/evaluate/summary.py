@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from agents import statistics
+from agents.bounds import Bound, task_bound
 from agents.evaluation import Evaluation
 from agents.statistics import number
-from crawl_env import Sources, relaxation
-from crawl_env.bounds import Relaxation
+from crawl_env import Sources, Task
 from crawl_env.parameters import PARAMETERS
 from experiments import plots
 from experiments.report import Report
-from experiments.tables import SEES_ALL, apart, best_first, percent, plain, reachable, scores, share
+from experiments.tables import SEES_ALL, WHO, apart, best_first, percent, plain, scores, share
 
 # Differences below this share of the reward are not worth a recommendation.
 _NOTABLE = 1e-3
@@ -26,14 +27,17 @@ Runs = Mapping[str, Evaluation]
 class View(NamedTuple):
     """What the numbers are of."""
 
-    fleet: Sources
-    budget_rule: str
-    bound_holds: bool  # whether the relaxed bound is one for this crawler
+    task: Task  # under any of the budgets
 
-    def relaxed(self, budget: float) -> Relaxation:
+    @property
+    def fleet(self) -> Sources:
+        return self.task.sources
+
+    def relaxed(self, budget: float) -> Bound:
         """Return the bound of what can be crawled, and the price as if budget could be saved."""
-        bound = relaxation(reachable(self.fleet, budget, self.budget_rule), budget).bound
-        return Relaxation(bound, relaxation(self.fleet, budget).price)
+        task = replace(self.task, budget=budget)
+        price = task_bound(replace(task, budget_rule="average")).price
+        return task_bound(task)._replace(price=price)
 
 
 def table(
@@ -63,7 +67,7 @@ def table(
     columns = [
         "policy",
         "reward / epoch",
-        "of bound" if view.bound_holds else "of unseen bound*",
+        f"of bound ({relaxed.name})",
         "score",
         "of published",
         "never visited",
@@ -71,12 +75,11 @@ def table(
         "cost / epoch",
     ]
     report.table(f"Policies under budget {budget:g}", columns, rows)
-    who = "policy" if view.bound_holds else "policy that cannot see the content (*)"
     report.paragraph(
-        f"In the long run no {who} averages more than {number(float(relaxed.bound))} per epoch; a "
-        "measured share slightly above 100 % is chance, or stock left from the start. One more "
-        "unit of budget, if it could be saved up, is worth λ* = "
-        f"{float(relaxed.price):.4g} per epoch."
+        f"In the long run no {WHO[relaxed.name]} averages more than "
+        f"{number(float(relaxed.bound))} per epoch; a measured share slightly above 100 % is "
+        "chance, or stock left from the start. One more unit of budget, if it could be saved up, "
+        f"is worth λ* = {float(relaxed.price):.4g} per epoch."
     )
     best = best_first(runs)[0]
     _plan(report, view.fleet, best, runs[best])
@@ -109,7 +112,7 @@ def advice(report: Report, view: View, budget: float, runs: Runs) -> None:
             f"best, {second}."
         )
     unspent = budget - runs[best].cost.mean()
-    if view.budget_rule == "epoch" and unspent > 0.01 * budget:
+    if view.task.budget_rule == "epoch" and unspent > 0.01 * budget:
         report.paragraph(
             f"{best} leaves {unspent:.3g} of {budget:g} unspent on average, since no source that "
             "is left costs so little; --budget-rule average saves it up."
@@ -155,7 +158,7 @@ def curve(report: Report, view: View, runs: Mapping[float, Runs]) -> None:
     relaxed = [view.relaxed(m) for m in budgets]
     names = list(apart(runs[budgets[0]])[0])
     report.heading("Reward against budget")
-    bound = "bound" if view.bound_holds else "unseen bound"
+    bound = f"bound ({relaxed[0].name})"
     rows = [
         [
             f"{m:g}",
@@ -191,13 +194,15 @@ def glossary(report: Report) -> None:
     report.paragraph(
         "Epoch: the time between two rounds of crawling. Reward: the utility of what was "
         "collected, as it was worth when collected. Of bound: share of the most that any policy "
-        "can average. Of published: share of all utility, as it was worth when published. Score: "
-        "0 is a random choice, 1 is the Whittle index. Never visited: sources not crawled in a "
-        "run, mean over runs. Delay: mean age of items when collected."
+        "can average that sees before crawling what this crawler sees. Of published: share of all "
+        "utility, as it was worth when published. Score: 0 is a random choice, 1 is the Whittle "
+        "index. Never visited: sources not crawled in a run, mean over runs. Delay: mean age of "
+        "items when collected."
     )
     report.paragraph(
-        "whittle crawls what is worth most to crawl now rather than later; myopic what brings most "
-        "at once for its cost; oldest-first all sources in turn; fixed always the same, those of "
+        "whittle crawls what is worth most to crawl now rather than later; whittle-exact does so "
+        "with an index that counts on random content being seen; myopic what brings most at once "
+        "for its cost; oldest-first all sources in turn; fixed always the same, those of "
         "largest inflow for their cost; random draws. lagrangian crawls what gains most under the "
         "charge λ*; static each source at its own best frequency, whatever waits. nutch and "
         "miniflux are rules of crawlers in use, which know only what their own crawls brought: "

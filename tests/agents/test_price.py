@@ -61,3 +61,10 @@ def test_only_fleets_that_changed_are_priced_again(monkeypatch):
     same = [0, 1, 2, 4]
     np.testing.assert_array_equal(first[same], second[same])
     assert first[3] != second[3]
+
+
+def test_a_budget_below_one_crawl_is_priced_as_well():
+    """An epoch spends nothing or several budgets at once: neither may be cut off."""
+    fleet = Sources(0.05, np.linspace(0.5, 2.0, 30), 0.1)
+    price = Price(Task.of(fleet, 0.25, "average", "poisson"), whittle_index)(fleet)
+    assert spending(fleet, price.item(), whittle_index, 20_000) == pytest.approx(0.25, rel=0.1)

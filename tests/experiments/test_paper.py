@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from agents.arm import Arms
 from crawl_env import Sources
+from crawl_env.laws import Exponential
 from experiments.paper import corrections, runs
-from experiments.paper.arm import index_of_arm
 from experiments.paper.command import Paper
 
 
@@ -77,7 +78,7 @@ def test_the_short_average_starts_empty_and_counts_61_epochs():
 def test_the_arms_index_meets_the_closed_form_where_noise_is_small_and_differs_elsewhere(items):
     # Published distances from Theorem 1: .2 … .45 u* for ΛT ≤ 5, .06 u* at 250.
     fleet = Sources(items, 1.0, 0.2)
-    gap = fleet.ceiling - index_of_arm(fleet.ceiling, fleet)
+    gap = fleet.ceiling - Arms(fleet, np.array([True]), Exponential()).index(fleet.ceiling)
     share = gap[0] / fleet.ceiling[0]
     assert (0.2 < share < 0.45) if items == 1 else (0.04 < share < 0.08)
 

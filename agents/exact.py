@@ -1,0 +1,62 @@
+"""The Whittle index policy with the arm's true index where random content is seen."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from agents.arm import Arms
+from agents.bounds import information, law_of, task_bound
+from agents.index import whittle_index
+from agents.policies import IndexAgent
+from agents.price import Price, alike
+from crawl_env import Poisson, Sources, Task
+from crawl_env.numerics import FloatArray
+from crawl_env.parameters import PARAMETERS
+
+
+class WhittleExact(IndexAgent):
+    """As `whittle`, with the exact index of sources that are seen under Poisson arrivals.
+
+    Theorem 1 is exact on the belief and for deterministic arrivals, and is used there, as it is
+    for arrivals of other kinds, for which no exact index is known. Each different source seen takes
+    some milliseconds to solve when the agent first meets it. Failures count as higher costs, and
+    capacities as in `agents.price.alike`.
+
+    Raises:
+        ValueError: as for other index agents, or there are too many different sources to solve.
+    """
+
+    name = "whittle-exact"
+
+    def __init__(self, task: Task, seed: int | None = None) -> None:
+        super().__init__(task, seed)
+        self._solves = information(task) in ("seen", "mixed") and isinstance(task.arrivals, Poisson)
+        self._arms: Arms | None = None
+        self._sources: Sources | None = None
+        if self._solves:
+            self._price = _ExactPrice(task, self.worth)
+
+    def worth(self, value: FloatArray, sources: Sources) -> FloatArray:
+        if not self._solves:
+            return whittle_index(value, sources)
+        if self._arms is None or not _alike(sources, self._sources):
+            self._arms = Arms(alike(sources), self.task.observed, law_of(self.task))
+        self._sources = sources
+        index = self._arms.index(value)
+        if sources.fails or sources.is_capped:  # which the closed form knows of
+            return np.where(self.task.observed, index, whittle_index(value, sources))
+        return index
+
+
+class _ExactPrice(Price):
+    """λ* of the exact relaxation."""
+
+    def _find(self, sources: Sources) -> FloatArray:
+        return np.atleast_1d(task_bound(self._task, sources).price)
+
+
+def _alike(sources: Sources, other: Sources | None) -> bool:
+    return sources is other or (
+        other is not None
+        and all(np.array_equal(getattr(sources, p), getattr(other, p)) for p in PARAMETERS)
+    )

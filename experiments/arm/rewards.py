@@ -1,0 +1,104 @@
+"""What the true index is worth: whittle against whittle-exact on the same arrivals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from agents import statistics
+from agents.evaluation import Evaluation
+from crawl_env import Sources
+from experiments import plots
+from experiments.report import Report
+from experiments.tables import percent, share
+from experiments.units import fleet_as_json
+
+CLOSED, EXACT = "whittle", "whittle-exact"
+_SPARSE = Sources.random(30, seed=0, regime="sparse")
+
+# A name, the fleet and the budgets under which it is crawled.
+FLEETS: tuple[tuple[str, Sources | str, tuple[float, ...]], ...] = (
+    ("fleet F", "fleet-f", (2, 5, 10)),
+    ("Table 1", "table1", (1, 2, 3)),
+    ("random, sparse, N = 20", Sources.random(20, seed=0, regime="sparse"), (0.5, 1, 2)),
+    ("random, sparse, N = 50", Sources.random(50, seed=1, regime="sparse"), (1, 3, 5)),
+    ("random, dense, N = 20", Sources.random(20, seed=2), (1, 2, 5)),
+    ("random, dense, N = 50", Sources.random(50, seed=3), (2, 5, 10)),
+    (
+        "ΛT = .05 at all, N = 30",
+        Sources(0.05, _SPARSE.mean_utility, _SPARSE.decay_rate),
+        (0.25, 0.5, 1),
+    ),
+)
+
+
+def tasks() -> list[tuple[str, dict[str, Any]]]:
+    """Return the name and the environment's arguments of every task."""
+    return [
+        (name, _arguments(fleet, budget)) for name, fleet, budgets in FLEETS for budget in budgets
+    ]
+
+
+def _arguments(fleet: Sources | str, budget: float) -> dict[str, Any]:
+    return {
+        "sources": fleet if isinstance(fleet, str) else fleet_as_json(fleet),
+        "budget": budget,
+        # What is less than one crawl an epoch has to be saved up.
+        "budget_rule": "epoch" if budget >= 1 else "average",
+        "arrivals": "poisson",
+        "observed": True,
+    }
+
+
+Done = tuple[str, dict[str, Any], Evaluation, Evaluation, float]  # of one task; its bound
+
+
+def table(report: Report, done: list[Done]) -> None:
+    """Add reward, gain and share of the bound on every task."""
+    report.heading("What it is worth")
+    report.paragraph(
+        "All content is seen before crawling, ξ is exponential. Gain: mean reward of "
+        f"{EXACT} over that of {CLOSED} on the same arrivals, minus one, with a 95 % interval "
+        "(bootstrap over runs). Share: of the bound of a crawler that sees, which no policy can "
+        "average more than. Budgets below 1 hold on average, the others in every epoch."
+    )
+    rows, before = [], ""
+    for name, arguments, closed, exact, bound in done:
+        rows.append(
+            [
+                name if name != before else "",
+                f"{arguments['budget']:g}",
+                statistics.number(closed.reward.mean()),
+                statistics.number(exact.reward.mean()),
+                percent(_gain(closed, exact)),
+                statistics.number(bound),
+                f"{share(closed.reward, bound).mean:.2%}",
+                f"{share(exact.reward, bound).mean:.2%}",
+            ]
+        )
+        before = name
+    columns = ["fleet", "M", CLOSED, EXACT, "gain", "bound (seen)", "share", "share, exact"]
+    report.table("Reward per epoch", columns, rows)
+    report.figure(_gains(done), "Gain of the true index over Theorem 1, with 95 % intervals.")
+
+
+def _gain(closed: Evaluation, exact: Evaluation) -> statistics.Estimate:
+    return statistics.bootstrap(
+        lambda c, e: e.mean(-1) / c.mean(-1) - 1, closed.reward, exact.reward
+    )
+
+
+def _gains(done: list[Done]) -> object:
+    figure, axis = plots.new(width=8, height=0.8 + 0.26 * len(done))
+    gains = [_gain(closed, exact) for _, _, closed, exact, _ in done]
+    place = np.arange(len(done))
+    middle = np.array([100 * g.mean for g in gains])
+    spread = 100 * np.array([[g.mean - g.low, g.high - g.mean] for g in gains]).T
+    axis.errorbar(middle, place, xerr=spread, fmt="o", color=plots.COLOURS[CLOSED], ms=4)
+    labels = [f"{name}, M = {arguments['budget']:g}" for name, arguments, *_ in done]
+    axis.set_yticks(place, labels)
+    axis.invert_yaxis()
+    axis.axvline(0, color="#888", lw=1)
+    axis.set(xlabel="gain, %")
+    return figure

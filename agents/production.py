@@ -1,7 +1,8 @@
 """Rules that crawlers in use follow. They know no model, only what their own crawls brought.
 
 Each source has an interval and is due when that has passed since its last crawl. What is due first
-is crawled first; under `budget_rule="average"` nothing is crawled before it is due. The programs
+is crawled first; what a hard budget has left goes to the oldest of the others, and under
+`budget_rule="average"` nothing is crawled before it is due. The programs
 count minutes and days; here an epoch takes the place of an hour, and all constants are in epochs:
 subclass to set others.
 """
@@ -75,7 +76,9 @@ class Rule(Agent):
         known = self.learn(known, age, crawled, brought, items)
         age = np.where(crawled, 1.0, age + 1.0)
         overdue = age - self.interval(known)
-        return overdue / (1.0 + np.abs(overdue)), (age, known)
+        # What is not due has no place in the rules; by date it would be the last crawled again.
+        early = -1.0 / (1.0 + age)
+        return np.where(overdue >= 0, overdue / (1.0 + np.abs(overdue)), early), (age, known)
 
 
 class Nutch(Rule):

@@ -60,7 +60,9 @@ def test_follows_the_rule_epoch_by_epoch(name: str, rule: str, shown: str) -> No
                 age[i] = 1.0 if crawled else age[i] + 1
         overdue = np.array(age) - np.array(interval)
         assert ((action[0] >= 0) == (overdue >= 0)).all() or np.abs(overdue).min() < 1e-9
-        np.testing.assert_allclose(action[0], overdue / (1 + np.abs(overdue)), atol=1e-6)
+        early = -1 / (1 + np.array(age))
+        expected = np.where(overdue >= 0, overdue / (1 + np.abs(overdue)), early)
+        np.testing.assert_allclose(action[0], expected, atol=1e-6)
         seen, *_ = env.step(action)
     if name == "nutch":
         assert interval[3] > 100

@@ -122,7 +122,7 @@ class Benchmark:
                     ]
                 )
             if reference is not None:
-                rows.append(["", SEES_ALL, statistics.mean(reference.reward), "", ""])
+                rows.append(["", SEES_ALL, statistics.mean(reference.reward), "", "", ""])
         measured = "discounted return" if members[0].setting.discount < 1 else "reward / epoch"
         columns = ["task", "policy", measured, "share of bound", "bound", "score"]
         report.table("All policies, best first", columns, rows)

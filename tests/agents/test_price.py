@@ -5,7 +5,7 @@ import pytest
 
 from agents.index import myopic_index, whittle_index
 from agents.price import Price
-from crawl_env import Deterministic, Poisson, Sources, Task, World, relaxation
+from crawl_env import Deterministic, Items, Poisson, Sources, Task, Trace, World, relaxation
 
 
 def spending(fleet: Sources, level: float, index, epochs: int = 4000) -> float:
@@ -68,3 +68,13 @@ def test_a_budget_below_one_crawl_is_priced_as_well():
     fleet = Sources(0.05, np.linspace(0.5, 2.0, 30), 0.1)
     price = Price(Task.of(fleet, 0.25, "average", "poisson"), whittle_index)(fleet)
     assert spending(fleet, price.item(), whittle_index, 20_000) == pytest.approx(0.25, rel=0.1)
+
+
+def test_a_recording_is_not_looked_into():
+    fleet = Sources.preset("fleet-f")
+    silent = Items(fleet.names, source=[0], published=[1.0], utility=[1.0], start=0, end=100)
+    priced = [
+        Price(Task.of(fleet, 5, "average", arrivals), whittle_index)(fleet).item()
+        for arrivals in (Trace(silent), "poisson")
+    ]
+    assert priced[0] == priced[1]

@@ -58,8 +58,10 @@ class Trace:
         """Return the items of `rows` environments, each at its own place in the log.
 
         Raises:
-            ValueError: the log names sources that the fleet lacks.
+            ValueError: the log names sources that the fleet lacks, or there are several fleets.
         """
+        if sources.arrival_rate.ndim != 1:
+            raise ValueError("a log is of one fleet, and sources holds a batch; give one `row`")
         return TraceFeed(self, sources, rows)
 
 

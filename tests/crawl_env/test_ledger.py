@@ -97,8 +97,14 @@ def test_it_starts_with_the_law_of_the_age(how: str, start: float) -> None:
 # ------------------------------------------------------------------------- the ledger alone
 
 
+def left(age: float, utility: float) -> float:
+    """Return a share that falls to 0 at once for small items, so that these may push out others
+    which are older and worth more."""
+    return max(0.0, 1 - age / (3 if utility > 2 else 0.5))
+
+
 class Script:
-    """A feed of given items: epoch after epoch (cell, age, utility); worthless from age 3 on."""
+    """A feed of given items: epoch after epoch (cell, age, utility)."""
 
     def __init__(self, epochs: list[list[tuple[int, float, float]]]) -> None:
         self.epochs, self.next = epochs, 0
@@ -112,7 +118,7 @@ class Script:
         return Published(cell.astype(np.intp), age, worth, np.zeros(cell.size, dtype=np.intp))
 
     def share(self, items: Published) -> FloatArray:
-        return np.where(items.age < 3, 1 - items.age / 3, 0.0)
+        return np.array([left(*item) for item in zip(items.age, items.utility, strict=True)])
 
     def get_state(self) -> int:
         return self.next
@@ -157,8 +163,8 @@ def test_the_ledger_is_three_lists(
         brought = ledger.advance(rng)
         assert brought.tolist() == [sum(cell == i for cell, *_ in here) for i in range(3)]
         publish(here)
-        alive = [[(a, w) for a, w in plain[i] if a < 3] for i in range(3)]
-        expected = [sum(w * (1 - a / 3) for a, w in alive[i]) for i in range(3)]
+        alive = [[(a, w) for a, w in plain[i] if left(a, w) > 0] for i in range(3)]
+        expected = [sum(w * left(a, w) for a, w in alive[i]) for i in range(3)]
         np.testing.assert_allclose(ledger.value(), expected, atol=1e-12)
         number, ages = ledger.waiting()
         assert number.tolist() == [len(alive[i]) for i in range(3)]
@@ -177,3 +183,15 @@ def test_what_is_worthless_is_forgotten() -> None:
     # Items live 9·ln 10/μ units of time: Λ·20.7/μ of them, 104 and 104.
     assert max(sizes) < 208 + 6 * np.sqrt(208)
     assert np.mean(sizes[500:]) == pytest.approx(207.2, rel=0.05)
+
+
+def test_a_worthless_item_takes_its_place_until_newer_ones_push_it_out() -> None:
+    """Of the last two shown, the second is long worthless; the first is gone all the same."""
+    feed = Script([[], [(0, 0.0, 4.0)], [(0, 0.5, 1.0)], [(0, 0.0, 5.0)], []])
+    ledger, rng = Ledger(feed, 1, np.array([2.0])), np.random.default_rng(0)
+    ledger.start(np.arange(1), np.zeros(1), np.arange(1), rng)
+    seen = []
+    for _ in range(4):
+        ledger.advance(rng)
+        seen.append((ledger.value()[0], ledger.waiting()[0][0]))
+    np.testing.assert_allclose(seen, [(4, 1), (4 * 2 / 3, 1), (5, 1), (5 * 2 / 3, 1)])

@@ -13,6 +13,7 @@ from agents.policies import Agent
 from crawl_env import NEVER, CrawlVectorEnv
 from crawl_env.features import check_features
 from crawl_env.numerics import FloatArray
+from crawl_env.world import World
 
 
 class Predicts(Protocol):
@@ -84,7 +85,9 @@ def evaluate(
         progress: called with the number of epochs done since the last call.
 
     The delay is the mean age of the items when collected, (time): a crawl after k epochs brings
-    ΛkT items, on average kT/2 old.
+    ΛkT items, on average kT/2 old. Where items are followed one by one (a trace, decay that is
+    not exponential, random arrivals and capacities) it is that of the very items, without those
+    that were worth nothing any more.
 
     Raises:
         ValueError: bad arguments, or a model that was trained on other observations.
@@ -105,10 +108,10 @@ def evaluate(
     state, start = None, np.ones(seeds, dtype=bool)
     for epoch in range(warmup + epochs):
         action, state = player.predict(observation, state, start, deterministic=True)
-        age = env.world.age
+        waiting = _waiting(env.world)
         observation, reward, *_ = env.step(action)
         if epoch >= warmup:
-            meter.count(reward * discount ** (epoch - warmup), age)
+            meter.count(reward * discount ** (epoch - warmup), *waiting)
         start = np.zeros(seeds, dtype=bool)
         if progress is not None:
             progress(1)
@@ -180,21 +183,19 @@ class _Meter:
         self._visited = np.zeros(shape, dtype=bool)
         self._crawls = np.zeros(shape[1])
 
-    def count(self, reward: FloatArray, age: FloatArray) -> None:
+    def count(self, reward: FloatArray, items: FloatArray, ages: FloatArray) -> None:
+        """Add an epoch; `items` and `ages` are what waited before it, see `_waiting`."""
         picked, _, _, failed = self._env.harvest
-        sources, (rows, n) = self._env.world.sources, age.shape
-        cost = np.broadcast_to(sources.cost, age.shape).reshape(-1)[picked]
+        sources, (rows, n) = self._env.world.sources, self._env.world.shape
+        cost = np.broadcast_to(sources.cost, (rows, n)).reshape(-1)[picked]
         self._reward += reward
         self._cost += np.bincount(picked // n, cost, rows)
         self._crawls += np.bincount(picked % n, minlength=n)
         if failed is not None:
             picked = picked[~failed]
         self._visited.reshape(-1)[picked] = True
-        since = age.reshape(-1)[picked]
-        since = np.where(since < NEVER, since, 0.0) * sources.period
-        items = np.broadcast_to(sources.arrival_rate, age.shape).reshape(-1)[picked] * since
-        self._items += np.bincount(picked // n, items, rows)
-        self._item_ages += np.bincount(picked // n, items * since / 2, rows)
+        self._items += np.bincount(picked // n, items.reshape(-1)[picked], rows)
+        self._item_ages += np.bincount(picked // n, ages.reshape(-1)[picked], rows)
 
     def read(self, epochs: int, divisor: int) -> Evaluation:
         with np.errstate(invalid="ignore"):
@@ -206,3 +207,13 @@ class _Meter:
             delay=delay,
             frequency=self._crawls / epochs / len(self._reward),
         )
+
+
+def _waiting(world: World) -> tuple[FloatArray, FloatArray]:
+    """Return the number of items at each source and the sum of their ages (time), (S, N) each."""
+    known, period = world.waiting(), world.sources.period
+    if known is not None:
+        return known[0], known[1] * period
+    since = np.where(world.age < NEVER, world.age, 0.0) * period
+    items = world.sources.arrival_rate * since
+    return items, items * since / 2

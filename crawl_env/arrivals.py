@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from os import PathLike
+from typing import Any, Protocol
 
 import numpy as np
 
 from crawl_env.cells import Cells, Stream
 from crawl_env.decays import DECAYS
 from crawl_env.errors import unknown
+from crawl_env.items import Items
 from crawl_env.laws import LAWS
 from crawl_env.numerics import FloatArray
 from crawl_env.poisson import Poisson
+from crawl_env.trace import Trace
 
 __all__ = ["ARRIVALS", "Arrivals", "Cells", "Deterministic", "Poisson", "make_arrivals"]
 
@@ -71,23 +74,34 @@ ARRIVALS = (
 )
 
 
-def make_arrivals(arrivals: str | Arrivals) -> Arrivals:
+LOGS = (".csv", ".csv.gz", ".parquet")  # what a path to a log ends in
+
+
+def make_arrivals(arrivals: str | PathLike[str] | Arrivals) -> Arrivals:
     """Return arrivals by name, or the object given.
 
     `"poisson"` has exponential ξ and exponential decay; `"poisson-lognormal"`, `"poisson-lomax"`,
     `"poisson-lognormal-lomax"` and the like name another law of ξ, of decay or of both, with their
-    default parameters; `Poisson(Lognormal(0.5), LomaxDecay(3))` sets them. Recorded arrivals are a
-    `Trace`.
+    default parameters; `Poisson(Lognormal(0.5), LomaxDecay(3))` sets them.
+
+    Recorded arrivals are a `Trace`. The path of a log (.csv, .csv.gz or .parquet) stands for
+    `Trace(Items.from_csv(path))`: numbers in the unit of time of the fleet's rates, or time
+    stamps, which become hours; no curves; a span from the first item to the last.
 
     Raises:
-        ValueError: unknown name.
+        FileNotFoundError: no such log.
+        ValueError: unknown name, or a log that cannot be read.
     """
+    if isinstance(arrivals, PathLike) or (isinstance(arrivals, str) and arrivals.endswith(LOGS)):
+        log: Any = Trace(Items.from_csv(arrivals))
+        return log
     if not isinstance(arrivals, str):
         itemised = getattr(arrivals, "itemised", False)
         wanted = ("deterministic", *(("feed",) if itemised else ("stream", "content")))
         if isinstance(arrivals, type) or not all(hasattr(arrivals, name) for name in wanted):
             raise ValueError(
-                f"arrivals is {arrivals!r}; give one of {', '.join(ARRIVALS)}, or an object with "
+                f"arrivals is {arrivals!r}; give one of {', '.join(ARRIVALS)}, the path of a log, "
+                "crawl_env.Trace(items) of a log in memory, or an object with "
                 "`deterministic`, `stream` and `content` as in crawl_env.Arrivals"
             )
         return arrivals
@@ -99,7 +113,7 @@ def make_arrivals(arrivals: str | Arrivals) -> Arrivals:
         return Poisson(law, next((word for word in given if word not in LAWS), "exponential"))
     if arrivals == "trace":
         raise ValueError(
-            "arrivals='trace' needs a log to play back; give "
-            "crawl_env.Trace(crawl_env.Items.from_csv(path))"
+            "arrivals='trace' needs a log to play back; give its path (.csv, .csv.gz or .parquet), "
+            "or crawl_env.Trace(crawl_env.Items.from_csv(path))"
         )
     raise unknown("arrivals", arrivals, ARRIVALS)

@@ -61,8 +61,10 @@ class CrawlEnv(gym.Env[NDArray[np.float32], Any]):
     - `budget_rule`: "epoch" (Σ cost ≤ M in every epoch) or "average": an account starts at 0 and
       gains M every epoch; sources are taken while it is positive, the last may overdraw it.
     - `arrivals`: "deterministic" (default), "poisson" or "poisson-exponential" (exponential ξ),
-      "poisson-constant", "poisson-lognormal" (σ = 1.2), "poisson-gamma" (shape 2), or an object
-      such as `Poisson(Lognormal(0.5))`; see `crawl_env.laws` and `crawl_env.Arrivals`.
+      "poisson-constant", "poisson-lognormal" (σ = 1.2), "poisson-gamma" (shape 2), the path of a
+      log to play back (.csv, .csv.gz, .parquet; see `crawl_env.arrivals.make_arrivals`), or an
+      object such as `Trace(items)` or `Poisson(Lognormal(0.5))`; see `crawl_env.laws` and
+      `crawl_env.Arrivals`.
     - `observed`: True (default), False, or a mask (N,): which sources show their value.
     - `features`: names of the channels above. Default ("value",).
     - `action`: "priority" or "subset". `horizon`: epochs or None; default 500.

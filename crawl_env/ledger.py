@@ -3,6 +3,7 @@ that show only their last few items."""
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -103,13 +104,19 @@ class Ledger:
         worth = self._items.utility * self._left
         return np.bincount(self._items.cell, worth, self._cells).astype(np.float64)
 
+    def waiting(self) -> tuple[FloatArray, FloatArray]:
+        """Return how many items are worth something, and the sum of their ages, (B·N,) each."""
+        alive = self._items.only(self._left > 0)
+        number = np.bincount(alive.cell, minlength=self._cells).astype(np.float64)
+        return number, np.bincount(alive.cell, alive.age, self._cells).astype(np.float64)
+
     def get_state(self) -> dict[str, Any]:
-        """Return all that changes with time; the items' arrays are never written to."""
-        return {"items": self._items, "feed": self.feed.get_state()}
+        """Return a copy of all that changes with time."""
+        return {"items": deepcopy(self._items), "feed": self.feed.get_state()}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Return to a state of `get_state`."""
-        self._items = state["items"]
+        self._items = deepcopy(state["items"])
         self.feed.set_state(state["feed"])
         self._left = self.feed.share(self._items)
 

@@ -87,7 +87,7 @@ class Task:
         sources: Sources | str | Path | Draw = "table1",
         budget: float = 1.0,
         budget_rule: str = "epoch",
-        arrivals: str | Arrivals = "deterministic",
+        arrivals: str | Path | Arrivals = "deterministic",
         observed: bool | ArrayLike = True,
         features: Sequence[str] = ("value",),
         action: str = "priority",
@@ -232,6 +232,14 @@ def _check_arrivals(arrivals: Arrivals, fleet: Sources, draw: Draw | None) -> No
                 "others at each reset; give one fleet"
             )
         arrivals.feed(fleet, 1)
+        span, unit = arrivals.items.span, arrivals.items.unit
+        if span < fleet.period:
+            warnings.warn(
+                f"the log covers {span:.3g} {unit}s, less than one epoch of {fleet.period:g}, so "
+                "every epoch repeats it all; give the log its `start` and `end`, or in the unit of "
+                "time of the fleet",
+                stacklevel=4,
+            )
 
 
 def _check_whole(name: str, number: object, what: str) -> None:

@@ -13,6 +13,8 @@ from crawl_env.ledger import IntArray, Published
 from crawl_env.numerics import FloatArray
 from crawl_env.sources import Sources
 
+_ROUNDING = 1e-9  # epochs before a boundary at which an item counts as published at it
+
 
 @dataclass(frozen=True, eq=False)
 class Trace:
@@ -56,13 +58,18 @@ class Trace:
         """Return the items of `rows` environments, each at its own place in the log.
 
         Raises:
-            ValueError: the log names sources that the fleet lacks.
+            ValueError: the log names sources that the fleet lacks, or there are several fleets.
         """
+        if sources.arrival_rate.ndim != 1:
+            raise ValueError("a log is of one fleet, and sources holds a batch; give one `row`")
         return TraceFeed(self, sources, rows)
 
 
 class TraceFeed:
-    """The log as seen by the cells of one world; see `crawl_env.ledger.Feed`."""
+    """The log as seen by the cells of one world; see `crawl_env.ledger.Feed`.
+
+    An item published in [t, t+T) belongs to the epoch that ends at t+T, when it is seen first.
+    """
 
     def __init__(self, trace: Trace, sources: Sources, rows: int) -> None:
         items = trace.items
@@ -72,11 +79,10 @@ class TraceFeed:
         self._decay = np.broadcast_to(sources.decay_per_epoch, (self._n,))
         self._recorded = None if items.curves is None else items.curves.recorded
         self._period, self._length = sources.period, trace.epochs(sources.period)
-        # An item belongs to the epoch at whose end it is seen first.
         when = (items.published - items.start) / sources.period
-        epoch = np.minimum(when.astype(np.intp), self._length - 1)
-        self._age = epoch + 1.0 - when
-        self._first = np.searchsorted(epoch, np.arange(self._length + 1))
+        last = self._length - 1
+        self._epoch = np.minimum(np.floor(when + _ROUNDING), last).astype(np.intp)
+        self._age = np.clip(self._epoch + 1.0 - when, 0.0, 1.0)
         self._next = np.zeros(rows, dtype=np.intp)  # epoch of the log that is to come
 
     def start(
@@ -87,17 +93,13 @@ class TraceFeed:
         since = np.zeros((self._next.size, self._n))
         since.reshape(-1)[cells] = epochs
         # At most one turn of the log; and nothing was published before its beginning is played.
-        longest = np.ceil(epochs).max(initial=0.0) if random else 0.0
-        back = np.arange(1, int(min(longest, self._length)) + 1)
-        row, ago = np.repeat(rows, back.size), np.tile(back, rows.size)
-        found = self._items(row, self._next[row] - ago, (ago - 1).astype(np.float64))
+        longest = self._longest(epochs) if random else 0.0
+        found = self._before(rows, int(min(longest, self._length)))
         return found.only(found.age <= since.reshape(-1)[found.cell])
 
     def advance(self, rng: np.random.Generator) -> Published:
-        rows = np.arange(self._next.size)
-        published = self._items(rows, self._next, np.zeros(rows.size))
         self._next = (self._next + 1) % self._length
-        return published
+        return self._before(np.arange(self._next.size), 1)
 
     def share(self, items: Published) -> FloatArray:
         decay = self._trace.decay
@@ -116,15 +118,34 @@ class TraceFeed:
     def set_state(self, state: Any) -> None:
         self._next = state.copy()
 
-    def _items(self, rows: IntArray, epoch: IntArray, extra: FloatArray) -> Published:
-        """Return the items of one epoch of the log for each row, (n,), `extra` epochs older."""
-        here = epoch % self._length
-        first, count = self._first[here], self._first[here + 1] - self._first[here]
+    def _before(self, rows: IntArray, epochs: int) -> Published:
+        """Return what the last epochs, at most one turn of the log, have brought to some rows."""
+        now = self._next[rows]
+        first = now - epochs  # below 0: the log begins anew in between
+        low = np.searchsorted(self._epoch, first % self._length) - (first < 0) * self._epoch.size
+        count = np.searchsorted(self._epoch, now) - low
         step = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-        number = np.repeat(first, count) + step
+        number = np.repeat(low, count) + step
+        number[number < 0] += self._epoch.size
+        ago = (np.repeat(now, count) - 1 - self._epoch[number]) % self._length
         cell = np.repeat(rows, count) * self._n + self._source[number]
-        age = self._age[number] + np.repeat(extra, count)
-        return Published(cell, age, self._utility[number], number)
+        return Published(cell, self._age[number] + ago, self._utility[number], number)
+
+    def _longest(self, epochs: FloatArray) -> float:
+        """Return after how many epochs nothing is left of what start needs; `epochs` as there."""
+        known = float(np.ceil(epochs[np.isfinite(epochs)]).max(initial=0.0))
+        return max(known, self._faded()) if np.isinf(epochs).any() else known
+
+    def _faded(self) -> float:
+        """Return the age, in whole epochs, from which every item is worth nothing."""
+        decay = self._trace.decay
+        assert not isinstance(decay, str)  # resolved by the trace
+        end = decay.end / self._decay[self._source]
+        if self._curves is not None and self._recorded is not None:
+            last = self._curves.first[1:][self._recorded] - 1
+            age = self._curves.age[last] / self._period
+            end[self._recorded] = np.where(self._curves.remaining[last] > 0, np.inf, age)
+        return float(np.ceil(end).max(initial=0.0))
 
 
 def _places(items: Items, sources: Sources) -> IntArray:

@@ -97,6 +97,14 @@ class World:
         """Whether what waits follows from single items, or from ages, and not from a recursion."""
         return self._ledger is not None or self.sources.is_capped
 
+    def waiting(self) -> tuple[FloatArray, FloatArray] | None:
+        """Return the number of items that are still worth something and the sum of their ages in
+        epochs, (B, N) each; None where they are not followed one by one."""
+        if self._ledger is None:
+            return None
+        number, ages = self._ledger.waiting()
+        return number.reshape(self.shape), ages.reshape(self.shape)
+
     @property
     def waited(self) -> FloatArray:
         """Epochs since the last attempt, (B, N)."""
@@ -111,7 +119,9 @@ class World:
             )
         self.sources = sources
         if self._ledger is not None:
+            place = self._ledger.feed.get_state()
             self._ledger.feed = self.arrivals.feed(sources, self.shape[0])  # type: ignore[attr-defined]
+            self._ledger.feed.set_state(place)
         self._flat_crawled_at = self.crawled_at.reshape(-1)
         self._flat_value = self.value.reshape(-1)
         self._blocks = list(self._plan(sources))

@@ -38,7 +38,7 @@ class World:
 
     Attributes:
         value: (B, N) utility waiting.
-        items: (B, N) number of items published since the last crawl, or None.
+        items: (B, N) number of items published since the last crawl that are still there, or None.
         age: (B, N) epochs since the last crawl; 1 at the epoch after one, ≥ 1e9 if never.
         crawled_at: (B, N) epoch of the last crawl on the world's clock: the older, the smaller.
         tried_at: (B, N) the same of the last attempt, which may have failed.
@@ -73,8 +73,7 @@ class World:
         self.items = np.zeros(self.shape) if count else None
         self._belief = np.zeros(self.shape) if believe and not arrivals.deterministic else None
         self._ledger = _ledger(sources, arrivals, self.shape)
-        failing = sources.fails and sources.is_delayed
-        self.tried_at = np.zeros(self.shape) if failing else self.crawled_at
+        self.tried_at = np.zeros(self.shape) if sources.fails else self.crawled_at
         self.set_sources(sources)
 
     @property
@@ -90,7 +89,8 @@ class World:
         """Which sources may be crawled now, (B, N); None where all may at all times."""
         if not self.sources.is_delayed:
             return None
-        return np.asarray(self.waited >= self.sources.delay)
+        delay = self.sources.delay
+        return np.asarray((self.waited >= delay) | (delay == 1))
 
     @property
     def keeps_items(self) -> bool:
@@ -169,8 +169,9 @@ class World:
         A crawl that `failed`, of the shape of `picked`, brings 0 and leaves the cell as it is.
         """
         collected: FloatArray = self._flat_value.take(picked)
-        if failed is not None:
+        if self.sources.fails:
             self.tried_at.reshape(-1)[picked] = self._clock
+        if failed is not None:
             collected = np.where(failed, 0.0, collected)
             picked = picked[~failed]
         self._flat_value[picked] = 0.0
@@ -198,15 +199,16 @@ class World:
             self.value[...] = self._ledger.value().reshape(self.shape)
             if self.items is not None:
                 self.items += new.reshape(self.shape)
-                np.minimum(self.items, self.sources.capacity, out=self.items)
         self._hold_capacity()
 
     def _hold_capacity(self) -> None:
         """Where only the last items stay, the mean follows no recursion: it is had from the age."""
-        mean = self._belief
-        if self.sources.is_capped and self.arrivals.deterministic:
-            mean = self.value
-        if not self.sources.is_capped or mean is None:
+        if not self.sources.is_capped:
+            return
+        if self.items is not None:
+            np.minimum(self.items, self.sources.capacity, out=self.items)
+        mean = self.value if self.arrivals.deterministic else self._belief
+        if mean is None:
             return
         capped = np.isfinite(np.broadcast_to(self.sources.capacity, self.shape))
         content = self.sources.content_at(np.where(self.age >= NEVER, np.inf, self.age))

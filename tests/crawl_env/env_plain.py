@@ -36,27 +36,40 @@ class PlainSource:
     utility: float
     decay: float
     cost: str = "1"
+    delay: int = 1  # epochs from one attempt to the next
+    host: str = ""
 
     def content(self, age: float) -> float:
         ceiling = self.rate * self.utility / self.decay
         return ceiling if age >= NEVER else ceiling * -math.expm1(-self.decay * age)
 
 
-def fleet_of(plain: Sequence[PlainSource]) -> Sources:
+def fleet_of(plain: Sequence[PlainSource], **limits: Any) -> Sources:
     """Return the same fleet for the code under test."""
     return Sources(
         [s.rate for s in plain],
         [s.utility for s in plain],
         [s.decay for s in plain],
         [float(s.cost) for s in plain],
+        crawl_delay=[s.delay if s.delay > 1 else 0.0 for s in plain],
+        hosts=[s.host for s in plain],
+        **limits,
     )
 
 
 class PlainCrawl:
     """The deterministic crawl: select, collect, then let content arrive."""
 
-    def __init__(self, fleet: Sequence[PlainSource], budget: str, rule: str, age: float) -> None:
+    def __init__(
+        self,
+        fleet: Sequence[PlainSource],
+        budget: str,
+        rule: str,
+        age: float,
+        per_host: int = 1,
+    ) -> None:
         self.fleet, self.budget, self.rule = list(fleet), Fraction(budget), rule
+        self.per_host, self.waited, self.failed = per_host, [age] * len(fleet), set[int]()
         self.cost = [Fraction(source.cost) for source in fleet]
         self.age = [age] * len(fleet)
         self.value = [source.content(age) for source in fleet]
@@ -71,16 +84,27 @@ class PlainCrawl:
         """Return sources in decreasing priority; ties to the older, then to the lower number."""
         return sorted(range(len(priority)), key=lambda i: (-priority[i], -self.age[i], i))
 
+    def may(self, i: int, chosen: set[int]) -> bool:
+        """Return whether the delay has passed, and the host has room beside those chosen."""
+        host = self.fleet[i].host
+        there = sum(1 for j in chosen if host and self.fleet[j].host == host)
+        return self.rested(i) and there < self.per_host
+
+    def rested(self, i: int) -> bool:
+        """Return whether the delay has passed; without one, a source may always be crawled."""
+        return self.fleet[i].delay == 1 or self.waited[i] >= self.fleet[i].delay
+
     def select(self, priority: Sequence[float]) -> set[int]:
         chosen: set[int] = set()
         if self.rule == "epoch":
             for i in self.line(priority):
-                if sum((self.cost[j] for j in chosen), self.cost[i]) <= self.budget:
+                fits = sum((self.cost[j] for j in chosen), self.cost[i]) <= self.budget
+                if fits and self.may(i, chosen):
                     chosen.add(i)
             return chosen
         left = self.account
         for i in self.line(priority):
-            if priority[i] >= 0 and left > 0:
+            if priority[i] >= 0 and left > 0 and self.may(i, chosen):
                 chosen.add(i)
                 left -= self.cost[i]
         return chosen
@@ -88,30 +112,32 @@ class PlainCrawl:
     def select_subset(self, subset: Iterable[int]) -> set[int]:
         """Under the average rule the cheaper come first, then the older, as the account covers."""
         if self.rule == "epoch":
-            return set(subset)
+            return {i for i in subset if self.may(i, set())}
         chosen: set[int] = set()
         left = self.account
         for i in sorted(subset, key=lambda i: (self.cost[i], -self.age[i], i)):
-            if left > 0:
+            if left > 0 and self.may(i, chosen):
                 chosen.add(i)
                 left -= self.cost[i]
         return chosen
 
-    def step(self, chosen: set[int]) -> float:
-        """Crawl these sources, let an epoch pass and return the reward."""
+    def step(self, chosen: set[int], failed: Iterable[int] = ()) -> float:
+        """Try these sources, of which some fail, let an epoch pass and return the reward."""
         n = range(len(self.fleet))
-        self.crawled = chosen
-        self.harvest = [self.value[i] if i in chosen else 0.0 for i in n]
-        self.brought = [self.items[i] if i in chosen else 0.0 for i in n]
+        self.failed, self.crawled = set(failed), chosen - set(failed)
+        self.harvest = [self.value[i] if i in self.crawled else 0.0 for i in n]
+        self.brought = [self.items[i] if i in self.crawled else 0.0 for i in n]
         cost = sum((self.cost[i] for i in chosen), Fraction(0))
         self.spent += cost
         if self.rule == "average":
             self.account += self.budget - cost
         for i, source in enumerate(self.fleet):
-            kept = 0.0 if i in chosen else math.exp(-source.decay) * self.value[i]
+            empty = i in self.crawled
+            kept = 0.0 if empty else math.exp(-source.decay) * self.value[i]
             self.value[i] = kept + source.content(1)
-            self.items[i] = (0.0 if i in chosen else self.items[i]) + source.rate
-            self.age[i] = 1 if i in chosen else self.age[i] + 1
+            self.items[i] = (0.0 if empty else self.items[i]) + source.rate
+            self.age[i] = 1 if empty else self.age[i] + 1
+            self.waited[i] = 1 if i in chosen else self.waited[i] + 1
         return math.fsum(self.harvest)
 
     def channel(self, name: str) -> list[float]:
@@ -126,6 +152,8 @@ class PlainCrawl:
             "decay_rate": [source.decay for source in self.fleet],
             "cost": [float(source.cost) for source in self.fleet],
             "account": [float(self.account)] * len(self.fleet),
+            "available": [float(self.rested(i)) for i in range(len(self.fleet))],
+            "failed": [float(i in self.failed) for i in range(len(self.fleet))],
         }[name]
 
     def observation(self, features: Sequence[str]) -> np.ndarray:

@@ -10,6 +10,7 @@ import numpy as np
 from agents.arm import Arms
 from agents.price import alike
 from crawl_env import Poisson, Sources, Task, relaxation
+from crawl_env.decays import Decay, ExponentialDecay
 from crawl_env.laws import Law
 from crawl_env.numerics import FloatArray
 from crawl_env.selection import affordable
@@ -23,8 +24,9 @@ class Bound(NamedTuple):
 
     name: of the information set: "deterministic", or with random arrivals "unseen", "seen" or
         "mixed". Never compare across them: seeing is worth more than any index. "unknown", with
-        NaN as bound, where arrivals are recorded or decay otherwise than exponentially; the price
-        is then that of the fleet unseen.
+        NaN as bound, where arrivals are recorded, or where they decay otherwise than exponentially
+        and are seen or meet capacities; the price is then that of the fleet unseen, under
+        exponential decay.
     """
 
     bound: float | FloatArray  # utility / epoch
@@ -37,7 +39,7 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
 
     min over λ ≥ 0 of λM + Σ_seen (β(λ) − λC) + Σ_unseen max_k max(0, (x_k − λC)/k), β the arm's
     optimal average reward with the subsidy (`agents.arm`). Where content is seen it is too high by
-    at most .1 % (see `agents.arm`); else exact. Under a budget for every epoch, sources dearer
+    at most .1 % (see `agents.arm`); else exact, for every law of decay. Under a budget for every epoch, sources dearer
     than it are left out: they can never be crawled. Where content is seen, failures count as
     higher costs, delays, hosts and capacities not at all: a bound, but not the sharpest.
 
@@ -62,7 +64,7 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
         live = fleet.select(payable) if fleet.cost.ndim == 1 else fleet
         if name == "unknown":
             return Bound(np.nan, relaxation(live, task.budget, task.per_host).price, name)
-        return Bound(*relaxation(live, task.budget, task.per_host), name)
+        return Bound(*relaxation(live, task.budget, task.per_host, _decay_of(task)), name)
     fleet = alike(fleet)
     arms = Arms(fleet, task.observed & payable, law_of(task))
 
@@ -81,11 +83,20 @@ def information(task: Task) -> str:
     """Return what is known of the content before crawling; see `Bound.name`."""
     if task.arrivals.deterministic:
         return "deterministic"
-    if getattr(task.arrivals, "itemised", False):
+    other = getattr(task.arrivals, "itemised", False)  # recorded, or other than exponential
+    known = isinstance(task.arrivals, Poisson) and not task.sources.is_capped
+    if other and (task.observed.any() or not known):
         return "unknown"
     if not task.observed.any():
         return "unseen"
     return "seen" if task.observed.all() else "mixed"
+
+
+def _decay_of(task: Task) -> Decay:
+    if not isinstance(task.arrivals, Poisson):
+        return ExponentialDecay()
+    assert not isinstance(task.arrivals.decay, str)  # made into a law by Poisson
+    return task.arrivals.decay
 
 
 def law_of(task: Task) -> Law:

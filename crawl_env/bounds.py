@@ -1,7 +1,8 @@
 """What no policy can beat: the relaxed bound, and the exact optimum of small fleets.
 
 Both are for deterministic arrivals, and for random arrivals at unobserved sources, where the mean
-follows the same recursion. Seeing the content before crawling is worth more than either.
+follows the same recursion; the relaxed bound also for any other law of decay there. Seeing the
+content before crawling is worth more than either.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crawl_env.cycle import Cycle
+from crawl_env.decays import Decay, ExponentialDecay
 from crawl_env.hosts import Bracket, Hosts
 from crawl_env.numerics import FloatArray
 from crawl_env.selection import TOLERANCE, affordable
@@ -31,26 +33,30 @@ class Relaxation(NamedTuple):
     price: float | FloatArray  # λ*, utility / budget unit: what one more crawl is worth
 
 
-def relaxation(sources: Sources, budget: float, per_host: int = 1) -> Relaxation:
+def relaxation(
+    sources: Sources, budget: float, per_host: int = 1, decay: Decay = ExponentialDecay()
+) -> Relaxation:
     """Minimise λM + Σ_h ν_h H + Σ_i max_k max(0, (G_ik − (λC_i + ν_h(i))/q_i)/L_ik) over λ, ν ≥ 0.
 
     G, L and q are of `crawl_env.cycle`: without failures G_k = x_k, L_k = k, q = 1. ν is the
     charge for the H = `per_host` crawls that a shared host takes in an epoch; k is at least the
     delay.
     The bound holds for every policy whose cost is at most M on average, from a fresh or empty
-    start. Where a whole interval of λ is optimal, `price` is its middle.
+    start. Where a whole interval of λ is optimal, `price` is its middle. `decay` is the law of
+    interest, in `sources.decay_rate` × age.
 
     Returns floats for a fleet (N,), arrays (B,) for a batch (B, N).
 
     Raises:
-        ValueError: budget is not positive and finite.
+        ValueError: budget is not positive and finite; or the fleet has capacities and `decay` is
+            not exponential.
 
     >>> relaxation(Sources.preset("table1"), 2).bound.__round__(6)
     338.05394
     """
     _refuse_no_fleet(sources)
     check_budget(budget)
-    search = _PriceSearch(sources, per_host)
+    search = _PriceSearch(sources, per_host, decay)
     low = search.first_where(lambda spent: spent <= budget * (1 + TOLERANCE))
     high = search.first_where(lambda spent: spent < budget * (1 - TOLERANCE))
     price = 0.5 * (low + high)
@@ -99,11 +105,15 @@ def check_budget(budget: float) -> None:
 class _PriceSearch:
     """Bisection on λ, remembering for every source the intervals between which its own lies."""
 
-    def __init__(self, sources: Sources, per_host: int = 1) -> None:
-        self._sources, self._cycle = sources, Cycle(sources)
+    def __init__(
+        self, sources: Sources, per_host: int = 1, decay: Decay = ExponentialDecay()
+    ) -> None:
+        self._sources, self._cycle = sources, Cycle(sources, decay)
         self._worth = self._cycle.success * sources.content_at(np.inf) / sources.cost
         # A silent source is never worth a crawl: no need to search for its interval.
-        most = np.maximum(np.ceil(_FULL / sources.decay_per_epoch) + 1, sources.delay)
+        most = np.maximum(
+            np.ceil(max(_FULL, decay.end) / sources.decay_per_epoch) + 1, sources.delay
+        )
         self._most = np.where(self._worth > 0, most, sources.delay)
         self._least = np.broadcast_to(sources.delay - 1.0, self._most.shape)
         self._top = self._worth.max(axis=-1, keepdims=True)

@@ -4,7 +4,8 @@ A crawl that fails is repeated as soon as crawl_delay allows. With p the failure
 the delay and x_k the mean content at age k, a source first tried at age k brings
 G_k = Σ_j q p^j x_{k+jd} in L_k = k + d p/q epochs and 1/q crawls. Without failures these are x_k, k
 and 1. x is concave in k, so the charge λ at which trying at age k or k + 1 are equally good, which
-is the Whittle index at age k, increases with k: λC = q [G_k − L_k (G_{k+1} − G_k)].
+is the Whittle index at age k, increases with k: λC = q [G_k − L_k (G_{k+1} − G_k)]. All this
+holds for every law of decay, since interest never grows.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crawl_env.decays import Decay, ExponentialDecay
 from crawl_env.numerics import FloatArray, break_even, remainder
 from crawl_env.sources import Sources
 
@@ -22,10 +24,21 @@ _LEAST = 1e-17  # probability of failing so often in a row that no more need be 
 
 
 class Cycle:
-    """Cycles of every source of a fleet (N,), or of a batch of fleets (B, N)."""
+    """Cycles of every source of a fleet (N,), or of a batch of fleets (B, N).
 
-    def __init__(self, sources: Sources) -> None:
-        self.sources = sources
+    Raises:
+        ValueError: some source has a capacity, and decay is not exponential.
+    """
+
+    def __init__(self, sources: Sources, decay: Decay = ExponentialDecay()) -> None:
+        self.sources, self._decay = sources, decay
+        plain = isinstance(decay, ExponentialDecay)
+        if sources.is_capped and not plain:
+            raise ValueError(
+                f"the fleet has capacities and its interest decays as {decay!r}; what the last few "
+                "items hold on average is known for exponential decay only"
+            )
+        self._closed = plain and not sources.is_capped  # whether Theorem 1 holds
         self.success = 1.0 - sources.failure_rate  # q
         self._retries = sources.delay * sources.failure_rate / self.success  # d p / q, epochs
 
@@ -38,12 +51,18 @@ class Cycle:
         with np.errstate(divide="ignore"):
             return 1.0 / (self.success * self.length(age))
 
+    def mean(self, age: FloatArray) -> FloatArray:
+        """Return x, utility, the shape of `age`: u*∫_0^{μT·age} R where no capacity holds."""
+        if isinstance(self._decay, ExponentialDecay):
+            return self.sources.content_at(age)
+        return self.sources.ceiling * self._decay.total(self.sources.decay_per_epoch * age)
+
     def content(self, age: FloatArray) -> FloatArray:
         """Return G, utility, the shape of `age`."""
         sources = self.sources
         if not sources.fails:
-            return sources.content_at(age)
-        if not sources.is_capped:
+            return self.mean(age)
+        if self._closed:
             kept = self._kept * np.exp(-sources.decay_per_epoch * age)
             return sources.ceiling * (1.0 - kept)
         return self._expected(age)
@@ -51,7 +70,7 @@ class Cycle:
     def charge(self, age: FloatArray) -> FloatArray:
         """Return the Whittle index at `age` ≥ 1, utility / budget unit, the shape of `age`."""
         sources = self.sources
-        if not sources.is_capped:
+        if self._closed:
             share = -np.expm1(-sources.decay_per_epoch * age)
             return self.charge_within(age, share) * (sources.ceiling / sources.cost)
         content = self.content(age)
@@ -62,7 +81,7 @@ class Cycle:
     def reaches(self, price: FloatArray, age: FloatArray, where: NDArray[np.bool_]) -> Any:
         """Return whether the index at `age` reaches the price, flat, at some of the cells."""
         sources = self.sources
-        if sources.is_capped or sources.fails:
+        if not self._closed or sources.fails:
             return (self.charge(age) >= price)[where]
         decay = sources.decay_per_epoch[where]
         k = age[where]
@@ -75,7 +94,8 @@ class Cycle:
     def charge_within(self, epochs: FloatArray, share: FloatArray) -> FloatArray:
         """Return the index as a share of u*/C where y = `share` < 1 of u* waits.
 
-        `epochs` is η, after which an emptied source holds as much. For sources without capacity:
+        `epochs` is η, after which an emptied source holds as much. For exponential decay and
+        sources without capacity:
         q {a·[1 − α^η − η(1−α)(1−y)] + (dp/q) a(1−α)y + (a/q) p [d g(m) − g(dm)]} with
         a = q/(1 − pα^d) and g of `numerics.remainder`; the bracket alone, Theorem 1, where p = 0.
         """
@@ -95,11 +115,11 @@ class Cycle:
         return self.success / (1.0 - sources.failure_rate * sources.retention**sources.delay)
 
     def _expected(self, age: FloatArray) -> FloatArray:
-        """Return G as the sum that it is; only sources with a capacity need it."""
+        """Return G as the sum that it is, where it has no closed form."""
         shape = np.broadcast_shapes(np.shape(age), self.success.shape)
         total, odds, attempt = np.zeros(shape), self.success, 0
         while odds.max() > _LEAST:
-            total += odds * self.sources.content_at(age + attempt * self.sources.delay)
+            total += odds * self.mean(age + attempt * self.sources.delay)
             odds = odds * self.sources.failure_rate
             attempt += 1
         return total

@@ -7,7 +7,8 @@ one of them: laws of one μ differ in shape alone.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import gamma, log
+from functools import cached_property
+from math import expm1, log
 from typing import Protocol
 
 import numpy as np
@@ -16,6 +17,8 @@ from numpy.typing import ArrayLike
 from crawl_env.errors import unknown
 from crawl_env.laws import positive
 from crawl_env.numerics import FloatArray
+
+_FADED = 9 * log(10)  # of the stretched exponential: e^−this is left at its end
 
 
 class Decay(Protocol):
@@ -47,8 +50,8 @@ class ExponentialDecay:
 
 @dataclass(frozen=True)
 class StretchedDecay:
-    """R = exp(−(cz)^β), c = Γ(1 + 1/β), 0 < β ≤ 1: fast at first, slow later; β = 1 is the
-    exponential. 0 from where less than 1e-9 is left.
+    """R = exp(−(cz)^β), 0 < β ≤ 1: fast at first, slow later; β = 1 is the exponential. 0 from
+    where less than 1e-9 is left.
 
     >>> StretchedDecay(0.5).share(np.array([0.0, 0.5, 5.0])).round(4)
     array([1.    , 0.3679, 0.0423])
@@ -61,26 +64,32 @@ class StretchedDecay:
         if self.beta > 1:
             raise ValueError(f"beta is {self.beta!r}; it must be at most 1, the exponential")
 
-    @property
+    @cached_property
     def end(self) -> float:
-        return (9 * log(10)) ** (1 / self.beta) / gamma(1 + 1 / self.beta)
+        return float(1e9 / self._series(np.asarray(_FADED)))
 
     def share(self, z: FloatArray) -> FloatArray:
         return np.where(z < self.end, np.exp(-self._hazard(z)), 0.0)
 
     def total(self, z: ArrayLike) -> FloatArray:
-        # With w = (cz)^β it is ∫_0^w e^−v v^(1/β−1) dv / Γ(1/β): Gauss–Legendre on short pieces.
-        edges = np.linspace(0.0, self._hazard(np.float64(self.end)), 65)
-        nodes, weights = np.polynomial.legendre.leggauss(12)
-        power = 1 / self.beta - 1
-        w = self._hazard(np.minimum(np.asarray(z, dtype=np.float64), self.end))[..., None]
-        width = np.clip(w - edges[:-1], 0.0, np.diff(edges))
-        v = edges[:-1, None] + width[..., None] * (nodes + 1) / 2
-        pieces = (np.exp(-v) * v**power) @ weights * width / 2
-        return np.asarray(pieces.sum(axis=-1) / gamma(1 / self.beta))
+        until = np.minimum(np.asarray(z, dtype=np.float64), self.end)
+        w = self._hazard(until)
+        return np.asarray(until * np.exp(-w) * self._series(w))
 
     def _hazard(self, z: ArrayLike) -> FloatArray:
-        return np.asarray((np.asarray(z) * gamma(1 + 1 / self.beta)) ** self.beta)
+        """Return w = (cz)^β, with c such that the law cut off at `end` integrates to 1."""
+        return np.asarray(_FADED * (np.asarray(z) / self.end) ** self.beta)
+
+    def _series(self, w: FloatArray) -> FloatArray:
+        """Return Σ_n w^n/((a+1)…(a+n)), a = 1/β, with which ∫_0^z R = z e^−w Σ: the incomplete
+        gamma function's series, whose terms are positive, so that nothing cancels."""
+        term, n = np.ones_like(w), 0
+        total = term.copy()
+        while term.max(initial=0.0) > 1e-17:
+            n += 1
+            term *= w / (1 / self.beta + n)
+            total += term
+        return total
 
 
 @dataclass(frozen=True)
@@ -98,28 +107,27 @@ class LomaxDecay:
         if self.k <= 1:
             raise ValueError(f"k is {self.k!r}; it must be above 1, or interest would never end")
 
-    @property
+    @cached_property
     def end(self) -> float:
-        return self._scale * (self._stretch - 1)
+        return self._scale * expm1(self._reach)
 
     def share(self, z: FloatArray) -> FloatArray:
-        return np.where(z < self.end, (1 + z / self._scale) ** -self.k, 0.0)
+        return np.where(z < self.end, np.exp(-self.k * np.log1p(z / self._scale)), 0.0)
 
     def total(self, z: ArrayLike) -> FloatArray:
         until = np.minimum(np.asarray(z, dtype=np.float64), self.end)
-        return np.asarray(
-            self._scale / (self.k - 1) * (1 - (1 + until / self._scale) ** (1 - self.k))
-        )
+        waned = np.expm1((1 - self.k) * np.log1p(until / self._scale))
+        return np.asarray(waned / expm1((1 - self.k) * self._reach))
 
     @property
-    def _stretch(self) -> float:
-        """1 + end/s."""
-        return float(1e4 ** (1 / self.k))
+    def _reach(self) -> float:
+        """ln(1 + end/s)."""
+        return 4 * log(10) / self.k
 
-    @property
+    @cached_property
     def _scale(self) -> float:
         """s, such that the law cut off at `end` integrates to 1."""
-        return (self.k - 1) / (1 - self._stretch ** (1 - self.k))
+        return (1 - self.k) / expm1((1 - self.k) * self._reach)
 
 
 DECAYS: dict[str, type[Decay]] = {
@@ -132,7 +140,8 @@ DECAYS: dict[str, type[Decay]] = {
 def make_decay(decay: str | Decay) -> Decay:
     """Return a law of decay by name, with its default parameter, or the object given."""
     if not isinstance(decay, str):
-        if isinstance(decay, type) or not hasattr(decay, "share"):
+        wanted = ("share", "total", "end")
+        if isinstance(decay, type) or not all(hasattr(decay, name) for name in wanted):
             raise ValueError(
                 f"decay is {decay!r}; give one of {', '.join(DECAYS)}, or an object with `share`, "
                 "`total` and `end` as in crawl_env.decays.Decay"

@@ -85,6 +85,11 @@ class Ledger:
             count = np.minimum(count, self._capacity[cells])
         return self.value()[cells], np.where(np.isinf(epochs), 0.0, count)
 
+    def change_feed(self, feed: Feed) -> None:
+        """Take items from another feed from now on, which goes on where the last one stands."""
+        feed.set_state(self.feed.get_state())
+        self.feed = feed
+
     def empty(self, cells: IntArray) -> None:
         """Remove all items of some cells."""
         if self._items.cell.size:

@@ -119,9 +119,7 @@ class World:
             )
         self.sources = sources
         if self._ledger is not None:
-            place = self._ledger.feed.get_state()
-            self._ledger.feed = self.arrivals.feed(sources, self.shape[0])  # type: ignore[attr-defined]
-            self._ledger.feed.set_state(place)
+            self._ledger.change_feed(self.arrivals.feed(sources, self.shape[0]))  # type: ignore[attr-defined]
         self._flat_crawled_at = self.crawled_at.reshape(-1)
         self._flat_value = self.value.reshape(-1)
         self._blocks = list(self._plan(sources))

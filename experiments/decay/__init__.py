@@ -1,0 +1,1 @@
+"""What the Whittle index loses where interest decays otherwise than it thinks."""

@@ -1,0 +1,109 @@
+"""One policy on one task under one law of decay: what it earns on average."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import agents
+from agents.bounds import task_bound
+from agents.evaluation import posed_to
+from agents.policies import Agent
+from agents.registry import AGENTS
+from crawl_env import CrawlVectorEnv, Poisson, Sources, Task
+from crawl_env.decays import Decay, ExponentialDecay
+from crawl_env.numerics import FloatArray
+from crawl_env.parameters import PARAMETERS
+from crawl_env.sources import REGIMES
+from crawl_env.world import IntArray
+from experiments.decay.believer import Believer
+from experiments.decay.laws import fitted, law
+from experiments.runner import Result, Unit
+
+RIGHT_MEAN, FITTED, KNOWING = (
+    "whittle, right mean life",
+    "whittle, fitted exponential",
+    "whittle, knows the decay",
+)
+BELIEVERS = (RIGHT_MEAN, FITTED, KNOWING)
+
+
+class Fleets:
+    """Draws random fleets of 100, one at each reset; dense ones with a tenth of the items, each
+    worth ten times as much, so that all that wait can be followed."""
+
+    def __init__(self, regime: str) -> None:
+        self._regime = regime
+
+    def __call__(self, rng: np.random.Generator) -> Sources:
+        drawn = Sources.random(100, rng, self._regime)
+        if self._regime == "sparse":
+            return drawn
+        return Sources(0.1 * drawn.arrival_rate, 10 * drawn.mean_utility, drawn.decay_rate)
+
+
+def work(unit: Unit) -> Result:
+    """Run a unit: its policy on its task, for some seeds.
+
+    Returns the reward per epoch of each run (S,), and the bound of its fleet, NaN where content is
+    observed. Where content is not `drawn`, which takes a policy that minds ages only, the reward is
+    the expected one of the crawls that were made.
+    """
+    decay, seeds = law(unit["law"]), unit["seeds"]
+    arguments = _arguments(unit, decay)
+    env = CrawlVectorEnv(seeds, **arguments)
+    observation, _ = env.reset(seed=unit["seed"])
+    agent = _agent(unit, env, decay)
+    state, starts, reward = None, np.ones(seeds, dtype=bool), np.zeros(seeds)
+    for epoch in range(unit["warmup"] + unit["epochs"]):
+        action, state = agent.predict(observation, state, starts)
+        age = env.world.age
+        observation, earned, *_ = env.step(action)
+        starts = np.zeros(seeds, dtype=bool)
+        if epoch >= unit["warmup"]:
+            if not unit["drawn"]:
+                earned = expected(env.world.sources, decay, env.harvest.picked, age)
+            reward += earned
+    bound = np.full(seeds, np.nan)
+    if not unit["observed"]:
+        unseen = Task.of(**{**arguments, "arrivals": Poisson(decay=decay)})
+        bound = np.broadcast_to(task_bound(unseen, env.world.sources).bound, seeds)
+    return {"reward": (reward / unit["epochs"]).tolist(), "bound": bound.tolist()}
+
+
+def expected(sources: Sources, decay: Decay, picked: IntArray, age: FloatArray) -> FloatArray:
+    """Return Σ u*∫_0^{μT·age} R over the picked cells of each row, (B,), utility: what crawling
+    them at `age` (B, N) brings on average."""
+    ceiling, rate = (
+        np.broadcast_to(x, age.shape).reshape(-1)[picked]
+        for x in (sources.ceiling, sources.decay_per_epoch)
+    )
+    brought = ceiling * decay.total(rate * age.reshape(-1)[picked])
+    rows, n = age.shape
+    return np.asarray(np.bincount(picked.ravel() // n, brought.ravel(), rows), dtype=np.float64)
+
+
+def _arguments(unit: Unit, decay: Decay) -> dict[str, Any]:
+    fleet, observed = unit["fleet"], unit["observed"]
+    arguments = {
+        "sources": Fleets(fleet) if fleet in REGIMES else fleet,
+        "budget": unit["budget"],
+        "arrivals": Poisson(decay=decay) if unit["drawn"] else "deterministic",
+        "observed": observed,
+        "features": ("value" if observed else "age", *PARAMETERS),
+        "horizon": None,
+    }
+    return posed_to(AGENTS.get(unit["policy"], Believer), arguments)[1]
+
+
+def _agent(unit: Unit, env: CrawlVectorEnv, decay: Decay) -> Agent:
+    name, sources, exponential = unit["policy"], env.world.sources, ExponentialDecay()
+    beliefs = {
+        RIGHT_MEAN: lambda: (sources, exponential),
+        FITTED: lambda: (fitted(sources, decay), exponential),
+        KNOWING: lambda: (sources, decay),
+    }
+    if name in beliefs:
+        return Believer(env.task, *beliefs[name](), unit["warmup"] + unit["epochs"])
+    return agents.make(name, env, unit["seed"])

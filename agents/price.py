@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crawl_env import Sources, Task, World, relaxation, selection
+from crawl_env import Poisson, Sources, Task, Trace, World, relaxation, selection
 from crawl_env.hosts import Hosts
 from crawl_env.numerics import FloatArray
 from crawl_env.parameters import PARAMETERS
@@ -108,7 +108,9 @@ class Price:
 
     def _simulate(self, sources: Sources, blind: FloatArray) -> FloatArray:
         task, rows = self._task, blind.size
-        world = World(sources, task.arrivals, rows, believe=not task.observed.all())
+        # What a log goes on to tell is not known when the level is set.
+        arrivals = Poisson() if isinstance(task.arrivals, Trace) else task.arrivals
+        world = World(sources, arrivals, rows, believe=not task.observed.all())
         rng = np.random.default_rng(np.random.SeedSequence(0, spawn_key=(2,)))
         world.start(np.ones(world.shape), rng)
         items = np.broadcast_to(sources.arrival_rate * sources.period, world.shape).sum()

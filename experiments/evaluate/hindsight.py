@@ -51,7 +51,7 @@ class Hindsight:
 
     def bound(self, budget: float) -> float:
         """Return the utility that crawls of cost `budget` an epoch collect at most in all."""
-        return min(self._dual(budget))
+        return float(min(self._dual(budget)))
 
     def _dual(self, budget: float) -> list[float]:
         """Return λMH + Σ V_i(λ) at charges that lead to its minimum."""
@@ -67,7 +67,7 @@ class Hindsight:
             at = self.best(price)
             found.append(price * whole + at.net)
             line = price * (whole - at_high.cost) + reward[1]
-            if found[-1] >= line - _NEAR * abs(line):
+            if found[-1] <= line + _NEAR * abs(line):
                 break
             if at.cost > whole:
                 low, at_low = price, at

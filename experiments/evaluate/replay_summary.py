@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agents import statistics
 from agents.registry import CLAIRVOYANT
@@ -26,9 +27,11 @@ LABELS = {
 
 # Differences below this share of the reward are not worth a recommendation.
 _NOTABLE = 1e-3
+_CYCLE = 1.3  # ratio of busy to quiet hours from which they are shown apart
 _FEWEST = 5  # blocks from which intervals are trusted
 
 Runs = Mapping[str, Played]
+BoolArray = NDArray[np.bool_]
 
 
 class View(NamedTuple):
@@ -55,7 +58,7 @@ class View(NamedTuple):
     def block_name(self) -> str:
         """Return what a block is called."""
         unit, length = self.split.rest.unit, self.block * self.split.fleet.period
-        return "week" if length * HOURS[unit] == WEEK else f"block of {length:g} {unit}s"
+        return "week" if length * HOURS[unit] == WEEK else f"{length:g}-{unit} block"
 
     def by_block(self, of_epochs: FloatArray) -> FloatArray:
         """Return sums over blocks, (W,), of what was measured in each epoch, (H,)."""
@@ -126,7 +129,8 @@ def _setting(report: Report, view: View, conditions: str) -> None:
         f"{unit}s{since}, and {len(rest):,} items up to {rest.end:,.6g}, worth {number(published)} "
         f"in all.{fitted} The second is played back once, in {view.epochs:,} epochs of "
         f"{_count(fleet.period, unit)}, to {_count(len(fleet), 'source')}, at which nothing "
-        f"waits at first: {conditions}. All policies meet the same items; what they do does not change them."
+        f"waits at first: {conditions}. All policies meet the same items; what they do does not "
+        "change them."
     )
     unknown = view.split.unknown
     if unknown:
@@ -307,24 +311,19 @@ def _curve(report: Report, view: View, runs: Mapping[float, Runs]) -> None:
 
 
 def _time_of_day(report: Report, view: View, runs: Mapping[float, Runs]) -> None:
-    """Add how busy and quiet hours of the day fare, where epochs divide a day into several."""
-    rest, period = view.split.rest, view.split.fleet.period
-    day = 24 / HOURS[rest.unit] / period  # epochs
-    if day != round(day) or day < 4 or view.epochs < 7 * day:
+    """Add how busy and quiet hours of the day fare, where there are such and epochs part a day."""
+    hours = _busy_and_quiet(view)
+    if hours is None:
         return
-    hour = np.arange(view.epochs) % int(day)
-    published = np.bincount(hour, view.published)
-    quarter = max(int(day) // 4, 1)
-    order = np.argsort(published, kind="stable")
-    quiet, busy = np.isin(hour, order[:quarter]), np.isin(hour, order[-quarter:])
+    published = view.published
     rows = []
     for m, of_budget in runs.items():
         for name in dict.fromkeys([REFERENCE, peers(of_budget)[0], CLAIRVOYANT]):
             if name in of_budget:
                 reward = of_budget[name].reward
-                shares = [_percent(reward[w].sum(), view.published[w].sum()) for w in (busy, quiet)]
+                shares = [_percent(reward[w].sum(), published[w].sum()) for w in hours]
                 rows.append([f"{m:g}", LABELS.get(name, name), *shares])
-    ratio = view.published[busy].sum() / max(view.published[quiet].sum(), 1e-300)
+    ratio = published[hours[0]].sum() / published[hours[1]].sum()
     report.heading("The time of the day")
     report.table(
         "Collected in an epoch as a share of what is published in it",
@@ -332,10 +331,28 @@ def _time_of_day(report: Report, view: View, runs: Mapping[float, Runs]) -> None
         rows,
     )
     report.paragraph(
-        f"The busiest quarter of the day has {ratio:.1f} times the utility of the quietest. The "
-        "budget and the model's rates are the same at all hours: in busy ones there is more than "
-        "can be fetched, in quiet ones crawls come back with less, or with what is left of before."
+        f"The quarter of the day that was busiest before the split brings {ratio:.1f} times the "
+        "utility of the quietest. The budget and the model's rates are the same at all hours: in "
+        "busy ones there is more than can be fetched, in quiet ones crawls come back with less, "
+        "or with what is left of before."
     )
+
+
+def _busy_and_quiet(view: View) -> tuple[BoolArray, BoolArray] | None:
+    """Return which epochs lie in the busiest and the quietest quarter of the day, as known from
+    before the split; None where epochs do not part a day, or all hours are much alike."""
+    log, past, period = view.split.rest, view.split.past, view.split.fleet.period
+    day = round(24 / HOURS[log.unit] / period, 9)  # epochs
+    if day != round(day) or day < 4 or view.epochs < 7 * day:
+        return None
+    hour = np.floor((past.published - log.start) / period).astype(np.intp) % int(day)
+    order = np.argsort(np.bincount(hour, minlength=int(day)), kind="stable")
+    now, quarter = np.arange(view.epochs) % int(day), int(day) // 4
+    quiet, busy = np.isin(now, order[:quarter]), np.isin(now, order[-quarter:])
+    published = view.published
+    if not published[busy].sum() > _CYCLE * published[quiet].sum() > 0:
+        return None
+    return busy, quiet
 
 
 def _glossary(report: Report, view: View) -> None:

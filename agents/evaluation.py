@@ -100,22 +100,43 @@ def evaluate(
             raise ValueError(f"{name} is {number}; it must be at least {least}")
     if not 0 < discount <= 1:
         raise ValueError(f"discount is {discount}; it must be above 0 and at most 1")
-    agent, arguments = posed_to(agent, arguments)
-    env = CrawlVectorEnv(seeds, **{**arguments, "horizon": None})
-    player = _player(agent, env, seed)
-    observation, _ = env.reset(seed=seed)
-    meter = _Meter(env)
-    state, start = None, np.ones(seeds, dtype=bool)
+    rollout = Rollout(agent, arguments, seeds, seed)
+    meter = _Meter(rollout.env)
     for epoch in range(warmup + epochs):
-        action, state = player.predict(observation, state, start, deterministic=True)
-        waiting = _waiting(env.world)
-        observation, reward, *_ = env.step(action)
+        waiting = _waiting(rollout.env.world)
+        reward = rollout.step()
         if epoch >= warmup:
             meter.count(reward * discount ** (epoch - warmup), *waiting)
-        start = np.zeros(seeds, dtype=bool)
         if progress is not None:
             progress(1)
     return meter.read(epochs, 1 if discount < 1 else epochs)
+
+
+class Rollout:
+    """An agent crawling S environments side by side; the arguments are those of `evaluate`.
+
+    >>> rollout = Rollout("whittle", {"sources": "table1", "budget": 2})
+    >>> rollout.step().round(3), rollout.env.harvest.picked
+    (array([327.447]), array([0, 1]))
+    """
+
+    def __init__(
+        self, agent: Player, arguments: Mapping[str, Any], seeds: int = 1, seed: int = 0
+    ) -> None:
+        agent, arguments = posed_to(agent, arguments)
+        self.env = CrawlVectorEnv(seeds, **{**arguments, "horizon": None})
+        self._player = _player(agent, self.env, seed)
+        self._observation, _ = self.env.reset(seed=seed)
+        self._state, self._start = None, np.ones(seeds, dtype=bool)
+
+    def step(self) -> FloatArray:
+        """Let the agent crawl for one epoch; return the rewards, (S,)."""
+        action, self._state = self._player.predict(
+            self._observation, self._state, self._start, deterministic=True
+        )
+        self._observation, reward, *_ = self.env.step(action)
+        self._start = np.zeros_like(self._start)
+        return reward
 
 
 def compare(

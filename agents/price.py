@@ -108,9 +108,8 @@ class Price:
 
     def _simulate(self, sources: Sources, blind: FloatArray) -> FloatArray:
         task, rows = self._task, blind.size
-        # A recording must not be looked into beforehand: the model takes its place.
-        recorded = isinstance(task.arrivals, Trace)
-        arrivals = Poisson() if recorded else task.arrivals
+        # What a log goes on to tell is not known when the level is set.
+        arrivals = Poisson() if isinstance(task.arrivals, Trace) else task.arrivals
         world = World(sources, arrivals, rows, believe=not task.observed.all())
         rng = np.random.default_rng(np.random.SeedSequence(0, spawn_key=(2,)))
         world.start(np.ones(world.shape), rng)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -13,14 +15,20 @@ from agents.evaluation import Evaluation
 from agents.statistics import number
 from crawl_env import Sources, Task
 from crawl_env.errors import unknown
+from crawl_env.items import HOURS
 from crawl_env.task import make_sources
 from experiments import runner, units
-from experiments.evaluate import summary
+from experiments.evaluate import replay, replay_summary, summary
+from experiments.evaluate.hindsight import Hindsight
+from experiments.evaluate.log import WEEK, Log, Split
 from experiments.report import Report
 from experiments.results import check_out, provenance, whole_folder, write_csv
 from experiments.tables import FLOOR, REFERENCE, apart, records
 
 Runs = dict[float, dict[str, Evaluation]]  # by budget and agent
+Rows = Sequence[Mapping[str, Any]]  # of a table
+
+_EPOCHS = 2000
 
 _PART = 2e8  # sources × epochs × seeds of one run: some ten seconds
 
@@ -29,11 +37,13 @@ _PART = 2e8  # sources × epochs × seeds of one run: some ten seconds
 class Evaluate:
     """Which policy collects how much of your sources' content under a budget?
 
-    The CSV has the columns source, arrival_rate (items / time), mean_utility, decay_rate (1 / time)
-    and, optional, cost.
+    Give --sources, a CSV with the columns source, arrival_rate (items / time), mean_utility,
+    decay_rate (1 / time) and, optional, cost, whose content is simulated; or --items, a log of what
+    your sources published, which is played back.
     """
 
-    sources: str
+    log: Annotated[Log, tyro.conf.arg(name="")] = field(default_factory=Log)
+    sources: str = ""
     """CSV file of the fleet, or the name of a preset (table1, fleet-f, recovering-<n>,
     hacker-news)."""
     budget: Annotated[str, tyro.conf.arg(metavar="M")] = ""
@@ -43,7 +53,8 @@ class Evaluate:
     period: float = 1.0
     """T: length of an epoch, in the unit of time of the CSV's rates."""
     arrivals: str = "poisson"
-    """deterministic, poisson, poisson-constant, poisson-lognormal or poisson-gamma."""
+    """deterministic, poisson, poisson-constant, poisson-lognormal or poisson-gamma. Not with
+    --items, as --warmup and --start."""
     observed: bool = False
     """Whether the crawler sees what waits at a source before crawling it."""
     budget_rule: Literal["epoch", "average"] = "epoch"
@@ -54,12 +65,13 @@ class Evaluate:
     """Policies to compare: whittle, whittle-exact, lagrangian, static, myopic, oldest-first,
     random, fixed, nutch, miniflux; whittle and random are always among them, whittle-exact only
     where it differs: seen random content."""
-    epochs: int = 2000
-    """Epochs measured in each run."""
+    epochs: int | None = None
+    """Epochs measured in each run: by default 2000, or all that the rest of the log holds."""
     warmup: int = 200
     """Epochs before them that are left out."""
     seeds: int = 20
-    """Runs of each policy, on the same arrivals for all policies."""
+    """Runs of each policy, on the same arrivals for all policies. On a log, of policies that
+    draw."""
     seed: int = 0
     """Seed of the arrivals."""
     jobs: int = -1
@@ -70,7 +82,85 @@ class Evaluate:
     """Folder of the report and the records; replaced as a whole."""
 
     def run(self) -> None:
+        if self.log.items is not None:
+            self._replay()
+        else:
+            self._simulate()
+
+    def _replay(self) -> None:
+        inputs = (self.log.items, self.log.curves, self.sources)
+        check_out(self.out, *(str(name) for name in inputs if name))
+        self._refuse(("arrivals", "warmup", "start"), "for simulations; a log is played back as is")
+        budgets, names = self._budgets(), self._names()
+        fleet = self._fleet() if self.sources else None
+        split = self.log.split(fleet, self.period, self.epochs)
+        todo = {
+            (m, name): self._playing(split, m, name)
+            for m in budgets
+            for name in replay.players(names, self.observed, split.refitted is not None)
+        }
+        tasks = [replay.task(unit, split.trace) for unit in todo.values()]  # refuses what is bad
+        print(
+            f"{tasks[0].n} sources × {split.epochs} epochs × {len(todo) // len(budgets)} policies "
+            f"× {len(budgets)} budgets"
+        )
+        kept = self.out.with_name(f".{self.out.name}.kept")
+        work = partial(replay.work, split.trace)
+        found = runner.run(list(todo.values()), work, kept, self.jobs, self.engine)
+        runs: dict[float, dict[str, replay.Played]] = {m: {} for m in budgets}
+        for (m, name), result in zip(todo, found, strict=True):
+            runs[m][name] = replay.from_json(result)
+        view = self._view(split, budgets)
+        assert self.log.items is not None
+        report = Report(f"{self.log.items.name} played back: who collects how much")
+        replay_summary.write(report, view, runs, self._conditions())
+        rows = replay_summary.records(view, runs, {"observed": self.observed, **provenance()})
+        self._write(report, rows, summary.per_source(split.fleet, runs))
+        runner.forget(kept)
+
+    def _playing(self, split: Split, budget: float, name: str) -> runner.Unit:
+        """Return the unit of work that plays a policy, or a reference."""
+        refitted = split.refitted if name == replay.REFITTED else None
+        fleet = refitted or split.fleet
+        draws = name == FLOOR or fleet.fails
+        return {
+            "agent": REFERENCE if refitted else name,
+            "arguments": {
+                "sources": units.fleet_as_json(fleet),
+                "budget": budget,
+                "budget_rule": self.budget_rule,
+                "observed": self.observed,
+                "start": "empty",
+                "features": ["value"],
+            },
+            "runs": {"seeds": self.seeds if draws else 1, "seed": self.seed},
+            "epochs": split.epochs,
+            "log": replay.digest(split.rest),
+        }
+
+    def _view(self, split: Split, budgets: list[float]) -> replay_summary.View:
+        best = Hindsight(split.trace, split.fleet, split.epochs)
+        # An account may be overdrawn by less than one crawl.
+        more = split.fleet.cost.max() / split.epochs if self.budget_rule == "average" else 0.0
+        bounds = {m: best.bound(m + more) for m in budgets}
+        block = self.log.block or WEEK / HOURS[self.log.unit]
+        return replay_summary.View(split, max(1, round(block / self.period)), bounds)
+
+    def _refuse(self, names: tuple[str, ...], why: str) -> None:
+        """Raise ValueError where one of these options was given."""
+        for name in names:
+            if getattr(self, name) != getattr(type(self), name):
+                raise ValueError(f"--{name} is {why}; leave it out")
+
+    def _simulate(self) -> None:
         check_out(self.out, self.sources)
+        if self.log != Log():
+            raise ValueError("options of a log given, but no log; give --items log.csv")
+        if not self.sources:
+            raise ValueError(
+                "no sources; give --sources fleet.csv (or a preset), or --items log.csv to play "
+                "back what was really published"
+            )
         fleet, budgets = self._fleet(), self._budgets()
         names = units.players(self._names(), {"arrivals": self.arrivals, "observed": self.observed})
         parts = {
@@ -80,7 +170,7 @@ class Evaluate:
         tasks = [Task.of(**units.arguments_of(units_[0])) for units_ in parts.values()]
         todo = [unit for units_ in parts.values() for unit in units_]
         print(
-            f"{len(fleet)} sources × {self.warmup + self.epochs} epochs × {self.seeds} seeds × "
+            f"{len(fleet)} sources × {self.warmup + self._epochs} epochs × {self.seeds} seeds × "
             f"{len(names)} policies × {len(budgets)} budgets, in {len(todo)} runs"
         )
         kept = self.out.with_name(f".{self.out.name}.kept")
@@ -100,19 +190,19 @@ class Evaluate:
             summary.advice(report, view, m, peers)
             summary.table(report, view, m, peers, reference)
         summary.glossary(report)
-        self._write(report, fleet, runs)
-        runner.forget(kept)
-
-    def _write(self, report: Report, fleet: Sources, runs: Runs) -> None:
         rows = [
             row
-            for m, agents in runs.items()
-            for name, run in agents.items()
+            for m, of_budget in runs.items()
+            for name, run in of_budget.items()
             for row in records(name, run, self.seed, budget=m, **provenance())
         ]
+        self._write(report, rows, summary.per_source(fleet, runs))
+        runner.forget(kept)
+
+    def _write(self, report: Report, rows: Rows, sources: Rows) -> None:
         with whole_folder(self.out) as folder:
             write_csv(folder / "records.csv", rows)
-            write_csv(folder / "sources.csv", summary.per_source(fleet, runs))
+            write_csv(folder / "sources.csv", sources)
             report.write(folder / "report.html")
         print(
             f"Report: {self.out / 'report.html'}   every run: {self.out / 'records.csv'}   "
@@ -130,9 +220,9 @@ class Evaluate:
             "features": ["value"],
         }
         seeds = units.seeds_needed(arguments, agent, self.seeds)
-        common = {"epochs": self.epochs, "warmup": self.warmup}
+        common = {"epochs": self._epochs, "warmup": self.warmup}
         # The same parts for every policy, so that all of them meet the same content.
-        size = max(1, int(_PART / (len(fleet) * (self.epochs + self.warmup))))
+        size = max(1, int(_PART / (len(fleet) * (self._epochs + self.warmup))))
         return [
             {
                 "agent": agent,
@@ -165,20 +255,27 @@ class Evaluate:
                     ) from None
         if not given:
             raise ValueError("no budget; give --budget 5, or --budgets 1,2,5,10 for a curve")
-        if self.epochs < 1:
-            raise ValueError(f"--epochs is {self.epochs}; it must be at least 1")
+        if self._epochs < 1:
+            raise ValueError(f"--epochs is {self._epochs}; it must be at least 1")
         if self.seeds < 2:
             raise ValueError(f"--seeds is {self.seeds}; intervals need at least 2 runs")
         if self.warmup < 0:
             raise ValueError(f"--warmup is {self.warmup}; it must be zero or more epochs")
         return sorted(set(given))
 
-    def _setting(self, fleet: Sources) -> str:
+    @property
+    def _epochs(self) -> int:
+        return _EPOCHS if self.epochs is None else self.epochs
+
+    def _conditions(self) -> str:
         seeing = "seen before crawling" if self.observed else "not seen before crawling"
         budget = "in every epoch" if self.budget_rule == "epoch" else "on average"
+        return f"content {seeing}, budget kept {budget}"
+
+    def _setting(self, fleet: Sources) -> str:
         return (
-            f"Arrivals {self.arrivals}; content {seeing}, budget kept {budget}, period "
-            f"{fleet.period:g}. {self.epochs} epochs after {self.warmup} left out, {self.seeds} "
+            f"Arrivals {self.arrivals}; {self._conditions()}, period "
+            f"{fleet.period:g}. {self._epochs} epochs after {self.warmup} left out, {self.seeds} "
             "runs, the same arrivals for every policy. Intervals hold 95 % (bootstrap over runs). "
             f"The fleet is expected to publish {number(float(fleet.published))} utility an epoch."
         )

@@ -15,6 +15,7 @@ from agents.statistics import number
 from crawl_env import Sources, Task
 from crawl_env.parameters import PARAMETERS
 from experiments import plots
+from experiments.evaluate.replay import Played
 from experiments.report import Report
 from experiments.tables import SEES_ALL, WHO, apart, best_first, percent, plain, scores, share
 
@@ -214,7 +215,9 @@ def glossary(report: Report) -> None:
     )
 
 
-def per_source(fleet: Sources, runs: Mapping[float, Runs]) -> list[dict[str, Any]]:
+def per_source(
+    fleet: Sources, runs: Mapping[float, Mapping[str, Evaluation | Played]]
+) -> list[dict[str, Any]]:
     """Return, for every source and budget, the crawls per epoch that each policy gives it."""
     return [
         {

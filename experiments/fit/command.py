@@ -90,7 +90,7 @@ class Fit:
         """Return the part of the log to fit, and a sentence on what was left out."""
         whole = Items.from_csv(self.items, self.curves, unit=self.unit)
         log = whole.covering(
-            _time("--from", self.since, whole), _time("--until", self.until, whole)
+            given_time("--from", self.since, whole), given_time("--until", self.until, whole)
         )
         outside = len(whole) - len(log)
         counts = np.bincount(log.source, minlength=len(log.names))
@@ -135,7 +135,8 @@ class Fit:
         )
 
 
-def _time(option: str, text: str, log: Items) -> float | str | None:
+def given_time(option: str, text: str, log: Items) -> float | str | None:
+    """Return the number or time stamp that an option holds, None where it holds nothing."""
     if not text or is_number(text):
         return float(text) if text else None
     if not log.origin:

@@ -1,0 +1,169 @@
+"""A recorded log as a test: what was known until some moment, and what is played back after it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import tyro
+
+from crawl_env import Items, Sources, Trace
+from crawl_env.items import HOURS
+from crawl_env.items_file import time_of
+from crawl_env.numerics import FloatArray
+from experiments.fit import decay, estimate
+from experiments.fit.command import given_time
+
+WEEK = 168.0  # hours
+
+
+@dataclass(frozen=True)
+class Split:
+    """A log in two parts, and the fleet as it was known between them."""
+
+    past: Items  # of all sources
+    rest: Items  # of all sources
+    fleet: Sources
+    refitted: Sources | None  # the fleet fitted to the rest itself; None where it cannot be
+
+    @cached_property
+    def epochs(self) -> int:
+        """Return H, how many epochs the rest holds, the last perhaps in part."""
+        return self.trace.epochs(self.fleet.period)
+
+    @cached_property
+    def published(self) -> FloatArray:
+        """Return the utility that all sources publish in each epoch of the rest, (H,)."""
+        when = (self.rest.published - self.rest.start) / self.fleet.period
+        epoch = np.minimum(when.astype(np.intp), self.epochs - 1)
+        return np.bincount(epoch, self.rest.utility, self.epochs).astype(np.float64)
+
+    @cached_property
+    def trace(self) -> Trace:
+        """Return the rest of the log as far as the fleet's sources published it."""
+        known = set(self.fleet.names)
+        log = self.rest.select([name for name in self.rest.names if name in known])
+        return Trace(log, random_start=False)
+
+    @cached_property
+    def unknown(self) -> dict[str, float]:
+        """Return the sources of the rest that the fleet lacks, with the utility they published,
+        the richest first."""
+        known, names = set(self.fleet.names), self.rest.names
+        worth = np.bincount(self.rest.source, self.rest.utility, len(names))
+        items = np.bincount(self.rest.source, minlength=len(names))
+        order = np.argsort(-worth, kind="stable")
+        return {names[i]: float(worth[i]) for i in order if items[i] and names[i] not in known}
+
+
+@dataclass
+class Log:
+    """Instead of simulating: fit the fleet to the first part of a log of items and play back the
+    rest, once, from empty sources. The log is a table as for `fit`: source, published, utility,
+    item."""
+
+    items: Path | None = None
+    """The log, .csv, .csv.gz or .parquet. With --sources, that fleet is used and nothing fitted."""
+    curves: Path | None = None
+    """Table item, age, remaining: how single items lost interest. They are played back, and decay
+    rates are fitted to them."""
+    decay_rate: float | None = None
+    """μ of all sources, 1 / unit of time, where there are neither curves nor --sources."""
+    unit: str = "hour"
+    """Unit of time of the log's numbers, and of --period: second, minute, hour or day."""
+    train_until: Annotated[str, tyro.conf.arg(metavar="TIME")] = ""
+    """Where the first part ends, a number or a time stamp; by default at the middle of the log."""
+    block: float = 0.0
+    """Time over which sums are compared; intervals are over such blocks. By default a week."""
+
+    def split(self, fleet: Sources | None, period: float, epochs: int | None = None) -> Split:
+        """Read the log and part it.
+
+        Arguments:
+            fleet: given by the user, or None to fit one to the first part.
+            period: T, in units of time.
+            epochs: at most so many of the rest are kept; None: all.
+
+        Raises:
+            ValueError: what is wrong, in the user's terms.
+        """
+        self._check(fleet)
+        assert self.items is not None
+        log = Items.from_csv(self.items, self.curves, unit=self.unit)
+        at = self._moment(log)
+        end = log.end if epochs is None else min(log.end, at + epochs * period)
+        past, rest = log.between(log.start, at), log.between(at, end)
+        if not len(rest):
+            raise ValueError(f"the log has no items from {at:g} on; give an earlier --train-until")
+        if fleet is not None:
+            _check_fleet(fleet, log)
+            return Split(past, rest, fleet.with_period(period), None)
+        if not len(past):
+            raise ValueError(
+                f"the log has no items before {at:g}, so there is nothing to fit; give a later "
+                "--train-until, or --sources with a fleet"
+            )
+        published = np.bincount(past.source, minlength=len(past.names))
+        known = [name for name, n in zip(past.names, published, strict=True) if n]
+        later = rest.select(known)
+        refitted = self._fitted(later, period) if self._tells(later) else None
+        return Split(past, rest, self._fitted(past.select(known), period), refitted)
+
+    def _fitted(self, log: Items, period: float) -> Sources:
+        n = len(log.names)
+        rate = estimate.rates(np.bincount(log.source, minlength=n), log.span)
+        utility = estimate.utilities(log.source, log.utility, n)
+        fading = self.decay_rate or decay.measure(log).rate.value
+        return Sources(rate.value, utility.value, fading, period=period, names=log.names)
+
+    def _tells(self, log: Items) -> bool:
+        """Return whether a fleet can be fitted to a part of the log."""
+        told = log.utility > 0
+        if log.curves is not None:
+            told = told & log.curves.recorded
+        return bool(told.any())
+
+    def _moment(self, log: Items) -> float:
+        """Return where the first part ends."""
+        at = given_time("--train-until", self.train_until, log)
+        moment = time_of("--train-until", at, log.origin, HOURS[log.unit])
+        if moment is None:
+            return log.start + log.span / 2
+        if not log.start < moment < log.end:
+            raise ValueError(
+                f"--train-until is {self.train_until}, {moment:g} {log.unit}s, and the log covers "
+                f"{log.start:g} to {log.end:g}; give a moment within it"
+            )
+        return moment
+
+    def _check(self, fleet: Sources | None) -> None:
+        known = [self.curves is not None, self.decay_rate is not None]
+        if fleet is None and sum(known) != 1:
+            which = "both" if all(known) else "neither"
+            raise ValueError(
+                f"{which} of --curves and --decay-rate given; give the recorded curves of items, "
+                "or the decay rate (ln 2 / half-life, per unit of time) of all sources"
+            )
+        if fleet is not None and self.decay_rate is not None:
+            raise ValueError(
+                "--decay-rate and --sources given, which has decay rates; leave it out"
+            )
+        if self.decay_rate is not None and not 0 < self.decay_rate < np.inf:
+            raise ValueError(f"--decay-rate is {self.decay_rate:g}; it must be positive (1/time)")
+        if not 0 <= self.block < np.inf:
+            raise ValueError(f"--block is {self.block:g}; it must be a positive time")
+
+
+def _check_fleet(fleet: Sources, log: Items) -> None:
+    known = set(fleet.names)
+    items = np.bincount(log.source, minlength=len(log.names))
+    lacking = [i for i, name in enumerate(log.names) if name not in known]
+    if lacking:
+        names = ", ".join(log.names[i] for i in lacking[:5]) + ", …" * (len(lacking) > 5)
+        raise ValueError(
+            f"--sources lacks {len(lacking)} sources of the log, with {items[lacking].sum()} "
+            f"items ({names}); add them, or leave their items out of the log"
+        )

@@ -1,0 +1,145 @@
+"""Playing back the rest of a log: every policy on the same items, measured epoch by epoch."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from agents.evaluation import Rollout
+from agents.exact import WhittleExact
+from crawl_env import Items, Sources, Task, Trace
+from crawl_env.ledger import IntArray
+from crawl_env.numerics import FloatArray
+from experiments import units
+from experiments.runner import Result, Unit
+
+REFITTED = "whittle-refitted"  # a reference: fitted to the very part that is played back
+
+
+class Played(NamedTuple):
+    """One policy's play of H epochs, mean over its runs."""
+
+    reward: FloatArray  # (H,) utility collected in each epoch
+    frequency: FloatArray  # (N,) crawls per epoch
+    cost: float  # budget units per epoch
+    never: float  # sources not once crawled with success
+    fetched: float  # items
+    delay: float  # time from publication to collection, mean over the items; NaN if none
+
+    def __repr__(self) -> str:
+        return f"Played(reward {self.reward.sum():.6g} in {self.reward.size} epochs)"
+
+
+def players(agents: Iterable[str], observed: bool, refitted: bool) -> tuple[str, ...]:
+    """Return whom to play: the agents, and references.
+
+    Not the exact index: it is that of a law of arrivals, and a log has none.
+    """
+    peers = [name for name in agents if name != WhittleExact.name]
+    found = units.players(peers, {"arrivals": "trace", "observed": observed})
+    return (*found, REFITTED) if refitted else found
+
+
+def task(unit: Unit, trace: Trace) -> Task:
+    """Return the task of a unit, which is refused where it is none."""
+    return Task.of(**{**units.arguments_of(unit), "arrivals": trace})
+
+
+def work(trace: Trace, unit: Unit) -> Result:
+    """Play a unit's agent on the trace, whose `digest` is part of the unit."""
+    with warnings.catch_warnings():  # the command has shown them once, for all its units
+        warnings.simplefilter("ignore")
+        rollout = Rollout(
+            unit["agent"], {**units.arguments_of(unit), "arrivals": trace}, **unit["runs"]
+        )
+        played = play(rollout, trace, unit["epochs"])
+    return {
+        name: value.tolist() if isinstance(value, np.ndarray) else value
+        for name, value in played._asdict().items()
+    }
+
+
+def from_json(result: Result) -> Played:
+    """Return a unit's result."""
+    arrays = {name: np.array(result[name], dtype=float) for name in ("reward", "frequency")}
+    return Played(**{**result, **arrays})
+
+
+def digest(log: Items) -> str:
+    """Return a hash of all that a log says, so that what was kept of another is not taken up."""
+    found = hashlib.sha256(repr((log.names, log.start, log.end, log.unit)).encode())
+    arrays = [log.source, log.published, log.utility]
+    if log.curves is not None:
+        arrays += [log.curves.first, log.curves.age, log.curves.remaining]
+    for array in arrays:
+        found.update(array.tobytes())
+    return found.hexdigest()[:24]
+
+
+def play(rollout: Rollout, trace: Trace, epochs: int) -> Played:
+    """Let a rollout crawl the trace from its beginning, once.
+
+    The sources are crawled at 0, T, …, (H − 1)T: what is published in an epoch can be collected
+    from the next one on, and what is published in the last one not at all.
+    """
+    world = rollout.env.world
+    sources, (rows, n) = world.sources, world.shape
+    brought = _Brought(trace.items, sources, rows, epochs)
+    reward, crawls, cost = np.zeros(epochs), np.zeros(n), 0.0
+    visited = np.zeros(rows * n, dtype=bool)
+    for epoch in range(epochs):
+        reward[epoch] = rollout.step().mean()
+        picked, _, _, failed = rollout.env.harvest
+        crawls += np.bincount(picked % n, minlength=n)
+        cost += float(sources.cost[picked % n].sum())
+        if failed is not None:
+            picked = picked[~failed]
+        visited[picked] = True
+        brought.count(picked, epoch)
+    return Played(
+        reward,
+        crawls / epochs / rows,
+        cost / epochs / rows,
+        float(np.count_nonzero(~visited)) / rows,
+        brought.items / rows,
+        brought.delay,
+    )
+
+
+class _Brought:
+    """Counts the items that crawls bring, and the time since each was published."""
+
+    def __init__(self, log: Items, sources: Sources, rows: int, epochs: int) -> None:
+        place = {name: i for i, name in enumerate(sources.names)}
+        source = np.array([place.get(name, 0) for name in log.names], dtype=np.intp)[log.source]
+        when = (log.published - log.start) / sources.period
+        self._stride, self._n = epochs + 2, len(sources)
+        seen = np.minimum(when.astype(np.intp) + 1, epochs + 1)  # epoch at whose beginning
+        line = source * self._stride + seen  # of one source after the other
+        order = np.argsort(line, kind="stable")
+        self._line = line[order]
+        self._when = np.concatenate(([0.0], np.cumsum(when[order])))
+        first = np.searchsorted(self._line, np.arange(self._n) * self._stride)
+        self._next = np.tile(first, rows)  # of each cell, on the line
+        self._capacity, self._period = sources.capacity, sources.period
+        self.items, self._delay = 0.0, 0.0
+
+    def count(self, picked: IntArray, epoch: int) -> None:
+        """Count what crawls of the cells `picked` bring at the beginning of an epoch."""
+        source = picked % self._n
+        until = np.searchsorted(self._line, source * self._stride + epoch, side="right")
+        first = np.maximum(self._next[picked], until - self._capacity[source])
+        first = np.minimum(first, until).astype(np.intp)
+        self._next[picked] = until
+        items = until - first
+        self.items += float(items.sum())
+        self._delay += float((items * epoch - (self._when[until] - self._when[first])).sum())
+
+    @property
+    def delay(self) -> float:
+        """Return the mean time from publication to collection; NaN where nothing was collected."""
+        return self._delay * self._period / self.items if self.items else float("nan")

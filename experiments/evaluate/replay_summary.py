@@ -1,0 +1,408 @@
+"""What a replay found: tables, words and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents import statistics
+from agents.registry import CLAIRVOYANT
+from agents.statistics import Estimate, number
+from crawl_env.items import HOURS
+from crawl_env.numerics import FloatArray
+from experiments import plots
+from experiments.evaluate.log import WEEK, Split
+from experiments.evaluate.replay import REFITTED, Played
+from experiments.report import Report
+from experiments.tables import REFERENCE, SEES_ALL, percent
+
+HINDSIGHT = "hindsight bound (nobody; reference)"
+LABELS = {
+    CLAIRVOYANT: SEES_ALL,
+    REFITTED: "whittle fitted to what is replayed (reference)",
+}
+
+# Differences below this share of the reward are not worth a recommendation.
+_NOTABLE = 1e-3
+_CYCLE = 1.3  # ratio of busy to quiet hours from which they are shown apart
+_FEWEST = 5  # blocks from which intervals are trusted
+
+Runs = Mapping[str, Played]
+BoolArray = NDArray[np.bool_]
+
+
+class View(NamedTuple):
+    """What the numbers are of."""
+
+    split: Split
+    block: int  # epochs over which sums are compared; the last block may be shorter
+    bounds: Mapping[float, float]  # of each budget: the most that can be collected
+
+    @property
+    def epochs(self) -> int:
+        return self.split.epochs
+
+    @property
+    def published(self) -> FloatArray:
+        return self.split.published
+
+    @property
+    def blocks(self) -> int:
+        """Return W, the number of blocks."""
+        return -(-self.epochs // self.block)
+
+    @property
+    def block_name(self) -> str:
+        """Return what a block is called."""
+        unit, length = self.split.rest.unit, self.block * self.split.fleet.period
+        return "week" if length * HOURS[unit] == WEEK else f"{length:g}-{unit} block"
+
+    def by_block(self, of_epochs: FloatArray) -> FloatArray:
+        """Return sums over blocks, (W,), of what was measured in each epoch, (H,)."""
+        return np.add.reduceat(of_epochs, np.arange(0, self.epochs, self.block))
+
+    def share(self, run: Played, other: Played | None = None) -> Estimate:
+        """Return what a run collected, or how much more than another, of all that was published."""
+        reward = run.reward if other is None else run.reward - other.reward
+        return _ratio(self.by_block(reward), self.by_block(self.published))
+
+    def gain(self, run: Played, other: Played) -> Estimate:
+        """Return how much more a run collected than another, as a share of the other."""
+        return _ratio(self.by_block(run.reward - other.reward), self.by_block(other.reward))
+
+
+def _ratio(part: FloatArray, whole: FloatArray) -> Estimate:
+    """Return Σ part / Σ whole with its interval, blocks resampled together."""
+    if not whole.sum() > 0:
+        return statistics.UNKNOWN
+
+    def ratio(x: FloatArray, y: FloatArray) -> FloatArray:
+        total = y.sum(axis=-1)
+        return x.sum(axis=-1) / np.where(total > 0, total, np.inf)
+
+    return statistics.bootstrap(ratio, part, whole)
+
+
+def write(report: Report, view: View, runs: Mapping[float, Runs], conditions: str) -> None:
+    """Fill the report; `conditions` says what the crawler sees and how the budget holds."""
+    _setting(report, view, conditions)
+    for m, of_budget in runs.items():
+        report.heading(f"Budget {m:g}")
+        _advice(report, view, m, of_budget)
+        _table(report, view, m, of_budget)
+        _weeks(report, view, m, of_budget)
+    if len(runs) > 1:
+        _curve(report, view, runs)
+    _time_of_day(report, view, runs)
+    _glossary(report, view)
+
+
+def peers(runs: Runs) -> list[str]:
+    """Return the policies, best first, without the references."""
+    names = [name for name in runs if name not in LABELS]
+    return sorted(names, key=lambda name: -runs[name].reward.sum())
+
+
+def rivals(view: View, runs: Runs) -> list[str]:
+    """Return the policies that cannot be told from the best, which is the first of them."""
+    best, *others = peers(runs)
+    return [best, *(name for name in others if not _clearly_better(view, runs[best], runs[name]))]
+
+
+def _clearly_better(view: View, best: Played, other: Played) -> bool:
+    if view.blocks < _FEWEST or not other.reward.sum() > 0:
+        return False
+    gap = view.gain(best, other)
+    return gap.low > 0 and gap.mean > _NOTABLE
+
+
+def _setting(report: Report, view: View, conditions: str) -> None:
+    past, rest, fleet = view.split.past, view.split.rest, view.split.fleet
+    unit, published = rest.unit, rest.utility.sum()
+    since = f" (time 0 is {rest.origin})" if rest.origin else ""
+    fitted = "" if view.split.refitted is None else " The fleet is fitted to the first."
+    report.paragraph(
+        f"The log in two parts: {len(past):,} items from {past.start:,.6g} to {past.end:,.6g} "
+        f"{unit}s{since}, and {len(rest):,} items up to {rest.end:,.6g}, worth {number(published)} "
+        f"in all.{fitted} The second is played back once, in {view.epochs:,} epochs of "
+        f"{_count(fleet.period, unit)}, to {_count(len(fleet), 'source')}, at which nothing "
+        f"waits at first: {conditions}. All policies meet the same items; what they do does not "
+        "change them."
+    )
+    unknown = view.split.unknown
+    if unknown:
+        names = ", ".join(f"{name} ({number(worth)})" for name, worth in list(unknown.items())[:5])
+        part = f"{sum(unknown.values()) / published:.1%} of all, " if published > 0 else ""
+        report.paragraph(
+            f"{_count(len(unknown), 'source')} of the log published nothing before the split: "
+            f"nobody knew of them, and nobody crawls them. What they published later, {part}"
+            f"counts as published: {names}{', …' if len(unknown) > 5 else ''}."
+        )
+    if view.blocks < _FEWEST:
+        report.paragraph(
+            f"The replay holds {_count(view.blocks, view.block_name)}: too few to say what is "
+            "chance. Replay more, or compare over a shorter --block."
+        )
+    else:
+        report.paragraph(
+            f"Intervals hold 95 % (bootstrap over {_count(view.blocks, view.block_name)}, the same "
+            "ones for both policies of a difference). They take these as drawn independently from "
+            "more of the same: they say how far the result hangs on single ones, not what another "
+            "log would give."
+        )
+
+
+def _count(n: float, what: str) -> str:
+    return f"{n:,.6g} {what}" + "s" * (n != 1)
+
+
+def _advice(report: Report, view: View, budget: float, runs: Runs) -> None:
+    alike = rivals(view, runs)
+    best, order = runs[alike[0]], peers(runs)
+    if budget >= view.split.fleet.cost.sum():
+        report.paragraph("The budget covers all sources: crawl everything, there is no choice.")
+    elif not best.reward.sum() > 0:
+        report.paragraph("Nothing was collected by any policy.")
+        return
+    elif len(alike) > 1:
+        report.paragraph(
+            f"No clear winner: {', '.join(alike)} cannot be told apart (95 % intervals of the "
+            f"differences on the same items, or differences below {_NOTABLE:.1%})."
+        )
+    elif len(order) > 1:
+        gain = view.gain(best, runs[order[1]])
+        report.paragraph(
+            f"Use {order[0]}: of the same items it collects {percent(gain)} more than the next "
+            f"best, {order[1]}."
+        )
+    whittle = runs[REFERENCE]
+    if whittle.reward.sum() > 0:
+        against = [
+            f"{percent(view.gain(whittle, runs[name]))} against {name}"
+            for name in ("nutch", "miniflux", "static", "fixed")
+            if name in runs and runs[name].reward.sum() > 0
+        ]
+        limits = [
+            f"{whittle.reward.sum() / most:.1%} of {what}"
+            for what, most in (
+                ("what whittle fitted to the replayed part itself collects", _sum(runs, REFITTED)),
+                ("what the clairvoyant collects", _sum(runs, CLAIRVOYANT)),
+                ("the hindsight bound", view.bounds[budget]),
+            )
+            if most
+        ]
+        gains = f"Whittle's gain: {'; '.join(against)}. " if against else ""
+        report.paragraph(f"{gains}It collects {', '.join(limits)}.")
+
+
+def _sum(runs: Runs, name: str) -> float:
+    return float(runs[name].reward.sum()) if name in runs else 0.0
+
+
+def _table(report: Report, view: View, budget: float, runs: Runs) -> None:
+    published = float(view.published.sum())
+    order = peers(runs) + [name for name in LABELS if name in runs]
+    rows = []
+    for name in order:
+        run = runs[name]
+        rows.append(
+            [
+                LABELS.get(name, name),
+                _percent(run.reward.sum(), published),
+                "" if name == REFERENCE else points(view.share(run, runs[REFERENCE])),
+                number(run.reward.mean()),
+                f"{run.fetched / max(len(view.split.rest), 1):.1%}",
+                "n/a" if np.isnan(run.delay) else f"{run.delay:.4g}",
+                f"{run.never:.4g}",
+                number(run.cost),
+            ]
+        )
+    bound = view.bounds[budget]
+    most = [HINDSIGHT, _percent(bound, published), "", number(bound / view.epochs), "", "", "", ""]
+    report.table(
+        f"Policies under budget {budget:g}",
+        [
+            "policy",
+            "share of all utility",
+            "less whittle's (points)",
+            "reward / epoch",
+            "items fetched",
+            f"delay ({view.split.rest.unit}s)",
+            "never visited",
+            "cost / epoch",
+        ],
+        [*rows, most],
+    )
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{part / whole:.2%}" if whole > 0 else "n/a"
+
+
+def points(estimate: Estimate) -> str:
+    """Return a difference of shares in percentage points, with its interval."""
+    if np.isnan(estimate.mean):
+        return "n/a"
+    mean, low, high = (100 * x for x in estimate)
+    return f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]"
+
+
+def _weeks(report: Report, view: View, budget: float, runs: Runs) -> None:
+    figure, axis = plots.new(width=9, height=3)
+    published = view.by_block(view.published)
+    start = np.arange(published.size) + 1
+    shown = [*peers(runs)[:5], *(name for name in ("nutch", "miniflux") if name in runs)]
+    for i, name in enumerate(dict.fromkeys([REFERENCE, *shown, CLAIRVOYANT])):
+        if name not in runs:
+            continue
+        style: dict[str, Any] = {
+            "color": plots.colour(name, i),
+            "lw": 2 if name == REFERENCE else 1,
+        }
+        if name == CLAIRVOYANT:
+            style = {"color": "black", "ls": ":", "lw": 1}
+        part = np.divide(
+            view.by_block(runs[name].reward), published, where=published > 0, out=0 * published
+        )
+        axis.plot(start, 100 * part, label=name, **style)
+    axis.set(
+        xlabel=f"{view.block_name} of the replay", ylabel="share of its utility, %", ylim=(0, None)
+    )
+    axis.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    report.figure(
+        figure,
+        f"Share collected in each {view.block_name}, budget {budget:g}: the best policies, and the "
+        "rules in use.",
+    )
+
+
+def _curve(report: Report, view: View, runs: Mapping[float, Runs]) -> None:
+    budgets = list(runs)
+    names = peers(runs[budgets[0]])
+    published = float(view.published.sum())
+    shown = [*names, *(name for name in LABELS if name in runs[budgets[0]])]
+    rows = [
+        [
+            LABELS.get(name, name),
+            *(_percent(runs[m][name].reward.sum(), published) for m in budgets),
+        ]
+        for name in shown
+    ]
+    rows.append([HINDSIGHT, *(_percent(view.bounds[m], published) for m in budgets)])
+    report.heading("What more budget buys")
+    columns = ["policy", *(f"M = {m:g}" for m in budgets)]
+    report.table("Share of all utility published", columns, rows)
+    figure, axis = plots.new(width=8, height=4)
+    for i, name in enumerate(names):
+        share = [100 * runs[m][name].reward.sum() / published for m in budgets]
+        axis.plot(budgets, share, "o-", ms=4, color=plots.colour(name, i), label=name)
+    for style, label, share in (
+        ("k:", CLAIRVOYANT, [100 * _sum(runs[m], CLAIRVOYANT) / published for m in budgets]),
+        ("k--", "hindsight bound", [100 * view.bounds[m] / published for m in budgets]),
+    ):
+        if any(share):
+            axis.plot(budgets, share, style, lw=1, label=label)
+    axis.set(xlabel="budget M", ylabel="share of all utility, %", ylim=(0, None))
+    axis.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    report.figure(figure, "What more budget buys.")
+
+
+def _time_of_day(report: Report, view: View, runs: Mapping[float, Runs]) -> None:
+    """Add how busy and quiet hours of the day fare, where there are such and epochs part a day."""
+    hours = _busy_and_quiet(view)
+    if hours is None:
+        return
+    published = view.published
+    rows = []
+    for m, of_budget in runs.items():
+        for name in dict.fromkeys([REFERENCE, peers(of_budget)[0], CLAIRVOYANT]):
+            if name in of_budget:
+                reward = of_budget[name].reward
+                shares = [_percent(reward[w].sum(), published[w].sum()) for w in hours]
+                rows.append([f"{m:g}", LABELS.get(name, name), *shares])
+    ratio = published[hours[0]].sum() / published[hours[1]].sum()
+    report.heading("The time of the day")
+    report.table(
+        "Collected in an epoch as a share of what is published in it",
+        ["budget", "policy", "busiest quarter of the day", "quietest quarter of the day"],
+        rows,
+    )
+    report.paragraph(
+        f"The quarter of the day that was busiest before the split brings {ratio:.1f} times the "
+        "utility of the quietest. The budget and the model's rates are the same at all hours: in "
+        "busy ones there is more than can be fetched, in quiet ones crawls come back with less, "
+        "or with what is left of before."
+    )
+
+
+def _busy_and_quiet(view: View) -> tuple[BoolArray, BoolArray] | None:
+    """Return which epochs lie in the busiest and the quietest quarter of the day, as known from
+    before the split; None where epochs do not part a day, or all hours are much alike."""
+    log, past, period = view.split.rest, view.split.past, view.split.fleet.period
+    day = round(24 / HOURS[log.unit] / period, 9)  # epochs
+    if day != round(day) or day < 4 or view.epochs < 7 * day:
+        return None
+    hour = np.floor((past.published - log.start) / period).astype(np.intp) % int(day)
+    order = np.argsort(np.bincount(hour, minlength=int(day)), kind="stable")
+    now, quarter = np.arange(view.epochs) % int(day), int(day) // 4
+    quiet, busy = np.isin(now, order[:quarter]), np.isin(now, order[-quarter:])
+    published = view.published
+    if not published[busy].sum() > _CYCLE * published[quiet].sum() > 0:
+        return None
+    return busy, quiet
+
+
+def _glossary(report: Report, view: View) -> None:
+    report.heading("Words")
+    report.paragraph(
+        "Share of all utility: what was collected, as it was worth when collected, of all that was "
+        "published in the replayed part, as it was worth when published, by all sources of the "
+        "log. An item loses worth along its recorded curve where it has one, else exponentially at "
+        "its source's rate. Items fetched: share of all items, however little they were still "
+        "worth; delay: their mean age when fetched. Never visited: sources not crawled once."
+    )
+    report.paragraph(
+        "clairvoyant, where shown, is whittle with sight of what waits at every source. Hindsight "
+        "bound: what nobody can exceed under this budget, even knowing all items to come. whittle "
+        "fitted to what is replayed knows the rates, utilities and decay of the very weeks it is "
+        "judged by: the distance to it is what drift and errors of the fit cost. All three are "
+        "references, not policies that could be used."
+    )
+
+
+def records(
+    view: View, runs: Mapping[float, Runs], common: Mapping[str, Any]
+) -> Sequence[dict[str, Any]]:
+    """Return one row for every budget, policy and block, the bound among the policies."""
+    fleet, rest = view.split.fleet, view.split.rest
+    published = view.by_block(view.published)
+    rows = []
+    for m, of_budget in runs.items():
+        for name, run in of_budget.items():
+            for w, reward in enumerate(view.by_block(run.reward)):
+                rows.append(
+                    {
+                        **common,
+                        "budget": m,
+                        "agent": name,
+                        "block": w,
+                        "from": repr(float(rest.start + w * view.block * fleet.period)),
+                        "reward": repr(float(reward)),
+                        "published": repr(float(published[w])),
+                    }
+                )
+        rows.append(
+            {
+                **common,
+                "budget": m,
+                "agent": "hindsight-bound",
+                "block": "all",
+                "from": repr(float(rest.start)),
+                "reward": repr(view.bounds[m]),
+                "published": repr(float(published.sum())),
+            }
+        )
+    return rows

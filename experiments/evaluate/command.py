@@ -21,6 +21,8 @@ from experiments import runner, units
 from experiments.evaluate import replay, replay_summary, summary
 from experiments.evaluate.hindsight import Hindsight
 from experiments.evaluate.log import WEEK, Log, Split
+from experiments.evaluate.replay_view import View
+from experiments.evaluate.replay_view import records as records_of_blocks
 from experiments.report import Report
 from experiments.results import check_out, provenance, whole_folder, write_csv
 from experiments.tables import FLOOR, REFERENCE, apart, records
@@ -113,8 +115,8 @@ class Evaluate:
         view = self._view(split, budgets)
         assert self.log.items is not None
         report = Report(f"{self.log.items.name} played back: who collects how much")
-        replay_summary.write(report, view, runs, self._conditions())
-        rows = replay_summary.records(view, runs, {"observed": self.observed, **provenance()})
+        replay_summary.write(report, view, runs)
+        rows = records_of_blocks(view, runs, {"observed": self.observed, **provenance()})
         self._write(report, rows, summary.per_source(split.fleet, runs))
         runner.forget(kept)
 
@@ -138,13 +140,20 @@ class Evaluate:
             "log": replay.digest(split.rest),
         }
 
-    def _view(self, split: Split, budgets: list[float]) -> replay_summary.View:
+    def _view(self, split: Split, budgets: list[float]) -> View:
         best = Hindsight(split.trace, split.fleet, split.epochs)
         # An account may be overdrawn by less than one crawl.
         more = split.fleet.cost.max() / split.epochs if self.budget_rule == "average" else 0.0
         bounds = {m: best.bound(m + more) for m in budgets}
         block = self.log.block or WEEK / HOURS[self.log.unit]
-        return replay_summary.View(split, max(1, round(block / self.period)), bounds)
+        return View(
+            split,
+            max(1, round(block / self.period)),
+            bounds,
+            best.best(charge=0.0).net,
+            self._conditions(),
+            self.log.note,
+        )
 
     def _refuse(self, names: tuple[str, ...], why: str) -> None:
         """Raise ValueError where one of these options was given."""

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import numpy as np
 import tyro
+from numpy.typing import ArrayLike
 
 from crawl_env import Items, Sources, Trace
 from crawl_env.items import HOURS
@@ -27,7 +28,7 @@ class Split:
     past: Items  # of all sources
     rest: Items  # of all sources
     fleet: Sources
-    refitted: Sources | None  # the fleet fitted to the rest itself; None where it cannot be
+    refitted: Sources | None  # with rates and utilities fitted to the rest itself, if there are any
 
     @cached_property
     def epochs(self) -> int:
@@ -78,6 +79,8 @@ class Log:
     """Where the first part ends, a number or a time stamp; by default at the middle of the log."""
     block: float = 0.0
     """Time over which sums are compared; intervals are over such blocks. By default a week."""
+    note: str = ""
+    """A sentence for the report, such as where the log is from."""
 
     def split(self, fleet: Sources | None, period: float, epochs: int | None = None) -> Split:
         """Read the log and part it.
@@ -101,30 +104,12 @@ class Log:
         if fleet is not None:
             _check_fleet(fleet, log)
             return Split(past, rest, fleet.with_period(period), None)
-        if not len(past):
-            raise ValueError(
-                f"the log has no items before {at:g}, so there is nothing to fit; give a later "
-                "--train-until, or --sources with a fleet"
-            )
         published = np.bincount(past.source, minlength=len(past.names))
         known = [name for name, n in zip(past.names, published, strict=True) if n]
-        later = rest.select(known)
-        refitted = self._fitted(later, period) if self._tells(later) else None
-        return Split(past, rest, self._fitted(past.select(known), period), refitted)
-
-    def _fitted(self, log: Items, period: float) -> Sources:
-        n = len(log.names)
-        rate = estimate.rates(np.bincount(log.source, minlength=n), log.span)
-        utility = estimate.utilities(log.source, log.utility, n)
-        fading = self.decay_rate or decay.measure(log).rate.value
-        return Sources(rate.value, utility.value, fading, period=period, names=log.names)
-
-    def _tells(self, log: Items) -> bool:
-        """Return whether a fleet can be fitted to a part of the log."""
-        told = log.utility > 0
-        if log.curves is not None:
-            told = told & log.curves.recorded
-        return bool(told.any())
+        past, later = past.select(known), rest.select(known)
+        fading = self.decay_rate or decay.measure(past).rate.value
+        refitted = _fitted(later, fading, period) if later.utility.any() else None
+        return Split(past, rest, _fitted(past, fading, period), refitted)
 
     def _moment(self, log: Items) -> float:
         """Return where the first part ends."""
@@ -155,6 +140,13 @@ class Log:
             raise ValueError(f"--decay-rate is {self.decay_rate:g}; it must be positive (1/time)")
         if not 0 <= self.block < np.inf:
             raise ValueError(f"--block is {self.block:g}; it must be a positive time")
+
+
+def _fitted(log: Items, decay_rate: ArrayLike, period: float) -> Sources:
+    n = len(log.names)
+    rate = estimate.rates(np.bincount(log.source, minlength=n), log.span)
+    utility = estimate.utilities(log.source, log.utility, n)
+    return Sources(rate.value, utility.value, decay_rate, period=period, names=log.names)
 
 
 def _check_fleet(fleet: Sources, log: Items) -> None:

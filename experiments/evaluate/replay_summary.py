@@ -2,135 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from agents import statistics
 from agents.registry import CLAIRVOYANT
 from agents.statistics import Estimate, number
-from crawl_env.items import HOURS
-from crawl_env.numerics import FloatArray
 from experiments import plots
-from experiments.evaluate.log import WEEK, Split
-from experiments.evaluate.replay import REFITTED, Played
+from experiments.evaluate.replay import REFITTED
+from experiments.evaluate.replay_view import (
+    FEWEST,
+    NOTABLE,
+    REFERENCES,
+    Runs,
+    View,
+    busy_and_quiet,
+    peers,
+    rivals,
+)
+from experiments.evaluate.summary import POLICIES
 from experiments.report import Report
 from experiments.tables import REFERENCE, SEES_ALL, percent
 
-HINDSIGHT = "hindsight bound (nobody; reference)"
+HINDSIGHT = "hindsight bound (reference)"
 LABELS = {
     CLAIRVOYANT: SEES_ALL,
-    REFITTED: "whittle fitted to what is replayed (reference)",
+    REFITTED: "whittle refitted (reference)",
 }
 
-# Differences below this share of the reward are not worth a recommendation.
-_NOTABLE = 1e-3
-_CYCLE = 1.3  # ratio of busy to quiet hours from which they are shown apart
-_FEWEST = 5  # blocks from which intervals are trusted
 
-Runs = Mapping[str, Played]
-BoolArray = NDArray[np.bool_]
-
-
-class View(NamedTuple):
-    """What the numbers are of."""
-
-    split: Split
-    block: int  # epochs over which sums are compared; the last block may be shorter
-    bounds: Mapping[float, float]  # of each budget: the most that can be collected
-
-    @property
-    def epochs(self) -> int:
-        return self.split.epochs
-
-    @property
-    def published(self) -> FloatArray:
-        return self.split.published
-
-    @property
-    def blocks(self) -> int:
-        """Return W, the number of blocks."""
-        return -(-self.epochs // self.block)
-
-    @property
-    def block_name(self) -> str:
-        """Return what a block is called."""
-        unit, length = self.split.rest.unit, self.block * self.split.fleet.period
-        return "week" if length * HOURS[unit] == WEEK else f"{length:g}-{unit} block"
-
-    def by_block(self, of_epochs: FloatArray) -> FloatArray:
-        """Return sums over blocks, (W,), of what was measured in each epoch, (H,)."""
-        return np.add.reduceat(of_epochs, np.arange(0, self.epochs, self.block))
-
-    def share(self, run: Played, other: Played | None = None) -> Estimate:
-        """Return what a run collected, or how much more than another, of all that was published."""
-        reward = run.reward if other is None else run.reward - other.reward
-        return _ratio(self.by_block(reward), self.by_block(self.published))
-
-    def gain(self, run: Played, other: Played) -> Estimate:
-        """Return how much more a run collected than another, as a share of the other."""
-        return _ratio(self.by_block(run.reward - other.reward), self.by_block(other.reward))
-
-
-def _ratio(part: FloatArray, whole: FloatArray) -> Estimate:
-    """Return Σ part / Σ whole with its interval, blocks resampled together."""
-    if not whole.sum() > 0:
-        return statistics.UNKNOWN
-
-    def ratio(x: FloatArray, y: FloatArray) -> FloatArray:
-        total = y.sum(axis=-1)
-        return x.sum(axis=-1) / np.where(total > 0, total, np.inf)
-
-    return statistics.bootstrap(ratio, part, whole)
-
-
-def write(report: Report, view: View, runs: Mapping[float, Runs], conditions: str) -> None:
-    """Fill the report; `conditions` says what the crawler sees and how the budget holds."""
-    _setting(report, view, conditions)
+def write(report: Report, view: View, runs: Mapping[float, Runs]) -> None:
+    """Fill the report."""
+    _setting(report, view)
+    if len(runs) > 1:
+        _curve(report, view, runs)
     for m, of_budget in runs.items():
         report.heading(f"Budget {m:g}")
         _advice(report, view, m, of_budget)
         _table(report, view, m, of_budget)
         _weeks(report, view, m, of_budget)
-    if len(runs) > 1:
-        _curve(report, view, runs)
     _time_of_day(report, view, runs)
     _glossary(report, view)
 
 
-def peers(runs: Runs) -> list[str]:
-    """Return the policies, best first, without the references."""
-    names = [name for name in runs if name not in LABELS]
-    return sorted(names, key=lambda name: -runs[name].reward.sum())
-
-
-def rivals(view: View, runs: Runs) -> list[str]:
-    """Return the policies that cannot be told from the best, which is the first of them."""
-    best, *others = peers(runs)
-    return [best, *(name for name in others if not _clearly_better(view, runs[best], runs[name]))]
-
-
-def _clearly_better(view: View, best: Played, other: Played) -> bool:
-    if view.blocks < _FEWEST or not other.reward.sum() > 0:
-        return False
-    gap = view.gain(best, other)
-    return gap.low > 0 and gap.mean > _NOTABLE
-
-
-def _setting(report: Report, view: View, conditions: str) -> None:
+def _setting(report: Report, view: View) -> None:
     past, rest, fleet = view.split.past, view.split.rest, view.split.fleet
     unit, published = rest.unit, rest.utility.sum()
     since = f" (time 0 is {rest.origin})" if rest.origin else ""
     fitted = "" if view.split.refitted is None else " The fleet is fitted to the first."
+    if view.note:
+        report.paragraph(view.note)
     report.paragraph(
         f"The log in two parts: {len(past):,} items from {past.start:,.6g} to {past.end:,.6g} "
         f"{unit}s{since}, and {len(rest):,} items up to {rest.end:,.6g}, worth {number(published)} "
         f"in all.{fitted} The second is played back once, in {view.epochs:,} epochs of "
         f"{_count(fleet.period, unit)}, to {_count(len(fleet), 'source')}, at which nothing "
-        f"waits at first: {conditions}. All policies meet the same items; what they do does not "
-        "change them."
+        f"waits at first: {view.conditions}. All policies meet the same items, which "
+        "do not depend on what is crawled."
     )
     unknown = view.split.unknown
     if unknown:
@@ -141,7 +70,15 @@ def _setting(report: Report, view: View, conditions: str) -> None:
             f"nobody knew of them, and nobody crawls them. What they published later, {part}"
             f"counts as published: {names}{', …' if len(unknown) > 5 else ''}."
         )
-    if view.blocks < _FEWEST:
+    if published > 0:
+        came = published - sum(unknown.values())
+        report.paragraph(
+            f"From the first part, {number(float(fleet.published))} utility an epoch was to be "
+            f"expected of the sources known; {number(came / view.epochs)} came. Crawling all of "
+            f"them in every epoch would collect {view.most / published:.2%} of everything: the "
+            "rest is gone before the next epoch, or not from sources known."
+        )
+    if view.blocks < FEWEST:
         report.paragraph(
             f"The replay holds {_count(view.blocks, view.block_name)}: too few to say what is "
             "chance. Replay more, or compare over a shorter --block."
@@ -151,7 +88,7 @@ def _setting(report: Report, view: View, conditions: str) -> None:
             f"Intervals hold 95 % (bootstrap over {_count(view.blocks, view.block_name)}, the same "
             "ones for both policies of a difference). They take these as drawn independently from "
             "more of the same: they say how far the result hangs on single ones, not what another "
-            "log would give."
+            "log would give. One in twenty misses: of many differences, some leave 0 out by chance."
         )
 
 
@@ -170,7 +107,7 @@ def _advice(report: Report, view: View, budget: float, runs: Runs) -> None:
     elif len(alike) > 1:
         report.paragraph(
             f"No clear winner: {', '.join(alike)} cannot be told apart (95 % intervals of the "
-            f"differences on the same items, or differences below {_NOTABLE:.1%})."
+            f"differences on the same items, or differences below {NOTABLE:.1%})."
         )
     elif len(order) > 1:
         gain = view.gain(best, runs[order[1]])
@@ -181,20 +118,23 @@ def _advice(report: Report, view: View, budget: float, runs: Runs) -> None:
     whittle = runs[REFERENCE]
     if whittle.reward.sum() > 0:
         against = [
-            f"{percent(view.gain(whittle, runs[name]))} against {name}"
+            f"over {name} {percent(view.gain(whittle, runs[name]))}"
             for name in ("nutch", "miniflux", "static", "fixed")
             if name in runs and runs[name].reward.sum() > 0
         ]
         limits = [
             f"{whittle.reward.sum() / most:.1%} of {what}"
             for what, most in (
-                ("what whittle fitted to the replayed part itself collects", _sum(runs, REFITTED)),
+                (
+                    "what whittle collects if fitted to the replayed part itself",
+                    _sum(runs, REFITTED),
+                ),
                 ("what the clairvoyant collects", _sum(runs, CLAIRVOYANT)),
                 ("the hindsight bound", view.bounds[budget]),
             )
             if most
         ]
-        gains = f"Whittle's gain: {'; '.join(against)}. " if against else ""
+        gains = f"Whittle's gain {', '.join(against)}. " if against else ""
         report.paragraph(f"{gains}It collects {', '.join(limits)}.")
 
 
@@ -204,7 +144,7 @@ def _sum(runs: Runs, name: str) -> float:
 
 def _table(report: Report, view: View, budget: float, runs: Runs) -> None:
     published = float(view.published.sum())
-    order = peers(runs) + [name for name in LABELS if name in runs]
+    order = peers(runs) + [name for name in REFERENCES if name in runs]
     rows = []
     for name in order:
         run = runs[name]
@@ -271,6 +211,7 @@ def _weeks(report: Report, view: View, budget: float, runs: Runs) -> None:
     axis.set(
         xlabel=f"{view.block_name} of the replay", ylabel="share of its utility, %", ylim=(0, None)
     )
+    axis.xaxis.get_major_locator().set_params(integer=True)
     axis.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     report.figure(
         figure,
@@ -283,7 +224,7 @@ def _curve(report: Report, view: View, runs: Mapping[float, Runs]) -> None:
     budgets = list(runs)
     names = peers(runs[budgets[0]])
     published = float(view.published.sum())
-    shown = [*names, *(name for name in LABELS if name in runs[budgets[0]])]
+    shown = [*names, *(name for name in REFERENCES if name in runs[budgets[0]])]
     rows = [
         [
             LABELS.get(name, name),
@@ -312,7 +253,7 @@ def _curve(report: Report, view: View, runs: Mapping[float, Runs]) -> None:
 
 def _time_of_day(report: Report, view: View, runs: Mapping[float, Runs]) -> None:
     """Add how busy and quiet hours of the day fare, where there are such and epochs part a day."""
-    hours = _busy_and_quiet(view)
+    hours = busy_and_quiet(view)
     if hours is None:
         return
     published = view.published
@@ -338,23 +279,6 @@ def _time_of_day(report: Report, view: View, runs: Mapping[float, Runs]) -> None
     )
 
 
-def _busy_and_quiet(view: View) -> tuple[BoolArray, BoolArray] | None:
-    """Return which epochs lie in the busiest and the quietest quarter of the day, as known from
-    before the split; None where epochs do not part a day, or all hours are much alike."""
-    log, past, period = view.split.rest, view.split.past, view.split.fleet.period
-    day = round(24 / HOURS[log.unit] / period, 9)  # epochs
-    if day != round(day) or day < 4 or view.epochs < 7 * day:
-        return None
-    hour = np.floor((past.published - log.start) / period).astype(np.intp) % int(day)
-    order = np.argsort(np.bincount(hour, minlength=int(day)), kind="stable")
-    now, quarter = np.arange(view.epochs) % int(day), int(day) // 4
-    quiet, busy = np.isin(now, order[:quarter]), np.isin(now, order[-quarter:])
-    published = view.published
-    if not published[busy].sum() > _CYCLE * published[quiet].sum() > 0:
-        return None
-    return busy, quiet
-
-
 def _glossary(report: Report, view: View) -> None:
     report.heading("Words")
     report.paragraph(
@@ -365,44 +289,9 @@ def _glossary(report: Report, view: View) -> None:
         "worth; delay: their mean age when fetched. Never visited: sources not crawled once."
     )
     report.paragraph(
-        "clairvoyant, where shown, is whittle with sight of what waits at every source. Hindsight "
-        "bound: what nobody can exceed under this budget, even knowing all items to come. whittle "
-        "fitted to what is replayed knows the rates, utilities and decay of the very weeks it is "
-        "judged by: the distance to it is what drift and errors of the fit cost. All three are "
-        "references, not policies that could be used."
+        "Hindsight bound: what nobody can exceed under this budget, even knowing all items to "
+        "come. whittle refitted knows the rates, utilities and decay of the very time it is judged "
+        "by: the distance to it is what drift and errors of the fit cost. These two and the "
+        "clairvoyant are references, not policies that could be used."
     )
-
-
-def records(
-    view: View, runs: Mapping[float, Runs], common: Mapping[str, Any]
-) -> Sequence[dict[str, Any]]:
-    """Return one row for every budget, policy and block, the bound among the policies."""
-    fleet, rest = view.split.fleet, view.split.rest
-    published = view.by_block(view.published)
-    rows = []
-    for m, of_budget in runs.items():
-        for name, run in of_budget.items():
-            for w, reward in enumerate(view.by_block(run.reward)):
-                rows.append(
-                    {
-                        **common,
-                        "budget": m,
-                        "agent": name,
-                        "block": w,
-                        "from": repr(float(rest.start + w * view.block * fleet.period)),
-                        "reward": repr(float(reward)),
-                        "published": repr(float(published[w])),
-                    }
-                )
-        rows.append(
-            {
-                **common,
-                "budget": m,
-                "agent": "hindsight-bound",
-                "block": "all",
-                "from": repr(float(rest.start)),
-                "reward": repr(view.bounds[m]),
-                "published": repr(float(published.sum())),
-            }
-        )
-    return rows
+    report.paragraph(POLICIES)

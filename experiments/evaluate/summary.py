@@ -24,6 +24,21 @@ _NOTABLE = 1e-3
 
 Runs = Mapping[str, Evaluation]
 
+# What the policies do, for readers of a report.
+POLICIES = (
+    "whittle crawls what is worth most to crawl now rather than later; whittle-exact does so "
+    "with an index that counts on random content being seen; myopic what brings most at once "
+    "for its cost; oldest-first all sources in turn; fixed always the same, those of "
+    "largest inflow for their cost; random draws. lagrangian crawls what gains most under the "
+    "charge λ*; static each source at its own best frequency, whatever waits. nutch and "
+    "miniflux are rules of crawlers in use, which know only what their own crawls brought: "
+    "an interval that shrinks by a fifth after news and grows by two fifths after none, and "
+    "a week ÷ the week's entries, with an epoch in the place of an hour. clairvoyant, where "
+    "shown, is whittle with sight of what waits: what seeing would be worth, not a policy "
+    "that could be used. In a program of your own, "
+    "agents.index_at_age(age, sources) is the order in which whittle crawls."
+)
+
 
 class View(NamedTuple):
     """What the numbers are of."""
@@ -200,19 +215,7 @@ def glossary(report: Report) -> None:
         "index. Never visited: sources not crawled in a run, mean over runs. Delay: mean age of "
         "items when collected."
     )
-    report.paragraph(
-        "whittle crawls what is worth most to crawl now rather than later; whittle-exact does so "
-        "with an index that counts on random content being seen; myopic what brings most at once "
-        "for its cost; oldest-first all sources in turn; fixed always the same, those of "
-        "largest inflow for their cost; random draws. lagrangian crawls what gains most under the "
-        "charge λ*; static each source at its own best frequency, whatever waits. nutch and "
-        "miniflux are rules of crawlers in use, which know only what their own crawls brought: "
-        "an interval that shrinks by a fifth after news and grows by two fifths after none, and "
-        "a week ÷ the week's entries, with an epoch in the place of an hour. clairvoyant, where "
-        "shown, is whittle with sight of what waits: what seeing would be worth, not a policy "
-        "that could be used. In a program of your own, "
-        "agents.index_at_age(age, sources) is the order in which whittle crawls."
-    )
+    report.paragraph(POLICIES)
 
 
 def per_source(

@@ -1,0 +1,152 @@
+"""The figures of a replay: sums over blocks of time, differences with intervals, the ranking."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents import statistics
+from agents.registry import CLAIRVOYANT
+from agents.statistics import Estimate
+from crawl_env.items import HOURS
+from crawl_env.numerics import FloatArray
+from experiments.evaluate.log import WEEK, Split
+from experiments.evaluate.replay import REFITTED, Played
+
+REFERENCES = (CLAIRVOYANT, REFITTED)  # never ranked among the policies
+FEWEST = 5  # blocks from which intervals are trusted
+NOTABLE = 1e-3  # share of the reward below which no difference is worth a recommendation
+
+_CYCLE = 1.3  # ratio of busy to quiet hours from which they are looked at apart
+
+Runs = Mapping[str, Played]
+BoolArray = NDArray[np.bool_]
+
+
+class View(NamedTuple):
+    """What the numbers are of."""
+
+    split: Split
+    block: int  # epochs over which sums are compared; the last block may be shorter
+    bounds: Mapping[float, float]  # of each budget: the most that can be collected
+    most: float  # collected by crawling all sources in every epoch
+    conditions: str  # what the crawler sees, and how the budget holds
+    note: str  # of the user
+
+    @property
+    def epochs(self) -> int:
+        return self.split.epochs
+
+    @property
+    def published(self) -> FloatArray:
+        return self.split.published
+
+    @property
+    def blocks(self) -> int:
+        """Return W, the number of blocks."""
+        return -(-self.epochs // self.block)
+
+    @property
+    def block_name(self) -> str:
+        """Return what a block is called."""
+        unit, length = self.split.rest.unit, self.block * self.split.fleet.period
+        return "week" if length * HOURS[unit] == WEEK else f"{length:g}-{unit} block"
+
+    def by_block(self, of_epochs: FloatArray) -> FloatArray:
+        """Return sums over blocks, (W,), of what was measured in each epoch, (H,)."""
+        return np.add.reduceat(of_epochs, np.arange(0, self.epochs, self.block))
+
+    def share(self, run: Played, other: Played | None = None) -> Estimate:
+        """Return what a run collected, or how much more than another, of all that was published."""
+        reward = run.reward if other is None else run.reward - other.reward
+        return _ratio(self.by_block(reward), self.by_block(self.published))
+
+    def gain(self, run: Played, other: Played) -> Estimate:
+        """Return how much more a run collected than another, as a share of the other."""
+        return _ratio(self.by_block(run.reward - other.reward), self.by_block(other.reward))
+
+
+def _ratio(part: FloatArray, whole: FloatArray) -> Estimate:
+    """Return Σ part / Σ whole with its interval, blocks resampled together."""
+    if not whole.sum() > 0:
+        return statistics.UNKNOWN
+
+    def ratio(x: FloatArray, y: FloatArray) -> FloatArray:
+        total = y.sum(axis=-1)
+        return x.sum(axis=-1) / np.where(total > 0, total, np.inf)
+
+    return statistics.bootstrap(ratio, part, whole)
+
+
+def peers(runs: Runs) -> list[str]:
+    """Return the policies, best first, without the references."""
+    names = [name for name in runs if name not in REFERENCES]
+    return sorted(names, key=lambda name: -runs[name].reward.sum())
+
+
+def rivals(view: View, runs: Runs) -> list[str]:
+    """Return the policies that cannot be told from the best, which is the first of them."""
+    best, *others = peers(runs)
+    return [best, *(name for name in others if not _clearly_better(view, runs[best], runs[name]))]
+
+
+def _clearly_better(view: View, best: Played, other: Played) -> bool:
+    if view.blocks < FEWEST or not other.reward.sum() > 0:
+        return False
+    gap = view.gain(best, other)
+    return gap.low > 0 and gap.mean > NOTABLE
+
+
+def busy_and_quiet(view: View) -> tuple[BoolArray, BoolArray] | None:
+    """Return which epochs lie in the busiest and the quietest quarter of the day, as known from
+    before the split; None where epochs do not part a day, or all hours are much alike."""
+    log, past, period = view.split.rest, view.split.past, view.split.fleet.period
+    day = round(24 / HOURS[log.unit] / period, 9)  # epochs
+    if day != round(day) or day < 4 or view.epochs < 7 * day:
+        return None
+    hour = np.floor((past.published - log.start) / period).astype(np.intp) % int(day)
+    order = np.argsort(np.bincount(hour, minlength=int(day)), kind="stable")
+    now, quarter = np.arange(view.epochs) % int(day), int(day) // 4
+    quiet, busy = np.isin(now, order[:quarter]), np.isin(now, order[-quarter:])
+    published = view.published
+    if not published[busy].sum() > _CYCLE * published[quiet].sum() > 0:
+        return None
+    return busy, quiet
+
+
+def records(
+    view: View, runs: Mapping[float, Runs], common: Mapping[str, Any]
+) -> Sequence[dict[str, Any]]:
+    """Return one row for every budget, policy and block, the bound among the policies."""
+    fleet, rest = view.split.fleet, view.split.rest
+    published = view.by_block(view.published)
+    rows = []
+    for m, of_budget in runs.items():
+        for name, run in of_budget.items():
+            for w, reward in enumerate(view.by_block(run.reward)):
+                rows.append(
+                    {
+                        **common,
+                        "budget": m,
+                        "agent": name,
+                        "block": w,
+                        "from": repr(float(rest.start + w * view.block * fleet.period)),
+                        "reward": repr(float(reward)),
+                        "published": repr(float(published[w])),
+                    }
+                )
+        rows.append(
+            {
+                **common,
+                "budget": m,
+                "agent": "hindsight-bound",
+                "block": "all",
+                "from": repr(float(rest.start)),
+                "reward": repr(view.bounds[m]),
+                "published": repr(float(published.sum())),
+            }
+        )
+    return rows

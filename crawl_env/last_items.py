@@ -37,7 +37,7 @@ class LastItems:
         # Full to within rounding: nothing older is worth anything, or K items have surely come.
         faded = -_NOTHING / decay_rate
         with np.errstate(divide="ignore"):
-            pushed = (capacity + 9 * np.sqrt(capacity) + 40) / (arrival_rate + decay_rate)
+            pushed = _surely(capacity) / (arrival_rate + decay_rate)
         longest = np.ceil(np.minimum(faded, pushed).max() / period) + 1
         self._whole = np.empty((0, *self._ceiling.shape))
         if longest * self._ceiling.size <= _MOST_CELLS:
@@ -74,6 +74,8 @@ def kept_share(
     array([0.1057, 0.111 ])
     """
     time, rate, decay, most = np.broadcast_arrays(time, arrival_rate, decay_rate, capacity)
+    # So many items do not come before the first is worth nothing: nothing is ever pushed out.
+    most = np.where(most >= _surely(rate * np.minimum(time, -_NOTHING / decay)), np.inf, most)
     events = (rate + decay) * time  # arrivals at rate Λ + μ, of which r are items
     with np.errstate(divide="ignore", invalid="ignore"):
         log_ratio = -np.log1p(decay / rate)  # log r, −∞ for a silent source
@@ -87,3 +89,8 @@ def kept_share(
             reached = np.clip(reached - np.where(events > 0, last, 0.0), 0.0, 1.0)
         share = np.where(rate > 0, total * decay / rate, 0.0)
     return np.where(np.isinf(most), -np.expm1(-decay * time), share)
+
+
+def _surely(mean: FloatArray) -> FloatArray:
+    """Return more than a Poisson number of this mean ever is: 9 standard deviations above."""
+    return mean + 9 * np.sqrt(mean) + 40

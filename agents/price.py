@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,15 +26,14 @@ def payable(sources: Sources, task: Task) -> tuple[Sources, float]:
     Under a hard budget, sources that are too dear fall silent here, and where all cost the same
     the budget is what whole crawls cost. Failures and capacities are in it as in `alike`.
     """
-    sources = alike(sources)
+    plain = alike(sources)
     if task.budget_rule == "average":
-        return sources, task.budget
+        return plain, task.budget
     whole = selection.whole_budget(sources.cost, task.budget)
     budget = task.budget if whole is None else float(whole * sources.cost.flat[0])
-    columns: Any = {name: getattr(sources, name) for name in PARAMETERS}
     within = selection.affordable(sources.cost, task.budget)
-    columns["arrival_rate"] = np.where(within, sources.arrival_rate, 0.0)
-    return Sources(**{**sources.__getstate__(), **columns}), budget
+    columns = {"arrival_rate": np.where(within, plain.arrival_rate, 0.0)}
+    return Sources(**{**plain.__getstate__(), **columns}), budget
 
 
 def alike(sources: Sources) -> Sources:

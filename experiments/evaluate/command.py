@@ -40,8 +40,9 @@ class Evaluate:
     """Which policy collects how much of your sources' content under a budget?
 
     Give --sources, a CSV with the columns source, arrival_rate (items / time), mean_utility,
-    decay_rate (1 / time) and, optional, cost, whose content is simulated; or --items, a log of what
-    your sources published, which is played back.
+    decay_rate (1 / time) and, optional, cost, crawl_delay (time), host, capacity (items) and
+    failure_rate, whose content is simulated; or --items, a log of what your sources published,
+    which is played back.
     """
 
     log: Annotated[Log, tyro.conf.arg(name="")] = field(default_factory=Log)
@@ -61,6 +62,8 @@ class Evaluate:
     """Whether the crawler sees what waits at a source before crawling it."""
     budget_rule: Literal["epoch", "average"] = "epoch"
     """Whether the budget holds in every epoch, or on average with an account."""
+    per_host: int = 1
+    """Crawls in an epoch of sources that share a host."""
     start: Literal["fresh", "empty", "full", "random"] = "fresh"
     """State of the sources at the first epoch."""
     agents: tuple[str, ...] = tuple(AGENTS)
@@ -131,6 +134,7 @@ class Evaluate:
                 "sources": units.fleet_as_json(fleet),
                 "budget": budget,
                 "budget_rule": self.budget_rule,
+                "per_host": self.per_host,
                 "observed": self.observed,
                 "start": "empty",
                 "features": ["value"],
@@ -223,6 +227,7 @@ class Evaluate:
             "sources": units.fleet_as_json(fleet),
             "budget": budget,
             "budget_rule": self.budget_rule,
+            "per_host": self.per_host,
             "arrivals": self.arrivals,
             "observed": self.observed,
             "start": self.start,

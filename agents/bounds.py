@@ -10,7 +10,7 @@ import numpy as np
 from agents.arm import Arms
 from agents.price import alike
 from crawl_env import Poisson, Sources, Task, relaxation
-from crawl_env.decays import Decay, ExponentialDecay
+from crawl_env.decays import EXPONENTIAL, Decay
 from crawl_env.laws import Law
 from crawl_env.numerics import FloatArray
 from crawl_env.selection import affordable
@@ -39,9 +39,10 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
 
     min over λ ≥ 0 of λM + Σ_seen (β(λ) − λC) + Σ_unseen max_k max(0, (x_k − λC)/k), β the arm's
     optimal average reward with the subsidy (`agents.arm`). Where content is seen it is too high by
-    at most .1 % (see `agents.arm`); else exact, for every law of decay. Under a budget for every epoch, sources dearer
-    than it are left out: they can never be crawled. Where content is seen, failures count as
-    higher costs, delays, hosts and capacities not at all: a bound, but not the sharpest.
+    at most .1 % (see `agents.arm`); else exact, for every law of decay. Under a budget for every
+    epoch, sources dearer than it are left out: they can never be crawled. Where content is seen,
+    failures count as higher costs, delays, hosts and capacities not at all: a bound, but not the
+    sharpest.
 
     Returns floats for a fleet, arrays (B,) for a batch.
 
@@ -94,7 +95,7 @@ def information(task: Task) -> str:
 
 def _decay_of(task: Task) -> Decay:
     if not isinstance(task.arrivals, Poisson):
-        return ExponentialDecay()
+        return EXPONENTIAL
     assert not isinstance(task.arrivals.decay, str)  # made into a law by Poisson
     return task.arrivals.decay
 

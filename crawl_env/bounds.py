@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crawl_env.cycle import Cycle
-from crawl_env.decays import Decay, ExponentialDecay
+from crawl_env.decays import EXPONENTIAL, Decay
 from crawl_env.hosts import Bracket, Hosts
 from crawl_env.numerics import FloatArray
 from crawl_env.selection import TOLERANCE, affordable
@@ -34,7 +34,7 @@ class Relaxation(NamedTuple):
 
 
 def relaxation(
-    sources: Sources, budget: float, per_host: int = 1, decay: Decay = ExponentialDecay()
+    sources: Sources, budget: float, per_host: int = 1, decay: Decay = EXPONENTIAL
 ) -> Relaxation:
     """Minimise λM + Σ_h ν_h H + Σ_i max_k max(0, (G_ik − (λC_i + ν_h(i))/q_i)/L_ik) over λ, ν ≥ 0.
 
@@ -105,9 +105,7 @@ def check_budget(budget: float) -> None:
 class _PriceSearch:
     """Bisection on λ, remembering for every source the intervals between which its own lies."""
 
-    def __init__(
-        self, sources: Sources, per_host: int = 1, decay: Decay = ExponentialDecay()
-    ) -> None:
+    def __init__(self, sources: Sources, per_host: int = 1, decay: Decay = EXPONENTIAL) -> None:
         self._sources, self._cycle = sources, Cycle(sources, decay)
         self._worth = self._cycle.success * sources.content_at(np.inf) / sources.cost
         # A silent source is never worth a crawl: no need to search for its interval.

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crawl_env.decays import Decay, ExponentialDecay
+from crawl_env.decays import EXPONENTIAL, Decay, ExponentialDecay
 from crawl_env.numerics import FloatArray, break_even, remainder
 from crawl_env.sources import Sources
 
@@ -30,7 +30,7 @@ class Cycle:
         ValueError: some source has a capacity, and decay is not exponential.
     """
 
-    def __init__(self, sources: Sources, decay: Decay = ExponentialDecay()) -> None:
+    def __init__(self, sources: Sources, decay: Decay = EXPONENTIAL) -> None:
         self.sources, self._decay = sources, decay
         plain = isinstance(decay, ExponentialDecay)
         if sources.is_capped and not plain:

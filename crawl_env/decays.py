@@ -130,6 +130,8 @@ class LomaxDecay:
         return (1 - self.k) / expm1((1 - self.k) * self._reach)
 
 
+EXPONENTIAL = ExponentialDecay()
+
 DECAYS: dict[str, type[Decay]] = {
     "exponential": ExponentialDecay,
     "stretched": StretchedDecay,

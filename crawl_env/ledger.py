@@ -59,7 +59,7 @@ class Feed(Protocol):
 
 
 class Ledger:
-    """The items waiting at B×N cells, oldest first.
+    """The items waiting at B×N cells, oldest first where capacities hold.
 
     Arguments:
         feed: of items.
@@ -126,8 +126,9 @@ class Ledger:
         self._left = self.feed.share(self._items)
 
     def _add(self, new: Published) -> None:
-        items = self._items.joined(new)
-        self._items = items.only(np.argsort(-items.age, kind="stable"))
+        self._items = self._items.joined(new)
+        if self._capacity is not None:
+            self._items = self._items.only(np.argsort(-self._items.age, kind="stable"))
         self._left = self.feed.share(self._items)
         self._drop()
 

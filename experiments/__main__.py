@@ -11,6 +11,7 @@ import tyro
 from experiments.arm.command import Arm
 from experiments.asymptotic.command import Asymptotic
 from experiments.benchmark.command import Benchmark
+from experiments.decay.command import Decay
 from experiments.evaluate.command import Evaluate
 from experiments.fit.command import Fit
 from experiments.hacker_news.command import HackerNews
@@ -25,6 +26,7 @@ Command = (
     | Annotated[HackerNews, tyro.conf.subcommand("hacker-news")]
     | Annotated[Arm, tyro.conf.subcommand("arm")]
     | Annotated[Asymptotic, tyro.conf.subcommand("asymptotic")]
+    | Annotated[Decay, tyro.conf.subcommand("decay")]
     | Annotated[Throughput, tyro.conf.subcommand("throughput")]
 )
 

@@ -36,7 +36,9 @@ class Believer(Agent):
         self._ceiling, self._cost = ceiling, np.atleast_2d(sources.cost)
         # By age, 0 … `oldest`, and then for ever: (1 or B, N, oldest + 2).
         self._charge = _table(cycle.charge(age), ceiling / self._cost)
-        self._share = _table(cycle.mean(age), ceiling) / np.where(ceiling > 0, ceiling, 1)[..., None]
+        self._share = (
+            _table(cycle.mean(age), ceiling) / np.where(ceiling > 0, ceiling, 1)[..., None]
+        )
         # All rows of that table in one sorted line, the share of row c between 2c and 2c + 1.
         rows = np.arange(ceiling.size).reshape(*ceiling.shape, 1)
         self._line = (2.0 * rows + self._share).ravel()
@@ -53,7 +55,9 @@ class Believer(Agent):
     def _at_value(self, value: FloatArray) -> FloatArray:
         below = value < self._ceiling
         share = np.where(below, value / np.where(below, self._ceiling, 1.0), 0.0)
-        row = np.broadcast_to(np.arange(self._ceiling.size).reshape(self._ceiling.shape), share.shape)
+        row = np.broadcast_to(
+            np.arange(self._ceiling.size).reshape(self._ceiling.shape), share.shape
+        )
         place = np.searchsorted(self._line, 2.0 * row + share, side="right") - 1
         age = np.clip(place - row * self._share.shape[-1], 0, self._share.shape[-1] - 2)
         start, end = self._take(self._share, age), self._take(self._share, age + 1)

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import product
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from experiments import runner
 from experiments.decay import laws, losses
@@ -17,9 +13,8 @@ from experiments.report import Report
 from experiments.results import check_out, provenance, whole_folder, write_csv
 
 BLIND = (*BELIEVERS, "static", "myopic", "oldest-first", "random")  # minds ages only
-SEEING = (*BELIEVERS, "myopic", "oldest-first", "random")
-BUDGETS = {"table1": (1, 2, 3), "dense": (2, 10, 30), "sparse": (2, 10, 30)}
-# Expectations, and the same drawn: with these laws, and with a policy that knows no parameters.
+SEEING = (*BELIEVERS, "myopic", "random")
+# Laws under which content is also drawn where it is not seen.
 CHECKED: tuple[Named, ...] = (laws.EXPONENTIAL, ("stretched", (0.4,)), ("lomax", (1.5,)))
 
 
@@ -32,9 +27,9 @@ class Decay:
     """Folder of the report and the records; replaced as a whole."""
     seeds: int = 10
     """Random fleets, on which all policies meet the same arrivals."""
-    epochs: int = 1500
-    """Epochs measured in each run; a third as many where content is drawn."""
-    warmup: int = 500
+    epochs: int = 1200
+    """Epochs measured in each run; a quarter of them where content is drawn."""
+    warmup: int = 400
     """Epochs before them that are left out."""
     seed: int = 0
     """Seed of the fleets and the arrivals."""
@@ -62,17 +57,41 @@ class Decay:
         print(f"Report: {self.out / 'report.html'}   every run: {self.out / 'records.csv'}")
 
     def _units(self) -> list[runner.Unit]:
-        seen = product(("dense", "sparse"), (2, 10, 30), SEEING)
-        unseen = product(("dense", "table1"), (0, 1, 2), BLIND)
+        # The longest first: those in which the most items wait.
         return [
             *(
                 self._unit(law, policy, fleet, m, drawn=True, observed=True)
+                for m in (2, 10, 30)
+                for fleet in ("dense", "sparse")
+                for law in reversed(losses.SEEN_LAWS)
+                for policy in SEEING
+            ),
+            *(
+                self._unit(law, policy, "dense", losses.USUAL, drawn=True, observed=False)
+                for law in CHECKED
+                for policy in (RIGHT_MEAN, "nutch")
+            ),
+            *(
+                self._unit(law, policy, fleet, m, drawn=False, observed=False)
+                for fleet, budgets in (("dense", (2, 10, 30)), ("table1", (1, 2, 3)))
+                for m in budgets
                 for law in LAWS
-                for fleet, m, policy in seen
+                for policy in BLIND
             ),
         ]
 
     def _unit(
         self, law: Named, policy: str, fleet: str, budget: int, drawn: bool, observed: bool
     ) -> runner.Unit:
-        return {}
+        return {
+            "law": law,
+            "policy": policy,
+            "fleet": fleet,
+            "budget": budget,
+            "drawn": drawn,
+            "observed": observed,
+            "seeds": 1 if fleet == "table1" else self.seeds,
+            "seed": self.seed,
+            "epochs": self.epochs // 4 if drawn else self.epochs,
+            "warmup": self.warmup // 4 if drawn else self.warmup,
+        }

@@ -12,7 +12,7 @@ from agents.evaluation import posed_to
 from agents.policies import Agent
 from agents.registry import AGENTS
 from crawl_env import CrawlVectorEnv, Poisson, Sources, Task
-from crawl_env.decays import Decay, ExponentialDecay
+from crawl_env.decays import EXPONENTIAL, Decay
 from crawl_env.numerics import FloatArray
 from crawl_env.parameters import PARAMETERS
 from crawl_env.sources import REGIMES
@@ -30,8 +30,8 @@ BELIEVERS = (RIGHT_MEAN, FITTED, KNOWING)
 
 
 class Fleets:
-    """Draws random fleets of 100, one at each reset; dense ones with a tenth of the items, each
-    worth ten times as much, so that all that wait can be followed."""
+    """Draws random fleets of 100, one at each reset; dense ones with a twentieth of the items,
+    each worth 20 times as much, so that all that wait can be followed."""
 
     def __init__(self, regime: str) -> None:
         self._regime = regime
@@ -40,15 +40,16 @@ class Fleets:
         drawn = Sources.random(100, rng, self._regime)
         if self._regime == "sparse":
             return drawn
-        return Sources(0.1 * drawn.arrival_rate, 10 * drawn.mean_utility, drawn.decay_rate)
+        return Sources(0.05 * drawn.arrival_rate, 20 * drawn.mean_utility, drawn.decay_rate)
 
 
 def work(unit: Unit) -> Result:
     """Run a unit: its policy on its task, for some seeds.
 
-    Returns the reward per epoch of each run (S,), and the bound of its fleet, NaN where content is
-    observed. Where content is not `drawn`, which takes a policy that minds ages only, the reward is
-    the expected one of the crawls that were made.
+    Returns the reward per epoch of each run (S,) and, of the policy that knows the decay where
+    content is not observed, the bound of each run's fleet (S,). Where content is not `drawn`, which
+    takes a policy that minds ages only, the reward is the expected one of the crawls that were
+    made.
     """
     decay, seeds = law(unit["law"]), unit["seeds"]
     arguments = _arguments(unit, decay)
@@ -65,11 +66,12 @@ def work(unit: Unit) -> Result:
             if not unit["drawn"]:
                 earned = expected(env.world.sources, decay, env.harvest.picked, age)
             reward += earned
-    bound = np.full(seeds, np.nan)
-    if not unit["observed"]:
-        unseen = Task.of(**{**arguments, "arrivals": Poisson(decay=decay)})
-        bound = np.broadcast_to(task_bound(unseen, env.world.sources).bound, seeds)
-    return {"reward": (reward / unit["epochs"]).tolist(), "bound": bound.tolist()}
+    result = {"reward": (reward / unit["epochs"]).tolist()}
+    if unit["policy"] == KNOWING and not unit["observed"]:
+        task = Task.of(**{**arguments, "arrivals": Poisson(decay=decay)})
+        bound = task_bound(task, env.world.sources).bound
+        result["bound"] = np.broadcast_to(bound, seeds).tolist()
+    return result
 
 
 def expected(sources: Sources, decay: Decay, picked: IntArray, age: FloatArray) -> FloatArray:
@@ -98,12 +100,8 @@ def _arguments(unit: Unit, decay: Decay) -> dict[str, Any]:
 
 
 def _agent(unit: Unit, env: CrawlVectorEnv, decay: Decay) -> Agent:
-    name, sources, exponential = unit["policy"], env.world.sources, ExponentialDecay()
-    beliefs = {
-        RIGHT_MEAN: lambda: (sources, exponential),
-        FITTED: lambda: (fitted(sources, decay), exponential),
-        KNOWING: lambda: (sources, decay),
-    }
-    if name in beliefs:
-        return Believer(env.task, *beliefs[name](), unit["warmup"] + unit["epochs"])
-    return agents.make(name, env, unit["seed"])
+    name, sources, oldest = unit["policy"], env.world.sources, unit["warmup"] + unit["epochs"]
+    if name not in BELIEVERS:
+        return agents.make(name, env, unit["seed"])
+    believed = fitted(sources, decay) if name == FITTED else sources
+    return Believer(env.task, believed, decay if name == KNOWING else EXPONENTIAL, oldest)

@@ -15,6 +15,7 @@ from agents.evaluation import compare, evaluate
 from crawl_env import Poisson, Sources, Task, World, relaxation
 from crawl_env.arrivals import Cells
 from crawl_env.bounds import net_reward
+from crawl_env.decays import LomaxDecay, StretchedDecay
 from crawl_env.laws import Exponential, Lognormal
 
 # A right program fails one simulated comparison in 16,000 (two-sided, 4 standard errors).
@@ -66,6 +67,21 @@ def test_crawling_all_above_the_price_reaches_it(budget: float, law: Exponential
     error = earned.std(ddof=1) / np.sqrt(rows)
     assert abs(earned.mean() - bound) < Z_LIMIT * error + 1e-3 * bound
     assert error < 4e-3 * bound
+
+
+def test_other_laws_of_decay_have_a_bound_where_nothing_is_seen() -> None:
+    capped = Sources(1.0, 1.0, [0.2, 0.4], capacity=[3, np.inf])
+    for decay in (LomaxDecay(2.0), StretchedDecay(0.5)):
+        task = seen("table1", 2, arrivals=Poisson(decay=decay), observed=False)
+        assert task_bound(task) == (*relaxation(task.sources, 2, decay=decay), "unseen")
+        for unknown in (
+            seen("table1", 2, arrivals=Poisson(decay=decay)),
+            seen(capped, 1, arrivals=Poisson(decay=decay), observed=False),
+        ):
+            bound, price, name = task_bound(unknown)
+            assert np.isnan(bound)
+            assert price == relaxation(unknown.sources, unknown.budget).price
+            assert name == "unknown"
 
 
 def test_it_is_the_least_over_the_price() -> None:

@@ -24,6 +24,7 @@ from crawl_env.subsets import maximal_subsets
 
 # Beyond 45 time constants the content is at its ceiling to within rounding.
 _FULL = 45.0
+_MOST_CELLS = 1e7  # of a table of charges
 
 
 class Relaxation(NamedTuple):
@@ -117,6 +118,14 @@ class _PriceSearch:
         self._top = self._worth.max(axis=-1, keepdims=True)
         self._hosts = Hosts.of(sources, per_host)
         self._tolerance = 1e-12 if self._hosts else 1e-15
+        self._charges = self._table() if self._hosts or sources.is_capped else None
+
+    def _table(self) -> FloatArray | None:
+        """Return the charges at ages 1, 2, …, (ages, ..., N): for searches that ask too often."""
+        ages = np.arange(1.0, self._most.max() + 1)
+        if ages.size * self._most.size > _MOST_CELLS:
+            return None
+        return self._cycle.charge(ages.reshape(-1, *(1,) * self._most.ndim))
 
     def first_where(self, enough: Callable[[FloatArray], NDArray[np.bool_]]) -> FloatArray:
         """Return the smallest λ at which the spending per epoch satisfies `enough`, (..., 1)."""
@@ -130,7 +139,7 @@ class _PriceSearch:
             high, low = np.where(done, middle, high), np.where(done, low, middle)
             longest = np.where(done, interval, longest)
             shortest = np.where(done, shortest, interval - 1)
-            if np.all(high - low <= self._tolerance * high):
+            if np.all(free | (high - low <= self._tolerance * high)):
                 break
         return np.where(free, 0.0, high)
 
@@ -177,11 +186,17 @@ class _PriceSearch:
         low, high = low.copy(), high.copy()
         while (open_ := high - low > 1).any():
             middle = np.floor(0.5 * (low + high))
-            reached = self._cycle.reaches(price, middle, open_)
+            reached = self._reaches(price, middle, open_)
             k = middle[open_]
             high[open_] = np.where(reached, k, high[open_])
             low[open_] = np.where(reached, low[open_], k)
         return high
+
+    def _reaches(self, price: FloatArray, age: FloatArray, where: NDArray[np.bool_]) -> Any:
+        if self._charges is None:
+            return self._cycle.reaches(price, age, where)
+        row = np.maximum(age - 1.0, 0.0).astype(np.intp)
+        return (np.take_along_axis(self._charges, row[None], axis=0)[0] >= price)[where]
 
 
 def optimal_reward(

@@ -21,6 +21,7 @@ from crawl_env.numerics import FloatArray, break_even, remainder
 from crawl_env.sources import Sources
 
 _LEAST = 1e-17  # probability of failing so often in a row that no more need be counted
+_CELLS = 2**16  # summed over at a time
 
 
 class Cycle:
@@ -116,10 +117,13 @@ class Cycle:
 
     def _expected(self, age: FloatArray) -> FloatArray:
         """Return G as the sum that it is, where it has no closed form."""
+        sources = self.sources
         shape = np.broadcast_shapes(np.shape(age), self.success.shape)
-        total, odds, attempt = np.zeros(shape), self.success, 0
-        while odds.max() > _LEAST:
-            total += odds * self.mean(age + attempt * self.sources.delay)
-            odds = odds * self.sources.failure_rate
-            attempt += 1
+        total = np.zeros(shape)
+        most = int(np.ceil(np.log(_LEAST) / np.log(sources.failure_rate.max())))
+        some = max(1, _CELLS // total.size)
+        for first in range(0, most, some):
+            attempt = np.arange(first, min(first + some, most)).reshape(-1, *(1,) * total.ndim)
+            odds = self.success * sources.failure_rate**attempt
+            total += (odds * self.mean(age + attempt * sources.delay)).sum(axis=0)
         return total

@@ -66,9 +66,9 @@ def _setting(report: Report, view: View) -> None:
         names = ", ".join(f"{name} ({number(worth)})" for name, worth in list(unknown.items())[:5])
         part = f"{sum(unknown.values()) / published:.1%} of all, " if published > 0 else ""
         report.paragraph(
-            f"{_count(len(unknown), 'source')} of the log published nothing before the split: "
-            f"nobody knew of them, and nobody crawls them. What they published later, {part}"
-            f"counts as published: {names}{', …' if len(unknown) > 5 else ''}."
+            f"Not crawled, since nothing of theirs was published before the split: {names}"
+            f"{', …' if len(unknown) > 5 else ''} ({_count(len(unknown), 'source')}). What they "
+            f"published later, {part}counts as published."
         )
     if published > 0:
         came = published - sum(unknown.values())
@@ -166,10 +166,10 @@ def _table(report: Report, view: View, budget: float, runs: Runs) -> None:
         f"Policies under budget {budget:g}",
         [
             "policy",
-            "share of all utility",
-            "less whittle's (points)",
+            "of all utility",
+            "minus whittle, points",
             "reward / epoch",
-            "items fetched",
+            "items",
             f"delay ({view.split.rest.unit}s)",
             "never visited",
             "cost / epoch",
@@ -246,7 +246,7 @@ def _curve(report: Report, view: View, runs: Mapping[float, Runs]) -> None:
     ):
         if any(share):
             axis.plot(budgets, share, style, lw=1, label=label)
-    axis.set(xlabel="budget M", ylabel="share of all utility, %", ylim=(0, None))
+    axis.set(xlabel="budget M", xticks=budgets, ylabel="share of all utility, %", ylim=(0, None))
     axis.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     report.figure(figure, "What more budget buys.")
 
@@ -282,15 +282,15 @@ def _time_of_day(report: Report, view: View, runs: Mapping[float, Runs]) -> None
 def _glossary(report: Report, view: View) -> None:
     report.heading("Words")
     report.paragraph(
-        "Share of all utility: what was collected, as it was worth when collected, of all that was "
+        "Of all utility: what was collected, as it was worth when collected, of all that was "
         "published in the replayed part, as it was worth when published, by all sources of the "
         "log. An item loses worth along its recorded curve where it has one, else exponentially at "
-        "its source's rate. Items fetched: share of all items, however little they were still "
+        "its source's rate. Items: share of all items that was fetched, however little they were still "
         "worth; delay: their mean age when fetched. Never visited: sources not crawled once."
     )
     report.paragraph(
         "Hindsight bound: what nobody can exceed under this budget, even knowing all items to "
-        "come. whittle refitted knows the rates, utilities and decay of the very time it is judged "
+        "come. whittle refitted knows the rates and utilities of the very time it is judged "
         "by: the distance to it is what drift and errors of the fit cost. These two and the "
         "clairvoyant are references, not policies that could be used."
     )

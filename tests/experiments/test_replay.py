@@ -206,8 +206,7 @@ def test_sources_nobody_knew_of_are_not_crawled_but_count(tmp_path, capsys):
     text = EXAMPLE.read_text(encoding="utf-8") + "newcomer,1700,1000\nlate,1701,1\n"
     out = replayed(tmp_path, items=written(tmp_path, text), epochs=None)
     printed = capsys.readouterr().out
-    assert "2 sources of the log published nothing before the split" in printed
-    assert "newcomer (1000), late (1)" in printed
+    assert "nothing of theirs was published before the split: newcomer (1000), late (1)" in printed
     assert "newcomer" not in {r["source"] for r in rows(out / "sources.csv")}
     published = sum(
         float(r["published"]) for r in rows(out / "records.csv") if r["agent"] == "whittle"

@@ -6,6 +6,7 @@ import csv
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -122,7 +123,7 @@ def code_fingerprint() -> str:
 def _shown(argument: str) -> str:
     """Reports may be published: of an absolute path only the name is kept."""
     option, equals, value = argument.rpartition("=")
-    return option + equals + (Path(value).name if value.startswith("/") else value)
+    return shlex.quote(option + equals + (Path(value).name if value.startswith("/") else value))
 
 
 def _commit() -> str:

@@ -75,8 +75,8 @@ class Evaluate:
     warmup: int = 200
     """Epochs before them that are left out."""
     seeds: int = 20
-    """Runs of each policy, on the same arrivals for all policies. On a log, of policies that
-    draw."""
+    """Runs of each policy, on the same arrivals for all policies. On a log, they start one epoch
+    after the other."""
     seed: int = 0
     """Seed of the arrivals."""
     jobs: int = -1
@@ -99,22 +99,21 @@ class Evaluate:
         budgets, names = self._budgets(), self._names()
         fleet = self._fleet() if self.sources else None
         split = self.log.split(fleet, self.period, self.epochs)
-        todo = {
-            (m, name): self._playing(split, m, name)
-            for m in budgets
-            for name in replay.players(names, self.observed, split.refitted is not None)
-        }
-        tasks = [replay.task(unit, split.trace) for unit in todo.values()]  # refuses what is bad
+        players = replay.players(names, self.observed, split.refitted is not None)
+        parts = {(m, name): self._playing(split, m, name) for m in budgets for name in players}
+        for units_ in parts.values():
+            replay.task(units_[0], split.trace)  # refuses what is bad before any work is done
+        todo = [unit for units_ in parts.values() for unit in units_]
         print(
-            f"{tasks[0].n} sources × {split.epochs} epochs × {len(todo) // len(budgets)} policies "
-            f"× {len(budgets)} budgets"
+            f"{len(split.fleet)} sources × {split.epochs} epochs × {self.seeds} runs × "
+            f"{len(players)} policies × {len(budgets)} budgets"
         )
         kept = self.out.with_name(f".{self.out.name}.kept")
         work = partial(replay.work, split.trace)
-        found = runner.run(list(todo.values()), work, kept, self.jobs, self.engine)
+        results = iter(runner.run(todo, work, kept, self.jobs, self.engine))
         runs: dict[float, dict[str, replay.Played]] = {m: {} for m in budgets}
-        for (m, name), result in zip(todo, found, strict=True):
-            runs[m][name] = replay.from_json(result)
+        for (m, name), units_ in parts.items():
+            runs[m][name] = replay.joined([next(results) for _ in units_], split.epochs)
         view = self._view(split, budgets)
         assert self.log.items is not None
         report = Report(f"{self.log.items.name} played back: who collects how much")
@@ -123,15 +122,13 @@ class Evaluate:
         self._write(report, rows, summary.per_source(split.fleet, runs))
         runner.forget(kept)
 
-    def _playing(self, split: Split, budget: float, name: str) -> runner.Unit:
-        """Return the unit of work that plays a policy, or a reference."""
+    def _playing(self, split: Split, budget: float, name: str) -> list[runner.Unit]:
+        """Return the runs of a policy, or a reference."""
         refitted = split.refitted if name == replay.REFITTED else None
-        fleet = refitted or split.fleet
-        draws = name == FLOOR or fleet.fails
-        return {
+        unit = {
             "agent": REFERENCE if refitted else name,
             "arguments": {
-                "sources": units.fleet_as_json(fleet),
+                "sources": units.fleet_as_json(refitted or split.fleet),
                 "budget": budget,
                 "budget_rule": self.budget_rule,
                 "per_host": self.per_host,
@@ -139,10 +136,11 @@ class Evaluate:
                 "start": "empty",
                 "features": ["value"],
             },
-            "runs": {"seeds": self.seeds if draws else 1, "seed": self.seed},
             "epochs": split.epochs,
             "log": replay.digest(split.rest),
         }
+        runs = range(min(self.seeds, split.epochs))
+        return [{**unit, "late": late, "seed": self.seed + late} for late in runs]
 
     def _view(self, split: Split, budgets: list[float]) -> View:
         best = Hindsight(split.trace, split.fleet, split.epochs)
@@ -157,6 +155,7 @@ class Evaluate:
             best.best(charge=0.0).net,
             self._conditions(),
             self.log.note,
+            min(self.seeds, split.epochs),
         )
 
     def _refuse(self, names: tuple[str, ...], why: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,9 +21,13 @@ REFITTED = "whittle-refitted"  # a reference: fitted to the very part that is pl
 
 
 class Played(NamedTuple):
-    """One policy's play of H epochs, mean over its runs."""
+    """One policy's S runs of H epochs, of which run s starts s epochs late; and means over them.
 
-    reward: FloatArray  # (H,) utility collected in each epoch
+    Schedules without chance in them may lock to the hours of the day: which hours these are is
+    luck, and starting at other hours shows how much of it.
+    """
+
+    reward: FloatArray  # (S, H) utility collected in each epoch
     frequency: FloatArray  # (N,) crawls per epoch
     cost: float  # budget units per epoch
     never: float  # sources not once crawled with success
@@ -31,7 +35,12 @@ class Played(NamedTuple):
     delay: float  # time from publication to collection, mean over the items; NaN if none
 
     def __repr__(self) -> str:
-        return f"Played(reward {self.reward.sum():.6g} in {self.reward.size} epochs)"
+        return f"Played(reward {self.total:.6g} in {self.reward.shape[-1]} epochs)"
+
+    @property
+    def total(self) -> float:
+        """Return the utility collected."""
+        return float(self.reward.sum(axis=-1).mean())
 
 
 def players(agents: Iterable[str], observed: bool, refitted: bool) -> tuple[str, ...]:
@@ -50,23 +59,29 @@ def task(unit: Unit, trace: Trace) -> Task:
 
 
 def work(trace: Trace, unit: Unit) -> Result:
-    """Play a unit's agent on the trace, whose `digest` is part of the unit."""
+    """Play one run of a unit's agent, which starts `late` epochs after the trace."""
+    log, period = trace.items, unit["arguments"]["sources"]["period"]
+    rest = Trace(log.covering(log.start + unit["late"] * period, None), random_start=False)
     with warnings.catch_warnings():  # the command has shown them once, for all its units
         warnings.simplefilter("ignore")
-        rollout = Rollout(
-            unit["agent"], {**units.arguments_of(unit), "arrivals": trace}, **unit["runs"]
-        )
-        played = play(rollout, trace, unit["epochs"])
+        arguments = {**units.arguments_of(unit), "arrivals": rest}
+        rollout = Rollout(unit["agent"], arguments, 1, unit["seed"])
+        played = play(rollout, rest, unit["epochs"] - unit["late"])
     return {
         name: value.tolist() if isinstance(value, np.ndarray) else value
         for name, value in played._asdict().items()
     }
 
 
-def from_json(result: Result) -> Played:
-    """Return a unit's result."""
-    arrays = {name: np.array(result[name], dtype=float) for name in ("reward", "frequency")}
-    return Played(**{**result, **arrays})
+def joined(results: Sequence[Result], epochs: int) -> Played:
+    """Return the runs of a policy side by side, nothing collected before they start."""
+    reward = np.zeros((len(results), epochs))
+    for row, result in zip(reward, results, strict=True):
+        (measured,) = result["reward"]
+        row[epochs - len(measured) :] = measured
+    others = [name for name in Played._fields if name != "reward"]
+    means = {name: np.mean([result[name] for result in results], axis=0) for name in others}
+    return Played(reward, **means)
 
 
 def digest(log: Items) -> str:
@@ -89,10 +104,10 @@ def play(rollout: Rollout, trace: Trace, epochs: int) -> Played:
     world = rollout.env.world
     sources, (rows, n) = world.sources, world.shape
     brought = _Brought(trace.items, sources, rows, epochs)
-    reward, crawls, cost = np.zeros(epochs), np.zeros(n), 0.0
+    reward, crawls, cost = np.zeros((rows, epochs)), np.zeros(n), 0.0
     visited = np.zeros(rows * n, dtype=bool)
     for epoch in range(epochs):
-        reward[epoch] = rollout.step().mean()
+        reward[:, epoch] = rollout.step()
         picked, _, _, failed = rollout.env.harvest
         crawls += np.bincount(picked % n, minlength=n)
         cost += float(sources.cost[picked % n].sum())

@@ -66,9 +66,9 @@ def _setting(report: Report, view: View) -> None:
         names = ", ".join(f"{name} ({number(worth)})" for name, worth in list(unknown.items())[:5])
         part = f"{sum(unknown.values()) / published:.1%} of all, " if published > 0 else ""
         report.paragraph(
-            f"{_count(len(unknown), 'source')} of the log published nothing before the split: "
-            f"nobody knew of them, and nobody crawls them. What they published later, {part}"
-            f"counts as published: {names}{', …' if len(unknown) > 5 else ''}."
+            f"Not crawled, since nothing of theirs was published before the split: {names}"
+            f"{', …' if len(unknown) > 5 else ''} ({_count(len(unknown), 'source')}). What they "
+            f"published later, {part}counts as published."
         )
     if published > 0:
         came = published - sum(unknown.values())
@@ -78,17 +78,23 @@ def _setting(report: Report, view: View) -> None:
             f"them in every epoch would collect {view.most / published:.2%} of everything: the "
             "rest is gone before the next epoch, or not from sources known."
         )
+    runs = _count(view.runs, "run")
+    report.paragraph(
+        f"Means of {runs} of each policy, one epoch after the other: schedules may lock to the "
+        "hours of the day, and at which is luck."
+    )
+    blocks = _count(view.blocks, view.block_name)
     if view.blocks < FEWEST:
         report.paragraph(
-            f"The replay holds {_count(view.blocks, view.block_name)}: too few to say what is "
-            "chance. Replay more, or compare over a shorter --block."
+            f"The replay holds {blocks}: too few to say what is chance. Replay more, or compare "
+            "over a shorter --block."
         )
     else:
         report.paragraph(
-            f"Intervals hold 95 % (bootstrap over {_count(view.blocks, view.block_name)}, the same "
-            "ones for both policies of a difference). They take these as drawn independently from "
-            "more of the same: they say how far the result hangs on single ones, not what another "
-            "log would give. One in twenty misses: of many differences, some leave 0 out by chance."
+            f"Intervals hold 95 % (bootstrap over {blocks} and {runs}, the same ones for both "
+            "policies of a difference). They take these as drawn independently from more of the "
+            "same: they say how far the result hangs on single ones, not what another log would "
+            "give. One in twenty misses: of many differences, some leave 0 out by chance."
         )
 
 
@@ -101,7 +107,7 @@ def _advice(report: Report, view: View, budget: float, runs: Runs) -> None:
     best, order = runs[alike[0]], peers(runs)
     if budget >= view.split.fleet.cost.sum():
         report.paragraph("The budget covers all sources: crawl everything, there is no choice.")
-    elif not best.reward.sum() > 0:
+    elif not best.total > 0:
         report.paragraph("Nothing was collected by any policy.")
         return
     elif len(alike) > 1:
@@ -116,14 +122,14 @@ def _advice(report: Report, view: View, budget: float, runs: Runs) -> None:
             f"best, {order[1]}."
         )
     whittle = runs[REFERENCE]
-    if whittle.reward.sum() > 0:
+    if whittle.total > 0:
         against = [
             f"over {name} {percent(view.gain(whittle, runs[name]))}"
             for name in ("nutch", "miniflux", "static", "fixed")
-            if name in runs and runs[name].reward.sum() > 0
+            if name in runs and runs[name].total > 0
         ]
         limits = [
-            f"{whittle.reward.sum() / most:.1%} of {what}"
+            f"{whittle.total / most:.1%} of {what}"
             for what, most in (
                 (
                     "what whittle collects if fitted to the replayed part itself",
@@ -139,7 +145,7 @@ def _advice(report: Report, view: View, budget: float, runs: Runs) -> None:
 
 
 def _sum(runs: Runs, name: str) -> float:
-    return float(runs[name].reward.sum()) if name in runs else 0.0
+    return runs[name].total if name in runs else 0.0
 
 
 def _table(report: Report, view: View, budget: float, runs: Runs) -> None:
@@ -151,9 +157,9 @@ def _table(report: Report, view: View, budget: float, runs: Runs) -> None:
         rows.append(
             [
                 LABELS.get(name, name),
-                _percent(run.reward.sum(), published),
-                "" if name == REFERENCE else points(view.share(run, runs[REFERENCE])),
-                number(run.reward.mean()),
+                _percent(run.total, published),
+                "" if name == REFERENCE else points(view.lead(run, runs[REFERENCE])),
+                number(run.total / view.epochs),
                 f"{run.fetched / max(len(view.split.rest), 1):.1%}",
                 "n/a" if np.isnan(run.delay) else f"{run.delay:.4g}",
                 f"{run.never:.4g}",
@@ -166,10 +172,10 @@ def _table(report: Report, view: View, budget: float, runs: Runs) -> None:
         f"Policies under budget {budget:g}",
         [
             "policy",
-            "share of all utility",
-            "less whittle's (points)",
+            "of all utility",
+            "minus whittle, points",
             "reward / epoch",
-            "items fetched",
+            "items",
             f"delay ({view.split.rest.unit}s)",
             "never visited",
             "cost / epoch",
@@ -205,7 +211,10 @@ def _weeks(report: Report, view: View, budget: float, runs: Runs) -> None:
         if name == CLAIRVOYANT:
             style = {"color": "black", "ls": ":", "lw": 1}
         part = np.divide(
-            view.by_block(runs[name].reward), published, where=published > 0, out=0 * published
+            view.by_block(runs[name].reward.mean(axis=0)),
+            published,
+            where=published > 0,
+            out=0 * published,
         )
         axis.plot(start, 100 * part, label=name, **style)
     axis.set(
@@ -228,7 +237,7 @@ def _curve(report: Report, view: View, runs: Mapping[float, Runs]) -> None:
     rows = [
         [
             LABELS.get(name, name),
-            *(_percent(runs[m][name].reward.sum(), published) for m in budgets),
+            *(_percent(runs[m][name].total, published) for m in budgets),
         ]
         for name in shown
     ]
@@ -238,7 +247,7 @@ def _curve(report: Report, view: View, runs: Mapping[float, Runs]) -> None:
     report.table("Share of all utility published", columns, rows)
     figure, axis = plots.new(width=8, height=4)
     for i, name in enumerate(names):
-        share = [100 * runs[m][name].reward.sum() / published for m in budgets]
+        share = [100 * runs[m][name].total / published for m in budgets]
         axis.plot(budgets, share, "o-", ms=4, color=plots.colour(name, i), label=name)
     for style, label, share in (
         ("k:", CLAIRVOYANT, [100 * _sum(runs[m], CLAIRVOYANT) / published for m in budgets]),
@@ -246,7 +255,7 @@ def _curve(report: Report, view: View, runs: Mapping[float, Runs]) -> None:
     ):
         if any(share):
             axis.plot(budgets, share, style, lw=1, label=label)
-    axis.set(xlabel="budget M", ylabel="share of all utility, %", ylim=(0, None))
+    axis.set(xlabel="budget M", xticks=budgets, ylabel="share of all utility, %", ylim=(0, None))
     axis.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     report.figure(figure, "What more budget buys.")
 
@@ -261,7 +270,7 @@ def _time_of_day(report: Report, view: View, runs: Mapping[float, Runs]) -> None
     for m, of_budget in runs.items():
         for name in dict.fromkeys([REFERENCE, peers(of_budget)[0], CLAIRVOYANT]):
             if name in of_budget:
-                reward = of_budget[name].reward
+                reward = of_budget[name].reward.mean(axis=0)
                 shares = [_percent(reward[w].sum(), published[w].sum()) for w in hours]
                 rows.append([f"{m:g}", LABELS.get(name, name), *shares])
     ratio = published[hours[0]].sum() / published[hours[1]].sum()
@@ -282,15 +291,15 @@ def _time_of_day(report: Report, view: View, runs: Mapping[float, Runs]) -> None
 def _glossary(report: Report, view: View) -> None:
     report.heading("Words")
     report.paragraph(
-        "Share of all utility: what was collected, as it was worth when collected, of all that was "
+        "Of all utility: what was collected, as it was worth when collected, of all that was "
         "published in the replayed part, as it was worth when published, by all sources of the "
         "log. An item loses worth along its recorded curve where it has one, else exponentially at "
-        "its source's rate. Items fetched: share of all items, however little they were still "
-        "worth; delay: their mean age when fetched. Never visited: sources not crawled once."
+        "its source's rate. Items: share of all items that was fetched, however little they were "
+        "still worth; delay: their mean age when fetched. Never visited: sources not crawled once."
     )
     report.paragraph(
         "Hindsight bound: what nobody can exceed under this budget, even knowing all items to "
-        "come. whittle refitted knows the rates, utilities and decay of the very time it is judged "
+        "come. whittle refitted knows the rates and utilities of the very time it is judged "
         "by: the distance to it is what drift and errors of the fit cost. These two and the "
         "clairvoyant are references, not policies that could be used."
     )

@@ -35,6 +35,7 @@ class View(NamedTuple):
     most: float  # collected by crawling all sources in every epoch
     conditions: str  # what the crawler sees, and how the budget holds
     note: str  # of the user
+    runs: int  # S, of each policy
 
     @property
     def epochs(self) -> int:
@@ -56,35 +57,36 @@ class View(NamedTuple):
         return "week" if length * HOURS[unit] == WEEK else f"{length:g}-{unit} block"
 
     def by_block(self, of_epochs: FloatArray) -> FloatArray:
-        """Return sums over blocks, (W,), of what was measured in each epoch, (H,)."""
-        return np.add.reduceat(of_epochs, np.arange(0, self.epochs, self.block))
+        """Return sums over blocks, (…, W), of what was measured in each epoch, (…, H)."""
+        return np.add.reduceat(of_epochs, np.arange(0, self.epochs, self.block), axis=-1)
 
-    def share(self, run: Played, other: Played | None = None) -> Estimate:
-        """Return what a run collected, or how much more than another, of all that was published."""
-        reward = run.reward if other is None else run.reward - other.reward
-        return _ratio(self.by_block(reward), self.by_block(self.published))
+    def lead(self, run: Played, other: Played) -> Estimate:
+        """Return how much more a policy collected than another, of all that was published."""
+        return self._ratio(run.reward - other.reward, self.published)
 
     def gain(self, run: Played, other: Played) -> Estimate:
-        """Return how much more a run collected than another, as a share of the other."""
-        return _ratio(self.by_block(run.reward - other.reward), self.by_block(other.reward))
+        """Return how much more a policy collected than another, as a share of the other."""
+        return self._ratio(run.reward - other.reward, other.reward)
 
-
-def _ratio(part: FloatArray, whole: FloatArray) -> Estimate:
-    """Return Σ part / Σ whole with its interval, blocks resampled together."""
-    if not whole.sum() > 0:
-        return statistics.UNKNOWN
-
-    def ratio(x: FloatArray, y: FloatArray) -> FloatArray:
-        total = y.sum(axis=-1)
-        return x.sum(axis=-1) / np.where(total > 0, total, np.inf)
-
-    return statistics.bootstrap(ratio, part, whole)
+    def _ratio(self, part: FloatArray, whole: FloatArray, resamples: int = 2000) -> Estimate:
+        """Return Σ part / Σ whole, (S, H) or (H,), with its 95 % percentile interval: blocks are
+        resampled, and runs, independently of each other."""
+        if not whole.sum() > 0:
+            return statistics.UNKNOWN
+        x = self.by_block(part)
+        y = np.broadcast_to(self.by_block(whole), x.shape)
+        rng = np.random.default_rng(0)
+        runs, blocks = (rng.multinomial(n, np.full(n, 1 / n), resamples) for n in x.shape)
+        above, below = (((runs @ z) * blocks).sum(axis=-1) for z in (x, y))
+        ratios = above / np.where(below > 0, below, np.inf)
+        low, high = np.percentile(ratios, [2.5, 97.5])
+        return Estimate(float(x.sum() / y.sum()), float(low), float(high))
 
 
 def peers(runs: Runs) -> list[str]:
     """Return the policies, best first, without the references."""
     names = [name for name in runs if name not in REFERENCES]
-    return sorted(names, key=lambda name: -runs[name].reward.sum())
+    return sorted(names, key=lambda name: -runs[name].total)
 
 
 def rivals(view: View, runs: Runs) -> list[str]:
@@ -94,7 +96,7 @@ def rivals(view: View, runs: Runs) -> list[str]:
 
 
 def _clearly_better(view: View, best: Played, other: Played) -> bool:
-    if view.blocks < FEWEST or not other.reward.sum() > 0:
+    if view.blocks < FEWEST or not other.total > 0:
         return False
     gap = view.gain(best, other)
     return gap.low > 0 and gap.mean > NOTABLE
@@ -126,7 +128,7 @@ def records(
     rows = []
     for m, of_budget in runs.items():
         for name, run in of_budget.items():
-            for w, reward in enumerate(view.by_block(run.reward)):
+            for w, reward in enumerate(view.by_block(run.reward.mean(axis=0))):
                 rows.append(
                     {
                         **common,

@@ -85,7 +85,7 @@ def test_a_tiny_log_by_hand():
     played = play(Rollout("oldest-first", arguments), trace, 4)
     # Crawled: a at 0 (nothing there, as if never crawled), a at 1 (8 after .5), b at 2 (4 after .5
     # of the 4 hours of its curve), a at 3 (1 after .75).
-    assert played.reward == pytest.approx([0, 8 * 2**-0.5, 4 * (1 - 0.5 / 4), 2**-0.75])
+    assert played.reward[0] == pytest.approx([0, 8 * 2**-0.5, 4 * (1 - 0.5 / 4), 2**-0.75])
     assert played.frequency.tolist() == [0.75, 0.25]
     assert (played.fetched, played.never, played.cost) == (3, 0, 1)
     assert played.delay == pytest.approx((0.5 + 0.5 + 0.75) / 3)
@@ -111,7 +111,7 @@ def test_all_policies_meet_the_same_items(tmp_path):
     bound = by_agent.pop("hindsight-bound")
     for agent, reward in by_agent.items():
         assert reward == pytest.approx(by_agent["whittle"], rel=1e-9), agent
-        assert sum(reward) == pytest.approx(bound[0], rel=1e-9)
+        assert 0.99 * bound[0] < sum(reward) <= bound[0], "one of two runs starts an epoch late"
 
 
 def test_nothing_after_the_split_reaches_the_fleet_and_nothing_later_a_crawl(tmp_path):
@@ -136,7 +136,7 @@ def test_nothing_after_the_split_reaches_the_fleet_and_nothing_later_a_crawl(tmp
         for split in splits:
             arguments = {"sources": split.fleet, "budget": budget, "budget_rule": rule}
             arguments |= {"observed": observed, "start": "empty", "arrivals": split.trace}
-            reward.append(play(Rollout(name, arguments), split.trace, 520).reward)
+            reward.append(play(Rollout(name, arguments), split.trace, 520).reward[0])
         # The last epoch before 1500 begins at 499.
         assert reward[0][:500].tolist() == reward[1][:500].tolist(), (name, rule, observed)
         assert reward[0][500:].tolist() != reward[1][500:].tolist()
@@ -178,7 +178,7 @@ def test_several_budgets_are_drawn_as_a_curve_and_few_blocks_give_no_winner(tmp_
     assert "\nUse " not in printed
     assert (out / "report.html").read_text(encoding="utf-8").count("<img ") == 3
     replayed(tmp_path, epochs=300, block=24.0)
-    assert "bootstrap over 13 24-hour blocks" in capsys.readouterr().out
+    assert "bootstrap over 13 24-hour blocks and 2 runs" in capsys.readouterr().out
 
 
 def test_a_fleet_given_is_used_with_its_costs_and_limits(tmp_path, capsys):
@@ -206,8 +206,7 @@ def test_sources_nobody_knew_of_are_not_crawled_but_count(tmp_path, capsys):
     text = EXAMPLE.read_text(encoding="utf-8") + "newcomer,1700,1000\nlate,1701,1\n"
     out = replayed(tmp_path, items=written(tmp_path, text), epochs=None)
     printed = capsys.readouterr().out
-    assert "2 sources of the log published nothing before the split" in printed
-    assert "newcomer (1000), late (1)" in printed
+    assert "nothing of theirs was published before the split: newcomer (1000), late (1)" in printed
     assert "newcomer" not in {r["source"] for r in rows(out / "sources.csv")}
     published = sum(
         float(r["published"]) for r in rows(out / "records.csv") if r["agent"] == "whittle"
@@ -292,7 +291,7 @@ def test_a_stopped_replay_goes_on_and_one_of_another_log_does_not(tmp_path, monk
     work = replay.work
 
     def stopping(trace: Trace, unit: runner.Unit) -> runner.Result:
-        played.append(unit["agent"])
+        played.append(f"{unit['agent']} {unit['late']}")
         if len(played) == 3:
             raise KeyboardInterrupt
         return work(trace, unit)
@@ -303,8 +302,21 @@ def test_a_stopped_replay_goes_on_and_one_of_another_log_does_not(tmp_path, monk
     assert stop.value.code == 130
     assert "goes on from there" in capsys.readouterr().out
     replayed(tmp_path)
-    assert len(played) == PEERS + 2 + 1, "what was finished is not played again"
+    assert len(played) == 2 * (PEERS + 2) + 1, "what was finished is not played again"
     assert not list(tmp_path.glob(".*"))
+
+
+def test_runs_start_one_epoch_after_the_other(tmp_path):
+    split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0)
+    asked = Evaluate(budget="2", seeds=3)
+    found = [replay.work(split.trace, unit) for unit in asked._playing(split, 2.0, "static")]
+    played = replay.joined(found, split.epochs)
+    assert played.reward.shape == (3, split.epochs)
+    assert all(not row[: late + 1].any() for late, row in enumerate(played.reward))
+    later = Trace(split.trace.items.covering(split.rest.start + 2, None), random_start=False)
+    arguments = {"sources": split.fleet, "budget": 2, "start": "empty", "arrivals": later}
+    alone = play(Rollout("static", arguments), later, split.epochs - 2)
+    assert played.reward[2, 2:].tolist() == alone.reward[0].tolist()
 
 
 def test_units_of_different_logs_differ():

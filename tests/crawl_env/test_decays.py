@@ -91,7 +91,7 @@ class OnlyShare:
         return np.exp(-z)
 
 
-@pytest.mark.parametrize("bad", [None, 2, StretchedDecay, OnlyShare()], ids=repr)
+@pytest.mark.parametrize("bad", [None, 2, StretchedDecay, OnlyShare()], ids=range(4))
 def test_what_is_no_law_of_decay_is_refused(bad: object) -> None:
     with pytest.raises(ValueError, match="give one of exponential, stretched, lomax, or an object"):
         make_decay(bad)  # type: ignore[arg-type]

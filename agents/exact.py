@@ -52,7 +52,7 @@ class _ExactPrice(Price):
     """λ* of the exact relaxation."""
 
     def _find(self, sources: Sources) -> FloatArray:
-        return np.atleast_1d(task_bound(self._task, sources).price)
+        return np.atleast_1d(task_bound(self._task, alike(sources)).price)
 
 
 def _alike(sources: Sources, other: Sources | None) -> bool:

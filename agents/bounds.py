@@ -66,7 +66,7 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
         if name == "unknown":
             return Bound(np.nan, relaxation(live, task.budget, task.per_host).price, name)
         return Bound(*relaxation(live, task.budget, task.per_host, _decay_of(task)), name)
-    fleet = alike(fleet)
+    fleet = alike(Sources(**{**fleet.__getstate__(), "capacity": np.inf}))
     arms = Arms(fleet, task.observed & payable, law_of(task))
 
     def dual(price: FloatArray) -> FloatArray:

@@ -235,6 +235,10 @@ def _waiting(world: World) -> tuple[FloatArray, FloatArray]:
     known, period = world.waiting(), world.sources.period
     if known is not None:
         return known[0], known[1] * period
+    rate = world.sources.arrival_rate
     since = np.where(world.age < NEVER, world.age, 0.0) * period
-    items = world.sources.arrival_rate * since
+    # Of a source that shows only its last items, those of the time in which they come.
+    with np.errstate(divide="ignore"):
+        since = np.minimum(since, world.sources.capacity / rate)
+    items = rate * since
     return items, items * since / 2

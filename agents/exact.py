@@ -10,6 +10,7 @@ from agents.index import whittle_index
 from agents.policies import IndexAgent
 from agents.price import Price, alike
 from crawl_env import Poisson, Sources, Task
+from crawl_env.hosts import Hosts
 from crawl_env.numerics import FloatArray
 from crawl_env.parameters import PARAMETERS
 
@@ -49,10 +50,12 @@ class WhittleExact(IndexAgent):
 
 
 class _ExactPrice(Price):
-    """λ* of the exact relaxation."""
+    """λ* of the exact relaxation, which knows no delays and hosts; with these, it is simulated."""
 
     def _find(self, sources: Sources) -> FloatArray:
-        return np.atleast_1d(task_bound(self._task, sources).price)
+        if sources.is_delayed or Hosts.of(sources, self._task.per_host) is not None:
+            return super()._find(sources)
+        return np.atleast_1d(task_bound(self._task, alike(sources)).price)
 
 
 def _alike(sources: Sources, other: Sources | None) -> bool:

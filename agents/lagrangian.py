@@ -10,17 +10,17 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from agents.index import checked, index_at_age, whittle_index
+from agents.index import checked, whittle_index
 from agents.policies import Agent, State
 from agents.price import Price, alike, payable
 from agents.seen import Seen, needs, needs_parameters
 from crawl_env import Sources, Task, relaxation
+from crawl_env.bounds import net_reward
 from crawl_env.numerics import FloatArray
 
 # A gain this share of λ* below 0 still counts as worth it: seen in float32, it may round below.
 _SLACK = 1e-6
 _TINY = np.finfo(float).tiny
-_MOST = 45.0  # time constants after which a source has reached its ceiling, to rounding
 
 
 def lagrangian_index(value: ArrayLike, sources: Sources, price: ArrayLike) -> FloatArray:
@@ -33,6 +33,7 @@ def lagrangian_index(value: ArrayLike, sources: Sources, price: ArrayLike) -> Fl
         W(x) = Q(x, 1) − Q(x, 0) = x − x⁽ⁿ⁾ + nβ,
 
     and where no crawl pays (β = 0), W(x) = min(x − λC, x − x⁽¹⁾), which is x − λC up to u*.
+    Failures and capacities are in it as in `agents.price.alike`.
 
     Arguments:
         value: x ≥ 0, (..., N), what waits, or the belief.
@@ -46,20 +47,13 @@ def lagrangian_index(value: ArrayLike, sources: Sources, price: ArrayLike) -> Fl
     >>> lagrangian_index(table1.inflow, table1, 43.6046).round(2)
     array([ 46.9 ,  -0.  , -14.01, -29.81])
     """
-    return _gain(checked(value, sources), sources, price, best_rate(sources, price))
+    plain = alike(sources)
+    return _gain(checked(value, plain), plain, price, best_rate(plain, price))
 
 
 def best_rate(sources: Sources, price: ArrayLike) -> FloatArray:
     """Return β = max(0, max_k (x_k − λC)/k), utility / epoch, of every source alone, (..., N)."""
-    price = np.asarray(price, dtype=np.float64)
-    # The best k is the first at which the Whittle index reaches the charge.
-    low = np.zeros(np.broadcast_shapes(sources.ceiling.shape, price.shape))
-    high = low + np.ceil(_MOST / sources.decay_per_epoch) + 1
-    while (high - low > 1).any():
-        middle = np.maximum(np.floor(0.5 * (low + high)), 1.0)
-        reached = index_at_age(middle, sources) >= price
-        high, low = np.where(reached, middle, high), np.where(reached, low, middle)
-    return np.maximum((sources.content_at(high) - price * sources.cost) / high, 0.0)
+    return net_reward(alike(sources), np.atleast_1d(np.asarray(price, dtype=np.float64)))
 
 
 def _gain(x: FloatArray, sources: Sources, price: ArrayLike, rate: FloatArray) -> FloatArray:

@@ -143,7 +143,8 @@ class IndexAgent(Agent):
         level = self._price(seen.sources) * (1 - _SLACK)
         excess = index - level
         above = excess / (np.abs(excess) + self._margin(excess))
-        return np.where(excess >= 0, above, excess / np.maximum(level, _TINY))
+        below = np.minimum(excess, 0.0) / np.maximum(level, _TINY)
+        return np.where(excess >= 0, above, below)
 
     def _margin(self, excess: FloatArray) -> FloatArray:
         """Return the excess of the last source that the budget pays for, (B, 1), positive."""

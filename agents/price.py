@@ -116,12 +116,13 @@ class Price:
         level = np.log(np.maximum(blind, np.finfo(float).tiny))
         settled = np.zeros(rows)
         cost = np.broadcast_to(sources.cost, world.shape).ravel()
+        hosts = Hosts.of(sources, task.per_host)
         # In units in which one crawl is not cut off, however small the budget: no bias.
         scale = task.budget + sources.cost.max(axis=-1)
         for epoch in range(epochs):
             seen = np.where(task.observed, world.value, world.belief)
             excess = self._index(seen, sources) - np.exp(level)[:, None]
-            picked = self._above(excess, world)
+            picked = self._above(excess, world, hosts)
             spent = np.bincount(picked // task.n, cost[picked], rows)
             failed = None
             if sources.fails:
@@ -133,9 +134,8 @@ class Price:
             settled += level * (epoch >= epochs // 2)
         return np.exp(settled / (epochs - epochs // 2))
 
-    def _above(self, excess: FloatArray, world: World) -> IntArray:
+    def _above(self, excess: FloatArray, world: World, hosts: Hosts | None) -> IntArray:
         """Return the sources worth their charge that may be crawled now, as cells."""
-        hosts = Hosts.of(world.sources, self._task.per_host)
         if hosts is None and world.available is None:
             return np.flatnonzero(excess >= 0)
         unlimited = np.full(len(excess), np.inf)

@@ -17,6 +17,8 @@ from agents.seen import Seen, needs
 from crawl_env import Task
 from crawl_env.numerics import FloatArray
 
+_LEAST = 1e-12  # items expected: none, but no division by zero
+
 
 class Rule(Agent):
     """Crawls what is due first; subclasses give `learn` and `interval`.
@@ -137,9 +139,9 @@ class Miniflux(Rule):
         items: FloatArray | None,
     ) -> FloatArray:
         if items is None:
-            expected = known / self.week * np.maximum(since, 1.0)
-            items = brought * (expected / -np.expm1(-expected))
+            expected = np.maximum(known / self.week * np.maximum(since, 1.0), _LEAST)
+            items = np.where(brought, expected / -np.expm1(-expected), 0.0)
         return known * (1.0 - 1.0 / self.week) + items
 
     def interval(self, known: FloatArray) -> FloatArray:
-        return np.clip(self.week / known, self.shortest, self.longest)
+        return np.clip(self.week / np.maximum(known, _LEAST), self.shortest, self.longest)

@@ -51,6 +51,7 @@ class Seen:
         columns: Any = {name: self[name] for name in PARAMETERS}
         shape = columns["cost"].shape
         limits: Any = {p: np.broadcast_to(getattr(self._task.sources, p), shape) for p in LIMITS}
+        limits["hosts"] = self._task.sources.hosts
         return Sources(**columns, **limits, period=self._task.sources.period)
 
     @cached_property

@@ -22,6 +22,8 @@ _DRAWS = 2**18  # from a law that can only be sampled
 _FINEST, _COARSEST = 1 / 256, 1 / 4  # steps of the lattice, as shares of the mean utility
 _POINTS = 2**14  # of the lattice, where its step lies between the two
 _MANY = 100.0  # items from which an empty epoch does not happen
+_OFF = 0.1  # error of E ξ² that is too large
+_HEAVIEST = 1e3  # E ξ²/ξ̄² that a lattice can hold
 _FAR = 1e-7  # share of items that may lie beyond the lattice
 
 
@@ -110,18 +112,36 @@ def one_item(law: Law) -> Item:
 
     The trapezoidal rule in log ξ for laws whose density is known; else the means of equal groups
     of a large sorted sample, drawn with a fixed seed.
+
+    Raises:
+        ValueError: the tail of the law is too heavy for a few hundred values.
     """
     if isinstance(law, Constant):
         value, weight = np.ones(1), np.ones(1)
     elif isinstance(law, Lognormal):
-        z = np.linspace(-9.0, 9.0, _ATOMS)
+        z = np.linspace(-9.0, 9.0 + 2 * law.sigma, _ATOMS)  # what matters to E ξ² is about 2σ
         value, weight = np.exp(law.sigma * z), np.exp(-z * z / 2)
     elif isinstance(law, Exponential | Gamma):
         shape = law.shape if isinstance(law, Gamma) else 1.0
-        z = np.linspace(-40.0 / shape, log((shape + 9 * sqrt(shape) + 40) / shape), _ATOMS)
-        value, weight = np.exp(z), np.exp(shape * (z - np.exp(z)))
+        top = log((shape + 9 * sqrt(shape) + 40) / shape)
+        bottom = -40.0 / shape
+        # Far below, values matter only by their number: fewer points will do.
+        middle = max(bottom, -16.0)
+        few = _ATOMS // 2 if bottom < middle else 0
+        far = np.linspace(bottom, middle, few, endpoint=False)
+        z = np.append(far, np.linspace(middle, top, _ATOMS - few))
+        height = shape * (z - np.exp(z))
+        value, weight = np.exp(z), np.exp(height - height.max()) * np.gradient(z)
     else:
         draws = np.sort(law.sample(np.random.default_rng(0), _DRAWS))
         value, weight = draws.reshape(_ATOMS, -1).mean(axis=1), np.ones(_ATOMS)
     weight = weight / weight.sum()
-    return Item(value / (weight @ value), weight)
+    value = value / (weight @ value)
+    second = law.second_moment
+    if second > _HEAVIEST or abs(weight @ value**2 / second - 1.0) > _OFF:
+        raise ValueError(
+            f"utilities follow {law!r}, which is too spread out for the exact index and bound of "
+            f"seen content (E ξ² is {second:.3g} times the mean squared); use agent 'whittle', or a "
+            "law with a lighter tail"
+        )
+    return Item(value, weight)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.policies import Agent, State
-from agents.price import payable
+from agents.price import alike, payable
 from agents.seen import Seen, needs_parameters
 from agents.subset_choice import selected
 from crawl_env import Sources, Task
@@ -33,7 +33,8 @@ def static_frequencies(sources: Sources, budget: float) -> FloatArray:
 
     They maximise `static_reward` under Σ C_i f_i ≤ M/T and f_i ≤ 1/T. The marginal value per cost
     at the interval I = 1/f, the continuous-time Whittle index at age I, is then the same, λ, at
-    all sources that are crawled less than once an epoch: u*[1 − (1 + μI)e^{−μI}]/C = λ.
+    all sources that are crawled less than their delay allows: u*[1 − (1 + μI)e^{−μI}]/C = λ.
+    Failures and capacities are in it as in `agents.price.alike`; shared hosts are not.
 
     Raises:
         ValueError: budget is not positive and finite.
@@ -42,31 +43,36 @@ def static_frequencies(sources: Sources, budget: float) -> FloatArray:
     array([1.    , 0.6302, 0.2589, 0.111 ])
     """
     check_budget(budget)
+    sources = alike(sources)
     worth, m = sources.ceiling / sources.cost, sources.decay_per_epoch
+    shortest = m * sources.delay  # interval, in time constants
     live = worth > 0
     if not live.any():
         return np.zeros_like(worth)
     # Bisection on ln λ, between all live sources crawled in every epoch and none at all.
     top = np.log(worth.max(axis=-1, keepdims=True, where=live, initial=np.finfo(float).tiny))
-    least = np.where(live, np.log(np.where(live, worth, 1.0)) + np.log(_marginal(m)), np.inf)
+    least = np.where(live, np.log(np.where(live, worth, 1.0)) + np.log(_marginal(shortest)), np.inf)
     low, high = np.minimum(least.min(axis=-1, keepdims=True), top), top
     for _ in range(_BISECTIONS):
         middle = 0.5 * (low + high)
-        rate = _rate(np.exp(middle), worth, m)
+        rate = _rate(np.exp(middle), worth, m, shortest)
         dear = (sources.cost * rate).sum(axis=-1, keepdims=True) > budget
         low, high = np.where(dear, middle, low), np.where(dear, high, middle)
-    free = (sources.cost * live).sum(axis=-1, keepdims=True) <= budget
-    few, many = _rate(np.exp(high), worth, m), _rate(np.exp(low), worth, m)
+    most = live / sources.delay
+    free = (sources.cost * most).sum(axis=-1, keepdims=True) <= budget
+    few, many = (_rate(np.exp(price), worth, m, shortest) for price in (high, low))
     # Equal but where λ meets a ceiling to rounding, as at all sources when decay is fast: there
     # any split is best, and this one spends the budget.
     missing = budget - (sources.cost * few).sum(axis=-1, keepdims=True)
     step = (sources.cost * (many - few)).sum(axis=-1, keepdims=True)
     between = few + (many - few) * np.clip(missing / np.maximum(step, _TINY), 0.0, 1.0)
-    return np.where(free, live * 1.0, between) / sources.period
+    return np.where(free, most, between) / sources.period
 
 
 def static_reward(sources: Sources, frequency: FloatArray) -> float | FloatArray:
     """Return T·Σ u* f (1 − e^{−μ/f}), utility / epoch: crawls at equal intervals 1/f.
+
+    Capacities are in it as in `agents.price.alike`; f counts the crawls that succeed.
 
     An epoch's lattice cannot keep intervals that are no whole number of epochs, so a schedule
     earns less; the relaxed bound, which no schedule exceeds, may be below this.
@@ -75,6 +81,7 @@ def static_reward(sources: Sources, frequency: FloatArray) -> float | FloatArray
     >>> round(static_reward(fleet, static_frequencies(fleet, 2)), 2)
     340.3
     """
+    sources = alike(sources)
     with np.errstate(divide="ignore"):
         interval = 1.0 / frequency
     brought = sources.ceiling * -np.expm1(-sources.decay_rate * interval)
@@ -88,12 +95,12 @@ def _marginal(z: FloatArray) -> FloatArray:
     return np.where(z < 1, -z * np.expm1(-z) - remainder(z), -np.expm1(-z) - z * np.exp(-z))
 
 
-def _rate(price: FloatArray, worth: FloatArray, m: FloatArray) -> FloatArray:
-    """Return crawls per epoch at which the marginal value per cost is the price, at most 1."""
+def _rate(price: FloatArray, worth: FloatArray, m: FloatArray, shortest: FloatArray) -> FloatArray:
+    """Return crawls per epoch at which the marginal value per cost is the price."""
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.where(worth > price, price / worth, 1.0)
         time_constants = _inverse(-np.log1p(-np.minimum(share, 1 - 1e-16)))
-        return np.where(share < 1, m / np.maximum(time_constants, m), 0.0)
+        return np.where(share < 1, m / np.maximum(time_constants, shortest), 0.0)
 
 
 def _inverse(level: FloatArray) -> FloatArray:

@@ -8,7 +8,7 @@ content before crawling is worth more than either.
 from __future__ import annotations
 
 from collections.abc import Callable
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,6 +57,7 @@ def relaxation(
     """
     _refuse_no_fleet(sources)
     check_budget(budget)
+    _check_per_host(per_host)
     search = _PriceSearch(sources, per_host, decay)
     low = search.first_where(lambda spent: spent <= budget * (1 + TOLERANCE))
     high = search.first_where(lambda spent: spent < budget * (1 - TOLERANCE))
@@ -101,6 +102,11 @@ def check_budget(budget: float) -> None:
     """Raise ValueError unless the budget is a positive, finite number."""
     if not (isinstance(budget, Real) and np.isfinite(budget) and budget > 0):
         raise ValueError(f"budget is {budget!r}; it must be a positive, finite number")
+
+
+def _check_per_host(per_host: int) -> None:
+    if isinstance(per_host, bool) or not (isinstance(per_host, Integral) and per_host > 0):
+        raise ValueError(f"per_host is {per_host!r}; it must be a positive number of crawls")
 
 
 class _PriceSearch:

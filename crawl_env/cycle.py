@@ -20,6 +20,7 @@ from crawl_env.decays import EXPONENTIAL, Decay, ExponentialDecay
 from crawl_env.numerics import FloatArray, break_even, remainder
 from crawl_env.sources import Sources
 
+_FILLED = 45.0  # time constants after which a source is at its ceiling, to rounding
 _LEAST = 1e-17  # probability of failing so often in a row that no more need be counted
 _CELLS = 2**16  # summed over at a time
 
@@ -64,8 +65,10 @@ class Cycle:
         if not sources.fails:
             return self.mean(age)
         if self._closed:
-            kept = self._kept * np.exp(-sources.decay_per_epoch * age)
-            return sources.ceiling * (1.0 - kept)
+            # 1 − a α^k, a = q/(1 − pα^d), without its cancellation where little decays.
+            lost = self.success * -np.expm1(-sources.decay_per_epoch * age)
+            missed = sources.failure_rate * -np.expm1(-sources.decay_per_epoch * sources.delay)
+            return sources.ceiling * (lost + missed) / (self.success + missed)
         return self._expected(age)
 
     def charge(self, age: FloatArray) -> FloatArray:
@@ -121,9 +124,12 @@ class Cycle:
         shape = np.broadcast_shapes(np.shape(age), self.success.shape)
         total = np.zeros(shape)
         most = int(np.ceil(np.log(_LEAST) / np.log(sources.failure_rate.max())))
+        # Where so many retries have filled the source to its ceiling, the rest is one number.
+        filled = (max(_FILLED, self._decay.end) / (sources.decay_per_epoch * sources.delay)).max()
+        most = int(min(most, np.ceil(min(filled, 1e9)))) + 1
         some = max(1, _CELLS // total.size)
         for first in range(0, most, some):
             attempt = np.arange(first, min(first + some, most)).reshape(-1, *(1,) * total.ndim)
             odds = self.success * sources.failure_rate**attempt
             total += (odds * self.mean(age + attempt * sources.delay)).sum(axis=0)
-        return total
+        return total + sources.failure_rate**most * self.mean(np.full(shape, np.inf))

@@ -31,14 +31,19 @@ class CrawlEnv(gym.Env[NDArray[np.float32], Any]):
     `value` what waits, or its belief where not observed; `age` epochs since the last crawl (1e9:
     never); `crawled`, `harvest`, `items` whether it was crawled in the last epoch, the utility
     and the number of new items this brought; `arrival_rate`, `mean_utility`, `decay_rate`,
-    `cost` the true parameters; `account` the budget units that can be spent now, in every row.
+    `cost` the true parameters; `account` the budget units that can be spent now, in every row;
+    `available` 0 where a crawl delay does not yet allow a crawl, else 1; `failed` whether its crawl
+    failed in the last epoch (`crawled` is then 0, and the age goes on).
 
     ## Action
     `action="priority"`: `Box` (−1, 1, (N,)), float32. Sources are crawled in decreasing priority,
-    ties going to the older, then to the lower number; one that does not fit is skipped. Under
-    `budget_rule="average"` only sources of priority ≥ 0 are taken.
+    ties going to the older, then to the lower number; one that does not fit is skipped, and so is
+    one that may not be crawled now: its crawl delay has not passed since the last attempt, or its
+    host has had its crawls of this epoch. Under `budget_rule="average"` only sources of
+    priority ≥ 0 are taken.
     `action="subset"`: `Discrete`, an entry of `env.unwrapped.subsets`. Under "average" the sources
     of a subset that the account does not cover are left out, the dearest first, then the younger.
+    Sources of a subset that may not be crawled now are left out, and no others take their place.
 
     ## Reward
     The utility collected; under `reward_scale="relaxed"`, divided by the relaxed bound of the
@@ -61,15 +66,23 @@ class CrawlEnv(gym.Env[NDArray[np.float32], Any]):
     - `budget_rule`: "epoch" (Σ cost ≤ M in every epoch) or "average": an account starts at 0 and
       gains M every epoch; sources are taken while it is positive, the last may overdraw it.
     - `arrivals`: "deterministic" (default), "poisson" or "poisson-exponential" (exponential ξ),
-      "poisson-constant", "poisson-lognormal" (σ = 1.2), "poisson-gamma" (shape 2), the path of a
-      log to play back (.csv, .csv.gz, .parquet; see `crawl_env.arrivals.make_arrivals`), or an
-      object such as `Trace(items)` or `Poisson(Lognormal(0.5))`; see `crawl_env.laws` and
+      "poisson-constant", "poisson-lognormal" (σ = 1.2), "poisson-gamma" (shape 2); interest falls
+      exponentially, or as in "poisson-stretched", "poisson-lomax", "poisson-gamma-lomax", …; the
+      path of a log to play back (.csv, .csv.gz, .parquet; see
+      `crawl_env.arrivals.make_arrivals`); or an object such as `Trace(items)` or
+      `Poisson(Lognormal(0.5), LomaxDecay(3))`; see `crawl_env.laws`, `crawl_env.decays` and
       `crawl_env.Arrivals`.
     - `observed`: True (default), False, or a mask (N,): which sources show their value.
     - `features`: names of the channels above. Default ("value",).
+    - `per_host`: crawls that sources with the same host may have in an epoch, failed ones too.
+      Default 1; without `hosts` in the fleet it means nothing.
     - `action`: "priority" or "subset". `horizon`: epochs or None; default 500.
     - `reward_scale`: "raw" or "relaxed". `start`: see above.
     - `render_mode`: "rgb_array", "human", "ansi" or None.
+
+    Crawl delays, capacities, failure rates and hosts belong to the fleet; see `Sources`. A crawl
+    that fails costs its budget, brings nothing and leaves what waits. Under deterministic arrivals
+    a source with a capacity holds the mean of Poisson arrivals.
 
     Arrivals do not depend on actions: the same seed brings the same content to every policy.
 

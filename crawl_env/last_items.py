@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from crawl_env.numerics import FloatArray
 
 _NOTHING = -40.0  # logarithm of a share that adds nothing
-_MOST_CELLS = 1e7  # of the table
+_MOST_WORK = 1e8  # cells of the table × items: some seconds
 
 
 class LastItems:
@@ -34,30 +34,30 @@ class LastItems:
         self._parameters = arrival_rate, decay_rate, capacity
         self._ceiling = arrival_rate * mean_utility / decay_rate
         self._period = period
+        # Sources that are alike but for their utility are tabulated once.
+        kinds, place = np.unique(
+            np.stack(self._parameters).reshape(3, -1), axis=1, return_inverse=True
+        )
+        self._place = place.reshape(self._ceiling.shape)
+        rate, decay, most = kinds
         # Full to within rounding: nothing older is worth anything, or K items have surely come.
-        faded = -_NOTHING / decay_rate
-        with np.errstate(divide="ignore"):
-            pushed = _surely(capacity) / (arrival_rate + decay_rate)
-        longest = np.ceil(np.minimum(faded, pushed).max() / period) + 1
-        self._whole = np.empty((0, *self._ceiling.shape))
-        if longest * self._ceiling.size <= _MOST_CELLS:
-            ages = np.append(np.arange(longest), np.inf)
-            self._whole = self._mean(ages.reshape(-1, *(1,) * self._ceiling.ndim))
+        pushed = _surely(most) / (rate + decay)
+        longest = np.ceil(np.minimum(-_NOTHING / decay, pushed).max() / period) + 1
+        self._share = np.empty((0, kinds.shape[1]))
+        terms = np.minimum(most, _MOST_WORK).max()
+        if longest * kinds.shape[1] * terms <= _MOST_WORK:
+            ages = np.append(np.arange(longest), np.inf)[:, None]
+            self._share = kept_share(ages * period, rate, decay, most)
 
     def __call__(self, age: ArrayLike) -> FloatArray:
         """Return the mean utility waiting `age` epochs after a crawl, broadcast to (..., n)."""
         age = np.asarray(age, dtype=np.float64)
-        rows = len(self._whole) - 1
+        rows = len(self._share) - 1
         if rows < 0 or not np.all((age >= rows) | (age == np.floor(age))):
-            return self._mean(age)
-        shape = np.broadcast_shapes(age.shape, self._ceiling.shape)
-        row = np.broadcast_to(np.minimum(age, rows).astype(int), shape)
-        cells = self._ceiling.size
-        found = np.take_along_axis(self._whole.reshape(-1, cells), row.reshape(-1, cells), axis=0)
-        return found.reshape(shape)
-
-    def _mean(self, age: FloatArray) -> FloatArray:
-        return self._ceiling * kept_share(age * self._period, *self._parameters)
+            return self._ceiling * kept_share(age * self._period, *self._parameters)
+        row = np.minimum(age, rows).astype(int)
+        found: FloatArray = self._ceiling * self._share[row, self._place]
+        return found
 
 
 def kept_share(

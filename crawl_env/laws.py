@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import exp
+from numbers import Real
 from typing import Protocol
 
 import numpy as np
@@ -101,5 +102,5 @@ def make_law(law: str | Law) -> Law:
 
 def positive(name: str, value: float) -> None:
     """Raise ValueError unless a law's parameter is positive and finite."""
-    if not (np.isfinite(value) and value > 0):
+    if not (isinstance(value, Real) and np.isfinite(value) and value > 0):
         raise ValueError(f"{name} is {value!r}; it must be positive and finite")

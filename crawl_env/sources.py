@@ -274,6 +274,10 @@ class Sources:
         """Return B fleets of equal size and period as one batch with arrays of shape (B, N)."""
         first = fleets[0]
         for fleet in fleets:
+            if fleet.hosts != first.hosts:
+                raise ValueError(
+                    "fleets with different hosts cannot share a batch; give all the same"
+                )
             if len(fleet) != len(first) or fleet.period != first.period:
                 raise ValueError(
                     f"fleets of {len(first)} and {len(fleet)} sources (periods {first.period:g} and"

@@ -55,6 +55,10 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
     >>> round(seen.bound, 2), seen.name
     (8.14, 'seen')
     """
+    if not isinstance(task, Task):
+        raise ValueError(
+            f"task is {task!r}; give a Task: env.unwrapped.task, or Task.of(**arguments)"
+        )
     fleet = task.sources if sources is None else sources
     payable = np.full(fleet.cost.shape, True)
     if task.budget_rule == "epoch":

@@ -126,8 +126,8 @@ def one_item(law: Law) -> Item:
         top = log((shape + 9 * sqrt(shape) + 40) / shape)
         bottom = -40.0 / shape
         # Far below, values matter only by their number: fewer points will do.
-        middle = max(bottom, -16.0)
-        few = _ATOMS // 2 if bottom < middle else 0
+        few = _ATOMS // 2 if bottom < -100.0 else 0
+        middle = -16.0 if few else bottom
         far = np.linspace(bottom, middle, few, endpoint=False)
         z = np.append(far, np.linspace(middle, top, _ATOMS - few))
         height = shape * (z - np.exp(z))
@@ -141,7 +141,7 @@ def one_item(law: Law) -> Item:
     if second > _HEAVIEST or abs(weight @ value**2 / second - 1.0) > _OFF:
         raise ValueError(
             f"utilities follow {law!r}, which is too spread out for the exact index and bound of "
-            f"seen content (E ξ² is {second:.3g} times the mean squared); use agent 'whittle', or a "
-            "law with a lighter tail"
+            f"seen content (E ξ² is {second:.3g} times the mean squared); use agent 'whittle', or "
+            "a law with a lighter tail"
         )
     return Item(value, weight)

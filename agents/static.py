@@ -65,7 +65,8 @@ def static_frequencies(sources: Sources, budget: float) -> FloatArray:
     # any split is best, and this one spends the budget.
     missing = budget - (sources.cost * few).sum(axis=-1, keepdims=True)
     step = (sources.cost * (many - few)).sum(axis=-1, keepdims=True)
-    between = few + (many - few) * np.clip(missing / np.maximum(step, _TINY), 0.0, 1.0)
+    part = np.divide(missing, step, out=np.sign(missing), where=step > np.abs(missing))
+    between = few + (many - few) * np.clip(part, 0.0, 1.0)
     return np.where(free, most, between) / sources.period
 
 

@@ -55,7 +55,8 @@ class CrawlEnv(gym.Env[NDArray[np.float32], Any]):
     (age 1 where only value is given); the crawler is told, so the belief starts there too.
 
     ## Episode end
-    Never terminated; truncated after `horizon` epochs, or never if it is None.
+    Never terminated; truncated after `horizon` epochs, or never if it is None. A log that is played
+    back goes on from its beginning when it ends.
 
     ## Arguments
     - `sources`: a `Sources`, the name of a preset ("table1", "fleet-f", "recovering-<n>",

@@ -87,7 +87,7 @@ def _setting(report: Report, view: View) -> None:
     if view.blocks < FEWEST:
         report.paragraph(
             f"The replay holds {blocks}: too few to say what is chance. Replay more, or compare "
-            "over a shorter --block."
+            f"over a shorter --block, such as {view.epochs * view.split.fleet.period / 20:.3g}."
         )
     else:
         report.paragraph(
@@ -110,6 +110,11 @@ def _advice(report: Report, view: View, budget: float, runs: Runs) -> None:
     elif not best.total > 0:
         report.paragraph("Nothing was collected by any policy.")
         return
+    elif view.blocks < FEWEST:
+        report.paragraph(
+            f"{order[0]} collected most of these items; that it would do so again cannot be told "
+            f"from {_count(view.blocks, view.block_name)}."
+        )
     elif len(alike) > 1:
         report.paragraph(
             f"No clear winner: {', '.join(alike)} cannot be told apart (95 % intervals of the "

@@ -95,3 +95,14 @@ def test_items_have_mean_one_and_the_laws_second_moment(law: Law) -> None:
     assert item.quantile(0.5) == pytest.approx(
         np.median(law.sample(np.random.default_rng(0), 400_001)), rel=0.2 if wide else 0.1
     )
+
+
+@pytest.mark.parametrize("law", [Gamma(0.01), Gamma(0.1), Gamma(800.0), Lognormal(2.5)], ids=repr)
+def test_laws_at_their_extremes_keep_their_second_moment(law: Law) -> None:
+    item = one_item(law)
+    assert item.weight @ item.value**2 == pytest.approx(law.second_moment, rel=0.01)
+
+
+def test_a_tail_too_heavy_is_refused() -> None:
+    with pytest.raises(ValueError, match="too spread out"):
+        one_item(Lognormal(4.0))

@@ -236,3 +236,12 @@ def test_earns_less_than_the_bound_and_little_less_than_the_formula(seed: int, r
     got = evaluate("static", arguments, epochs=3000, warmup=500, seeds=1).reward[0]
     formula = static_reward(fleet, static_frequencies(fleet, 4))
     assert 0.99 * formula < got < relaxed_bound(fleet, 4) * (1 + 1e-4)
+
+
+def test_no_frequency_is_beyond_what_a_delay_allows():
+    fleet = Sources([5, 1, 1, 1], 1, 0.3, crawl_delay=[4, 1, 1, 1])
+    frequency = static_frequencies(fleet, 1)
+    assert frequency[0] == pytest.approx(0.25)
+    assert frequency.sum() == pytest.approx(1.0)
+    free = static_frequencies(fleet, 10)
+    np.testing.assert_allclose(free, [0.25, 1, 1, 1])

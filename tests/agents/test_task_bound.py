@@ -250,3 +250,17 @@ def test_the_exact_index_reaches_the_bound_when_the_budget_may_be_saved(budget: 
     got = evaluate("whittle-exact", arguments, epochs=2000, warmup=500, seeds=20)
     assert got.cost.mean() == pytest.approx(budget, rel=0.05)
     assert got.reward.mean() > 0.97 * task_bound(Task.of(**arguments)).bound  # type: ignore[arg-type]
+
+
+def test_seeing_is_worth_no_less_where_only_the_last_items_stay():
+    fleet = Sources([1.0, 1.0], 1.0, 1e-3, capacity=[50, 50])
+    seen, unseen = (
+        task_bound(Task.of(fleet, 0.05, "average", "poisson", observed=observed)).bound
+        for observed in (True, False)
+    )
+    assert seen >= unseen
+
+
+def test_what_is_no_task_is_refused():
+    with pytest.raises(ValueError, match=r"give a Task: env\.unwrapped\.task"):
+        task_bound({"budget": 2})

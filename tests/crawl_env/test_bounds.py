@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import Any
 
 import mpmath
@@ -457,3 +458,26 @@ def test_the_optimum_is_never_above_the_bound_not_even_by_rounding(budget: int) 
 def test_a_name_of_a_fleet_is_not_a_fleet() -> None:
     with pytest.raises(ValueError, match=r"Sources\.preset"):
         relaxed_bound("table1", 1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("per_host", [0, -1, 1.5, True])
+def test_crawls_of_a_host_are_a_positive_number(per_host):
+    with pytest.raises(ValueError, match="per_host is"):
+        relaxation(Sources.preset("table1"), 1, per_host)
+
+
+def test_a_bound_with_all_limits_at_once_is_found_in_seconds():
+    rng = np.random.default_rng(3)
+    fleet = Sources(
+        rng.uniform(0.1, 5, 30),
+        1.0,
+        rng.uniform(0.05, 0.5, 30),
+        crawl_delay=rng.integers(0, 5, 30),
+        capacity=rng.integers(2, 40, 30),
+        failure_rate=rng.uniform(0, 0.4, 30),
+        hosts=[f"host-{i % 3}" for i in range(30)],
+    )
+    begun = time.process_time()
+    bound = relaxation(fleet, 6, 2).bound
+    assert 0 < bound <= relaxation(fleet, 6, 30).bound
+    assert time.process_time() - begun < 60

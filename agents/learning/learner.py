@@ -1,0 +1,241 @@
+"""What all learners share: `learn`, `predict`, `save`, `load`, as in Stable-Baselines3."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from os import PathLike
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from agents.learning import storage
+from agents.learning.arms import Arms, CrawlArms
+from agents.seen import Seen
+from crawl_env import CrawlVectorEnv, Task
+from crawl_env.numerics import FloatArray
+
+Progress = Callable[[int, dict[str, float]], object]
+
+
+class Learner:
+    """Base of the learners.
+
+    A subclass has `name`, `Settings` (a frozen dataclass: its hyper-parameters, all of them),
+    `state_features`, and
+
+    - `prepare()`: make what is learnt, from `self.settings`, `self.arms` and `self.rng`;
+    - `improve() -> dict`: interact for `epochs_at_once` epochs and learn from them; return what is
+      worth logging;
+    - `score(state) -> FloatArray`: from states (..., N, D) to scores (..., N) of any sign;
+    - `memory() -> tree`, `remember(tree)`: all that learning goes on from, but what is here.
+
+    Arguments:
+        arms: what it learns from: a `CrawlVectorEnv`, or anything like `agents.learning.arms.Arms`.
+        settings: hyper-parameters; default `Settings()`.
+        seed: the same seed gives the same run.
+        device: of torch, for those that use it.
+    """
+
+    name: ClassVar[str]
+    Settings: ClassVar[type]
+    state_features: ClassVar[tuple[str, ...]] = ("age",)
+    epochs_at_once: ClassVar[int] = 1
+
+    def __init__(
+        self, arms: CrawlVectorEnv | Arms, settings: Any = None, seed: int = 0, device: str = "cpu"
+    ) -> None:
+        self.task: Task | None = None
+        if isinstance(arms, CrawlVectorEnv):
+            self.task = arms.task
+            arms = CrawlArms(arms, self.state_features, seed)
+        self.arms: Arms = arms
+        self.settings = self.Settings() if settings is None else settings
+        self.seed, self.device = seed, device
+        self.rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(3,)))
+        self.epochs = 0  # of each row, so far
+        self.prepare()
+
+    def learn(
+        self,
+        epochs: int,
+        checkpoint: str | PathLike[str] | None = None,
+        every: float = 30.0,
+        log: str | PathLike[str] | None = None,
+        progress: Progress | None = None,
+    ) -> Self:
+        """Learn until `epochs` epochs have been seen in all, counting those of earlier calls.
+
+        Arguments:
+            checkpoint: file that is written every `every` seconds, at the end, and when stopped
+                by Ctrl-C. Where it exists, learning goes on from it, exactly as if never stopped.
+            log: folder for TensorBoard.
+            progress: called with the epochs seen and what is worth knowing.
+
+        Raises:
+            ValueError: the checkpoint is of another agent, or of other settings.
+        """
+        if checkpoint is not None and Path(checkpoint).exists():
+            self._go_on_from(checkpoint)
+        writer = _writer(log)
+        saved = time.monotonic()
+        with _Stop() as stop:
+            while self.epochs < epochs and not stop.asked:
+                facts = self.improve()
+                self.epochs += self.epochs_at_once
+                if writer is not None:
+                    for key, value in facts.items():
+                        writer.add_scalar(key, value, self.epochs)
+                if progress is not None:
+                    progress(self.epochs, facts)
+                if checkpoint is not None and time.monotonic() - saved > every:
+                    self.save(checkpoint)
+                    saved = time.monotonic()
+            if checkpoint is not None:
+                self.save(checkpoint)
+            if writer is not None:
+                writer.close()
+        return self
+
+    def predict(
+        self,
+        observation: ArrayLike,
+        state: Any = None,
+        episode_start: NDArray[np.bool_] | None = None,
+        deterministic: bool = True,
+    ) -> tuple[NDArray[np.float32], Any]:
+        """Return priorities for one observation (N, F) or a batch (B, N, F), and the state.
+
+        Raises:
+            ValueError: the agent has learnt from no `CrawlVectorEnv`, or the observation is none
+                of its task.
+        """
+        if self.task is None:
+            raise ValueError("this agent has learnt from bare arms; only crawls have observations")
+        seen = Seen(observation, self.task)
+        columns = [seen[name] for name in self.state_features]
+        priority = ranked(self.score(np.stack(columns, axis=-1)))
+        return (priority[0] if seen.single else priority), state
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write all that learning goes on from; see `agents.learning.storage`."""
+        storage.save(
+            path,
+            {
+                "agent": self.name,
+                "settings": asdict(self.settings),
+                "seed": self.seed,
+                "epochs": self.epochs,
+                "rng": self.rng.bit_generator.state,
+                "arms": self.arms.get_state(),
+                "memory": self.memory(),
+            },
+        )
+
+    @classmethod
+    def load(
+        cls, path: str | PathLike[str], arms: CrawlVectorEnv | Arms, device: str = "cpu"
+    ) -> Self:
+        """Return a saved agent for an environment that shows it the same features.
+
+        It knows what it had learnt; `learn` goes on in the given environment from there.
+
+        Raises:
+            FileNotFoundError: no such file.
+            ValueError: the file is no agent of this kind.
+        """
+        saved = cls._read(path)
+        agent = cls(arms, cls.Settings(**saved["settings"]), saved["seed"], device)
+        agent.remember(saved["memory"])
+        agent.epochs = saved["epochs"]
+        return agent
+
+    def _go_on_from(self, path: str | PathLike[str]) -> None:
+        saved = self._read(path)
+        for what, mine in (("settings", asdict(self.settings)), ("seed", self.seed)):
+            if saved[what] != mine:
+                raise ValueError(
+                    f"{path} was saved with {what} {saved[what]}, this agent has {mine}; name "
+                    "another checkpoint, or load the agent from this one"
+                )
+        self.epochs = saved["epochs"]
+        self.rng.bit_generator.state = saved["rng"]
+        self.arms.set_state(saved["arms"])
+        self.remember(saved["memory"])
+
+    @classmethod
+    def _read(cls, path: str | PathLike[str]) -> Any:
+        saved = storage.load(path)
+        if not isinstance(saved, dict) or saved.get("agent") != cls.name:
+            kind = saved.get("agent") if isinstance(saved, dict) else saved
+            raise ValueError(f"{path} holds {kind!r}, not the agent {cls.name!r}")
+        return saved
+
+    # -- what a subclass gives -------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Make what is to be learnt."""
+        raise NotImplementedError
+
+    def improve(self) -> dict[str, float]:
+        """Interact for `epochs_at_once` epochs, learn from them, return what is worth logging."""
+        raise NotImplementedError
+
+    def score(self, state: FloatArray) -> FloatArray:
+        """Return what is worth crawling how much, (..., N), in states (..., N, D)."""
+        raise NotImplementedError
+
+    def memory(self) -> dict[str, Any]:
+        """Return all that `remember` needs: arrays, numbers, text."""
+        raise NotImplementedError
+
+    def remember(self, memory: dict[str, Any]) -> None:
+        """Return to what was learnt when `memory` was called."""
+        raise NotImplementedError
+
+
+def ranked(score: FloatArray) -> NDArray[np.float32]:
+    """Return priorities in (−1, 1] in the order of scores of any sign, (..., N); of equal scores
+    the lower number goes first. Ranks lose no order to float32, as the scores themselves could."""
+    rank = np.argsort(np.argsort(-score, axis=-1, kind="stable"), axis=-1)
+    return (1.0 - 2.0 * rank / score.shape[-1]).astype(np.float32)
+
+
+def explored(score: FloatArray, share: float, rng: np.random.Generator) -> NDArray[np.float32]:
+    """Return priorities (B, N) that follow the scores, or in a `share` of the rows pure chance."""
+    chance = rng.random(len(score)) < share
+    return ranked(np.where(chance[:, None], rng.random(score.shape), score))
+
+
+class _Stop:
+    """Turns Ctrl-C into a wish, granted between two improvements."""
+
+    asked = False
+
+    def __enter__(self) -> _Stop:
+        self._before = None
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._ask)
+        return self
+
+    def _ask(self, *_: object) -> None:
+        self.asked = True
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+        if self.asked:
+            raise KeyboardInterrupt
+
+
+def _writer(folder: str | PathLike[str] | None) -> Any:
+    if folder is None:
+        return None
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter(str(folder))

@@ -43,7 +43,7 @@ class Arms(Protocol):
     def state(self) -> FloatArray:
         """Return the states, (B, N, D)."""
 
-    def step(self, priority: FloatArray) -> Step:
+    def step(self, priority: NDArray[np.float32]) -> Step:
         """Activate the arms of largest priority, (B, N) in [−1, 1], and let an epoch pass."""
 
     def get_state(self) -> dict[str, Any]:
@@ -96,8 +96,8 @@ class CrawlArms:
     def state(self) -> FloatArray:
         return self._seen[..., self._state].astype(np.float64)
 
-    def step(self, priority: FloatArray) -> Step:
-        self._seen, *_ = self.env.step(priority.astype(np.float32))
+    def step(self, priority: NDArray[np.float32]) -> Step:
+        self._seen, *_ = self.env.step(priority)
         active = self._seen[..., self._column["crawled"]] > 0
         reward = self._seen[..., self._column["harvest"]].astype(np.float64)
         return Step(active, reward, self.state())

@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
@@ -54,6 +55,11 @@ class Learner:
         if isinstance(arms, CrawlVectorEnv):
             self.task = arms.task
             arms = CrawlArms(arms, self.state_features, seed)
+        if not isinstance(arms, Arms):
+            raise ValueError(
+                f"{arms!r} is no CrawlVectorEnv; make one with gym.make_vec, "
+                'vectorization_mode="vector_entry_point" and features=("age", "crawled", "harvest")'
+            )
         self.arms: Arms = arms
         self.settings = self.Settings() if settings is None else settings
         self.seed, self.device = seed, device
@@ -71,6 +77,8 @@ class Learner:
     ) -> Self:
         """Learn until `epochs` epochs have been seen in all, counting those of earlier calls.
 
+        It ends with a whole improvement, so up to `epochs_at_once` − 1 epochs later.
+
         Arguments:
             checkpoint: file that is written every `every` seconds, at the end, and when stopped
                 by Ctrl-C. Where it exists, learning goes on from it, exactly as if never stopped.
@@ -78,11 +86,12 @@ class Learner:
             progress: called with the epochs seen and what is worth knowing.
 
         Raises:
-            ValueError: the checkpoint is of another agent, or of other settings.
+            ValueError: the checkpoint is of another agent, of other settings or another crawl.
+            KeyboardInterrupt: after a stop by Ctrl-C; a second one stops at once, unsaved.
         """
         if checkpoint is not None and Path(checkpoint).exists():
             self._go_on_from(checkpoint)
-        writer = _writer(log)
+        writer = _writer(log, self.epochs)
         saved = time.monotonic()
         with _Stop() as stop:
             while self.epochs < epochs and not stop.asked:
@@ -130,6 +139,7 @@ class Learner:
                 "agent": self.name,
                 "settings": asdict(self.settings),
                 "seed": self.seed,
+                "shape": self.arms.shape,
                 "epochs": self.epochs,
                 "rng": self.rng.bit_generator.state,
                 "arms": self.arms.get_state(),
@@ -143,36 +153,48 @@ class Learner:
     ) -> Self:
         """Return a saved agent for an environment that shows it the same features.
 
-        It knows what it had learnt; `learn` goes on in the given environment from there.
+        It knows what it had learnt; `learn` goes on in the given environment, begun anew.
 
         Raises:
             FileNotFoundError: no such file.
-            ValueError: the file is no agent of this kind.
+            ValueError: the file is no agent of this kind, or of another number of sources.
         """
         saved = cls._read(path)
-        agent = cls(arms, cls.Settings(**saved["settings"]), saved["seed"], device)
-        agent.remember(saved["memory"])
-        agent.epochs = saved["epochs"]
+        with _explained(path):
+            agent = cls(arms, cls.Settings(**saved["settings"]), saved["seed"], device)
+        agent._remember(path, saved)
         return agent
 
     def _go_on_from(self, path: str | PathLike[str]) -> None:
         saved = self._read(path)
-        for what, mine in (("settings", asdict(self.settings)), ("seed", self.seed)):
-            if saved[what] != mine:
+        with _explained(path):
+            for what, mine in (("settings", asdict(self.settings)), ("seed", self.seed)):
+                # As they come back: tuples as lists.
+                if saved[what] != storage.plain(mine):
+                    raise ValueError(
+                        f"it was saved with {what} {saved[what]}, this agent has {mine}; name "
+                        "another checkpoint, or load the agent from this one"
+                    )
+            self.arms.set_state(saved["arms"])
+        self._remember(path, saved)
+
+    def _remember(self, path: str | PathLike[str], saved: dict[str, Any]) -> None:
+        with _explained(path):
+            if saved["shape"][1:] != list(self.arms.shape[1:]):
                 raise ValueError(
-                    f"{path} was saved with {what} {saved[what]}, this agent has {mine}; name "
-                    "another checkpoint, or load the agent from this one"
+                    f"it has learnt of {saved['shape'][1]} arms with {saved['shape'][2]} numbers "
+                    f"each, these are {self.arms.shape[1]} with {self.arms.shape[2]}; give the "
+                    "environment it has learnt in"
                 )
-        self.epochs = saved["epochs"]
-        self.rng.bit_generator.state = saved["rng"]
-        self.arms.set_state(saved["arms"])
-        self.remember(saved["memory"])
+            self.remember(saved["memory"])
+            self.epochs = saved["epochs"]
+            self.rng.bit_generator.state = saved["rng"]
 
     @classmethod
     def _read(cls, path: str | PathLike[str]) -> Any:
         saved = storage.load(path)
-        if not isinstance(saved, dict) or saved.get("agent") != cls.name:
-            kind = saved.get("agent") if isinstance(saved, dict) else saved
+        kind = saved.get("agent") if isinstance(saved, dict) else saved
+        if kind != cls.name:
             raise ValueError(f"{path} holds {kind!r}, not the agent {cls.name!r}")
         return saved
 
@@ -212,30 +234,46 @@ def explored(score: FloatArray, share: float, rng: np.random.Generator) -> NDArr
     return ranked(np.where(chance[:, None], rng.random(score.shape), score))
 
 
+@contextmanager
+def _explained(path: str | PathLike[str]) -> Iterator[None]:
+    """Name the file in errors about its content."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{path} is damaged, or of another version of this agent ({error!r}); learn anew"
+        ) from None
+
+
 class _Stop:
-    """Turns Ctrl-C into a wish, granted between two improvements."""
+    """Turns Ctrl-C into a wish, granted between two improvements; a second one is not asked."""
 
     asked = False
 
     def __enter__(self) -> _Stop:
-        self._before = None
+        self._before: Any = None
         if threading.current_thread() is threading.main_thread():
             self._before = signal.signal(signal.SIGINT, self._ask)
         return self
 
     def _ask(self, *_: object) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
         self.asked = True
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         if self._before is not None:
             signal.signal(signal.SIGINT, self._before)
-        if self.asked:
+        if self.asked and kind is None:
             raise KeyboardInterrupt
 
 
-def _writer(folder: str | PathLike[str] | None) -> Any:
+def _writer(folder: str | PathLike[str] | None, epochs: int) -> Any:
+    """Return a writer for TensorBoard that forgets what a killed run had logged after `epochs`."""
     if folder is None:
         return None
     from torch.utils.tensorboard import SummaryWriter
 
-    return SummaryWriter(str(folder))
+    return SummaryWriter(str(folder), purge_step=epochs + 1)

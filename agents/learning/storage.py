@@ -6,7 +6,6 @@ Loading such a file reads numbers and text; it cannot run code.
 from __future__ import annotations
 
 import json
-import os
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,7 @@ def save(path: str | PathLike[str], tree: Any) -> None:
     arrays: dict[str, NDArray[Any]] = {}
     skeleton = json.dumps(_packed(tree, arrays))
     target = Path(path)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    partial = target.with_name(f".{target.name}.partial")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         save_file(arrays, partial, metadata={_HEADER: skeleton})
@@ -55,12 +54,21 @@ def load(path: str | PathLike[str]) -> Any:
         raise FileNotFoundError(2, "no such file", str(path))
     try:
         with safe_open(path, framework="numpy") as file:
-            header = (file.metadata() or {}).get(_HEADER)
-            if header is None:
-                raise ValueError(f"{path} was not written by this project's agents: no description")
-            return _unpacked(json.loads(header), file)
-    except (SafetensorError, json.JSONDecodeError, KeyError) as error:
-        raise ValueError(f"{path} is damaged, or no agent of this project ({error})") from None
+            return _unpacked(json.loads(file.metadata()[_HEADER]), file)
+    except (SafetensorError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{path} is damaged, or was not written by this project's agents ({error!r}); give a "
+            "file that their `save` wrote"
+        ) from None
+
+
+def plain(tree: Any) -> Any:
+    """Return a tree of numbers and text as `load` would return it.
+
+    >>> plain({"hidden": (16, 32)})
+    {'hidden': [16, 32]}
+    """
+    return json.loads(json.dumps(tree))
 
 
 def _packed(node: Any, arrays: dict[str, NDArray[Any]]) -> Any:

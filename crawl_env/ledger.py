@@ -109,7 +109,7 @@ class Ledger:
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Return to a state of `get_state`."""
-        self._items = state["items"]
+        self._items = Published(*state["items"])  # a plain list where it comes from a file
         self.feed.set_state(state["feed"])
         self._left = self.feed.share(self._items)
 

@@ -33,7 +33,7 @@ def load(path: str | PathLike[str], arms: CrawlVectorEnv | Arms, device: str = "
     >>> load(path, env).epochs
     100
     """
-    name = storage.load(path).get("agent")
+    name = storage.load(path)["agent"]
     if name not in LEARNERS:
         raise unknown(f"agent in {path},", name, LEARNERS)
     return LEARNERS[name].load(path, arms, device)

@@ -193,9 +193,8 @@ class Learner:
     @classmethod
     def _read(cls, path: str | PathLike[str]) -> Any:
         saved = storage.load(path)
-        kind = saved.get("agent") if isinstance(saved, dict) else saved
-        if kind != cls.name:
-            raise ValueError(f"{path} holds {kind!r}, not the agent {cls.name!r}")
+        if saved["agent"] != cls.name:
+            raise ValueError(f"{path} holds {saved['agent']!r}, not the agent {cls.name!r}")
         return saved
 
     # -- what a subclass gives -------------------------------------------------------------------

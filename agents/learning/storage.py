@@ -20,19 +20,19 @@ from crawl_env import Sources
 _HEADER = "ephemeral-crawl"
 
 
-def save(path: str | PathLike[str], tree: Any) -> None:
+def save(path: str | PathLike[str], agent: dict[str, Any]) -> None:
     """Write a tree of dictionaries, lists, numbers, text, arrays and fleets.
 
-    The file appears whole or not at all.
+    It names the kind of `agent`. The file appears whole or not at all.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "agent.safetensors"
-    >>> save(path, {"epochs": 7, "table": np.eye(2)})
-    >>> load(path)["table"][1].tolist(), load(path)["epochs"]
-    ([0.0, 1.0], 7)
+    >>> save(path, {"agent": "doubling", "table": np.eye(2)})
+    >>> load(path)["agent"], load(path)["table"][1].tolist()
+    ('doubling', [0.0, 1.0])
     """
     arrays: dict[str, NDArray[Any]] = {}
-    skeleton = json.dumps(_packed(tree, arrays))
+    skeleton = json.dumps(_packed(agent, arrays))
     target = Path(path)
     partial = target.with_name(f".{target.name}.partial")
     try:
@@ -43,7 +43,7 @@ def save(path: str | PathLike[str], tree: Any) -> None:
         partial.unlink(missing_ok=True)
 
 
-def load(path: str | PathLike[str]) -> Any:
+def load(path: str | PathLike[str]) -> dict[str, Any]:
     """Return what `save` wrote.
 
     Raises:
@@ -54,12 +54,14 @@ def load(path: str | PathLike[str]) -> Any:
         raise FileNotFoundError(2, "no such file", str(path))
     try:
         with safe_open(path, framework="numpy") as file:
-            return _unpacked(json.loads(file.metadata()[_HEADER]), file)
+            agent: dict[str, Any] = _unpacked(json.loads(file.metadata()[_HEADER]), file)
+            agent["agent"]  # or it is none
     except (SafetensorError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise ValueError(
             f"{path} is damaged, or was not written by this project's agents ({error!r}); give a "
             "file that their `save` wrote"
         ) from None
+    return agent
 
 
 def plain(tree: Any) -> Any:

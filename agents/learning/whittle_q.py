@@ -28,21 +28,21 @@ class WhittleQ(Tabular):
     """Learns the average-reward index of every source's ages.
 
     Q_k(s, a) moves by a_n [r + (1 − a) C λ_k + max_b Q_k(s′, b) − mean(Q_k) − Q_k(s, a)], and λ_k
-    by b_t [Q_k(k, 1) − Q_k(k, 0)]/C where both actions have been seen in k, and never beyond the
-    largest reward seen per cost; without gate and limit the λ of ages that are hardly visited runs
+    by b_t [Q_k(k, 1) − Q_k(k, 0)]/C where both actions have been seen in k, and never beyond
+    what the rewards seen allow; without gate and limits the λ of ages that are hardly visited runs
     away.
     """
 
     name = "whittle-q"
     Settings = WhittleQSettings
     settings: WhittleQSettings
-    keeps = ("q", "index", "largest")
+    keeps = ("q", "index", "lowest", "highest")
 
     def begin(self) -> None:
         n, s = len(self.sources), self.settings.states
         self.q = np.zeros((n, s, s, 2))  # source, reference state, state, action
         self.index = np.zeros((n, s))  # λ of each reference state
-        self.largest = np.zeros(n)  # reward seen
+        self.lowest, self.highest = np.zeros((n, 1)), np.zeros((n, 1))  # that λ may be, × cost
 
     def transition(
         self, state: IntArray, action: IntArray, reward: FloatArray, after: IntArray
@@ -59,6 +59,12 @@ class WhittleQ(Tabular):
         slow = self.slow_step_size(self.settings.slow)
         known = self.visits.min(axis=-1) > 0
         self.index += np.where(known, slow * (own[..., 1] - own[..., 0]) / cost, 0.0)
-        self.largest = np.maximum(self.largest, np.abs(reward))
-        limit = self.largest[:, None] / cost
-        np.clip(self.index, -limit, limit, out=self.index)
+        self._limit(action, reward)
+        np.clip(self.index, self.lowest / cost, self.highest / cost, out=self.index)
+
+    def _limit(self, action: IntArray, reward: FloatArray) -> None:
+        """Activating may lose what waiting was seen to pay, and gain what anything did."""
+        most = np.abs(reward)
+        least = np.where(action == 1, reward, -most)
+        self.lowest = np.minimum(self.lowest, least[:, None])
+        self.highest = np.maximum(self.highest, most[:, None])

@@ -21,7 +21,13 @@ class ChainArms:
     """
 
     def __init__(
-        self, passive: ArrayLike, active: ArrayLike, reward: ArrayLike, n: int, m: int, seed: int = 0
+        self,
+        passive: ArrayLike,
+        active: ArrayLike,
+        reward: ArrayLike,
+        n: int,
+        m: int,
+        seed: int = 0,
     ) -> None:
         self._law = np.stack([np.asarray(passive), np.asarray(active)]).cumsum(axis=-1)
         self._reward = np.asarray(reward, dtype=float)
@@ -77,7 +83,9 @@ RESTART_INDEX = (-0.9, -0.729, -0.50949, -0.25879, 0.00989)
 
 def index_of(passive: ArrayLike, active: ArrayLike, reward: ArrayLike) -> list[float]:
     """Return the average-reward index of each state by bisection on the subsidy."""
-    return [_indifferent(np.stack([passive, active]), np.asarray(reward), k) for k in range(len(reward))]  # type: ignore[arg-type]
+    return [
+        _indifferent(np.stack([passive, active]), np.asarray(reward), k) for k in range(len(reward))
+    ]  # type: ignore[arg-type]
 
 
 def advantage(law: FloatArray, reward: FloatArray, subsidy: float) -> FloatArray:

@@ -33,7 +33,7 @@ class ChainArms:
         self._reward = np.asarray(reward, dtype=float)
         self._m = m
         self._rng = np.random.default_rng(seed)
-        self._at = self._rng.integers(0, len(self._reward), (1, n))
+        self._at = self._rng.integers(0, len(self._reward), (1, n))  # from 0
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -81,27 +81,26 @@ RESTART = (
 RESTART_INDEX = (-0.9, -0.729, -0.50949, -0.25879, 0.00989)
 
 
-def index_of(passive: ArrayLike, active: ArrayLike, reward: ArrayLike) -> list[float]:
-    """Return the average-reward index of each state by bisection on the subsidy."""
-    return [
-        _indifferent(np.stack([passive, active]), np.asarray(reward), k) for k in range(len(reward))
-    ]  # type: ignore[arg-type]
+def worth(law: FloatArray, reward: FloatArray, subsidy: float) -> FloatArray:
+    """Return Q(s, 1) − Q(s, 0) under a subsidy for waiting, by relative value iteration.
 
-
-def advantage(law: FloatArray, reward: FloatArray, subsidy: float) -> FloatArray:
-    """Return Q(s, 1) − Q(s, 0) under a subsidy for waiting, by relative value iteration."""
+    `law` is (2, S, S), passive first.
+    """
+    gain = reward.T + np.array([[subsidy], [0.0]])
     value = np.zeros(len(reward))
-    for _ in range(3000):
-        q = reward.T + np.array([[subsidy], [0.0]]) + law @ value
-        value = 0.5 * value + 0.5 * (q.max(axis=0) - q.max(axis=0)[0])
-    q = reward.T + np.array([[subsidy], [0.0]]) + law @ value
+    for _ in range(2000):
+        best = (gain + law @ value).max(axis=0)
+        value = 0.5 * (value + best - best[0])
+    q = gain + law @ value
     return q[1] - q[0]
 
 
-def _indifferent(law: FloatArray, reward: FloatArray, state: int) -> float:
-    low, high = -5.0, 5.0
-    for _ in range(30):
+def index_by_bisection(passive: ArrayLike, active: ArrayLike, reward: ArrayLike) -> FloatArray:
+    """Return the average-reward index of each state: the subsidy that makes it indifferent."""
+    law, paid = np.stack([np.asarray(passive), np.asarray(active)]), np.asarray(reward)
+    low, high = np.full(len(paid), -3.0), np.full(len(paid), 3.0)
+    for _ in range(20):
         middle = (low + high) / 2
-        better = advantage(law, reward, middle)[state] > 0
-        low, high = (middle, high) if better else (low, middle)
+        better = np.array([worth(law, paid, m)[k] > 0 for k, m in enumerate(middle)])
+        low, high = np.where(better, middle, low), np.where(better, high, middle)
     return low

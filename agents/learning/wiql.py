@@ -44,7 +44,7 @@ class WIQL(Tabular):
         self.q = np.zeros((len(self.sources), self.settings.states, 2))
 
     @property
-    def index(self) -> FloatArray:  # type: ignore[override]
+    def index(self) -> FloatArray:
         return (self.q[..., 1] - self.q[..., 0]) / self.arms.cost[:, None]
 
     def transition(

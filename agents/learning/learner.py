@@ -95,15 +95,12 @@ class Learner:
         """
         if checkpoint is not None and Path(checkpoint).exists():
             self._go_on_from(checkpoint)
-        writer = _writer(log, self.epochs)
         saved = time.monotonic()
-        with _Stop() as stop:
+        with _Stop() as stop, _log(log, self.epochs) as write:
             while self.epochs < epochs and not stop.asked:
                 facts = self.improve()
                 self.epochs += self.epochs_at_once
-                if writer is not None:
-                    for key, value in facts.items():
-                        writer.add_scalar(key, value, self.epochs)
+                write(self.epochs, facts)
                 if progress is not None:
                     progress(self.epochs, facts)
                 if checkpoint is not None and time.monotonic() - saved > every:
@@ -111,8 +108,6 @@ class Learner:
                     saved = time.monotonic()
             if checkpoint is not None:
                 self.save(checkpoint)
-            if writer is not None:
-                writer.close()
         return self
 
     def predict(
@@ -273,10 +268,18 @@ class _Stop:
             raise KeyboardInterrupt
 
 
-def _writer(folder: str | PathLike[str] | None, epochs: int) -> Any:
-    """Return a writer for TensorBoard that forgets what a killed run had logged after `epochs`."""
+@contextmanager
+def _log(folder: str | PathLike[str] | None, epochs: int) -> Iterator[Progress]:
+    """Give what writes for TensorBoard; what a killed run had logged after `epochs` is dropped."""
     if folder is None:
-        return None
+        yield lambda epochs, facts: None
+        return
     from torch.utils.tensorboard import SummaryWriter
 
-    return SummaryWriter(str(folder), purge_step=epochs + 1)
+    with SummaryWriter(str(folder), purge_step=epochs + 1) as writer:
+
+        def write(epochs: int, facts: dict[str, float]) -> None:
+            for name, value in facts.items():
+                writer.add_scalar(name, value, epochs)
+
+        yield write

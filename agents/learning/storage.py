@@ -70,7 +70,7 @@ def plain(tree: Any) -> Any:
     >>> plain({"hidden": (16, 32)})
     {'hidden': [16, 32]}
     """
-    return json.loads(json.dumps(tree))
+    return json.loads(json.dumps(tree, default=np.generic.item))
 
 
 def _packed(node: Any, arrays: dict[str, NDArray[Any]]) -> Any:

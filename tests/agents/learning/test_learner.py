@@ -218,6 +218,7 @@ def test_a_file_that_is_not_there_or_another_agents_is_refused(tmp_path: Path) -
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "run"
+    LagrangeQ(crawl(), LagrangeQSettings(states=16), np.int64(1)).learn(100, checkpoint=path)
     LagrangeQ(crawl(), seed=1).learn(100, checkpoint=path)
     with pytest.raises(ValueError, match="settings"):
         LagrangeQ(crawl(), LagrangeQSettings(explore=0.2), seed=1).learn(200, checkpoint=path)

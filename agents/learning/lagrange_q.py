@@ -33,10 +33,11 @@ class LagrangeQ(Tabular):
     per epoch of doing in every state what is best at λ, is mean(F), with F learnt in the same way
     from the same transitions: F(s, a) moves by [a C + F(s′, π(s′)) − mean(F) − F(s, a)], π(s) the
     best action. λ rises where Σ mean(F) exceeds the budget and falls where it does not, within the
-    largest reward seen per cost. The memory of a source is 4·states numbers.
+    largest reward seen per cost. What was never tried counts in no maximum and no mean, which is an
+    addition to the papers. The memory of a source is 4·states numbers.
 
-    The authors act in learning as π says and average what that costs. Here exactly M sources are
-    crawled, learning or not, so the activity of π must be learnt from what others did.
+    In learning exactly M sources are crawled, which is not what π says: hence F, which learns the
+    activity of π from what others did.
     """
 
     name = "lagrange-q"
@@ -59,16 +60,17 @@ class LagrangeQ(Tabular):
     ) -> None:
         i, settings, cost = self.sources, self.settings, self.arms.cost
         spent = action * cost
-        best = self.q[i, after].argmax(axis=-1)
+        best = np.where(self.tried(after), self.q[i, after], -np.inf).argmax(axis=-1)
         for table, gain, first in (
             (self.q, reward - spent * self.charge, settings.medium),
             (self.activity, spent, settings.fast),
         ):
             now = table[i, state, action]
-            target = gain + table[i, after, best] - table.mean(axis=(1, 2))
+            level = table.mean(axis=(1, 2), where=self.visits > 0)
+            target = gain + table[i, after, best] - level
             table[i, state, action] = now + self.step_size(first, state, action) * (target - now)
         # Within what it can be: while it is not yet known it may be anything.
-        activity = np.clip(self.activity.mean(axis=(1, 2)), 0, cost)
+        activity = self.activity.mean(axis=(1, 2), where=self.visits > 0).clip(0, cost)
         excess = float(activity.sum() / cost.sum()) - self.arms.share
         self.largest = np.maximum(self.largest, np.abs(reward))
         limit = float((self.largest / cost).max())

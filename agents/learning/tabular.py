@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.learning.arms import BoolArray
 from agents.learning.learner import Learner, explored
 from crawl_env.numerics import FloatArray
 
@@ -98,6 +99,14 @@ class Tabular(Learner):
     ) -> None:
         """Learn from one epoch of every source, (N,) each; states are numbered from 0."""
         raise NotImplementedError
+
+    def tried(self, state: IntArray) -> BoolArray:
+        """Return which actions were tried in states (N,), (N, 2); where none was, both.
+
+        What was never tried is worth nothing known: its 0 in a table is no estimate.
+        """
+        tried = self.visits[self.sources, state] > 0
+        return tried | ~tried.any(axis=-1, keepdims=True)
 
     def step_size(self, first: float, state: IntArray, action: IntArray) -> FloatArray:
         """Return first / ⌈n(s, a)/visits⌉, (N,)."""

@@ -30,7 +30,8 @@ class WhittleQ(Tabular):
     Q_k(s, a) moves by a_n [r + (1 − a) C λ_k + max_b Q_k(s′, b) − mean(Q_k) − Q_k(s, a)], and λ_k
     by b_t [Q_k(k, 1) − Q_k(k, 0)]/C where both actions have been seen in k, and never beyond
     what the rewards seen allow; without gate and limits the λ of ages that are hardly visited runs
-    away.
+    away. What was never tried counts in no maximum and no mean, which, like gate and limits, is an
+    addition to the paper.
     """
 
     name = "whittle-q"
@@ -53,8 +54,9 @@ class WhittleQ(Tabular):
     ) -> None:
         i, cost = self.sources, self.arms.cost[:, None]
         subsidy = (1 - action[:, None]) * cost * self.charge
-        best = self.q[i, :, after].max(axis=-1)
-        level = self.q.mean(axis=(2, 3))
+        tried = self.tried(after)[:, None]
+        best = self.q[i, :, after].max(axis=-1, where=tried, initial=-np.inf)
+        level = self.q.mean(axis=(2, 3), where=self.visits[:, None] > 0)
         now = self.q[i, :, state, action]
         target = reward[:, None] + subsidy + best - level
         step = self.step_size(self.settings.fast, state, action)

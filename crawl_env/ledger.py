@@ -121,7 +121,8 @@ class Ledger:
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Return to a state of `get_state`."""
-        self._items = deepcopy(state["items"])
+        # Plain columns where the state comes from a file.
+        self._items = Published(*deepcopy(tuple(state["items"])))
         self.feed.set_state(state["feed"])
         self._left = self.feed.share(self._items)
 

@@ -1,0 +1,146 @@
+"""The world as learners see it: many arms, each in a state, some of which are activated.
+
+Learners take nothing else from it. Their tests put finite chains with known indices in its place.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from crawl_env import CrawlVectorEnv
+from crawl_env.errors import unknown
+from crawl_env.numerics import FloatArray
+
+BoolArray = NDArray[np.bool_]
+
+
+class Step(NamedTuple):
+    """What one epoch brought to B rows of N arms."""
+
+    active: BoolArray  # (B, N) which arms were activated, whatever was asked for
+    reward: FloatArray  # (B, N)
+    state: FloatArray  # (B, N, D) in which this left the arms
+
+
+@runtime_checkable
+class Arms(Protocol):
+    """B rows of N arms, of which some are activated in each epoch."""
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(B, N, D): rows, arms, numbers in a state."""
+
+    @property
+    def share(self) -> float:
+        """M/N: the share of the arms, by cost, that an epoch activates."""
+
+    @property
+    def cost(self) -> FloatArray:
+        """(N,) of activating each arm."""
+
+    def state(self) -> FloatArray:
+        """Return the states, (B, N, D): after an episode's end those of the next one's start."""
+
+    def step(self, priority: NDArray[np.float32]) -> Step:
+        """Activate the arms of largest priority, (B, N) in [−1, 1], and let an epoch pass."""
+
+    def get_state(self) -> dict[str, Any]:
+        """Return a copy of all that changes with time."""
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Return to a state of `get_state`; raise ValueError if it is of other arms."""
+
+
+class CrawlArms:
+    """The sources of a crawl as arms: what a source brought is its reward.
+
+    A source is active where it was tried, also where the crawl failed; one that is not available
+    stays passive, however large its priority.
+
+    Arguments:
+        env: whose features show `crawled`, `harvest`, `failed` where crawls can fail, and those
+            that make up the state.
+        features: the columns of the state.
+        seed: of the crawl.
+
+    Raises:
+        ValueError: a feature that is needed is not shown, actions are no priorities, the budget
+            may be saved up, or the environment hides how episodes end.
+    """
+
+    def __init__(self, env: CrawlVectorEnv, features: tuple[str, ...], seed: int = 0) -> None:
+        task = env.task
+        tried = ("crawled", "failed") if task.sources.fails else ("crawled",)
+        for name in (*tried, "harvest", *features):
+            if name not in task.features:
+                raise ValueError(
+                    f"learning needs the feature {name!r}, and the environment shows "
+                    f"{', '.join(task.features)}; add it to `features`"
+                )
+        if task.action != "priority":
+            raise unknown("action for learning", task.action, ["priority"])
+        if task.budget_rule != "epoch":
+            raise ValueError(
+                f"budget_rule is {task.budget_rule!r}, under which a crawler also has to know when "
+                "to wait; what is learnt here is an order of sources. Use budget_rule='epoch'"
+            )
+        if env.autoreset_mode is AutoresetMode.SAME_STEP:
+            raise ValueError(
+                "autoreset_mode is 'SameStep', which replaces the last states of an episode by the "
+                "first of the next; make the environment with NEXT_STEP, the default"
+            )
+        self.env = env
+        self._tried = [task.features.index(name) for name in tried]
+        self._harvest = task.features.index("harvest")
+        self._state = [task.features.index(name) for name in features]
+        self._seen, _ = env.reset(seed=seed)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return self.env.num_envs, self.env.task.n, len(self._state)
+
+    @property
+    def share(self) -> float:
+        task = self.env.task
+        return min(1.0, task.budget / float(task.sources.cost.sum()))
+
+    @property
+    def cost(self) -> FloatArray:
+        return self.env.task.sources.cost
+
+    def state(self) -> FloatArray:
+        return self._seen[..., self._state].astype(np.float64)
+
+    def step(self, priority: NDArray[np.float32]) -> Step:
+        self._seen, _, _, over, _ = self.env.step(priority)
+        active = self._seen[..., self._tried].max(axis=-1) > 0
+        step = Step(active, self._seen[..., self._harvest].astype(np.float64), self.state())
+        if over.any():  # of all rows, which began together
+            self._seen, _ = self.env.reset()
+        return step
+
+    def get_state(self) -> dict[str, Any]:
+        return {"task": self._described(), **self.env.get_state()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        for what, mine in self._described().items():
+            if state["task"][what] != mine:
+                raise ValueError(
+                    f"this crawl has {what} {mine}, the saved one {state['task'][what]}; go on in "
+                    "the same environment, or load the agent to let it learn in another one"
+                )
+        self._seen = self.env.set_state(state)
+
+    def _described(self) -> dict[str, Any]:
+        """Return what must be the same for a crawl to go on."""
+        task = self.env.task
+        names = ("sources", "budget", "features", "horizon", "start", "per_host")
+        same = {name: getattr(task, name) for name in names}
+        same["features"], same["observed"] = list(task.features), task.observed.tolist()
+        same["arrivals"] = re.sub(r" at 0x\w+", "", repr(task.arrivals))
+        return {**same, "num_envs": self.env.num_envs}

@@ -1,0 +1,76 @@
+"""Tabular Whittle Q-learning on two time scales.
+
+K. E. Avrachenkov, V. S. Borkar: Whittle index based Q-learning for restless bandits with average
+reward, Automatica 139, 2022; arXiv 2004.14427. For every reference state k there is a Q-table of
+its own under the charge λ_k; λ_k moves, more slowly, to where activating and waiting in k are
+equally good: that is the index of k.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from agents.learning.tabular import IntArray, Tabular, TabularSettings
+from crawl_env.numerics import FloatArray
+
+
+@dataclass(frozen=True)
+class WhittleQSettings(TabularSettings):
+    """Found by hand on the age chain of Table 1."""
+
+    fast: float = 0.5  # c₁: step of Q, c₁ / ⌈n(s, a)/visits⌉
+    slow: float = 0.2  # c₂: step of λ, c₂ / (1 + ⌈t ln t/visits⌉)
+
+
+class WhittleQ(Tabular):
+    """Learns the average-reward index of every source's ages.
+
+    Q_k(s, a) moves by a_n [r + (1 − a) C λ_k + max_b Q_k(s′, b) − mean(Q_k) − Q_k(s, a)], and λ_k
+    by b_t [Q_k(k, 1) − Q_k(k, 0)]/C where both actions have been seen in k, and never beyond
+    what the rewards seen allow; without gate and limits the λ of ages that are hardly visited runs
+    away. What was never tried counts in no maximum and no mean, which, like gate and limits, is an
+    addition to the paper.
+    """
+
+    name = "whittle-q"
+    Settings = WhittleQSettings
+    settings: WhittleQSettings
+    keeps = ("q", "charge", "lowest", "highest")
+
+    def begin(self) -> None:
+        n, s = len(self.sources), self.settings.states
+        self.q = np.zeros((n, s, s, 2))  # source, reference state, state, action
+        self.charge = np.zeros((n, s))  # λ of each reference state
+        self.lowest, self.highest = np.zeros((n, 1)), np.zeros((n, 1))  # that λ may be, × cost
+
+    @property
+    def index(self) -> FloatArray:
+        return self.charge
+
+    def transition(
+        self, state: IntArray, action: IntArray, reward: FloatArray, after: IntArray
+    ) -> None:
+        i, cost = self.sources, self.arms.cost[:, None]
+        subsidy = (1 - action[:, None]) * cost * self.charge
+        tried = self.tried(after)[:, None]
+        best = self.q[i, :, after].max(axis=-1, where=tried, initial=-np.inf)
+        level = self.q.mean(axis=(2, 3), where=self.visits[:, None] > 0)
+        now = self.q[i, :, state, action]
+        target = reward[:, None] + subsidy + best - level
+        step = self.step_size(self.settings.fast, state, action)
+        self.q[i, :, state, action] = now + step[:, None] * (target - now)
+        own = np.einsum("nkka->nka", self.q)
+        slow = self.slow_step_size(self.settings.slow)
+        known = self.visits.min(axis=-1) > 0
+        self.charge += np.where(known, slow * (own[..., 1] - own[..., 0]) / cost, 0.0)
+        self._limit(action, reward)
+        np.clip(self.charge, self.lowest / cost, self.highest / cost, out=self.charge)
+
+    def _limit(self, action: IntArray, reward: FloatArray) -> None:
+        """Activating may lose what waiting was seen to pay, and gain what anything did."""
+        most = np.abs(reward)
+        least = np.where(action == 1, reward, -most)
+        self.lowest = np.minimum(self.lowest, least[:, None])
+        self.highest = np.maximum(self.highest, most[:, None])

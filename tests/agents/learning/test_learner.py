@@ -1,0 +1,331 @@
+"""What all learners share: the same run again, resuming, stopping, files, evaluation."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import signal
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from agents.evaluation import evaluate
+from agents.learning import LEARNERS, Learner, load, storage
+from agents.learning.lagrange_q import LagrangeQ, LagrangeQSettings
+from agents.learning.learner import explored, ranked
+from agents.learning.tabular import Tabular
+from agents.learning.wiql import WIQL
+from crawl_env import CrawlEnv, CrawlVectorEnv, Poisson, Sources
+
+FEATURES = ("age", "crawled", "harvest")
+TABULAR = [learner for learner in LEARNERS.values() if issubclass(learner, Tabular)]
+each = pytest.mark.parametrize("learner", TABULAR, ids=lambda learner: learner.name)
+
+
+def crawl(rows: int = 1, **arguments: Any) -> CrawlVectorEnv:
+    return CrawlVectorEnv(rows, **{"features": FEATURES, "arrivals": "poisson", **arguments})
+
+
+def content(path: Path) -> dict[str, Any]:
+    """Return all of a file that a run leaves, in a form that can be compared."""
+    with path.open("rb") as file:
+        (size,) = struct.unpack("<Q", file.read(8))
+        header = json.loads(file.read(size))["__metadata__"]
+    return {"header": header, **{k: v.tobytes() for k, v in load_file(path).items()}}
+
+
+@each
+def test_the_same_seed_gives_the_same_run_and_another_another(
+    learner: type[Learner], tmp_path: Path
+) -> None:
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        learner(crawl(), seed=seed).learn(600).save(tmp_path / name)
+    assert content(tmp_path / "a") == content(tmp_path / "b")
+    tables = [storage.load(tmp_path / name)["memory"]["visits"] for name in "ac"]
+    assert not np.array_equal(*tables)
+
+
+@each
+def test_what_is_loaded_acts_as_what_was_saved(learner: type[Learner], tmp_path: Path) -> None:
+    agent = learner(crawl(rows=2), seed=3).learn(600)
+    agent.save(tmp_path / "agent")
+    same = load(tmp_path / "agent", crawl())
+    assert type(same) is learner
+    assert same.epochs == 600
+    ages = np.arange(1.0, 21)[:, None, None] * np.ones((1, 4, 1))
+    assert np.array_equal(same.score(ages), agent.score(ages))
+    same.learn(700)
+    assert same.epochs == 700
+
+
+@each
+@pytest.mark.parametrize("world", ["poisson", "poisson-lomax"])
+def test_going_on_from_a_checkpoint_is_never_having_stopped(
+    learner: type[Learner], world: str, tmp_path: Path
+) -> None:
+    fleet = Sources([5.0, 2.0, 1.0], [1, 2, 3], [0.3, 0.1, 0.5], failure_rate=[0.2, 0, 0.1])
+    options = {"sources": fleet, "arrivals": world, "features": (*FEATURES, "failed")}
+    options |= {"horizon": 130, "start": "random"}
+    learner(crawl(**options)).learn(600).save(tmp_path / "whole")
+    for epochs in (200, 600):
+        learner(crawl(**options)).learn(epochs, checkpoint=tmp_path / "parts")
+    assert content(tmp_path / "parts") == content(tmp_path / "whole")
+
+
+RUN = """
+import sys
+from agents.learning import LEARNERS
+from crawl_env import CrawlVectorEnv
+env = CrawlVectorEnv(1, features=("age", "crawled", "harvest"), arrivals="poisson")
+print("begun", flush=True)
+LEARNERS["lagrange-q"](env, seed=5).learn(int(sys.argv[2]), checkpoint=sys.argv[1], every=0)
+"""
+
+
+def begun(path: Path, epochs: int) -> subprocess.Popen[str]:
+    """Start a run, and return when it has written a checkpoint newer than the one there was."""
+    before = path.stat().st_mtime_ns if path.exists() else 0
+    command = [sys.executable, "-c", RUN, str(path), str(epochs)]
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, stderr=subprocess.PIPE)
+    for _ in range(3000):
+        if path.exists() and path.stat().st_mtime_ns > before:
+            return run
+        time.sleep(0.01)
+    raise AssertionError("no checkpoint within 30 s")
+
+
+def test_a_killed_run_goes_on_and_ends_as_one_that_was_not(tmp_path: Path) -> None:
+    path, rng = tmp_path / "killed", np.random.default_rng(0)
+    for _ in range(3):
+        run = begun(path, 10**9)
+        time.sleep(rng.uniform(0, 0.1))  # into learning or into writing
+        run.kill()
+        run.communicate()
+    reached = storage.load(path)["epochs"]
+    whole = LEARNERS["lagrange-q"](crawl(), seed=5).learn(reached + 500)
+    whole.save(tmp_path / "whole")
+    done = subprocess.run([sys.executable, "-c", RUN, path, str(reached + 500)], check=True)
+    assert done.returncode == 0
+    assert content(path) == content(tmp_path / "whole")
+
+
+def test_a_run_stopped_by_ctrl_c_leaves_a_checkpoint(tmp_path: Path) -> None:
+    run = begun(tmp_path / "stopped", 10**9)
+    run.send_signal(signal.SIGINT)
+    _, errors = run.communicate(timeout=30)
+    assert "KeyboardInterrupt" in errors
+    agent = load(tmp_path / "stopped", crawl())
+    assert agent.epochs > 0
+    assert [file.name for file in tmp_path.iterdir()] == ["stopped"]
+
+
+def test_ctrl_c_is_granted_between_improvements_and_then_as_before(tmp_path: Path) -> None:
+    agent = WIQL(crawl())
+
+    def stop(epochs: int, facts: dict[str, float]) -> None:
+        if epochs == 300:
+            signal.raise_signal(signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        agent.learn(10**6, checkpoint=tmp_path / "stopped", progress=stop)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert storage.load(tmp_path / "stopped")["epochs"] == 300
+
+
+def test_a_second_ctrl_c_does_not_wait() -> None:
+    def stop(epochs: int, facts: dict[str, float]) -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError("went on")
+
+    with pytest.raises(KeyboardInterrupt):
+        WIQL(crawl()).learn(10**6, progress=stop)
+
+
+class Bomb:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (exec, ("raise SystemExit('ran code from a file')",))
+
+
+def write_damaged(path: Path, kind: str) -> None:
+    WIQL(crawl()).learn(100).save(path)
+    if kind == "pickle":
+        path.write_bytes(pickle.dumps(Bomb()))
+    elif kind == "cut off":
+        path.write_bytes(path.read_bytes()[:-10])
+    elif kind == "empty":
+        path.write_bytes(b"")
+    elif kind == "other safetensors":
+        save_file({"weight": np.eye(2)}, path)
+    elif kind == "other metadata":
+        save_file({"weight": np.eye(2)}, path, metadata={"ephemeral-crawl": "no JSON"})
+    elif kind == "misses arrays":
+        saved = storage.load(path)
+        del saved["memory"]["q"]
+        storage.save(path, saved)
+    elif kind == "other shape":
+        saved = storage.load(path)
+        saved["memory"]["q"] = np.zeros((4, 2, 2))
+        storage.save(path, saved)
+    elif kind == "unknown setting":
+        saved = storage.load(path)
+        saved["settings"]["colour"] = "blue"
+        storage.save(path, saved)
+    elif kind == "only a list":
+        storage.save(path, [7])  # type: ignore[arg-type]
+
+
+DAMAGES = (
+    "pickle",
+    "cut off",
+    "empty",
+    "other safetensors",
+    "other metadata",
+    "misses arrays",
+    "other shape",
+    "unknown setting",
+    "only a list",
+)
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_foreign_and_damaged_files_are_refused_by_name(kind: str, tmp_path: Path) -> None:
+    write_damaged(tmp_path / "strange-file", kind)
+    for read in (WIQL.load, load):
+        with pytest.raises(ValueError, match="strange-file"):
+            read(tmp_path / "strange-file", crawl())
+    with pytest.raises(ValueError, match="strange-file"):
+        WIQL(crawl()).learn(200, checkpoint=tmp_path / "strange-file")
+
+
+def test_a_file_that_is_not_there_or_another_agents_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        load(tmp_path / "nothing", crawl())
+    WIQL(crawl()).save(tmp_path / "wiql")
+    with pytest.raises(ValueError, match="'wiql', not the agent 'lagrange-q'"):
+        LagrangeQ.load(tmp_path / "wiql", crawl())
+    with pytest.raises(ValueError, match="4 arms"):
+        WIQL.load(tmp_path / "wiql", crawl(sources="recovering-10"))
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    LagrangeQ(crawl(), LagrangeQSettings(states=16), np.int64(1)).learn(100, checkpoint=path)
+    LagrangeQ(crawl(), seed=1).learn(100, checkpoint=path)
+    with pytest.raises(ValueError, match="settings"):
+        LagrangeQ(crawl(), LagrangeQSettings(explore=0.2), seed=1).learn(200, checkpoint=path)
+    with pytest.raises(ValueError, match="seed"):
+        LagrangeQ(crawl(), seed=2).learn(200, checkpoint=path)
+    for what, other in (
+        ("budget", {"budget": 2}),
+        ("arrivals", {"arrivals": Poisson("lognormal")}),
+        ("sources", {"sources": "recovering-4"}),
+        ("observed", {"observed": False}),
+        ("horizon", {"horizon": None}),
+        ("num_envs", {"rows": 2}),
+    ):
+        with pytest.raises(ValueError, match=what):
+            LagrangeQ(crawl(**other), seed=1).learn(200, checkpoint=path)
+
+
+def test_wrong_environments_are_refused_with_a_remedy() -> None:
+    for missing in FEATURES:
+        shown = [name for name in FEATURES if name != missing]
+        with pytest.raises(ValueError, match=f"needs the feature '{missing}'"):
+            WIQL(crawl(features=shown))
+    fails = Sources.preset("table1").__getstate__() | {"failure_rate": [0.1] * 4}
+    with pytest.raises(ValueError, match="needs the feature 'failed'"):
+        WIQL(crawl(sources=Sources(**fails)))
+    with pytest.raises(ValueError, match="budget_rule='epoch'"):
+        WIQL(crawl(budget_rule="average"))
+    with pytest.raises(ValueError, match="action for learning 'subset'"):
+        WIQL(crawl(action="subset"))
+    with pytest.raises(ValueError, match="NEXT_STEP"):
+        WIQL(CrawlVectorEnv(1, autoreset_mode="SameStep", features=FEATURES))
+    with pytest.raises(ValueError, match=r"gym\.make_vec"):
+        WIQL(CrawlEnv(features=FEATURES))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="one fleet"):
+        WIQL(crawl(sources=lambda rng: Sources.random(4, rng.integers(99), "dense")))
+
+
+def test_settings_out_of_range_are_refused() -> None:
+    for wrong in ({"states": 1}, {"explore": 1.5}, {"visits": 0}, {"slow": -1.0}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            LagrangeQSettings(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="'wiql' takes WIQLSettings"):
+        WIQL(crawl(), LagrangeQSettings())
+
+
+def test_the_log_is_written_and_goes_on(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for epochs in (300, 500):
+        agent = WIQL(crawl()).learn(epochs, checkpoint=tmp_path / "run", log=tmp_path / "log")
+    events = EventAccumulator(str(tmp_path / "log")).Reload()
+    (tag,) = events.Tags()["scalars"]
+    assert [event.step for event in events.Scalars(tag)] == [100, 200, 300, 400, 500]
+    assert events.Scalars(tag)[-1].value == pytest.approx(agent.index[:, 0].mean(), rel=1e-6)
+
+
+def test_evaluations_take_what_has_learnt() -> None:
+    from stable_baselines3.common.evaluation import evaluate_policy
+
+    from crawl_env.sb3 import CrawlVecEnv
+
+    arguments = {"arrivals": "deterministic", "features": FEATURES}
+    agent = LagrangeQ(crawl(**arguments)).learn(3000)
+    mean = evaluate(agent, arguments, epochs=100, seeds=1).reward.mean()
+    assert mean == pytest.approx(260.38993)
+    env = CrawlVecEnv(num_envs=2, horizon=100, **arguments)
+    total, _ = evaluate_policy(agent, env, n_eval_episodes=2, warn=False)  # type: ignore[arg-type]
+    assert total / 100 == pytest.approx(260.38993, rel=0.01)
+    with pytest.raises(ValueError, match="shape"):
+        evaluate(agent, {"features": ("age",)}, epochs=1, seeds=1)
+
+
+def test_one_observation_and_a_batch_of_it_are_answered_alike() -> None:
+    agent = WIQL(crawl()).learn(300)
+    seen = crawl(rows=3).reset(seed=0)[0]
+    batch, _ = agent.predict(seen)
+    alone, state = agent.predict(seen[1])
+    assert np.array_equal(alone, batch[1])
+    assert alone.dtype == np.float32
+    assert state is None
+
+
+def test_ranks_keep_the_order_of_scores_that_float32_cannot_tell_apart() -> None:
+    score = np.array([1e9, 1e9 + 1e-6, -5.0, 1e9 + 2e-6])
+    assert np.argsort(-ranked(score)).tolist() == [3, 1, 0, 2]
+    assert np.abs(ranked(score)).max() <= 1
+
+
+def test_ties_take_exactly_as_many_as_the_budget_pays_for() -> None:
+    env = crawl(rows=5, budget=2)
+    env.reset(seed=0)
+    for _ in range(20):
+        seen, *_ = env.step(ranked(np.zeros((5, 4))))
+        assert (seen[..., 1].sum(axis=-1) == 2).all()
+
+
+def test_exploration_is_pure_chance_in_its_share_of_the_rows() -> None:
+    rng = np.random.default_rng(0)
+    score = np.tile([3.0, 2.0, 1.0, 0.0], (20_000, 1))
+    first = explored(score, 0.4, rng).argmax(axis=-1)
+    # 0.4 of the rows, of which 1/4 choose each; standard error .0035
+    assert np.bincount(first) / 20_000 == pytest.approx([0.7, 0.1, 0.1, 0.1], abs=0.015)
+
+
+def test_importing_agents_imports_no_library_of_learning() -> None:
+    code = (
+        "import sys, agents; heavy = {'torch', 'safetensors', 'stable_baselines3', 'tensorboard'};"
+        "sys.exit(str(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

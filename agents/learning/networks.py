@@ -65,7 +65,7 @@ class Trained:
 
     def __init__(self, network: Stack, rate: float, device: str) -> None:
         self.network = network.to(device)
-        self._optimiser = torch.optim.Adam(self.network.parameters(), lr=rate)
+        self._optimiser = torch.optim.Adam(self.network.parameters(), lr=rate, fused=True)
 
     def descend(self, loss: torch.Tensor) -> float:
         """Take one step down the loss; return what it was."""

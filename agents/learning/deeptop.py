@@ -44,9 +44,14 @@ class DeepTOP(Learner):
     """Learns the discounted index of each arm, with an actor and a critic of its own.
 
     An epoch of all rows is followed by one update. The critic's target is
-    r − λCa + γ max_b Q′(s′, λ, b), for a λ drawn anew for each transition from all that an index
-    can be: up to the largest reward seen per cost, either way. With γ = .99 the index is that of
-    `agents.whittle_index(…, discount=0.99)`, not of the average reward.
+    r − λCa + γ [max_b Q′(s′, λ, b) − max_b Q′(s₀, λ, b)], for a λ drawn anew for each transition
+    from all that an index can be: up to the largest reward seen per cost, either way. With γ = .99
+    the index is that of `agents.whittle_index(…, discount=0.99)`, not of the average reward.
+
+    The paper's target lacks the second maximum, of the state s₀ in which learning began. It changes
+    no gain, as it is the same for all states and actions, but keeps values from growing to
+    1/(1 − γ) rewards, beside which gains are lost in the network's error (A. M. Devraj, S. P. Meyn:
+    Q-learning with uniformly bounded variance, IEEE TAC, 2022).
 
     >>> from crawl_env import CrawlVectorEnv
     >>> env = CrawlVectorEnv(8, features=("age", "crawled", "harvest"), horizon=None)
@@ -71,6 +76,7 @@ class DeepTOP(Learner):
         self._target = deepcopy(critic)
         self._replay = Replay(settings.replay, n, d)
         self._unit = Unit(n)
+        self._first = self.arms.state()[0]  # (N, D)
 
     def improve(self) -> dict[str, float]:
         settings, before = self.settings, self.arms.state()
@@ -93,9 +99,11 @@ class DeepTOP(Learner):
         """Return the critic's squared error, a sum over arms, under charges (N, K, 1) in units."""
         unit = tensor(self._unit.size[:, None], self.device)
         with torch.no_grad():
-            future = self._q(self._target, batch.after, charge).amax(-1)
+            best = self._q(self._target, batch.after, charge).amax(-1)
+            first = tensor(self._first, self.device)[:, None].expand_as(batch.after)
+            level = self._q(self._target, first, charge).amax(-1)
             paid = batch.active * charge[..., 0]
-            target = batch.reward / unit - paid + self.settings.discount * future
+            target = batch.reward / unit - paid + self.settings.discount * (best - level)
         both = self._q(self._critic.network, batch.state, charge)
         taken = torch.where(batch.active > 0, both[..., 1], both[..., 0])
         return (taken - target).square().mean(-1).sum()
@@ -115,6 +123,7 @@ class DeepTOP(Learner):
             "target": self._target.memory(),
             "replay": self._replay.memory(),
             "largest": self._unit.largest,
+            "first": self._first,
         }
 
     def remember(self, memory: dict[str, Any]) -> None:
@@ -123,6 +132,7 @@ class DeepTOP(Learner):
         self._target.remember(memory["target"])
         self._replay.remember(memory["replay"])
         self._unit.largest = np.array(memory["largest"])
+        self._first = np.array(memory["first"])
 
     def _q(self, critic: Stack, state: torch.Tensor, charge: torch.Tensor) -> torch.Tensor:
         """Return Q of both actions, (N, K, 2), in units of the largest reward."""

@@ -45,10 +45,11 @@ class QWINN(Learner):
     """Learns the discounted index of every arm's states 1 … `states`, a network for each arm.
 
     An epoch of all rows is followed by one update of the network, each transition with a k drawn
-    at chance and the target r − λ_k Ca + γ max_b Q′_k(s′, b), and then one of the charges:
-    λ_k += step [Q_k(k, 1) − Q_k(k, 0)]/C, for all k, never beyond the largest reward seen per
-    cost. With γ = .99 the index is that of `agents.whittle_index(…, discount=0.99)`, not of the
-    average reward.
+    at chance and the target r − λ_k Ca + γ [max_b Q′_k(s′, b) − max_b Q′_k(1, b)], and then one of
+    the charges: λ_k += step [Q_k(k, 1) − Q_k(k, 0)]/C, for all k, never beyond the largest reward
+    seen per cost. The paper's target lacks the second maximum: see `agents.learning.deeptop`. With
+    γ = .99 the index is that of `agents.whittle_index(…, discount=0.99)`, not of the average
+    reward.
 
     >>> from crawl_env import CrawlVectorEnv
     >>> env = CrawlVectorEnv(8, features=("age", "crawled", "harvest"), horizon=None)
@@ -98,8 +99,10 @@ class QWINN(Learner):
         charge = tensor(np.take_along_axis(self._charge, reference, axis=1), self.device)
         k = tensor(reference[..., None] + 1, self.device)
         with torch.no_grad():
-            future = self._q(self._target, batch.after, k).amax(-1)
-            target = batch.reward / unit - batch.active * charge + self.settings.discount * future
+            best = self._q(self._target, batch.after, k).amax(-1)
+            level = self._q(self._target, torch.ones_like(k), k).amax(-1)
+            net = batch.reward / unit - batch.active * charge
+            target = net + self.settings.discount * (best - level)
         both = self._q(self._critic.network, batch.state, k)
         taken = torch.where(batch.active > 0, both[..., 1], both[..., 0])
         return (taken - target).square().mean(-1).sum()

@@ -64,7 +64,8 @@ def test_the_critic_is_taught_what_the_equation_says() -> None:
         for k in range(5):
             a, paid = int(b.active[i, k]), float(charge[i, k])
             reward = float(b.reward[i, k]) / 2.0 ** (i + 1) - paid * a
-            future = q(agent._target, i, float(b.after[i, k]), paid).max()
+            best = q(agent._target, i, float(b.after[i, k]), paid).max()
+            future = best - q(agent._target, i, 1.0, paid).max()
             now = q(agent._critic.network, i, float(b.state[i, k]), paid)[a]
             expected += (now - (reward + 0.99 * future)).item() ** 2 / 5
     assert agent.surprise(b, charge).item() == pytest.approx(expected, rel=1e-4)

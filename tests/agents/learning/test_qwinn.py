@@ -42,7 +42,8 @@ def test_the_network_is_taught_what_the_equation_says() -> None:
     for i in range(4):
         for j in range(5):
             net = reward[i, j] / 2.0 ** (i + 1) - agent._charge[i, k[i, j]] * active[i, j]
-            future = q(agent._target, i, after[i, j, 0], k[i, j]).max().item()
+            best = q(agent._target, i, after[i, j, 0], k[i, j]).max().item()
+            future = best - q(agent._target, i, 1.0, k[i, j]).max().item()
             now = q(agent._critic.network, i, state[i, j, 0], k[i, j])[active[i, j]].item()
             expected += (now - (net + 0.99 * future)) ** 2 / 5
     batch = Batch(*(torch.tensor(x).float() for x in (state, active, reward, after)))

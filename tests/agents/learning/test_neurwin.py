@@ -31,8 +31,9 @@ def test_finds_the_index_of_table_1() -> None:
     true = whittle_index(sources.content_at(ages[:, None]), sources, discount=0.99)
     found = agent.score(ages[:, None, None].repeat(4, axis=1))
     assert np.all(np.diff(found, axis=0) > 0)
-    np.testing.assert_allclose((found - true) / sources.ceiling, 0, atol=0.1)
-    assert np.all((found[1] - true[1]) ** 2 < (0.2 * true[1]) ** 2)
+    error = np.abs(found - true) / sources.ceiling
+    assert error[:2].max() < 0.06  # ages that good policies reach
+    assert error.max() < 0.2
 
 
 def test_a_mini_batch_shares_start_and_charge_which_are_drawn_apart() -> None:

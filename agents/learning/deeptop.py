@@ -45,8 +45,8 @@ class DeepTOP(Learner):
 
     An epoch of all rows is followed by one update. The critic's target is
     r − λCa + γ [max_b Q′(s′, λ, b) − max_b Q′(s₀, λ, b)], for a λ drawn anew for each transition
-    from all that an index can be: up to the largest reward seen per cost, either way. With γ = .99
-    the index is that of `agents.whittle_index(…, discount=0.99)`, not of the average reward.
+    from all that an index may be, which is learnt from the rewards seen. With γ = .99 the index is
+    that of `agents.whittle_index(…, discount=0.99)`, not of the average reward.
 
     The paper's target lacks the second maximum, of the state s₀ in which learning began. It changes
     no gain, as it is the same for all states and actions, but keeps values from growing to
@@ -82,9 +82,10 @@ class DeepTOP(Learner):
         settings, before = self.settings, self.arms.state()
         step = self.arms.step(explored(self.score(before), settings.explore, self.rng))
         self._replay.add(before, step)
-        self._unit.see(step.reward)
+        self._unit.see(step.reward, step.active)
         batch = self._replay.draw(settings.batch, self.rng, self.device)
-        charge = self.rng.uniform(-1, 1, (*batch.reward.shape, 1))
+        low, high = self._unit.reach[..., None, None]
+        charge = self.rng.uniform(low, high, (*batch.reward.shape, 1))
         surprise = self.surprise(batch, tensor(charge, self.device))
         error = self._critic.descend(surprise)
         self._target.follow(self._critic.network, settings.follow)

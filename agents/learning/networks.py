@@ -153,21 +153,34 @@ class Replay:
 class Unit:
     """What an agent counts an arm's rewards and charges in: the largest reward seen of it, |r|.
 
-    So sources large and small are learnt equally well, and indices per cost lie within −1 … 1.
+    So sources large and small are learnt equally well.
     """
 
     def __init__(self, arms: int) -> None:
-        self.largest = np.zeros(arms)
+        self.largest = np.zeros((2, arms))  # of waiting, of activating
 
-    def see(self, reward: FloatArray) -> None:
-        """Take note of rewards (..., N)."""
-        largest = np.abs(reward).reshape(-1, len(self.largest)).max(axis=0)
-        self.largest = np.maximum(self.largest, largest)
+    def see(self, reward: FloatArray, active: NDArray[Any]) -> None:
+        """Take note of rewards and of which arms were activated, (..., N) each."""
+        for row, which in enumerate((active == 0, active > 0)):
+            seen = np.where(which, np.abs(reward), 0.0).reshape(-1, self.largest.shape[1])
+            self.largest[row] = np.maximum(self.largest[row], seen.max(axis=0))
 
     @property
     def size(self) -> FloatArray:
         """(N,) utility; 1 where nothing has been seen yet."""
-        return np.where(self.largest > 0, self.largest, 1.0)
+        largest = self.largest.max(axis=0)
+        return np.where(largest > 0, largest, 1.0)
+
+    @property
+    def reach(self) -> FloatArray:
+        """(2, N): between which charges, in units per cost, indices are sought.
+
+        From what waiting pays at most, as a subsidy, to what activating brings at most, and a
+        tenth of the unit beyond: a source's index reaches u*/C, and at the edge of what a network
+        has seen its word is worth little.
+        """
+        waiting, activating = self.largest / self.size
+        return np.stack((-waiting - 0.1, activating + 0.1))
 
 
 def squeezed(state: torch.Tensor, oldest: float) -> torch.Tensor:

@@ -92,7 +92,7 @@ class NeurWIN(Learner):
 
     def improve(self) -> dict[str, float]:
         episodes = self.play()
-        self._unit.see(episodes.reward)
+        self._unit.see(episodes.reward, episodes.active)
         self._index.descend(-self.praise(episodes))
         return {"share of epochs active": float(episodes.active.mean())}
 

@@ -46,8 +46,8 @@ class QWINN(Learner):
 
     An epoch of all rows is followed by one update of the network, each transition with a k drawn
     at chance and the target r − λ_k Ca + γ [max_b Q′_k(s′, b) − max_b Q′_k(1, b)], and then one of
-    the charges: λ_k += step [Q_k(k, 1) − Q_k(k, 0)]/C, for all k, never beyond the largest reward
-    seen per cost. The paper's target lacks the second maximum: see `agents.learning.deeptop`. With
+    the charges: λ_k += step [Q_k(k, 1) − Q_k(k, 0)]/C, for all k, never beyond what the rewards
+    seen allow. The paper's target lacks the second maximum: see `agents.learning.deeptop`. With
     γ = .99 the index is that of `agents.whittle_index(…, discount=0.99)`, not of the average
     reward.
 
@@ -78,14 +78,14 @@ class QWINN(Learner):
         settings, before = self.settings, self.arms.state()
         step = self.arms.step(explored(self.score(before), settings.explore, self.rng))
         self._replay.add(before[..., :1], step._replace(state=step.state[..., :1]))
-        self._unit.see(step.reward)
+        self._unit.see(step.reward, step.active)
         batch = self._replay.draw(settings.batch, self.rng, self.device)
         surprise = self.surprise(batch, self.rng.integers(settings.states, size=batch.reward.shape))
         error = self._critic.descend(surprise)
         self._target.follow(self._critic.network, settings.follow)
         self._updates += 1
         slow = settings.slow / (1 + self._updates * math.log(self._updates) / settings.visits)
-        self._charge = np.clip(self._charge + slow * self.gain(), -1, 1)
+        self._charge = np.clip(self._charge + slow * self.gain(), *self._unit.reach[..., None])
         return {"critic's squared error, mean of arms": error / len(batch.reward)}
 
     def score(self, state: FloatArray) -> FloatArray:

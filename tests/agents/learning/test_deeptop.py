@@ -50,7 +50,7 @@ def test_finds_the_order_and_the_index_on_table_1() -> None:
 
 def test_the_critic_is_taught_what_the_equation_says() -> None:
     agent, b = DeepTOP(crawl(8)), batch()
-    agent._unit.see(np.array([2.0, 4.0, 8.0, 16.0]))
+    agent._unit.see(np.array([2.0, 4.0, 8.0, 16.0]), np.ones(4))
     charge = torch.tensor(np.random.default_rng(1).uniform(-1, 1, (4, 5, 1))).float()
     for weight in agent._target.parameters():  # so that target and critic differ
         weight.data *= 1.5
@@ -98,13 +98,15 @@ def test_the_actor_climbs_by_the_gain_of_activating_and_no_more() -> None:
 
 
 def test_charges_cover_all_that_an_index_can_be() -> None:
-    agent, seen = DeepTOP(crawl(8)), []
-    agent.surprise, inner = lambda b, c: (seen.append(c), inner(b, c))[1], agent.surprise
+    agent, seen = DeepTOP(crawl(8), DeepTOPSettings(explore=1.0)), []
     agent.learn(50)
-    drawn = torch.stack(seen)
-    assert drawn.shape == (50, 4, 64, 1)
-    assert -1 <= drawn.min() < -0.99
-    assert 0.99 < drawn.max() <= 1
+    agent.surprise, inner = lambda b, c: (seen.append(c), inner(b, c))[1], agent.surprise
+    agent.learn(80)
+    drawn = torch.stack(seen).numpy() * agent._unit.size[:, None, None]
+    lowest, highest = drawn.min(axis=(0, 2, 3)), drawn.max(axis=(0, 2, 3))
+    largest = Sources.preset("table1").content_at(np.full(4, 12.0))  # ages of 12 have been seen
+    assert np.all(lowest < 0)
+    assert np.all(highest > largest)
 
 
 def test_runs_repeat_and_go_on(tmp_path: Path) -> None:

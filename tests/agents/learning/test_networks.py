@@ -99,12 +99,13 @@ def test_a_replay_is_remembered(epochs: int) -> None:
     assert len(other) == len(replay)
 
 
-def test_the_unit_is_the_largest_reward_of_each_arm_either_way() -> None:
+def test_the_unit_is_the_largest_reward_and_charges_reach_a_little_beyond() -> None:
     unit = Unit(3)
     np.testing.assert_array_equal(unit.size, 1.0)
-    unit.see(np.array([[0.5, -3.0, 0.0], [0.25, 2.0, 0.0]]))
-    unit.see(np.array([[[0.1, 0.0, 0.0]]]))
+    unit.see(np.array([[0.5, -3.0, 0.0], [0.25, 2.0, 0.0]]), np.array([[1, 0, 1], [1, 1, 0]]))
+    unit.see(np.array([[[0.1, 0.0, 0.0]]]), np.array([[[0, 1, 1]]]))
     np.testing.assert_array_equal(unit.size, [0.5, 3.0, 1.0])
+    np.testing.assert_allclose(unit.reach, [[-0.3, -1.1, -0.1], [1.1, 2 / 3 + 0.1, 0.1]])
 
 
 def test_states_are_squeezed_into_0_to_1_in_their_order() -> None:

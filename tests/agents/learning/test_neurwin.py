@@ -20,7 +20,7 @@ FEW = NeurWINSettings(epochs=4, episodes=3)
 def small() -> NeurWIN:
     """Return an agent of two arms, two mini-batches of three episodes of four epochs."""
     agent = NeurWIN(RestartArms(6, 2), FEW)
-    agent._unit.see(np.array([2.0, 4.0]))
+    agent._unit.see(np.array([2.0, 4.0]), np.ones(2))
     return agent
 
 

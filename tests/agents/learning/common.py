@@ -1,0 +1,46 @@
+"""What is asked of every neural learner: the same run from the same seed, stopped or not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agents.learning.learner import Learner
+from crawl_env import CrawlVectorEnv
+
+
+def crawl(rows: int, **arguments: Any) -> CrawlVectorEnv:
+    """Return an environment that learners can learn from."""
+    features = ("age", "crawled", "harvest")
+    return CrawlVectorEnv(rows, features=features, horizon=None, **arguments)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Return whether two trees hold the same, bit by bit."""
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+    return np.array_equal(a, b)
+
+
+def check_runs(kind: type[Learner], rows: int, some: int, more: int, folder: Path) -> None:
+    """Raise AssertionError unless runs repeat, differ with the seed, and go on when stopped."""
+
+    def agent(seed: int = 3) -> Learner:
+        return kind(crawl(rows, budget=2, arrivals="poisson", observed=False), seed=seed)
+
+    through = agent().learn(more)
+    again = agent().learn(more)
+    assert same(through.memory(), again.memory())
+    assert not same(through.memory(), agent(4).learn(more).memory())
+    file = folder / "agent.safetensors"
+    agent().learn(some, checkpoint=file)
+    resumed = agent().learn(more, checkpoint=file)
+    assert resumed.epochs == through.epochs
+    assert same(through.memory(), resumed.memory())
+    loaded = kind.load(file, crawl(1, budget=2) if rows == 8 else crawl(rows, budget=2))
+    state = np.arange(1.0, 9.0).reshape(2, 4, 1)
+    np.testing.assert_array_equal(loaded.score(state), through.score(state))

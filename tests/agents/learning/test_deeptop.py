@@ -1,0 +1,113 @@
+"""DeepTOP on chains whose index is known, and its two losses taken apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from common import check_runs, crawl
+from finite import STATES, RestartArms, restart_index
+
+from agents import statistics, whittle_index
+from agents.evaluation import evaluate
+from agents.learning.deeptop import DeepTOP, DeepTOPSettings
+from agents.learning.networks import Batch
+from crawl_env import Sources
+
+
+def batch() -> Batch:
+    """Return five transitions of each of four arms."""
+    drawn = np.random.default_rng(0)
+    state, after = (torch.tensor(drawn.integers(1, 9, (4, 5, 1))).float() for _ in range(2))
+    active = torch.tensor(drawn.integers(0, 2, (4, 5))).float()
+    return Batch(state, active, torch.tensor(drawn.random((4, 5))).float(), after)
+
+
+def test_finds_the_index_of_the_restart_chain() -> None:
+    settings = DeepTOPSettings(explore=1.0, oldest=STATES)
+    agent = DeepTOP(RestartArms(8, 4), settings).learn(2000)
+    found = agent.score(np.arange(1.0, STATES + 1)[:, None, None].repeat(4, axis=1)).T
+    error = np.abs(found - restart_index(0.99))
+    assert error.mean() < 0.1
+    assert error.max() < 0.3
+    assert np.all(np.diff(found.mean(axis=0)) > 0)
+
+
+def test_finds_the_order_and_the_index_on_table_1() -> None:
+    arguments = {"sources": "table1", "budget": 2, "features": ("age", "crawled", "harvest")}
+    agent = DeepTOP(crawl(8, budget=2)).learn(1500)
+    agent_s, random, whittle = (
+        evaluate(player, arguments, epochs=350, seeds=8).reward
+        for player in (agent, "random", "whittle")
+    )
+    assert statistics.score(agent_s, random, whittle).mean > 0.95
+    sources, ages = Sources.preset("table1"), np.array([1.0, 1.0, 2.0, 6.0])  # visited ones
+    true = whittle_index(sources.content_at(ages), sources, discount=0.99)
+    np.testing.assert_allclose(agent.score(ages[None, :, None])[0], true, rtol=0.25)
+
+
+def test_the_critic_is_taught_what_the_equation_says() -> None:
+    agent, b = DeepTOP(crawl(8)), batch()
+    agent._unit.see(np.array([2.0, 4.0, 8.0, 16.0]), np.ones(4))
+    charge = torch.tensor(np.random.default_rng(1).uniform(-1, 1, (4, 5, 1))).float()
+    for weight in agent._target.parameters():  # so that target and critic differ
+        weight.data *= 1.5
+
+    def q(network: torch.nn.Module, arm: int, state: float, charge: float) -> torch.Tensor:
+        seen = np.log1p(min(state, 100.0)) / np.log1p(100.0)
+        return network(torch.tensor([[[seen, charge]]]).float().expand(4, 1, 2))[arm, 0]
+
+    expected = 0.0
+    for i in range(4):
+        for k in range(5):
+            a, paid = int(b.active[i, k]), float(charge[i, k])
+            reward = float(b.reward[i, k]) / 2.0 ** (i + 1) - paid * a
+            best = q(agent._target, i, float(b.after[i, k]), paid).max()
+            future = best - q(agent._target, i, 1.0, paid).max()
+            now = q(agent._critic.network, i, float(b.state[i, k]), paid)[a]
+            expected += (now - (reward + 0.99 * future)).item() ** 2 / 5
+    assert agent.surprise(b, charge).item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_each_loss_moves_its_own_network_alone() -> None:
+    agent, b = DeepTOP(crawl(8)), batch()
+    actor, critic = agent._actor.network, agent._critic.network
+
+    def moved() -> list[bool]:
+        networks = (actor, critic, agent._target)
+        return [any(w.grad is not None for w in network.parameters()) for network in networks]
+
+    agent.gain(b).backward()
+    assert moved() == [True, False, False]
+    actor.zero_grad()
+    agent.surprise(b, torch.zeros(4, 5, 1)).backward()
+    assert moved() == [False, True, False]
+
+
+def test_the_actor_climbs_by_the_gain_of_activating_and_no_more() -> None:
+    agent = DeepTOP(crawl(8))
+    offset = agent._critic.network.offsets[-1]
+    with torch.no_grad():
+        agent._critic.network.weights[-1].zero_()
+        offset[:] = torch.tensor([1.0, 1.25])  # a gain of 1/4, whatever state and charge are
+    agent.gain(batch()).backward()
+    slope = agent._actor.network.offsets[-1].grad
+    torch.testing.assert_close(slope, torch.full((4, 1, 1), 0.25))
+
+
+def test_charges_cover_all_that_an_index_can_be() -> None:
+    agent, seen = DeepTOP(crawl(8), DeepTOPSettings(explore=1.0)), []
+    agent.learn(50)
+    agent.surprise, inner = lambda b, c: (seen.append(c), inner(b, c))[1], agent.surprise
+    agent.learn(80)
+    drawn = torch.stack(seen).numpy() * agent._unit.size[:, None, None]
+    lowest, highest = drawn.min(axis=(0, 2, 3)), drawn.max(axis=(0, 2, 3))
+    largest = Sources.preset("table1").content_at(np.full(4, 12.0))  # ages of 12 have been seen
+    assert np.all(lowest < 0)
+    assert np.all(highest > largest)
+
+
+def test_runs_repeat_and_go_on(tmp_path: Path) -> None:
+    check_runs(DeepTOP, 8, some=30, more=50, folder=tmp_path)

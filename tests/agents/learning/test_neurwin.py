@@ -1,0 +1,115 @@
+"""NeurWIN on sources whose index is known, and its policy gradient taken apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from common import check_runs, crawl
+from finite import RestartArms
+
+from agents import whittle_index
+from agents.learning.neurwin import Episodes, NeurWIN, NeurWINSettings
+from crawl_env import Sources
+
+FEW = NeurWINSettings(epochs=4, episodes=3)
+
+
+def small() -> NeurWIN:
+    """Return an agent of two arms, two mini-batches of three episodes of four epochs."""
+    agent = NeurWIN(RestartArms(6, 2), FEW)
+    agent._unit.see(np.array([2.0, 4.0]), np.ones(2))
+    return agent
+
+
+def test_finds_the_index_of_table_1() -> None:
+    agent = NeurWIN(crawl(64)).learn(10_000)
+    ages = np.array([1.0, 2.0, 3.0, 4.0, 6.0, 10.0])
+    sources = Sources.preset("table1")
+    true = whittle_index(sources.content_at(ages[:, None]), sources, discount=0.99)
+    found = agent.score(ages[:, None, None].repeat(4, axis=1))
+    assert np.all(np.diff(found, axis=0) > 0)
+    error = np.abs(found - true) / sources.ceiling
+    assert error[:2].max() < 0.06  # ages that good policies reach
+    assert error.max() < 0.2
+
+
+def test_a_mini_batch_shares_start_and_charge_which_are_drawn_apart() -> None:
+    agent = NeurWIN(crawl(16), NeurWINSettings(epochs=2))
+    probes = []
+    agent._of, inner = lambda s: (probes.append(s), inner(s))[1], agent._of
+    episodes = agent.play()
+    start = episodes.state[0].reshape(2, 8, 4, 1)
+    charge = episodes.charge.reshape(2, 8, 4)
+    assert np.all(start == start[:, :1])
+    assert np.all(charge == charge[:, :1])
+    np.testing.assert_array_equal(charge[:, 0], inner(probes[0]))
+    assert probes[0].shape == start[:, 0].shape
+    assert np.any(probes[0] != start[:, 0])
+    assert np.any(start[0, 0] != start[1, 0])
+
+
+def test_an_advantage_is_the_discounted_rest_less_charges_above_its_mini_batch() -> None:
+    agent = small()
+    episodes = agent.play()
+    unit = np.array([2.0, 4.0])
+    expected = np.zeros(episodes.reward.shape)
+    for t in range(4):
+        for h in range(t, 4):
+            paid = episodes.charge * episodes.active[h]
+            expected[t] += 0.99 ** (h - t) * (episodes.reward[h] / unit - paid)
+        for rows in (slice(0, 3), slice(3, 6)):
+            expected[t, rows] -= expected[t, rows].mean(axis=0)
+    np.testing.assert_allclose(agent.advantage(episodes), expected, atol=1e-12)
+    assert np.abs(expected).max() > 0.1
+
+
+def test_the_gradient_is_that_of_the_likelihood_under_a_constant_charge() -> None:
+    agent = small()
+    episodes = agent.play()
+    advantage = agent.advantage(episodes)
+
+    def likelihood() -> float:
+        over = agent._of(episodes.state) - episodes.charge
+        active = 1 / (1 + np.exp(-agent.settings.sharp * over))
+        chosen = np.where(episodes.active > 0, active, 1 - active)
+        return float((np.log(chosen) * advantage).mean(axis=(0, 1)).sum())
+
+    praise = agent.praise(episodes)
+    assert praise.item() == pytest.approx(likelihood(), rel=1e-4)
+    praise.backward()
+    offset = agent._index.network.offsets[-1]
+    assert offset.grad is not None
+    for arm in range(2):
+        values = []
+        for shift in (-1e-2, 1e-2):
+            with torch.no_grad():
+                offset[arm] += shift
+            values.append(likelihood())
+            with torch.no_grad():
+                offset[arm] -= shift
+        assert offset.grad[arm].item() == pytest.approx((values[1] - values[0]) / 2e-2, rel=1e-2)
+
+
+def test_chance_follows_the_index_above_the_charge() -> None:
+    agent = NeurWIN(RestartArms(600, 2), NeurWINSettings(epochs=1))
+    with torch.no_grad():
+        agent._index.network.weights[-1] *= 10  # so that states differ at once
+    episodes: Episodes = agent.play()
+    over = agent._of(episodes.state[0]) - episodes.charge
+    likely = 1 / (1 + np.exp(-15 * over))
+    spread = np.sqrt((likely * (1 - likely)).sum(axis=0))
+    surplus = episodes.active[0].sum(axis=0) - likely.sum(axis=0)
+    assert np.all(np.abs(surplus) < 4 * spread)  # 4 σ, two arms: 1e-4
+    assert np.ptp(likely) > 0.2
+
+
+def test_rows_must_be_whole_mini_batches() -> None:
+    with pytest.raises(ValueError, match="multiple of 8"):
+        NeurWIN(crawl(12))
+
+
+def test_runs_repeat_and_go_on(tmp_path: Path) -> None:
+    check_runs(NeurWIN, 16, some=100, more=300, folder=tmp_path)

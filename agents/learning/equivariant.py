@@ -129,7 +129,7 @@ class EquivariantPPO(Learner):
         practices: Any = self.arms
         self._practices: list[Practice] = practices.all
         task = self._practices[0].env.task
-        self._features, number = task.features, Columns(task).number
+        self._features, number = task.features, Columns.of(task).number
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             self._policy = FleetNetwork(number, self.settings.hidden).to(self.device)
@@ -175,7 +175,7 @@ class EquivariantPPO(Learner):
     @torch.no_grad()
     def _collect(self, practice: Practice) -> _Window:
         """Crawl for a window, by chance as the policy has it."""
-        columns = Columns(practice.env.task, self._features)
+        columns = Columns.of(practice.env.task, self._features)
         seen, orders, crawled, rewards, valid = [], [], [], [], []
         for _ in range(self.settings.window):
             seen.append(columns(self._tensor(practice.observation)))
@@ -255,7 +255,7 @@ class FleetPolicy:
         device: str = "cpu",
     ) -> None:
         self._network, self._task, self._device = network, task, device
-        self._columns = Columns(task, features)
+        self._columns = Columns.of(task, features)
         self._rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(4,)))
 
     def predict(

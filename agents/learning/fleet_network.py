@@ -19,7 +19,7 @@ _FLOOR = 1e-300
 
 UTILITIES = ("value", "harvest")
 COUNTS = ("age", "items")
-FLAGS = ("crawled", "available", "failed")
+FLAGS = ("crawled", "available", "failed", "picked")
 
 
 class Columns:
@@ -32,28 +32,41 @@ class Columns:
     observation, M, N and T is used.
 
     Arguments:
-        task: whose features are shown.
+        shown: the features of the observation, in order; `picked` is the last of
+            `SequentialSelection`.
+        budget: M. period: T.
         features: those that are read, in this order; default all.
 
     Raises:
-        ValueError: the task does not show one of them.
+        ValueError: one of them is not shown.
 
-    >>> task = Task.of(features=("age", "decay_rate"))
-    >>> Columns(task)(torch.tensor([[1.0, 0.7], [2.0, 0.35], [1.0, 0.7], [1.0, 0.21]])).shape
+    >>> columns = Columns(("age", "decay_rate"), budget=1.0, period=1.0)
+    >>> columns(torch.tensor([[1.0, 0.7], [2.0, 0.35], [1.0, 0.7], [1.0, 0.21]])).shape
     torch.Size([4, 3])
     """
 
-    def __init__(self, task: Task, features: Sequence[str] | None = None) -> None:
-        self.features = tuple(task.features if features is None else features)
-        missing = [name for name in self.features if name not in task.features]
+    def __init__(
+        self,
+        shown: Sequence[str],
+        budget: float,
+        period: float,
+        features: Sequence[str] | None = None,
+    ) -> None:
+        self.features = tuple(shown if features is None else features)
+        missing = [name for name in self.features if name not in shown]
         if missing:
             raise ValueError(
                 f"the network reads the features {', '.join(self.features)}, and the environment "
                 f"does not show {', '.join(missing)}; add to `features`"
             )
-        self._place = {name: task.features.index(name) for name in self.features}
+        self._place = {name: list(shown).index(name) for name in self.features}
         self._flow = {"arrival_rate", "mean_utility"} <= set(self.features)
-        self._budget, self._period = task.budget, task.sources.period
+        self._budget, self._period = budget, period
+
+    @classmethod
+    def of(cls, task: Task, features: Sequence[str] | None = None) -> Columns:
+        """Return the columns for what a task shows."""
+        return cls(task.features, task.budget, task.sources.period, features)
 
     @property
     def number(self) -> int:
@@ -97,19 +110,19 @@ class Columns:
 
 
 class FleetNetwork(nn.Module):
-    """From columns (..., N, D) to one number for each source, (..., N); 0 before learning.
+    """From columns (..., N, D) to one number for each source, (..., N), or several, (..., N, K).
 
-    Two hidden layers of `hidden` units, whose first also sees the fleet's mean columns, and a
-    linear part beside them.
+    All are 0 before learning. Two hidden layers of `hidden` units, whose first also sees the
+    fleet's mean columns, and a linear part beside them.
     """
 
-    def __init__(self, columns: int, hidden: int) -> None:
+    def __init__(self, columns: int, hidden: int, numbers: int = 1) -> None:
         super().__init__()
         self.own = nn.Linear(columns, hidden)
         self.fleet = nn.Linear(columns, hidden, bias=False)
         self.deep = nn.Linear(hidden, hidden)
-        self.out = nn.Linear(hidden, 1)
-        self.linear = nn.Linear(columns, 1, bias=False)
+        self.out = nn.Linear(hidden, numbers)
+        self.linear = nn.Linear(columns, numbers, bias=False)
         for weight in (self.out.weight, self.out.bias, self.linear.weight):
             nn.init.zeros_(weight)
 

@@ -21,10 +21,11 @@ from torch import Tensor
 
 from agents.learning.fleet_network import Columns, FleetNetwork
 from agents.learning.learner import Learner
-from agents.learning.practice import Practice, Practices
+from agents.learning.practice import BoolArray, Practice, Practices
 from agents.registry import task_of
 from agents.seen import Seen
 from crawl_env import CrawlVectorEnv, Task
+from crawl_env.numerics import FloatArray
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,8 @@ class EquivariantPPO(Learner):
         for practice in self._practices:
             errors.append(self._learn(self._collect(practice), int(practice.env.num_envs)))
         self._improvements += 1
-        fresh = max(1 - settings.average, 1 / self._improvements)
+        # Early policies are poor: they fade faster than a mean over all would have it.
+        fresh = max(1 - settings.average, 4 / (self._improvements + 3))
         with torch.no_grad():
             for played, new in zip(
                 self._played.parameters(), self._policy.parameters(), strict=True
@@ -176,7 +178,7 @@ class EquivariantPPO(Learner):
     def _collect(self, practice: Practice) -> _Window:
         """Crawl for a window, by chance as the policy has it."""
         columns = Columns.of(practice.env.task, self._features)
-        seen, orders, crawled, rewards, valid = [], [], [], [], []
+        seen, orders, crawled, rewards, gains, valid = [], [], [], [], [], []
         for _ in range(self.settings.window):
             seen.append(columns(self._tensor(practice.observation)))
             score = self._policy(seen[-1]).cpu().numpy()
@@ -185,14 +187,15 @@ class EquivariantPPO(Learner):
             orders.append(np.lexsort((-drawn, ~active), axis=-1))
             crawled.append(active.sum(axis=-1))
             rewards.append(reward)
+            gains.append(practice.gain)
             valid.append(steps)
         seen.append(columns(self._tensor(practice.observation)))
-        mean = np.maximum(practice.gain, np.finfo(np.float64).tiny)[:, None] / score.shape[-1]
+        level = _level(np.stack(gains), np.stack(valid)) / score.shape[-1]
         return _Window(
             torch.stack(seen),
             self._tensor(np.stack(orders)),
             self._tensor(np.stack(crawled)),
-            self._tensor((np.stack(rewards) / mean).astype(np.float32)),
+            self._tensor((np.stack(rewards) / level[..., None]).astype(np.float32)),
             self._tensor(np.stack(valid).astype(np.float32)),
         )
 
@@ -301,6 +304,15 @@ def log_probability(score: Tensor, order: Tensor, crawled: Tensor) -> Tensor:
 def priority_of(score: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return scores of any sign as priorities in (−1, 1), in the same order: s/(1 + |s|)."""
     return score / (1 + np.abs(score))
+
+
+def _level(gain: FloatArray, valid: BoolArray) -> FloatArray:
+    """Return what the row's fleet earned per epoch by the end of the window, or, before a reset in
+    it, by then; 1 where nothing was earned. gain, valid: (T, B)."""
+    level = gain.copy()
+    for t in range(len(gain) - 2, -1, -1):
+        level[t] = np.where(valid[t + 1], level[t + 1], gain[t])
+    return np.where(level > 0, level, 1.0)
 
 
 def _tensors(tree: Any) -> Any:

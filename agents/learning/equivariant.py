@@ -182,7 +182,7 @@ class EquivariantPPO(Learner):
         for _ in range(self.settings.window):
             seen.append(columns(self._tensor(practice.observation)))
             score = self._policy(seen[-1]).cpu().numpy()
-            drawn = score - np.log(self.rng.standard_exponential(score.shape, dtype=np.float32))
+            drawn = perturbed(score, self.rng)
             active, reward, steps = practice.step(priority_of(drawn))
             orders.append(np.lexsort((-drawn, ~active), axis=-1))
             crawled.append(active.sum(axis=-1))
@@ -279,7 +279,7 @@ class FleetPolicy:
             columns = self._columns(torch.from_numpy(array[None] if single else array))
             score = self._network(columns.to(self._device)).cpu().numpy()
         if not deterministic:
-            score = score - np.log(self._rng.standard_exponential(score.shape, dtype=np.float32))
+            score = perturbed(score, self._rng)
         priority = priority_of(score)
         return (priority[0] if single else priority), state
 
@@ -299,6 +299,12 @@ def log_probability(score: Tensor, order: Tensor, crawled: Tensor) -> Tensor:
     left = ordered.flip(-1).logcumsumexp(-1).flip(-1)
     first = torch.arange(order.shape[-1], device=order.device) < crawled[:, None]
     return torch.where(first, ordered - left, 0.0).sum(-1)
+
+
+def perturbed(score: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
+    """Return scores with independent standard Gumbel variables added, all of them finite."""
+    drawn = rng.standard_exponential(score.shape, dtype=np.float32)
+    return score - np.log(np.maximum(drawn, np.finfo(np.float32).tiny))  # it can be 0 in float32
 
 
 def priority_of(score: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -20,6 +20,7 @@ from agents.learning.equivariant import (
     EquivariantPPOSettings,
     _level,
     log_probability,
+    perturbed,
     priority_of,
 )
 from agents.learning.fleet_network import Columns, FleetNetwork
@@ -114,6 +115,19 @@ def test_the_largest_perturbed_scores_are_drawn_with_these_probabilities() -> No
     at = torch.tensor([[3, 1, 0, 2]])
     p = float(log_probability(torch.tensor(score)[None], at, torch.tensor([2])).exp())
     assert abs(seen - p) < 5 * np.sqrt(p * (1 - p) / 100_000)
+
+
+def test_what_is_added_is_finite_and_gumbel() -> None:
+    class Zero:
+        def standard_exponential(self, shape: Any, dtype: Any) -> np.ndarray:
+            return np.zeros(shape, dtype)
+
+    nothing: Any = Zero()
+    assert np.isfinite(perturbed(np.zeros(3, np.float32), nothing)).all()
+    added = perturbed(np.zeros(100_000, np.float32), np.random.default_rng(0))
+    # Mean γ and variance π²/6; five standard errors.
+    assert abs(added.mean() - np.euler_gamma) < 5 * np.sqrt(np.pi**2 / 6 / 1e5)
+    assert abs(added.var() - np.pi**2 / 6) < 0.05
 
 
 def test_priorities_keep_the_order_of_scores() -> None:

@@ -39,7 +39,7 @@ class EquivariantPPOSettings:
     hidden: int = 32  # units of each layer
     window: int = 32  # epochs between improvements
     trace: float = 0.97  # λ of generalised advantage estimation
-    rate: float = 3e-3  # of Adam, divided by 1 + improvements/slower
+    rate: float = 3e-3  # of Adam, divided by 1 + windows/slower
     slower: float = 50.0
     passes: int = 4  # over a window
     batches: int = 4  # a pass
@@ -142,8 +142,9 @@ class EquivariantPPO(Learner):
 
     def improve(self) -> dict[str, float]:
         settings, errors = self.settings, []
+        windows = self._improvements * len(self._practices)
         for group in self._adam.param_groups:
-            group["lr"] = settings.rate / (1 + self._improvements / settings.slower)
+            group["lr"] = settings.rate / (1 + windows / settings.slower)
         for practice in self._practices:
             errors.append(self._learn(self._collect(practice), int(practice.env.num_envs)))
         self._improvements += 1

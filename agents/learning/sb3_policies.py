@@ -1,0 +1,194 @@
+"""Policies of Stable-Baselines3 whose actions follow their sources when these are exchanged.
+
+In place of SB3's multilayer perceptrons, whose every input has weights of its own, each policy has
+one `FleetNetwork` that gives every source its mean priority, its logit or its Q-value.
+
+>>> from stable_baselines3 import PPO
+>>> from crawl_env.sb3 import CrawlVecEnv
+>>> env = CrawlVecEnv(num_envs=16, sources="table1", budget=2, features=("value", "decay_rate"))
+>>> model = PPO(EquivariantActorCritic, env, policy_kwargs=policy_arguments(env), n_steps=8)
+>>> model = model.learn(128)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import torch
+from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
+from sb3_contrib.qrdqn.policies import QRDQNPolicy
+from stable_baselines3.common.policies import ActorCriticPolicy, ContinuousCritic
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.dqn.policies import DQNPolicy
+from stable_baselines3.sac.policies import Actor as SACActor
+from stable_baselines3.sac.policies import SACPolicy
+from stable_baselines3.td3.policies import Actor as TD3Actor
+from stable_baselines3.td3.policies import TD3Policy
+from torch import Tensor, nn
+
+from agents.learning.fleet_network import Columns, FleetNetwork
+
+
+class FleetColumns(BaseFeaturesExtractor):
+    """Observations (B, N, F) as columns without units, flat: (B, N·D). It learns nothing."""
+
+    def __init__(
+        self,
+        observation_space: gym.spaces.Box,
+        shown: tuple[str, ...],
+        budget: float,
+        period: float,
+        hidden: int,
+    ) -> None:
+        self.columns = Columns(shown, budget, period)
+        self.hidden = hidden
+        self.sources = observation_space.shape[0]
+        super().__init__(observation_space, self.sources * self.columns.number)
+
+    def forward(self, observation: Tensor) -> Tensor:
+        return self.columns(observation).flatten(1)
+
+    def scores(self, numbers: int = 1) -> nn.Module:
+        """Return a network from flat columns to `numbers` for each source, (B, numbers·N)."""
+        return _Scores(self.sources, FleetNetwork(self.columns.number, self.hidden, numbers))
+
+    def value(self, action: bool = False) -> nn.Module:
+        """Return a network from flat columns, and an action (B, N) where there is one, side by
+        side, to the value of the fleet, (B, 1)."""
+        network = FleetNetwork(self.columns.number + action, self.hidden)
+        return _Value(self.sources, network, action)
+
+
+class _Scores(nn.Module):
+    def __init__(self, sources: int, network: FleetNetwork) -> None:
+        super().__init__()
+        self._sources, self.network = sources, network
+
+    def forward(self, flat: Tensor) -> Tensor:
+        numbers = self.network(flat.reshape(len(flat), self._sources, -1))
+        return numbers if numbers.ndim == 2 else numbers.transpose(1, 2).flatten(1)
+
+
+class _Value(nn.Module):
+    """The mean over sources of what a network says of their columns, the last an action's."""
+
+    def __init__(self, sources: int, network: FleetNetwork, action: bool) -> None:
+        super().__init__()
+        self._sources, self._action, self.network = sources, action, network
+
+    def forward(self, flat: Tensor) -> Tensor:
+        if self._action:
+            own = flat[:, : -self._sources].reshape(len(flat), self._sources, -1)
+            columns = torch.cat([own, flat[:, -self._sources :, None]], dim=-1)
+        else:
+            columns = flat.reshape(len(flat), self._sources, -1)
+        return self.network(columns).mean(-1, keepdim=True)
+
+
+class _ActorCritic:
+    """What SB3's two policies with actor and critic have in common here."""
+
+    def _build(self: Any, lr_schedule: Any) -> None:
+        super()._build(lr_schedule)  # type: ignore[misc]
+        fleet = self.features_extractor
+        self.action_net, self.value_net = fleet.scores(), fleet.value()
+        if hasattr(self, "log_std"):  # one for all sources: each its own would tell them apart
+            self.log_std = nn.Parameter(self.log_std[:1].detach().clone())
+        self.optimizer = self.optimizer_class(
+            self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs
+        )
+
+
+class EquivariantActorCritic(_ActorCritic, ActorCriticPolicy):
+    """For PPO, A2C and TRPO, with priorities or `SequentialSelection`."""
+
+
+class EquivariantMaskableActorCritic(_ActorCritic, MaskableActorCriticPolicy):
+    """For MaskablePPO with `SequentialSelection`."""
+
+
+class EquivariantSAC(SACPolicy):
+    """For SAC, with priorities."""
+
+    def make_actor(self, features_extractor: BaseFeaturesExtractor | None = None) -> SACActor:
+        actor = super().make_actor(features_extractor)
+        actor.mu, actor.log_std = _fleet(actor).scores(), _fleet(actor).scores()  # type: ignore[assignment]
+        return actor.to(self.device)
+
+    def make_critic(
+        self, features_extractor: BaseFeaturesExtractor | None = None
+    ) -> ContinuousCritic:
+        return _judging(super().make_critic(features_extractor)).to(self.device)
+
+
+class EquivariantTD3(TD3Policy):
+    """For TD3 and DDPG, with priorities."""
+
+    def make_actor(self, features_extractor: BaseFeaturesExtractor | None = None) -> TD3Actor:
+        actor = super().make_actor(features_extractor)
+        actor.mu = nn.Sequential(_fleet(actor).scores(), nn.Tanh())
+        return actor.to(self.device)
+
+    def make_critic(
+        self, features_extractor: BaseFeaturesExtractor | None = None
+    ) -> ContinuousCritic:
+        return _judging(super().make_critic(features_extractor)).to(self.device)
+
+
+class EquivariantDQN(DQNPolicy):
+    """For DQN with `SequentialSelection`."""
+
+    def make_q_net(self) -> Any:
+        network = super().make_q_net()
+        network.q_net = _fleet(network).scores()  # type: ignore[assignment]
+        return network.to(self.device)
+
+
+class EquivariantQRDQN(QRDQNPolicy):
+    """For QR-DQN with `SequentialSelection`."""
+
+    def make_quantile_net(self) -> Any:
+        network = super().make_quantile_net()
+        network.quantile_net = _fleet(network).scores(network.n_quantiles)  # type: ignore[assignment]
+        return network.to(self.device)
+
+
+def _fleet(network: Any) -> FleetColumns:
+    return network.features_extractor
+
+
+def _judging(critic: ContinuousCritic) -> ContinuousCritic:
+    """Return a critic with networks that judge columns and actions source by source."""
+    for number in range(critic.n_critics):
+        critic.q_networks[number] = _fleet(critic).value(action=True)
+        setattr(critic, f"qf{number}", critic.q_networks[number])
+    return critic
+
+
+def policy_arguments(env: Any, hidden: int = 32) -> dict[str, Any]:
+    """Return the `policy_kwargs` of these policies for an environment: plain names and numbers.
+
+    Arguments:
+        env: a crawl, `SequentialSelection` of one, or a `VecEnv` of either.
+        hidden: units of each hidden layer.
+
+    Raises:
+        ValueError: a wrapper changes the features.
+    """
+    task = env.get_attr("task")[0] if isinstance(env, VecEnv) else env.get_wrapper_attr("task")
+    shown = (*task.features, "picked")
+    columns = env.observation_space.shape[-1]
+    if env.observation_space.shape[0] != task.n or not len(task.features) <= columns <= len(shown):
+        raise ValueError(
+            f"the environment's observations have shape {env.observation_space.shape}, and the "
+            f"task shows {task.n} sources with {', '.join(task.features)}; remove wrappers that "
+            "flatten, stack or change observations"
+        )
+    known = {"shown": shown[:columns], "budget": task.budget, "period": task.sources.period}
+    return {
+        "features_extractor_class": FleetColumns,
+        "features_extractor_kwargs": {**known, "hidden": hidden},
+        "net_arch": [],
+    }

@@ -1,0 +1,150 @@
+"""Stable-Baselines3's agents with policies that treat all sources alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from sb3_contrib import QRDQN, MaskablePPO
+from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
+from stable_baselines3.common.vec_env import DummyVecEnv
+
+from agents.evaluation import compare
+from agents.learning import sb3_policies as policies
+from crawl_env import Sources
+from crawl_env.sb3 import CrawlVecEnv
+from crawl_env.wrappers import SequentialSelection
+
+torch.set_num_threads(1)
+FEATURES = ("value", "arrival_rate", "mean_utility", "decay_rate")
+TABLE1: dict[str, Any] = {"sources": "table1", "budget": 2, "features": FEATURES}
+ON = {"n_steps": 8, "batch_size": 16, "n_epochs": 2}
+OFF = {"learning_starts": 8, "batch_size": 8, "buffer_size": 100}
+AGENTS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "ppo": (PPO, policies.EquivariantActorCritic, ON),
+    "a2c": (A2C, policies.EquivariantActorCritic, {}),
+    "sac": (SAC, policies.EquivariantSAC, OFF),
+    "td3": (TD3, policies.EquivariantTD3, OFF),
+    "dqn": (DQN, policies.EquivariantDQN, OFF),
+    "qr-dqn": (QRDQN, policies.EquivariantQRDQN, OFF),
+    "maskable-ppo": (MaskablePPO, policies.EquivariantMaskableActorCritic, ON),
+}
+DISCRETE = ("dqn", "qr-dqn", "maskable-ppo")
+
+
+def world(name: str, **more: Any) -> Any:
+    arguments = {**TABLE1, "horizon": 9, **more}
+    if name not in DISCRETE:
+        return CrawlVecEnv(num_envs=4, **arguments)
+    return SequentialSelection(gym.make("EphemeralCrawl-v0", **arguments))
+
+
+def trained(name: str, env: Any, steps: int = 64) -> Any:
+    algorithm, policy, settings = AGENTS[name]
+    model = algorithm(
+        policy, env, seed=0, policy_kwargs=policies.policy_arguments(env, hidden=8), **settings
+    )
+    return model.learn(steps)
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_it_trains_exchanges_actions_with_sources_and_comes_back_from_its_weights(
+    name: str, tmp_path: Path
+) -> None:
+    env = world(name)
+    model = trained(name, env)
+    weights = model.policy.state_dict()
+    assert any(bool((w != 0).any()) for key, w in weights.items() if "out.weight" in key)
+    for weight in model.policy.parameters():
+        assert torch.isfinite(weight).all()
+        with torch.no_grad():  # few steps leave it close to where all scores are equal
+            weight += 0.3 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1))
+    observation = env.observation_space.sample()[None].repeat(6, axis=0)
+    observation[..., : len(FEATURES)] = np.random.default_rng(0).uniform(0.1, 5, (6, 4, 4))
+    order = np.array([2, 0, 3, 1])
+    action, _ = model.predict(observation, deterministic=True)
+    moved, _ = model.predict(observation[:, order], deterministic=True)
+    if name in DISCRETE:
+        assert len(set(action.tolist())) > 1
+        np.testing.assert_array_equal(order[moved], action)
+    else:
+        assert action.std() > 0
+        np.testing.assert_allclose(moved, action[:, order], atol=1e-5)
+    torch.save(model.policy.state_dict(), tmp_path / "weights.pt")
+    other = trained(name, env, 8)
+    other.policy.load_state_dict(torch.load(tmp_path / "weights.pt", weights_only=True))
+    np.testing.assert_array_equal(other.predict(observation, deterministic=True)[0], action)
+
+
+@pytest.mark.parametrize("name", ["ppo", "dqn", "sac"])
+def test_models_are_saved_and_loaded_as_any_other(name: str, tmp_path: Path) -> None:
+    env = world(name)
+    model = trained(name, env)
+    model.save(tmp_path / "model.zip")
+    again = AGENTS[name][0].load(tmp_path / "model.zip", env=env)
+    observation = np.random.default_rng(0).uniform(0.1, 1, env.observation_space.shape)
+    one, two = (
+        m.predict(observation.astype(np.float32), deterministic=True)[0] for m in (model, again)
+    )
+    np.testing.assert_array_equal(one, two)
+
+
+def test_critics_value_exchanged_sources_and_actions_alike() -> None:
+    model = trained("sac", world("sac"))
+    for weight in model.critic.parameters():
+        torch.nn.init.normal_(weight)
+    rng, order = np.random.default_rng(0), [2, 0, 3, 1]
+    shown = torch.tensor(rng.uniform(0.1, 5, (3, 4, 4)), dtype=torch.float32)
+    action = torch.tensor(rng.uniform(-1, 1, (3, 4)), dtype=torch.float32)
+    one, two = model.critic(shown, action), model.critic(shown[:, order], action[:, order])
+    torch.testing.assert_close(one, two)
+    assert not torch.allclose(one[0], model.critic(shown, action[:, order])[0])
+
+
+def test_environments_in_a_vecenv_of_sb3_and_average_budgets() -> None:
+    inner = DummyVecEnv([lambda: gym.make("EphemeralCrawl-v0", **TABLE1)] * 2)
+    trained("ppo", inner)
+    features = ("value", "account", "decay_rate")
+    trained("a2c", world("a2c", budget=1.5, budget_rule="average", features=features))
+
+
+def test_flattened_observations_are_refused() -> None:
+    env = gym.wrappers.FlattenObservation(gym.make("EphemeralCrawl-v0", **TABLE1))
+    with pytest.raises(ValueError, match="remove wrappers that flatten"):
+        policies.policy_arguments(env)
+
+
+def test_ppo_learns_table_1() -> None:
+    env = CrawlVecEnv(num_envs=64, **TABLE1, reward_scale="relaxed", start="random")
+    model = PPO(
+        policies.EquivariantActorCritic,
+        env,
+        n_steps=32,
+        batch_size=512,
+        n_epochs=4,
+        learning_rate=3e-3,
+        gamma=0.95,
+        gae_lambda=0.95,
+        seed=0,
+        policy_kwargs=policies.policy_arguments(env),
+    ).learn(64 * 32 * 20)
+    runs = compare(
+        {"whittle": "whittle", "random": "random", "learnt": model},
+        TABLE1,
+        epochs=280,
+        warmup=70,
+        seeds=4,
+    )
+    reward = {name: run.reward.mean() for name, run in runs.items()}
+    score = (reward["learnt"] - reward["random"]) / (reward["whittle"] - reward["random"])
+    assert 0.7 < score < 1.01
+
+
+def test_a_policy_is_told_nothing_of_the_sources_but_what_is_shown() -> None:
+    known = policies.policy_arguments(world("ppo", sources=Sources.random(4, 1)))
+    same = policies.policy_arguments(world("ppo", sources=Sources.random(4, 2)))
+    assert known == same

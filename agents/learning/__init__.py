@@ -6,16 +6,21 @@ from os import PathLike
 
 from agents.learning import storage
 from agents.learning.arms import Arms
+from agents.learning.deeptop import DeepTOP
+from agents.learning.equivariant import EquivariantPPO
 from agents.learning.lagrange_q import LagrangeQ
 from agents.learning.learner import Learner
 from agents.learning.lspe import LSPE
+from agents.learning.neurwin import NeurWIN
+from agents.learning.qwinn import QWINN
 from agents.learning.whittle_q import WhittleQ
 from agents.learning.wiql import WIQL
 from crawl_env import CrawlVectorEnv
 from crawl_env.errors import unknown
 
 LEARNERS: dict[str, type[Learner]] = {
-    learner.name: learner for learner in (WhittleQ, LagrangeQ, LSPE, WIQL)
+    learner.name: learner
+    for learner in (WhittleQ, LagrangeQ, LSPE, WIQL, NeurWIN, DeepTOP, QWINN, EquivariantPPO)
 }
 
 

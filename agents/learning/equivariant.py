@@ -85,6 +85,7 @@ class EquivariantPPO(Learner):
     name = "equivariant-ppo"
     Settings = EquivariantPPOSettings
     settings: EquivariantPPOSettings
+    world = Practices
 
     def __init__(
         self,

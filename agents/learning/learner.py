@@ -47,6 +47,7 @@ class Learner:
     Settings: ClassVar[type]
     state_features: ClassVar[tuple[str, ...]] = ("age",)
     epochs_at_once: ClassVar[int] = 1
+    world: ClassVar[type] = Arms  # what it interacts with
 
     def __init__(
         self, arms: CrawlVectorEnv | Arms, settings: Any = None, seed: int = 0, device: str = "cpu"
@@ -55,7 +56,7 @@ class Learner:
         if isinstance(arms, CrawlVectorEnv):
             self.task = arms.task
             arms = CrawlArms(arms, self.state_features, seed)
-        if not isinstance(arms, Arms):
+        if not isinstance(arms, self.world):
             raise ValueError(
                 f"{arms!r} is no CrawlVectorEnv; make one with gym.make_vec, "
                 'vectorization_mode="vector_entry_point" and features=("age", "crawled", "harvest")'

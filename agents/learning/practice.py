@@ -85,6 +85,12 @@ class Practices:
         seeds = np.random.SeedSequence(seed, spawn_key=(5,)).generate_state(len(envs))
         self.all = [Practice(env, int(s)) for env, s in zip(envs, seeds, strict=True)]
 
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(rows, 0, D): what is learnt is of no particular number of sources."""
+        rows = sum(practice.env.num_envs for practice in self.all)
+        return rows, 0, len(self.all[0].env.task.features)
+
     def get_state(self) -> dict[str, Any]:
         return {"practices": [practice.get_state() for practice in self.all]}
 

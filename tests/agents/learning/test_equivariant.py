@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 from pathlib import Path
@@ -22,6 +21,7 @@ from agents.learning.equivariant import (
     log_probability,
     perturbed,
     priority_of,
+    threshold_of,
 )
 from agents.learning.fleet_network import Columns, FleetNetwork
 from crawl_env import CrawlVectorEnv, Sources
@@ -93,28 +93,36 @@ def test_columns_are_finite(value: float) -> None:
     assert torch.isfinite(Columns(ALL, 1.0, 1.0)(shown)).all()
 
 
-@given(st.lists(st.floats(-3, 3), min_size=3, max_size=5), st.integers(1, 3))
-@settings(max_examples=30, deadline=None)
-def test_probabilities_of_all_orders_add_up_to_one(score: list[float], crawled: int) -> None:
-    n = len(score)
-    heads = list(itertools.permutations(range(n), crawled))
-    orders = [[*head, *(i for i in range(n) if i not in head)] for head in heads]
-    probability = log_probability(
-        torch.tensor(score).expand(len(heads), -1),
-        torch.tensor(orders),
-        torch.full((len(heads),), crawled),
-    ).exp()
-    assert float(probability.sum()) == pytest.approx(1, abs=1e-5)
+def test_thresholds_tell_what_was_crawled() -> None:
+    drawn = np.random.default_rng(0).normal(size=(50, 6)).astype(np.float32)
+    active = np.argsort(np.argsort(-drawn)) < 2
+    threshold = threshold_of(drawn, active)
+    np.testing.assert_array_equal(drawn > threshold, active)
+    for i in range(6):  # without source i, the others' second largest
+        others = np.sort(np.delete(drawn, i, axis=1), axis=1)
+        np.testing.assert_array_equal(threshold[:, i], others[:, -2])
+    assert np.isfinite(threshold_of(drawn, np.ones_like(active))).all()
 
 
-def test_the_largest_perturbed_scores_are_drawn_with_these_probabilities() -> None:
-    rng, score = np.random.default_rng(0), np.array([0.5, -0.5, 0.0, 1.0])
-    drawn = score - np.log(rng.standard_exponential((100_000, 4)))
-    order = np.argsort(-drawn, axis=-1)
-    seen = np.mean((order[:, :2] == [3, 1]).all(axis=-1))
-    at = torch.tensor([[3, 1, 0, 2]])
-    p = float(log_probability(torch.tensor(score)[None], at, torch.tensor([2])).exp())
-    assert abs(seen - p) < 5 * np.sqrt(p * (1 - p) / 100_000)
+def test_choices_have_the_probabilities_that_are_said() -> None:
+    rng, score = np.random.default_rng(0), np.array([0.5, -1.0, 2.0], dtype=np.float32)
+    threshold = np.array([1.0, 0.0, 0.5], dtype=np.float32)
+    drawn = perturbed(np.broadcast_to(score, (100_000, 3)).copy(), rng) > threshold
+    both = [torch.full((3,), crawled) for crawled in (True, False)]
+    p, left = (
+        log_probability(torch.tensor(score), a, torch.tensor(threshold)).exp().numpy() for a in both
+    )
+    np.testing.assert_allclose(p + left, 1, atol=1e-6)
+    assert (np.abs(drawn.mean(axis=0) - p) < 5 * np.sqrt(p * left / 100_000)).all()
+
+
+@pytest.mark.parametrize("far", [-1e9, -50.0, 50.0, 1e9])
+def test_extreme_scores_have_finite_probabilities_and_derivatives(far: float) -> None:
+    score = torch.tensor([far, far], requires_grad=True)
+    log_p = log_probability(score, torch.tensor([True, False]), torch.zeros(2))
+    log_p.sum().backward()
+    assert torch.isfinite(log_p).all()
+    assert torch.isfinite(score.grad).all()
 
 
 def test_what_is_added_is_finite_and_gumbel() -> None:

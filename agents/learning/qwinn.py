@@ -24,7 +24,7 @@ from crawl_env.numerics import FloatArray
 
 @dataclass(frozen=True)
 class QWINNSettings:
-    """Found on Table 1 with 8 rows (M = 1, 2; three seeds); rates as in `deeptop`.
+    """Found on Table 1 with 8 rows (M = 1, 2; three seeds); rates and ε as in `deeptop`.
 
     With slow = 1 the charges moved faster than the network could follow. With visits = 500 they
     stood still too soon: first they rise to what a crawl brings at once, as the worth of waiting
@@ -33,7 +33,7 @@ class QWINNSettings:
 
     states: int = 16  # ages 1 … states; older ones count as the oldest
     discount: float = 0.99
-    explore: float = 0.2  # share of the epochs in which the choice is chance
+    explore: float = 0.5  # share of the epochs in which the choice is chance
     hidden: int = 64  # units of each of two layers
     batch: int = 64
     replay: int = 60_000  # transitions of each arm

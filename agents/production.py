@@ -2,9 +2,8 @@
 
 Each source has an interval and is due when that has passed since its last crawl. What is due first
 is crawled first; what a hard budget has left goes to the oldest of the others, and under
-`budget_rule="average"` nothing is crawled before it is due. The programs
-count minutes and days; here an epoch takes the place of an hour, and all constants are in epochs:
-subclass to set others.
+`budget_rule="average"` nothing is crawled before it is due. The programs count minutes and days;
+here an epoch takes the place of an hour, and all constants are in epochs: subclass to set others.
 """
 
 from __future__ import annotations

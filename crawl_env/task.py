@@ -145,7 +145,7 @@ class Task:
                 f"the callable `sources` returned {fleet!r}; it must return a fleet of {self.n} "
                 f"sources and period {self.sources.period:g} every time, as at its first call"
             )
-        if _limits(fleet) != _limits(self.sources):
+        if not _same_limits(fleet, self.sources):
             raise ValueError(
                 "the callable `sources` changed crawl delays, capacities, failure rates or hosts; "
                 "they must be the same in every fleet it returns"
@@ -159,8 +159,10 @@ class Task:
         return fleet
 
 
-def _limits(fleet: Sources) -> list[Any]:
-    return [*(getattr(fleet, name).tolist() for name in LIMITS), fleet.hosts]
+def _same_limits(fleet: Sources, other: Sources) -> bool:
+    return fleet.hosts == other.hosts and all(
+        np.array_equal(getattr(fleet, name), getattr(other, name)) for name in LIMITS
+    )
 
 
 def make_sources(sources: object) -> Sources:

@@ -25,6 +25,8 @@ LIBRARIES = ("numpy", "gymnasium")
 
 OWN_FILES = {
     "curves.csv.gz",
+    "runs.csv.gz",
+    "learners.md",
     "estimates.csv",
     "items.csv.gz",
     "gaps.csv",

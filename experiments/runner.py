@@ -27,16 +27,17 @@ def run(
     kept: Path,
     jobs: int = -1,
     engine: str = "loky",
+    code: str | None = None,
 ) -> list[Result]:
     """Return the results of all units, in order.
 
     Finished units lie in the folder `kept`; a run that was interrupted takes them up, unless the
-    code has changed since. `engine` is a joblib backend: loky (processes), or ray or dask where
-    these are installed and a cluster is there.
+    code has changed since: all code of the project, or what `code` stands for. `engine` is a joblib
+    backend: loky (processes), or ray or dask where these are installed and a cluster is there.
     """
     _register(engine)
     kept.mkdir(parents=True, exist_ok=True)
-    files = [kept / f"{_key(unit)}.json" for unit in units]
+    files = [_file(unit, kept, code) for unit in units]
     missing = [i for i, file in enumerate(files) if not file.exists()]
     with joblib.parallel_config(backend=engine, n_jobs=jobs):
         finished = joblib.Parallel(return_as="generator_unordered")(
@@ -53,6 +54,11 @@ def run(
     return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 
 
+def is_kept(unit: Unit, kept: Path, code: str | None = None) -> bool:
+    """Return whether a unit is among the finished ones in the folder `kept`."""
+    return _file(unit, kept, code).exists()
+
+
 def forget(kept: Path) -> None:
     """Remove the finished units, once a report holds their results."""
     shutil.rmtree(kept, ignore_errors=True)
@@ -62,9 +68,10 @@ def _numbered(work: Callable[[Unit], Result], i: int, unit: Unit) -> tuple[int, 
     return i, work(unit)
 
 
-def _key(unit: Unit) -> str:
-    text = json.dumps([code_fingerprint(), unit], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:24]
+def _file(unit: Unit, kept: Path, code: str | None) -> Path:
+    version = code_fingerprint() if code is None else code
+    text = json.dumps([version, unit], sort_keys=True)
+    return kept / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
 
 
 def _write(path: Path, result: Result) -> None:

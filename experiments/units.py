@@ -41,6 +41,9 @@ def arguments_of(unit: Unit) -> dict[str, Any]:
     elif isinstance(sources, str) and sources.startswith("drawn-"):
         _, regime, n = sources.split("-")
         arguments["sources"] = RandomFleet(int(n), regime)
+    elif isinstance(sources, str) and sources.startswith("random-"):
+        _, regime, n, seed = sources.split("-")
+        arguments["sources"] = Sources.random(int(n), int(seed), regime)
     return arguments
 
 

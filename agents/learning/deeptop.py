@@ -62,6 +62,7 @@ class DeepTOP(Learner):
     """
 
     name = "deeptop"
+    finds_index = True
     Settings = DeepTOPSettings
     settings: DeepTOPSettings
 

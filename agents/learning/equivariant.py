@@ -89,6 +89,7 @@ class EquivariantPPO(Learner):
     """
 
     name = "equivariant-ppo"
+    shares = True
     Settings = EquivariantPPOSettings
     settings: EquivariantPPOSettings
     world = Practices

@@ -48,6 +48,8 @@ class Learner:
     state_features: ClassVar[tuple[str, ...]] = ("age",)
     epochs_at_once: ClassVar[int] = 1
     world: ClassVar[type] = Arms  # what it interacts with
+    finds_index: ClassVar[bool] = False  # whether scores are Whittle indices, utility / budget unit
+    shares: ClassVar[bool] = False  # whether what one source teaches is used for all
 
     def __init__(
         self, arms: CrawlVectorEnv | Arms, settings: Any = None, seed: int = 0, device: str = "cpu"

@@ -51,6 +51,7 @@ class LSPE(Tabular):
     """
 
     name = "lspe"
+    finds_index = True
     Settings = LSPESettings
     settings: LSPESettings
     epochs_at_once = 10

@@ -69,6 +69,7 @@ class NeurWIN(Learner):
     """
 
     name = "neurwin"
+    finds_index = True
     Settings = NeurWINSettings
     settings: NeurWINSettings
 

@@ -62,6 +62,7 @@ class QWINN(Learner):
     """
 
     name = "qwinn"
+    finds_index = True
     Settings = QWINNSettings
     settings: QWINNSettings
 

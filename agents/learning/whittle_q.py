@@ -35,6 +35,7 @@ class WhittleQ(Tabular):
     """
 
     name = "whittle-q"
+    finds_index = True
     Settings = WhittleQSettings
     settings: WhittleQSettings
     keeps = ("q", "charge", "lowest", "highest")

@@ -1,206 +1,72 @@
-"""`python -m experiments benchmark`: every agent on every reference task."""
+"""`python -m experiments benchmark`: index policies and learning agents on the reference tasks."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from itertools import groupby
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
-from agents import AGENTS, statistics
-from agents.evaluation import Evaluation
-from agents.statistics import Estimate
-from experiments import plots, runner, units
-from experiments.benchmark.suite import SUITE, Setting
+from experiments import runner
+from experiments.benchmark import policies
+from experiments.benchmark.learning import leaderboard, players, section
+from experiments.benchmark.learning.runs import Records, complete
 from experiments.report import Report
-from experiments.results import check_out, provenance, whole_folder, write_csv
-from experiments.tables import SEES_ALL, apart, best_first, percent, plain, records, scores, share
-
-Runs = dict[str, Evaluation]
-
-# Of the other policies' scores those that fit the README's table; the report has all.
-SUMMARISED = ("lagrangian", "static", "myopic", "oldest-first", "nutch")
-
-
-class Done(NamedTuple):
-    """One setting, run and compared."""
-
-    setting: Setting
-    runs: Runs
-    reference: Evaluation | None  # that sees the content, where the policies do not
-    score: dict[str, Estimate]
-    bound: NDArray[np.float64]  # (), or (S,) of each run's fleet; 0 where there is none
-    who: str  # name of the bound: for which crawlers it holds
+from experiments.results import check_out, whole_folder, write_csv
 
 
 @dataclass
 class Benchmark:
-    """Index policies on the paper's example, recovering bandits, random fleets and a CSV's fleet:
-    reward, share of the bound, and score (agent − random)/(Whittle − random)."""
+    """How much do index policies collect, and how close do learning agents come to Whittle, after
+    how many samples and seconds?
 
-    out: Path = field(default=Path("results/benchmark"))
-    """Folder of the report and the records; replaced as a whole."""
+    Suite "quick": the index policies on the paper's example, recovering bandits, random fleets and
+    a CSV's fleet, and five learners on the paper's example (some five minutes). Suite "full": all
+    learners on all their tasks (about two hours). Runs that the folder of the record holds are
+    not run again, on whatever machine they were made: the same command goes on where it stopped.
+    """
+
+    suite: Literal["quick", "full"] = "quick"
+    out: Path | None = None
+    """Folder of the report and the records; default results/benchmark or results/benchmark-full."""
+    redo: tuple[str, ...] = ()
+    """Learners to run again, as when their code has changed."""
+    only_report: bool = False
+    """Write the report of what has been run so far, and run nothing."""
     seed: int = 0
-    """Seed of the arrivals."""
+    """Seed of the arrivals that index policies meet."""
     jobs: int = -1
     """Processes; -1 for all cores."""
     engine: str = "loky"
     """joblib backend: loky, threading, sequential, or ray / dask where installed."""
 
     def run(self) -> None:
-        check_out(self.out)
-        todo = [
-            self._unit(setting, agent)
-            for setting in SUITE
-            for agent in units.players(AGENTS, setting.arguments)
-        ]
-        kept = self.out.with_name(f".{self.out.name}.kept")
-        results = iter(runner.run(todo, units.work, kept, self.jobs, self.engine))
-        runs = [
-            {
-                agent: units.as_evaluation(next(results), setting.seeds)
-                for agent in units.players(AGENTS, setting.arguments)
-            }
-            for setting in SUITE
-        ]
-        report = Report("Index policies on the reference tasks")
-        report.paragraph(
-            "Score: 0 is a random choice, 1 the Whittle index policy. Share of bound: of what no "
-            "policy can average in the long run, given what it sees before crawling: nothing "
-            "(unseen), all content (seen), or with nothing random to see (deterministic). Brackets "
-            "hold 95 % intervals (bootstrap over runs, the same arrivals for all policies); a "
-            "number without one is not random. A discounted return has no such bound: n/a."
+        out = self.out or Path("results/benchmark" + "-full" * (self.suite == "full"))
+        check_out(out)
+        kept = out.with_name(f".{out.name}.kept")
+        learners = players.SUITES[self.suite]
+        long = self.suite == "full"  # too long to be run again with every change of the code
+        records = complete(
+            learners,
+            Records.read(out) if long else Records([], []),
+            kept,
+            self.redo,
+            self.jobs,
+            self.engine,
+            self.only_report,
+            code="" if long else None,
         )
-        done = [
-            Done(setting, *apart(found), scores(apart(found)[0]), *bound)
-            for setting, found, bound in zip(SUITE, runs, self._bounds(kept), strict=True)
-        ]
-        for group, members in groupby(done, key=lambda d: d.setting.group):
-            self._group(report, group, list(members))
-        rows = [
-            row
-            for setting, found in zip(SUITE, runs, strict=True)
-            for row in self._records(setting, found)
-        ]
-        with whole_folder(self.out) as folder:
-            write_csv(folder / "records.csv", rows)
-            (folder / "summary.md").write_text(self._summary(done), encoding="utf-8")
+        report = Report(f"Benchmark, suite {self.suite}")
+        table = section.write(report, records, learners)
+        done = None
+        if self.suite == "quick":
+            done = policies.write(report, kept, self.seed, self.jobs, self.engine)
+        with whole_folder(out) as folder:
+            records.write(folder)
+            (folder / "learners.md").write_text(leaderboard.summary(table), encoding="utf-8")
+            if done is not None:
+                write_csv(folder / "records.csv", done.records)
+                (folder / "summary.md").write_text(done.summary, encoding="utf-8")
             report.write(folder / "report.html")
-        runner.forget(kept)
-        print(f"Report: {self.out / 'report.html'}   every run: {self.out / 'records.csv'}")
-
-    def _unit(self, setting: Setting, agent: str) -> runner.Unit:
-        seeds = units.seeds_needed(setting.arguments, agent, setting.seeds)
-        runs = {
-            "epochs": setting.epochs,
-            "warmup": setting.warmup,
-            "discount": setting.discount,
-            "seeds": seeds,
-            "seed": self.seed,
-        }
-        return {"agent": agent, "arguments": setting.arguments, "runs": runs}
-
-    def _group(self, report: Report, group: str, members: list[Done]) -> None:
-        report.heading(group)
-        rows = []
-        for setting, runs, reference, score, bound, who in members:
-            order = best_first(runs)
-            for name in order:
-                reward = runs[name].reward
-                first = name == order[0]
-                rows.append(
-                    [
-                        setting.name if first else "",
-                        name,
-                        statistics.mean(reward),
-                        percent(share(reward, bound)),
-                        who if first else "",
-                        plain(score[name]),
-                    ]
-                )
-            if reference is not None:
-                rows.append(["", SEES_ALL, statistics.mean(reference.reward), "", "", ""])
-        measured = "discounted return" if members[0].setting.discount < 1 else "reward / epoch"
-        columns = ["task", "policy", measured, "share of bound", "bound", "score"]
-        report.table("All policies, best first", columns, rows)
-        report.figure(_bars(members), f"Score on: {group}.")
-
-    def _summary(self, done: list[Done]) -> str:
-        """Return a Markdown table: Whittle's reward and share of the bound, the others' scores."""
-        head = [
-            "task",
-            "Whittle",
-            "share of bound",
-            "bound",
-            *(f"{name}, score" for name in SUMMARISED),
-        ]
-        lines = [head, ["---", "---:", "---:", "---", *["---:"] * len(SUMMARISED)]]
-        for group, members in groupby(done, key=lambda d: d.setting.group):
-            lines.append([f"**{group}**", *[""] * (len(head) - 1)])
-            for setting, runs, _, score, bound, who in members:
-                reward = runs["whittle"].reward
-                of_bound = share(reward, bound).mean
-                lines.append(
-                    [
-                        setting.name,
-                        f"{reward.mean():.5g}",
-                        "" if np.isnan(of_bound) else f"{of_bound:.2%}",
-                        who,
-                        *(f"{score[name].mean:.3f}" for name in SUMMARISED),
-                    ]
-                )
-        return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
-
-    def _bounds(self, kept: Path) -> list[tuple[NDArray[np.float64], str]]:
-        """Return every setting's bound and its name; 0 for a discounted return: it has none."""
-        bounded = [setting for setting in SUITE if setting.discount == 1]
-        todo = [{**self._unit(setting, "whittle"), "what": "bound"} for setting in bounded]
-        found = iter(runner.run(todo, units.bound, kept, self.jobs, self.engine))
-        none: runner.Result = {"bound": 0.0, "name": ""}
-        results = [none if setting.discount < 1 else next(found) for setting in SUITE]
-        return [(np.array(result["bound"]), result["name"]) for result in results]
-
-    def _records(self, setting: Setting, runs: Runs) -> list[dict[str, object]]:
-        common = {"group": setting.group, "task": setting.name, **provenance()}
-        return [
-            row for name, run in runs.items() for row in records(name, run, self.seed, **common)
-        ]
-
-
-_CUT = -0.5
-
-
-def _bars(members: list[Done]) -> object:
-    names = [name for name in AGENTS if name != "random"]
-    figure, axes = plots.new(width=9, height=0.6 + 0.08 * len(names) * len(members))
-    width = 0.8 / len(names)
-    for j, name in enumerate(names):
-        found = [done.score.get(name, statistics.UNKNOWN) for done in members]
-        middle = np.arange(len(members)) + (j - (len(names) - 1) / 2) * width
-        shown = np.array([max(s.mean, _CUT) for s in found])
-        for place, estimate in zip(middle, found, strict=True):
-            if estimate.mean < _CUT:
-                axes.text(
-                    _CUT + 0.01, place, f"{estimate.mean:.2f}", va="center", size=7, color="w"
-                )
-        spread = np.array([[s.mean - s.low, s.high - s.mean] for s in found]).T
-        axes.barh(
-            middle,
-            shown,
-            width,
-            xerr=spread,
-            color=plots.colour(name, j),
-            label=name,
-            error_kw={"lw": 1},
-        )
-    axes.set_yticks(range(len(members)), [done.setting.name for done in members])
-    axes.invert_yaxis()
-    axes.axvline(0, color="#888", lw=1)
-    axes.axvline(1, color="#888", lw=1, ls="--")
-    axes.set(xlabel="score: 0 random, 1 Whittle (bars are cut at −0.5)", xlim=(_CUT, 1.1))
-    axes.legend(ncols=(len(names) + 1) // 2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
-    axes.grid(axis="y", visible=False)
-    return figure
+        if not self.only_report:
+            runner.forget(kept)
+        print(f"Report: {out / 'report.html'}   every run: {out / 'runs.csv.gz'}")

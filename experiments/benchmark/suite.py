@@ -32,6 +32,11 @@ class Setting:
     discount: float = 1.0  # below 1: the discounted return is reported
     seeds: int = 20
 
+    @property
+    def still(self) -> bool:
+        """Whether nothing is random but what the agent draws."""
+        return bool(self.arguments["arrivals"] == "deterministic")
+
 
 def _table1() -> list[Setting]:
     # 2 800 epochs are whole periods of the patterns of M = 1, 2, 3 (2, 7 and 4 epochs).

@@ -1,0 +1,83 @@
+"""The tasks of the learners: data only. See `experiments.benchmark.suite.Setting`."""
+
+from __future__ import annotations
+
+from crawl_env import Sources
+from experiments.benchmark.suite import DRAWN, EXAMPLE, POISSON_UNSEEN, SUITE, Setting
+from experiments.units import fleet_as_json
+
+Settings = tuple[Setting, ...]
+
+TABLE1: Settings = tuple(s for s in SUITE if s.arguments["sources"] == "table1")
+DETERMINISTIC: Settings = tuple(s for s in TABLE1 if s.still)
+RECOVERING: Settings = tuple(
+    s for s in SUITE if str(s.arguments["sources"]).startswith("recovering")
+)
+
+
+def _random(n: int, regime: str) -> Setting:
+    """Return the task of a fixed fleet, which is another one in every run."""
+    return Setting(
+        "Random fleets, M = N/10, Poisson, not seen; another fleet in each run",
+        f"N = {n}, {regime}",
+        {"sources": f"random-{regime}-{n}", "budget": n // 10, **POISSON_UNSEEN},
+        epochs=1000,
+        warmup=200,
+        seeds=4 if n >= 1000 else 20,
+    )
+
+
+RANDOM: Settings = tuple(_random(n, regime) for n in (10, 100) for regime in ("dense", "sparse"))
+LARGE: Settings = tuple(_random(1000, regime) for regime in ("dense", "sparse"))
+
+MIXED: Settings = (
+    Setting(
+        "Mixed: some sources seen, some not; and costs from 1 to 4",
+        "sparse, N = 20, M = 2, every other source seen",
+        {
+            "sources": "random-sparse-20",
+            "budget": 2,
+            "arrivals": "poisson",
+            "observed": [True, False] * 10,
+        },
+        epochs=1000,
+        warmup=200,
+    ),
+    Setting(
+        "Mixed: some sources seen, some not; and costs from 1 to 4",
+        "example.csv, N = 20, M = 4, costs, not seen",
+        {
+            "sources": fleet_as_json(Sources.from_csv(EXAMPLE)),
+            "budget": 4,
+            **POISSON_UNSEEN,
+        },
+        epochs=1000,
+        warmup=200,
+    ),
+)
+
+
+def _drawn(n: int, regime: str, epochs: int = 1000, seeds: int = 20) -> Setting:
+    """Return the task of fleets drawn anew for every episode, their parameters in view."""
+    return Setting(
+        "Fleets drawn anew, M = N/10, Poisson, not seen; parameters in view",
+        f"N = {n:,}, {regime}",
+        {
+            "sources": f"drawn-{regime}-{n}",
+            "budget": max(1, n // 10),
+            "features": list(DRAWN),
+            **POISSON_UNSEEN,
+        },
+        epochs=epochs,
+        warmup=100,
+        seeds=seeds,
+    )
+
+
+REGIMES = ("dense", "sparse")
+DRAWN_ANEW: Settings = tuple(_drawn(50, regime) for regime in REGIMES)
+NEVER_PRACTISED: Settings = (
+    *(_drawn(10, regime) for regime in REGIMES),
+    *(_drawn(1000, regime, epochs=400, seeds=5) for regime in REGIMES),
+    *(_drawn(100_000, regime, epochs=100, seeds=1) for regime in REGIMES),
+)

@@ -1,0 +1,178 @@
+"""One training as a unit of work: learn, with pauses in which the frozen policy is measured."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agents.evaluation import evaluate
+from agents.index import whittle_index
+from agents.learning import LEARNERS, Learner
+from crawl_env import CrawlVectorEnv
+from experiments.results import provenance
+from experiments.runner import Result, Unit
+from experiments.units import arguments_of
+
+MEASURED_WITH = 1000  # seed of the arrivals in all measurements; no training uses it
+_HORIZON = 200  # epochs, after which a new fleet is drawn, where they are
+
+
+def train(unit: Unit) -> Result:
+    """Return the rows of one training: `runs`, one for each exam, and `curves` of the first.
+
+    Time is of one core, of learning alone.
+    """
+    import torch
+
+    torch.set_num_threads(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return _train(unit)
+
+
+def _train(unit: Unit) -> Result:
+    envs = _envs(unit)
+    learner = _learner(unit, envs)
+    first = unit["exams"][0]
+    cpu = wall = 0.0
+    curve = []
+    for epochs in _pauses(unit["epochs"]):
+        began = time.process_time(), time.perf_counter()
+        learner.learn(epochs)
+        cpu += time.process_time() - began[0]
+        wall += time.perf_counter() - began[1]
+        now = {**_spent(learner, envs), "cpu_seconds": cpu}
+        curve.append({**now, "reward": _measure(learner, unit, first, "short")})
+    done = {
+        "player": unit["player"],
+        "run": unit["seed"],
+        **_spent(learner, envs),
+        "cpu_seconds": cpu,
+        "wall_seconds": wall,
+        "learner": unit["learner"],
+        "settings": json.dumps(unit["settings"], sort_keys=True),
+        "features": " ".join(unit["features"]),
+        "code": code_of(type(learner)),
+    }
+    runs = [
+        {
+            **done,
+            "task": exam["task"],
+            "reward": _measure(learner, unit, exam, "full"),
+            "index_error": index_error(learner, _posed(unit, exam)),
+        }
+        for exam in unit["exams"]
+    ]
+    who = {"player": unit["player"], "run": unit["seed"], "task": first["task"]}
+    points = [{**who, **point} for point in curve]
+    return {"runs": [{**row, **made_by()} for row in runs], "curves": points}
+
+
+def _spent(learner: Learner, envs: list[CrawlVectorEnv]) -> dict[str, int]:
+    """Return what has been practised: epochs of crawls, and of sources, N in each of those."""
+    return {
+        "rows": envs[0].num_envs,
+        "crawl_epochs": learner.epochs * sum(env.num_envs for env in envs),
+        "source_epochs": learner.epochs * sum(env.num_envs * env.task.n for env in envs),
+    }
+
+
+def made_by() -> dict[str, str]:
+    """Return date, commit, versions and machine; the command is the main process's."""
+    torch = {"torch": version("torch"), "stable_baselines3": version("stable_baselines3")}
+    return {**{k: v for k, v in provenance().items() if k != "command"}, **torch}
+
+
+def code_of(kind: type) -> str:
+    """Return a hash of a learner's code: of its module and of all of `agents.learning` that this
+    imports, directly or not."""
+    found: set[str] = set()
+    todo = [kind.__module__]
+    while todo:
+        name = todo.pop()
+        if name in found or not name.startswith("agents.learning."):
+            continue
+        found.add(name)
+        for value in vars(sys.modules[name]).values():
+            todo.append(value.__name__ if inspect.ismodule(value) else _module_of(value))
+    files = sorted(str(sys.modules[name].__file__) for name in found)
+    return sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()[:12]
+
+
+def _module_of(value: object) -> str:
+    return str(getattr(value, "__module__", None) or "")
+
+
+def _pauses(epochs: int) -> list[int]:
+    """Return after how many epochs the policy is measured: ten times, from 2 % on."""
+    return sorted({round(epochs * 0.02 ** (1 - i / 9)) for i in range(10)})
+
+
+def _envs(unit: Unit) -> list[CrawlVectorEnv]:
+    return [
+        CrawlVectorEnv(
+            unit["rows"],
+            **{
+                **arguments_of({"arguments": arguments}),
+                "features": tuple(unit["features"]),
+                "horizon": _HORIZON if str(arguments["sources"]).startswith("drawn-") else None,
+            },
+        )
+        for arguments in unit["practice"]
+    ]
+
+
+def _learner(unit: Unit, envs: list[CrawlVectorEnv]) -> Learner:
+    kind = LEARNERS[unit["learner"]]
+    arms: Any = envs[0] if len(envs) == 1 else envs
+    return kind(arms, kind.Settings(**unit["settings"]), seed=unit["seed"])
+
+
+def _posed(unit: Unit, exam: dict[str, Any]) -> dict[str, Any]:
+    return {**arguments_of(exam), "features": tuple(unit["features"])}
+
+
+def _measure(learner: Learner, unit: Unit, exam: dict[str, Any], protocol: str) -> float:
+    """Return the frozen policy's mean reward per epoch in rollouts of its own."""
+    on: Callable[[CrawlVectorEnv], Any] | None = getattr(learner, "on", None)
+    run = evaluate(
+        learner if on is None else on, _posed(unit, exam), seed=MEASURED_WITH, **exam[protocol]
+    )
+    return float(run.reward.mean())
+
+
+def index_error(learner: Learner, arguments: dict[str, Any], epochs: int = 300) -> float | None:
+    """Return Σ |found − true| / Σ true over the sources and epochs that the policy passes through.
+
+    None for a learner that finds no Whittle index. The true one has the learner's discount, and is
+    that of content that is not seen, since it knows ages only.
+    """
+    if not learner.finds_index:
+        return None
+    env = CrawlVectorEnv(1, **{**arguments, "horizon": None})
+    sources, features = env.task.sources, env.task.features
+    columns = [features.index(name) for name in learner.state_features]
+    observation, _ = env.reset(seed=MEASURED_WITH)
+    wrong = right = 0.0
+    for epoch in range(epochs):
+        age = observation[..., features.index("age")].astype(np.float64)
+        if epoch >= epochs // 3:
+            value = -np.expm1(age * np.log(sources.retention)) * sources.ceiling
+            true = whittle_index(value, sources, getattr(learner.settings, "discount", 1.0))
+            wrong += float(
+                np.abs(learner.score(observation[..., columns].astype(np.float64)) - true).sum()
+            )
+            right += float(true.sum())
+        action, _ = learner.predict(observation)
+        observation, *_ = env.step(action)
+    return wrong / right

@@ -1,0 +1,198 @@
+"""The index policies' part of the benchmark: every policy on every reference task."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents import AGENTS, statistics
+from agents.evaluation import Evaluation
+from agents.statistics import Estimate
+from experiments import plots, runner, units
+from experiments.benchmark.suite import SUITE, Setting
+from experiments.report import Report
+from experiments.results import provenance
+from experiments.tables import SEES_ALL, apart, best_first, percent, plain, records, scores, share
+
+Runs = dict[str, Evaluation]
+
+# Of the other policies' scores those that fit the README's table; the report has all.
+SUMMARISED = ("lagrangian", "static", "myopic", "oldest-first", "nutch")
+
+
+class Done(NamedTuple):
+    """One setting, run and compared."""
+
+    setting: Setting
+    runs: Runs
+    reference: Evaluation | None  # that sees the content, where the policies do not
+    score: dict[str, Estimate]
+    bound: NDArray[np.float64]  # (), or (S,) of each run's fleet; 0 where there is none
+    who: str  # name of the bound: for which crawlers it holds
+
+
+class Policies(NamedTuple):
+    """What the index policies did: the section's raw records and its summary in Markdown."""
+
+    records: list[dict[str, object]]
+    summary: str
+
+
+def write(
+    report: Report, kept: Path, seed: int = 0, jobs: int = -1, engine: str = "loky"
+) -> Policies:
+    """Run every index policy on every reference task; add tables and pictures to a report."""
+    todo = [
+        _unit(setting, agent, seed)
+        for setting in SUITE
+        for agent in units.players(AGENTS, setting.arguments)
+    ]
+    results = iter(runner.run(todo, units.work, kept, jobs, engine))
+    runs = [
+        {
+            agent: units.as_evaluation(next(results), setting.seeds)
+            for agent in units.players(AGENTS, setting.arguments)
+        }
+        for setting in SUITE
+    ]
+    report.heading("Index policies")
+    report.paragraph(
+        "Score: 0 is a random choice, 1 the Whittle index policy. Share of bound: of what no "
+        "policy can average in the long run, given what it sees before crawling: nothing "
+        "(unseen), all content (seen), or with nothing random to see (deterministic). Brackets "
+        "hold 95 % intervals (bootstrap over runs, the same arrivals for all policies); a "
+        "number without one is not random. A discounted return has no such bound: n/a."
+    )
+    bounds = _bounds(kept, seed, jobs, engine)
+    done = [
+        Done(setting, *apart(found), scores(apart(found)[0]), *bound)
+        for setting, found, bound in zip(SUITE, runs, bounds, strict=True)
+    ]
+    for group, members in groupby(done, key=lambda d: d.setting.group):
+        _group(report, group, list(members))
+    rows = [
+        row
+        for setting, found in zip(SUITE, runs, strict=True)
+        for row in _records(setting, found, seed)
+    ]
+    return Policies(rows, _summary(done))
+
+
+def _unit(setting: Setting, agent: str, seed: int) -> runner.Unit:
+    seeds = units.seeds_needed(setting.arguments, agent, setting.seeds)
+    runs = {
+        "epochs": setting.epochs,
+        "warmup": setting.warmup,
+        "discount": setting.discount,
+        "seeds": seeds,
+        "seed": seed,
+    }
+    return {"agent": agent, "arguments": setting.arguments, "runs": runs}
+
+
+def _group(report: Report, group: str, members: list[Done]) -> None:
+    report.heading(group)
+    rows = []
+    for setting, runs, reference, score, bound, who in members:
+        order = best_first(runs)
+        for name in order:
+            reward = runs[name].reward
+            first = name == order[0]
+            rows.append(
+                [
+                    setting.name if first else "",
+                    name,
+                    statistics.mean(reward),
+                    percent(share(reward, bound)),
+                    who if first else "",
+                    plain(score[name]),
+                ]
+            )
+        if reference is not None:
+            rows.append(["", SEES_ALL, statistics.mean(reference.reward), "", "", ""])
+    measured = "discounted return" if members[0].setting.discount < 1 else "reward / epoch"
+    columns = ["task", "policy", measured, "share of bound", "bound", "score"]
+    report.table("All policies, best first", columns, rows)
+    report.figure(_bars(members), f"Score on: {group}.")
+
+
+def _summary(done: list[Done]) -> str:
+    """Return a Markdown table: Whittle's reward and share of the bound, the others' scores."""
+    head = [
+        "task",
+        "Whittle",
+        "share of bound",
+        "bound",
+        *(f"{name}, score" for name in SUMMARISED),
+    ]
+    lines = [head, ["---", "---:", "---:", "---", *["---:"] * len(SUMMARISED)]]
+    for group, members in groupby(done, key=lambda d: d.setting.group):
+        lines.append([f"**{group}**", *[""] * (len(head) - 1)])
+        for setting, runs, _, score, bound, who in members:
+            reward = runs["whittle"].reward
+            of_bound = share(reward, bound).mean
+            lines.append(
+                [
+                    setting.name,
+                    f"{reward.mean():.5g}",
+                    "" if np.isnan(of_bound) else f"{of_bound:.2%}",
+                    who,
+                    *(f"{score[name].mean:.3f}" for name in SUMMARISED),
+                ]
+            )
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def _bounds(kept: Path, seed: int, jobs: int, engine: str) -> list[tuple[NDArray[np.float64], str]]:
+    """Return every setting's bound and its name; 0 for a discounted return: it has none."""
+    bounded = [setting for setting in SUITE if setting.discount == 1]
+    todo = [{**_unit(setting, "whittle", seed), "what": "bound"} for setting in bounded]
+    found = iter(runner.run(todo, units.bound, kept, jobs, engine))
+    none: runner.Result = {"bound": 0.0, "name": ""}
+    results = [none if setting.discount < 1 else next(found) for setting in SUITE]
+    return [(np.array(result["bound"]), result["name"]) for result in results]
+
+
+def _records(setting: Setting, runs: Runs, seed: int) -> list[dict[str, object]]:
+    common = {"group": setting.group, "task": setting.name, **provenance()}
+    return [row for name, run in runs.items() for row in records(name, run, seed, **common)]
+
+
+_CUT = -0.5
+
+
+def _bars(members: list[Done]) -> object:
+    names = [name for name in AGENTS if name != "random"]
+    figure, axes = plots.new(width=9, height=0.6 + 0.08 * len(names) * len(members))
+    width = 0.8 / len(names)
+    for j, name in enumerate(names):
+        found = [done.score.get(name, statistics.UNKNOWN) for done in members]
+        middle = np.arange(len(members)) + (j - (len(names) - 1) / 2) * width
+        shown = np.array([max(s.mean, _CUT) for s in found])
+        for place, estimate in zip(middle, found, strict=True):
+            if estimate.mean < _CUT:
+                axes.text(
+                    _CUT + 0.01, place, f"{estimate.mean:.2f}", va="center", size=7, color="w"
+                )
+        spread = np.array([[s.mean - s.low, s.high - s.mean] for s in found]).T
+        axes.barh(
+            middle,
+            shown,
+            width,
+            xerr=spread,
+            color=plots.colour(name, j),
+            label=name,
+            error_kw={"lw": 1},
+        )
+    axes.set_yticks(range(len(members)), [done.setting.name for done in members])
+    axes.invert_yaxis()
+    axes.axvline(0, color="#888", lw=1)
+    axes.axvline(1, color="#888", lw=1, ls="--")
+    axes.set(xlabel="score: 0 random, 1 Whittle (bars are cut at −0.5)", xlim=(_CUT, 1.1))
+    axes.legend(ncols=(len(names) + 1) // 2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    axes.grid(axis="y", visible=False)
+    return figure

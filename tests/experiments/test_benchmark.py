@@ -1,17 +1,18 @@
-"""The benchmark's suite and its aggregation."""
+"""The benchmark's suite and its aggregation; for the learners see test_learners_benchmark.py."""
 
 import numpy as np
 import pytest
 
 from agents import AGENTS
 from experiments import units
-from experiments.benchmark import command
-from experiments.benchmark.suite import SUITE
+from experiments.benchmark import command, policies
+from experiments.benchmark.learning import players, tasks
+from experiments.benchmark.suite import SUITE, Setting
 from experiments.tables import bound_of
 
 
-def short(setting: command.Setting) -> command.Setting:
-    return command.Setting(
+def short(setting: Setting) -> Setting:
+    return Setting(
         **{**vars(setting), "epochs": 12, "warmup": 0, "seeds": 2, "arguments": setting.arguments}
     )
 
@@ -28,7 +29,10 @@ def test_it_covers_what_the_readme_promises():
 
 
 def test_the_whole_suite_runs_and_writes_report_records_and_summary(tmp_path, monkeypatch):
-    monkeypatch.setattr(command, "SUITE", [short(setting) for setting in SUITE])
+    monkeypatch.setattr(policies, "SUITE", [short(setting) for setting in SUITE])
+    lessons = tuple(players.each(short(tasks.DETERMINISTIC[0]), epochs=100))
+    quick = (players.Player("wiql", lessons, rows=1, seeds=2),)
+    monkeypatch.setattr(players, "SUITES", {"quick": quick})
     out = tmp_path / "benchmark"
     command.Benchmark(out=out, jobs=1, engine="sequential").run()
     summary = (out / "summary.md").read_text(encoding="utf-8").splitlines()

@@ -94,8 +94,13 @@ def made_by() -> dict[str, str]:
 
 
 def code_of(kind: type) -> str:
-    """Return a hash of a learner's code: of its module and of all of `agents.learning` that this
-    imports, directly or not."""
+    """Return a hash of a learner's code: all that `modules_of` names."""
+    files = [str(sys.modules[name].__file__) for name in modules_of(kind)]
+    return sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()[:12]
+
+
+def modules_of(kind: type) -> list[str]:
+    """Return a learner's module and all of `agents.learning` that this imports, directly or not."""
     found: set[str] = set()
     todo = [kind.__module__]
     while todo:
@@ -105,8 +110,7 @@ def code_of(kind: type) -> str:
         found.add(name)
         for value in vars(sys.modules[name]).values():
             todo.append(value.__name__ if inspect.ismodule(value) else _module_of(value))
-    files = sorted(str(sys.modules[name].__file__) for name in found)
-    return sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()[:12]
+    return sorted(found)
 
 
 def _module_of(value: object) -> str:

@@ -1,0 +1,266 @@
+"""The learners' benchmark: what is measured, what is taken up again, and what the tables say."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agents.index import whittle_index
+from agents.learning import LEARNERS
+from agents.learning.equivariant import EquivariantPPO
+from agents.learning.wiql import WIQL
+from experiments.benchmark.learning import leaderboard, runs, tasks, training
+from experiments.benchmark.learning.players import AGES, FULL, KNOWN, QUICK, Lesson, Player, each
+from experiments.benchmark.learning.runs import Records, complete, key_of
+from experiments.benchmark.learning.scores import Run, table_of
+from experiments.benchmark.suite import Setting
+from experiments.units import arguments_of
+
+
+def short(setting: Setting) -> Setting:
+    return dataclasses.replace(setting, epochs=40, warmup=10, seeds=2)
+
+
+M2 = short(tasks.DETERMINISTIC[1])
+SMALL = (
+    Player("wiql", tuple(each(M2, epochs=200)), rows=1, seeds=2),
+    Player("whittle-q", tuple(each(M2, short(tasks.RANDOM[0]), epochs=200)), rows=1, seeds=2),
+)
+
+
+def run(folder: Any, these: Any = SMALL, found: Records | None = None, **k: Any) -> Records:
+    nothing = Records([], [])
+    return complete(these, found or nothing, folder / "kept", engine="sequential", jobs=1, **k)
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> Records:
+    return run(tmp_path_factory.mktemp("small"))
+
+
+def as_text(row: dict[str, Any]) -> dict[str, str]:
+    return {name: str(value) for name, value in row.items() if value not in ("", None)}
+
+
+# -- what is run, and what is not run again ----------------------------------------
+
+
+def test_the_suites_name_learners_tasks_and_settings_that_exist() -> None:
+    for player in (*QUICK, *FULL):
+        assert player.learner in LEARNERS
+        player.kind.Settings(**player.settings)
+        assert player.lessons
+    assert len({player.name for player in FULL}) == len(FULL)
+
+
+def test_every_learner_is_in_the_full_suite() -> None:
+    assert {player.learner for player in FULL} == set(LEARNERS)
+
+
+def test_units_differ_and_their_names_do_not_depend_on_code() -> None:
+    units = runs._units(SMALL)
+    assert len({key_of(unit) for unit in units}) == len(units)
+    faster = (dataclasses.replace(SMALL[0], settings={"fast": 0.4}),)
+    trainings = [unit for unit in runs._units(faster) if unit["kind"] == "training"]
+    assert not {key_of(unit) for unit in trainings} & {key_of(unit) for unit in units}
+
+
+def test_records_survive_files_and_are_not_run_again(
+    records: Records, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records.write(tmp_path)
+    read = Records.read(tmp_path)
+    for mine, its in ((records.runs, read.runs), (records.curves, read.curves)):
+        assert [as_text(row) for row in mine] == [as_text(row) for row in its]
+
+    def fail(unit: Any) -> Any:
+        raise AssertionError(f"{unit} is run again")
+
+    monkeypatch.setattr(runs, "work", fail)
+    again = run(tmp_path, found=read)
+    assert [row["unit"] for row in again.runs] == [row["unit"] for row in records.runs]
+    first, second = table_of(records), table_of(again)
+    assert [r.score for r in first.runs["whittle-q"][runs.name_of(M2)]] == [
+        r.score for r in second.runs["whittle-q"][runs.name_of(M2)]
+    ]
+
+
+def test_only_what_is_missing_or_to_be_redone_is_run(
+    records: Records, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+    work = runs.work
+
+    def noted(unit: Any) -> Any:
+        ran.append(unit.get("player", unit["kind"]))
+        return work(unit)
+
+    monkeypatch.setattr(runs, "work", noted)
+    more = (*SMALL, Player("lspe", SMALL[0].lessons, rows=1, seeds=1))
+    grown = run(tmp_path / "a", more, records)
+    assert ran == ["lspe"]
+    ran.clear()
+    redone = run(tmp_path / "b", more, grown, redo=["wiql"])
+    assert ran == ["wiql", "wiql"]
+    assert len(redone.runs) == len(grown.runs)
+    with pytest.raises(ValueError, match="no agent of this suite"):
+        run(tmp_path / "c", redo=["wiqll"])
+
+
+def test_a_report_of_what_is_done_runs_nothing(records: Records, tmp_path: Any) -> None:
+    some = Records([row for row in records.runs if row["player"] != "wiql"], records.curves)
+    shown = run(tmp_path, found=some, only_done=True)
+    assert {row["player"] for row in shown.runs} == {row["player"] for row in some.runs}
+    with pytest.raises(ValueError, match="nothing has been run yet"):
+        run(tmp_path, only_done=True)
+
+
+def test_a_learners_code_is_all_that_it_imports_of_the_learners() -> None:
+    from agents.learning import fleet_network, networks
+
+    before = training.code_of(EquivariantPPO)
+    assert before == training.code_of(EquivariantPPO)
+    assert before != training.code_of(WIQL)
+    found = training.modules_of(EquivariantPPO)
+    assert fleet_network.__name__ in found
+    assert networks.__name__ not in found  # of others
+    assert "agents.learning.storage" in found
+
+
+# -- what is measured ----------------------------------------
+
+
+def test_pauses_do_not_change_what_is_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
+    (unit,) = [u for u in runs._units(SMALL[:1]) if u["kind"] == "training" and u["seed"] == 0]
+    paused = training.train(unit)
+    monkeypatch.setattr(training, "_pauses", lambda epochs: [epochs])
+    through = training.train(unit)
+    assert paused["runs"][0]["reward"] == through["runs"][0]["reward"]
+    assert len(paused["curves"]) > 1
+    assert paused["curves"][-1]["reward"] == through["curves"][-1]["reward"]
+
+
+def test_measured_is_the_frozen_policy_not_the_exploring_run(records: Records) -> None:
+    """An agent whose every choice in training is chance still learns what is worth crawling."""
+    chance = (Player("whittle-q", tuple(each(M2, epochs=3000)), 1, settings={"explore": 1.0}),)
+    unit = next(u for u in runs._units(chance) if u["kind"] == "training")
+    level = {r["player"]: r["reward"] for r in records.runs if r["task"] == runs.name_of(M2)}
+    reward = training.train(unit)["runs"][0]["reward"]
+    assert reward > level["random"] + 0.8 * (level["whittle"] - level["random"])
+
+
+def test_no_training_meets_the_arrivals_of_the_measurements() -> None:
+    seeds = {unit["seed"] for unit in runs._units(FULL) if unit["kind"] == "training"}
+    assert training.MEASURED_WITH not in seeds
+
+
+def test_fleets_of_runs_are_those_of_their_baselines() -> None:
+    trained = [unit for unit in runs._units(SMALL) if unit["kind"] == "training"]
+    for unit in trained:
+        (exam,) = unit["exams"]
+        assert exam["arguments"] == unit["practice"][0]
+    fleets = {
+        unit["seed"]: arguments_of(unit["exams"][0])["sources"]
+        for unit in trained
+        if "Random" in unit["exams"][0]["task"]
+    }
+    assert set(fleets) == {0, 1}
+    assert not np.array_equal(fleets[0].arrival_rate, fleets[1].arrival_rate)
+
+
+class Knows:
+    """Stands for a learner whose index is `factor` times the true one."""
+
+    finds_index = True
+    state_features = ("age",)
+
+    def __init__(self, factor: float, discount: float = 1.0) -> None:
+        from crawl_env import Sources
+
+        self.sources, self.factor = Sources.preset("table1"), factor
+        self.discount = discount
+        self.settings = type("Settings", (), {"discount": discount})()
+
+    def score(self, state: Any) -> Any:
+        age = state[..., 0].astype(float)
+        value = self.sources.ceiling * (1 - self.sources.retention**age)
+        return self.factor * whittle_index(value, self.sources, self.discount)
+
+    def predict(self, observation: Any) -> Any:
+        score = self.score(observation[..., [0]])
+        return (score / (1 + score)).astype(np.float32), None
+
+
+@pytest.mark.parametrize("discount", [1.0, 0.9])
+def test_the_index_error_is_relative_and_knows_the_discount(discount: float) -> None:
+    arguments = {"sources": "table1", "budget": 2, "features": AGES}
+    found = [training.index_error(Knows(f, discount), arguments) for f in (1.0, 1.5)]  # type: ignore[arg-type]
+    assert found == pytest.approx([0.0, 0.5], abs=1e-6)
+    other = Knows(1.0, 0.5)
+    other.settings = Knows(1.0, discount).settings  # says one discount, and has another's index
+    assert training.index_error(other, arguments) > 0.02  # type: ignore[arg-type, operator]
+
+
+def test_learners_without_an_index_have_no_error(records: Records) -> None:
+    by_player = {row["player"]: row.get("index_error") for row in records.runs}
+    assert by_player["wiql"] is None
+    assert by_player["whittle-q"] >= 0
+
+
+def test_epochs_are_counted_in_all_rows_and_of_all_sources() -> None:
+    lesson = Lesson((M2, M2), (M2,), 32)
+    pair = Player("equivariant-ppo", (lesson,), rows=4, features=KNOWN, seeds=1)
+    unit = next(u for u in runs._units((pair,)) if u["kind"] == "training")
+    row = training.train(unit)["runs"][0]
+    assert (row["crawl_epochs"], row["source_epochs"]) == (2 * 4 * 32, 2 * 4 * 32 * 4)
+
+
+# -- what the tables say ----------------------------------------
+
+
+def a_run(*curve: float, score: float = 1.0) -> Run:
+    points = tuple((10 * i, 40 * i, i / 2, s) for i, s in enumerate(curve, 1))
+    return Run(score, 0.9, 100, 400, 5.0, np.nan, points)
+
+
+def test_a_level_is_reached_when_it_is_kept() -> None:
+    jumpy = a_run(0.96, 0.5, 0.97, 0.99, 0.98)
+    assert jumpy.reached(0.95) == (30, 120, 1.5)
+    assert not np.isfinite(jumpy.reached(0.99)).any()
+    assert a_run(0.1, 0.2).reached(0.9) == (np.inf, np.inf, np.inf)
+
+
+def test_the_whittle_policy_scores_1_and_chance_0(records: Records) -> None:
+    table = table_of(records)
+    for task in table.tasks:
+        assert [run.score for run in table.baselines["whittle"][task]] == pytest.approx(
+            [1.0] * len(table.baselines["whittle"][task])
+        )
+        assert [run.score for run in table.baselines["random"][task]] == pytest.approx(
+            [0.0] * len(table.baselines["random"][task])
+        )
+
+
+def test_nobody_is_above_the_bound(records: Records) -> None:
+    table = table_of(records)
+    assert leaderboard.above_bound(table) == []
+    assert set(table.information.values()) == {"deterministic", "unseen"}
+
+
+def test_half_of_the_runs_must_get_there() -> None:
+    arrived, lost = a_run(0.2, 0.95), a_run(0.2, 0.3)
+    assert leaderboard._to([arrived, arrived, lost], 0.9) == "80, 1"
+    assert leaderboard._to([arrived, lost, lost], 0.9) == "–"
+
+
+def test_the_summary_has_a_line_for_every_agent_and_says_who_shares(records: Records) -> None:
+    lines = leaderboard.summary(table_of(records)).splitlines()
+    assert len(lines) == 2 + 2
+    assert lines[0].count("|") == lines[2].count("|")
+    assert lines[2].startswith("| whittle-q |")  # which learnt more tasks
+    assert lines[3].split("|")[3].strip() == ""  # wiql did not learn the random fleet
+    assert leaderboard.shares("equivariant-ppo")
+    assert not leaderboard.shares("lspe")

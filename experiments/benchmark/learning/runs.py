@@ -29,7 +29,7 @@ RUNS, CURVES = "runs.csv.gz", "curves.csv.gz"
 BASELINES = ("whittle", "random", "myopic")
 BOUND = "bound"
 SEPARATOR = " · "  # of the group and the name of a task
-_RANDOM_RUNS = 20  # of the random policy, also where all else is the same in every run
+_RANDOM_RUNS = 20  # of the random policy, where all others are the same in every run
 
 Row = dict[str, Any]
 
@@ -136,12 +136,13 @@ def _units(players: Sequence[Player]) -> list[runner.Unit]:
         if seed < player.seeds
     ]
     exams = {json.dumps(exam, sort_keys=True): exam for t in trainings for exam in t["exams"]}
+    paused = {t["exams"][0]["task"] for t in trainings}
     baselines = [
         {"kind": "baseline", "player": name, "protocol": protocol, "exam": exam}
         for exam in exams.values()
         for name, protocol in (
             *((name, "full") for name in BASELINES),
-            *((name, "short") for name in ("whittle", "random")),
+            *((name, "short") for name in ("whittle", "random") if exam["task"] in paused),
         )
     ]
     bounds = [
@@ -201,7 +202,7 @@ def _of_run(setting: Setting) -> bool:
 def _baseline(unit: runner.Unit) -> runner.Result:
     exam = unit["exam"]
     runs = dict(exam[unit["protocol"]], seed=MEASURED_WITH)
-    if unit["player"] == "random" and runs["seeds"] == 1:
+    if unit["player"] == "random" and exam["arguments"]["arrivals"] == "deterministic":
         runs["seeds"] = _RANDOM_RUNS
     result = units.work({"agent": unit["player"], "arguments": exam["arguments"], "runs": runs})
     return _one_row(unit, unit["player"], float(np.mean(result["reward"])), unit["protocol"])

@@ -6,16 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from agents import aggregate
 from agents.aggregate import interquartile_mean
+from crawl_env.numerics import FloatArray
 from experiments import plots
 from experiments.benchmark.learning.leaderboard import short_of
 from experiments.benchmark.learning.scores import Table
 
 _LEVELS = np.linspace(0.5, 1.05, 221)
 _STYLES = ("-", "--", ":", "-.")
-_LOWEST = -0.1  # of the scores in pictures
+_MARKS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999)  # of scores, spread by ln(1 − score)
 
 
 def _style(table: Table, agent: str) -> dict[str, Any]:
@@ -40,7 +42,8 @@ def profiles(table: Table, tasks: Sequence[str]) -> Any:
 
 
 def curves(table: Table, tasks: Sequence[str]) -> Any:
-    """Return, for each task, the score against source-epochs and against seconds."""
+    """Return, for each task, the score against source-epochs and against seconds; scores near 1
+    are spread out, and cut at .999."""
     figure, axes = plots.new(len(tasks), 2, width=11, height=3.2, squeeze=False, sharey=True)
     for row, task in zip(axes, tasks, strict=True):
         for agent in table.among([task]):
@@ -53,14 +56,21 @@ def curves(table: Table, tasks: Sequence[str]) -> Any:
             for axis, column in zip(row, (1, 2), strict=True):
                 x = np.maximum(np.median(points[..., column], axis=0), 1e-3)
                 style = _style(table, agent)
-                axis.plot(x, np.maximum(middle, _LOWEST), label=agent, lw=1.4, **style)
-                axis.fill_between(x, low, high, color=style["color"], alpha=0.1, lw=0)
+                axis.plot(x, _spread(middle), label=agent, lw=1.4, **style)
+                axis.fill_between(
+                    x, _spread(low), _spread(high), color=style["color"], alpha=0.1, lw=0
+                )
         for axis, label in zip(row, ("source-epochs practised", "seconds of a core"), strict=True):
-            axis.set(xscale="log", xlabel=label, ylim=(_LOWEST, 1.05))
-            axis.axhline(1, color="#888", lw=1)
+            axis.set(xscale="log", xlabel=label, ylim=(-0.1, _spread(0.9995)))
+            axis.set_yticks(_spread(_MARKS), [f"{mark:g}" for mark in _MARKS])
         row[0].set(ylabel="score", title=short_of(task))
         _legend(row[1])
     return figure
+
+
+def _spread(score: ArrayLike) -> FloatArray:
+    """Return −ln(1 − score), which tells .99 from .95 as well as .9 from .5."""
+    return -np.log(1 - np.clip(score, -0.1, 0.999))
 
 
 def improvements(table: Table, tasks: Sequence[str]) -> Any:

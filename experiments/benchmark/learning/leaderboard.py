@@ -10,24 +10,28 @@ import numpy as np
 
 from agents.learning import LEARNERS
 from agents.statistics import number
-from experiments.benchmark.learning.runs import SEPARATOR
+from experiments.benchmark.learning.runs import BASELINES, SEPARATOR
 from experiments.benchmark.learning.scores import LEVELS, Run, Table
 from experiments.report import Row
 from experiments.tables import plain
 
-COLUMNS = (
+SCORE_COLUMNS = (
     "agent",
     "tasks",
     "runs a task",
     "score, IQM",
     "worst task",
     "share of bound",
+    "index error",
+)
+COST_COLUMNS = (
+    "agent",
     "crawl epochs",
     "source-epochs",
     "core-seconds",
-    *(f"to {level:.2f}: source-epochs, s" for level in LEVELS),
-    "index error",
+    *(f"source-epochs, seconds to {level:.2f}" for level in LEVELS),
 )
+BEST_COLUMNS = ("task", "best agent", "score, IQM", "share of bound", "runs", "source-epochs")
 
 
 def group_of(task: str) -> str:
@@ -48,36 +52,48 @@ def sorted_tasks(table: Table) -> list[str]:
     return sorted(table.tasks, key=lambda task: first[group_of(task)])
 
 
-def rows(table: Table, tasks: Sequence[str]) -> list[Row]:
-    """Return a row for every agent, and the baselines for comparison."""
-    found = [_row(table, agent, tasks) for agent in table.among(tasks)]
-    for name in ("whittle", "myopic", "random"):
+def score_rows(table: Table, tasks: Sequence[str]) -> list[Row]:
+    """Return what every agent reached, and the baselines for comparison."""
+    found = [_score_row(table, agent, tasks) for agent in table.among(tasks)]
+    for name in BASELINES:
         runs = [run for task in tasks for run in table.baselines[name].get(task, [])]
         score = float(np.mean([run.score for run in runs]))
-        cells = ["", "", f"{score:.3f}", "", _percent(runs)]
-        found.append([f"({name})", *cells, *[""] * (len(COLUMNS) - 6)])
+        found.append([f"({name})", "", "", f"{score:.3f}", "", _percent(runs), ""])
     return found
 
 
-def _row(table: Table, agent: str, tasks: Sequence[str]) -> Row:
-    learnt = [task for task in tasks if task in table.runs[agent]]
-    by_task = [table.runs[agent][task] for task in learnt]
-    runs = [run for of_task in by_task for run in of_task]
-    worst = min(table.iqm(agent, [task]).mean for task in learnt)
+def _score_row(table: Table, agent: str, tasks: Sequence[str]) -> Row:
+    learnt, runs = _learnt(table, agent, tasks)
     errors = [run.index_error for run in runs if not np.isnan(run.index_error)]
     return [
         agent,
         f"{len(learnt)} of {len(tasks)}",
-        "–".join(sorted({str(len(of_task)) for of_task in by_task})),
+        "–".join(sorted({str(len(table.runs[agent][task])) for task in learnt})),
         plain(table.iqm(agent, learnt)),
-        f"{worst:.3f}",
+        f"{min(table.iqm(agent, [task]).mean for task in learnt):.3f}",
         _percent(runs),
-        _middle(runs, lambda run: run.crawl_epochs),
-        _middle(runs, lambda run: run.source_epochs),
-        _middle(runs, lambda run: run.seconds),
-        *(_to(runs, level) for level in LEVELS),
         f"{np.median(errors):.2f}" if errors else "",
     ]
+
+
+def cost_rows(table: Table, tasks: Sequence[str]) -> list[Row]:
+    """Return what every agent needed, medians over its runs."""
+    found: list[Row] = []
+    for agent in table.among(tasks):
+        _, runs = _learnt(table, agent, tasks)
+        spent = (
+            _middle(runs, lambda run: run.crawl_epochs),
+            _middle(runs, lambda run: run.source_epochs),
+            _middle(runs, lambda run: run.seconds),
+        )
+        found.append([agent, *spent, *(_to(runs, level) for level in LEVELS)])
+    return found
+
+
+def _learnt(table: Table, agent: str, tasks: Sequence[str]) -> tuple[list[str], list[Run]]:
+    """Return those of the tasks that an agent learnt, and its runs on them."""
+    learnt = [task for task in tasks if task in table.runs[agent]]
+    return learnt, [run for task in learnt for run in table.runs[agent][task]]
 
 
 def best(table: Table, tasks: Sequence[str]) -> list[Row]:
@@ -90,9 +106,6 @@ def best(table: Table, tasks: Sequence[str]) -> list[Row]:
         cells = [first, plain(table.iqm(first, [task])), _percent(runs), len(runs)]
         found.append([short_of(task), *cells, _middle(runs, lambda run: run.source_epochs)])
     return found
-
-
-BEST_COLUMNS = ("task", "best agent", "score, IQM", "share of bound", "runs", "source-epochs")
 
 
 def above_bound(table: Table) -> list[tuple[float, str, str]]:

@@ -36,9 +36,14 @@ def write(report: Report, records: Records, players: Sequence[Player]) -> Table:
     for group, tasks in leaderboard.groups(table):
         report.heading(f"Learning: {group}")
         report.table(
-            "Agents that learnt most tasks first, then the best",
-            leaderboard.COLUMNS,
-            leaderboard.rows(table, tasks),
+            "Scores; agents that learnt most tasks first, then the best",
+            leaderboard.SCORE_COLUMNS,
+            leaderboard.score_rows(table, tasks),
+        )
+        report.table(
+            "What they needed, medians over runs",
+            leaderboard.COST_COLUMNS,
+            leaderboard.cost_rows(table, tasks),
         )
         report.table(
             "The best learner of each task",

@@ -46,12 +46,13 @@ class Rows:
         self.picks = picks(env) if sequential else 1
         arguments = {name: getattr(task, name) for name in inspect.signature(Task.of).parameters}
         arguments["sources"] = task.draw or task.sources
-        self.venv = MeanReward(self._made(arguments), self.picks)
+        self.venv = MeanReward(self.vec_env(arguments), self.picks)
         # Where the next step begins; empty before the first reset.
         self.observation: NDArray[np.float32] = np.empty(0, dtype=np.float32)
         self.starts: NDArray[np.bool_] = np.ones(env.num_envs, dtype=bool)
 
-    def _made(self, arguments: dict[str, Any]) -> VecEnv:
+    def vec_env(self, arguments: dict[str, Any]) -> VecEnv:
+        """Return the rows, made with the arguments of an environment."""
         if not self._sequential:
             return CrawlVecEnv(self._env.num_envs, **arguments)
         make: Any = lambda: SequentialSelection(CrawlEnv(**arguments))  # noqa: E731

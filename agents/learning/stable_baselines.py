@@ -77,6 +77,7 @@ class MaskablePPOSettings(OnPolicySettings):
 @dataclass(frozen=True)
 class A2CSettings(OnPolicySettings):
     n_steps: int = 8
+    normalize_advantage: bool = True
     log_std_init: float = -1.0
 
 
@@ -133,7 +134,7 @@ class StableBaselines(Learner):
     algorithm: ClassVar[Any]
     equivariant: ClassVar[Any]
     sequential: ClassVar[bool] = False
-    world = Rows
+    world: ClassVar[type] = Rows
     settings: Any
 
     def __init__(
@@ -144,7 +145,7 @@ class StableBaselines(Learner):
                 f"{arms!r} is no CrawlVectorEnv; make one with gym.make_vec, "
                 'vectorization_mode="vector_entry_point"'
             )
-        rows: Any = Rows(arms, self.sequential)
+        rows: Any = self.world(arms, self.sequential)
         super().__init__(rows, settings, seed, device)
         self.task = arms.task
         self.state_features = arms.task.features  # type: ignore[misc]

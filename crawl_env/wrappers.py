@@ -111,5 +111,16 @@ class SequentialSelection(
             possible &= np.bincount(host_of, self._picked)[host_of] < task.per_host
         return possible
 
+    def get_state(self) -> dict[str, Any]:
+        """Return a copy of the whole state: the environment's, and what is picked so far."""
+        return {**self._inner.get_state(), "picked": self._picked.copy()}
+
+    def set_state(self, state: dict[str, Any]) -> Observation:
+        """Return to a state of `get_state`, as if never left; return the observation there."""
+        self._seen = self._inner.set_state(state)
+        self._picked[:] = state["picked"]
+        self._ready = True
+        return self._observation()
+
     def _observation(self) -> Observation:
         return np.hstack([self._seen, self._picked[:, None]]).astype(np.float32)

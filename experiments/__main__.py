@@ -16,6 +16,7 @@ from experiments.evaluate.command import Evaluate
 from experiments.fit.command import Fit
 from experiments.hacker_news.command import HackerNews
 from experiments.paper.command import Paper
+from experiments.sb3_time.command import SB3Time
 from experiments.throughput.command import Throughput
 
 Command = (
@@ -27,6 +28,7 @@ Command = (
     | Annotated[Arm, tyro.conf.subcommand("arm")]
     | Annotated[Asymptotic, tyro.conf.subcommand("asymptotic")]
     | Annotated[Decay, tyro.conf.subcommand("decay")]
+    | Annotated[SB3Time, tyro.conf.subcommand("sb3-time")]
     | Annotated[Throughput, tyro.conf.subcommand("throughput")]
 )
 

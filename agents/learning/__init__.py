@@ -13,6 +13,7 @@ from agents.learning.learner import Learner
 from agents.learning.lspe import LSPE
 from agents.learning.neurwin import NeurWIN
 from agents.learning.qwinn import QWINN
+from agents.learning.stable_baselines import STABLE
 from agents.learning.whittle_q import WhittleQ
 from agents.learning.wiql import WIQL
 from crawl_env import CrawlVectorEnv
@@ -21,7 +22,7 @@ from crawl_env.errors import unknown
 LEARNERS: dict[str, type[Learner]] = {
     learner.name: learner
     for learner in (WhittleQ, LagrangeQ, LSPE, WIQL, NeurWIN, DeepTOP, QWINN, EquivariantPPO)
-}
+} | {learner.name: learner for learner in STABLE}
 
 
 def load(path: str | PathLike[str], arms: CrawlVectorEnv | Arms, device: str = "cpu") -> Learner:

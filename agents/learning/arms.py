@@ -125,22 +125,28 @@ class CrawlArms:
         return step
 
     def get_state(self) -> dict[str, Any]:
-        return {"task": self._described(), **self.env.get_state()}
+        return {"task": described(self.env), **self.env.get_state()}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        for what, mine in self._described().items():
-            if state["task"][what] != mine:
-                raise ValueError(
-                    f"this crawl has {what} {mine}, the saved one {state['task'][what]}; go on in "
-                    "the same environment, or load the agent to let it learn in another one"
-                )
+        check_same(self.env, state["task"])
         self._seen = self.env.set_state(state)
 
-    def _described(self) -> dict[str, Any]:
-        """Return what must be the same for a crawl to go on."""
-        task = self.env.task
-        names = ("sources", "budget", "features", "horizon", "start", "per_host")
-        same = {name: getattr(task, name) for name in names}
-        same["features"], same["observed"] = list(task.features), task.observed.tolist()
-        same["arrivals"] = re.sub(r" at 0x\w+", "", repr(task.arrivals))
-        return {**same, "num_envs": self.env.num_envs}
+
+def described(env: CrawlVectorEnv) -> dict[str, Any]:
+    """Return what must be the same for a crawl to go on."""
+    task = env.task
+    names = ("sources", "budget", "features", "horizon", "start", "per_host")
+    same = {name: getattr(task, name) for name in names}
+    same["features"], same["observed"] = list(task.features), task.observed.tolist()
+    same["arrivals"] = re.sub(r" at 0x\w+", "", repr(task.arrivals))
+    return {**same, "num_envs": env.num_envs}
+
+
+def check_same(env: CrawlVectorEnv, saved: dict[str, Any]) -> None:
+    """Raise ValueError unless `saved` describes the crawl of the environment."""
+    for what, mine in described(env).items():
+        if saved[what] != mine:
+            raise ValueError(
+                f"this crawl has {what} {mine}, the saved one {saved[what]}; go on in "
+                "the same environment, or load the agent to let it learn in another one"
+            )

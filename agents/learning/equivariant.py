@@ -175,10 +175,10 @@ class EquivariantPPO(Learner):
         }
 
     def remember(self, memory: dict[str, Any]) -> None:
-        self._policy.load_state_dict(_tensors(memory["policy"]))
-        self._critic.load_state_dict(_tensors(memory["critic"]))
-        self._played.load_state_dict(_tensors(memory["played"]))
-        self._adam.load_state_dict(_tensors(memory["adam"]))
+        self._policy.load_state_dict(tensors(memory["policy"]))
+        self._critic.load_state_dict(tensors(memory["critic"]))
+        self._played.load_state_dict(tensors(memory["played"]))
+        self._adam.load_state_dict(tensors(memory["adam"]))
         self._improvements = memory["improvements"]
 
     # -- learning --------------------------------------------------------------------------------
@@ -354,10 +354,10 @@ def _level(gain: FloatArray, valid: BoolArray) -> FloatArray:
     return np.where(level > 0, level, 1.0)
 
 
-def _tensors(tree: Any) -> Any:
+def tensors(tree: Any) -> Any:
     """Return a tree with its arrays as tensors, as torch wants its states."""
     if isinstance(tree, dict):
-        return {key: _tensors(child) for key, child in tree.items()}
+        return {key: tensors(child) for key, child in tree.items()}
     if isinstance(tree, list):
-        return [_tensors(child) for child in tree]
+        return [tensors(child) for child in tree]
     return torch.from_numpy(tree.copy()) if isinstance(tree, np.ndarray) else tree

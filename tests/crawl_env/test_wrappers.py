@@ -305,3 +305,20 @@ def test_dqn_trains_without_masks() -> None:
     seen, _ = env.reset(seed=0)
     action, _ = model.predict(seen)
     env.step(action)
+
+
+def test_a_saved_state_goes_on_between_two_picks() -> None:
+    one = make(budget=3, arrivals="poisson", features=CHANNELS)
+    one.reset(seed=0)
+    for action in (0, 1, 2, 3):  # an epoch, and the first pick of the next
+        seen, *_ = one.step(action)
+    state = one.get_state()
+    after = [one.step(action) for action in (1, 2, 0)]
+    other = make(budget=3, arrivals="poisson", features=CHANNELS)
+    other.reset(seed=1)
+    np.testing.assert_array_equal(other.set_state(state), seen)
+    assert other.action_masks().tolist() == [True, True, True, False]
+    for (mine, reward, *_), action in zip(after, (1, 2, 0), strict=True):
+        theirs, same, *_ = other.step(action)
+        np.testing.assert_array_equal(theirs, mine)
+        assert same == reward

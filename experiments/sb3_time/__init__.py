@@ -1,0 +1,1 @@
+"""Where does the time of Stable-Baselines3 go: environment, collection or gradient?"""

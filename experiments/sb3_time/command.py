@@ -1,0 +1,99 @@
+"""`python -m experiments sb3-time`: what Stable-Baselines3 spends its time on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from tqdm import tqdm
+
+from experiments import plots
+from experiments.report import Report
+from experiments.results import check_out, provenance, whole_folder, write_csv
+from experiments.sb3_time.spent import CASES, ONE_BY_ONE, Spent, spent
+
+PARTS = ("environment", "collection", "gradient")
+
+
+@dataclass
+class SB3Time:
+    """Time per epoch that Stable-Baselines3's algorithms spend in the environment, in collecting
+    what happens there, and in gradients: on Table 1, M = 2, in one thread."""
+
+    out: Path = field(default=Path("results/sb3-time"))
+    """Folder of the report and the records; replaced as a whole."""
+    rounds: int = 10
+    """Improvements timed; the fastest counts."""
+    rows: int = 16
+    """Environments side by side."""
+
+    def run(self) -> None:
+        import torch
+
+        check_out(self.out)
+        for name in ("rounds", "rows"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"--{name} is {getattr(self, name)}; it must be at least 1")
+        torch.set_num_threads(1)
+        all_spent = [
+            spent(algorithm, env, self.rows, self.rounds)
+            for algorithm, env in tqdm(CASES, unit="case")
+        ]
+        report = Report("Where the time of Stable-Baselines3 goes")
+        report.paragraph(
+            f"Table 1, M = 2, {self.rows} environments, each learner's usual settings with SB3's "
+            f"own perceptron, one thread; the fastest of {self.rounds} improvements. Native: all "
+            "environments as one array program; DummyVecEnv: one after the other, for DQN and "
+            "MaskablePPO in SequentialSelection, two picks an epoch. Gradient: SB3's train. "
+            "Collection: forward passes of the policy, buffers, infos, scaling of rewards."
+        )
+        report.table(
+            "Time per epoch of one environment",
+            ["algorithm", "environment", "µs", *(f"{part}, µs" for part in PARTS), *PARTS],
+            [_row(s) for s in all_spent],
+        )
+        report.paragraph(_reading(all_spent))
+        report.figure(_picture(all_spent), "Time per epoch of one environment.")
+        records = [{**s._asdict(), "collection": s.collection, **provenance()} for s in all_spent]
+        with whole_folder(self.out) as folder:
+            write_csv(folder / "records.csv", records)
+            report.write(folder / "report.html")
+        print(f"Report: {self.out / 'report.html'}")
+
+
+def _row(s: Spent) -> list[str]:
+    times = [getattr(s, part) for part in PARTS]
+    return [
+        s.algorithm,
+        s.env,
+        f"{s.total:.1f}",
+        *(f"{time:.1f}" for time in times),
+        *(f"{time / s.total:.0%}" for time in times),
+    ]
+
+
+def _reading(all_spent: list[Spent]) -> str:
+    """Say what the native environment saves, from the figures of this run."""
+    parts = []
+    for native, other in pairwise(all_spent):
+        if native.algorithm == other.algorithm and other.env == ONE_BY_ONE:
+            parts.append(
+                f"{native.algorithm}: a step costs {other.environment / native.environment:.0f} "
+                f"times less, learning {other.total / native.total:.2f} times"
+            )
+    return "What the native environment saves. " + "; ".join(parts) + "."
+
+
+def _picture(all_spent: list[Spent]) -> object:
+    figure, axis = plots.new(1, 1, width=8, height=4)
+    names = [f"{s.algorithm}, {s.env}" for s in all_spent]
+    left = [0.0] * len(all_spent)
+    for j, part in enumerate(PARTS):
+        times = [getattr(s, part) for s in all_spent]
+        axis.barh(names, times, left=left, color=plots.PALETTE[j], label=part)
+        left = [a + b for a, b in zip(left, times, strict=True)]
+    axis.invert_yaxis()
+    axis.set_xlabel("µs per epoch of one environment")
+    axis.legend()
+    return figure

@@ -1,0 +1,90 @@
+"""Timing one improvement of a learner by Stable-Baselines3, in its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
+
+from agents.learning.sb3_rows import Rows
+from agents.learning.stable_baselines import STABLE
+from crawl_env import CrawlEnv, CrawlVectorEnv
+
+TABLE1: dict[str, Any] = {
+    "sources": "table1",
+    "budget": 2,
+    "features": ("value", "age", "decay_rate"),
+    "horizon": None,
+}
+NATIVE, ONE_BY_ONE = "native", "DummyVecEnv"
+# What is timed: the algorithms that act by priorities in both environments.
+CASES = (
+    *((name, env) for name in ("ppo", "a2c", "sac", "td3") for env in (NATIVE, ONE_BY_ONE)),
+    ("dqn", ONE_BY_ONE),
+    ("maskable-ppo", ONE_BY_ONE),
+)
+
+
+class Spent(NamedTuple):
+    """The fastest of several improvements; times in microseconds per epoch of one row."""
+
+    algorithm: str
+    env: str
+    rows: int
+    epochs: int  # of each row in an improvement
+    total: float
+    environment: float  # stepping the `VecEnv` itself
+    gradient: float  # SB3's `train`
+
+    @property
+    def collection(self) -> float:
+        """All the rest: the policy's forward passes, buffers, infos, scaling of rewards."""
+        return self.total - self.environment - self.gradient
+
+
+def spent(algorithm: str, env: str, rows: int, rounds: int) -> Spent:
+    """Time improvements of a learner with its usual settings and SB3's own perceptron."""
+    kind: Any = {learner.name: learner for learner in STABLE}[algorithm]
+    if env == ONE_BY_ONE and not kind.sequential:
+        kind = type("OneByOne", (kind,), {"world": _OneByOne})
+    learner = kind(CrawlVectorEnv(rows, **TABLE1), kind.Settings(network="default"))
+    learner.learn(getattr(learner.settings, "learning_starts", 0) + learner.epochs_at_once)
+    stepping, training = _Watch(), _Watch()
+    inner, model = learner.arms.venv.venv, learner._model
+    inner.step_wait = stepping.around(inner.step_wait)
+    model.train = training.around(model.train)
+    times = []
+    for _ in range(rounds):
+        stepping.seconds = training.seconds = 0.0
+        start = perf_counter()
+        learner.improve()
+        times.append((perf_counter() - start, stepping.seconds, training.seconds))
+    unit = 1e6 / learner.epochs_at_once / rows
+    return Spent(
+        algorithm, env, rows, learner.epochs_at_once, *(seconds * unit for seconds in min(times))
+    )
+
+
+class _OneByOne(Rows):
+    """The same rows as separate environments."""
+
+    def vec_env(self, arguments: dict[str, Any]) -> VecEnv:
+        make: Any = lambda: CrawlEnv(**arguments)  # noqa: E731
+        return DummyVecEnv([make] * self.shape[0])
+
+
+class _Watch:
+    """Adds up the time spent in a function."""
+
+    seconds = 0.0
+
+    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*arguments: Any, **named: Any) -> Any:
+            start = perf_counter()
+            result = function(*arguments, **named)
+            self.seconds += perf_counter() - start
+            return result
+
+        return timed

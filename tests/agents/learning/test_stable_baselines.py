@@ -1,0 +1,220 @@
+"""Stable-Baselines3's algorithms as learners: repeatable, resumable, played as they learnt."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from common import same
+
+from agents.evaluation import compare, evaluate
+from agents.learning import LEARNERS, load
+from agents.learning.sb3_rows import MeanReward
+from agents.learning.stable_baselines import (
+    NETWORKS,
+    STABLE,
+    DQNSettings,
+    PPOSettings,
+    StableBaselines,
+    StableDQN,
+    StableMaskablePPO,
+    StablePPO,
+    StableSAC,
+)
+from crawl_env import CrawlEnv, CrawlVectorEnv, Sources
+from crawl_env.sb3 import CrawlVecEnv
+from crawl_env.wrappers import SequentialSelection
+
+torch.set_num_threads(1)
+FEATURES = ("value", "age", "decay_rate")
+SMALL: dict[str, Any] = {
+    "hidden": 4,
+    "n_steps": 8,
+    "n_epochs": 2,
+    "batches": 2,
+    "train_freq": 8,
+    "buffer_size": 60,  # overflows within the runs
+    "learning_starts": 9,
+    "batch_size": 8,
+    "gradient_steps": 2,
+    "target_update_interval": 3,
+    "n_quantiles": 5,
+}
+each = pytest.mark.parametrize("kind", STABLE, ids=lambda kind: kind.name)
+network = pytest.mark.parametrize("network", NETWORKS)
+
+
+def crawl(rows: int = 3, **arguments: Any) -> CrawlVectorEnv:
+    poisson = {"arrivals": "poisson", "budget": 2, "features": FEATURES, "horizon": 13}
+    return CrawlVectorEnv(rows, **{**poisson, **arguments})
+
+
+def agent(kind: type[StableBaselines], network: str = "equivariant", **more: Any) -> Any:
+    names = kind.Settings.__dataclass_fields__
+    small = {name: value for name, value in SMALL.items() if name in names}
+    env = more.pop("env", None) or crawl()
+    return kind(env, kind.Settings(**{**small, "network": network}), **more)
+
+
+@network
+@each
+def test_runs_repeat_differ_with_the_seed_and_go_on_exactly_when_stopped(
+    kind: type[StableBaselines], network: str, tmp_path: Path
+) -> None:
+    through = agent(kind, network, seed=3).learn(48)
+    file = tmp_path / "run"
+    np.random.seed(8)  # noqa: NPY002 - what the caller does to these makes no difference
+    torch.manual_seed(8)
+    agent(kind, network, seed=3).learn(24, checkpoint=file)
+    resumed = agent(kind, network, seed=3).learn(48, checkpoint=file)
+    assert resumed.epochs == through.epochs == 48
+    assert same(through.memory(), resumed.memory())
+    other = agent(kind, network, seed=4).learn(48)
+    assert not same(through.memory()["parameters"], other.memory()["parameters"])
+    loaded = load(file, crawl(rows=2))
+    assert type(loaded) is kind
+    seen = crawl(rows=5, start="random").reset(seed=1)[0]
+    batch, _ = through.predict(seen)
+    np.testing.assert_array_equal(loaded.predict(seen)[0], batch)
+    alone, state = through.predict(seen[2])
+    np.testing.assert_array_equal(alone, batch[2])
+    assert alone.dtype == np.float32
+    assert np.abs(batch).max() <= 1
+    assert state is None
+    loaded.learn(loaded.epochs + 8)  # in another number of rows
+
+
+@each
+def test_weights_move_and_stay_finite(kind: type[StableBaselines]) -> None:
+    learner = agent(kind)
+    before = {k: w.clone() for k, w in learner._model.policy.state_dict().items()}
+    told: list[dict[str, float]] = []
+    learner.learn(32, progress=lambda epochs, facts: told.append(facts))
+    after = learner._model.policy.state_dict()
+    assert all(bool(torch.isfinite(weight).all()) for weight in after.values())
+    assert any(not torch.equal(before[name], after[name]) for name in after)
+    assert 0 < told[-1]["reward per epoch"] < 500
+    assert any(name.startswith("train/") for name in told[-1])
+    assert learner.epochs == 32
+
+
+@each
+def test_global_generators_are_left_as_they_were(kind: type[StableBaselines]) -> None:
+    random.seed(1)
+    torch.manual_seed(1)
+    rng = np.random.mtrand._rand  # the global one
+    before = (random.getstate(), rng.get_state(legacy=False), torch.get_rng_state())
+    agent(kind).learn(16)
+    assert random.getstate() == before[0]
+    assert same(rng.get_state(legacy=False), before[1])
+    assert torch.equal(torch.get_rng_state(), before[2])
+
+
+@pytest.mark.parametrize("kind", [k for k in STABLE if k.sequential], ids=lambda kind: kind.name)
+def test_picks_are_those_of_sb3_in_the_wrapper(kind: type[StableBaselines]) -> None:
+    learner = agent(kind, "default").learn(48)
+    one = SequentialSelection(CrawlEnv(budget=2, features=FEATURES, arrivals="poisson"))
+    seen, _ = one.reset(seed=0)
+    compared = 0
+    for _ in range(30):
+        shown, picked = seen[:, :-1], []
+        possible = True
+        for _ in range(2):
+            masks = {"action_masks": one.action_masks()} if kind is StableMaskablePPO else {}
+            action, _ = learner._model.predict(seen, deterministic=True, **masks)
+            possible &= bool(one.action_masks()[action])  # else the wrapper takes another
+            picked.append(int(action))
+            seen, *_ = one.step(action)
+        if possible:
+            assert np.argsort(-learner.predict(shown)[0])[:2].tolist() == picked
+            compared += 1
+    assert compared > 10 or kind is not StableMaskablePPO
+
+
+@pytest.mark.parametrize(
+    "kind", [k for k in STABLE if not k.sequential], ids=lambda kind: kind.name
+)
+def test_priorities_are_in_the_order_of_sb3s(kind: type[StableBaselines]) -> None:
+    learner = agent(kind, "default").learn(16)
+    seen = crawl(rows=20, start="random").reset(seed=1)[0]
+    theirs, _ = learner._model.predict(seen, deterministic=True)
+    ours = np.take_along_axis(theirs, np.argsort(-learner.predict(seen)[0], axis=-1), axis=-1)
+    assert (np.diff(ours, axis=-1) <= 0).all()
+
+
+def test_rewards_are_centred_and_kept_as_they_are_in_the_buffer() -> None:
+    rows = MeanReward(CrawlVecEnv(num_envs=2, budget=2, horizon=None), picks=1)
+    rows.seed(0)
+    rows.reset()
+    raw, scaled = [], []
+    for _ in range(5):
+        scaled.append(rows.step(np.ones((2, 4), dtype=np.float32))[1])
+        raw.append(rows.get_original_reward())
+        np.testing.assert_allclose(scaled[-1], raw[-1] / np.mean(raw) - 1, rtol=1e-4, atol=1e-6)
+    learner = agent(StableDQN, env=crawl(arrivals="deterministic")).learn(16)
+    buffer = learner._model.replay_buffer
+    paid = buffer.rewards[: buffer.size()].mean() * 2  # a pick of two is paid
+    assert paid == pytest.approx(learner._rows.venv.mean, rel=0.2)
+
+
+def test_discounts_are_per_epoch() -> None:
+    env = crawl(budget=3)
+    assert StableMaskablePPO(env)._model.gamma ** 3 == pytest.approx(0.9)
+    assert StablePPO(env)._model.gamma == 0.9
+
+
+def test_wrong_environments_settings_and_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"gym\.make_vec"):
+        StablePPO(CrawlEnv())  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="action='priority'"):
+        StablePPO(crawl(action="subset"))
+    with pytest.raises(ValueError, match="budget_rule='epoch'"):
+        StableSAC(crawl(budget_rule="average"))
+    with pytest.raises(ValueError, match="as many"):
+        StableDQN(crawl(sources=Sources([5.0, 2.0, 1.0], 1, 0.3, [1, 2, 1])))
+    with pytest.raises(ValueError, match="network"):
+        PPOSettings(network="equivarient")
+    with pytest.raises(ValueError, match="'ppo' takes PPOSettings"):
+        StablePPO(crawl(), DQNSettings())
+    file = tmp_path / "agent"
+    agent(StablePPO).learn(8, checkpoint=file)
+    with pytest.raises(ValueError, match="'ppo', not the agent 'sac'"):
+        StableSAC.load(file, crawl())
+    with pytest.raises(ValueError, match="learnt from the features value, age, decay_rate"):
+        StablePPO.load(file, crawl(features=FEATURES[::-1]))
+    with pytest.raises(ValueError, match="4 arms"):
+        StablePPO.load(file, crawl(sources="recovering-10"))
+    with pytest.raises(ValueError, match="budget"):
+        agent(StablePPO, env=crawl(budget=1)).learn(16, checkpoint=file)
+    with pytest.raises(ValueError, match="settings"):
+        agent(StablePPO, "default").learn(16, checkpoint=file)
+    file.write_bytes(file.read_bytes()[:-8])
+    with pytest.raises(ValueError, match="damaged"):
+        StablePPO.load(file, crawl())
+
+
+def test_all_are_registered() -> None:
+    names = {"ppo", "a2c", "sac", "td3", "dqn", "qr-dqn", "maskable-ppo"}
+    assert {kind.name for kind in STABLE} == names
+    assert all(LEARNERS[kind.name] is kind for kind in STABLE)
+
+
+def score(learner: StableBaselines, arguments: dict[str, Any]) -> float:
+    """Return 1 where it earns what Whittle earns, 0 for random."""
+    settings: dict[str, Any] = {"epochs": 280, "warmup": 100, "seeds": 1}
+    runs = compare(["whittle", "random"], arguments, **settings)
+    best, worst = (runs[name].reward.mean() for name in ("whittle", "random"))
+    mean = evaluate(learner, arguments, **settings).reward.mean()
+    return float((mean - worst) / (best - worst))
+
+
+@pytest.mark.parametrize(("kind", "rows", "epochs"), [(StablePPO, 32, 128), (StableDQN, 16, 200)])
+def test_table_1_is_learnt(kind: type[StableBaselines], rows: int, epochs: int) -> None:
+    arguments = {"sources": "table1", "budget": 1, "features": ("value", "age", "decay_rate")}
+    learner = kind(CrawlVectorEnv(rows, **arguments, start="random"), seed=0)
+    assert score(learner, arguments) < 0.7
+    assert score(learner.learn(epochs), arguments) > 0.97

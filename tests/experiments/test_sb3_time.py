@@ -1,0 +1,36 @@
+"""The command sb3-time on a tiny size: that its parts are parts, not how long they take."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from experiments.sb3_time import command
+from experiments.sb3_time.command import SB3Time
+from experiments.sb3_time.spent import CASES, NATIVE, ONE_BY_ONE
+
+
+def test_the_parts_are_measured_and_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    some = (("a2c", NATIVE), ("a2c", ONE_BY_ONE), ("dqn", ONE_BY_ONE))
+    assert set(some) < set(CASES)
+    monkeypatch.setattr(command, "CASES", some)
+    SB3Time(out=tmp_path / "t", rounds=2, rows=4).run()
+    with (tmp_path / "t" / "records.csv").open(encoding="utf-8") as file:
+        records = list(csv.DictReader(file))
+    assert [(r["algorithm"], r["env"]) for r in records] == list(some)
+    for r in records:
+        parts = [float(r[part]) for part in command.PARTS]
+        assert min(parts) > 0
+        assert sum(parts) == pytest.approx(float(r["total"]))
+    one, other = records[:2]
+    assert float(one["environment"]) < float(other["environment"])
+    assert "What the native environment saves. a2c" in capsys.readouterr().out
+
+
+def test_nothing_to_time_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="--rounds is 0"):
+        SB3Time(out=tmp_path / "t", rounds=0).run()

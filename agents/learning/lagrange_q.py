@@ -65,14 +65,13 @@ class LagrangeQ(Tabular):
             (self.q, reward - spent * self.charge, settings.medium),
             (self.activity, spent, settings.fast),
         ):
-            now = table[i, state, action]
-            level = table.mean(axis=(1, 2), where=self.visits > 0)
-            target = gain + table[i, after, best] - level
-            table[i, state, action] = now + self.step_size(first, state, action) * (target - now)
+            target = gain + table[i, after, best] - self.level(table)
+            step = self.step_size(first, state, action)
+            self.add(table, state, action, step * (target - table[i, state, action]))
         # Within what it can be: while it is not yet known it may be anything.
-        activity = self.activity.mean(axis=(1, 2), where=self.visits > 0).clip(0, cost)
+        activity = self.level(self.activity).clip(0, cost)
         excess = float(activity.sum() / cost.sum()) - self.arms.share
-        self.largest = np.maximum(self.largest, np.abs(reward))
+        self.largest = np.maximum(self.largest, np.abs(reward).max(axis=0))
         limit = float((self.largest / cost).max())
         change = self.slow_step_size(settings.slow) * limit * excess
         self.charge = np.clip(self.charge + change, -limit, limit)

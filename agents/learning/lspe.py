@@ -74,8 +74,8 @@ class LSPE(Tabular):
     def transition(
         self, state: IntArray, action: IntArray, reward: FloatArray, after: IntArray
     ) -> None:
-        self.rewards[self.sources, state, action] += reward
-        self.nexts[self.sources, state, action] += self.features[after]
+        self.add(self.rewards, state, action, reward)
+        self.add(self.nexts, state, action, self.features[after])
 
     def improve(self) -> dict[str, float]:
         facts = super().improve()

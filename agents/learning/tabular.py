@@ -22,6 +22,7 @@ class TabularSettings:
     states: int = 16  # ages 1 … states; older ones count as the oldest
     explore: float = 0.3  # share of the epochs in which the choice is chance
     visits: int = 500  # a step size falls to 1/n of its first value in (n − 1) times as many visits
+    settle: int = 500  # the step of λ falls to half its first value when t ln t is as much
 
     def __post_init__(self) -> None:
         if not (isinstance(self.states, int) and self.states >= 2):
@@ -99,9 +100,7 @@ class Tabular(Learner):
         """Learn from one epoch of every source, (B, N) each; states are numbered from 0."""
         raise NotImplementedError
 
-    def add(
-        self, table: FloatArray, state: IntArray, action: IntArray, change: FloatArray
-    ) -> None:
+    def add(self, table: FloatArray, state: IntArray, action: IntArray, change: FloatArray) -> None:
         """Add changes (B, N, …) to the entries of a table (N, states, 2, …), row by row: an entry
         that several rows met is changed by all of them."""
         for row in range(len(state)):
@@ -112,6 +111,11 @@ class Tabular(Learner):
         f(Q) of relative value iteration. What was not is 0."""
         tried = np.count_nonzero(self.visits, axis=(1, 2))
         return table.sum(axis=(1, 2)) / tried.reshape(-1, *[1] * (table.ndim - 3))
+
+    @property
+    def known(self) -> BoolArray:
+        """Where both actions have been tried, (N, states)."""
+        return np.asarray(self.visits.min(axis=-1) > 0)
 
     def tried(self, state: IntArray) -> BoolArray:
         """Return which actions were tried in states (B, N), (B, N, 2); where none was, both.
@@ -136,9 +140,9 @@ class Tabular(Learner):
         return np.asarray((1 - (1 - step) ** alike) / alike)
 
     def slow_step_size(self, first: float) -> float:
-        """Return first / (1 + ⌈t ln t/visits⌉), t the epochs learnt from, of all rows at once."""
+        """Return first / (1 + ⌈t ln t/settle⌉), t the epochs learnt from, of all rows at once."""
         t = self.visits[0].sum() / self.arms.shape[0]
-        return float(first / (1 + np.ceil(t * np.log(t) / self.settings.visits)))
+        return float(first / (1 + np.ceil(t * np.log(t) / self.settings.settle)))
 
     def _states(self, state: FloatArray) -> IntArray:
         return np.clip(state[..., 0], 1, self.settings.states).astype(np.intp) - 1

@@ -18,10 +18,11 @@ from crawl_env.numerics import FloatArray
 
 @dataclass(frozen=True)
 class WhittleQSettings(TabularSettings):
-    """Found by hand on the age chain of Table 1."""
+    """Found on Table 1, recovering bandits and random fleets, with 8 rows."""
 
+    visits: int = 50
     fast: float = 0.5  # c₁: step of Q, c₁ / ⌈n(s, a)/visits⌉
-    slow: float = 0.2  # c₂: step of λ, c₂ / (1 + ⌈t ln t/visits⌉)
+    slow: float = 0.2  # c₂: step of λ, c₂ / (1 + ⌈t ln t/settle⌉)
 
 
 class WhittleQ(Tabular):
@@ -60,8 +61,7 @@ class WhittleQ(Tabular):
         self.add(self.q, state, action, step * (target - self.q[i, state, action]))
         own = np.einsum("nkak->nka", self.q)
         slow = self.slow_step_size(self.settings.slow)
-        known = self.visits.min(axis=-1) > 0
-        self.charge += np.where(known, slow * (own[..., 1] - own[..., 0]) / cost, 0.0)
+        self.charge += np.where(self.known, slow * (own[..., 1] - own[..., 0]) / cost, 0.0)
         self._limit(action, reward)
         np.clip(self.charge, self.lowest / cost, self.highest / cost, out=self.charge)
 

@@ -18,10 +18,11 @@ from crawl_env.numerics import FloatArray
 
 @dataclass(frozen=True)
 class WhittleQSettings(TabularSettings):
-    """Found by hand on the age chain of Table 1."""
+    """Found on Table 1, recovering bandits and random fleets, with 8 rows."""
 
+    visits: int = 50
     fast: float = 0.5  # c₁: step of Q, c₁ / ⌈n(s, a)/visits⌉
-    slow: float = 0.2  # c₂: step of λ, c₂ / (1 + ⌈t ln t/visits⌉)
+    slow: float = 0.2  # c₂: step of λ, c₂ / (1 + ⌈t ln t/settle⌉)
 
 
 class WhittleQ(Tabular):
@@ -42,7 +43,7 @@ class WhittleQ(Tabular):
 
     def begin(self) -> None:
         n, s = len(self.sources), self.settings.states
-        self.q = np.zeros((n, s, s, 2))  # source, reference state, state, action
+        self.q = np.zeros((n, s, 2, s))  # source, state, action, reference state
         self.charge = np.zeros((n, s))  # λ of each reference state
         self.lowest, self.highest = np.zeros((n, 1)), np.zeros((n, 1))  # that λ may be, × cost
 
@@ -54,18 +55,14 @@ class WhittleQ(Tabular):
         self, state: IntArray, action: IntArray, reward: FloatArray, after: IntArray
     ) -> None:
         i, cost = self.sources, self.arms.cost[:, None]
-        subsidy = (1 - action[:, None]) * cost * self.charge
-        tried = self.tried(after)[:, None]
-        best = self.q[i, :, after].max(axis=-1, where=tried, initial=-np.inf)
-        level = self.q.mean(axis=(2, 3), where=self.visits[:, None] > 0)
-        now = self.q[i, :, state, action]
-        target = reward[:, None] + subsidy + best - level
-        step = self.step_size(self.settings.fast, state, action)
-        self.q[i, :, state, action] = now + step[:, None] * (target - now)
-        own = np.einsum("nkka->nka", self.q)
+        subsidy = (1 - action[..., None]) * cost * self.charge
+        best = self.q[i, after].max(axis=-2, where=self.tried(after)[..., None], initial=-np.inf)
+        target = reward[..., None] + subsidy + best - self.level(self.q)
+        step = self.step_size(self.settings.fast, state, action)[..., None]
+        self.add(self.q, state, action, step * (target - self.q[i, state, action]))
+        own = np.einsum("nkak->nka", self.q)
         slow = self.slow_step_size(self.settings.slow)
-        known = self.visits.min(axis=-1) > 0
-        self.charge += np.where(known, slow * (own[..., 1] - own[..., 0]) / cost, 0.0)
+        self.charge += np.where(self.known, slow * (own[..., 1] - own[..., 0]) / cost, 0.0)
         self._limit(action, reward)
         np.clip(self.charge, self.lowest / cost, self.highest / cost, out=self.charge)
 
@@ -73,5 +70,5 @@ class WhittleQ(Tabular):
         """Activating may lose what waiting was seen to pay, and gain what anything did."""
         most = np.abs(reward)
         least = np.where(action == 1, reward, -most)
-        self.lowest = np.minimum(self.lowest, least[:, None])
-        self.highest = np.maximum(self.highest, most[:, None])
+        self.lowest = np.minimum(self.lowest, least.min(axis=0)[:, None])
+        self.highest = np.maximum(self.highest, most.max(axis=0)[:, None])

@@ -51,7 +51,6 @@ class WIQL(Tabular):
         self, state: IntArray, action: IntArray, reward: FloatArray, after: IntArray
     ) -> None:
         i, settings = self.sources, self.settings
-        now = self.q[i, state, action]
         target = reward + settings.discount * self.q[i, after].max(axis=-1)
         step = self.step_size(settings.fast, state, action)
-        self.q[i, state, action] = now + step * (target - now)
+        self.add(self.q, state, action, step * (target - self.q[i, state, action]))

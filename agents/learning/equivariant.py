@@ -27,31 +27,26 @@ from agents.seen import Seen
 from crawl_env import CrawlVectorEnv, Task
 from crawl_env.numerics import FloatArray
 
+_NO_CRAWL = 1e-6  # of cost: below that nothing was crawled by chance
 _FINITE = (-30.0, 10.0)  # where probabilities, and their derivatives, are numbers in float32
 
 
 @dataclass(frozen=True)
 class EquivariantPPOSettings:
-    """Found by hand on Table 1 (M = 2) and on random fleets of 10 to 40 sources, one seed each.
-
-    `trace` and `window` matter: with .9 and 16 epochs an earlier version of this stayed at a score
-    of .96 to .98 in Table 1, since the critic's errors then weigh more than what was collected. So
-    does `few`: with 0 Table 1 stays at what myopic earns; where the others' advantages fade as 8/N
-    instead of (5/N)², one network for random fleets stays at .93 to .98. Learning much longer than
-    a score takes to settle can lose some of it again: keep checkpoints.
-    """
+    """Found by hand: SETTINGS_NOTE"""
 
     hidden: int = 32  # units of each layer
     window: int = 32  # epochs between improvements
     trace: float = 0.97  # λ of generalised advantage estimation
-    rate: float = 3e-3  # of Adam, divided by 1 + windows/slower
+    rate: float = 3e-3  # of Adam, divided by 1 + improvements/slower
     slower: float = 50.0
     passes: int = 4  # over a window
     batches: int = 4  # a pass
     few: float = 5.0  # up to as many sources a choice is judged by all advantages, see `_worth`
+    entropy: float = 0.1  # what each choice's entropy is worth, divided like the rate
     clip: float = 0.2  # of the probability ratio
     steepest: float = 0.5  # norm of a gradient
-    average: float = 0.9  # kept of the averaged policy at each improvement; that one is played
+    latest: float = 4.0  # the policy played is the mean of those so far, weighted by n^(latest − 1)
 
 
 class _Window(NamedTuple):
@@ -60,18 +55,30 @@ class _Window(NamedTuple):
     columns: Tensor  # (T + 1, B, N, D)
     active: Tensor  # (T, B, N) which sources were crawled
     threshold: Tensor  # (T, B, N) what each perturbed score had to exceed, given the others
-    reward: Tensor  # (T, B, N) in units of the row's mean reward per source
+    brought: Tensor  # (T, B, N, 2) reward and cost, in units of the row's mean per source
     valid: Tensor  # (T, B) 0 where the epoch was a reset
+
+
+class _Lesson(NamedTuple):
+    """A window as S = T·B samples, and what is to be learnt from it."""
+
+    columns: Tensor  # (S, N, D)
+    active: Tensor  # (S, N)
+    threshold: Tensor  # (S, N)
+    before: Tensor  # (S, N) logarithm of each choice's probability when it was made
+    worth: Tensor  # (S, N) of each choice
+    target: Tensor  # (S, N, 2) what the critic should say
+    spread: Tensor  # (2,) variance of that
 
 
 class EquivariantPPO(Learner):
     """Learns scores from what crawls bring; average reward, so without discount.
 
     The critic is a network of the same kind: the value of a fleet is a sum over its sources, each
-    learnt from what that source brought. Rewards are divided by the row's own mean reward, so that
-    fleets of any scale weigh the same. Inputs are the features that the environment shows, all of
-    them and nothing else; without parameters among them, all sources that look alike are treated
-    alike.
+    learnt from what that source brought, and beside it what its crawls cost. Rewards are divided
+    by the row's own mean reward, so that fleets of any scale weigh the same. Inputs are the
+    features that the environment shows, all of them and nothing else; without parameters among
+    them, all sources that look alike are treated alike.
 
     Arguments:
         arms: one vector environment, or several (of any N and M), each of which is practised in
@@ -142,29 +149,33 @@ class EquivariantPPO(Learner):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             self._policy = FleetNetwork(number, self.settings.hidden).to(self.device)
-            self._critic = FleetNetwork(number, self.settings.hidden).to(self.device)
+            self._critic = FleetNetwork(number, self.settings.hidden, 2).to(self.device)
         self._played = deepcopy(self._policy)
         weights = [*self._policy.parameters(), *self._critic.parameters()]
         self._adam = torch.optim.Adam(weights, lr=self.settings.rate)
         self._improvements = 0
 
     def improve(self) -> dict[str, float]:
-        settings, errors = self.settings, []
-        windows = self._improvements * len(self._practices)
+        settings = self.settings
         for group in self._adam.param_groups:
-            group["lr"] = settings.rate / (1 + windows / settings.slower)
-        for practice in self._practices:
-            errors.append(self._learn(self._collect(practice), int(practice.env.num_envs)))
+            group["lr"] = settings.rate * self._fading
+        windows = [self._collect(practice) for practice in self._practices]
+        if self._improvements == 0:
+            seen = torch.cat([window.columns.flatten(0, 2) for window in windows])
+            for network in (self._policy, self._critic, self._played):
+                network.standardise(seen)
+        error = self._learn([self._lesson(window) for window in windows])
         self._improvements += 1
-        # Early policies are poor: they fade faster than a mean over all would have it.
-        fresh = max(1 - settings.average, 4 / (self._improvements + 3))
+        # Early policies are poor: they fade faster than a mean over all would have it. And as the
+        # mean is of ever more of them, a long run ends no worse than a short one.
+        fresh = settings.latest / (self._improvements + settings.latest - 1)
         with torch.no_grad():
             for played, new in zip(
                 self._played.parameters(), self._policy.parameters(), strict=True
             ):
                 played.lerp_(new, fresh)
         earned = float(np.mean([practice.gain.mean() for practice in self._practices]))
-        return {"reward per epoch": earned, "value, unexplained share": float(np.mean(errors))}
+        return {"reward per epoch": earned, "value, unexplained share": error}
 
     def memory(self) -> dict[str, Any]:
         parts = {"policy": self._policy, "critic": self._critic, "played": self._played}
@@ -187,9 +198,10 @@ class EquivariantPPO(Learner):
     def _collect(self, practice: Practice) -> _Window:
         """Crawl for a window, by chance as the policy has it."""
         columns = Columns.of(practice.env.task, self._features)
-        seen, actives, thresholds, rewards, gains, valid = [], [], [], [], [], []
+        seen, actives, thresholds, rewards, costs, gains, valid = [], [], [], [], [], [], []
         for _ in range(self.settings.window):
             seen.append(columns(self._tensor(practice.observation)))
+            costs.append(practice.cost)  # before the step, which may draw another fleet
             score = self._policy(seen[-1]).cpu().numpy()
             drawn = perturbed(score, self.rng)
             active, reward, steps = practice.step(priority_of(drawn))
@@ -200,72 +212,103 @@ class EquivariantPPO(Learner):
             valid.append(steps)
         seen.append(columns(self._tensor(practice.observation)))
         level = _level(np.stack(gains), np.stack(valid)) / score.shape[-1]
+        reward = np.stack(rewards) / level[..., None]
+        spent = np.stack(actives) * np.stack(costs)
         return _Window(
             torch.stack(seen),
             self._tensor(np.stack(actives)),
             self._tensor(np.stack(thresholds)),
-            self._tensor((np.stack(rewards) / level[..., None]).astype(np.float32)),
+            self._tensor(np.stack((reward, spent), axis=-1).astype(np.float32)),
             self._tensor(np.stack(valid).astype(np.float32)),
         )
 
     @torch.no_grad()
     def _advantages(self, window: _Window) -> tuple[Tensor, Tensor]:
-        """Return every source's advantage, and what the critic should have said, (T, B, N) each.
+        """Return every source's advantages in reward and in cost, and what the critic should have
+        said, (T, B, N, 2) each.
 
         A_t = Σ_k λ^k (r_{t+k} − 1 + v_{t+k+1} − v_{t+k}), until the row is reset.
         """
         value = self._critic(window.columns)
-        surprise = window.reward - 1 + value[1:] - value[:-1]
+        surprise = window.brought - 1 + value[1:] - value[:-1]
         advantage = torch.empty_like(surprise)
         later = torch.zeros_like(surprise[0])
         for t in range(len(surprise) - 1, -1, -1):
-            later = (surprise[t] + self.settings.trace * later) * window.valid[t, :, None]
+            later = (surprise[t] + self.settings.trace * later) * window.valid[t, :, None, None]
             advantage[t] = later
         return advantage, advantage + value[:-1]
 
     @torch.no_grad()
     def _worth(self, window: _Window, advantage: Tensor) -> Tensor:
-        """Return what each choice was worth, (T, B, N): its advantage, less the price of the crawl.
+        """Return what each choice was worth, (T, B, N): its advantage, less what its cost would
+        have brought elsewhere.
 
-        Crawling one source more, another is crawled less, which loses what a crawl at the margin
-        brings. That price is estimated for each row, by least squares of the advantages on what
-        chance alone had crawled: a − p. In small fleets it depends on who is pushed out: there the
+        A crawl takes a place now and leaves its source less in need of one soon, which differs
+        between sources: so later costs count too, as an advantage of their own. Their price is what
+        a unit brings at the margin, estimated for each row from what chance alone had crawled,
+        a − p. No unit brings less than nothing there, nor more than it does on average, which is
+        the 1 of these rewards and costs. In small fleets it depends on who is pushed out: there the
         advantages of the others are counted themselves, which is exact, but in large fleets noise.
         """
         p = torch.exp(log_crawled(self._policy(window.columns[:-1]), window.threshold))
         valid = window.valid[..., None]
         chance = (window.active.float() - p) * valid
-        price = (advantage * chance).sum((0, 2)) / (p * (1 - p) * valid).sum((0, 2)).clamp_min(1e-6)
-        alone = advantage - price[:, None] * chance
-        share = min(1.0, (self.settings.few / advantage.shape[-1]) ** 2)
-        worth = alone + share * (advantage.sum(-1, keepdim=True) - alone)
+        bought = (advantage * chance[..., None]).sum((0, 2))  # (B, 2)
+        price = (bought[:, 0] / bought[:, 1].clamp_min(_NO_CRAWL)).clamp(0, 1)
+        reward, cost = advantage.unbind(-1)
+        alone = reward - price[:, None] * cost
+        share = min(1.0, (self.settings.few / alone.shape[-1]) ** 2)
+        worth = alone + share * (reward.sum(-1, keepdim=True) - alone)
         return worth / (worth.std() + 1e-8) * valid
 
-    def _learn(self, window: _Window, rows: int) -> float:
-        """Improve policy and critic on a window; return the critic's unexplained share."""
-        settings = self.settings
-        found, expected = self._advantages(window)
-        worth, target = self._worth(window, found).flatten(0, 1), expected.flatten(0, 1)
-        columns = window.columns[:-1].flatten(0, 1)
-        active, threshold = window.active.flatten(0, 1), window.threshold.flatten(0, 1)
-        with torch.no_grad():
-            before = log_probability(self._policy(columns), active, threshold)
-        spread = float(target.var()) + 1e-8
-        lost = []
+    @property
+    def _fading(self) -> float:
+        return 1 / (1 + self._improvements / self.settings.slower)
+
+    @torch.no_grad()
+    def _lesson(self, window: _Window) -> _Lesson:
+        """Return what a window teaches, before anything is learnt from it."""
+        advantage, target = self._advantages(window)
+        worth = self._worth(window, advantage)
+        columns, threshold = window.columns[:-1].flatten(0, 1), window.threshold.flatten(0, 1)
+        active = window.active.flatten(0, 1)
+        before = log_probability(self._policy(columns), active, threshold)
+        target = target.flatten(0, 1)
+        spread = target.var(dim=(0, 1)) + 1e-8
+        return _Lesson(columns, active, threshold, before, worth.flatten(0, 1), target, spread)
+
+    def _learn(self, lessons: list[_Lesson]) -> float:
+        """Improve policy and critic; return the critic's unexplained share."""
+        settings, lost = self.settings, []
         for _ in range(settings.passes):
-            shuffled = self._tensor(self.rng.permutation(settings.window * rows))
-            for some in shuffled.chunk(settings.batches):
-                now = log_probability(self._policy(columns[some]), active[some], threshold[some])
-                ratio, gain = torch.exp(now - before[some]), worth[some]
-                limited = ratio.clamp(1 - settings.clip, 1 + settings.clip)
-                chosen = -torch.minimum(ratio * gain, limited * gain).mean()
-                error = ((self._critic(columns[some]) - target[some]) ** 2).mean() / spread
+            parts = [
+                self._tensor(self.rng.permutation(len(lesson.active))).chunk(settings.batches)
+                for lesson in lessons
+            ]
+            for some in zip(*parts, strict=True):
+                losses = [
+                    self._loss(lesson, which) for lesson, which in zip(lessons, some, strict=True)
+                ]
+                chosen, error = (torch.stack(part).mean() for part in zip(*losses, strict=True))
                 self._adam.zero_grad()
                 (chosen + 0.5 * error).backward()
                 torch.nn.utils.clip_grad_norm_(self._policy.parameters(), settings.steepest)
                 self._adam.step()
                 lost.append(float(error.detach()))
         return float(np.mean(lost))
+
+    def _loss(self, lesson: _Lesson, some: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the policy's loss and the critic's unexplained share on some epochs."""
+        settings = self.settings
+        columns, threshold = lesson.columns[some], lesson.threshold[some]
+        score = self._policy(columns)
+        now = log_probability(score, lesson.active[some], threshold)
+        ratio, gain = torch.exp(now - lesson.before[some]), lesson.worth[some]
+        limited = ratio.clamp(1 - settings.clip, 1 + settings.clip)
+        chosen = -torch.minimum(ratio * gain, limited * gain).mean()
+        chosen = chosen - settings.entropy * self._fading * entropy(score, threshold).mean()
+        error = ((self._critic(columns) - lesson.target[some]) ** 2 / lesson.spread).mean()
+        return chosen, error
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(array).to(self.device)
@@ -323,6 +366,19 @@ def log_probability(score: Tensor, active: Tensor, threshold: Tensor) -> Tensor:
     """
     left = -torch.exp((score - threshold).clamp(*_FINITE))
     return torch.where(active, log_crawled(score, threshold), left)
+
+
+def entropy(score: Tensor, threshold: Tensor) -> Tensor:
+    """Return the entropy of each source's own choice, given the others', in nats.
+
+    >>> entropy(torch.log(torch.log(torch.tensor([2.0]))), torch.zeros(1))  # p = 1/2: ln 2
+    tensor([0.6931])
+    """
+    crawled, left = (
+        log_probability(score, torch.full_like(score, a, dtype=torch.bool), threshold)
+        for a in (True, False)
+    )
+    return -(torch.exp(crawled) * crawled + torch.exp(left) * left)
 
 
 def threshold_of(drawn: NDArray[np.float32], active: BoolArray) -> NDArray[np.float32]:

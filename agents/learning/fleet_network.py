@@ -16,6 +16,7 @@ from crawl_env import Task
 _LEAST = 0.01  # of a utility, relative to the fleet's scale, that the logarithm still tells from 0
 _TINY = 1e-6  # per epoch: a source that publishes nothing
 _FLOOR = 1e-300
+_LEAST_SPREAD = 0.2  # of a column: what hardly varied must not blow up elsewhere
 
 UTILITIES = ("value", "harvest")
 COUNTS = ("age", "items")
@@ -112,21 +113,33 @@ class Columns:
 class FleetNetwork(nn.Module):
     """From columns (..., N, D) to one number for each source, (..., N), or several, (..., N, K).
 
-    All are 0 before learning. Two hidden layers of `hidden` units, whose first also sees the
-    fleet's mean columns, and a linear part beside them.
+    All are 0 before learning. Two hidden layers of `hidden` units, whose second also sees the
+    fleet's mean of the first, and a linear part beside them. Columns are standardised by what
+    `standardise` was shown.
     """
+
+    mean: Tensor
+    spread: Tensor
 
     def __init__(self, columns: int, hidden: int, numbers: int = 1) -> None:
         super().__init__()
         self.own = nn.Linear(columns, hidden)
-        self.fleet = nn.Linear(columns, hidden, bias=False)
         self.deep = nn.Linear(hidden, hidden)
+        self.fleet = nn.Linear(hidden, hidden, bias=False)
         self.out = nn.Linear(hidden, numbers)
         self.linear = nn.Linear(columns, numbers, bias=False)
         for weight in (self.out.weight, self.out.bias, self.linear.weight):
             nn.init.zeros_(weight)
+        self.register_buffer("mean", torch.zeros(columns))
+        self.register_buffer("spread", torch.ones(columns))
+
+    def standardise(self, columns: Tensor) -> None:
+        """Take mean and standard deviation of columns, (samples, D), for all that is to come."""
+        self.mean.copy_(columns.mean(0))
+        self.spread.copy_(columns.std(0).clamp_min(_LEAST_SPREAD))
 
     def forward(self, columns: Tensor) -> Tensor:
-        fleet = self.fleet(columns.mean(-2, keepdim=True))
-        hidden = torch.tanh(self.deep(torch.tanh(self.own(columns) + fleet)))
+        columns = (columns - self.mean) / self.spread
+        own = torch.tanh(self.own(columns))
+        hidden = torch.tanh(self.deep(own) + self.fleet(own.mean(-2, keepdim=True)))
         return (self.out(hidden) + self.linear(columns)).squeeze(-1)

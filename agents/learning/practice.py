@@ -43,6 +43,13 @@ class Practice:
         """(B,) recent mean reward per epoch, utility, since the last reset."""
         return self._earned / np.maximum(self._epochs, 1.0)
 
+    @property
+    def cost(self) -> FloatArray:
+        """(B, N) of a crawl, in units of M/N, what an epoch pays for each source on average."""
+        b, n = self.env.world.shape
+        cost = np.broadcast_to(self.env.world.sources.cost, (b, n))
+        return cost * n / self.env.task.budget
+
     def step(self, priority: NDArray[np.float32]) -> tuple[BoolArray, FloatArray, BoolArray]:
         """Crawl for an epoch; return what was crawled, (B, N), what it brought, (B, N), and the
         rows that were crawled rather than reset, (B,)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,46 @@ def test_rewards_of_a_reset_are_no_part_of_what_is_learnt() -> None:
     assert level.T.tolist() == [[6, 6, 6, 6, 10, 10], [11] * 6]
     advantage, _ = agent._advantages(window)
     assert (advantage[4] == 0).all()
+
+
+def test_the_price_of_a_crawl_is_what_chance_crawls_brought_and_counts_later_costs() -> None:
+    agent = EquivariantPPO(practice(3), replace(SMALL, few=0.0))
+    window = agent._collect(agent._practices[0])
+    p = log_probability(
+        torch.zeros(6, 3, 4), torch.ones(6, 3, 4, dtype=torch.bool), window.threshold
+    ).exp()
+    chance = window.active.float() - p
+    torch.manual_seed(0)
+    own, noise = torch.randn(2, 6, 3, 4)
+    cost = chance + noise - _on(noise, chance)  # a crawl costs 1, and something later
+    own = own - _on(own, chance)  # of no price
+    price = torch.tensor([0.3, 0.6, 0.9])[:, None]
+    worth = agent._worth(window, torch.stack((price * cost + own, cost), dim=-1))
+    torch.testing.assert_close(worth, own / own.std(), rtol=1e-3, atol=1e-3)
+
+
+def _on(x: torch.Tensor, chance: torch.Tensor) -> torch.Tensor:
+    """Return the part of each row's x that chance explains."""
+    return (x * chance).sum((0, 2), keepdim=True) / (chance**2).sum((0, 2), keepdim=True) * chance
+
+
+def test_costs_are_in_units_of_what_an_epoch_pays_for_each_source() -> None:
+    env = practice(2, sources=Sources([1, 2, 3], 1, 0.2, cost=[1, 2, 3]), budget=3)
+    agent = EquivariantPPO(env, SMALL)
+    window = agent._collect(agent._practices[0])
+    expected = window.active * torch.tensor([1.0, 2.0, 3.0])
+    torch.testing.assert_close(window.brought[..., 1], expected)
+
+
+def test_columns_are_standardised_by_what_was_seen_first() -> None:
+    agent = EquivariantPPO(practice(), SMALL).learn(6)
+    for network in (agent._policy, agent._critic, agent._played):
+        torch.testing.assert_close(network.mean, agent._played.mean)
+        assert network.mean.abs().max() > 0.1
+        assert network.spread.min() >= np.float32(0.2)
+    mean = agent._played.mean.clone()
+    agent.learn(12)
+    torch.testing.assert_close(agent._played.mean, mean)
 
 
 def test_without_parameters_among_the_features_sources_are_known_by_what_they_show_alone() -> None:

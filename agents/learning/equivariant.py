@@ -37,10 +37,11 @@ class EquivariantPPOSettings:
     on random fleets of 10 and 40 sources, one or two seeds each.
 
     `entropy`: without it Table 1 stayed at what myopic earns for more than 640 epochs of 64 rows,
-    with it for less than 640; it fades with N since with .1 at any N random fleets did worse (.80
-    to .93 after 1 600 epochs, though under another horizon). `few`: with 0 Table 1 stays at what myopic earns. `rate`:
-    with 1e-3 (and `entropy` .01) random fleets are at .73 to .77 after 640 epochs of 1 280 sources,
-    with 3e-3 at .91 to .93. These take longer than a single fleet: .95 to .96 after 1 280 epochs.
+    with it for less than 640. It fades with N, since with .1 at any N random fleets did worse (.80
+    to .93 after 1 600 epochs, though under another horizon). `few`: with 0 Table 1 stays at what
+    myopic earns. `rate`: with 1e-3 (and `entropy` .01) random fleets are at .73 to .77 after 640
+    epochs of 1 280 sources, with 3e-3 at .91 to .93. These take longer than a single fleet: .95 to
+    .96 after 1 280 epochs.
     """
 
     hidden: int = 32  # units of each layer

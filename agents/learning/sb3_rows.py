@@ -20,6 +20,8 @@ from crawl_env.sb3 import CrawlVecEnv
 from crawl_env.selection import TOLERANCE
 from crawl_env.wrappers import SequentialSelection
 
+_TRANSITIONS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
+
 
 class Rows:
     """As many rows of the same task as an environment has, as a `VecEnv`.
@@ -156,3 +158,18 @@ def picks(env: CrawlVectorEnv) -> int:
             "equal costs, without crawl delays or shared hosts. Use 'ppo', 'a2c', 'sac' or 'td3'"
         )
     return min(task.n, int(task.budget * (1 + TOLERANCE) / float(cost[0])))
+
+
+def kept(buffer: Any) -> dict[str, Any]:
+    """Return what a replay buffer holds."""
+    held = {name: getattr(buffer, name)[: buffer.size()].copy() for name in _TRANSITIONS}
+    return {**held, "pos": buffer.pos, "full": buffer.full}
+
+
+def put_back(buffer: Any, held: dict[str, Any]) -> None:
+    """Fill a replay buffer, unless it is for another number of rows: then it begins empty."""
+    if held["rewards"].shape[1] != buffer.n_envs:
+        return
+    for name in _TRANSITIONS:
+        getattr(buffer, name)[: len(held[name])] = held[name]
+    buffer.pos, buffer.full = held["pos"], held["full"]

@@ -8,7 +8,7 @@ after the other. Whatever they are, what they learn is played as an order of sou
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,97 +24,21 @@ from agents.learning import sb3_policies as policies
 from agents.learning.arms import Arms
 from agents.learning.equivariant import tensors
 from agents.learning.learner import Learner, ranked
-from agents.learning.sb3_rows import Chance, Rows
+from agents.learning.sb3_rows import Chance, Rows, kept, put_back
+from agents.learning.sb3_settings import (
+    A2CSettings,
+    DQNSettings,
+    MaskablePPOSettings,
+    PPOSettings,
+    QRDQNSettings,
+    SACSettings,
+    StableSettings,
+    TD3Settings,
+)
 from crawl_env import CrawlVectorEnv
-from crawl_env.errors import unknown
 from crawl_env.numerics import FloatArray
 
-NETWORKS = ("default", "equivariant")
 _COUNTERS = ("num_timesteps", "_n_updates", "_n_calls", "_episode_num", "exploration_rate")
-_TRANSITIONS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
-
-
-@dataclass(frozen=True)
-class StableSettings:
-    """Of all of them. The other fields are SB3's arguments, under SB3's names; all its others are
-    at their defaults. Numbers of steps are epochs, and `gamma` is per epoch, also where an epoch
-    is several picks."""
-
-    network: str = "equivariant"  # or "default": SB3's perceptron, of two hidden layers
-    hidden: int = 32  # units of each hidden layer
-    gamma: float = 0.9
-
-    def __post_init__(self) -> None:
-        if self.network not in NETWORKS:
-            raise unknown("network", self.network, NETWORKS)
-
-
-@dataclass(frozen=True)
-class OnPolicySettings(StableSettings):
-    n_steps: int = 32  # epochs of each row between improvements
-    learning_rate: float = 3e-3
-    gae_lambda: float = 0.95
-    ent_coef: float = 0.0
-    vf_coef: float = 0.5
-    max_grad_norm: float = 0.5
-
-
-@dataclass(frozen=True)
-class PPOSettings(OnPolicySettings):
-    n_epochs: int = 4  # passes over what was collected
-    batches: int = 4  # a pass
-    clip_range: float = 0.2
-    log_std_init: float = -1.0  # of the priorities' Gaussian
-
-
-@dataclass(frozen=True)
-class MaskablePPOSettings(OnPolicySettings):
-    n_epochs: int = 4
-    batches: int = 4
-    clip_range: float = 0.2
-
-
-@dataclass(frozen=True)
-class A2CSettings(OnPolicySettings):
-    n_steps: int = 8
-    normalize_advantage: bool = True
-    log_std_init: float = -1.0
-
-
-@dataclass(frozen=True)
-class OffPolicySettings(StableSettings):
-    learning_rate: float = 1e-3
-    buffer_size: int = 50_000  # transitions of all rows
-    learning_starts: int = 50  # epochs of each row, all chance
-    batch_size: int = 128
-    train_freq: int = 8  # epochs of each row between improvements
-    gradient_steps: int = 8  # an improvement
-
-
-@dataclass(frozen=True)
-class SACSettings(OffPolicySettings):
-    tau: float = 0.01  # share of the way that targets go at each update
-    ent_coef: str | float = "auto"
-
-
-@dataclass(frozen=True)
-class TD3Settings(OffPolicySettings):
-    tau: float = 0.01
-    noise: float = 0.3  # standard deviation added to priorities
-
-
-@dataclass(frozen=True)
-class DQNSettings(OffPolicySettings):
-    target_update_interval: int = 40  # epochs of each row
-    exploration_initial_eps: float = 1.0
-    exploration_final_eps: float = 0.1
-    exploring: int = 500  # epochs of each row, until exploration is at its final share
-    max_grad_norm: float = 10.0
-
-
-@dataclass(frozen=True)
-class QRDQNSettings(DQNSettings):
-    n_quantiles: int = 25
 
 
 class StableBaselines(Learner):
@@ -269,7 +193,7 @@ class StableBaselines(Learner):
             "earned": [venv.total, venv.steps],
             "chance": self._chance.state,
             "actions": model.action_space.np_random.bit_generator.state,
-            "buffer": None if self._on_policy else _kept(model.replay_buffer),
+            "buffer": None if self._on_policy else kept(model.replay_buffer),
         }
 
     def remember(self, memory: dict[str, Any]) -> None:
@@ -292,7 +216,7 @@ class StableBaselines(Learner):
         self._chance.state = memory["chance"]
         model.action_space.np_random.bit_generator.state = memory["actions"]
         if not self._on_policy:
-            _put_back(model.replay_buffer, memory["buffer"])
+            put_back(model.replay_buffer, memory["buffer"])
 
 
 class StablePPO(StableBaselines):
@@ -421,18 +345,3 @@ def in_turn(
         np.put_along_axis(picked[..., 0], best, 1.0, axis=-1)
         np.put_along_axis(order, best, float(left), axis=-1)
     return np.where(order > 0, 1.0 + order, ranked(said))
-
-
-def _kept(buffer: Any) -> dict[str, Any]:
-    """Return what a replay buffer holds."""
-    held = {name: getattr(buffer, name)[: buffer.size()].copy() for name in _TRANSITIONS}
-    return {**held, "pos": buffer.pos, "full": buffer.full}
-
-
-def _put_back(buffer: Any, held: dict[str, Any]) -> None:
-    """Fill a replay buffer, unless it is for another number of rows: then it begins empty."""
-    if held["rewards"].shape[1] != buffer.n_envs:
-        return
-    for name in _TRANSITIONS:
-        getattr(buffer, name)[: len(held[name])] = held[name]
-    buffer.pos, buffer.full = held["pos"], held["full"]

@@ -14,11 +14,9 @@ from common import same
 from agents.evaluation import compare, evaluate
 from agents.learning import LEARNERS, load
 from agents.learning.sb3_rows import MeanReward
+from agents.learning.sb3_settings import NETWORKS, DQNSettings, PPOSettings
 from agents.learning.stable_baselines import (
-    NETWORKS,
     STABLE,
-    DQNSettings,
-    PPOSettings,
     StableBaselines,
     StableDQN,
     StableMaskablePPO,

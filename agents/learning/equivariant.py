@@ -303,7 +303,7 @@ class EquivariantPPO(Learner):
                 ]
                 chosen, error = (torch.stack(part).mean() for part in zip(*losses, strict=True))
                 self._adam.zero_grad()
-                (chosen + 0.5 * error).backward()
+                (chosen + 0.5 * error).backward()  # type: ignore[no-untyped-call]
                 torch.nn.utils.clip_grad_norm_(self._policy.parameters(), settings.steepest)
                 self._adam.step()
                 lost.append(float(error.detach()))

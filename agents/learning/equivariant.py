@@ -19,6 +19,14 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from agents.learning.choice import (
+    entropy,
+    log_crawled,
+    log_probability,
+    perturbed,
+    priority_of,
+    threshold_of,
+)
 from agents.learning.fleet_network import Columns, FleetNetwork
 from agents.learning.learner import Learner
 from agents.learning.practice import BoolArray, Practice, Practices
@@ -28,7 +36,6 @@ from crawl_env import CrawlVectorEnv, Task
 from crawl_env.numerics import FloatArray
 
 _NO_CRAWL = 1e-6  # of cost: below that nothing was crawled by chance
-_FINITE = (-30.0, 10.0)  # where probabilities, and their derivatives, are numbers in float32
 
 
 @dataclass(frozen=True)
@@ -363,55 +370,6 @@ class FleetPolicy:
             score = perturbed(score, self._rng)
         priority = priority_of(score)
         return (priority[0] if single else priority), state
-
-
-def log_crawled(score: Tensor, threshold: Tensor) -> Tensor:
-    """Return ln P(s + Gumbel > τ) = ln(1 − exp(−exp(s − τ)))."""
-    return torch.log(-torch.expm1(-torch.exp((score - threshold).clamp(*_FINITE))))
-
-
-def log_probability(score: Tensor, active: Tensor, threshold: Tensor) -> Tensor:
-    """Return the logarithm of the probability of each source's own choice, given the others'.
-
-    >>> score, threshold = torch.zeros(2), torch.zeros(2)
-    >>> log_probability(score, torch.tensor([True, False]), threshold).exp()  # 1 − 1/e, 1/e
-    tensor([0.6321, 0.3679])
-    """
-    left = -torch.exp((score - threshold).clamp(*_FINITE))
-    return torch.where(active, log_crawled(score, threshold), left)
-
-
-def entropy(score: Tensor, threshold: Tensor) -> Tensor:
-    """Return the entropy of each source's own choice, given the others', in nats.
-
-    >>> entropy(torch.log(torch.log(torch.tensor([2.0]))), torch.zeros(1))  # p = 1/2: ln 2
-    tensor([0.6931])
-    """
-    crawled, left = (
-        log_probability(score, torch.full_like(score, a, dtype=torch.bool), threshold)
-        for a in (True, False)
-    )
-    return -(torch.exp(crawled) * crawled + torch.exp(left) * left)
-
-
-def threshold_of(drawn: NDArray[np.float32], active: BoolArray) -> NDArray[np.float32]:
-    """Return what each perturbed score, (B, N), had to exceed to be crawled, the others given: the
-    best that was not crawled, or for that and those behind it the last that was crawled. Exact at
-    equal costs."""
-    best = np.max(drawn, axis=-1, keepdims=True, where=~active, initial=-1e9)
-    last = np.min(drawn, axis=-1, keepdims=True, where=active, initial=1e9)
-    return np.where(active, best, last).astype(np.float32)
-
-
-def perturbed(score: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
-    """Return scores with independent standard Gumbel variables added, all of them finite."""
-    drawn = rng.standard_exponential(score.shape, dtype=np.float32)
-    return score - np.log(np.maximum(drawn, np.finfo(np.float32).tiny))  # it can be 0 in float32
-
-
-def priority_of(score: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return scores of any sign as priorities in (−1, 1), in the same order: s/(1 + |s|)."""
-    return score / (1 + np.abs(score))
 
 
 def _level(gain: FloatArray, valid: BoolArray) -> FloatArray:

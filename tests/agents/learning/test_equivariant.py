@@ -15,15 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.evaluation import compare
-from agents.learning.equivariant import (
-    EquivariantPPO,
-    EquivariantPPOSettings,
-    _level,
-    log_probability,
-    perturbed,
-    priority_of,
-    threshold_of,
-)
+from agents.learning.choice import log_probability, perturbed, priority_of, threshold_of
+from agents.learning.equivariant import EquivariantPPO, EquivariantPPOSettings, _level
 from agents.learning.fleet_network import Columns, FleetNetwork
 from crawl_env import CrawlVectorEnv, Sources
 

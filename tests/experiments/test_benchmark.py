@@ -30,8 +30,8 @@ def test_it_covers_what_the_readme_promises():
 
 def test_the_whole_suite_runs_and_writes_report_records_and_summary(tmp_path, monkeypatch):
     monkeypatch.setattr(policies, "SUITE", [short(setting) for setting in SUITE])
-    lessons = tuple(players.each(short(tasks.DETERMINISTIC[0]), epochs=100))
-    quick = (players.Player("wiql", lessons, rows=1, seeds=2),)
+    lessons = players.each(short(tasks.DETERMINISTIC[0]), rows=1, epochs=100)
+    quick = (players.Player("wiql", lessons, seeds=2),)
     monkeypatch.setattr(players, "SUITES", {"quick": quick})
     out = tmp_path / "benchmark"
     command.Benchmark(out=out, jobs=1, engine="sequential").run()

@@ -26,8 +26,8 @@ def short(setting: Setting) -> Setting:
 
 M2 = short(tasks.DETERMINISTIC[1])
 SMALL = (
-    Player("wiql", tuple(each(M2, epochs=200)), rows=1, seeds=2),
-    Player("whittle-q", tuple(each(M2, short(tasks.RANDOM[0]), epochs=200)), rows=1, seeds=2),
+    Player("wiql", each(M2, rows=1, epochs=200), seeds=2),
+    Player("whittle-q", each(M2, short(tasks.RANDOM[0]), rows=1, epochs=200), seeds=2),
 )
 
 
@@ -99,7 +99,7 @@ def test_only_what_is_missing_or_to_be_redone_is_run(
         return work(unit)
 
     monkeypatch.setattr(runs, "work", noted)
-    more = (*SMALL, Player("lspe", SMALL[0].lessons, rows=1, seeds=1))
+    more = (*SMALL, Player("lspe", SMALL[0].lessons, seeds=1))
     grown = run(tmp_path / "a", more, records)
     assert ran == ["lspe"]
     ran.clear()
@@ -145,7 +145,7 @@ def test_pauses_do_not_change_what_is_learnt(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_measured_is_the_frozen_policy_not_the_exploring_run(records: Records) -> None:
     """An agent whose every choice in training is chance still learns what is worth crawling."""
-    chance = (Player("whittle-q", tuple(each(M2, epochs=3000)), 1, settings={"explore": 1.0}),)
+    chance = (Player("whittle-q", each(M2, rows=1, epochs=3000), settings={"explore": 1.0}),)
     unit = next(u for u in runs._units(chance) if u["kind"] == "training")
     level = {r["player"]: r["reward"] for r in records.runs if r["task"] == runs.name_of(M2)}
     reward = training.train(unit)["runs"][0]["reward"]
@@ -211,8 +211,8 @@ def test_learners_without_an_index_have_no_error(records: Records) -> None:
 
 
 def test_epochs_are_counted_in_all_rows_and_of_all_sources() -> None:
-    lesson = Lesson((M2, M2), (M2,), 32)
-    pair = Player("equivariant-ppo", (lesson,), rows=4, features=KNOWN, seeds=1)
+    lesson = Lesson((M2, M2), (M2,), 4, 32)
+    pair = Player("equivariant-ppo", (lesson,), KNOWN, seeds=1)
     unit = next(u for u in runs._units((pair,)) if u["kind"] == "training")
     row = training.train(unit)["runs"][0]
     assert (row["crawl_epochs"], row["source_epochs"]) == (2 * 4 * 32, 2 * 4 * 32 * 4)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from agents.learning import LEARNERS, Learner
-from experiments.benchmark.learning import tasks
 from experiments.benchmark.learning.tasks import Settings
 from experiments.benchmark.suite import Setting
 
@@ -21,6 +20,7 @@ class Lesson:
 
     practice: Settings
     exams: Settings
+    rows: int  # environments side by side, of each task
     epochs: int  # of each row
 
 
@@ -30,7 +30,6 @@ class Player:
 
     learner: str  # of `agents.learning.LEARNERS`
     lessons: tuple[Lesson, ...]
-    rows: int  # environments side by side
     features: tuple[str, ...] = AGES
     settings: Mapping[str, Any] = field(default_factory=dict)  # that differ from its defaults
     seeds: int = 20
@@ -45,37 +44,57 @@ class Player:
         return LEARNERS[self.learner]
 
 
-def each(*settings: Setting, epochs: int) -> Iterator[Lesson]:
-    """Give a lesson of its own on every task."""
-    for setting in settings:
-        yield Lesson((setting,), (setting,), epochs)
+def each(*settings: Setting, rows: int, epochs: int) -> tuple[Lesson, ...]:
+    """Return a lesson of its own on every task."""
+    return tuple(Lesson((setting,), (setting,), rows, epochs) for setting in settings)
 
 
-def _tabular(name: str, **epochs: int) -> Player:
-    lessons = [
-        *each(*tasks.TABLE1, epochs=10_000),
-        *each(*tasks.RECOVERING, epochs=9_000),
-        *each(*tasks.RANDOM, *tasks.MIXED, epochs=10_000),
-    ]
-    return Player(name, tuple(lessons), rows=1)
+SMALL_RECOVERING, LARGEST_RECOVERING = RECOVERING[:2] + RECOVERING[3:], RECOVERING[2:3]
 
+# Of the recovering bandits at most 900 000 source-epochs: a tenth of what NeurWIN was given.
+_TABULAR = (
+    *each(*TABLE1, *SMALL_RECOVERING, *RANDOM, *MIXED, rows=8, epochs=2_500),
+    *each(*LARGEST_RECOVERING, rows=8, epochs=1_100),
+)
+_WIQL = (
+    *each(*TABLE1, *SMALL_RECOVERING, rows=8, epochs=2_500),
+    *each(*LARGEST_RECOVERING, rows=8, epochs=1_100),
+)
+_EQUIVARIANT = (
+    *each(*TABLE1, rows=64, epochs=1_000),
+    *each(RECOVERING[0], rows=64, epochs=700),
+    *each(RECOVERING[1], rows=64, epochs=1_400),
+    *each(RECOVERING[2], rows=8, epochs=1_100),
+    *each(RECOVERING[3], rows=32, epochs=2_000),
+    *each(RECOVERING[4], rows=24, epochs=1_800),
+    *each(RECOVERING[5], rows=16, epochs=1_800),
+    *each(*RANDOM[:2], rows=64, epochs=1_000),
+    *each(*RANDOM[2:], rows=8, epochs=1_000),
+    *each(*MIXED, rows=32, epochs=1_000),
+)
 
 FULL: tuple[Player, ...] = (
-    _tabular("whittle-q"),
-    _tabular("lagrange-q"),
-    _tabular("lspe"),
-    _tabular("wiql"),
+    Player("whittle-q", _TABULAR),
+    Player("lagrange-q", _TABULAR),
+    Player("lspe", _TABULAR),
+    Player("wiql", _WIQL),
+    Player("equivariant-ppo", _EQUIVARIANT, KNOWN),
+    Player(
+        "deeptop",
+        (*each(*TABLE1, rows=8, epochs=1_500), *each(*RECOVERING[1:2], rows=8, epochs=2_000)),
+    ),
+    Player("neurwin", each(*DETERMINISTIC, *RECOVERING[:2], rows=64, epochs=5_000)),
+    Player("qwinn", each(*DETERMINISTIC, rows=8, epochs=4_000)),
 )
 
 
-def _quickly(name: str, epochs: int, rows: int = 1, features: tuple[str, ...] = AGES) -> Player:
-    lessons = tuple(each(*tasks.DETERMINISTIC, epochs=epochs))
-    return Player(name, lessons, rows, features, seeds=5)
+def _quickly(name: str, rows: int, epochs: int, features: tuple[str, ...] = AGES) -> Player:
+    return Player(name, each(*DETERMINISTIC, rows=rows, epochs=epochs), features, seeds=5)
 
 
 QUICK: tuple[Player, ...] = (
-    *(_quickly(name, 6_000) for name in ("whittle-q", "lagrange-q", "lspe", "wiql")),
-    _quickly("equivariant-ppo", 2_000, rows=8, features=KNOWN),
+    *(_quickly(name, 8, 1_000) for name in ("whittle-q", "lagrange-q", "lspe", "wiql")),
+    _quickly("equivariant-ppo", 64, 960, KNOWN),
 )
 
 SUITES = {"quick": QUICK, "full": FULL}

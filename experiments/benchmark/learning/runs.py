@@ -158,7 +158,7 @@ def _training(player: Player, lesson: Lesson, seed: int) -> runner.Unit:
         "learner": player.learner,
         "settings": asdict(player.kind.Settings(**player.settings)),
         "features": list(player.features),
-        "rows": player.rows,
+        "rows": lesson.rows,
         "epochs": lesson.epochs,
         "seed": seed,
         "practice": [_arguments(setting, seed) for setting in lesson.practice],

@@ -7,8 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agents.learning import LEARNERS, Learner
-from experiments.benchmark.learning.tasks import Settings
-from experiments.benchmark.suite import Setting
+from experiments.benchmark.learning.tasks import (
+    DETERMINISTIC,
+    DRAWN_ANEW,
+    MIXED,
+    PRACTISED,
+    RANDOM,
+    RECOVERING,
+    TABLE1,
+    Settings,
+)
+from experiments.benchmark.suite import DRAWN, Setting
 
 AGES = ("age", "crawled", "harvest")
 KNOWN = ("value", "age", "arrival_rate", "mean_utility", "decay_rate", "cost")
@@ -79,6 +88,13 @@ FULL: tuple[Player, ...] = (
     Player("lspe", _TABULAR),
     Player("wiql", _WIQL),
     Player("equivariant-ppo", _EQUIVARIANT, KNOWN),
+    Player(
+        "equivariant-ppo",
+        (Lesson(PRACTISED, DRAWN_ANEW, rows=16, epochs=2_500),),
+        DRAWN,
+        seeds=5,
+        label="one network",
+    ),
     Player(
         "deeptop",
         (*each(*TABLE1, rows=8, epochs=1_500), *each(*RECOVERING[1:2], rows=8, epochs=2_000)),

@@ -75,9 +75,10 @@ def _drawn(n: int, regime: str, epochs: int = 1000, seeds: int = 20) -> Setting:
 
 
 REGIMES = ("dense", "sparse")
-DRAWN_ANEW: Settings = tuple(_drawn(50, regime) for regime in REGIMES)
-NEVER_PRACTISED: Settings = (
-    *(_drawn(10, regime) for regime in REGIMES),
+PRACTISED: Settings = tuple(_drawn(n, regime) for n in (10, 30) for regime in REGIMES)
+# Other fleets than those practised with, and but for N = 10 of other sizes.
+DRAWN_ANEW: Settings = (
+    *(_drawn(n, regime) for n in (50, 10) for regime in REGIMES),
     *(_drawn(1000, regime, epochs=400, seeds=5) for regime in REGIMES),
     *(_drawn(100_000, regime, epochs=100, seeds=1) for regime in REGIMES),
 )

@@ -17,6 +17,7 @@ from experiments.fit.command import Fit
 from experiments.hacker_news.command import HackerNews
 from experiments.paper.command import Paper
 from experiments.throughput.command import Throughput
+from experiments.tune.command import Tune
 
 Command = (
     Annotated[Paper, tyro.conf.subcommand("paper")]
@@ -28,6 +29,7 @@ Command = (
     | Annotated[Asymptotic, tyro.conf.subcommand("asymptotic")]
     | Annotated[Decay, tyro.conf.subcommand("decay")]
     | Annotated[Throughput, tyro.conf.subcommand("throughput")]
+    | Annotated[Tune, tyro.conf.subcommand("tune")]
 )
 
 

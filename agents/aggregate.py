@@ -85,7 +85,7 @@ def gain(scores: Scores, other: Scores, resamples: int = 2000, seed: int = 0) ->
     Raises:
         ValueError: other tasks, or other numbers of runs.
 
-    >>> gain([[0.9, 1.0, 0.8, 0.7]], [[0.4, 0.5, 0.3, 0.2]]).low
+    >>> gain([[1.0, 0.75, 0.875, 0.625]], [[0.5, 0.25, 0.375, 0.125]]).low
     0.5
     """
     mine, its = _checked(scores), _checked(other)

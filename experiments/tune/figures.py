@@ -9,7 +9,7 @@ import numpy as np
 
 from experiments import plots
 from experiments.tune.search import Trial
-from experiments.tune.spaces import Range, Space
+from experiments.tune.spaces import Choice, Range, Space
 
 _COLUMNS = 4
 _TRIAL, _DEFAULT, _BEST = plots.PALETTE[6], plots.PALETTE[4], plots.PALETTE[0]
@@ -45,12 +45,15 @@ def slices(trials: Sequence[Trial], space: Space, default: Trial, best: Trial) -
         _marked(axes, place(default), default, "defaults", _DEFAULT)
         _marked(axes, place(best), best, "best", _BEST)
         axes.set(xlabel=name, ylim=_limits(values))
-        if not isinstance(within, Range):
-            labels = [_short(value) for value in within.values]
+        if isinstance(within, Choice):
+            labels, unit = _labels(within)
             axes.set_xticks(range(len(labels)), labels)
-            axes.set_xlim(-0.5, len(labels) - 0.5)
+            axes.set(xlim=(-0.5, len(labels) - 0.5), xlabel=f"{name}{unit}")
         elif within.log:
             axes.set_xscale("log")
+            ticks = np.geomspace(within.low, within.high, 3)
+            axes.set_xticks(ticks, [f"{float(f'{tick:.2g}'):g}" for tick in ticks])
+            axes.set_xticks([], minor=True)
     for axes in grid.flat[len(space) :]:
         axes.set_visible(False)
     for axes in grid[:, 0]:
@@ -70,5 +73,8 @@ def _limits(values: Sequence[float]) -> tuple[float, float]:
     return max(min(values), low - room) - 0.1 * room, high + 0.15 * room
 
 
-def _short(value: Any) -> str:
-    return f"{len(value)} values" if isinstance(value, tuple) else str(value)
+def _labels(within: Choice) -> tuple[list[str], str]:
+    """Return labels for the values, and what they say: of tuples, how long they are."""
+    if all(isinstance(value, tuple) for value in within.values):
+        return [str(len(value)) for value in within.values], ", how many"
+    return [str(value) for value in within.values], ""

@@ -78,6 +78,35 @@ def improvement(scores: Scores, other: Scores, resamples: int = 2000, seed: int 
     return _interval(better, [scores, other], resamples, seed)
 
 
+def gain(scores: Scores, other: Scores, resamples: int = 2000, seed: int = 0) -> Estimate:
+    """Return how much higher the interquartile mean is than another agent's, runs paired: run s of
+    a task has the same seed for both, and both are drawn together.
+
+    Raises:
+        ValueError: other tasks, or other numbers of runs.
+
+    >>> gain([[1.0, 0.75, 0.875, 0.625]], [[0.5, 0.25, 0.375, 0.125]]).low
+    0.5
+    """
+    mine, its = _checked(scores), _checked(other)
+    runs, others = [len(task) for task in mine], [len(task) for task in its]
+    if runs != others:
+        raise ValueError(f"{runs} and {others} runs on the tasks; give runs in pairs")
+    rng = np.random.default_rng(seed)
+    draws = [rng.integers(0, n, (resamples, n)) for n in runs]
+
+    def difference(drawn: list[FloatArray], against: list[FloatArray]) -> FloatArray:
+        both = (np.concatenate(tasks, axis=-1) for tasks in (drawn, against))
+        first, second = (interquartile_mean(x) for x in both)
+        return first - second
+
+    drawn, against = (
+        [task[draw] for task, draw in zip(tasks, draws, strict=True)] for tasks in (mine, its)
+    )
+    low, high = np.percentile(difference(drawn, against), [2.5, 97.5])
+    return Estimate(float(difference(mine, its)), float(low), float(high))
+
+
 def _interval(
     statistic: Callable[..., FloatArray], agents: list[Scores], resamples: int, seed: int
 ) -> Estimate:

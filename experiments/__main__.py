@@ -18,6 +18,7 @@ from experiments.hacker_news.command import HackerNews
 from experiments.paper.command import Paper
 from experiments.sb3_time.command import SB3Time
 from experiments.throughput.command import Throughput
+from experiments.tune.command import Tune
 
 Command = (
     Annotated[Paper, tyro.conf.subcommand("paper")]
@@ -30,6 +31,7 @@ Command = (
     | Annotated[Decay, tyro.conf.subcommand("decay")]
     | Annotated[SB3Time, tyro.conf.subcommand("sb3-time")]
     | Annotated[Throughput, tyro.conf.subcommand("throughput")]
+    | Annotated[Tune, tyro.conf.subcommand("tune")]
 )
 
 

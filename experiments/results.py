@@ -29,11 +29,15 @@ OWN_FILES = {
     "learners.md",
     "estimates.csv",
     "items.csv.gz",
+    "fresh.csv",
     "gaps.csv",
     "records.csv",
     "report.html",
+    "search.jsonl",
+    "search.jsonl.lock",  # of Optuna, left behind where it was killed
     "sources.csv",
     "summary.md",
+    "trials.csv",
     "versus.csv",
     "world.csv",
 }

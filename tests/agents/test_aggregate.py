@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from agents.aggregate import improvement, interquartile_mean, iqm, profile
+from agents.aggregate import gain, improvement, interquartile_mean, iqm, profile
 
 
 def test_the_interquartile_mean_is_scipys_trimmed_mean():
@@ -63,3 +63,35 @@ def test_tasks_without_runs_are_refused(bad):
 def test_different_tasks_are_refused():
     with pytest.raises(ValueError, match="the same tasks of both"):
         improvement([[1.0]], [[1.0], [2.0]])
+
+
+def test_what_runs_share_cancels_in_a_gain():
+    rng = np.random.default_rng(3)
+    luck = rng.normal(0, 0.1, (3, 20))
+    worse = [task + 0.5 for task in luck]
+    better = [
+        task + 0.52 + noise for task, noise in zip(luck, rng.normal(0, 1e-3, (3, 20)), strict=True)
+    ]
+    found = gain(better, worse)
+    assert 0.01 < found.low < found.mean < found.high < 0.03
+    assert found.mean == pytest.approx(iqm(better).mean - iqm(worse).mean)
+    # Other pairs, the same runs: their luck does not cancel.
+    assert gain([task[::-1] for task in better], worse).low < 0
+
+
+def test_gains_cover():
+    # As above: outside these bounds once in some 10,000.
+    rng = np.random.default_rng(4)
+    covered = []
+    for _ in range(400):
+        luck = rng.normal(0, 0.1, (3, 20))
+        scores = [list(rng.normal(m, 0.05, (3, 20)) + luck) for m in (0.93, 0.9)]
+        found = gain(*scores, resamples=400)
+        covered.append(found.low <= 0.03 <= found.high)
+    assert 0.88 < np.mean(covered) < 0.99
+
+
+@pytest.mark.parametrize("other", [[[1.0]], [[1.0, 2.0], [1.0, 2.0]]])
+def test_runs_without_their_pairs_are_refused(other):
+    with pytest.raises(ValueError, match="in pairs"):
+        gain([[1.0, 2.0]], other)

@@ -129,7 +129,7 @@ def name_of(setting: Setting) -> str:
 def _units(players: Sequence[Player]) -> list[runner.Unit]:
     """Return the baselines, then all trainings: run 0 of every agent, run 1, …"""
     trainings = [
-        _training(player, lesson, seed)
+        training(player, lesson, seed)
         for seed in range(max(player.seeds for player in players))
         for player in players
         for lesson in player.lessons
@@ -138,7 +138,7 @@ def _units(players: Sequence[Player]) -> list[runner.Unit]:
     exams = {json.dumps(exam, sort_keys=True): exam for t in trainings for exam in t["exams"]}
     paused = {t["exams"][0]["task"] for t in trainings}
     baselines = [
-        {"kind": "baseline", "player": name, "protocol": protocol, "exam": exam}
+        baseline(name, exam, protocol)
         for exam in exams.values()
         for name, protocol in (
             *((name, "full") for name in BASELINES),
@@ -151,7 +151,8 @@ def _units(players: Sequence[Player]) -> list[runner.Unit]:
     return [*baselines, *bounds, *trainings]
 
 
-def _training(player: Player, lesson: Lesson, seed: int) -> runner.Unit:
+def training(player: Player, lesson: Lesson, seed: int) -> runner.Unit:
+    """Return run `seed` of a lesson as a unit of work."""
     return {
         "kind": "training",
         "player": player.name,
@@ -164,6 +165,11 @@ def _training(player: Player, lesson: Lesson, seed: int) -> runner.Unit:
         "practice": [_arguments(setting, seed) for setting in lesson.practice],
         "exams": [_exam(setting, seed) for setting in lesson.exams],
     }
+
+
+def baseline(player: str, exam: dict[str, Any], protocol: str = "full") -> runner.Unit:
+    """Return an exam of a policy that trainings are compared with, as a unit of work."""
+    return {"kind": "baseline", "player": player, "protocol": protocol, "exam": exam}
 
 
 def _exam(setting: Setting, seed: int) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -77,15 +77,11 @@ class Table:
 
 def table_of(records: Records) -> Table:
     """Return the runs with their scores, which the baselines of the same task and fleet give."""
-    known: dict[tuple[str, str, str, str], float] = {}
     table = Table()
     for row in records.runs:
-        if row.get("protocol"):
-            key = row["player"], row["task"], str(row["run"]), row["protocol"]
-            known[key] = float(row["reward"])
-            if row["player"] == BOUND:
-                table.information[row["task"]] = row["information"]
-    level = _Levels(known)
+        if row["player"] == BOUND:
+            table.information[row["task"]] = row["information"]
+    level = Levels(records.runs)
     curves: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in records.curves:
         curves[row["unit"], row["task"]].append(row)
@@ -119,11 +115,15 @@ def table_of(records: Records) -> Table:
     return table
 
 
-class _Levels:
+class Levels:
     """What baselines and bounds earn; a fleet of its own in each run, or one for all runs."""
 
-    def __init__(self, known: Mapping[tuple[str, str, str, str], float]) -> None:
-        self._known = known
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self._known = {
+            (row["player"], row["task"], str(row["run"]), row["protocol"]): float(row["reward"])
+            for row in rows
+            if row.get("protocol")
+        }
 
     def __call__(self, player: str, task: str, run: str, protocol: str) -> float:
         for fleet in (run, "0"):
@@ -132,11 +132,12 @@ class _Levels:
         return np.nan
 
     def score(self, reward: float, task: str, run: str, protocol: str) -> float:
+        """Return (reward − random)/(Whittle − random)."""
         floor = self("random", task, run, protocol)
         return (reward - floor) / (self("whittle", task, run, protocol) - floor)
 
 
-def _baseline(level: _Levels, task: str, run: str, reward: float) -> Run:
+def _baseline(level: Levels, task: str, run: str, reward: float) -> Run:
     return Run(
         score=level.score(reward, task, run, "full"),
         share=reward / level(BOUND, task, run, "full"),

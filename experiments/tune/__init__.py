@@ -1,0 +1,1 @@
+"""A learner's hyper-parameters searched anew: Optuna proposes, trainings decide."""

@@ -97,11 +97,12 @@ _BATCH = Choice((32, 64, 128, 256))
 _FOLLOW = Range(5e-4, 0.1, log=True)
 _STEP = Range(0.05, 1.0, log=True)
 _SLOW = Range(0.01, 1.0, log=True)
+_SETTLE = Range(5, 20_000, log=True)
 
 _TABULAR: Space = {
     "states": Range(8, 48, log=True),
     "explore": Range(0.05, 0.9),
-    "visits": Range(50, 20_000, log=True),
+    "visits": Range(5, 20_000, log=True),
 }
 _DEEP: Space = {
     "discount": _DISCOUNT,
@@ -144,8 +145,14 @@ _DQN: Space = {
 _GAUSSIAN: Space = {"log_std_init": Range(-3.0, 0.5)}
 
 SPACES: dict[str, Space] = {
-    "whittle-q": {**_TABULAR, "fast": _STEP, "slow": _SLOW},
-    "lagrange-q": {**_TABULAR, "fast": _STEP, "medium": _STEP, "slow": Range(0.01, 5.0, log=True)},
+    "whittle-q": {**_TABULAR, "settle": _SETTLE, "fast": _STEP, "slow": _SLOW},
+    "lagrange-q": {
+        **_TABULAR,
+        "settle": _SETTLE,
+        "fast": _STEP,
+        "medium": _STEP,
+        "slow": Range(0.01, 5.0, log=True),
+    },
     "lspe": {
         # Its steps do not fall, whatever `visits` is; `states` is the last knot.
         "explore": _TABULAR["explore"],
@@ -189,7 +196,8 @@ SPACES: dict[str, Space] = {
         "few": Range(1.0, 20.0, log=True),
         "clip": Range(0.05, 0.4),
         "steepest": Range(0.1, 5.0, log=True),
-        "average": Range(0.5, 1.0),
+        "entropy": Range(0.001, 1.0, log=True),
+        "latest": Range(1.0, 16.0, log=True),
     },
     "ppo": {**_CLIPPED, **_GAUSSIAN},
     "a2c": {**_ON_POLICY, **_GAUSSIAN},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import perf_counter
+from time import process_time
 from typing import Any, NamedTuple
 
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
@@ -28,7 +28,11 @@ CASES = (
 
 
 class Spent(NamedTuple):
-    """Each part at its fastest in several improvements; microseconds per epoch of one row."""
+    """Each part at its fastest in several improvements; microseconds per epoch of one row.
+
+    Of the processor's time: in one thread that is the wall time of a machine with nothing else to
+    do, and others' load disturbs it less.
+    """
 
     algorithm: str
     env: str
@@ -57,9 +61,9 @@ def spent(algorithm: str, env: str, rows: int, rounds: int) -> Spent:
     times = []
     for _ in range(rounds):
         stepping.seconds = training.seconds = 0.0
-        start = perf_counter()
+        start = process_time()
         learner.improve()
-        rest = perf_counter() - start - stepping.seconds - training.seconds
+        rest = process_time() - start - stepping.seconds - training.seconds
         times.append((stepping.seconds, rest, training.seconds))
     epochs = learner.epochs_at_once
     fastest = [min(part) * 1e6 / epochs / rows for part in zip(*times, strict=True)]
@@ -81,9 +85,9 @@ class _Watch:
 
     def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*arguments: Any, **named: Any) -> Any:
-            start = perf_counter()
+            start = process_time()
             result = function(*arguments, **named)
-            self.seconds += perf_counter() - start
+            self.seconds += process_time() - start
             return result
 
         return timed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import perf_counter
+from time import process_time
 from typing import Any, NamedTuple
 
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
@@ -28,20 +28,23 @@ CASES = (
 
 
 class Spent(NamedTuple):
-    """The fastest of several improvements; times in microseconds per epoch of one row."""
+    """Each part at its fastest in several improvements; microseconds per epoch of one row.
+
+    Of the processor's time: in one thread that is the wall time of a machine with nothing else to
+    do, and others' load disturbs it less.
+    """
 
     algorithm: str
     env: str
     rows: int
     epochs: int  # of each row in an improvement
-    total: float
     environment: float  # stepping the `VecEnv` itself
+    collection: float  # all the rest: the policy's forward passes, buffers, infos, reward scale
     gradient: float  # SB3's `train`
 
     @property
-    def collection(self) -> float:
-        """All the rest: the policy's forward passes, buffers, infos, scaling of rewards."""
-        return self.total - self.environment - self.gradient
+    def total(self) -> float:
+        return self.environment + self.collection + self.gradient
 
 
 def spent(algorithm: str, env: str, rows: int, rounds: int) -> Spent:
@@ -58,13 +61,13 @@ def spent(algorithm: str, env: str, rows: int, rounds: int) -> Spent:
     times = []
     for _ in range(rounds):
         stepping.seconds = training.seconds = 0.0
-        start = perf_counter()
+        start = process_time()
         learner.improve()
-        times.append((perf_counter() - start, stepping.seconds, training.seconds))
-    unit = 1e6 / learner.epochs_at_once / rows
-    return Spent(
-        algorithm, env, rows, learner.epochs_at_once, *(seconds * unit for seconds in min(times))
-    )
+        rest = process_time() - start - stepping.seconds - training.seconds
+        times.append((stepping.seconds, rest, training.seconds))
+    epochs = learner.epochs_at_once
+    fastest = [min(part) * 1e6 / epochs / rows for part in zip(*times, strict=True)]
+    return Spent(algorithm, env, rows, epochs, *fastest)
 
 
 class _OneByOne(Rows):
@@ -82,9 +85,9 @@ class _Watch:
 
     def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*arguments: Any, **named: Any) -> Any:
-            start = perf_counter()
+            start = process_time()
             result = function(*arguments, **named)
-            self.seconds += perf_counter() - start
+            self.seconds += process_time() - start
             return result
 
         return timed

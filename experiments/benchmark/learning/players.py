@@ -10,11 +10,14 @@ from agents.learning import LEARNERS, Learner
 from experiments.benchmark.learning.tasks import (
     DETERMINISTIC,
     DRAWN_ANEW,
+    LARGE,
     MIXED,
     PRACTISED,
     RANDOM,
     RECOVERING,
+    SEEN,
     TABLE1,
+    UNSEEN,
     Settings,
 )
 from experiments.benchmark.suite import DRAWN, Setting
@@ -58,35 +61,46 @@ def each(*settings: Setting, rows: int, epochs: int) -> tuple[Lesson, ...]:
     return tuple(Lesson((setting,), (setting,), rows, epochs) for setting in settings)
 
 
-SMALL_RECOVERING, LARGEST_RECOVERING = RECOVERING[:2] + RECOVERING[3:], RECOVERING[2:3]
+def blindly(rows: int, epochs: int) -> tuple[Lesson, ...]:
+    """Return lessons on Table 1 for agents that look at ages alone: where arrivals are random, what
+    they practise is the same whether content is seen or not, so one training is examined in both.
+    """
+    random = (Lesson((u,), (u, s), rows, epochs) for u, s in zip(UNSEEN, SEEN, strict=True))
+    return (*each(*DETERMINISTIC, rows=rows, epochs=epochs), *random)
+
 
 # Of the recovering bandits at most 900 000 source-epochs: a tenth of what NeurWIN was given.
+_FOUR, _TEN, _HUNDRED, _TEN_BY_THREE, _TWENTY, _THIRTY = RECOVERING
 _TABULAR = (
-    *each(*TABLE1, *SMALL_RECOVERING, *RANDOM, *MIXED, rows=8, epochs=2_500),
-    *each(*LARGEST_RECOVERING, rows=8, epochs=1_100),
-)
-_WIQL = (
-    *each(*TABLE1, *SMALL_RECOVERING, rows=8, epochs=2_500),
-    *each(*LARGEST_RECOVERING, rows=8, epochs=1_100),
+    *blindly(rows=8, epochs=2_500),
+    *each(_FOUR, _TEN, _TEN_BY_THREE, _TWENTY, _THIRTY, rows=8, epochs=2_500),
+    *each(_HUNDRED, rows=8, epochs=1_100),
+    *each(*RANDOM, *MIXED, rows=8, epochs=2_500),
 )
 _EQUIVARIANT = (
     *each(*TABLE1, rows=64, epochs=1_000),
-    *each(RECOVERING[0], rows=64, epochs=700),
-    *each(RECOVERING[1], rows=64, epochs=1_400),
-    *each(RECOVERING[2], rows=8, epochs=1_100),
-    *each(RECOVERING[3], rows=32, epochs=2_000),
-    *each(RECOVERING[4], rows=24, epochs=1_800),
-    *each(RECOVERING[5], rows=16, epochs=1_800),
+    *each(_TEN, rows=64, epochs=1_400),
+    *each(_HUNDRED, rows=8, epochs=1_100),
+    *each(_TEN_BY_THREE, rows=32, epochs=2_000),
     *each(*RANDOM[:2], rows=64, epochs=1_000),
-    *each(*RANDOM[2:], rows=8, epochs=1_000),
     *each(*MIXED, rows=32, epochs=1_000),
 )
+# Where the myopic policy is not the best one, with rows and epochs of some 10 to 20 seconds.
+_STABLE = {
+    "ppo": (64, 2_500),
+    "a2c": (32, 4_000),
+    "sac": (16, 1_200),
+    "td3": (16, 1_600),
+    "dqn": (16, 1_600),
+    "qr-dqn": (16, 1_600),
+    "maskable-ppo": (16, 1_200),
+}
 
 FULL: tuple[Player, ...] = (
     Player("whittle-q", _TABULAR),
-    Player("lagrange-q", _TABULAR),
+    Player("lagrange-q", (*_TABULAR, *each(*LARGE, rows=2, epochs=2_500))),
     Player("lspe", _TABULAR),
-    Player("wiql", _WIQL),
+    Player("wiql", each(*DETERMINISTIC, _TEN, rows=8, epochs=2_500)),
     Player("equivariant-ppo", _EQUIVARIANT, KNOWN),
     Player(
         "equivariant-ppo",
@@ -95,12 +109,20 @@ FULL: tuple[Player, ...] = (
         seeds=5,
         label="one network",
     ),
-    Player(
-        "deeptop",
-        (*each(*TABLE1, rows=8, epochs=1_500), *each(*RECOVERING[1:2], rows=8, epochs=2_000)),
+    Player("deeptop", (*blindly(rows=8, epochs=1_500), *each(_TEN, rows=8, epochs=2_000))),
+    Player("neurwin", each(*DETERMINISTIC, _TEN, rows=64, epochs=4_000)),
+    Player("qwinn", each(*DETERMINISTIC, rows=8, epochs=3_000)),
+    *(
+        Player(
+            name,
+            each(DETERMINISTIC[1], rows=rows, epochs=epochs),
+            KNOWN,
+            {"network": network},
+            label=f"{network} network",
+        )
+        for name, (rows, epochs) in _STABLE.items()
+        for network in ("equivariant", "default")
     ),
-    Player("neurwin", each(*DETERMINISTIC, *RECOVERING[:2], rows=64, epochs=5_000)),
-    Player("qwinn", each(*DETERMINISTIC, rows=8, epochs=4_000)),
 )
 
 

@@ -10,6 +10,8 @@ Settings = tuple[Setting, ...]
 
 TABLE1: Settings = tuple(s for s in SUITE if s.arguments["sources"] == "table1")
 DETERMINISTIC: Settings = tuple(s for s in TABLE1 if s.still)
+SEEN: Settings = tuple(s for s in TABLE1 if s.arguments.get("observed") is True)
+UNSEEN: Settings = tuple(s for s in TABLE1 if s.arguments.get("observed") is False)
 RECOVERING: Settings = tuple(
     s for s in SUITE if str(s.arguments["sources"]).startswith("recovering")
 )

@@ -85,15 +85,15 @@ _EQUIVARIANT = (
     *each(*RANDOM[:2], rows=64, epochs=1_000),
     *each(*MIXED, rows=32, epochs=1_000),
 )
-# Where the myopic policy is not the best one, with rows and epochs of some 10 to 20 seconds.
+# Where the myopic policy is not the best one, with rows and epochs of some five to ten seconds.
 _STABLE = {
-    "ppo": (64, 2_500),
-    "a2c": (32, 4_000),
-    "sac": (16, 1_200),
-    "td3": (16, 1_600),
-    "dqn": (16, 1_600),
-    "qr-dqn": (16, 1_600),
-    "maskable-ppo": (16, 1_200),
+    "ppo": (64, 1_200),
+    "a2c": (32, 2_000),
+    "sac": (16, 800),
+    "td3": (16, 800),
+    "dqn": (16, 800),
+    "qr-dqn": (16, 800),
+    "maskable-ppo": (16, 800),
 }
 
 FULL: tuple[Player, ...] = (

@@ -206,13 +206,15 @@ class DailyCycle(Varying):
         within("amplitude", self.amplitude, 0.0, 1.0)
         positive("day", self.day)
         phase = _numbers("phase", self.phase)
-        object.__setattr__(self, "phase", tuple(phase) if np.ndim(self.phase) else float(phase[0]))
+        object.__setattr__(
+            self, "phase", tuple(phase.tolist()) if np.ndim(self.phase) else phase.item()
+        )
         if self.profile is None:
             return
         profile = _numbers("profile", self.profile)
         if profile.min() < 0 or profile.sum() == 0:
             raise ValueError("profile holds rates: none may be negative, and one must be positive")
-        object.__setattr__(self, "profile", tuple(profile / profile.mean()))
+        object.__setattr__(self, "profile", tuple((profile / profile.mean()).tolist()))
 
     def start(self, shape: tuple[int, int], period: float, rng: np.random.Generator) -> FloatArray:
         """The state is the time since `phase`, in epochs."""

@@ -27,7 +27,8 @@ class Arrivals(Protocol):
 
     Arrivals whose items must be followed one by one, because they do not decay exponentially, have
     besides `itemised` = True and `feed(sources, rows)`, which returns a `crawl_env.ledger.Feed`; a
-    world then asks for nothing else. `feed` is also what capacities need.
+    world then asks for nothing else. `feed` is also what capacities need, and features that sum up
+    items. Arrivals whose rate has a state of its own are a `crawl_env.Varying`.
     """
 
     @property

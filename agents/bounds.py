@@ -9,7 +9,7 @@ import numpy as np
 
 from agents.arm import Arms
 from agents.price import alike
-from crawl_env import Poisson, Sources, Task, relaxation
+from crawl_env import Poisson, Sources, Task, Varying, relaxation
 from crawl_env.decays import EXPONENTIAL, Decay
 from crawl_env.laws import Law
 from crawl_env.numerics import FloatArray
@@ -24,9 +24,9 @@ class Bound(NamedTuple):
 
     name: of the information set: "deterministic", or with random arrivals "unseen", "seen" or
         "mixed". Never compare across them: seeing is worth more than any index. "unknown", with
-        NaN as bound, where arrivals are recorded, or where they decay otherwise than exponentially
-        and are seen or meet capacities; the price is then that of the fleet unseen, under
-        exponential decay.
+        NaN as bound, where arrivals are recorded or their rates vary, or where they decay otherwise
+        than exponentially and are seen or meet capacities; the price is then that of the fleet
+        unseen, under exponential decay and constant rates.
     """
 
     bound: float | FloatArray  # utility / epoch
@@ -88,6 +88,8 @@ def information(task: Task) -> str:
     """Return what is known of the content before crawling; see `Bound.name`."""
     if task.arrivals.deterministic:
         return "deterministic"
+    if isinstance(task.arrivals, Varying):
+        return "unknown"
     other = getattr(task.arrivals, "itemised", False)  # recorded, or other than exponential
     known = isinstance(task.arrivals, Poisson) and not task.sources.is_capped
     if other and (task.observed.any() or not known):

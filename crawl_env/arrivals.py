@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from crawl_env.bursts import Bursts
 from crawl_env.cells import Cells, Stream
 from crawl_env.decays import DECAYS
 from crawl_env.errors import unknown
@@ -16,6 +17,7 @@ from crawl_env.laws import LAWS
 from crawl_env.numerics import FloatArray
 from crawl_env.poisson import Poisson
 from crawl_env.trace import Trace
+from crawl_env.varying import DailyCycle, Drift, Jumps, Varying
 
 __all__ = ["ARRIVALS", "Arrivals", "Cells", "Deterministic", "Poisson", "make_arrivals"]
 
@@ -25,7 +27,8 @@ class Arrivals(Protocol):
 
     Arrivals whose items must be followed one by one, because they do not decay exponentially, have
     besides `itemised` = True and `feed(sources, rows)`, which returns a `crawl_env.ledger.Feed`; a
-    world then asks for nothing else. `feed` is also what capacities need.
+    world then asks for nothing else. `feed` is also what capacities need, and features that sum up
+    items. Arrivals whose rate has a state of its own are a `crawl_env.Varying`.
     """
 
     @property
@@ -65,12 +68,20 @@ class Deterministic:
         return cells.mean_content(epochs), cells.items * finite
 
 
+VARYING: dict[str, type[Varying]] = {
+    "poisson-drift": Drift,
+    "poisson-jumps": Jumps,
+    "poisson-cycle": DailyCycle,
+    "poisson-bursts": Bursts,
+}
+
 ARRIVALS = (
     "deterministic",
     "poisson",
     *(f"poisson-{law}" for law in LAWS),
     *(f"poisson-{decay}" for decay in DECAYS if decay not in LAWS),
     *(f"poisson-{law}-{decay}" for law in LAWS for decay in DECAYS if decay not in LAWS),
+    *VARYING,
 )
 
 
@@ -82,7 +93,9 @@ def make_arrivals(arrivals: str | PathLike[str] | Arrivals) -> Arrivals:
 
     `"poisson"` has exponential ξ and exponential decay; `"poisson-lognormal"`, `"poisson-lomax"`,
     `"poisson-lognormal-lomax"` and the like name another law of ξ, of decay or of both, with their
-    default parameters; `Poisson(Lognormal(0.5), LomaxDecay(3))` sets them.
+    default parameters; `Poisson(Lognormal(0.5), LomaxDecay(3))` sets them. `"poisson-drift"`,
+    `"poisson-jumps"`, `"poisson-cycle"` and `"poisson-bursts"` stand for `Drift()`, `Jumps()`,
+    `DailyCycle()` and `Bursts()`, under which rates change with time.
 
     Recorded arrivals are a `Trace`. The path of a log (.csv, .csv.gz or .parquet) stands for
     `Trace(Items.from_csv(path))`: numbers in the unit of time of the fleet's rates, or time
@@ -107,6 +120,9 @@ def make_arrivals(arrivals: str | PathLike[str] | Arrivals) -> Arrivals:
         return arrivals
     if arrivals == "deterministic":
         return Deterministic()
+    if arrivals in VARYING:
+        varying: Any = VARYING[arrivals]()
+        return varying
     if arrivals in ARRIVALS:
         given = arrivals.split("-")[1:]
         law = next((word for word in given if word in LAWS), "exponential")

@@ -26,9 +26,10 @@ class Cells:
     items: FloatArray  # (n,) ℓ = ΛT, items / epoch
     mean_utility: FloatArray  # (n,) ξ̄, utility
     decay: FloatArray  # (n,) m = μT, 1 / epoch
+    period: float = 1.0  # T, time
 
     def __getitem__(self, which: Any) -> Cells:
-        return Cells(self.items[which], self.mean_utility[which], self.decay[which])
+        return Cells(self.items[which], self.mean_utility[which], self.decay[which], self.period)
 
     def mean_content(self, epochs: ArrayLike) -> FloatArray:
         """Return the mean utility that `epochs` epochs of arrivals leave, (n,)."""
@@ -46,4 +47,5 @@ def cells_of(sources: Sources, flat: Callable[[FloatArray], FloatArray]) -> Cell
         items=flat(sources.arrival_rate * sources.period),
         mean_utility=flat(sources.mean_utility),
         decay=flat(sources.decay_per_epoch),
+        period=sources.period,
     )

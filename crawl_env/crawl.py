@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from crawl_env import selection
 from crawl_env.bounds import relaxation
 from crawl_env.errors import unknown
-from crawl_env.features import Harvest, Observer
+from crawl_env.features import COUNTED, SUMMED, Harvest, Observer
 from crawl_env.hosts import Hosts
 from crawl_env.numerics import FloatArray
 from crawl_env.parameters import PARAMETERS
@@ -47,7 +47,12 @@ class Crawl:
         hidden = "value" in task.features and not task.observed.all()
         fleet = Sources.stack([task.sources] * rows) if task.draw else task.sources
         self.world = World(
-            fleet, task.arrivals, rows, count="items" in task.features, believe=hidden
+            fleet,
+            task.arrivals,
+            rows,
+            count=not set(COUNTED).isdisjoint(task.features),
+            believe=hidden,
+            itemise=not set(SUMMED).isdisjoint(task.features),
         )
         self.account = np.full(rows, task.budget)
         self._last: tuple[Any, ...] = _NOTHING
@@ -229,7 +234,8 @@ class Crawl:
         if "value" in options and self.world.keeps_items:
             raise ValueError(
                 "options['value'] cannot be set where items are followed one by one (a trace, "
-                "decay that is not exponential, capacities); set options['age']"
+                "decay that is not exponential, capacities, features such as harvest_age); set "
+                "options['age']"
             )
         value, age = (self._option(name, options.get(name)) for name in OPTIONS)
         if value is not None and age is None:
@@ -252,6 +258,7 @@ class Crawl:
         if name == "age" and self.world.items is not None and array.max() >= NEVER:
             raise ValueError(
                 f"options['age'] reaches {NEVER:g}, which means never crawled, where infinitely "
-                "many items wait; leave out the feature 'items', or give smaller ages"
+                "many items wait; leave out the features 'items' and 'changed', or give smaller "
+                "ages"
             )
         return array

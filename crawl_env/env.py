@@ -33,7 +33,13 @@ class CrawlEnv(gym.Env[NDArray[np.float32], Any]):
     and the number of new items this brought; `arrival_rate`, `mean_utility`, `decay_rate`,
     `cost` the true parameters; `account` the budget units that can be spent now, in every row;
     `available` 0 where a crawl delay does not yet allow a crawl, else 1; `failed` whether its crawl
-    failed in the last epoch (`crawled` is then 0, and the age goes on).
+    failed in the last epoch (`crawled` is then 0, and the age goes on);
+    `changed` whether a crawl in the last epoch found a new item; and of the items found that were
+    still worth something `harvest_number` n, `harvest_age` Σa, `harvest_age_squared` Σa²,
+    `harvest_log` Σ ln w and `harvest_age_log` Σ a ln w, where a is an item's age when collected, in
+    units of time, and w its worth then: what a regression of ln w on a needs, whose slope is −μ.
+    All six are 0 where nothing was found. They take longer where much is published, since items
+    are then drawn one by one; the sums are refused under deterministic arrivals.
 
     ## Action
     `action="priority"`: `Box` (−1, 1, (N,)), float32. Sources are crawled in decreasing priority,
@@ -72,7 +78,18 @@ class CrawlEnv(gym.Env[NDArray[np.float32], Any]):
       path of a log to play back (.csv, .csv.gz, .parquet; see
       `crawl_env.arrivals.make_arrivals`); or an object such as `Trace(items)` or
       `Poisson(Lognormal(0.5), LomaxDecay(3))`; see `crawl_env.laws`, `crawl_env.decays` and
-      `crawl_env.Arrivals`.
+      `crawl_env.Arrivals`. Rates change with time under
+
+      | name | object | law of the rate, whose mean is `arrival_rate` |
+      | --- | --- | --- |
+      | "poisson-drift" | `Drift(sigma=0.1, reversion=0.01)` | ln Λ a walk with reversion |
+      | "poisson-jumps" | `Jumps(rate=0.01, law="gamma")` | drawn anew at random times |
+      | "poisson-cycle" | `DailyCycle(amplitude=0.5, day=24, phase=0)` | the same every day |
+      | "poisson-bursts" | `Bursts(branching=0.5, decay=1)` | Hawkes: every item brings more |
+
+      each with `poisson=Poisson(…)` for other laws of utility and decay. Agents, beliefs and
+      `reward_scale` know `arrival_rate` alone; `env.unwrapped.world.rate`, (1, N), tells those who
+      evaluate the rate of the moment.
     - `observed`: True (default), False, or a mask (N,): which sources show their value.
     - `features`: names of the channels above. Default ("value",).
     - `per_host`: crawls that sources with the same host may have in an epoch, failed ones too.

@@ -10,6 +10,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from crawl_env.errors import unknown
+from crawl_env.ledger import SUMS
 from crawl_env.numerics import FloatArray
 from crawl_env.parameters import PARAMETERS
 from crawl_env.world import IntArray, World
@@ -27,7 +28,16 @@ FEATURES: dict[str, tuple[float, float]] = {  # bounds that hold whatever the pa
     "account": (-np.inf, np.inf),
     "available": (0.0, 1.0),
     "failed": (0.0, 1.0),
+    "changed": (0.0, 1.0),
+    "harvest_number": (0.0, np.inf),
+    "harvest_age": (0.0, np.inf),
+    "harvest_age_squared": (0.0, np.inf),
+    "harvest_log": (-np.inf, np.inf),
+    "harvest_age_log": (-np.inf, np.inf),
 }
+COUNTED = ("items", "changed")  # channels for which items must be counted
+SUMMED = tuple(f"harvest_{name}" for name in SUMS)  # … and followed one by one
+_TIMES = (0, 1, 2, 0, 1)  # the power of time in each of the sums
 
 
 class Harvest(NamedTuple):
@@ -109,6 +119,10 @@ class Observer:
             out[...] = 1.0 if world.available is None else world.available
         elif name == "account":
             out[...] = account[:, None]
+        elif name in SUMMED:
+            assert world.harvested is not None  # as the features ask for it
+            which = SUMMED.index(name)
+            out[...] = world.harvested[which] * world.sources.period ** _TIMES[which]
         elif name in PARAMETERS:
             out[...] = getattr(world.sources, name)
         else:
@@ -120,5 +134,6 @@ class Observer:
                 "failed": missed,
                 "harvest": utility,
                 "items": items,
+                "changed": None if items is None else items > 0,
             }
             out[row, source] = brought[name]

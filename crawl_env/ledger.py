@@ -14,6 +14,9 @@ from crawl_env.numerics import FloatArray
 IntArray = NDArray[np.intp]
 
 
+SUMS = ("number", "age", "age_squared", "log", "age_log")  # of a cell's items, see `Ledger.sums`
+
+
 class Published(NamedTuple):
     """n items, in any order."""
 
@@ -114,6 +117,18 @@ class Ledger:
         alive = self._items.only(self._left > 0)
         number = np.bincount(alive.cell, minlength=self._cells).astype(np.float64)
         return number, np.bincount(alive.cell, alive.age, self._cells).astype(np.float64)
+
+    def sums(self, cells: IntArray) -> FloatArray:
+        """Return the number of the items in some cells that are worth something, and the sums of
+        their ages a in epochs, of a², ln w and a ln w, w being what they are worth now, (5, B·N);
+        0 in other cells."""
+        asked = np.zeros(self._cells, dtype=bool)
+        asked[cells] = True
+        worth = self._items.utility * self._left
+        which = asked[self._items.cell] & (worth > 0)
+        cell, age, log = self._items.cell[which], self._items.age[which], np.log(worth[which])
+        terms = (np.ones_like(age), age, age * age, log, age * log)
+        return np.stack([np.bincount(cell, term, self._cells) for term in terms])
 
     def get_state(self) -> dict[str, Any]:
         """Return a copy of all that changes with time."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -58,10 +58,10 @@ class Poisson:
     def stream(self, cells: Cells, count: bool) -> Stream:
         at_once = self._drawn_at_once(cells, np.ones_like(cells.items), count)
         if not at_once.any():
-            return _Items(cells, np.ones_like(cells.items), self._law)
+            return self.items(cells)
         everywhere = bool(at_once.all())
         where, one_by_one = np.flatnonzero(at_once), np.flatnonzero(~at_once)
-        items_of = _Items(cells[one_by_one], np.ones(one_by_one.size), self._law)
+        items_of = self.items(cells[one_by_one])
         dense = cells if everywhere else cells[where]
         shape, odds = dense.items / dense.decay, np.expm1(dense.decay)
         scale = np.exp(-dense.decay) * dense.mean_utility
@@ -77,6 +77,10 @@ class Poisson:
             value[one_by_one] += rest
 
         return add
+
+    def items(self, cells: Cells) -> OneByOne:
+        """Return the stream that draws every item of an epoch, as where they are counted."""
+        return OneByOne(cells, np.ones_like(cells.items), self._law)
 
     def content(
         self, cells: Cells, epochs: FloatArray, count: bool, rng: np.random.Generator
@@ -105,7 +109,7 @@ class Poisson:
             )
         rest = np.flatnonzero(~at_once)
         part, counts = np.zeros(rest.size), np.zeros(rest.size)
-        _Items(cells[rest], windows[rest], self._law)(part, counts, rng)
+        OneByOne(cells[rest], windows[rest], self._law)(part, counts, rng)
         value[rest] += part
         items[rest] = np.where(np.isinf(epochs[rest]), 0.0, counts)
         return value, items
@@ -141,7 +145,11 @@ def _gamma_ou(
     return rng.standard_gamma(batches) * scale
 
 
-class _Items:
+# Items of one epoch, drawn a chunk at a time: their cells, ages in epochs, and utilities.
+Draw = Callable[[np.random.Generator], Iterator[tuple[NDArray[np.intp], FloatArray, FloatArray]]]
+
+
+class OneByOne:
     """Item-by-item simulation of the arrivals within `window` epochs, (n,), before now."""
 
     def __init__(self, cells: Cells, window: FloatArray, law: Law) -> None:
@@ -191,11 +199,12 @@ class _Items:
 
 
 class PoissonFeed:
-    """Poisson items of a world's cells, one by one; see `crawl_env.ledger.Feed`."""
+    """Poisson items of a world's cells, one by one; see `crawl_env.ledger.Feed`. `epoch` draws
+    those of the epoch that has passed."""
 
     def __init__(self, cells: Cells, capacity: FloatArray, law: Law, decay: Decay) -> None:
-        self._cells, self._capacity, self._law, self._decay = cells, capacity, law, decay
-        self._epoch = _Items(cells, np.ones_like(cells.items), law)
+        self.cells, self._capacity, self._law, self._decay = cells, capacity, law, decay
+        self.epoch: Draw = OneByOne(cells, np.ones_like(cells.items), law).drawn
 
     def start(
         self,
@@ -204,20 +213,20 @@ class PoissonFeed:
         rows: NDArray[np.intp],
         rng: np.random.Generator,
     ) -> Published:
-        here, capacity = self._cells[cells], self._capacity[cells]
+        here, capacity = self.cells[cells], self._capacity[cells]
         # Older items are worth nothing, or have surely been pushed out by later ones.
         window = np.where(np.isinf(epochs), self._decay.end / here.decay, epochs)
         with np.errstate(divide="ignore", invalid="ignore"):
             pushed = (capacity + 9 * np.sqrt(capacity) + 40) / here.items
         window = np.minimum(window, pushed)
         window = np.where(here.items > 0, window, 0.0)
-        return _published(_Items(here, window, self._law), cells, rng)
+        return _published(OneByOne(here, window, self._law).drawn, cells, rng)
 
     def advance(self, rng: np.random.Generator) -> Published:
-        return _published(self._epoch, None, rng)
+        return _published(self.epoch, None, rng)
 
     def share(self, items: Published) -> FloatArray:
-        return self._decay.share(self._cells.decay[items.cell] * items.age)
+        return self._decay.share(self.cells.decay[items.cell] * items.age)
 
     def get_state(self) -> None:
         return None
@@ -226,12 +235,10 @@ class PoissonFeed:
         pass
 
 
-def _published(
-    source: _Items, cells: NDArray[np.intp] | None, rng: np.random.Generator
-) -> Published:
+def _published(draw: Draw, cells: NDArray[np.intp] | None, rng: np.random.Generator) -> Published:
     """Return drawn items as one batch, numbering cells as `cells` says."""
     nowhere = np.empty(0, dtype=np.intp)
-    parts = [(nowhere, np.empty(0), np.empty(0)), *source.drawn(rng)]
+    parts = [(nowhere, np.empty(0), np.empty(0)), *draw(rng)]
     cell, age, worth = (np.concatenate(column) for column in zip(*parts, strict=True))
     return Published(cell if cells is None else cells[cell], age, worth, np.zeros_like(cell))
 

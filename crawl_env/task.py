@@ -17,13 +17,20 @@ from numpy.typing import ArrayLike, NDArray
 from crawl_env.arrivals import Arrivals, make_arrivals
 from crawl_env.bounds import check_budget
 from crawl_env.errors import unknown
-from crawl_env.features import check_features, observation_space, tells_parameters
+from crawl_env.features import (
+    COUNTED,
+    SUMMED,
+    check_features,
+    observation_space,
+    tells_parameters,
+)
 from crawl_env.hosts import Hosts
 from crawl_env.parameters import LIMITS
 from crawl_env.selection import TOLERANCE, affordable
 from crawl_env.sources import Sources
 from crawl_env.subsets import Subsets, all_subsets, maximal_subsets
 from crawl_env.trace import Trace
+from crawl_env.varying import Varying
 from crawl_env.world import NEVER
 
 Draw = Callable[[np.random.Generator], Sources]
@@ -117,6 +124,7 @@ class Task:
         subsets = _subsets(fleet, budget, budget_rule, hosts) if action == "subset" else ()
         content = make_arrivals(arrivals)
         _check_arrivals(content, fleet, draw)
+        _check_summed(content, channels)
         return Task(
             sources=fleet,
             draw=draw,
@@ -219,14 +227,16 @@ def _check_combination(
             f"reward_scale='relaxed' divides by a bound computed from the true parameters, which "
             f"features={features} keep from the crawler; use reward_scale='raw'"
         )
-    if start == "full" and "items" in features:
+    if start == "full" and not set(COUNTED).isdisjoint(features):
         raise ValueError(
             "start='full' has sources never crawled, at which infinitely many items wait; "
-            "leave out the feature 'items', or use another start"
+            "leave out the features 'items' and 'changed', or use another start"
         )
 
 
 def _check_arrivals(arrivals: Arrivals, fleet: Sources, draw: Draw | None) -> None:
+    if isinstance(arrivals, Varying):
+        arrivals.start((1, len(fleet)), fleet.period, np.random.default_rng(0))
     if isinstance(arrivals, Trace):
         if draw is not None:
             raise ValueError(
@@ -242,6 +252,15 @@ def _check_arrivals(arrivals: Arrivals, fleet: Sources, draw: Draw | None) -> No
                 "time of the fleet",
                 stacklevel=4,
             )
+
+
+def _check_summed(arrivals: Arrivals, features: tuple[str, ...]) -> None:
+    shown = [name for name in SUMMED if name in features]
+    if shown and arrivals.deterministic:
+        raise ValueError(
+            f"features {', '.join(shown)} sum up single items, and deterministic arrivals bring "
+            "only their mean; use arrivals='poisson', or leave them out"
+        )
 
 
 def _check_whole(name: str, number: object, what: str) -> None:

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from crawl_env.arrivals import Arrivals, Deterministic
 from crawl_env.cells import Cells, Stream, cells_of
-from crawl_env.ledger import Ledger
+from crawl_env.ledger import SUMS, Feed, Ledger
 from crawl_env.numerics import FloatArray
 from crawl_env.sources import Sources
+from crawl_env.varying import Varying
 
 IntArray = NDArray[np.intp]
 
@@ -35,6 +36,8 @@ class World:
         count: also count the items waiting.
         believe: also follow the belief, the conditional mean of `value` given the crawls; needed
             only where arrivals are random and some source is unobserved.
+        itemise: follow items one by one even where a recursion would do, and sum up what crawls
+            find in `harvested`.
 
     Attributes:
         value: (B, N) utility waiting.
@@ -43,6 +46,10 @@ class World:
         crawled_at: (B, N) epoch of the last crawl on the world's clock: the older, the smaller.
         tried_at: (B, N) the same of the last attempt, which may have failed.
         belief: (B, N) mean of `value` as the crawler knows it.
+        rate: (B, N) items / time, the rate of the coming epoch; the fleet's `arrival_rate` where
+            this is constant or arrivals are recorded.
+        harvested: (5, B, N) of the items worth something that the last epoch's crawls found, the
+            `ledger.SUMS`, ages in epochs; or None.
 
     An epoch is `crawl`, which collects, then `advance`, which brings what is new.
 
@@ -63,6 +70,7 @@ class World:
         rows: int = 1,
         count: bool = False,
         believe: bool = False,
+        itemise: bool = False,
     ) -> None:
         self.arrivals = arrivals
         self._clock = 0.0
@@ -72,7 +80,10 @@ class World:
         self.value = np.zeros(self.shape)
         self.items = np.zeros(self.shape) if count else None
         self._belief = np.zeros(self.shape) if believe and not arrivals.deterministic else None
-        self._ledger = _ledger(sources, arrivals, self.shape)
+        self._varying = arrivals if isinstance(arrivals, Varying) else None
+        self._rate_state = np.zeros(self.shape if self._varying else (0, 0))
+        self.harvested = np.zeros((len(SUMS), *self.shape)) if itemise else None
+        self._ledger = self._new_ledger(sources, itemise)
         self.tried_at = np.zeros(self.shape) if sources.fails else self.crawled_at
         self.set_sources(sources)
 
@@ -83,6 +94,13 @@ class World:
     @property
     def belief(self) -> FloatArray:
         return self.value if self._belief is None else self._belief
+
+    @property
+    def rate(self) -> FloatArray:
+        rate = np.broadcast_to(self.sources.arrival_rate, self.shape)
+        if self._varying is None:
+            return rate.copy()
+        return rate * self._varying.factor(self._rate_state, self.sources.period)
 
     @property
     def available(self) -> NDArray[np.bool_] | None:
@@ -119,7 +137,7 @@ class World:
             )
         self.sources = sources
         if self._ledger is not None:
-            self._ledger.change_feed(self.arrivals.feed(sources, self.shape[0]))  # type: ignore[attr-defined]
+            self._ledger.change_feed(self._feed(sources))
         self._flat_crawled_at = self.crawled_at.reshape(-1)
         self._flat_value = self.value.reshape(-1)
         self._blocks = list(self._plan(sources))
@@ -144,6 +162,10 @@ class World:
 
         Content of that age is drawn, and the belief is its mean; a `value` given replaces both.
         """
+        if self._varying is not None:
+            self._rate_state[rows] = self._varying.start(age.shape, self.sources.period, rng)
+        if self.harvested is not None:
+            self.harvested[:, rows] = 0.0
         cells = self._cells_of(rows)
         epochs = np.where(age >= NEVER, np.inf, age)
         if self._ledger is None:
@@ -179,6 +201,9 @@ class World:
         if self.items is not None:
             self.items.reshape(-1)[picked] = 0.0
         if self._ledger is not None:
+            if self.harvested is not None:
+                found = self._ledger.sums(picked.ravel())
+                self.harvested[...] = found.reshape(self.harvested.shape)
             self._ledger.empty(picked)
         return collected
 
@@ -221,6 +246,10 @@ class World:
             "items": None if self.items is None else self.items.copy(),
             "belief": None if self._belief is None else self._belief.copy(),
         }
+        if self._varying is not None:
+            state["rate"] = self._rate_state.copy()
+        if self.harvested is not None:
+            state["harvested"] = self.harvested.copy()
         if self._ledger is not None:
             state["ledger"] = self._ledger.get_state()
         return state
@@ -234,6 +263,10 @@ class World:
             self.items[...] = state["items"]
         if self._belief is not None:
             self._belief[...] = state["belief"]
+        if self._varying is not None:
+            self._rate_state[...] = state["rate"]
+        if self.harvested is not None:
+            self.harvested[...] = state["harvested"]
         if self._ledger is not None:
             self._ledger.set_state(state["ledger"])
 
@@ -242,6 +275,32 @@ class World:
             return np.ravel(np.broadcast_to(parameter, self.shape)[rows])
 
         return cells_of(self.sources, flat)
+
+    def _new_ledger(self, sources: Sources, itemise: bool) -> Ledger | None:
+        """Return a ledger where items must be followed one by one, else None."""
+        capped = sources.is_capped and not self.arrivals.deterministic
+        if not (getattr(self.arrivals, "itemised", False) or capped or itemise):
+            return None
+        capacity = np.broadcast_to(sources.capacity, self.shape).ravel() if capped else None
+        return Ledger(self._feed(sources), self.crawled_at.size, capacity)
+
+    def _feed(self, sources: Sources) -> Feed:
+        if self._varying is not None:
+            return self._varying.feed(sources, self.shape[0], self._rate_state.reshape(-1))
+        if not hasattr(self.arrivals, "feed"):
+            raise ValueError(
+                f"capacities, and features such as harvest_age, need single items, and "
+                f"{self.arrivals!r} has no `feed` of them; use arrivals='poisson', a Trace, or see "
+                "crawl_env.Arrivals"
+            )
+        feed: Feed = self.arrivals.feed(sources, self.shape[0])
+        return feed
+
+    def _stream(self, part: Cells, here: slice) -> Stream:
+        count = self.items is not None
+        if self._varying is not None:
+            return self._varying.stream(part, count, self._rate_state.reshape(-1)[here])
+        return self.arrivals.stream(part, count)
 
     def _plan(
         self, sources: Sources
@@ -257,37 +316,22 @@ class World:
         repeat = max(1, min(rows, BLOCK // n)) if shared else 1
         cells = cells_of(sources, lambda p: np.tile(p, repeat) if repeat > 1 else p.ravel())
         width = cells.items.size if shared and n <= BLOCK else BLOCK
-        streams: dict[tuple[int, int], tuple[FloatArray, Stream | None, Stream]] = {}
+        streams: dict[tuple[int, int, int], tuple[FloatArray, Stream | None, Stream]] = {}
         for here in _stretches(rows * n, n if shared and n > BLOCK else rows * n, width):
             first = here.start % cells.items.size
-            key = (first, here.stop - here.start)
+            # Where rates vary, every block has a state, and so a stream, of its own.
+            key = (first, here.stop - here.start, here.start if self._varying else 0)
             if key not in streams:
                 part = cells[first : first + key[1]]
                 streams[key] = (
                     np.exp(-part.decay),
-                    None
-                    if self._ledger is not None
-                    else self.arrivals.stream(part, self.items is not None),
+                    None if self._ledger is not None else self._stream(part, here),
                     Deterministic().stream(part, False),
                 )
             retention, stream, mean = streams[key]
             items = None if self.items is None else self.items.reshape(-1)[here]
             belief = None if self._belief is None else self._belief.reshape(-1)[here]
             yield self._flat_value[here], items, belief, retention, mean, stream
-
-
-def _ledger(sources: Sources, arrivals: Arrivals, shape: tuple[int, int]) -> Ledger | None:
-    """Return a ledger where items must be followed one by one, else None."""
-    capped = sources.is_capped and not arrivals.deterministic
-    if not (getattr(arrivals, "itemised", False) or capped):
-        return None
-    if not hasattr(arrivals, "feed"):
-        raise ValueError(
-            f"the fleet has capacities, which {arrivals!r} cannot keep: it has no `feed` of single "
-            "items, see crawl_env.Arrivals"
-        )
-    capacity = np.broadcast_to(sources.capacity, shape).ravel() if capped else None
-    return Ledger(arrivals.feed(sources, shape[0]), shape[0] * shape[1], capacity)
 
 
 def _stretches(total: int, line: int, width: int) -> Iterator[slice]:

@@ -91,12 +91,15 @@ def table(
         "cost / epoch",
     ]
     report.table(f"Policies under budget {budget:g}", columns, rows)
-    report.paragraph(
-        f"In the long run no {WHO[relaxed.name]} averages more than "
-        f"{number(float(relaxed.bound))} per epoch; a measured share slightly above 100 % is "
-        "chance, or stock left from the start. One more unit of budget, if it could be saved up, "
-        f"is worth λ* = {float(relaxed.price):.4g} per epoch."
-    )
+    if relaxed.name in WHO:
+        report.paragraph(
+            f"In the long run no {WHO[relaxed.name]} averages more than "
+            f"{number(float(relaxed.bound))} per epoch; a measured share slightly above 100 % is "
+            "chance, or stock left from the start. One more unit of budget, if it could be saved "
+            f"up, is worth λ* = {float(relaxed.price):.4g} per epoch."
+        )
+    else:
+        report.paragraph("What no policy can exceed is not known for such arrivals.")
     best = best_first(runs)[0]
     _plan(report, view.fleet, best, runs[best])
 

@@ -12,7 +12,7 @@ import agents
 from agents.arm import Arms
 from agents.bounds import task_bound
 from agents.evaluation import compare, evaluate
-from crawl_env import Poisson, Sources, Task, World, relaxation
+from crawl_env import Drift, Poisson, Sources, Task, World, relaxation
 from crawl_env.arrivals import Cells
 from crawl_env.bounds import net_reward
 from crawl_env.decays import LomaxDecay, StretchedDecay
@@ -77,6 +77,8 @@ def test_other_laws_of_decay_have_a_bound_where_nothing_is_seen() -> None:
         for unknown in (
             seen("table1", 2, arrivals=Poisson(decay=decay)),
             seen(capped, 1, arrivals=Poisson(decay=decay), observed=False),
+            seen("table1", 2, arrivals=Drift(poisson=Poisson(decay=decay)), observed=False),
+            seen("table1", 2, arrivals="poisson-bursts"),
         ):
             bound, price, name = task_bound(unknown)
             assert np.isnan(bound)

@@ -29,6 +29,8 @@ from gymnasium.utils import env_checker
 from stable_baselines3.common.env_checker import check_env as check_env_sb3
 
 from crawl_env import Sources
+from crawl_env.arrivals import VARYING
+from crawl_env.features import SUMMED
 from crawl_env.wrappers import SequentialSelection
 
 # Remarks that are right and meant; everything else is an error.
@@ -100,6 +102,20 @@ GRID = [
     )
     for choice in CHOICES
 ]
+# What does not go with every other argument.
+ITEMS = {
+    f"{name}-{see}-items": {
+        "arrivals": name,
+        "observed": OBSERVED[see],
+        "features": ("changed", "items", *SUMMED) if see == "unseen" else ("value", *HIDDEN),
+        "start": "random",
+        "sources": "mixed costs",
+        "budget": 2.5,
+    }
+    for name in ("poisson", *VARYING)
+    for see in ("unseen", "mixed")
+}
+GRID += [pytest.param(arguments, id=name) for name, arguments in ITEMS.items()]
 
 
 def test_any_two_values_that_go_together_meet_in_the_grid() -> None:
@@ -209,6 +225,7 @@ SPECS = {
         "horizon": None,
         "start": "full",
     },
+    "rates that vary": {"arrivals": "poisson-bursts", "features": ("changed", "harvest_age_log")},
     "time limit": {"max_episode_steps": 6, "horizon": None},
 }
 
@@ -282,7 +299,7 @@ def test_a_spec_of_a_vector_environment(mode: str) -> None:
 # ------------------------------------------------------------------------- vector environments
 
 
-@pytest.mark.parametrize("arguments", GRID[::5])
+@pytest.mark.parametrize("arguments", [*GRID[::5], *GRID[-len(ITEMS) :]])
 def test_vector_conformance(arguments: dict[str, Any]) -> None:
     """What Gymnasium checks of one environment, as far as it can be asked of many."""
     sources = arguments["sources"]

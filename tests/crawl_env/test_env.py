@@ -32,7 +32,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from references import Z_LIMIT, plainly, z_of_mean, z_of_share, z_of_variance
 
-from crawl_env import CrawlEnv, CrawlVectorEnv, Poisson, Sources, relaxed_bound
+from crawl_env import Bursts, CrawlEnv, CrawlVectorEnv, Poisson, Sources, relaxed_bound
+from crawl_env.arrivals import VARYING
 from crawl_env.laws import Gamma
 
 DECIMALS = ["0.1", "0.2", "0.3", "0.5", "0.7", "1", "1.5", "2", "2.1", "3"]
@@ -353,7 +354,7 @@ def pair(one: Sources = MIXED, two: Sources = OTHER, **arguments: Any) -> list[C
 
 
 @pytest.mark.parametrize("observed", [True, False], ids=["observed", "unobserved"])
-@pytest.mark.parametrize("arrivals", ["deterministic", "poisson", "poisson-lognormal"])
+@pytest.mark.parametrize("arrivals", ["deterministic", "poisson", "poisson-lognormal", *VARYING])
 @pytest.mark.parametrize("start", ["fresh", "empty", "full", "random"])
 @pytest.mark.parametrize("action", ["priority", "subset"])
 def test_nothing_tells_the_parameters_before_a_crawl(
@@ -372,7 +373,7 @@ def test_nothing_tells_the_parameters_before_a_crawl(
     assert info_a == info_b == {}
 
 
-@pytest.mark.parametrize("arrivals", ["deterministic", "poisson", "poisson-lognormal"])
+@pytest.mark.parametrize("arrivals", ["deterministic", "poisson", "poisson-lognormal", *VARYING])
 @pytest.mark.parametrize("start", ["fresh", "empty", "random"])
 def test_waiting_tells_nothing(start: str, arrivals: str) -> None:
     one, two = pair(start=start, arrivals=arrivals, budget_rule="average")
@@ -402,7 +403,7 @@ def test_a_crawl_tells_only_of_the_sources_crawled(start: str, rule: str) -> Non
         seen = [step[0] for step in steps]
 
 
-@pytest.mark.parametrize("arrivals", ["poisson", "poisson-gamma"])
+@pytest.mark.parametrize("arrivals", ["poisson", "poisson-gamma", *VARYING])
 @pytest.mark.parametrize("start", ["fresh", "empty"])
 def test_future_content_is_not_seen(start: str, arrivals: str) -> None:
     """Another seed brings other content; until a crawl nothing tells."""
@@ -417,7 +418,7 @@ def test_future_content_is_not_seen(start: str, arrivals: str) -> None:
     assert same(*runs)
 
 
-@pytest.mark.parametrize("arrivals", ["poisson", "poisson-constant"])
+@pytest.mark.parametrize("arrivals", ["poisson", "poisson-constant", *VARYING])
 def test_the_belief_does_not_follow_the_content(arrivals: str) -> None:
     """Unobserved, the value channel is the same whatever really arrived."""
     env = CrawlEnv(
@@ -434,7 +435,7 @@ def test_the_belief_does_not_follow_the_content(arrivals: str) -> None:
 # ------------------------------------------------------------------------- arrivals, seeds
 
 
-@pytest.mark.parametrize("arrivals", ["deterministic", "poisson", "poisson-lognormal"])
+@pytest.mark.parametrize("arrivals", ["deterministic", "poisson", "poisson-lognormal", *VARYING])
 @pytest.mark.parametrize("count", [True, False], ids=["items", "utility"])
 def test_arrivals_are_the_same_whatever_is_done(arrivals: str, count: bool) -> None:
     """Give back what was crawled, aged: every policy, budget and rule has seen one world."""
@@ -510,7 +511,15 @@ RANDOM = {
 @pytest.mark.parametrize("action", ["priority", "subset"])
 @pytest.mark.parametrize(
     "arrivals",
-    ["poisson", "poisson-constant", "poisson-lognormal", "poisson-gamma", Poisson(Gamma(0.5))],
+    [
+        "poisson",
+        "poisson-constant",
+        "poisson-lognormal",
+        "poisson-gamma",
+        *VARYING,
+        Poisson(Gamma(0.5)),
+        Bursts(0.9, poisson=Poisson(Gamma(0.5), "lomax")),
+    ],
     ids=str,
 )
 def test_same_seed_same_run(arrivals: Any, action: str, rule: str) -> None:
@@ -660,7 +669,7 @@ def test_a_state_is_independent_in_both_directions() -> None:
 
 
 @pytest.mark.parametrize("how", ["deepcopy", "pickle"])
-@pytest.mark.parametrize("arrivals", ["deterministic", "poisson"])
+@pytest.mark.parametrize("arrivals", ["deterministic", "poisson", *VARYING])
 def test_a_copy_is_an_environment_of_its_own(arrivals: str, how: str) -> None:
     """Planners copy environments; a copy that looks right and steps wrong would be worst."""
     arguments = {**RANDOM, "arrivals": arrivals}

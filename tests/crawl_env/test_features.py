@@ -27,7 +27,9 @@ ENVS = {
 
 
 def test_the_channels_are_those_of_the_page() -> None:
-    assert list(FEATURES) == [*CHANNELS, "available", "failed"]
+    found = ("number", "age", "age_squared", "log", "age_log")
+    sums = (f"harvest_{name}" for name in found)
+    assert list(FEATURES) == [*CHANNELS, "available", "failed", "changed", *sums]
 
 
 @pytest.mark.parametrize("name", CHANNELS)

@@ -57,6 +57,13 @@ def test_the_curve_has_a_row_and_a_picture_for_the_budgets(tmp_path, capsys):
     assert {r["budget"] for r in rows(out / "records.csv")} == {"3.0", "4.0", "8.0"}
 
 
+def test_where_rates_vary_no_bound_is_told(tmp_path, capsys):
+    evaluated(tmp_path, sources="table1", budget="2", arrivals="poisson-bursts", epochs=20)
+    printed = capsys.readouterr().out
+    assert "of bound (unknown)" in printed
+    assert "What no policy can exceed is not known" in printed
+
+
 def test_numbers_are_those_of_the_public_evaluation(tmp_path):
     out = evaluated(tmp_path, sources="table1", budget="2", arrivals="deterministic", epochs=28)
     reward = {r["agent"]: float(r["reward"]) for r in rows(out / "records.csv")}

@@ -49,10 +49,16 @@ def test_the_readme_names_commands_that_exist():
         assert name in help_text
 
 
-def test_the_readmes_table_is_the_committed_record():
-    shown = re.search(r"<!-- results: (\S+) -->\n(.*?)<!-- end of results -->", README, re.S)
-    assert shown is not None
-    assert shown[2].strip() == (ROOT / shown[1]).read_text(encoding="utf-8").strip()
+TABLES = re.findall(r"<!-- results: (\S+) -->\n(.*?)<!-- end of results -->", README, re.S)
+
+
+@pytest.mark.parametrize(("record", "shown"), TABLES, ids=[record for record, _ in TABLES])
+def test_the_readmes_tables_are_the_committed_records(record, shown):
+    assert shown.strip() == (ROOT / record).read_text(encoding="utf-8").strip()
+
+
+def test_the_readme_shows_policies_and_learners():
+    assert [Path(record).name for record, _ in TABLES] == ["summary.md", "learners.md"]
 
 
 def imports_of(package: str) -> set[tuple[str, str]]:

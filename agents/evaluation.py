@@ -172,6 +172,8 @@ def posed_to(agent: Player, arguments: Mapping[str, Any]) -> tuple[Player, dict[
     kind = registry.AGENTS.get(agent) if isinstance(agent, str) else agent
     if isinstance(kind, type) and issubclass(kind, Agent):
         more += kind.features
+    if posed.get("start") == "full":  # no count of what waits at sources never crawled
+        more = tuple(name for name in more if name != "items")
     shown = check_features(posed.get("features", ("value",)))
     return agent, {**posed, "features": (*shown, *(name for name in more if name not in shown))}
 

@@ -159,6 +159,11 @@ def compare(
     True
     """
     named = agents if isinstance(agents, Mapping) else {name: name for name in agents}
+    asked = {name: posed_to(agent, arguments)[1]["features"] for name, agent in named.items()}
+    if any("items" in features for features in asked.values()):
+        # Counted content is drawn item by item: for all, or they would not meet the same.
+        shown = check_features(arguments.get("features", ("value",)))
+        arguments = {**arguments, "features": tuple(dict.fromkeys((*shown, "items")))}
     return {name: evaluate(agent, arguments, **settings) for name, agent in named.items()}
 
 

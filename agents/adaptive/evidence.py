@@ -79,7 +79,7 @@ class Posterior(NamedTuple):
         """Return the value that the rate does not exceed with probability `level` in (0, 1).
 
         Wilson & Hilferty (1931): s(1 − 1/(9s) + z/(3√s))³ for the shape s. From s = ½ on upper
-        quantiles from .75 to .999 are right to 4 %, from s = 4 on to .5 %.
+        quantiles from .6 to .999 are right to 3.1 %, from s = 4 on to .8 %.
         """
         probability = np.asarray(level, dtype=np.float64)
         normal = [NormalDist().inv_cdf(p) for p in probability.ravel()]

@@ -22,22 +22,26 @@ def fit_prior(
 
     It climbs the marginal likelihood Π NB(n; a, b/(b + τ)) by expectation–maximisation: with
     E Λ = (a+n)/(b+τ) and E ln Λ = ψ(a+n) − ln(b+τ), the new (a, b) is the Gamma law with the
-    means of these over the fleet. The weak prior counts as one source more, known exactly: that is
-    a conjugate prior of (a, b), and keeps both finite and positive for one source, for sources all
-    alike, and for no items at all.
+    means of these over the fleet.
+
+    One source more is added, whose rate has a law of the weak prior's shape about the fleet's mean,
+    (Σn + a₀)/(Στ + b₀). As a conjugate prior of (a, b) it does not move the mean, and keeps both
+    finite and positive for one source, for sources all alike, and for no items at all.
 
     Arguments:
         start: where to climb from, (..., 1).
-        weak: the prior that is one source more.
+        weak: a₀, b₀.
         steps: of the climb; each gains.
     """
     n = count.shape[-1]
     shape, rate = (np.asarray(x, dtype=np.float64) for x in start)
-    typical = float(weak.mean), float(digamma(np.asarray(weak.shape)) - np.log(weak.rate))
+    number = count.sum(axis=-1, keepdims=True) + weak.shape
+    middle = number / (exposure.sum(axis=-1, keepdims=True) + weak.rate)
+    log_middle = np.log(middle) + float(digamma(np.asarray(weak.shape)) - np.log(weak.shape))
     for _ in range(steps):
         above, below = shape + count, rate + exposure
-        mean = (above / below).sum(axis=-1, keepdims=True) + typical[0]
-        log_mean = (digamma(above) - np.log(below)).sum(axis=-1, keepdims=True) + typical[1]
+        mean = (above / below).sum(axis=-1, keepdims=True) + middle
+        log_mean = (digamma(above) - np.log(below)).sum(axis=-1, keepdims=True) + log_middle
         mean, log_mean = mean / (n + 1), log_mean / (n + 1)
         shape = _gamma_shape(np.log(mean) - log_mean)
         rate = shape / mean
@@ -77,7 +81,7 @@ class FleetPrior:
     Every update of the first `_EVERY`, then one in as many, takes a step of `fit_prior`.
 
     Arguments:
-        weak: the prior to begin with, which counts as one source more ever after.
+        weak: the prior to begin with, whose shape one more source is said to have ever after.
     """
 
     weak: Posterior = WEAK

@@ -156,11 +156,13 @@ class Adaptive(Agent):
         assert changed is not None  # one of the two is shown
         told = Evidence.of(age * period, items, crawled, changed > 0, period)
         if items is None and harvest is not None and self.estimator.counts:
-            return self._worth(told, harvest, self._others(seen))
+            return self._worth(seen, told, harvest)
         return told
 
-    def _worth(self, told: Evidence, harvest: FloatArray, others: Sources) -> Evidence:
-        return from_utility(told, harvest, others.mean_utility, others.decay_rate)
+    def _worth(self, seen: Seen, told: Evidence, harvest: FloatArray) -> Evidence:
+        """Return the evidence with items made of what crawls brought."""
+        known = self._others(seen)
+        return from_utility(told, harvest, known.mean_utility, known.decay_rate)
 
     def _others(self, seen: Seen) -> Sources:
         """Return the known parameters, (N,) or (B, N), with a rate of 1."""
@@ -292,7 +294,7 @@ class SelfTuning(Adaptive):
     def learn(self, seen: Seen, evidence: Evidence, memory: State) -> State:
         return *memory[:3], *self._harvests.update(memory[3:], evidence, seen["harvest"])
 
-    def _worth(self, told: Evidence, harvest: FloatArray, others: Sources) -> Evidence:
+    def _worth(self, seen: Seen, told: Evidence, harvest: FloatArray) -> Evidence:
         return told._replace(items=told.gap)
 
     def suppose(

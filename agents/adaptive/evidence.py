@@ -13,6 +13,7 @@ from crawl_env.numerics import FloatArray
 State = tuple[NDArray[Any], ...]
 
 MOST = 1e9  # items that one crawl can count, and units of time that a gap can last
+LEAST = 1e-9  # time that a gap lasts; below, a crawl had none
 _LEAST_SHAPE = 1e-9
 
 
@@ -43,7 +44,7 @@ class Evidence(NamedTuple):
         count = np.asarray(np.zeros(()) if items is None else items, dtype=np.float64)
         new = np.asarray(count > 0 if changed is None else changed, dtype=bool)
         with np.errstate(invalid="ignore"):
-            told = (time > 0) & (time < MOST) & (count >= 0) & (count < MOST)
+            told = (time > LEAST) & (time < MOST) & (count >= 0) & (count < MOST)
         told = told & np.asarray(crawled, dtype=bool) & np.ones(new.shape, dtype=bool)
         return Evidence(
             crawled=told,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from agents.adaptive.evidence import Evidence, State
 from crawl_env.numerics import FloatArray
 
-DECAYS = np.geomspace(0.01, 2.0, 16)  # (J,) μT that are thought possible
+DECAYS = np.geomspace(0.01, 2.0, 12)  # (J,) μT that are thought possible
 
 DISPERSION = 1.5  # variance of an item's utility ÷ its squared mean, ξ exponential and μτ of 1 to 2
 _MOST = 1e30  # utility that one crawl can bring

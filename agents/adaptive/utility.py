@@ -67,8 +67,10 @@ def fit_utility(sums: ItemSums, noise: str = "exponential", shrink: bool = True)
 
     μ is minus the slope of ln utility on age, with error σ/√S, S the spread Σ(s − s̄)² of the ages
     and σ² the variance of ln ξ. Shrunken, it is drawn towards the fleet's mean slope m weighted by
-    S, by the weight v/(v + σ²/S), where v is the variance of the true slopes over the fleet
-    (DerSimonian & Laird's moments, at least 0): sources with few items have the fleet's μ.
+    S, by the weight v/(v + σ²/S), where v is the variance of the true slopes over the fleet:
+    sources with few items have the fleet's μ. v is estimated by DerSimonian & Laird's moments,
+    but is at least their standard error where all slopes are one, so that a fleet that tells
+    little of v is not taken to be all alike.
 
     ln ξ̄ = mean ln utility + μ·mean age + c, where c = ln E ξ − E ln ξ makes up for the logarithm:
     Euler's γ = .5772 if ξ is exponential (σ² = π²/6), σ²/2 if lognormal (σ² from the residuals of
@@ -100,7 +102,7 @@ def fit_utility(sums: ItemSums, noise: str = "exponential", shrink: bool = True)
     log_utility = sums.log / n + slope * mean_age + makes_up
     mean = np.exp(np.clip(log_utility, -600.0, 600.0))
     with np.errstate(invalid="ignore"):
-        log_error2 = variance / n + np.where(mean_age > 0, mean_age**2 * error2, 0.0)
+        log_error2 = variance / n + np.where(mean_age > 0, (mean_age * np.sqrt(error2)) ** 2, 0.0)
         known = sums.number > 0
         error = np.where(known, mean * np.sqrt(log_error2), np.inf)
     return UtilityFit(slope, np.sqrt(error2), np.where(known, mean, 0.0), error)
@@ -126,9 +128,10 @@ def _shrunken(
     some = np.maximum(total, 1e-300)
     mean = (weight * slope).sum(axis=-1, keepdims=True) / some
     excess = (weight * (slope - mean) ** 2).sum(axis=-1, keepdims=True)
-    excess = excess - np.maximum(known.sum(axis=-1, keepdims=True) - 1.0, 0.0)
+    freedom = np.maximum(known.sum(axis=-1, keepdims=True) - 1.0, 0.0)
     room = total - (weight**2).sum(axis=-1, keepdims=True) / some
-    between = np.where(room > 0, np.maximum(excess, 0.0) / np.where(room > 0, room, 1.0), 0.0)
+    found = np.maximum(excess - freedom, np.sqrt(2.0 * freedom))
+    between = np.where(room > 0, found / np.where(room > 0, room, 1.0), 0.0)
     own2 = np.where(known, error2, 1.0)
     share = np.where(known, between / (between + own2), 0.0)
     drawn = np.where(known, mean + share * (slope - mean), mean)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.adaptive.counts import check_prior
-from agents.adaptive.evidence import WEAK, Evidence, Posterior, State
+from agents.adaptive.evidence import LEAST_SHAPE, WEAK, Evidence, Posterior, State
 from crawl_env.numerics import FloatArray
 
 # Gaps, in epochs: each up to 8, then four to the octave. One between two nodes is split between
@@ -147,7 +147,7 @@ def changed_posterior(
     curved = root * idle - (changed * slope * x).sum(axis=-1)  # −d/d ln Λ of the score
     if np.all(np.asarray(shape) == 0):  # in Λ: the score's own terms, Σ m x/(e^x − 1), drop out
         curved = (changed * x * x * np.exp(-x) / np.maximum(np.expm1(-x) ** 2, _TINY)).sum(axis=-1)
-    curved = np.maximum(curved, 1e-9)
+    curved = np.maximum(curved, LEAST_SHAPE)
     return Posterior(curved, curved / root)
 
 

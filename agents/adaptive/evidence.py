@@ -14,7 +14,8 @@ State = tuple[NDArray[Any], ...]
 
 MOST = 1e9  # items that one crawl can count, and units of time that a gap can last
 LEAST = 1e-9  # time that a gap lasts; below, a crawl had none
-_LEAST_SHAPE = 1e-9
+LEAST_SHAPE = 0.5  # of a law that an estimate and its error are made into
+_LEAST_RATE = 1e-12
 
 
 class Evidence(NamedTuple):
@@ -95,11 +96,12 @@ class Posterior(NamedTuple):
 
     @staticmethod
     def matched(estimate: FloatArray, error: FloatArray) -> Posterior:
-        """Return the Gamma law of this mean and standard deviation, both positive."""
-        return Posterior(
-            np.maximum((estimate / error) ** 2, _LEAST_SHAPE),
-            np.maximum(estimate / error**2, _LEAST_SHAPE),
-        )
+        """Return the Gamma law of this mean and standard deviation, both positive.
+
+        Its shape is at least ½: one known even less well would be near 0 with all but certainty.
+        """
+        shape = np.maximum((estimate / error) ** 2, LEAST_SHAPE)
+        return Posterior(shape, np.maximum(shape / estimate, _LEAST_RATE))
 
 
 def weak_prior(period: float = 1.0) -> Posterior:

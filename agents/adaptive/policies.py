@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.adaptive.changed import Changed
 from agents.adaptive.counts import GammaPoisson
 from agents.adaptive.evidence import Estimator, Evidence, Posterior, State, weak_prior
 from agents.adaptive.harvests import DECAYS, DISPERSION, Harvests, from_utility
@@ -24,6 +25,8 @@ from agents.seen import Seen, needs
 from crawl_env import Sources, Task
 from crawl_env.numerics import FloatArray
 
+_COUNTED = ("items", "harvest")  # what tells how much a crawl brought
+_BROUGHT = ("changed", *_COUNTED)  # what tells whether it brought anything
 _LEAST = 1e-12  # items / time of a supposed source: none, but no division by zero
 
 
@@ -76,11 +79,12 @@ class Adaptive(Agent):
     Arguments:
         estimator: of the rates; default `GammaPoisson` with `weak_prior`. One that counts is given
             the items where they are shown. Where they are not, it is given what the harvest is
-            worth in items (`from_utility`).
+            worth in items (`from_utility`). `Changed` is the default where only `changed` is shown.
 
     Raises:
-        ValueError: the environment does not show `crawled`, or neither `items` nor `harvest`; it
-            draws fleets anew and does not show their parameters.
+        ValueError: the environment does not show `crawled`, or what crawls brought (`items` or
+            `harvest`; `changed` is enough for estimators that do not count); it draws fleets anew
+            and does not show their parameters.
     """
 
     features: tuple[str, ...] = ("age", "crawled", "items", "harvest")
@@ -91,13 +95,21 @@ class Adaptive(Agent):
     ) -> None:
         super().__init__(task, seed)
         needs(task, self.name, "crawled")
-        needs(task, self.name, "items", "harvest")
+        needs(task, self.name, *_BROUGHT)
         for name in self.parameters if task.draw is not None else ():
             needs(task, self.name, name)
         self.knowledge = Knowledge.of(task, self.parameters)
-        self.estimator = estimator or GammaPoisson(weak_prior(self.knowledge.period))
+        self.estimator = estimator or self._default_estimator()
+        if self.estimator.counts:
+            needs(task, self.name, *_COUNTED)
         self._fleet: Sources | None = None
         self._width = len(self.remembered((1, task.n)))
+
+    def _default_estimator(self) -> Estimator:
+        period = self.knowledge.period
+        if set(_COUNTED) & set(self.task.features):
+            return GammaPoisson(weak_prior(period))
+        return Changed(period=period, prior=weak_prior(period))
 
     def suppose(
         self, seen: Seen, law: Posterior, fresh: NDArray[np.bool_], clock: FloatArray, memory: State
@@ -148,15 +160,12 @@ class Adaptive(Agent):
 
     def _evidence(self, seen: Seen, crawled: NDArray[np.bool_], age: FloatArray) -> Evidence:
         """Return what the last epoch's crawls told; `age` is that at which they came."""
-        period, items = self.knowledge.period, None
-        harvest = seen["harvest"] if seen.shows("harvest") else None
-        if seen.shows("items"):
-            items = seen["items"]
-        changed = items if items is not None else harvest
-        assert changed is not None  # one of the two is shown
-        told = Evidence.of(age * period, items, crawled, changed > 0, period)
-        if items is None and harvest is not None and self.estimator.counts:
-            return self._worth(seen, told, harvest)
+        period = self.knowledge.period
+        items = seen["items"] if seen.shows("items") else None
+        changed = seen[next(name for name in _BROUGHT if seen.shows(name))] > 0
+        told = Evidence.of(age * period, items, crawled, changed, period)
+        if items is None and self.estimator.counts:
+            return self._worth(seen, told, seen["harvest"])
         return told
 
     def _worth(self, seen: Seen, told: Evidence, harvest: FloatArray) -> Evidence:
@@ -197,7 +206,8 @@ class Adaptive(Agent):
         wanted = ((index >= price) * cost).sum(axis=-1, keepdims=True)
         step = 0.5 * (1.0 + clock / 10.0) ** -0.6
         # In units in which one crawl is not cut off, however small the budget: no bias.
-        surplus = np.clip((wanted - budget) / (budget + cost.max()), -1.0, 1.0)
+        scale = budget + cost.max(axis=-1, keepdims=True)
+        surplus = np.clip((wanted - budget) / scale, -1.0, 1.0)
         return np.where(enough, 0.0, price), price * np.exp(step * surplus)
 
 

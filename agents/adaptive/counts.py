@@ -27,7 +27,7 @@ class GammaPoisson:
     >>> learner = GammaPoisson()
     >>> state = learner.update(learner.begin((2,)), Evidence.of([10, 10], [3, 0]))
     >>> learner.posterior(state).mean.round(3)
-    array([0.333, 0.048])
+    array([0.35, 0.05])
     """
 
     prior: Posterior = WEAK

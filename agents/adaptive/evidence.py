@@ -39,7 +39,7 @@ class Evidence(NamedTuple):
         negative, or beyond `MOST`, or that had no time, told nothing.
 
         >>> Evidence.of([2, 0, np.nan, 5], [3, 1, 1, 0]).crawled
-        array([ True, False, False, False])
+        array([ True, False, False,  True])
         """
         time = np.asarray(gap, dtype=np.float64)
         count = np.asarray(np.zeros(()) if items is None else items, dtype=np.float64)

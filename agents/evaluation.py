@@ -159,11 +159,6 @@ def compare(
     True
     """
     named = agents if isinstance(agents, Mapping) else {name: name for name in agents}
-    asked = {name: posed_to(agent, arguments)[1]["features"] for name, agent in named.items()}
-    if any("items" in features for features in asked.values()):
-        # Counted content is drawn item by item: for all, or they would not meet the same.
-        shown = check_features(arguments.get("features", ("value",)))
-        arguments = {**arguments, "features": tuple(dict.fromkeys((*shown, "items")))}
     return {name: evaluate(agent, arguments, **settings) for name, agent in named.items()}
 
 
@@ -177,8 +172,6 @@ def posed_to(agent: Player, arguments: Mapping[str, Any]) -> tuple[Player, dict[
     kind = registry.AGENTS.get(agent) if isinstance(agent, str) else agent
     if isinstance(kind, type) and issubclass(kind, Agent):
         more += kind.features
-    if posed.get("start") == "full":  # no count of what waits at sources never crawled
-        more = tuple(name for name in more if name != "items")
     shown = check_features(posed.get("features", ("value",)))
     return agent, {**posed, "features": (*shown, *(name for name in more if name not in shown))}
 

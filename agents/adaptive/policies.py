@@ -87,7 +87,9 @@ class Adaptive(Agent):
             and does not show their parameters.
     """
 
-    features: tuple[str, ...] = ("age", "crawled", "items", "harvest")
+    # Not `items`: content that is counted is drawn otherwise, so that agents that are shown the
+    # count would not meet what the others meet.
+    features: tuple[str, ...] = ("age", "crawled", "harvest")
     parameters: tuple[str, ...] = ("mean_utility", "decay_rate", "cost")  # known ones
 
     def __init__(

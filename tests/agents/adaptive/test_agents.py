@@ -233,14 +233,26 @@ def test_average_budgets_are_spent(kind: type[Adaptive]) -> None:
     assert run.reward.mean() > 0.75 * best
 
 
-def test_evaluations_show_them_counts_and_pair_them() -> None:
-    shown = posed_to("adaptive-thompson", {"features": ("age",)})[1]["features"]
-    assert shown == COUNTS
-    assert "items" not in posed_to("adaptive-thompson", {"start": "full"})[1]["features"]
-    fleet = Sources([0.2, 3.0, 40.0, 60.0], 1.0, 0.2)  # dense: drawn at once if not counted
+def test_evaluations_show_them_harvests_and_others_meet_the_same_content() -> None:
+    assert posed_to("adaptive-thompson", {"features": ("age",)})[1]["features"] == (
+        "age", "crawled", "harvest",
+    )  # fmt: skip
+    fleet = Sources([0.2, 3.0, 40.0, 60.0], 1.0, 0.2)  # dense and sparse
     arguments = {"sources": fleet, "arrivals": "poisson", "observed": False, "budget": 4}
-    runs = compare(["whittle", "adaptive-thompson"], arguments, epochs=50, seeds=3)
-    np.testing.assert_allclose(runs["whittle"].reward, runs["adaptive-thompson"].reward, rtol=1e-12)
+    runs = compare(["whittle", *(k.name for k in KINDS)], arguments, epochs=50, seeds=3)
+    for run in runs.values():
+        np.testing.assert_allclose(run.reward, runs["whittle"].reward, rtol=1e-12)
+
+
+@pytest.mark.parametrize("regime", ["dense", "sparse"])
+def test_harvests_alone_are_enough(regime: str) -> None:
+    arguments = {**UNSEEN, "sources": Sources.random(30, 7, regime), "budget": 3}
+    arguments["features"] = ("age",)
+    names = ["whittle", "adaptive-thompson", "adaptive-self-tuning"]
+    runs = compare(names, arguments, epochs=200, warmup=300, seeds=3)
+    best, thompson, tuning = (runs[name].reward.mean() for name in names)
+    assert thompson > 0.95 * best
+    assert tuning > 0.85 * best
 
 
 REPORTS = st.one_of(

@@ -262,9 +262,11 @@ class Thompson(Adaptive):
     """Thompson sampling: crawls as if each rate were one drawn from what is believed of it.
 
     A draw is held until the source is crawled, or until its turn, which comes once in the epochs in
-    which the budget pays for every source. With new draws in every epoch a source would be crawled
-    as soon as one of many was high, and nothing is learnt between crawls that would call for them;
-    a draw held until the next crawl alone might put that off for ever.
+    which the budget pays for every source; held until the next crawl alone, a low draw might put
+    that off for ever. With new draws in every epoch a source would be crawled as soon as one of
+    many was high: that learns faster and costs more in the end (sparse random fleets of 100, three
+    seeds: 95.2 % of Whittle with known rates over 300 epochs, 98.4 % over 1,200, against 94.8 %
+    and 98.8 %; dense ones 99.3 % and 99.8 %, against 98.9 % and 99.7 %), and takes more draws.
     """
 
     name = "adaptive-thompson"

@@ -160,7 +160,7 @@ def test_every_estimator_serves_every_agent(estimator: str) -> None:
     players = {k.name: _with(k, ESTIMATORS[estimator]) for k in (Certainty, Optimism, Thompson)}
     runs = compare(
         {"whittle": "whittle", "random": "random", **players}, arguments,
-        epochs=80, warmup=80, seeds=4,
+        epochs=60, warmup=60, seeds=3,
     )  # fmt: skip
     best, worst = (runs[name].reward.mean() for name in ("whittle", "random"))
     for name in players:
@@ -176,7 +176,7 @@ def test_learning_costs_little(regime: str) -> None:
     """Of what Whittle collects with known rates, later than at the start."""
     arguments = {**UNSEEN, "sources": Sources.random(30, 7, regime), "budget": 3}
     names = ["whittle", "adaptive-certainty", "adaptive-optimism", "adaptive-thompson"]
-    runs = compare([*names, "adaptive-self-tuning"], arguments, epochs=200, warmup=300, seeds=3)
+    runs = compare([*names, "adaptive-self-tuning"], arguments, epochs=200, warmup=300, seeds=2)
     best = runs["whittle"].reward.mean()
     for name in names[1:]:
         assert runs[name].reward.mean() > 0.97 * best
@@ -227,9 +227,9 @@ def test_average_budgets_are_spent(kind: type[Adaptive]) -> None:
         **UNSEEN, "sources": Sources.random(20, 4, "sparse"), "budget": 1.5,
         "budget_rule": "average",
     }  # fmt: skip
-    run = evaluate(kind, arguments, epochs=400, warmup=200, seeds=3)
+    run = evaluate(kind, arguments, epochs=300, warmup=150, seeds=2)
     np.testing.assert_allclose(run.cost, 1.5, rtol=0.06)
-    best = evaluate("whittle", arguments, epochs=400, warmup=200, seeds=3).reward.mean()
+    best = evaluate("whittle", arguments, epochs=300, warmup=150, seeds=2).reward.mean()
     assert run.reward.mean() > 0.75 * best
 
 
@@ -249,7 +249,7 @@ def test_harvests_alone_are_enough(regime: str) -> None:
     arguments = {**UNSEEN, "sources": Sources.random(30, 7, regime), "budget": 3}
     arguments["features"] = ("age",)
     names = ["whittle", "adaptive-thompson", "adaptive-self-tuning"]
-    runs = compare(names, arguments, epochs=200, warmup=300, seeds=3)
+    runs = compare(names, arguments, epochs=200, warmup=300, seeds=2)
     best, thompson, tuning = (runs[name].reward.mean() for name in names)
     assert thompson > 0.95 * best
     assert tuning > 0.75 * best  # Λξ̄ and μ from harvests alone, a few items a source

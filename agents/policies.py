@@ -138,23 +138,37 @@ class IndexAgent(Agent):
                 "an index must be finite and not negative. For scores of any sign, subclass Agent "
                 "and return priorities in [−1, 1]"
             )
-        if self.task.budget_rule == "epoch":
-            return index / (index + self._margin(index))
-        level = self._price(seen.sources) * (1 - _SLACK)
-        excess = index - level
-        above = excess / (np.abs(excess) + self._margin(excess))
-        below = np.minimum(excess, 0.0) / np.maximum(level, _TINY)
-        return np.where(excess >= 0, above, below)
+        task = self.task
+        level = self._price(seen.sources) if task.budget_rule == "average" else None
+        return graded(index, level, task.budget / task.sources.cost.mean())
 
-    def _margin(self, excess: FloatArray) -> FloatArray:
-        """Return the excess of the last source that the budget pays for, (B, 1), positive."""
-        n = excess.shape[-1]
-        k = int(np.clip(self.task.budget / self.task.sources.cost.mean(), 1, n))
-        last = np.partition(excess, n - k, axis=-1)[:, n - k, None]
-        if last.min() > 0:
-            return last
-        least = np.where(excess > 0, excess, np.inf).min(axis=-1, keepdims=True)
-        return np.where(last > 0, last, np.where(np.isfinite(least), least, 1.0))
+
+def graded(index: FloatArray, level: FloatArray | None, affordable: float) -> FloatArray:
+    """Return priorities, (B, N), strictly increasing in the index, as `IndexAgent` describes.
+
+    Arguments:
+        index: γ ≥ 0 and finite, (B, N) utility / budget unit.
+        level: λ, (B, 1), below which priorities are negative; None for no level.
+        affordable: about how many sources the budget of one epoch pays for.
+    """
+    if level is None:
+        return index / (index + margin(index, affordable))
+    level = level * (1 - _SLACK)
+    excess = index - level
+    above = excess / (np.abs(excess) + margin(excess, affordable))
+    below = np.minimum(excess, 0.0) / np.maximum(level, _TINY)
+    return np.where(excess >= 0, above, below)
+
+
+def margin(excess: FloatArray, affordable: float) -> FloatArray:
+    """Return the excess of the last source that the budget pays for, (B, 1), positive."""
+    n = excess.shape[-1]
+    k = int(np.clip(affordable, 1, n))
+    last = np.partition(excess, n - k, axis=-1)[:, n - k, None]
+    if last.min() > 0:
+        return last
+    least = np.where(excess > 0, excess, np.inf).min(axis=-1, keepdims=True)
+    return np.where(last > 0, last, np.where(np.isfinite(least), least, 1.0))
 
 
 class Whittle(IndexAgent):

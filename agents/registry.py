@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from agents.adaptive.policies import Certainty, Optimism, SelfTuning, Thompson
 from agents.exact import WhittleExact
 from agents.lagrangian import Lagrangian
 from agents.policies import Agent, Fixed, Myopic, OldestFirst, Random, Whittle
@@ -29,6 +30,10 @@ AGENTS: dict[str, type[Agent]] = {
         Fixed,
         Nutch,
         Miniflux,
+        Certainty,
+        Optimism,
+        Thompson,
+        SelfTuning,
     )
 }
 
@@ -42,7 +47,8 @@ def make(name: str, env: Any, seed: int | None = None) -> Agent:
 
     Arguments:
         name: one of `AGENTS`: whittle, whittle-exact, lagrangian, static, myopic, oldest-first,
-            random, fixed, nutch, miniflux.
+            random, fixed, nutch, miniflux, adaptive-certainty, adaptive-optimism,
+            adaptive-thompson, adaptive-self-tuning.
         env: an environment, a vector environment of Gymnasium, or a `VecEnv` of
             Stable-Baselines3, wrapped or not; or its `Task`.
         seed: for agents that draw at random.

@@ -18,7 +18,7 @@ from crawl_env import CrawlVectorEnv, Task
 from crawl_env.numerics import FloatArray
 from crawl_env.sb3 import CrawlVecEnv
 
-REMEMBER = ("static", "lagrangian", "nutch", "miniflux")
+REMEMBER = ("static", "lagrangian", "nutch", "miniflux", "adaptive-certainty", "adaptive-optimism")
 
 
 class Counter(Agent):

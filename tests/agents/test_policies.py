@@ -72,6 +72,8 @@ KINDS: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 
+DRAWS = ("random", "adaptive-thompson", "adaptive-self-tuning")
+
 everywhere = pytest.mark.parametrize("kind", KINDS)
 everyone = pytest.mark.parametrize("name", agents.AGENTS)
 
@@ -167,10 +169,10 @@ def test_same_seed_same_actions(name: str, kind: str) -> None:
         return np.array([agent.predict(batch)[0] for batch in seen])
 
     np.testing.assert_array_equal(acts(5), acts(5))
-    if name == "random":
-        assert (acts(5) != acts(6)).any()
-    else:
+    if name not in DRAWS:
         np.testing.assert_array_equal(acts(5), acts(6))
+    elif name == "random" or env.task.action == "priority":  # few subsets: often the same
+        assert (acts(5) != acts(6)).any()
 
 
 @everyone

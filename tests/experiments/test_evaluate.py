@@ -73,7 +73,10 @@ def test_numbers_are_those_of_the_public_evaluation(tmp_path):
 
 
 def test_no_clear_winner_where_policies_do_the_same(tmp_path, capsys):
-    evaluated(tmp_path, sources="table1", budget="1", arrivals="deterministic", epochs=28)
+    # Among those that know the rates: others have content left behind to collect for a while.
+    names = tuple(name for name in AGENTS if not name.startswith("adaptive-"))
+    table1 = {"sources": "table1", "budget": "1", "arrivals": "deterministic", "epochs": 28}
+    evaluated(tmp_path, agents=names, **table1)
     # With M = 1 the myopic policy alternates between sources 1 and 2 just like Whittle's.
     printed = capsys.readouterr().out
     assert "No clear winner: whittle, lagrangian, myopic" in printed

@@ -1,0 +1,32 @@
+"""Crawling while learning: estimators of arrival rates (mean utility, decay), agents on them."""
+
+from agents.adaptive.changed import Changed
+from agents.adaptive.counts import GammaPoisson, Windowed
+from agents.adaptive.drift import Drifting
+from agents.adaptive.evidence import WEAK, Estimator, Evidence, Posterior
+from agents.adaptive.fleet_prior import FleetPrior
+from agents.adaptive.policies import Adaptive, Certainty, Knowledge, Optimism, SelfTuning, Thompson
+from agents.adaptive.streaming import Streaming
+from agents.adaptive.utility import ItemSums, UtilityFit, fit_utility
+
+__all__ = [
+    "WEAK",
+    "Adaptive",
+    "Certainty",
+    "Changed",
+    "Drifting",
+    "Estimator",
+    "Evidence",
+    "FleetPrior",
+    "GammaPoisson",
+    "ItemSums",
+    "Knowledge",
+    "Optimism",
+    "Posterior",
+    "SelfTuning",
+    "Streaming",
+    "Thompson",
+    "UtilityFit",
+    "Windowed",
+    "fit_utility",
+]

@@ -1,0 +1,113 @@
+"""Rates from the number of new items: Gamma–Poisson, with ways to forget what has changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from agents.adaptive.evidence import WEAK, Evidence, Posterior, State
+
+
+@dataclass(frozen=True)
+class GammaPoisson:
+    """The conjugate posterior: n items after a gap τ make shape += n, rate += τ.
+
+    Where rates drift, both are multiplied by ρ^elapsed towards the prior. The memory is then of
+    1/(1 − ρ) units of time, and a source that is not crawled becomes uncertain again.
+
+    Arguments:
+        prior: shape and rate before any crawl.
+        retention: ρ in (0, 1], per unit of time; 1 forgets nothing, and the order of the crawls
+            does not matter.
+
+    Raises:
+        ValueError: prior or retention is out of range.
+
+    >>> learner = GammaPoisson()
+    >>> state = learner.update(learner.begin((2,)), Evidence.of([10, 10], [3, 0]))
+    >>> learner.posterior(state).mean.round(3)
+    array([0.35, 0.05])
+    """
+
+    prior: Posterior = WEAK
+    retention: float = 1.0
+    counts = True
+
+    def __post_init__(self) -> None:
+        check_prior(self.prior)
+        if not 0 < self.retention <= 1:
+            raise ValueError(
+                f"retention is {self.retention}; it must be above 0 and at most 1, the share of "
+                "what is known that is kept over one unit of time"
+            )
+
+    def begin(self, shape: tuple[int, ...]) -> State:
+        return np.zeros(shape), np.zeros(shape)
+
+    def update(self, state: State, evidence: Evidence) -> State:
+        count, exposure = state
+        if self.retention < 1:
+            kept = self.retention**evidence.elapsed
+            count, exposure = kept * count, kept * exposure
+        return count + evidence.items, exposure + evidence.gap
+
+    def posterior(self, state: State) -> Posterior:
+        count, exposure = state
+        return Posterior(self.prior.shape + count, self.prior.rate + exposure)
+
+
+@dataclass(frozen=True)
+class Windowed:
+    """Gamma–Poisson on the last `length` to 2·`length` units of time; what is older is dropped.
+
+    Two buckets a source, of which the older is emptied when the newer is full: memory that does
+    not grow with the window.
+
+    Arguments:
+        length: time that a bucket lasts.
+        prior: shape and rate without crawls.
+
+    Raises:
+        ValueError: prior or length is out of range.
+    """
+
+    length: float
+    prior: Posterior = WEAK
+    counts = True
+
+    def __post_init__(self) -> None:
+        check_prior(self.prior)
+        if not self.length > 0:
+            raise ValueError(f"length is {self.length}; a window lasts a positive time")
+
+    def begin(self, shape: tuple[int, ...]) -> State:
+        return tuple(np.zeros(shape) for _ in range(5))  # old and new count, exposure; time
+
+    def update(self, state: State, evidence: Evidence) -> State:
+        old_count, old_exposure, count, exposure, time = state
+        full = time >= self.length
+        old_count = np.where(full, count, old_count)
+        old_exposure = np.where(full, exposure, old_exposure)
+        count = np.where(full, 0.0, count) + evidence.items
+        exposure = np.where(full, 0.0, exposure) + evidence.gap
+        return (
+            old_count,
+            old_exposure,
+            count,
+            exposure,
+            np.where(full, 0.0, time) + evidence.elapsed,
+        )
+
+    def posterior(self, state: State) -> Posterior:
+        old_count, old_exposure, count, exposure, _ = state
+        return Posterior(
+            self.prior.shape + old_count + count, self.prior.rate + old_exposure + exposure
+        )
+
+
+def check_prior(prior: Posterior) -> None:
+    """Raise ValueError unless shape and rate of a prior are positive and finite."""
+    for name, value in (("shape", prior.shape), ("rate", prior.rate)):
+        if not (np.all(np.isfinite(value)) and np.all(np.asarray(value) > 0)):
+            raise ValueError(f"the prior's {name} is {value}; it must be positive and finite")

@@ -21,6 +21,10 @@ COLOURS = {
     "static": "#CC79A7",
     "nutch": "#8C6D31",
     "miniflux": "#C7B42C",
+    "adaptive-certainty": "#7B5EA7",
+    "adaptive-optimism": "#B79AD6",
+    "adaptive-thompson": "#4B2E83",
+    "adaptive-self-tuning": "#D4BFEA",
     "bound": "#000000",
 }
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#999999")

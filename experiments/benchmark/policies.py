@@ -21,7 +21,7 @@ from experiments.tables import SEES_ALL, apart, best_first, percent, plain, reco
 
 Runs = dict[str, Evaluation]
 
-# Of those that estimate arrival rates one stands for all: the others take long, and score alike.
+# Of those that estimate arrival rates one stands for all: each takes longer than the others here.
 AGENTS = {
     name: kind
     for name, kind in ALL.items()

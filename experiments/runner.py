@@ -19,6 +19,7 @@ ENGINES = ("loky", "threading", "sequential", "ray", "dask")
 
 Unit = dict[str, Any]  # JSON: what is run, and the key under which its result is kept
 Result = dict[str, Any]  # JSON
+Version = Callable[[Unit], str]  # of the code that a unit's result depends on
 
 
 def run(
@@ -27,17 +28,18 @@ def run(
     kept: Path,
     jobs: int = -1,
     engine: str = "loky",
-    code: str | None = None,
+    version: Version | None = None,
 ) -> list[Result]:
     """Return the results of all units, in order.
 
     Finished units lie in the folder `kept`; a run that was interrupted takes them up, unless the
-    code has changed since: all code of the project, or what `code` stands for. `engine` is a joblib
-    backend: loky (processes), or ray or dask where these are installed and a cluster is there.
+    code has changed since: all code of the project, or what `version` says of a unit. `engine` is a
+    joblib backend: loky (processes), or ray or dask where these are installed and a cluster is
+    there.
     """
     _register(engine)
     kept.mkdir(parents=True, exist_ok=True)
-    files = [_file(unit, kept, code) for unit in units]
+    files = [_file(unit, kept, version) for unit in units]
     missing = [i for i, file in enumerate(files) if not file.exists()]
     with joblib.parallel_config(backend=engine, n_jobs=jobs):
         finished = joblib.Parallel(return_as="generator_unordered")(
@@ -49,14 +51,16 @@ def run(
                 _write(files[i], result)
         except KeyboardInterrupt:
             progress.close()
-            print("\nStopped. What was finished is kept; the same command goes on from there.")
+            print(
+                f"\nStopped. What was finished is kept in {kept}; the same command goes on there."
+            )
             raise SystemExit(130) from None
     return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 
 
-def is_kept(unit: Unit, kept: Path, code: str | None = None) -> bool:
+def is_kept(unit: Unit, kept: Path, version: Version | None = None) -> bool:
     """Return whether a unit is among the finished ones in the folder `kept`."""
-    return _file(unit, kept, code).exists()
+    return _file(unit, kept, version).exists()
 
 
 def forget(kept: Path) -> None:
@@ -68,9 +72,9 @@ def _numbered(work: Callable[[Unit], Result], i: int, unit: Unit) -> tuple[int, 
     return i, work(unit)
 
 
-def _file(unit: Unit, kept: Path, code: str | None) -> Path:
-    version = code_fingerprint() if code is None else code
-    text = json.dumps([version, unit], sort_keys=True)
+def _file(unit: Unit, kept: Path, version: Version | None) -> Path:
+    code = code_fingerprint() if version is None else version(unit)
+    text = json.dumps([code, unit], sort_keys=True)
     return kept / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
+from agents.learning.arms import check_same, described
 from crawl_env import CrawlVectorEnv
 from crawl_env.numerics import FloatArray
 
@@ -99,8 +100,18 @@ class Practices:
         return rows, 0, len(self.all[0].env.task.features)
 
     def get_state(self) -> dict[str, Any]:
-        return {"practices": [practice.get_state() for practice in self.all]}
+        return {
+            "tasks": [described(practice.env) for practice in self.all],
+            "practices": [practice.get_state() for practice in self.all],
+        }
 
     def set_state(self, state: dict[str, Any]) -> None:
+        if len(state["practices"]) != len(self.all):
+            raise ValueError(
+                f"this agent practises in {len(self.all)} environments, the saved one in "
+                f"{len(state['practices'])}; go on in the same ones"
+            )
+        for practice, saved in zip(self.all, state["tasks"], strict=True):
+            check_same(practice.env, saved)
         for practice, its in zip(self.all, state["practices"], strict=True):
             practice.set_state(its)

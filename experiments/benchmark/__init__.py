@@ -1,1 +1,1 @@
-"""Index policies on the reference tasks."""
+"""Index policies and learning agents on the reference tasks."""

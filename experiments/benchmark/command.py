@@ -9,6 +9,7 @@ from typing import Literal
 from experiments import runner
 from experiments.benchmark import policies
 from experiments.benchmark.learning import leaderboard, players, section
+from experiments.benchmark.learning.plan import key_of, plan, version_of
 from experiments.benchmark.learning.runs import Records, complete
 from experiments.report import Report
 from experiments.results import check_out, whole_folder, write_csv
@@ -29,7 +30,8 @@ class Benchmark:
     out: Path | None = None
     """Folder of the report and the records; default results/benchmark or results/benchmark-full."""
     redo: tuple[str, ...] = ()
-    """Learners to run again, as when their code has changed."""
+    """Learners to run again, as when their code has changed; or whittle, random, myopic, bound, as
+    when the environment's has; or all."""
     only_report: bool = False
     """Write the report of what has been run so far, and run nothing."""
     seed: int = 0
@@ -41,28 +43,29 @@ class Benchmark:
 
     def run(self) -> None:
         out = self.out or Path("results/benchmark" + "-full" * (self.suite == "full"))
-        check_out(out)
+        self._check(out)
         kept = out.with_name(f".{out.name}.kept")
         learners = players.SUITES[self.suite]
-        long = self.suite == "full"  # too long to be run again with every change of the code
+        full = self.suite == "full"  # too long to be run again with every change of the code
+        before = Records.read(out) if full else Records([], [])
         records = complete(
             learners,
-            Records.read(out) if long else Records([], []),
+            before,
             kept,
             self.redo,
             self.jobs,
             self.engine,
             self.only_report,
-            code="" if long else None,
+            version_of if full else None,
         )
         report = Report(f"Benchmark, suite {self.suite}")
         table = section.write(report, records, learners)
-        done = None
-        if self.suite == "quick":
-            done = policies.write(report, kept, self.seed, self.jobs, self.engine)
+        done = None if full else policies.write(report, kept, self.seed, self.jobs, self.engine)
+        others = before.of((key_of(unit) for unit in plan(learners)), among=False)
         with whole_folder(out) as folder:
-            records.write(folder)
-            (folder / "learners.md").write_text(leaderboard.summary(table), encoding="utf-8")
+            (records + others).write(folder)
+            summary = leaderboard.summary(table, section.source(records))
+            (folder / "learners.md").write_text(summary, encoding="utf-8")
             if done is not None:
                 write_csv(folder / "records.csv", done.records)
                 (folder / "summary.md").write_text(done.summary, encoding="utf-8")
@@ -70,3 +73,15 @@ class Benchmark:
         if not self.only_report:
             runner.forget(kept)
         print(f"Report: {out / 'report.html'}   every run: {out / 'runs.csv.gz'}")
+
+    def _check(self, out: Path) -> None:
+        """Refuse what would replace the other suite's record, or make no sense."""
+        check_out(out)
+        if self.only_report and self.suite == "quick":
+            raise ValueError("--only-report is for --suite full; the quick one is run as a whole")
+        if (out / "runs.csv.gz").exists():
+            found = "quick" if (out / "summary.md").exists() else "full"
+            if found != self.suite:
+                raise ValueError(
+                    f"--out {out.name} holds the record of suite {found}; name another folder"
+                )

@@ -11,14 +11,21 @@ import numpy as np
 
 from experiments import runner
 from experiments.benchmark.learning.players import Player
-from experiments.benchmark.learning.training import MEASURED_WITH
 from experiments.report import Report
 from experiments.results import check_out, whole_folder, write_csv
 from experiments.tune import summary
 from experiments.tune.search import FILE, Search
 from experiments.tune.spaces import SPACES
 from experiments.tune.summary import Fresh, with_settings
-from experiments.tune.trials import Outcome, Settings, about, examine, player_of, settings_of
+from experiments.tune.trials import (
+    MEASURED_WITH,
+    Outcome,
+    Settings,
+    about,
+    examine,
+    player_of,
+    settings_of,
+)
 
 Group = Literal["table1", "deterministic", "recovering", "random", "large", "mixed", "drawn"]
 

@@ -12,10 +12,11 @@ from agents.index import whittle_index
 from agents.learning import LEARNERS
 from agents.learning.equivariant import EquivariantPPO
 from agents.learning.wiql import WIQL
-from experiments.benchmark.learning import leaderboard, runs, tasks, training
+from experiments.benchmark.learning import leaderboard, plan, runs, tasks, training
+from experiments.benchmark.learning.plan import key_of
 from experiments.benchmark.learning.players import AGES, FULL, KNOWN, QUICK, Lesson, Player, each
-from experiments.benchmark.learning.runs import Records, complete, key_of
-from experiments.benchmark.learning.scores import Run, table_of
+from experiments.benchmark.learning.runs import Records, complete
+from experiments.benchmark.learning.scores import Point, Run, table_of
 from experiments.benchmark.suite import Setting
 from experiments.units import arguments_of
 
@@ -61,10 +62,10 @@ def test_every_learner_is_in_the_full_suite() -> None:
 
 
 def test_units_differ_and_their_names_do_not_depend_on_code() -> None:
-    units = runs._units(SMALL)
+    units = plan.plan(SMALL)
     assert len({key_of(unit) for unit in units}) == len(units)
     faster = (dataclasses.replace(SMALL[0], settings={"fast": 0.4}),)
-    trainings = [unit for unit in runs._units(faster) if unit["kind"] == "training"]
+    trainings = [unit for unit in plan.plan(faster) if unit["kind"] == "training"]
     assert not {key_of(unit) for unit in trainings} & {key_of(unit) for unit in units}
 
 
@@ -83,8 +84,8 @@ def test_records_survive_files_and_are_not_run_again(
     again = run(tmp_path, found=read)
     assert [row["unit"] for row in again.runs] == [row["unit"] for row in records.runs]
     first, second = table_of(records), table_of(again)
-    assert [r.score for r in first.runs["whittle-q"][runs.name_of(M2)]] == [
-        r.score for r in second.runs["whittle-q"][runs.name_of(M2)]
+    assert [r.score for r in first.runs["whittle-q"][plan.name_of(M2)]] == [
+        r.score for r in second.runs["whittle-q"][plan.name_of(M2)]
     ]
 
 
@@ -106,8 +107,18 @@ def test_only_what_is_missing_or_to_be_redone_is_run(
     redone = run(tmp_path / "b", more, grown, redo=["wiql"])
     assert ran == ["wiql", "wiql"]
     assert len(redone.runs) == len(grown.runs)
-    with pytest.raises(ValueError, match="no agent of this suite"):
+    ran.clear()
+    run(tmp_path / "b", more, grown, redo=["random"])
+    assert set(ran) == {"random"}
+    ran.clear()
+    # What an interrupted run has kept is taken up by the same code, not by another.
+    monkeypatch.setattr(plan, "code_of", lambda kind: "another day")
+    run(tmp_path / "b", more, grown, redo=["wiql"])
+    assert ran == ["wiql", "wiql"]
+    with pytest.raises(ValueError, match="is none of"):
         run(tmp_path / "c", redo=["wiqll"])
+    with pytest.raises(ValueError, match="threads"):
+        runs.complete(SMALL, grown, tmp_path / "d", engine="threading")
 
 
 def test_a_report_of_what_is_done_runs_nothing(records: Records, tmp_path: Any) -> None:
@@ -133,11 +144,10 @@ def test_a_learners_code_is_all_that_it_imports_of_the_learners() -> None:
 # -- what is measured ----------------------------------------
 
 
-def test_pauses_do_not_change_what_is_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
-    (unit,) = [u for u in runs._units(SMALL[:1]) if u["kind"] == "training" and u["seed"] == 0]
+def test_pauses_do_not_change_what_is_learnt() -> None:
+    (unit,) = [u for u in plan.plan(SMALL[:1]) if u["kind"] == "training" and u["seed"] == 0]
     paused = training.train(unit)
-    monkeypatch.setattr(training, "_pauses", lambda epochs: [epochs])
-    through = training.train(unit)
+    through = training.train({**unit, "pauses": [unit["epochs"]]})
     assert paused["runs"][0]["reward"] == through["runs"][0]["reward"]
     assert len(paused["curves"]) > 1
     assert paused["curves"][-1]["reward"] == through["curves"][-1]["reward"]
@@ -146,22 +156,22 @@ def test_pauses_do_not_change_what_is_learnt(monkeypatch: pytest.MonkeyPatch) ->
 def test_measured_is_the_frozen_policy_not_the_exploring_run(records: Records) -> None:
     """An agent whose every choice in training is chance still learns what is worth crawling."""
     chance = (Player("whittle-q", each(M2, rows=1, epochs=3000), settings={"explore": 1.0}),)
-    unit = next(u for u in runs._units(chance) if u["kind"] == "training")
-    level = {r["player"]: r["reward"] for r in records.runs if r["task"] == runs.name_of(M2)}
+    unit = next(u for u in plan.plan(chance) if u["kind"] == "training")
+    level = {r["player"]: r["reward"] for r in records.runs if r["task"] == plan.name_of(M2)}
     reward = training.train(unit)["runs"][0]["reward"]
     assert reward > level["random"] + 0.8 * (level["whittle"] - level["random"])
 
 
 def test_no_training_meets_the_arrivals_of_the_measurements() -> None:
-    seeds = {unit["seed"] for unit in runs._units(FULL) if unit["kind"] == "training"}
-    assert training.MEASURED_WITH not in seeds
+    seeds = {unit["seed"] for unit in plan.plan(FULL) if unit["kind"] == "training"}
+    assert plan.MEASURED_WITH not in seeds
 
 
 def test_fleets_of_runs_are_those_of_their_baselines() -> None:
-    trained = [unit for unit in runs._units(SMALL) if unit["kind"] == "training"]
+    trained = [unit for unit in plan.plan(SMALL) if unit["kind"] == "training"]
     for unit in trained:
         (exam,) = unit["exams"]
-        assert exam["arguments"] == unit["practice"][0]
+        assert {**exam["arguments"], "horizon": None} == unit["practice"][0]
     fleets = {
         unit["seed"]: arguments_of(unit["exams"][0])["sources"]
         for unit in trained
@@ -213,7 +223,7 @@ def test_learners_without_an_index_have_no_error(records: Records) -> None:
 def test_epochs_are_counted_in_all_rows_and_of_all_sources() -> None:
     lesson = Lesson((M2, M2), (M2,), 4, 32)
     pair = Player("equivariant-ppo", (lesson,), KNOWN, seeds=1)
-    unit = next(u for u in runs._units((pair,)) if u["kind"] == "training")
+    unit = next(u for u in plan.plan((pair,)) if u["kind"] == "training")
     row = training.train(unit)["runs"][0]
     assert (row["crawl_epochs"], row["source_epochs"]) == (2 * 4 * 32, 2 * 4 * 32 * 4)
 
@@ -222,15 +232,15 @@ def test_epochs_are_counted_in_all_rows_and_of_all_sources() -> None:
 
 
 def a_run(*curve: float, score: float = 1.0) -> Run:
-    points = tuple((10 * i, 40 * i, i / 2, s) for i, s in enumerate(curve, 1))
-    return Run(score, 0.9, 100, 400, 5.0, np.nan, points)
+    points = tuple(Point(10 * i, 40 * i, i / 2, s) for i, s in enumerate(curve, 1))
+    return Run(score, 0.9, "deterministic", 100, 400, 5.0, np.nan, points)
 
 
 def test_a_level_is_reached_when_it_is_kept() -> None:
     jumpy = a_run(0.96, 0.5, 0.97, 0.99, 0.98)
-    assert jumpy.reached(0.95) == (30, 120, 1.5)
-    assert not np.isfinite(jumpy.reached(0.99)).any()
-    assert a_run(0.1, 0.2).reached(0.9) == (np.inf, np.inf, np.inf)
+    assert jumpy.reached(0.95) == (30, 120, 1.5, 0.97)
+    assert jumpy.reached(0.99) is None
+    assert a_run(0.1, 0.2).reached(0.9) is None
 
 
 def test_the_whittle_policy_scores_1_and_chance_0(records: Records) -> None:
@@ -247,18 +257,89 @@ def test_the_whittle_policy_scores_1_and_chance_0(records: Records) -> None:
 def test_nobody_is_above_the_bound(records: Records) -> None:
     table = table_of(records)
     assert leaderboard.above_bound(table) == []
-    assert set(table.information.values()) == {"deterministic", "unseen"}
+    bounds = {run.bound for by_task in table.runs.values() for rs in by_task.values() for run in rs}
+    assert bounds == {"deterministic", "unseen"}
 
 
 def test_half_of_the_runs_must_get_there() -> None:
-    arrived, lost = a_run(0.2, 0.95), a_run(0.2, 0.3)
+    arrived, lost, untimed = a_run(0.2, 0.95), a_run(0.2, 0.3), a_run()
     assert leaderboard._to([arrived, arrived, lost], 0.9) == "80, 1"
+    assert leaderboard._to([arrived, lost], 0.9) == "80, 1"
     assert leaderboard._to([arrived, lost, lost], 0.9) == "–"
+    assert leaderboard._to([arrived, untimed, untimed], 0.9) == "80, 1"  # not measured in pauses
+    assert leaderboard._to([untimed], 0.9) == ""
+
+
+def test_agents_that_see_ages_alone_are_held_against_the_bound_of_not_seeing() -> None:
+    unseen, seen = short(tasks.UNSEEN[1]), short(tasks.SEEN[1])
+    lesson = Lesson((unseen,), (unseen, seen), 1, 100)
+    blind, sighted = (
+        Player("wiql", (lesson,), seeds=1),
+        Player("equivariant-ppo", (Lesson((seen,), (seen,), 4, 32),), KNOWN, seeds=1),
+    )
+    rows = Records([], [])
+    for unit in plan.plan((blind, sighted)):
+        result = plan.work(unit)
+        rows.runs += [{"unit": key_of(unit), **row} for row in result["runs"]]
+        rows.curves += [{"unit": key_of(unit), **row} for row in result["curves"]]
+    table = table_of(rows)
+    (run,) = table.runs["wiql"][plan.name_of(seen)]
+    assert (run.bound, run.curve) == ("unseen", ())  # examined in two tasks, paused in the first
+    assert table.runs["wiql"][plan.name_of(unseen)][0].curve
+    assert table.runs["equivariant-ppo"][plan.name_of(seen)][0].bound == "seen"
+    assert [leaderboard.is_shown(table, a) for a in table.runs] == [
+        "ages",
+        "ages, values, parameters",
+    ]
+    timed = leaderboard.cost_rows(table, [plan.name_of(unseen)])
+    both = leaderboard.cost_rows(table, [plan.name_of(unseen), plan.name_of(seen)])
+    assert timed[0][5:] == next(row for row in both if row[0] == "wiql")[5:]
+
+
+def test_baselines_of_other_fleets_are_not_taken(records: Records) -> None:
+    lost = [
+        row
+        for row in records.runs
+        if not (row["player"] == "random" and "Random" in row["task"] and row["fleet"] == 1)
+    ]
+    with pytest.raises(ValueError, match="random has not been measured yet"):
+        table_of(Records(lost, records.curves))
+
+
+def test_the_random_policy_meets_the_same_fleets_as_all() -> None:
+    units = plan.plan(
+        (Player("equivariant-ppo", (Lesson(tasks.PRACTISED, tasks.DRAWN_ANEW, 2, 32),)),)
+    )
+    for unit in units:
+        if unit["kind"] == "baseline":
+            setting = next(s for s in tasks.DRAWN_ANEW if plan.name_of(s) == unit["task"])
+            assert unit["runs"]["seeds"] == setting.seeds
+
+
+def test_a_record_of_other_agents_is_kept(records: Records, tmp_path: Any) -> None:
+    from experiments.benchmark.command import Benchmark
+
+    out = tmp_path / "full"
+    out.mkdir()
+    stranger = {"unit": "0123456789ab", "player": "of another day", "task": "t", "reward": 1.0}
+    Records([*records.runs, stranger], records.curves).write(out)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("experiments.benchmark.learning.players.SUITES", {"full": SMALL})
+        patch.setattr(leaderboard, "ALL", SMALL)
+        Benchmark("full", out, only_report=True, engine="sequential").run()
+        with pytest.raises(ValueError, match="record of suite full"):
+            Benchmark("quick", out).run()
+        with pytest.raises(ValueError, match="quick one is run as a whole"):
+            Benchmark("quick", tmp_path / "new", only_report=True).run()
+    kept = Records.read(out)
+    assert len(kept.runs) == len(records.runs) + 1
+    assert "of another day" not in (out / "learners.md").read_text(encoding="utf-8")
+    assert (out / "report.html").stat().st_size > 10_000
 
 
 def test_the_summary_has_a_line_for_every_agent_and_says_who_shares(records: Records) -> None:
-    lines = leaderboard.summary(table_of(records)).splitlines()
-    assert len(lines) == 2 + 2
+    lines = leaderboard.summary(table_of(records), "from here").splitlines()
+    assert lines[4:] == ["", "from here"]
     assert lines[0].count("|") == lines[2].count("|")
     assert lines[2].startswith("| whittle-q |")  # which learnt more tasks
     assert lines[3].split("|")[3].strip() == ""  # wiql did not learn the random fleet

@@ -14,7 +14,7 @@ import pytest
 from agents.learning import LEARNERS
 from agents.learning.wiql import WIQL
 from agents.statistics import Estimate
-from experiments.benchmark.learning import runs
+from experiments.benchmark.learning import plan
 from experiments.benchmark.learning.players import FULL, QUICK, Player, each
 from experiments.benchmark.suite import DETERMINISTIC, POISSON_UNSEEN, Setting
 from experiments.report import Report
@@ -96,14 +96,17 @@ def said(small: None, monkeypatch: pytest.MonkeyPatch) -> list[Unit]:
     def work(unit: Unit) -> Result:
         if unit["kind"] == "baseline":
             reward = float(unit["player"] == "whittle")
-            row = {"player": unit["player"], "run": unit["exam"]["fleet"], "protocol": "full"}
-            return {"runs": [{**row, "task": unit["exam"]["task"], "reward": reward}]}
+            row = {name: unit[name] for name in ("player", "task", "fleet", "protocol")}
+            return {"runs": [{**row, "reward": reward}]}
         units.append(unit)
         reward = 1 - abs(np.log(unit["settings"]["fast"] / BEST)) + unit["seed"] / 1000
-        rows = [{"task": exam["task"], "reward": reward} for exam in unit["exams"]]
+        rows = [
+            {"task": exam["task"], "fleet": exam["fleet"], "reward": reward}
+            for exam in unit["exams"]
+        ]
         return {"runs": [{**row, "cpu_seconds": 2.0} for row in rows]}
 
-    monkeypatch.setattr(runs, "work", work)
+    monkeypatch.setattr(plan, "work", work)
     monkeypatch.setattr(Report, "figure", lambda *_: None)
     return units
 
@@ -166,7 +169,7 @@ def test_a_search_that_was_stopped_goes_on_as_if_it_had_not_been(
     said: list[Unit], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tune(tmp_path / "whole", trials=13).run()  # random at first, and later not
-    work, count = runs.work, itertools.count()
+    work, count = plan.work, itertools.count()
 
     def stopped(unit: Unit) -> Result:
         if unit["kind"] == "training" and next(count) == 46:  # of four a trial
@@ -174,7 +177,7 @@ def test_a_search_that_was_stopped_goes_on_as_if_it_had_not_been(
         return work(unit)
 
     with monkeypatch.context() as patched:
-        patched.setattr(runs, "work", stopped)
+        patched.setattr(plan, "work", stopped)
         with pytest.raises(SystemExit):
             tune(tmp_path / "parts", trials=13).run()
     assert not (tmp_path / "parts" / "report.html").exists()
@@ -200,14 +203,14 @@ def test_a_record_of_another_search_is_refused(said: list[Unit], tmp_path: Path)
 def test_trainings_that_break_off_count_as_chance_and_those_of_the_defaults_stop_it(
     said: list[Unit], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work, sound = runs.work, [0.5]
+    work, sound = plan.work, [0.5]
 
     def fragile(unit: Unit) -> Result:
         if unit["kind"] == "training" and unit["settings"]["fast"] not in sound:
             raise FloatingPointError("steps are too large")
         return work(unit)
 
-    monkeypatch.setattr(runs, "work", fragile)
+    monkeypatch.setattr(plan, "work", fragile)
     tune(tmp_path / "out", trials=2).run()
     first, second = rows_of(tmp_path / "out" / "trials.csv")
     assert (first["broke_off"], second["broke_off"], second["value"]) == ("0", "4", "0.0")

@@ -8,15 +8,18 @@ from itertools import groupby
 
 import numpy as np
 
-from agents.learning import LEARNERS
 from agents.statistics import number
-from experiments.benchmark.learning.runs import BASELINES, SEPARATOR
+from experiments.benchmark.learning.plan import BASELINES, SEPARATOR
+from experiments.benchmark.learning.players import FULL, QUICK
 from experiments.benchmark.learning.scores import LEVELS, Run, Table
 from experiments.report import Row
 from experiments.tables import plain
 
+ALL = (*FULL, *QUICK)
+
 SCORE_COLUMNS = (
     "agent",
+    "is shown",
     "tasks",
     "runs a task",
     "score, IQM",
@@ -26,12 +29,21 @@ SCORE_COLUMNS = (
 )
 COST_COLUMNS = (
     "agent",
+    "tasks",
     "crawl epochs",
     "source-epochs",
     "core-seconds",
     *(f"source-epochs, seconds to {level:.2f}" for level in LEVELS),
 )
-BEST_COLUMNS = ("task", "best agent", "score, IQM", "share of bound", "runs", "source-epochs")
+BEST_COLUMNS = (
+    "task",
+    "best agent",
+    "score, IQM",
+    "share of bound",
+    "bound",
+    "runs",
+    "source-epochs",
+)
 
 
 def group_of(task: str) -> str:
@@ -56,22 +68,25 @@ def score_rows(table: Table, tasks: Sequence[str]) -> list[Row]:
     """Return what every agent reached, and the baselines for comparison."""
     found = [_score_row(table, agent, tasks) for agent in table.among(tasks)]
     for name in BASELINES:
-        runs = [run for task in tasks for run in table.baselines[name].get(task, [])]
-        score = float(np.mean([run.score for run in runs]))
-        found.append([f"({name})", "", "", f"{score:.3f}", "", _percent(runs), ""])
+        by_task = [table.baselines[name][task] for task in tasks]
+        scores = [float(np.mean([run.score for run in runs])) for runs in by_task]
+        cells = ["all parameters", "", "", f"{np.mean(scores):.3f}", f"{min(scores):.3f}"]
+        found.append([f"({name})", *cells, _percent(by_task), ""])
     return found
 
 
 def _score_row(table: Table, agent: str, tasks: Sequence[str]) -> Row:
     learnt, runs = _learnt(table, agent, tasks)
+    by_task = [table.runs[agent][task] for task in learnt]
     errors = [run.index_error for run in runs if not np.isnan(run.index_error)]
     return [
         agent,
+        is_shown(table, agent),
         f"{len(learnt)} of {len(tasks)}",
-        "–".join(sorted({str(len(table.runs[agent][task])) for task in learnt})),
+        " or ".join(map(str, sorted({len(runs) for runs in by_task}))),
         plain(table.iqm(agent, learnt)),
         f"{min(table.iqm(agent, [task]).mean for task in learnt):.3f}",
-        _percent(runs),
+        _percent(by_task),
         f"{np.median(errors):.2f}" if errors else "",
     ]
 
@@ -80,13 +95,14 @@ def cost_rows(table: Table, tasks: Sequence[str]) -> list[Row]:
     """Return what every agent needed, medians over its runs."""
     found: list[Row] = []
     for agent in table.among(tasks):
-        _, runs = _learnt(table, agent, tasks)
+        learnt, runs = _learnt(table, agent, tasks)
         spent = (
             _middle(runs, lambda run: run.crawl_epochs),
             _middle(runs, lambda run: run.source_epochs),
             _middle(runs, lambda run: run.seconds),
         )
-        found.append([agent, *spent, *(_to(runs, level) for level in LEVELS)])
+        part = f"{len(learnt)} of {len(tasks)}"
+        found.append([agent, part, *spent, *(_to(runs, level) for level in LEVELS)])
     return found
 
 
@@ -103,13 +119,14 @@ def best(table: Table, tasks: Sequence[str]) -> list[Row]:
         agents = [name for name, runs in table.runs.items() if task in runs]
         first = max(agents, key=lambda name: table.iqm(name, [task]).mean)
         runs = table.runs[first][task]
-        cells = [first, plain(table.iqm(first, [task])), _percent(runs), len(runs)]
+        cells = [first, plain(table.iqm(first, [task])), _percent([runs]), runs[0].bound, len(runs)]
         found.append([short_of(task), *cells, _middle(runs, lambda run: run.source_epochs)])
     return found
 
 
 def above_bound(table: Table) -> list[tuple[float, str, str]]:
-    """Return (mean share, agent, task) where runs are on average above their task's bound."""
+    """Return (mean share, agent, task) where runs are on average above the bound of what the
+    agent sees, on tasks that have one; largest first."""
     shares = [
         (float(np.mean([run.share for run in runs])), agent, task)
         for agent, by_task in table.runs.items()
@@ -118,32 +135,47 @@ def above_bound(table: Table) -> list[tuple[float, str, str]]:
     return sorted((found for found in shares if found[0] > 1), reverse=True)
 
 
-def summary(table: Table) -> str:
-    """Return the leaderboard as Markdown: agents by groups of tasks, IQM scores."""
+def is_shown(table: Table, agent: str) -> str:
+    """Return in words what an agent is shown, beside what its crawls brought."""
+    features = set(table.seen[agent].split())
+    parts = ["ages"] if "age" in features else []
+    parts += ["values"] if "value" in features else []
+    parts += ["parameters"] if "arrival_rate" in features else []
+    return ", ".join(parts)
+
+
+def summary(table: Table, source: str) -> str:
+    """Return the leaderboard as Markdown: agents by groups of tasks, IQM scores; and its source."""
     parts = groups(table)
     everything = [task for _, tasks in parts for task in tasks]
     names = [re.split("[:;]", group)[0] for group, _ in parts]
-    head = ["agent", *(f"{n} ({len(t)})" for n, (_, t) in zip(names, parts, strict=True)), "shares"]
-    lines = [head, ["---", *["---:"] * len(parts), "---"]]
+    head = ["agent", *(f"{n} ({len(t)})" for n, (_, t) in zip(names, parts, strict=True))]
+    lines = [[*head, "runs a task", "is shown", "shares"], ["---", *["---:"] * len(parts)]]
+    lines[1] += ["---:", "---", "---"]
     for agent in table.among(everything):
         cells = []
         for _, tasks in parts:
             learnt = [task for task in tasks if task in table.runs[agent]]
             few = f" ({len(learnt)})" if len(learnt) < len(tasks) else ""
             cells.append(f"{table.iqm(agent, learnt).mean:.3f}{few}" if learnt else "")
-        lines.append([agent, *cells, "yes" if shares(agent) else ""])
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+        runs = " or ".join(map(str, sorted({len(r) for r in table.runs[agent].values()})))
+        lines.append([agent, *cells, runs, is_shown(table, agent), "yes" * shares(agent)])
+    rows = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return f"{rows}\n\n{source}\n"
 
 
 def shares(agent: str) -> bool:
-    """Whether what one source teaches the agent is used for all."""
-    kind = LEARNERS.get(agent.partition(",")[0])
-    return "equivariant" in agent or bool(kind and kind.shares)
+    """Whether what one source teaches a player is used for all."""
+    player = next(player for player in ALL if player.name == agent)
+    settings = player.kind.Settings(**player.settings)
+    return player.kind.shares or getattr(settings, "network", "") == "equivariant"
 
 
-def _percent(runs: Sequence[Run]) -> str:
-    share = float(np.mean([run.share for run in runs]))
-    return "n/a" if np.isnan(share) else f"{share:.2%}"
+def _percent(by_task: Sequence[Sequence[Run]]) -> str:
+    """Return the mean share of the bound over runs, and then over the tasks that have one."""
+    means = [float(np.mean([run.share for run in runs])) for runs in by_task]
+    known = [mean for mean in means if not np.isnan(mean)]
+    return f"{np.mean(known):.2%}" if known else "n/a"
 
 
 def _middle(runs: Sequence[Run], of: Callable[[Run], float]) -> str:
@@ -151,9 +183,14 @@ def _middle(runs: Sequence[Run], of: Callable[[Run], float]) -> str:
 
 
 def _to(runs: Sequence[Run], level: float) -> str:
-    """Return the medians of source-epochs and seconds, as long as half of the runs get there."""
-    reached = [run.reached(level) for run in runs]
-    epochs, seconds = (float(np.median([r[i] for r in reached])) for i in (1, 2))
+    """Return source-epochs and seconds in which half of the runs with pauses got there, each by
+    itself; – where fewer did, and nothing where there are none."""
+    reached = [run.reached(level) for run in runs if run.curve]
+    if not reached:
+        return ""
+    half = (len(reached) - 1) // 2
+    epochs = sorted(np.inf if point is None else point.source_epochs for point in reached)[half]
+    seconds = sorted(np.inf if point is None else point.seconds for point in reached)[half]
     return f"{_rounded(epochs)}, {seconds:.2g}" if np.isfinite(epochs) else "–"
 
 

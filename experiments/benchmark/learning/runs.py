@@ -1,4 +1,4 @@
-"""The raw records: what is to be run, what has been run already, and the files that hold both.
+"""The raw records: what has been run already, and the files that hold it.
 
 `runs.csv.gz` has one row for every training × exam, and every policy they are compared with;
 `curves.csv.gz` one for every pause of a training. Both can be carried to another machine: what
@@ -9,27 +9,25 @@ from __future__ import annotations
 
 import csv
 import gzip
-import hashlib
 import io
-import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from experiments import runner, units
-from experiments.benchmark.learning.players import Lesson, Player
-from experiments.benchmark.learning.training import MEASURED_WITH, made_by, train
-from experiments.benchmark.suite import Setting
+from experiments import runner
+from experiments.benchmark.learning.plan import (
+    BASELINES,
+    BLIND_BOUND,
+    BOUND,
+    key_of,
+    plan,
+    version_of,
+    work,
+)
+from experiments.benchmark.learning.players import Player
 from experiments.results import provenance
 
 RUNS, CURVES = "runs.csv.gz", "curves.csv.gz"
-BASELINES = ("whittle", "random", "myopic")
-BOUND = "bound"
-SEPARATOR = " · "  # of the group and the name of a task
-_RANDOM_RUNS = 20  # of the random policy, where all others are the same in every run
 
 Row = dict[str, Any]
 
@@ -53,13 +51,16 @@ class Records:
             # Without a time stamp, so that the same rows make the same file.
             (folder / name).write_bytes(gzip.compress(_as_csv(rows).encode(), mtime=0))
 
-    def of(self, keys: Iterable[str]) -> Records:
-        """Return the rows of these units alone."""
+    def of(self, keys: Iterable[str], among: bool = True) -> Records:
+        """Return the rows of these units alone, or all others."""
         wanted = set(keys)
         return Records(
-            [row for row in self.runs if row["unit"] in wanted],
-            [row for row in self.curves if row["unit"] in wanted],
+            [row for row in self.runs if (row["unit"] in wanted) == among],
+            [row for row in self.curves if (row["unit"] in wanted) == among],
         )
+
+    def __add__(self, other: Records) -> Records:
+        return Records(self.runs + other.runs, self.curves + other.curves)
 
 
 def complete(
@@ -70,163 +71,52 @@ def complete(
     jobs: int = -1,
     engine: str = "loky",
     only_done: bool = False,
-    code: str | None = "",
+    version: runner.Version | None = version_of,
 ) -> Records:
     """Return the records of all players, running what `found` lacks, and what is to be redone.
 
-    With `only_done` nothing is run, and what has not been run before is left out. `code`: see
-    `experiments.runner.run`; by default what is kept is taken up whichever code made it.
+    Arguments:
+        kept: folder of what is finished while others still run; a later call takes it up, as long
+            as `version` says the same: see `experiments.runner.run`.
+        redo: names of players, baselines or bounds, or "all".
+        only_done: run nothing, and leave out what has not been run before.
 
     Raises:
-        ValueError: `redo` names no player.
+        ValueError: `redo` names none of them; threads cannot train; nothing has been run.
         SystemExit: stopped by Ctrl-C; what was finished is kept.
     """
-    names = {player.name for player in players}
-    unknown = sorted(set(redo) - names)
+    names = [*(player.name for player in players), *BASELINES, BOUND, BLIND_BOUND, "all"]
+    unknown = [name for name in redo if name not in names]
     if unknown:
-        raise ValueError(f"--redo {unknown[0]!r} is no agent of this suite: {', '.join(names)}")
-    todo = {key_of(unit): unit for unit in _units(players)}
-    past = found.of(todo)
-    done = {row["unit"] for row in past.runs if row["player"] not in redo}
+        raise ValueError(f"--redo {unknown[0]!r} is none of {', '.join(names)}")
+    if engine == "threading":
+        raise ValueError(
+            "trainings draw from generators of the whole process and count its time, which threads "
+            "would share; use --engine loky, or --jobs 1 with sequential"
+        )
+    todo = {key_of(unit): unit for unit in plan(players)}
+    old = found.of(
+        row["unit"]
+        for row in found.runs
+        if row["unit"] in todo and not {"all", row["player"]} & set(redo)
+    )
+    done = {row["unit"] for row in old.runs}
     missing = [key for key in todo if key not in done]
     if only_done:
-        missing = [key for key in missing if runner.is_kept(todo[key], kept, code)]
+        missing = [key for key in missing if runner.is_kept(todo[key], kept, version)]
         if not (done or missing):
             raise ValueError("nothing has been run yet; leave out --only-report")
-    results = runner.run([todo[key] for key in missing], work, kept, jobs, engine, code)
+    results = runner.run([todo[key] for key in missing], work, kept, jobs, engine, version)
     fresh = Records([], [])
     command = {"command": provenance()["command"]}
     for key, result in zip(missing, results, strict=True):
         fresh.runs += [{"unit": key, **row, **command} for row in result["runs"]]
         fresh.curves += [{"unit": key, **row} for row in result["curves"]]
-    old = past.of(done)
     order = {key: i for i, key in enumerate(todo)}
-    together = Records(old.runs + fresh.runs, old.curves + fresh.curves)
+    together = old + fresh
     for rows in (together.runs, together.curves):
         rows.sort(key=lambda row: order[row["unit"]])
     return together
-
-
-def key_of(unit: runner.Unit) -> str:
-    """Return what names a unit: task, agent, settings, length, seed and protocol, not the code."""
-    return hashlib.sha256(json.dumps(unit, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def work(unit: runner.Unit) -> runner.Result:
-    """Run a unit, whatever it is."""
-    kinds: dict[str, Callable[[runner.Unit], runner.Result]] = {
-        "training": train,
-        "baseline": _baseline,
-        "bound": _bound,
-    }
-    return kinds[unit["kind"]](unit)
-
-
-def name_of(setting: Setting) -> str:
-    return f"{setting.group}{SEPARATOR}{setting.name}"
-
-
-def _units(players: Sequence[Player]) -> list[runner.Unit]:
-    """Return the baselines, then all trainings: run 0 of every agent, run 1, …"""
-    trainings = [
-        training(player, lesson, seed)
-        for seed in range(max(player.seeds for player in players))
-        for player in players
-        for lesson in player.lessons
-        if seed < player.seeds
-    ]
-    exams = {json.dumps(exam, sort_keys=True): exam for t in trainings for exam in t["exams"]}
-    paused = {t["exams"][0]["task"] for t in trainings}
-    baselines = [
-        baseline(name, exam, protocol)
-        for exam in exams.values()
-        for name, protocol in (
-            *((name, "full") for name in BASELINES),
-            *((name, "short") for name in ("whittle", "random") if exam["task"] in paused),
-        )
-    ]
-    bounds = [
-        {"kind": "bound", "exam": exam} for exam in exams.values() if exam["full"]["discount"] == 1
-    ]
-    return [*baselines, *bounds, *trainings]
-
-
-def training(player: Player, lesson: Lesson, seed: int) -> runner.Unit:
-    """Return run `seed` of a lesson as a unit of work."""
-    return {
-        "kind": "training",
-        "player": player.name,
-        "learner": player.learner,
-        "settings": asdict(player.kind.Settings(**player.settings)),
-        "features": list(player.features),
-        "rows": lesson.rows,
-        "epochs": lesson.epochs,
-        "seed": seed,
-        "practice": [_arguments(setting, seed) for setting in lesson.practice],
-        "exams": [_exam(setting, seed) for setting in lesson.exams],
-    }
-
-
-def baseline(player: str, exam: dict[str, Any], protocol: str = "full") -> runner.Unit:
-    """Return an exam of a policy that trainings are compared with, as a unit of work."""
-    return {"kind": "baseline", "player": player, "protocol": protocol, "exam": exam}
-
-
-def _exam(setting: Setting, seed: int) -> dict[str, Any]:
-    """Return a task as it is posed in run `seed`, and its two protocols: for results, and, where
-    this takes long, a shorter one for the pauses of a training."""
-    full = {
-        "epochs": setting.epochs,
-        "warmup": setting.warmup,
-        "discount": setting.discount,
-        "seeds": 1 if setting.still else setting.seeds,
-    }
-    short = {**full, "epochs": 420 if setting.still else 200, "warmup": 60}
-    if setting.discount < 1:
-        short = full
-    return {
-        "task": name_of(setting),
-        "arguments": _arguments(setting, seed),
-        "fleet": seed if _of_run(setting) else 0,
-        "full": full,
-        "short": short,
-    }
-
-
-def _arguments(setting: Setting, seed: int) -> dict[str, Any]:
-    arguments = dict(setting.arguments)
-    if _of_run(setting):
-        arguments["sources"] = f"{arguments['sources']}-{seed}"
-    return arguments
-
-
-def _of_run(setting: Setting) -> bool:
-    """Whether each run has a fleet of its own."""
-    return str(setting.arguments["sources"]).startswith("random-")
-
-
-def _baseline(unit: runner.Unit) -> runner.Result:
-    exam = unit["exam"]
-    runs = dict(exam[unit["protocol"]], seed=MEASURED_WITH)
-    if unit["player"] == "random" and exam["arguments"]["arrivals"] == "deterministic":
-        runs["seeds"] = _RANDOM_RUNS
-    result = units.work({"agent": unit["player"], "arguments": exam["arguments"], "runs": runs})
-    return _one_row(unit, unit["player"], float(np.mean(result["reward"])), unit["protocol"])
-
-
-def _bound(unit: runner.Unit) -> runner.Result:
-    exam = unit["exam"]
-    runs = {"seeds": exam["full"]["seeds"], "seed": MEASURED_WITH}
-    result = units.bound({"arguments": exam["arguments"], "runs": runs})
-    row = _one_row(unit, BOUND, float(np.mean(result["bound"])), "full")
-    row["runs"][0]["information"] = result["name"]
-    return row
-
-
-def _one_row(unit: runner.Unit, player: str, reward: float, protocol: str) -> runner.Result:
-    exam = unit["exam"]
-    row = {"player": player, "task": exam["task"], "run": exam["fleet"], "reward": reward}
-    return {"runs": [{**row, "protocol": protocol, **made_by()}], "curves": []}
 
 
 def _rows(path: Path) -> list[Row]:

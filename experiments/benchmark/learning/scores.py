@@ -2,44 +2,54 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from agents import aggregate
 from agents.statistics import UNKNOWN, Estimate
 from crawl_env.numerics import FloatArray
-from experiments.benchmark.learning.runs import BASELINES, BOUND, Records, Row
+from experiments.benchmark.learning.plan import BASELINES, BLIND_BOUND, BOUND
+from experiments.benchmark.learning.runs import Records, Row
 
 LEVELS = (0.9, 0.95, 0.99)
 
 
-@dataclass(frozen=True)
-class Run:
-    """One training, measured in one task. Scores: 0 is a random choice, 1 the Whittle policy."""
+class Point(NamedTuple):
+    """A pause of a training."""
 
-    score: float
-    share: float  # of the bound; NaN where there is none
     crawl_epochs: int
     source_epochs: int
-    seconds: float  # of one core
-    index_error: float  # NaN for a learner that finds no index
-    curve: tuple[tuple[int, int, float, float], ...]  # crawl epochs, source-epochs, seconds, score
+    seconds: float
+    score: float
 
-    def reached(self, level: float) -> tuple[int, int, float]:
-        """Return after how many epochs and seconds the score was at least `level` for good; inf
-        where it was not."""
-        found: tuple[int, int, float] | None = None
-        for crawls, sources, seconds, score in self.curve:
-            if score < level:
+
+@dataclass(frozen=True)
+class Run:
+    """One training, measured in one task, or a policy. Scores: 0 is a random choice, 1 Whittle."""
+
+    score: float
+    share: float  # of the bound of what it sees; NaN where there is none
+    bound: str  # for whom that holds: "deterministic", "unseen", "seen", "mixed", or ""
+    crawl_epochs: int = 0
+    source_epochs: int = 0
+    seconds: float = 0.0  # of one core
+    index_error: float = np.nan  # of a learner that finds an index
+    curve: tuple[Point, ...] = ()  # empty where the task was not measured in pauses
+
+    def reached(self, level: float) -> Point | None:
+        """Return the first pause from which on the score was at least `level`; None if none."""
+        found: Point | None = None
+        for point in self.curve:
+            if point.score < level:
                 found = None
             elif found is None:
-                found = crawls, sources, seconds
-        endless: tuple[int, int, float] = (np.inf, np.inf, np.inf)  # type: ignore[assignment]
-        return endless if found is None else found
+                found = point
+        return found
 
 
 @dataclass
@@ -48,7 +58,8 @@ class Table:
 
     runs: dict[str, dict[str, list[Run]]] = field(default_factory=dict)  # by agent and task
     baselines: dict[str, dict[str, list[Run]]] = field(default_factory=dict)
-    information: dict[str, str] = field(default_factory=dict)  # name of each task's bound
+    seen: dict[str, str] = field(default_factory=dict)  # features that each agent is shown
+    versions: dict[str, Counter[str]] = field(default_factory=dict)  # of each agent's code: runs
 
     @cached_property
     def tasks(self) -> list[str]:
@@ -76,74 +87,92 @@ class Table:
 
 
 def table_of(records: Records) -> Table:
-    """Return the runs with their scores, which the baselines of the same task and fleet give."""
-    table = Table()
-    for row in records.runs:
-        if row["player"] == BOUND:
-            table.information[row["task"]] = row["information"]
-    level = Levels(records.runs)
+    """Return the runs with their scores, which the baselines of the same task and fleet give.
+
+    Raises:
+        ValueError: a baseline is missing, as when a run was stopped before any training.
+    """
+    table, levels = Table(), Levels(records.runs)
     curves: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in records.curves:
         curves[row["unit"], row["task"]].append(row)
     for row in records.runs:
-        task, run, reward = row["task"], str(row["run"]), float(row["reward"])
-        if row.get("protocol"):
-            if row["player"] in BASELINES and row["protocol"] == "full":
-                measured = _baseline(level, task, run, reward)
-                table.baselines.setdefault(row["player"], {}).setdefault(task, []).append(measured)
-            continue
-        points = [
-            (
-                int(point["crawl_epochs"]),
-                int(point["source_epochs"]),
-                float(point["cpu_seconds"]),
-                level.score(float(point["reward"]), task, run, "short"),
-            )
-            for point in curves[row["unit"], task]
-        ]
-        error = row["index_error"]
-        measured = Run(
-            score=level.score(reward, task, run, "full"),
-            share=reward / level(BOUND, task, run, "full"),
-            crawl_epochs=int(row["crawl_epochs"]),
-            source_epochs=int(row["source_epochs"]),
-            seconds=float(row["cpu_seconds"]),
-            index_error=np.nan if error in ("", None) else float(error),
-            curve=tuple(points),
-        )
-        table.runs.setdefault(row["player"], {}).setdefault(task, []).append(measured)
+        player, task = row["player"], row["task"]
+        if not row.get("protocol"):
+            learnt = table.runs.setdefault(player, {}).setdefault(task, [])
+            learnt.append(_run(levels, row, curves[row["unit"], task]))
+            table.seen[player] = row["features"]
+            table.versions.setdefault(player, Counter())[row["code"]] += 1
+        elif player in BASELINES and row["protocol"] == "full":
+            policy = table.baselines.setdefault(player, {}).setdefault(task, [])
+            score = levels.score(float(row["reward"]), row, "full")
+            share, bound = levels.share(float(row["reward"]), row, sees=True)
+            policy.append(Run(score, share, bound))
     return table
 
 
+def _run(levels: Levels, row: Row, pauses: list[Row]) -> Run:
+    reward, error = float(row["reward"]), row["index_error"]
+    share, bound = levels.share(reward, row, "value" in row["features"].split())
+    return Run(
+        score=levels.score(reward, row, "full"),
+        share=share,
+        bound=bound,
+        crawl_epochs=int(row["crawl_epochs"]),
+        source_epochs=int(row["source_epochs"]),
+        seconds=float(row["cpu_seconds"]),
+        index_error=np.nan if error in ("", None) else float(error),
+        curve=tuple(
+            Point(
+                int(pause["crawl_epochs"]),
+                int(pause["source_epochs"]),
+                float(pause["cpu_seconds"]),
+                levels.score(float(pause["reward"]), pause, "short"),
+            )
+            for pause in pauses
+        ),
+    )
+
+
 class Levels:
-    """What baselines and bounds earn; a fleet of its own in each run, or one for all runs."""
+    """What baselines and bounds earn, by task and fleet."""
 
     def __init__(self, rows: Iterable[Row]) -> None:
         self._known = {
-            (row["player"], row["task"], str(row["run"]), row["protocol"]): float(row["reward"])
+            (row["player"], row["task"], str(row["fleet"]), row["protocol"]): row
             for row in rows
             if row.get("protocol")
         }
 
-    def __call__(self, player: str, task: str, run: str, protocol: str) -> float:
-        for fleet in (run, "0"):
-            if (player, task, fleet, protocol) in self._known:
-                return self._known[player, task, fleet, protocol]
-        return np.nan
+    def score(self, reward: float, row: Row, protocol: str) -> float:
+        """Return (reward − random)/(Whittle − random) in the task and fleet of a row.
 
-    def score(self, reward: float, task: str, run: str, protocol: str) -> float:
-        """Return (reward − random)/(Whittle − random)."""
-        floor = self("random", task, run, protocol)
-        return (reward - floor) / (self("whittle", task, run, protocol) - floor)
+        Raises:
+            ValueError: these have not been measured.
+        """
+        random, whittle = (
+            float(self._find(who, row, protocol)["reward"]) for who in ("random", "whittle")
+        )
+        return (reward - random) / (whittle - random)
 
+    def share(self, reward: float, row: Row, sees: bool) -> tuple[float, str]:
+        """Return the share of the bound, and its name: of one that `sees` content where the task
+        shows it, or of one that does not. NaN and "" where there is no bound."""
+        names = (BOUND,) if sees else (BLIND_BOUND, BOUND)
+        for name in names:
+            if (name, *self._place(row), "full") in self._known:
+                found = self._find(name, row, "full")
+                return reward / float(found["reward"]), found["information"]
+        return np.nan, ""
 
-def _baseline(level: Levels, task: str, run: str, reward: float) -> Run:
-    return Run(
-        score=level.score(reward, task, run, "full"),
-        share=reward / level(BOUND, task, run, "full"),
-        crawl_epochs=0,
-        source_epochs=0,
-        seconds=0.0,
-        index_error=np.nan,
-        curve=(),
-    )
+    def _find(self, player: str, row: Row, protocol: str) -> Row:
+        key = player, *self._place(row), protocol
+        if key not in self._known:
+            raise ValueError(
+                f"{player} has not been measured yet in {row['task']} (fleet {row['fleet']}); run "
+                "the same command without --only-report"
+            )
+        return self._known[key]
+
+    def _place(self, row: Row) -> tuple[str, str]:
+        return row["task"], str(row["fleet"])

@@ -9,22 +9,26 @@ from experiments.benchmark.learning import figures, leaderboard
 from experiments.benchmark.learning.players import Player
 from experiments.benchmark.learning.runs import Records
 from experiments.benchmark.learning.scores import Table, table_of
+from experiments.benchmark.learning.training import code_of
 from experiments.report import Report
 from experiments.results import provenance
 
-_HOW = (
-    "Each run is a training with a seed of its own. At its end, and at ten pauses on the way, the "
-    "frozen policy is measured in rollouts of its own, on arrivals that are the same for all "
-    "agents and that no training has met; exploration is left out. Score: 0 is a random choice, 1 "
-    "the Whittle policy with all parameters known. IQM: interquartile mean over the runs of all "
-    "tasks, with 95 % intervals (stratified bootstrap). A crawl epoch is one step of one "
-    "environment; it holds N source-epochs, one of each source. Agents that share what they learn "
-    "learn from all N; the others learn of each source from its own alone. Core-seconds: of "
-    "learning on one core, without the measurements. “To .95”: the first pause from which on the "
-    "score stayed at or above .95, medians over runs; – where fewer than half of them got there. "
-    "Index error: Σ|found − true|/Σ true over the sources and epochs that the frozen policy passes "
-    "through, for agents that find Whittle indices."
-)
+_HOW = """
+Each run is a training with a seed of its own. At its end, and at up to ten pauses on the way, the
+frozen policy is measured in rollouts of its own, on arrivals that are the same for all agents;
+exploration and start-up are left out. Score: 0 is a random choice, 1 the Whittle policy with all
+parameters known. IQM: interquartile mean over the runs of all tasks, with 95 % intervals
+(stratified bootstrap). A crawl epoch is a step of one environment; it holds N source-epochs, one of
+each source. (NeurWIN does not crawl: its epochs are those of a simulator in which every source
+starts in any state and is crawled at will, without a budget.) Agents that share what they learn
+learn from all N; the others learn of each source from its own alone. Core-seconds: of learning on
+one core, without the measurements. “To .95”: at the first pause from which on the score stayed at
+or above .95, for half of the runs; – where fewer did. Index error: Σ|found − true|/Σ true over the
+sources and epochs that the frozen policy passes through, for agents that find Whittle indices.
+Share of the bound: of what nobody can average who sees as much before crawling; agents that are
+shown ages alone are held against the bound of not seeing, also where the task shows contents. A
+discounted return has no bound.
+""".replace("\n", " ").strip()
 
 
 def write(report: Report, records: Records, players: Sequence[Player]) -> Table:
@@ -68,7 +72,20 @@ def write(report: Report, records: Records, players: Sequence[Player]) -> Table:
     report.paragraph(_bounds(table))
     report.heading("Which code made these runs")
     report.paragraph(_made_by(records))
+    report.paragraph(_outdated(table))
     return table
+
+
+def source(records: Records) -> str:
+    """Return in a line what the Markdown table comes from."""
+    runs = sum(not row.get("protocol") for row in records.runs)
+    commits = sorted({row["commit"] for row in records.runs})
+    dates = sorted({row["date"] for row in records.runs})
+    commands = sorted({row["command"] for row in records.runs})
+    return (
+        f"{runs:,} results, every one in `runs.csv.gz`; `{'`, `'.join(commands)}`, "
+        f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}, commit {', '.join(commits)}."
+    )
 
 
 def _sees(players: Sequence[Player]) -> str:
@@ -104,3 +121,12 @@ def _made_by(records: Records) -> str:
     ]
     today = provenance()["commit"]
     return f"{'; '.join(parts)}. This report is by {today}."
+
+
+def _outdated(table: Table) -> str:
+    kinds = {player.name: player.kind for player in leaderboard.ALL}
+    old = {name: runs.total() - runs[code_of(kinds[name])] for name, runs in table.versions.items()}
+    parts = [f"{n} of {name}" for name, n in old.items() if n]
+    if not parts:
+        return "All were made by the learners' present code."
+    return f"Made by earlier code of the learner (--redo runs them anew): {', '.join(parts)}."

@@ -23,9 +23,6 @@ from experiments.results import provenance
 from experiments.runner import Result, Unit
 from experiments.units import arguments_of
 
-MEASURED_WITH = 1000  # seed of the arrivals in all measurements; no training uses it
-_HORIZON = 200  # epochs, after which a new fleet is drawn, where they are
-
 
 def train(unit: Unit) -> Result:
     """Return the rows of one training: `runs`, one for each exam, and `curves` of the first.
@@ -46,7 +43,9 @@ def _train(unit: Unit) -> Result:
     first = unit["exams"][0]
     cpu = wall = 0.0
     curve = []
-    for epochs in _pauses(unit["epochs"]):
+    for epochs in unit["pauses"]:
+        if epochs <= learner.epochs:
+            continue  # it learns many epochs at once, and was measured after them
         began = time.process_time(), time.perf_counter()
         learner.learn(epochs)
         cpu += time.process_time() - began[0]
@@ -68,12 +67,15 @@ def _train(unit: Unit) -> Result:
         {
             **done,
             "task": exam["task"],
+            "fleet": exam["fleet"],
             "reward": _measure(learner, unit, exam, "full"),
-            "index_error": index_error(learner, _posed(unit, exam)),
+            "index_error": index_error(
+                learner, _posed(unit, exam), unit["index_epochs"], exam["full"]["seed"]
+            ),
         }
         for exam in unit["exams"]
     ]
-    who = {"player": unit["player"], "run": unit["seed"], "task": first["task"]}
+    who = {"player": unit["player"], "task": first["task"], "fleet": first["fleet"]}
     points = [{**who, **point} for point in curve]
     return {"runs": [{**row, **made_by()} for row in runs], "curves": points}
 
@@ -117,11 +119,6 @@ def _module_of(value: object) -> str:
     return str(getattr(value, "__module__", None) or "")
 
 
-def _pauses(epochs: int) -> list[int]:
-    """Return after how many epochs the policy is measured: ten times, from 2 % on."""
-    return sorted({round(epochs * 0.02 ** (1 - i / 9)) for i in range(10)})
-
-
 def _envs(unit: Unit) -> list[CrawlVectorEnv]:
     return [
         CrawlVectorEnv(
@@ -129,7 +126,6 @@ def _envs(unit: Unit) -> list[CrawlVectorEnv]:
             **{
                 **arguments_of({"arguments": arguments}),
                 "features": tuple(unit["features"]),
-                "horizon": _HORIZON if str(arguments["sources"]).startswith("drawn-") else None,
             },
         )
         for arguments in unit["practice"]
@@ -149,13 +145,13 @@ def _posed(unit: Unit, exam: dict[str, Any]) -> dict[str, Any]:
 def _measure(learner: Learner, unit: Unit, exam: dict[str, Any], protocol: str) -> float:
     """Return the frozen policy's mean reward per epoch in rollouts of its own."""
     on: Callable[[CrawlVectorEnv], Any] | None = getattr(learner, "on", None)
-    run = evaluate(
-        learner if on is None else on, _posed(unit, exam), seed=MEASURED_WITH, **exam[protocol]
-    )
+    run = evaluate(learner if on is None else on, _posed(unit, exam), **exam[protocol])
     return float(run.reward.mean())
 
 
-def index_error(learner: Learner, arguments: dict[str, Any], epochs: int = 300) -> float | None:
+def index_error(
+    learner: Learner, arguments: dict[str, Any], epochs: int = 300, seed: int = 0
+) -> float | None:
     """Return Σ |found − true| / Σ true over the sources and epochs that the policy passes through.
 
     None for a learner that finds no Whittle index. The true one has the learner's discount, and is
@@ -166,7 +162,7 @@ def index_error(learner: Learner, arguments: dict[str, Any], epochs: int = 300) 
     env = CrawlVectorEnv(1, **{**arguments, "horizon": None})
     sources, features = env.task.sources, env.task.features
     columns = [features.index(name) for name in learner.state_features]
-    observation, _ = env.reset(seed=MEASURED_WITH)
+    observation, _ = env.reset(seed=seed)
     wrong = right = 0.0
     for epoch in range(epochs):
         age = observation[..., features.index("age")].astype(np.float64)

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from agents.learning import storage
 from agents.learning.arms import Arms, CrawlArms
+from agents.learning.checks import check
 from agents.seen import Seen
 from crawl_env import CrawlVectorEnv, Task
 from crawl_env.numerics import FloatArray
@@ -69,6 +70,7 @@ class Learner:
             raise ValueError(
                 f"settings are {settings!r}; agent {self.name!r} takes {self.Settings.__name__}(…)"
             )
+        check(self.settings, self.name)
         self.seed, self.device = seed, device
         self.rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(3,)))
         self.epochs = 0  # of each row, so far
@@ -80,7 +82,7 @@ class Learner:
         checkpoint: str | PathLike[str] | None = None,
         every: float = 30.0,
         log: str | PathLike[str] | None = None,
-        progress: Progress | None = None,
+        progress: Progress | bool = False,
     ) -> Self:
         """Learn until `epochs` epochs have been seen in all, counting those of earlier calls.
 
@@ -90,7 +92,8 @@ class Learner:
             checkpoint: file that is written every `every` seconds, at the end, and when stopped
                 by Ctrl-C. Where it exists, learning goes on from it, exactly as if never stopped.
             log: folder for TensorBoard.
-            progress: called with the epochs seen and what is worth knowing.
+            progress: True for a bar (tqdm), or what is called with the epochs seen and what is
+                worth knowing.
 
         Raises:
             ValueError: the checkpoint is of another agent, of other settings or another crawl.
@@ -99,13 +102,16 @@ class Learner:
         if checkpoint is not None and Path(checkpoint).exists():
             self._go_on_from(checkpoint)
         saved = time.monotonic()
-        with _Stop() as stop, _log(log, self.epochs) as write:
+        with (
+            _Stop() as stop,
+            _log(log, self.epochs) as write,
+            _bar(progress, self.name, self.epochs, epochs) as show,
+        ):
             while self.epochs < epochs and not stop.asked:
                 facts = self.improve()
                 self.epochs += self.epochs_at_once
                 write(self.epochs, facts)
-                if progress is not None:
-                    progress(self.epochs, facts)
+                show(self.epochs, facts)
                 if checkpoint is not None and time.monotonic() - saved > every:
                     self.save(checkpoint)
                     saved = time.monotonic()
@@ -286,3 +292,23 @@ def _log(folder: str | PathLike[str] | None, epochs: int) -> Iterator[Progress]:
                 writer.add_scalar(name, value, epochs)
 
         yield write
+
+
+@contextmanager
+def _bar(progress: Progress | bool, name: str, done: int, epochs: int) -> Iterator[Progress]:
+    """Give what shows the progress: a bar if that is all that was asked for."""
+    if not isinstance(progress, bool):
+        yield progress
+        return
+    if not progress:
+        yield lambda epochs, facts: None
+        return
+    from tqdm import tqdm
+
+    with tqdm(total=epochs, initial=done, desc=name, unit="epoch") as bar:
+
+        def show(epochs: int, facts: dict[str, float]) -> None:
+            bar.set_postfix({what: f"{value:.4g}" for what, value in facts.items()}, refresh=False)
+            bar.update(min(epochs, bar.total) - bar.n)
+
+        yield show

@@ -318,3 +318,18 @@ def test_it_learns_table_1() -> None:
     reward = {name: run.reward.mean() for name, run in runs.items()}
     score = (reward["learnt"] - reward["random"]) / (reward["whittle"] - reward["random"])
     assert 0.9 < score < 1.001
+
+
+def test_a_checkpoint_of_another_crawl_is_refused(tmp_path: Path) -> None:
+    def env(**other: Any) -> CrawlVectorEnv:
+        arguments = {"budget": 2, "features": ("age", "decay_rate"), "horizon": None, **other}
+        return CrawlVectorEnv(4, **arguments)
+
+    file = tmp_path / "agent"
+    EquivariantPPO(env()).learn(32, checkpoint=file)
+    EquivariantPPO(env()).learn(64, checkpoint=file)
+    for other in ({"budget": 1}, {"arrivals": "poisson"}, {"sources": "recovering-4"}):
+        with pytest.raises(ValueError, match="this crawl has"):
+            EquivariantPPO(env(**other)).learn(96, checkpoint=file)
+    with pytest.raises(ValueError, match="practises in 2 environments, the saved one in 1"):
+        EquivariantPPO([env(), env()]).learn(96, checkpoint=file)

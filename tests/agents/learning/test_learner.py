@@ -218,7 +218,7 @@ def test_a_file_that_is_not_there_or_another_agents_is_refused(tmp_path: Path) -
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "run"
-    LagrangeQ(crawl(), LagrangeQSettings(states=16), np.int64(1)).learn(100, checkpoint=path)
+    LagrangeQ(crawl(), LagrangeQSettings(states=32), np.int64(1)).learn(100, checkpoint=path)
     LagrangeQ(crawl(), seed=1).learn(100, checkpoint=path)
     with pytest.raises(ValueError, match="settings"):
         LagrangeQ(crawl(), LagrangeQSettings(explore=0.2), seed=1).learn(200, checkpoint=path)
@@ -329,3 +329,27 @@ def test_importing_agents_imports_no_library_of_learning() -> None:
         "sys.exit(str(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "what"),
+    [
+        ("deeptop", {"discount": 1.5}, "share"),
+        ("qwinn", {"batch": 0}, "whole number"),
+        ("neurwin", {"epochs": 2.5}, "whole number"),
+        ("equivariant-ppo", {"rate": -1e-3}, "negative"),
+        ("ppo", {"learning_rate": float("nan")}, "finite"),
+    ],
+)
+def test_settings_out_of_range_are_refused_by_name(name, wrong, what):
+    kind = LEARNERS[name]
+    env = CrawlVectorEnv(8, budget=2, features=("age", "crawled", "harvest"), horizon=None)
+    (field,) = wrong
+    with pytest.raises(ValueError, match=f"{name}: {field} is .*{what}"):
+        kind(env, kind.Settings(**wrong))
+
+
+def test_a_bar_shows_progress_on_request(capfd):
+    env = CrawlVectorEnv(1, budget=2, features=("age", "crawled", "harvest"), horizon=None)
+    LEARNERS["wiql"](env).learn(200, progress=True)
+    assert "wiql: 100%" in capfd.readouterr().err

@@ -283,7 +283,7 @@ def test_evaluations_take_what_has_learnt() -> None:
     arguments = {"arrivals": "deterministic", "features": FEATURES}
     agent = LagrangeQ(crawl(**arguments)).learn(3000)
     mean = evaluate(agent, arguments, epochs=100, seeds=1).reward.mean()
-    assert mean == pytest.approx(260.38993)
+    assert mean == pytest.approx(260.38993, rel=0.01)  # chance: 177
     env = CrawlVecEnv(num_envs=2, horizon=100, **arguments)
     total, _ = evaluate_policy(agent, env, n_eval_episodes=2, warn=False)  # type: ignore[arg-type]
     assert total / 100 == pytest.approx(260.38993, rel=0.01)

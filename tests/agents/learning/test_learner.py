@@ -286,7 +286,7 @@ def test_evaluations_take_what_has_learnt() -> None:
     assert mean == pytest.approx(260.38993, rel=0.01)  # chance: 177
     env = CrawlVecEnv(num_envs=2, horizon=100, **arguments)
     total, _ = evaluate_policy(agent, env, n_eval_episodes=2, warn=False)  # type: ignore[arg-type]
-    assert total / 100 == pytest.approx(260.38993, rel=0.01)
+    assert total / 100 == pytest.approx(260.38993, rel=0.02)
     with pytest.raises(ValueError, match="shape"):
         evaluate(agent, {"features": ("age",)}, epochs=1, seeds=1)
 

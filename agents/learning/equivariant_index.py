@@ -144,7 +144,9 @@ class EquivariantIndex(Learner):
     @classmethod
     def load(cls, path: str | PathLike[str], arms: Any, device: str = "cpu") -> EquivariantIndex:
         """Return a saved agent for one or several environments; see `Learner.load`."""
-        return super().load(path, arms, device)
+        agent = super().load(path, arms, device)
+        agent._forget()
+        return agent
 
     # -- what `Learner` asks for -----------------------------------------------------------------
 
@@ -164,10 +166,7 @@ class EquivariantIndex(Learner):
         self._replay = _Sequences(*(torch.zeros(shape, device=self.device) for shape in shapes))
         self._kept = self._improvements = 0
         self._unit = 0.0  # utility; 0 before the first window
-        # Columns of every source right after its last crawl, and whether there was one.
-        worlds = [practice.env.world.shape for practice in self._practices]
-        self._after = [torch.zeros(*shape, d, device=self.device) for shape in worlds]
-        self._known = [torch.zeros(shape, device=self.device) for shape in worlds]
+        self._forget()
 
     def improve(self) -> dict[str, float]:
         settings = self.settings
@@ -213,12 +212,16 @@ class EquivariantIndex(Learner):
         self._adam.load_state_dict(tensors(memory["adam"]))
         for part, saved in zip(self._replay, tensors(memory["replay"]), strict=True):
             part[: len(saved)] = saved.to(self.device)
-        for name, mine in (("after", self._after), ("known", self._known)):
-            for part, saved in zip(mine, tensors(memory[name]), strict=False):
-                if part.shape == saved.shape:  # else it goes on in other environments, begun anew
-                    part.copy_(saved)
+        self._after, self._known = tensors(memory["after"]), tensors(memory["known"])
         self._unit, self._kept = memory["unit"], memory["kept"]
         self._improvements = memory["improvements"]
+
+    def _forget(self) -> None:
+        """Forget how each source looked right after its last crawl, and whether there was one."""
+        worlds = [practice.env.world.shape for practice in self._practices]
+        d = self._replay.after.shape[-1]
+        self._after = [torch.zeros(*shape, d, device=self.device) for shape in worlds]
+        self._known = [torch.zeros(shape, device=self.device) for shape in worlds]
 
     # -- what happens ----------------------------------------------------------------------------
 

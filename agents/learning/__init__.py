@@ -8,6 +8,7 @@ from agents.learning import storage
 from agents.learning.arms import Arms
 from agents.learning.deeptop import DeepTOP
 from agents.learning.equivariant import EquivariantPPO
+from agents.learning.equivariant_index import EquivariantIndex
 from agents.learning.lagrange_q import LagrangeQ
 from agents.learning.learner import Learner
 from agents.learning.lspe import LSPE
@@ -21,7 +22,17 @@ from crawl_env.errors import unknown
 
 LEARNERS: dict[str, type[Learner]] = {
     learner.name: learner
-    for learner in (WhittleQ, LagrangeQ, LSPE, WIQL, NeurWIN, DeepTOP, QWINN, EquivariantPPO)
+    for learner in (
+        WhittleQ,
+        LagrangeQ,
+        LSPE,
+        WIQL,
+        NeurWIN,
+        DeepTOP,
+        QWINN,
+        EquivariantPPO,
+        EquivariantIndex,
+    )
 } | {learner.name: learner for learner in STABLE}
 
 

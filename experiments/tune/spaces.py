@@ -92,8 +92,8 @@ Space = Mapping[str, Range | Choice]
 
 _DISCOUNT = Range(0.9, 0.999)
 _RATE = Range(1e-4, 3e-2, log=True)
-_HIDDEN = Choice((16, 32, 64, 128))
-_BATCH = Choice((32, 64, 128, 256))
+_HIDDEN = Choice((16, 32, 48, 64, 128))
+_BATCH = Choice((32, 64, 96, 128, 256))
 _FOLLOW = Range(5e-4, 0.1, log=True)
 _STEP = Range(0.05, 1.0, log=True)
 _SLOW = Range(0.01, 1.0, log=True)
@@ -197,6 +197,21 @@ SPACES: dict[str, Space] = {
         "clip": Range(0.05, 0.4),
         "steepest": Range(0.1, 5.0, log=True),
         "entropy": Range(0.001, 1.0, log=True),
+        "latest": Range(1.0, 16.0, log=True),
+    },
+    "equivariant-index": {
+        "hidden": _HIDDEN,
+        "window": Range(8, 64, log=True),
+        "sequences": Range(32, 1024, log=True),
+        "batch": _BATCH,
+        "updates": Range(1, 48, log=True),
+        "trace": Range(0.5, 1.0),
+        "rate": Range(2e-4, 2e-2, log=True),
+        "slower": Range(5.0, 500.0, log=True),
+        "follow": Range(2e-3, 0.2, log=True),
+        "explore": Range(0.2, 5.0, log=True),
+        "jitter": Range(0.0, 1.0),
+        "spread": Range(0.1, 3.0, log=True),
         "latest": Range(1.0, 16.0, log=True),
     },
     "ppo": {**_CLIPPED, **_GAUSSIAN},

@@ -11,6 +11,7 @@ from experiments.benchmark.learning.tasks import (
     DETERMINISTIC,
     DRAWN_ANEW,
     LARGE,
+    MEDIUM,
     MIXED,
     PRACTISED,
     RANDOM,
@@ -105,6 +106,14 @@ FULL: tuple[Player, ...] = (
     Player(
         "equivariant-ppo",
         (Lesson(PRACTISED, DRAWN_ANEW, rows=16, epochs=2_500),),
+        DRAWN,
+        seeds=5,
+        label="one network",
+    ),
+    Player("equivariant-index", each(*DETERMINISTIC, rows=64, epochs=1_600), KNOWN),
+    Player(
+        "equivariant-index",
+        (Lesson(MEDIUM, DRAWN_ANEW, rows=8, epochs=7_000),),
         DRAWN,
         seeds=5,
         label="one network",

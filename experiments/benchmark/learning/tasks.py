@@ -83,6 +83,7 @@ def _drawn(n: int, regime: str, epochs: int = 600, seeds: int = 20) -> Setting:
 
 REGIMES = ("dense", "sparse")
 PRACTISED: Settings = tuple(_drawn(n, regime) for n in (10, 30) for regime in REGIMES)
+MEDIUM: Settings = tuple(_drawn(40, regime) for regime in REGIMES)  # to practise with, too
 # Other fleets than those practised with, and but for N = 10 of other sizes.
 DRAWN_ANEW: Settings = (
     *(_drawn(n, regime) for n in (50, 10) for regime in REGIMES),

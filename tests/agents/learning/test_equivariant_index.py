@@ -1,0 +1,281 @@
+"""One index for all sources: that it is one, what its critic is taught, and that it learns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agents.evaluation import compare
+from agents.learning.equivariant_index import (
+    EquivariantIndex,
+    EquivariantIndexSettings,
+    IndexNetwork,
+    IndexPolicy,
+    SourceColumns,
+    _Sequences,
+)
+from crawl_env import CrawlVectorEnv, Sources
+from tests.agents.learning.common import same
+
+torch.set_num_threads(1)
+PARAMETERS = ("arrival_rate", "mean_utility", "decay_rate", "cost")
+ALL = ("value", "age", "crawled", "harvest", "items", *PARAMETERS, "available", "failed")
+KNOWN = ("value", *PARAMETERS)
+SMALL = EquivariantIndexSettings(hidden=8, window=6, replay=100, batch=8, updates=3)
+TABLE1 = {"sources": "table1", "budget": 1, "features": KNOWN, "horizon": None}
+
+
+def practice(rows: int = 4, **more: Any) -> CrawlVectorEnv:
+    return CrawlVectorEnv(rows, **{**TABLE1, **more})
+
+
+def fleets(rng: np.random.Generator) -> Sources:
+    return Sources.random(20, rng, ("dense", "sparse")[rng.integers(2)])
+
+
+def many(rng: np.random.Generator) -> Sources:
+    return Sources.random(200, rng, "dense")
+
+
+def policy(n: int, seed: int) -> IndexPolicy:
+    """One that has learnt nothing, but is not the same everywhere."""
+    torch.manual_seed(seed)
+    env = practice(sources=Sources.random(n, seed), features=ALL)
+    return IndexPolicy(IndexNetwork(SourceColumns.read(ALL), 8), ALL, env.task, 1.0)
+
+
+def scores(agent: EquivariantIndex, arguments: dict[str, Any], **runs: int) -> float:
+    """Return what the agent earns in new runs, where random earns 0 and Whittle 1."""
+    all_of = {"whittle": "whittle", "random": "random", "learnt": agent.on}
+    reward = {name: run.reward.mean() for name, run in compare(all_of, arguments, **runs).items()}
+    return float((reward["learnt"] - reward["random"]) / (reward["whittle"] - reward["random"]))
+
+
+# ------------------------------------------------------------------------- the index
+
+
+@given(st.integers(1, 12), st.integers(0, 1000), st.floats(1e-3, 1e4))
+@settings(max_examples=30, deadline=None)
+def test_an_index_is_of_its_source_alone_and_in_its_units(n: int, seed: int, unit: float) -> None:
+    rng = np.random.default_rng(seed)
+    shown = np.exp(rng.normal(0, 1, (3, n, len(ALL)))).astype(np.float32)
+    own = policy(n, seed)
+    index = own.log_index(shown)
+    order = rng.permutation(n)
+    np.testing.assert_allclose(own.log_index(shown[:, order]), index[:, order], atol=1e-4)
+    alone = policy(1, seed).log_index(shown[:, :1])
+    np.testing.assert_allclose(alone, index[:, :1], atol=1e-4)
+    larger, dearer = shown.copy(), shown.copy()
+    larger[..., [ALL.index(name) for name in ("value", "harvest", "mean_utility")]] *= unit
+    np.testing.assert_allclose(own.log_index(larger), index + np.log(unit), atol=1e-3)
+    dearer[..., ALL.index("cost")] *= unit
+    np.testing.assert_allclose(own.log_index(dearer), index - np.log(unit), atol=1e-3)
+
+
+def test_columns_of_a_source_by_hand() -> None:
+    features = ("decay_rate", "value", "arrival_rate", "mean_utility", "age", "cost")
+    env = practice(features=features, sources=Sources([1, 1], 1, 1, period=2.0))
+    columns, unit = SourceColumns(env.task, features, 7.0)(
+        np.array([[[0.5, 3.0, 1.0, 3.0, 0.0, 2.0], [1.0, 0.0, 2.0, 0.5, 4.0, 9.0]]], np.float32)
+    )
+    np.testing.assert_allclose(unit, [[6.0, 2.0]])  # Λξ̄T
+    expected = [
+        [np.log(1.0), np.log(0.5 + 0.01), np.log(2.0), 0.0],
+        [np.log(2.0), np.log(0.01), np.log(4.0), np.log(5.0)],
+    ]
+    np.testing.assert_allclose(columns[0], expected, atol=2e-6)
+    few = SourceColumns(env.task, ("value", "age"), 7.0)
+    np.testing.assert_allclose(few(np.ones((1, 2, 6), np.float32))[1], 7.0)
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-30, 1e30])
+def test_indices_are_finite(value: float) -> None:
+    shown = np.full((2, 3, len(ALL)), value, dtype=np.float32)
+    shown[..., ALL.index("cost")] = 1.0
+    assert np.isfinite(policy(3, 0).predict(shown)[0]).all()
+
+
+def test_below_the_index_crawling_is_worth_more_and_above_it_waiting() -> None:
+    torch.manual_seed(0)
+    network, columns = IndexNetwork(("value", "age"), 8), torch.randn(50, 2)
+    index = network.index(columns)
+    for below in (0.5, 0.0, -0.5):
+        waiting, crawling = network(columns, index - below)
+        assert ((crawling - waiting) * np.sign(below) >= 0).all()
+        assert torch.allclose(crawling, waiting) == (below == 0)
+
+
+# ------------------------------------------------------------------------- what is taught
+
+
+class Critic:
+    """Says at each state, whose columns are (Q(0), Q(1)), just that; in units of 1 + ℓ."""
+
+    unit = staticmethod(IndexNetwork.unit)
+
+    def index(self, columns: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(columns.shape[:-1])
+
+    def __call__(self, columns: torch.Tensor, charge: torch.Tensor) -> Any:
+        return columns.unbind(-1)
+
+
+@pytest.mark.parametrize("trace", [0.0, 0.7, 1.0])
+def test_the_critic_is_taught_to_look_ahead_as_far_as_it_agrees(trace: float) -> None:
+    agent = EquivariantIndex(practice(), EquivariantIndexSettings(trace=trace, replay=10))
+    critic: Any = Critic()
+    agent._target = critic
+    rng = np.random.default_rng(0)
+    q, after = rng.normal(size=(30, 7, 2)), rng.normal(size=(30, 2))
+    active, valid = rng.random((30, 6)) < 0.3, np.sort(rng.random((30, 6)) < 0.8)[:, ::-1]
+    reward, log_charge = active * rng.exponential(size=(30, 6)), rng.normal(size=30)
+    parts = [torch.tensor(np.float32(x)) for x in (q, active, reward, valid.copy(), after)]
+    charge, target, _ = agent._lesson(_Sequences(*parts), torch.tensor(np.float32(log_charge)))
+    np.testing.assert_allclose(charge[:, 0], log_charge, rtol=1e-5)
+
+    def taught(k: int, t: int) -> float:
+        paid = reward[k, t] - active[k, t] * np.exp(log_charge[k])
+        now = paid / (1 + np.exp(log_charge[k])) - after[k].max()
+        later = q[k, t + 1].max()
+        if t + 1 < 6 and valid[k, t + 1] and active[k, t + 1] == q[k, t + 1].argmax():
+            later += trace * (taught(k, t + 1) - later)
+        return float(now + later)
+
+    expected = [[taught(k, t) for t in range(6)] for k in range(30)]
+    np.testing.assert_allclose(target, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_sequences_end_with_the_episode_and_refer_to_the_last_crawl_before() -> None:
+    agent = EquivariantIndex(practice(3, horizon=10), SMALL)
+    first, second = agent._collect(0), agent._collect(0)
+    assert not first.valid.any()  # nothing had been crawled before
+    # The episode ends with step 10, the fourth of the second window; the next is a reset.
+    useful = second.valid[:, 0] > 0
+    assert useful.any()
+    assert not useful.all()
+    assert (second.valid[useful] == torch.tensor([1.0, 1, 1, 1, 0, 0])).all()
+    # With deterministic arrivals all of Table 1 stand at u after a crawl.
+    inflow = np.sort(-np.expm1(-np.array([0.7, 0.35, 0.21])) / [0.7, 0.35, 0.21])
+    found = np.exp(second.after[useful, 0].numpy()) - 0.01
+    assert np.abs(found[:, None] - inflow).min(axis=1).max() < 1e-5
+
+
+def test_rewards_are_in_units_of_the_source() -> None:
+    agent = EquivariantIndex(practice(3, start="full"), SMALL)
+    window = agent._collect(0)
+    # What is crawled first of all was at its ceiling, Λξ̄/μ: 1/μ units of Λξ̄T.
+    first = window.active[:, 0] > 0
+    decay = torch.exp(window.columns[first, 0, 2])
+    torch.testing.assert_close(window.reward[first, 0], 1 / decay, rtol=1e-4, atol=1e-4)
+    assert (window.reward[window.active == 0] == 0).all()
+
+
+def test_only_what_teaches_is_kept_in_place_of_the_oldest() -> None:
+    agent = EquivariantIndex(practice(), SMALL)
+    shapes = (60, 7, 3), (60, 6), (60, 6), (60, 6), (60, 3)
+    for number in (1.0, 2.0):
+        parts = [torch.full(shape, number) for shape in shapes]
+        parts[3][:5] = 0
+        agent._keep(_Sequences(*parts))
+    assert agent._kept == 110
+    assert [(agent._replay.reward[:, 0] == x).sum() for x in (1, 2)] == [45, 55]
+    assert (agent._replay.valid > 0).all()
+
+
+# ------------------------------------------------------------------------- any fleet
+
+
+def test_several_fleets_drawn_anew_are_learnt_together_and_others_played() -> None:
+    envs = [
+        practice(3, sources=fleets, budget=1, horizon=20, arrivals="poisson"),
+        practice(2, sources=Sources([1, 0, 3], 1, 0.2, cost=[1, 2, 3]), budget=3),
+    ]
+    agent = EquivariantIndex(envs, SMALL, seed=1).learn(60)
+    assert agent.epochs == 60
+    env = practice(2, sources=Sources.random(300, 1), features=("age", *reversed(KNOWN)))
+    observation, _ = env.reset(seed=0)
+    batch, _ = agent.on(env).predict(observation)
+    np.testing.assert_allclose(agent.on(env).predict(observation[1])[0], batch[1], atol=1e-6)
+    assert np.isfinite(batch).all()
+    env.step(batch)
+
+
+def test_without_parameters_among_the_features_sources_are_known_by_what_they_show_alone() -> None:
+    features = {"features": ("age", "crawled"), "arrivals": "poisson", "observed": False}
+    one, two = (
+        practice(3, sources=sources, **features)
+        for sources in ("table1", Sources([9.0, 7.0, 5.0, 3.0], 2.0, 0.1))
+    )
+    agent = EquivariantIndex(one, SMALL).learn(24)
+    observation, _ = one.reset(seed=0)
+    priority = agent.on(one).predict(observation)[0]
+    np.testing.assert_array_equal(priority, agent.on(two).predict(observation)[0])
+    assert (priority == priority[:, :1]).all()  # all are of age 1
+
+
+def test_what_cannot_be_learnt_or_played_is_refused() -> None:
+    agent = EquivariantIndex(practice(), SMALL)
+    with pytest.raises(ValueError, match="does not show decay_rate, cost"):
+        agent.on(practice(features=("value", "arrival_rate", "mean_utility")))
+    with pytest.raises(ValueError, match="action='priority'"):
+        agent.on(practice(action="subset"))
+    with pytest.raises(ValueError, match="budget_rule='epoch'"):
+        EquivariantIndex(practice(budget_rule="average"))
+    with pytest.raises(ValueError, match="add 'value' or 'age'"):
+        EquivariantIndex(practice(features=("cost",)))
+    with pytest.raises(ValueError, match="shape"):
+        agent.predict(np.zeros((4, 2)))
+
+
+# ------------------------------------------------------------------------- repetition
+
+
+def test_the_same_seed_is_the_same_run_and_leaves_torch_alone() -> None:
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    one, two, other = (
+        EquivariantIndex(practice(arrivals="poisson"), SMALL, seed=s).learn(24).memory()
+        for s in (3, 3, 4)
+    )
+    assert same(one, two)
+    assert not same(one, other)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("sources", ["table1", fleets], ids=["constant", "drawn anew"])
+def test_learning_goes_on_from_a_checkpoint_as_if_never_stopped(
+    sources: Any, tmp_path: Path
+) -> None:
+    arguments = {"sources": sources, "horizon": 20, "arrivals": "poisson"}
+    whole = EquivariantIndex([practice(**arguments), practice(2, **arguments)], SMALL).learn(48)
+    file = tmp_path / "agent.safetensors"
+    for until in (24, 48):
+        part = EquivariantIndex([practice(**arguments), practice(2, **arguments)], SMALL)
+        part.learn(until, checkpoint=file)
+    assert same(part.memory(), whole.memory())
+    loaded = EquivariantIndex.load(file, practice(7, **arguments))
+    assert same(loaded.memory()["played"], whole.memory()["played"])
+    assert not torch.cat(loaded._known).any()  # here nothing has been crawled yet
+    loaded.learn(60)
+
+
+# ------------------------------------------------------------------------- learning
+
+
+def test_it_learns_table_1() -> None:
+    agent = EquivariantIndex(practice(64, start="random")).learn(480)
+    assert 0.95 < scores(agent, TABLE1, epochs=280, warmup=70, seeds=8) < 1.001
+
+
+def test_what_it_learns_of_small_fleets_it_knows_of_large_ones() -> None:
+    unseen = {"arrivals": "poisson", "observed": False}
+    drawn = {"sources": fleets, "budget": 2, "start": "random", "horizon": 250, **unseen}
+    agent = EquivariantIndex(practice(20, **drawn)).learn(960)
+    task = {**TABLE1, "sources": many, "budget": 20, **unseen}
+    assert 0.85 < scores(agent, task, epochs=200, warmup=50, seeds=8) < 1.05

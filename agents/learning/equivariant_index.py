@@ -65,7 +65,7 @@ class EquivariantIndexSettings:
     rate: float = 2e-3  # of Adam, divided by 1 + improvements/slower
     slower: float = 50.0
     follow: float = 0.02  # share of the way that the target goes to the critic at each update
-    explore: float = 1.5  # at most, standard deviation of what is added to ln index in a row
+    noise: float = 1.5  # at most, standard deviation of what is added to ln index in a row
     jitter: float = 0.3  # share of that which is drawn anew in each epoch, beside it
     spread: float = 0.7  # standard deviation of ln λ around an index of the sequence's source
     latest: float = 4.0  # the index played is the mean of those so far, weighted by n^(latest − 1)
@@ -255,7 +255,7 @@ class EquivariantIndex(Learner):
         settings, practice = self.settings, self._practices[which]
         policy, shape = self._policy(self._network, practice.env.task), practice.env.world.shape
         after, known = self._after[which], self._known[which]
-        width = self.rng.uniform(0, settings.explore, (shape[0], 1))
+        width = self.rng.uniform(0, settings.noise, (shape[0], 1))
         lasting = self.rng.normal(size=shape)
         seen, actives, rewards, valid = [], [], [], []
         first, same = after.clone(), known.clone()

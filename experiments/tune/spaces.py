@@ -209,7 +209,7 @@ SPACES: dict[str, Space] = {
         "rate": Range(2e-4, 2e-2, log=True),
         "slower": Range(5.0, 500.0, log=True),
         "follow": Range(2e-3, 0.2, log=True),
-        "explore": Range(0.2, 5.0, log=True),
+        "noise": Range(0.2, 5.0, log=True),
         "jitter": Range(0.0, 1.0),
         "spread": Range(0.1, 3.0, log=True),
         "latest": Range(1.0, 16.0, log=True),

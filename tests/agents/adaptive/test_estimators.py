@@ -153,12 +153,7 @@ def test_the_root_is_that_of_the_score(method: str) -> None:
         crawls = list(zip(gaps[:, 0], items[:, 0] > 0, strict=True))
         if method == "likelihood":
             mean = gaps.mean()
-            left = NODES[np.searchsorted(NODES, mean, side="right") - 1]
-            right = NODES[np.searchsorted(NODES, mean, side="right")]
-            share = (mean - left) / (right - left)
-            for node, weight in ((left, 1 - share), (right, share)):
-                score += weight * node * rate / np.expm1(min(rate * node, 700))
-            crawls += [(mean, False)]
+            crawls += [(mean, True), (mean, False)]
         else:
             score += 0.5 - 0.01 * rate
         score += sum(

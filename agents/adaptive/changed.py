@@ -75,9 +75,10 @@ class Changed:
 
     def begin(self, shape: tuple[int, ...]) -> State:
         histogram = np.zeros((*shape, len(NODES)), dtype=np.float32)
-        sums = (np.zeros(shape) for _ in range(3))  # crawls, changed crawls, time as `_sum_of` says
+        # Crawls, those that found something new, the time of the others, the time of all.
+        sums = (np.zeros(shape) for _ in range(4))
         law = (np.full(shape, float(x)) for x in self.prior)
-        return histogram, *sums, np.zeros(shape), *law
+        return histogram, *sums, *law
 
     def update(self, state: State, evidence: Evidence) -> State:
         histogram, *sums, shape, rate = (array.copy() for array in state)
@@ -97,7 +98,7 @@ class Changed:
             for array, x in zip(sums, more, strict=True):
                 _flat(array)[told] = kept * _flat(array)[told] + x
             start = _flat(shape)[told] / _flat(rate)[told] * self.period
-            law = self._solve(_Gaps.of(rows), *(_flat(array)[told] for array in sums), start)
+            law = self._solve(_Gaps.of(rows), [_flat(array)[told] for array in sums], start)
             _flat(shape)[told], _flat(rate)[told] = law.shape, law.rate * self.period
         return histogram, *sums, shape, rate
 
@@ -112,16 +113,9 @@ class Changed:
     def posterior(self, state: State) -> Posterior:
         return Posterior(state[-2], state[-1])
 
-    def _solve(
-        self,
-        gaps: _Gaps,
-        crawls: FloatArray,
-        changes: FloatArray,
-        idle: FloatArray,
-        time: FloatArray,
-        start: FloatArray,
-    ) -> Posterior:
-        """Return the law of ΛT; all (M,). `start`: the mean before."""
+    def _solve(self, gaps: _Gaps, sums: list[FloatArray], start: FloatArray) -> Posterior:
+        """Return the law of ΛT from the sums of a state; all (M,). `start`: the mean before."""
+        crawls, changes, idle, time = sums
         mean_gap, one = time / crawls, np.ones_like(crawls)
         if self.method == "bayes":
             rate = self.prior.rate / self.period

@@ -52,14 +52,19 @@ class Harvests:
         with np.errstate(invalid="ignore"):
             told = (evidence.items > 0) & (utility >= 0) & (utility < _MOST)
         cells = np.flatnonzero(told)
-        n, gap = (x.reshape(-1)[cells, None] for x in (evidence.items, evidence.gap))
-        z = DECAYS * (gap / self.period)
-        kept = -np.expm1(-z) / z  # φ
-        unfaded = utility.reshape(-1)[cells, None] / kept
-        number.reshape(-1)[cells] += n[:, 0]
-        _rows(worth)[cells] += unfaded.astype(np.float32)
-        _rows(faded)[cells] += (n * np.log(kept)).astype(np.float32)
-        np.add.at(total, cells // number.shape[1], unfaded)
+        if cells.size:
+            n = evidence.items.reshape(-1)[cells]
+            # Many crawls, and few gaps that differ.
+            gap, which = np.unique(evidence.gap.reshape(-1)[cells], return_inverse=True)
+            z = DECAYS * (gap / self.period)[:, None]
+            kept = -np.expm1(-z) / z  # φ
+            unfaded = utility.reshape(-1)[cells, None] / kept[which]
+            number.reshape(-1)[cells] += n
+            _rows(worth)[cells] += unfaded.astype(np.float32)
+            _rows(faded)[cells] += (n[:, None] * np.log(kept)[which]).astype(np.float32)
+            rows = cells // number.shape[1]
+            first = np.flatnonzero(np.diff(rows, prepend=-1))
+            total[rows[first]] += np.add.reduceat(unfaded, first, axis=0)
         time += 1.0
         due = (time % _EVERY == 0)[:, 0]
         if due.any():
@@ -70,20 +75,19 @@ class Harvests:
         self, state: State, cells: NDArray[np.intp], rng: np.random.Generator
     ) -> tuple[FloatArray, FloatArray]:
         """Return a draw of ξ̄ and μ for cells (K,), by their flat places in (B, N)."""
-        beyond = np.cumsum(self.decays(state, cells), axis=-1) < rng.random(cells.size)[:, None]
-        which = np.minimum(beyond.sum(axis=-1), len(DECAYS) - 1)
+        weight = np.cumsum(self.decays(state, cells), axis=0)
+        which = (weight < rng.random(cells.size) * weight[-1]).sum(axis=0)
         mean, items = self.utility(state, cells, which)
         precision = items / DISPERSION
         gamma = np.maximum(rng.standard_gamma(precision), _TINY)
         return mean * precision / gamma, DECAYS[which] / self.period
 
     def decays(self, state: State, cells: NDArray[np.intp]) -> NDArray[np.float32]:
-        """Return the probability of each of `DECAYS`, (K, J), for cells as in `draw`."""
+        """Return the probability of each of `DECAYS`, (J, K), for cells as in `draw`."""
         _, share, _, number, worth, faded = state
-        of_fleet = _logarithm(share)[cells // number.shape[1]]
-        return _weights(
-            of_fleet, number.reshape(-1)[cells], *(_rows(x)[cells] for x in (worth, faded))
-        )
+        log_share = _logarithm(share.T)[:, cells // number.shape[1]]
+        n = number.reshape(-1)[cells].astype(np.float32)
+        return _weights(log_share, n, *(_rows(x)[cells].T.copy() for x in (worth, faded)))
 
     def utility(
         self, state: State, cells: NDArray[np.intp], which: NDArray[np.intp]
@@ -104,9 +108,10 @@ class Harvests:
         worth: NDArray[np.float32],
         faded: NDArray[np.float32],
     ) -> FloatArray:
-        weight = _weights(_logarithm(share)[:, None, :], number, worth, faded)
-        heard = (number > 0)[..., None]
-        total = (weight * heard).sum(axis=1, dtype=np.float64) + 1.0 / len(DECAYS)
+        log_share = _logarithm(share.T)[..., None]
+        n = number.astype(np.float32)
+        weight = _weights(log_share, n, *(np.moveaxis(x, -1, 0).copy() for x in (worth, faded)))
+        total = (weight * (n > 0)).sum(axis=-1, dtype=np.float64).T + 1.0 / len(DECAYS)
         return np.asarray(total / total.sum(axis=-1, keepdims=True))
 
 
@@ -143,13 +148,19 @@ def _logarithm(share: FloatArray) -> NDArray[np.float32]:
 
 def _weights(
     log_share: NDArray[np.float32],
-    number: FloatArray,
+    number: NDArray[np.float32],
     worth: NDArray[np.float32],
     faded: NDArray[np.float32],
 ) -> NDArray[np.float32]:
-    """Return the probability of each decay, (..., J), from sums (...,) and (..., J)."""
-    n = number[..., None].astype(np.float32)
-    each = np.maximum(worth, _TINY) / np.maximum(n, np.float32(1.0))
-    score = (n * np.log(each) + faded) * (-1.0 / DISPERSION) + log_share
-    weight = np.exp(score - score.max(axis=-1, keepdims=True))
-    return np.asarray(weight / weight.sum(axis=-1, keepdims=True))
+    """Return the probability of each decay, (J, ...), from sums (...,) and (J, ...)."""
+    score = np.maximum(worth, _TINY)
+    score /= np.maximum(number, np.float32(1.0))
+    np.log(score, out=score)
+    score *= number
+    score += faded
+    score *= -1.0 / DISPERSION
+    score += log_share
+    score -= score.max(axis=0)
+    weight = np.exp(score, out=score)
+    weight /= weight.sum(axis=0)
+    return weight

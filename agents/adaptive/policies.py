@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.adaptive.changed import Changed
-from agents.adaptive.counts import GammaPoisson
-from agents.adaptive.evidence import Estimator, Evidence, Posterior, State, weak_prior
+from agents.adaptive.evidence import Estimator, Evidence, Posterior, State
 from agents.adaptive.harvests import Harvests, from_utility
 from agents.adaptive.item_sums import HarvestSums
+from agents.adaptive.names import make_estimator
 from agents.index import index_at_age, whittle_index
 from agents.policies import Agent, graded, margin
 from agents.seen import Seen, needs
@@ -79,9 +78,10 @@ class Adaptive(Agent):
     its charge, and falls otherwise, by steps that shrink (stochastic approximation).
 
     Arguments:
-        estimator: of the rates; default `GammaPoisson` with `weak_prior`. One that counts is given
-            the items where they are shown. Where they are not, it is given what the harvest is
-            worth in items (`from_utility`). `Changed` is the default where only `changed` is shown.
+        estimator: of the rates, or the name of one (`agents.adaptive.names`). One that counts is
+            given the items where they are shown; where they are not, what the harvest is worth in
+            items (`from_utility`). Default "gamma-poisson", or "changed" where only `changed` is
+            shown.
 
     Raises:
         ValueError: the environment does not show `crawled`, or what crawls brought (`items` or
@@ -95,7 +95,7 @@ class Adaptive(Agent):
     parameters: tuple[str, ...] = ("mean_utility", "decay_rate", "cost")  # known ones
 
     def __init__(
-        self, task: Task, seed: int | None = None, estimator: Estimator | None = None
+        self, task: Task, seed: int | None = None, estimator: Estimator | str | None = None
     ) -> None:
         super().__init__(task, seed)
         needs(task, self.name, "crawled")
@@ -103,18 +103,14 @@ class Adaptive(Agent):
         for name in self.parameters if task.draw is not None else ():
             needs(task, self.name, name)
         self.knowledge = Knowledge.of(task, self.parameters)
-        self.estimator = estimator or self._default_estimator()
+        counted = bool(set(_COUNTED) & set(task.features))
+        default = "gamma-poisson" if counted else "changed"
+        self.estimator = make_estimator(estimator or default, self.knowledge.period)
         if self.estimator.counts:
             needs(task, self.name, *_COUNTED)
         self._fleet: Sources | None = None
         self._turn = np.arange(task.n) % self.knowledge.cycle
         self._width = len(self.remembered((1, task.n)))
-
-    def _default_estimator(self) -> Estimator:
-        period = self.knowledge.period
-        if set(_COUNTED) & set(self.task.features):
-            return GammaPoisson(weak_prior(period))
-        return Changed(period=period, prior=weak_prior(period))
 
     def suppose(
         self, seen: Seen, law: Posterior, fresh: NDArray[np.bool_], clock: FloatArray, memory: State
@@ -246,7 +242,7 @@ class Optimism(Adaptive):
         self,
         task: Task,
         seed: int | None = None,
-        estimator: Estimator | None = None,
+        estimator: Estimator | str | None = None,
         confidence: float = 0.9,
     ) -> None:
         super().__init__(task, seed, estimator)
@@ -303,7 +299,7 @@ class SelfTuning(Adaptive):
     parameters = ("cost",)
 
     def __init__(
-        self, task: Task, seed: int | None = None, estimator: Estimator | None = None
+        self, task: Task, seed: int | None = None, estimator: Estimator | str | None = None
     ) -> None:
         itemised = set(HarvestSums.features) <= set(task.features)
         period = task.sources.period

@@ -145,7 +145,7 @@ def test_gaps_tell_decay_and_utility(decay: float) -> None:
     learner = Harvests()
     state = crawl(learner, 200, 30, 1.0, decay, 4)
     cells = np.arange(30)
-    weight = learner.decays(state, cells)
+    weight = learner.decays(state, cells).T
     utility = np.stack(
         [learner.utility(state, cells, cells * 0 + j)[0] for j in range(12)], axis=-1
     )
@@ -162,7 +162,7 @@ def test_a_source_never_heard_of_has_the_fleets() -> None:
     state = crawl(learner, 60, 200, 1.0, np.r_[np.full(150, 0.1), np.full(50, 1.0)], 5)
     new = tuple(np.concatenate([x, np.zeros_like(x[:, :1])], axis=1) for x in state[3:])
     last = np.array([200])
-    weight = learner.decays((*state[:3], *new), last)
+    weight = learner.decays((*state[:3], *new), last).T
     assert learner.utility((*state[:3], *new), last, last * 0)[1] == 2.0
     near = [np.abs(np.log(DECAYS / m)) < 0.8 for m in (0.1, 1.0)]
     assert weight[0, near[0]].sum() == pytest.approx(0.75, abs=0.15)
@@ -181,7 +181,7 @@ def test_no_harvest_breaks_what_is_believed(data: Any) -> None:
         for array, copy in zip(state, kept, strict=True):
             np.testing.assert_array_equal(array, copy)
         state = new
-    np.testing.assert_allclose(learner.decays(state, np.arange(6)).sum(axis=-1), 1.0, rtol=1e-6)
+    np.testing.assert_allclose(learner.decays(state, np.arange(6)).sum(axis=0), 1.0, rtol=1e-6)
     for drawn in learner.draw(state, np.arange(6), np.random.default_rng(0)):
         assert np.isfinite(drawn).all()
         assert (drawn >= 0).all()

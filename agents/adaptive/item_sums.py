@@ -21,7 +21,7 @@ _VARIANCE = np.pi**2 / 6  # σ², of ln ξ, ξ exponential
 _HIGHEST = 1e3  # |ln w|; the logarithm of a double is less by itself
 _EVERY = 16  # updates between two steps of the fit of the fleet, once it has run for as many
 _DECAY = 0.3  # μT of one source more, which is added to the fleet, and its deviation
-_TRIES = 20  # draws of a decay, until one is positive
+_SLOWEST = 0.02  # μT that a fleet is crawled by
 
 
 class Fleet(NamedTuple):
@@ -60,6 +60,10 @@ class HarvestSums:
     σ² too large or small only leans more or less on the fleet (lognormal votes of σ = 1.2: 1.44
     against 1.64).
 
+    Of μ the mean is used and not a draw, as of Λ and ξ̄: that was better by half a percent in the
+    second half of 2,400 epochs (sparse random fleets of 60, M = 6, three fleets, four runs each:
+    98.9 % of Whittle with known parameters, against 98.4 % with draws from the law cut off at 0).
+
     Arguments:
         period: T.
     """
@@ -81,8 +85,9 @@ class HarvestSums:
         """
         time, fleet, *known = state
         unit = self.period
-        new = [sum_ / scale for sum_, scale in zip(sums, (1, unit, unit**2, 1, unit), strict=True)]
-        told = evidence.crawled & _possible(*new)
+        with np.errstate(over="ignore", invalid="ignore"):
+            new = [x / scale for x, scale in zip(sums, (1, unit, unit**2, 1, unit), strict=True)]
+            told = evidence.crawled & _possible(*new)
         known = [old + np.where(told, more, 0.0) for old, more in zip(known, new, strict=True)]
         time = time + 1.0
         due = ((time <= _EVERY) | (time % _EVERY == 0))[:, 0]
@@ -94,14 +99,17 @@ class HarvestSums:
     def draw(
         self, state: State, cells: NDArray[np.intp], rng: np.random.Generator
     ) -> tuple[FloatArray, FloatArray]:
-        """Return a draw of ξ̄ and μ for cells (K,), by their flat places in (B, N)."""
+        """Return, for cells (K,), by their flat places in (B, N), a draw of ξ̄ and the mean of μ.
+
+        The mean, but at least .02/T, for a draw: those near 0 make u* = Λξ̄/μ as large as one likes.
+        """
         _, fleet, *known = state
         row = cells // known[0].shape[1]
         line = posterior_line(Fleet(*fleet[row].T), *(array.reshape(-1)[cells] for array in known))
-        slope = _positive(line.slope, np.sqrt(line.slope_variance), rng)
+        slope = np.maximum(line.slope, _SLOWEST)
         level = line.level + line.tilt * (slope - line.slope)
         level = level + np.sqrt(line.level_given) * rng.standard_normal(level.size)
-        return np.exp(np.clip(level + EULER, -_HIGHEST, _HIGHEST / 2)), slope / self.period
+        return np.exp(np.clip(level + EULER, -_HIGHEST, 0.5 * _HIGHEST)), slope / self.period
 
 
 def posterior_line(
@@ -166,18 +174,3 @@ def _possible(
         & (np.abs(log) <= _HIGHEST * number)
         & (np.abs(age_log) <= _HIGHEST * age)
     )
-
-
-def _positive(mean: FloatArray, deviation: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Return draws, (K,), of normal laws cut off at 0."""
-    drawn = mean + deviation * rng.standard_normal(mean.size)
-    for _ in range(_TRIES):
-        wrong = np.flatnonzero(drawn <= 0)
-        if not wrong.size:
-            return drawn
-        drawn[wrong] = mean[wrong] + deviation[wrong] * rng.standard_normal(wrong.size)
-    # The mean is far below 0, and what is left above it exponential.
-    wrong = np.flatnonzero(drawn <= 0)
-    tail = deviation[wrong] ** 2 / np.maximum(-mean[wrong], deviation[wrong])
-    drawn[wrong] = tail * rng.standard_exponential(wrong.size)
-    return drawn

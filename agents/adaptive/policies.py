@@ -281,12 +281,12 @@ class Thompson(Adaptive):
 
 
 class SelfTuning(Adaptive):
-    """Thompson sampling of Λ, ξ̄ and μ: nothing but T, M and costs is known.
+    """Thompson sampling where Λ, ξ̄ and μ are learnt: nothing but T, M and costs is known.
 
     Rates are learnt as by `Thompson`. ξ̄ and μ are learnt from sums over the items of each harvest
     where the environment shows all five (`agents.adaptive.item_sums`), else from what crawls
-    brought after gaps of different lengths (`agents.adaptive.harvests`). A source's three draws are
-    held together.
+    brought after gaps of different lengths (`agents.adaptive.harvests`). A source's draws are held
+    together.
 
     Where items are not shown, only Λξ̄ can be learnt, and is: Λ = 1 is supposed.
 

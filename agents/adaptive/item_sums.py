@@ -156,7 +156,10 @@ def _fitted(fleet: FloatArray, known: list[FloatArray]) -> FloatArray:
     off = total(line.slope_variance + (line.slope - slope[:, None]) ** 2)
     away = total(line.level_variance + (line.level - level[:, None]) ** 2)
     of_slope, of_level = (off + _DECAY**2) / (number + 1), (away + 1.0) / (number + 1)
-    return np.stack([np.maximum(slope, 0.0), of_slope, level, of_level], axis=1)
+    # Sums that contradict each other must not make the fleet's laws as wide as they like.
+    most = _HIGHEST
+    slope, level = np.clip(slope, 0.0, most), np.clip(level, -most, most)
+    return np.stack([slope, np.minimum(of_slope, most**2), level, np.minimum(of_level, most**2)], 1)
 
 
 def _possible(
@@ -165,7 +168,7 @@ def _possible(
     """Return where sums can be those of some items; NaN fails every comparison."""
     oldest = MOST * number
     return (
-        (number > 0)
+        (number >= 1)
         & (number < MOST)
         & (age >= 0)
         & (age <= oldest)

@@ -131,14 +131,14 @@ def test_sources_without_items_have_the_fleets() -> None:
     sums = harvests(rng, decay, utility, 100)
     sums = [np.concatenate([x, np.zeros((1, 1))], axis=1) for x in sums]
     learner = HarvestSums()
-    worth, falls = (x[:, -1] for x in draws(learner, learnt(learner, sums), 301, 4000))
+    worth, falls = (x[:, -1] for x in draws(learner, learnt(learner, sums), 301, 500))
     assert falls.min() > 0
     assert falls.mean() == pytest.approx(decay.mean(), rel=0.15)
-    assert np.log(worth).mean() == pytest.approx(np.log(utility).mean(), abs=0.1)
+    assert np.log(worth).mean() == pytest.approx(np.log(utility).mean(), abs=0.12)
     assert np.log(worth).std() == pytest.approx(np.log(utility).std(), rel=0.2)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(data=st.data())
 def test_order_of_harvests_does_not_matter(data: Any) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
@@ -159,7 +159,7 @@ NUMBERS = st.one_of(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(data=st.data())
 def test_no_sums_break_what_is_drawn(data: Any) -> None:
     learner = HarvestSums(data.draw(st.sampled_from([1.0, 0.01, 300.0])))

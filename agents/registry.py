@@ -42,7 +42,7 @@ CLAIRVOYANT = "clairvoyant"  # no agent: see `agents.evaluation.REFERENCES`
 _REMEDY = "Give agents.make the environment without that wrapper, and step it through that one too"
 
 
-def make(name: str, env: Any, seed: int | None = None) -> Agent:
+def make(name: str, env: Any, seed: int | None = None, **options: Any) -> Agent:
     """Return an agent for an environment.
 
     Arguments:
@@ -52,8 +52,11 @@ def make(name: str, env: Any, seed: int | None = None) -> Agent:
         env: an environment, a vector environment of Gymnasium, or a `VecEnv` of
             Stable-Baselines3, wrapped or not; or its `Task`.
         seed: for agents that draw at random.
+        **options: of that agent, such as `estimator` of the `adaptive-` ones, by name
+            (`agents.adaptive.ESTIMATORS`) or as an object.
 
     Raises:
+        TypeError: the agent has no such option.
         ValueError: unknown name; wrappers that change observations or actions; a feature or
             parameter that the agent needs is not shown.
 
@@ -72,7 +75,7 @@ def make(name: str, env: Any, seed: int | None = None) -> Agent:
         )
     if name not in AGENTS:
         raise unknown("agent", name, AGENTS)
-    return AGENTS[name](task_of(env), seed=seed)
+    return AGENTS[name](task_of(env), seed=seed, **options)
 
 
 def task_of(env: Any) -> Task:

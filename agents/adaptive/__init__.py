@@ -5,11 +5,15 @@ from agents.adaptive.counts import GammaPoisson, Windowed
 from agents.adaptive.drift import Drifting
 from agents.adaptive.evidence import WEAK, Estimator, Evidence, Posterior
 from agents.adaptive.fleet_prior import FleetPrior
+from agents.adaptive.harvests import Harvests
+from agents.adaptive.item_sums import HarvestSums
+from agents.adaptive.names import ESTIMATORS, make_estimator
 from agents.adaptive.policies import Adaptive, Certainty, Knowledge, Optimism, SelfTuning, Thompson
 from agents.adaptive.streaming import Streaming
 from agents.adaptive.utility import ItemSums, UtilityFit, fit_utility
 
 __all__ = [
+    "ESTIMATORS",
     "WEAK",
     "Adaptive",
     "Certainty",
@@ -19,6 +23,8 @@ __all__ = [
     "Evidence",
     "FleetPrior",
     "GammaPoisson",
+    "HarvestSums",
+    "Harvests",
     "ItemSums",
     "Knowledge",
     "Optimism",
@@ -29,4 +35,5 @@ __all__ = [
     "UtilityFit",
     "Windowed",
     "fit_utility",
+    "make_estimator",
 ]

@@ -36,11 +36,7 @@ class GammaPoisson:
 
     def __post_init__(self) -> None:
         check_prior(self.prior)
-        if not 0 < self.retention <= 1:
-            raise ValueError(
-                f"retention is {self.retention}; it must be above 0 and at most 1, the share of "
-                "what is known that is kept over one unit of time"
-            )
+        check_retention(self.retention)
 
     def begin(self, shape: tuple[int, ...]) -> State:
         return np.zeros(shape), np.zeros(shape)
@@ -111,3 +107,12 @@ def check_prior(prior: Posterior) -> None:
     for name, value in (("shape", prior.shape), ("rate", prior.rate)):
         if not (np.all(np.isfinite(value)) and np.all(np.asarray(value) > 0)):
             raise ValueError(f"the prior's {name} is {value}; it must be positive and finite")
+
+
+def check_retention(retention: float) -> None:
+    """Raise ValueError unless it is a share of what is known, above 0."""
+    if not 0 < retention <= 1:
+        raise ValueError(
+            f"retention is {retention}; it must be above 0 and at most 1, the share of what is "
+            "known that is kept over one unit of time"
+        )

@@ -17,8 +17,8 @@ from crawl_env.numerics import FloatArray
 DECAYS = np.geomspace(0.01, 2.0, 12)  # (J,) μT that are thought possible
 
 DISPERSION = 1.5  # variance of an item's utility ÷ its squared mean, ξ exponential and μτ of 1 to 2
-_MOST = 1e30  # utility that one crawl can bring
-_TINY = 1e-300
+_MOST = 1e25  # utility that one crawl can bring: what is summed of it fits into single precision
+_TINY = 1e-37
 _EVERY = 16  # epochs between two steps of the fit of the fleet's decays
 _PSEUDO = 2.0  # items, worth what the fleet's are, that every source is said to have brought
 
@@ -38,56 +38,81 @@ class Harvests:
     """
 
     period: float = 1.0
+    features = ("harvest",)
 
     def begin(self, shape: tuple[int, int]) -> State:
-        rows = shape[0]
-        share = np.full((rows, len(DECAYS)), 1.0 / len(DECAYS))
-        grid = (np.zeros((*shape, len(DECAYS))) for _ in range(2))
-        return np.zeros((rows, 1)), share, np.zeros(shape), *grid
+        rows, width = shape[0], len(DECAYS)
+        share, total = np.full((rows, width), 1.0 / width), np.zeros((rows, width))
+        grid = (np.zeros((*shape, width), dtype=np.float32) for _ in range(2))
+        return np.zeros((rows, 1)), share, total, np.zeros(shape), *grid
 
     def update(self, state: State, evidence: Evidence, utility: FloatArray) -> State:
         """Return what is known after an epoch whose crawls brought `utility`, (B, N)."""
-        time, share, number, worth, faded = state
+        time, share, total, number, worth, faded = (array.copy() for array in state)
         with np.errstate(invalid="ignore"):
             told = (evidence.items > 0) & (utility >= 0) & (utility < _MOST)
-        number, worth, faded = number.copy(), worth.copy(), faded.copy()
-        n = evidence.items[told]
-        z = DECAYS * (evidence.gap[told] / self.period)[:, None]
-        kept = -np.expm1(-z) / z  # φ
-        number[told] += n
-        worth[told] += utility[told][:, None] / kept
-        faded[told] += n[:, None] * np.log(kept)
-        time = time + 1.0
+        cells = np.flatnonzero(told)
+        if cells.size:
+            n = evidence.items.reshape(-1)[cells]
+            # Many crawls, and few gaps that differ.
+            gap, which = np.unique(evidence.gap.reshape(-1)[cells], return_inverse=True)
+            z = DECAYS * (gap / self.period)[:, None]
+            kept = -np.expm1(-z) / z  # φ
+            unfaded = utility.reshape(-1)[cells, None] / kept[which]
+            number.reshape(-1)[cells] += n
+            _rows(worth)[cells] += unfaded.astype(np.float32)
+            _rows(faded)[cells] += (n[:, None] * np.log(kept)[which]).astype(np.float32)
+            rows = cells // number.shape[1]
+            first = np.flatnonzero(np.diff(rows, prepend=-1))
+            total[rows[first]] += np.add.reduceat(unfaded, first, axis=0)
+        time += 1.0
         due = (time % _EVERY == 0)[:, 0]
         if due.any():
-            share = share.copy()
             share[due] = self._fitted(share[due], number[due], worth[due], faded[due])
-        return time, share, number, worth, faded
+        return time, share, total, number, worth, faded
 
-    def believed(self, state: State, cells: NDArray[np.bool_]) -> tuple[FloatArray, ...]:
-        """Return, for K chosen cells of (B, N), what is believed of ξ̄ and μ.
+    def draw(
+        self, state: State, cells: NDArray[np.intp], rng: np.random.Generator
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return a draw of ξ̄ and μ for cells (K,), by their flat places in (B, N)."""
+        weight = np.cumsum(self.decays(state, cells), axis=0)
+        which = (weight < rng.random(cells.size) * weight[-1]).sum(axis=0)
+        mean, items = self.utility(state, cells, which)
+        precision = items / DISPERSION
+        gamma = np.maximum(rng.standard_gamma(precision), _TINY)
+        return mean * precision / gamma, DECAYS[which] / self.period
 
-        Returns:
-            weight: (K, J) probability of each of `DECAYS`.
-            items: (K,) how many items ξ̄ was estimated from, the fleet's included.
-            utility: (K, J) the estimate of ξ̄ if that is the decay.
-        """
-        _, share, number, worth, faded = state
-        row = np.nonzero(cells)[0]
-        n = number[cells]
-        total, all_worth = number.sum(axis=1, keepdims=True), worth.sum(axis=1)
-        typical = np.where(total > 0, all_worth / np.maximum(total, _TINY), 1.0)  # (B, J)
-        items = n + _PSEUDO
-        utility = (worth[cells] + _PSEUDO * typical[row]) / items[:, None]
-        return _weights(share[row], n, worth[cells], faded[cells]), items, utility
+    def decays(self, state: State, cells: NDArray[np.intp]) -> NDArray[np.float32]:
+        """Return the probability of each of `DECAYS`, (J, K), for cells as in `draw`."""
+        _, share, _, number, worth, faded = state
+        log_share = _logarithm(share.T)[:, cells // number.shape[1]]
+        n = number.reshape(-1)[cells].astype(np.float32)
+        return _weights(log_share, n, *(_rows(x)[cells].T.copy() for x in (worth, faded)))
+
+    def utility(
+        self, state: State, cells: NDArray[np.intp], which: NDArray[np.intp]
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return, for cells as in `draw`, the estimate of ξ̄ if the decay is `DECAYS[which]`, (K,),
+        and how many items it comes from, the fleet's included."""
+        _, _, total, number, worth, _ = state
+        heard = number.sum(axis=1, keepdims=True)
+        typical = np.where(heard > 0, total / np.maximum(heard, _TINY), 1.0)  # (B, J)
+        items = number.reshape(-1)[cells] + _PSEUDO
+        worth = _rows(worth)[cells, which] + _PSEUDO * typical[cells // number.shape[1], which]
+        return worth / items, items
 
     def _fitted(
-        self, share: FloatArray, number: FloatArray, worth: FloatArray, faded: FloatArray
+        self,
+        share: FloatArray,
+        number: FloatArray,
+        worth: NDArray[np.float32],
+        faded: NDArray[np.float32],
     ) -> FloatArray:
-        weight = _weights(share[:, None, :], number, worth, faded)
-        heard = (number > 0)[..., None]
-        total = (weight * heard).sum(axis=1) + 1.0 / len(DECAYS)
-        return total / total.sum(axis=-1, keepdims=True)
+        log_share = _logarithm(share.T)[..., None]
+        n = number.astype(np.float32)
+        weight = _weights(log_share, n, *(np.moveaxis(x, -1, 0).copy() for x in (worth, faded)))
+        total = (weight * (n > 0)).sum(axis=-1, dtype=np.float64).T + 1.0 / len(DECAYS)
+        return np.asarray(total / total.sum(axis=-1, keepdims=True))
 
 
 def from_utility(
@@ -113,12 +138,29 @@ def from_utility(
     return Evidence.of(exposure, rate * exposure, told, told & (utility > 0), evidence.elapsed)
 
 
+def _rows(grid: NDArray[np.float32]) -> NDArray[np.float32]:
+    return grid.reshape(-1, len(DECAYS))
+
+
+def _logarithm(share: FloatArray) -> NDArray[np.float32]:
+    return np.log(share).astype(np.float32)
+
+
 def _weights(
-    share: FloatArray, number: FloatArray, worth: FloatArray, faded: FloatArray
-) -> FloatArray:
-    """Return the probability of each decay, (..., J), from sums (...,) and (..., J)."""
-    n = number[..., None]
-    misfit = n * np.log(np.maximum(worth, _TINY) / np.maximum(n, _TINY)) + faded
-    score = np.where(n > 0, -misfit / DISPERSION, 0.0) + np.log(share)
-    weight = np.exp(score - score.max(axis=-1, keepdims=True))
-    return weight / weight.sum(axis=-1, keepdims=True)
+    log_share: NDArray[np.float32],
+    number: NDArray[np.float32],
+    worth: NDArray[np.float32],
+    faded: NDArray[np.float32],
+) -> NDArray[np.float32]:
+    """Return the probability of each decay, (J, ...), from sums (...,) and (J, ...)."""
+    score = np.maximum(worth, _TINY)
+    score /= np.maximum(number, np.float32(1.0))
+    np.log(score, out=score)
+    score *= number
+    score += faded
+    score *= -1.0 / DISPERSION
+    score += log_share
+    score -= score.max(axis=0)
+    weight = np.exp(score, out=score)
+    weight /= weight.sum(axis=0)
+    return weight

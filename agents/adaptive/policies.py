@@ -15,17 +15,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.adaptive.changed import Changed
-from agents.adaptive.counts import GammaPoisson
-from agents.adaptive.evidence import Estimator, Evidence, Posterior, State, weak_prior
-from agents.adaptive.harvests import DECAYS, DISPERSION, Harvests, from_utility
+from agents.adaptive.evidence import Estimator, Evidence, Posterior, State
+from agents.adaptive.harvests import Harvests, from_utility
+from agents.adaptive.item_sums import HarvestSums
+from agents.adaptive.names import make_estimator
 from agents.index import index_at_age, whittle_index
 from agents.policies import Agent, graded, margin
 from agents.seen import Seen, needs
 from crawl_env import Sources, Task
 from crawl_env.numerics import FloatArray
 
-_COUNTED = ("items", "harvest")  # what tells how much a crawl brought
+_ITEMS = ("items", "harvest_number")  # what tells how many items a crawl brought
+_COUNTED = (*_ITEMS, "harvest")  # … or what they are worth
 _BROUGHT = ("changed", *_COUNTED)  # what tells whether it brought anything
 _LEAST = 1e-12  # items / time of a supposed source: none, but no division by zero
 
@@ -77,9 +78,10 @@ class Adaptive(Agent):
     its charge, and falls otherwise, by steps that shrink (stochastic approximation).
 
     Arguments:
-        estimator: of the rates; default `GammaPoisson` with `weak_prior`. One that counts is given
-            the items where they are shown. Where they are not, it is given what the harvest is
-            worth in items (`from_utility`). `Changed` is the default where only `changed` is shown.
+        estimator: of the rates, or the name of one (`agents.adaptive.names`). One that counts is
+            given the items where they are shown; where they are not, what the harvest is worth in
+            items (`from_utility`). Default "gamma-poisson", or "changed" where only `changed` is
+            shown.
 
     Raises:
         ValueError: the environment does not show `crawled`, or what crawls brought (`items` or
@@ -93,7 +95,7 @@ class Adaptive(Agent):
     parameters: tuple[str, ...] = ("mean_utility", "decay_rate", "cost")  # known ones
 
     def __init__(
-        self, task: Task, seed: int | None = None, estimator: Estimator | None = None
+        self, task: Task, seed: int | None = None, estimator: Estimator | str | None = None
     ) -> None:
         super().__init__(task, seed)
         needs(task, self.name, "crawled")
@@ -101,17 +103,14 @@ class Adaptive(Agent):
         for name in self.parameters if task.draw is not None else ():
             needs(task, self.name, name)
         self.knowledge = Knowledge.of(task, self.parameters)
-        self.estimator = estimator or self._default_estimator()
+        counted = bool(set(_COUNTED) & set(task.features))
+        default = "gamma-poisson" if counted else "changed"
+        self.estimator = make_estimator(estimator or default, self.knowledge.period)
         if self.estimator.counts:
             needs(task, self.name, *_COUNTED)
         self._fleet: Sources | None = None
+        self._turn = np.arange(task.n) % self.knowledge.cycle
         self._width = len(self.remembered((1, task.n)))
-
-    def _default_estimator(self) -> Estimator:
-        period = self.knowledge.period
-        if set(_COUNTED) & set(self.task.features):
-            return GammaPoisson(weak_prior(period))
-        return Changed(period=period, prior=weak_prior(period))
 
     def suppose(
         self, seen: Seen, law: Posterior, fresh: NDArray[np.bool_], clock: FloatArray, memory: State
@@ -149,8 +148,7 @@ class Adaptive(Agent):
         known = self.estimator.update(known, evidence)
         memory = self.learn(seen, evidence, memory)
         age = seen["age"] if seen.shows("age") else np.where(crawled, 1.0, age + 1.0)
-        cycle = self.knowledge.cycle
-        turn = np.arange(self.task.n) % cycle == clock % cycle
+        turn = self._turn == clock % self.knowledge.cycle
         law = self.estimator.posterior(known)
         supposed = self.suppose(seen, law, crawled | turn | (clock == 0), clock, memory)
         index = self._index(seen, age, supposed)
@@ -163,7 +161,7 @@ class Adaptive(Agent):
     def _evidence(self, seen: Seen, crawled: NDArray[np.bool_], age: FloatArray) -> Evidence:
         """Return what the last epoch's crawls told; `age` is that at which they came."""
         period = self.knowledge.period
-        items = seen["items"] if seen.shows("items") else None
+        items = next((seen[name] for name in _ITEMS if seen.shows(name)), None)
         changed = seen[next(name for name in _BROUGHT if seen.shows(name))] > 0
         told = Evidence.of(age * period, items, crawled, changed, period)
         if items is None and self.estimator.counts:
@@ -244,7 +242,7 @@ class Optimism(Adaptive):
         self,
         task: Task,
         seed: int | None = None,
-        estimator: Estimator | None = None,
+        estimator: Estimator | str | None = None,
         confidence: float = 0.9,
     ) -> None:
         super().__init__(task, seed, estimator)
@@ -283,30 +281,41 @@ class Thompson(Adaptive):
 
 
 class SelfTuning(Adaptive):
-    """Thompson sampling of Λ, ξ̄ and μ: nothing but T, M and costs is known.
+    """Thompson sampling where Λ, ξ̄ and μ are learnt: nothing but T, M and costs is known.
 
-    Rates are learnt as by `Thompson`, ξ̄ and μ from what crawls brought after gaps of different
-    lengths (`agents.adaptive.harvests`). A source's three draws are held together.
+    Rates are learnt as by `Thompson`. ξ̄ and μ are learnt from sums over the items of each harvest
+    where the environment shows all five (`agents.adaptive.item_sums`), else from what crawls
+    brought after gaps of different lengths (`agents.adaptive.harvests`). A source's draws are held
+    together.
 
     Where items are not shown, only Λξ̄ can be learnt, and is: Λ = 1 is supposed.
+
+    Raises:
+        ValueError: neither `harvest` nor all of the sums are shown; the estimator does not count
+            and items are not shown.
     """
 
     name = "adaptive-self-tuning"
     parameters = ("cost",)
 
     def __init__(
-        self, task: Task, seed: int | None = None, estimator: Estimator | None = None
+        self, task: Task, seed: int | None = None, estimator: Estimator | str | None = None
     ) -> None:
-        needs(task, self.name, "harvest")
-        self._harvests = Harvests(task.sources.period)
+        itemised = set(HarvestSums.features) <= set(task.features)
+        period = task.sources.period
+        self._content = HarvestSums(period) if itemised else Harvests(period)
+        needs(task, self.name, self._content.features[0])
         super().__init__(task, seed, estimator)
+        if not self.estimator.counts:
+            needs(task, self.name, *_ITEMS)
 
     def remembered(self, shape: tuple[int, int]) -> State:
         drawn = (np.ones(shape) for _ in range(3))
-        return *drawn, *self._harvests.begin(shape)
+        return *drawn, *self._content.begin(shape)
 
     def learn(self, seen: Seen, evidence: Evidence, memory: State) -> State:
-        return *memory[:3], *self._harvests.update(memory[3:], evidence, seen["harvest"])
+        brought = (seen[name] for name in self._content.features)
+        return *memory[:3], *self._content.update(memory[3:], evidence, *brought)
 
     def _worth(self, seen: Seen, told: Evidence, harvest: FloatArray) -> Evidence:
         return told._replace(items=told.gap)
@@ -315,16 +324,12 @@ class SelfTuning(Adaptive):
         self, seen: Seen, law: Posterior, fresh: NDArray[np.bool_], clock: FloatArray, memory: State
     ) -> Supposed:
         rate, utility, decay = (array.copy() for array in memory[:3])
-        weight, items, mean = self._harvests.believed(memory[3:], fresh)
-        precision = items / DISPERSION
-        shapes = np.stack([np.ones_like(items), precision, law.shape[fresh]], axis=-1)
-        gamma = self._rng.standard_gamma(shapes)  # one call: rows drawn alone draw the same
-        below = np.cumsum(weight, axis=-1) < np.exp(-gamma[:, :1])
-        which = np.minimum(below.sum(axis=-1), len(DECAYS) - 1)
-        decay[fresh] = DECAYS[which] / self.knowledge.period
-        drawn = mean[np.arange(items.size), which] * precision / np.maximum(gamma[:, 1], _LEAST)
-        utility[fresh] = np.clip(drawn, _LEAST, 1.0 / _LEAST)
-        rate[fresh] = gamma[:, 2] / law.rate[fresh]
+        cells = np.flatnonzero(fresh)
+        drawn = self._content.draw(memory[3:], cells, self._rng)
+        for array, new in zip((utility, decay), drawn, strict=True):
+            array.reshape(-1)[cells] = np.clip(new, _LEAST, 1.0 / _LEAST)
+        there = Posterior(law.shape.reshape(-1)[cells], law.rate.reshape(-1)[cells])
+        rate.reshape(-1)[cells] = there.draw(self._rng)
         cost = np.broadcast_to(self._known(seen, "cost"), rate.shape)
         others = Sources(np.ones_like(rate), utility, decay, cost, self.knowledge.period)
         return Supposed(rate, others, (rate, utility, decay, *memory[3:]))

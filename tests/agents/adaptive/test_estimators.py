@@ -38,6 +38,8 @@ EVERY: dict[str, Any] = {
     "bayes": Changed("bayes"),
     "likelihood": Changed("likelihood"),
     "moments": Changed("moments"),
+    "changed, forgetting": Changed(retention=0.9),
+    "moments, forgetting": Changed("moments", retention=0.9),
     "lln": Streaming("lln"),
     "lln, p known": Streaming("lln", 1.0),
     "sa": Streaming("sa", period=1.0),
@@ -153,12 +155,7 @@ def test_the_root_is_that_of_the_score(method: str) -> None:
         crawls = list(zip(gaps[:, 0], items[:, 0] > 0, strict=True))
         if method == "likelihood":
             mean = gaps.mean()
-            left = NODES[np.searchsorted(NODES, mean, side="right") - 1]
-            right = NODES[np.searchsorted(NODES, mean, side="right")]
-            share = (mean - left) / (right - left)
-            for node, weight in ((left, 1 - share), (right, share)):
-                score += weight * node * rate / np.expm1(min(rate * node, 700))
-            crawls += [(mean, False)]
+            crawls += [(mean, True), (mean, False)]
         else:
             score += 0.5 - 0.01 * rate
         score += sum(
@@ -238,6 +235,14 @@ def test_what_forgets_follows_and_what_does_not_stays_behind(before: float, afte
         assert np.median(np.abs(follows / after - 1)) < 0.3
 
 
+@pytest.mark.parametrize("method", ["bayes", "likelihood", "moments"])
+def test_changed_or_not_forgets_too(method: str) -> None:
+    """Of a rate from 1 to .1 an epoch."""
+    stays, follows = (crawl_changing(Changed(method, retention=r), 1.0, 0.1) for r in (1.0, 0.93))
+    assert np.median(stays) > 0.4
+    assert np.median(np.abs(follows / 0.1 - 1)) < 0.5
+
+
 @pytest.mark.parametrize("rate", [0.02, 0.1, 0.5, 2.0, 20.0])
 def test_false_alarms_are_rarer_than_promised(rate: float) -> None:
     """Rates of 250 runs of 400 crawls each; alarms are seen as an exposure that falls."""
@@ -280,6 +285,23 @@ def test_forgetting_is_by_time_and_towards_the_prior() -> None:
     for _ in range(500):
         state = estimator.update(state, Evidence.of([4.0], [8.0], crawled=False))
     assert estimator.posterior(state).mean == pytest.approx(float(WEAK.mean), rel=1e-6)
+
+
+def test_changed_forgets_by_time_and_towards_the_prior() -> None:
+    estimator = Changed(retention=0.9)
+    first = estimator.update(estimator.begin((1,)), Evidence.of([4.0], [8.0]))
+    law = estimator.posterior(first)
+    steps = first
+    for _ in range(6):
+        steps = estimator.update(steps, Evidence.of([4.0], crawled=False))
+    once = estimator.update(first, Evidence.of([0.0], crawled=False, elapsed=6.0))
+    np.testing.assert_allclose(steps[-2:], once[-2:])
+    kept = WEAK.rate + 0.9**6 * (law.rate - WEAK.rate)
+    assert estimator.posterior(steps).rate == pytest.approx(kept)
+    # What is left of the first crawl when the next one comes, after 7 units: .9^7 of its weight.
+    again = estimator.update(steps, Evidence.of([7.0], [0.0]))
+    assert again[0].sum() == pytest.approx(0.9**7, rel=1e-6)
+    assert again[1] == pytest.approx(1 + 0.9**7)
 
 
 # ----------------------------------------------------------------------------- whatever is reported
@@ -334,7 +356,7 @@ def test_order_of_crawls_does_not_matter(name: str, data: Any) -> None:
 
 # To the others time itself, or the fleet, tells something.
 @pytest.mark.parametrize(
-    "name", [n for n in EVERY if n not in ("forgetting", "windowed", "fleet prior")]
+    "name", [n for n in EVERY if "forgetting" not in n and n not in ("windowed", "fleet prior")]
 )
 def test_what_was_not_crawled_tells_nothing(name: str) -> None:
     estimator = EVERY[name]
@@ -354,6 +376,7 @@ def test_what_was_not_crawled_tells_nothing(name: str) -> None:
         (lambda: Drifting(false_alarms=0.0), "false_alarms is 0.0"),
         (lambda: Changed("mle"), "method is 'mle'; use one of bayes, likelihood, moments"),
         (lambda: Changed(period=-1), "period is -1"),
+        (lambda: Changed(retention=1.5), "retention is 1.5; it must be above 0"),
         (lambda: Streaming("lnl"), "method is 'lnl'; use one of lln, sa, naive"),
         (lambda: Streaming(crawl_rate=0.0), "crawl_rate is 0.0"),
         (lambda: Streaming(period=-1.0), "period is -1.0"),

@@ -144,7 +144,11 @@ def crawl(learner: Harvests, crawls: int, n: int, rate: float, decay: Any, seed:
 def test_gaps_tell_decay_and_utility(decay: float) -> None:
     learner = Harvests()
     state = crawl(learner, 200, 30, 1.0, decay, 4)
-    weight, _, utility = learner.believed(state, np.ones((1, 30), dtype=bool))
+    cells = np.arange(30)
+    weight = learner.decays(state, cells).T
+    utility = np.stack(
+        [learner.utility(state, cells, cells * 0 + j)[0] for j in range(12)], axis=-1
+    )
     expected = weight @ np.log(DECAYS)
     step = np.log(DECAYS[1] / DECAYS[0])
     assert np.abs(expected - np.log(decay)).mean() < 0.6 * step
@@ -156,9 +160,10 @@ def test_gaps_tell_decay_and_utility(decay: float) -> None:
 def test_a_source_never_heard_of_has_the_fleets() -> None:
     learner = Harvests()
     state = crawl(learner, 60, 200, 1.0, np.r_[np.full(150, 0.1), np.full(50, 1.0)], 5)
-    new = tuple(np.concatenate([x, np.zeros_like(x[:, :1])], axis=1) for x in state[2:])
-    weight, items, _ = learner.believed((*state[:2], *new), np.arange(201)[None] == 200)
-    assert items == 2.0
+    new = tuple(np.concatenate([x, np.zeros_like(x[:, :1])], axis=1) for x in state[3:])
+    last = np.array([200])
+    weight = learner.decays((*state[:3], *new), last).T
+    assert learner.utility((*state[:3], *new), last, last * 0)[1] == 2.0
     near = [np.abs(np.log(DECAYS / m)) < 0.8 for m in (0.1, 1.0)]
     assert weight[0, near[0]].sum() == pytest.approx(0.75, abs=0.15)
     assert weight[0, near[1]].sum() == pytest.approx(0.25, abs=0.15)
@@ -176,8 +181,7 @@ def test_no_harvest_breaks_what_is_believed(data: Any) -> None:
         for array, copy in zip(state, kept, strict=True):
             np.testing.assert_array_equal(array, copy)
         state = new
-    weight, number, utility = learner.believed(state, np.ones((2, 3), dtype=bool))
-    np.testing.assert_allclose(weight.sum(axis=-1), 1.0)
-    assert (number > 0).all()
-    assert np.isfinite(utility).all()
-    assert (utility >= 0).all()
+    np.testing.assert_allclose(learner.decays(state, np.arange(6)).sum(axis=0), 1.0, rtol=1e-6)
+    for drawn in learner.draw(state, np.arange(6), np.random.default_rng(0)):
+        assert np.isfinite(drawn).all()
+        assert (drawn >= 0).all()

@@ -25,7 +25,8 @@ Z_LIMIT = 4.0
 def play(name: str, epochs: int, **arguments: Any) -> tuple[np.ndarray, list[tuple[int, ...]]]:
     """Return the rewards and the crawled sets of one environment, stepped one by one."""
     arguments = {"features": ("value",), **arguments}
-    arguments["features"] += agents.AGENTS[name].features
+    shown = (*arguments["features"], *agents.AGENTS[name].features)
+    arguments["features"] = tuple(dict.fromkeys(shown))
     env = gym.make("EphemeralCrawl-v0", horizon=None, **arguments)
     agent = agents.make(name, env, seed=0)
     observation, _ = env.reset(seed=0)

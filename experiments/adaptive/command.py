@@ -37,7 +37,7 @@ class Adaptive:
     part: tuple[Part, ...] = ()
     """Parts to run; by default all, the recorded one if --items is given."""
     suite: Literal["quick", "full"] = "quick"
-    """quick: few runs, a minute or two. full: what is reported, some 40 minutes on two cores."""
+    """quick: few runs, a minute or two. full: what is reported, some 45 minutes on two cores."""
     log: Annotated[Log, tyro.conf.arg(name="")] = field(default_factory=Log)
     seeds: int | None = None
     """Runs of each player, instead of those of the suite."""
@@ -65,7 +65,7 @@ class Adaptive:
                 todo = SIMULATED[name].units(size)
                 done = Found(todo, runner.run(todo, work, kept, self.jobs, self.engine))
                 SIMULATED[name].write(report, done)
-                records += done.records()
+                records += done.records(abandonment.counts if name == abandonment.PART else None)
                 curves += done.curves()
         if recorded is not None:
             records += recorded.run(report, kept, self.jobs, self.engine)

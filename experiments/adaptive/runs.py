@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agents.evaluation import Rollout
 from crawl_env import CrawlVectorEnv, DailyCycle, Drift, Jumps, Poisson, World
@@ -79,6 +80,11 @@ class Found:
     def players(self, case: str) -> list[str]:
         return [name for of, name in self._runs if of == case]
 
+    def budget(self, case: str) -> float:
+        """Return M."""
+        of = (unit for unit, _, _ in self._parts if unit["case"] == case)
+        return float(next(of)["arguments"]["budget"])
+
     def curves(self) -> Iterator[dict[str, Any]]:
         """Yield one row for each run and epoch that was measured."""
         for unit, run, first in self._parts:
@@ -91,9 +97,11 @@ class Found:
                         "expected": f"{run.expected[s, k]:.8g}",
                     }
 
-    def records(self) -> Iterator[dict[str, Any]]:
-        """Yield one row for each run."""
+    def records(self, counts: Counts | None = None) -> Iterator[dict[str, Any]]:
+        """Yield one row for each run; `counts` gives columns, one number a run, of these runs, a
+        case and a player."""
         for unit, run, first in self._parts:
+            more = counts(self, unit["case"], name_of(unit)) if counts else {}
             for s in range(len(run.reward)):
                 yield {
                     **_labels(unit, first + s),
@@ -103,7 +111,11 @@ class Found:
                     "collected": repr(float(run.reward[s, -1])),
                     "second_half": repr(float(run.second_half(expected=False)[s])),
                     "second_half_expected": repr(float(run.second_half()[s])),
+                    **{label: column[first + s].item() for label, column in more.items()},
                 }
+
+
+Counts = Callable[[Found, str, str], Mapping[str, NDArray[Any]]]
 
 
 def unit(

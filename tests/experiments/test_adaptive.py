@@ -76,28 +76,40 @@ def test_only_late_epochs_are_fitted_and_gains_have_no_exponent() -> None:
 # ----------------------------------------------------------------------------------- abandonment
 
 
+def history(crawls: list[list[float]], epochs: float = 400) -> runs.Run:
+    """Two runs, of which only crawls in the last 100 epochs matter."""
+    nothing = np.ones((2, 2))
+    return runs.Run(np.array([epochs / 2, epochs]), nothing, nothing, np.ones(2), np.array(crawls))
+
+
 def test_abandonment_in_a_history_made_by_hand() -> None:
-    whittle = np.array([[50.0, 5.0, 4.0, 0.0], [50.0, 5.0, 4.0, 0.0]])
-    crawls = np.array([[40.0, 0.0, 0.0, 0.0], [0.0, 1.0, 9.0, 3.0]])
-    lost = abandonment.abandoned(whittle, crawls)
+    """A round is 3 epochs: a good source is crawled at least every 15, so 7 times in 100."""
+    whittle = history([[50, 7, 6, 0], [50, 7, 6, 0]])
+    worth = abandonment.good(whittle, budget=4 / 3)
+    assert worth.tolist() == [[True, True, False, False]] * 2
+    lost = abandonment.abandoned(worth, history([[40, 0, 0, 0], [0, 1, 9, 3]]))
     assert lost.tolist() == [[False, True, False, False], [True, False, False, False]]
 
 
 def test_abandonment_is_counted_in_runs_and_in_sources() -> None:
     todo = [
-        unit("abandonment", "case", p, FLEET, 4, 2, marks=[2, 4])
+        unit("abandonment", "case", p, FLEET, 40, 2, marks=[20, 40])
         for p in (player("whittle"), named("certainty", player(players.CERTAINTY)))
     ]
     common = {"reward": [[1, 2]] * 2, "expected": [[1, 2]] * 2, "published": [7, 8]}
     found = Found(
         todo,
         [
-            {**common, "crawls": [[9, 9, 0], [9, 9, 9]]},
+            {**common, "crawls": [[9, 9, 1], [9, 9, 9]]},
             {**common, "crawls": [[9, 0, 0], [9, 1, 1]]},
         ],
     )
-    share, sources = abandonment.of(found, "case", "certainty")
-    assert (share.mean, sources) == (0.5, 1 / 5)
+    share, sources, rare = abandonment.of(found, "case", "certainty")
+    assert (share.mean, sources, rare.mean) == (0.5, 1 / 5, 0.5)
+    rows = list(found.records(abandonment.counts))
+    assert [row["given_up"] for row in rows] == [0, 0, 1, 0]
+    assert [row["given_up_rare"] for row in rows] == [0, 0, 2, 0]
+    assert [row["good"] for row in rows] == [2, 3, 2, 3]
     assert abandonment.verdict(found) == (
         "case: certainty gives some up in 50% of the runs; below 1 %: nobody."
     )

@@ -29,6 +29,7 @@ from experiments.tables import percent, plain
 
 PART = "regret"
 REGIMES = ("dense", "sparse")
+_OCTAVE = 6  # marks, over which the loss per epoch is drawn
 FIRST = 100  # epoch from which exponents are fitted
 
 _KNOWING = player(REFERENCE)
@@ -148,8 +149,9 @@ def picture(found: Found) -> Any:
         drawn = [THOMPSON, OPTIMISM, CERTAINTY, TUNING, "thompson, fleet prior"]
         for i, name in enumerate(drawn):
             total = lost(found, case, name).mean(axis=0)
-            rate = np.diff(total) / np.diff(marks)
-            middle = np.sqrt(marks[1:] * marks[:-1])
+            ends = marks[::_OCTAVE]
+            rate = np.diff(total[::_OCTAVE]) / np.diff(ends)
+            middle = np.sqrt(ends[1:] * ends[:-1])
             for axis, x, y in ((axes[0], marks, total), (axes[1], middle, rate)):
                 positive = np.where(y > 0, y, np.nan)
                 colour = plots.PALETTE[i % len(plots.PALETTE)]

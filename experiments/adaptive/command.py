@@ -40,7 +40,8 @@ class Adaptive:
     """quick: few runs, a minute or two. full: what is reported, some 45 minutes on two cores."""
     log: Annotated[Log, tyro.conf.arg(name="")] = field(default_factory=Log)
     seeds: int | None = None
-    """Runs of each player, instead of those of the suite."""
+    """Runs of each player, instead of those of the suite; several times as many where sources are
+    given up, and 2 or 3 of a recorded log."""
     epochs: int | None = None
     """Epochs of each run, instead of those of the suite."""
     seed: int = 0
@@ -85,7 +86,10 @@ class Adaptive:
     def _size(self) -> Size:
         size = QUICK if self.suite == "quick" else FULL
         size = replace(
-            size, seeds=self.seeds or size.seeds, epochs=self.epochs or size.epochs, seed=self.seed
+            size,
+            seeds=size.seeds if self.seeds is None else self.seeds,
+            epochs=size.epochs if self.epochs is None else self.epochs,
+            seed=self.seed,
         )
         for name, least in (("seeds", 2), ("epochs", 40)):
             if getattr(size, name) < least:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,7 +19,7 @@ from experiments.adaptive.runs import Found, work
 from experiments.adaptive.sizes import FULL, QUICK, Size
 from experiments.evaluate.log import Log
 from experiments.report import Report
-from experiments.results import check_out, provenance, whole_folder, write_csv
+from experiments.results import check_out, provenance, whole_folder
 
 SIMULATED: dict[str, Any] = {
     module.PART: module for module in (regret, abandonment, information, drift)
@@ -75,11 +75,11 @@ class Adaptive:
 
     def _write(self, report: Report, records: Rows, curves: Rows) -> None:
         with whole_folder(self.out) as folder:
-            write_csv(folder / "records.csv", [{**row, **provenance()} for row in records])
+            (folder / "runs.csv.gz").write_bytes(_packed([{**r, **provenance()} for r in records]))
             (folder / "curves.csv.gz").write_bytes(_packed(curves))
             report.write(folder / "report.html")
         print(
-            f"Report: {self.out / 'report.html'}   every run: {self.out / 'records.csv'}   "
+            f"Report: {self.out / 'report.html'}   every run: {self.out / 'runs.csv.gz'}   "
             f"in the course of time: {self.out / 'curves.csv.gz'}"
         )
 
@@ -107,13 +107,11 @@ class Adaptive:
         return Recorded(self.log, size, self.epochs)
 
 
-def _packed(rows: Iterable[dict[str, Any]]) -> bytes:
+def _packed(rows: Sequence[dict[str, Any]]) -> bytes:
     """Return rows as a compressed CSV, without a time stamp: the same rows make the same file."""
     text = io.StringIO()
-    writer: csv.DictWriter[str] | None = None
-    for row in rows:
-        if writer is None:
-            writer = csv.DictWriter(text, list(row), lineterminator="\n")
-            writer.writeheader()
-        writer.writerow(row)
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
     return gzip.compress(text.getvalue().encode(), mtime=0)

@@ -42,7 +42,7 @@ PLAYERS = [
     named("thompson, window 100", player(THOMPSON, "window", length=50.0)),
     named("thompson, cusum", player(THOMPSON, "cusum")),
 ]
-SWITCH = "the day's two halves"
+SWITCH = "two regimes in turn"
 SWITCHES = 10  # regimes in a run
 RATIO = (1.8, 0.2)  # of the mean rate, in one regime and in the other
 STEP = 5  # epochs over which rewards after a switch are summed

@@ -93,8 +93,8 @@ class Found:
                     yield {
                         **_labels(unit, first + s),
                         "epoch": int(mark),
-                        "collected": f"{run.reward[s, k]:.8g}",
-                        "expected": f"{run.expected[s, k]:.8g}",
+                        "collected": f"{run.reward[s, k]:.6g}",
+                        "expected": f"{run.expected[s, k]:.6g}",
                     }
 
     def records(self, counts: Counts | None = None) -> Iterator[dict[str, Any]]:

@@ -252,7 +252,7 @@ def experiment(out: Path, *parts: Any, **options: Any) -> Adaptive:
 def test_every_part_writes_records_and_a_report(part: str, tmp_path: Path, small: None) -> None:
     out = tmp_path / "out"
     experiment(out, part).run()
-    records, curves = rows(out / "records.csv"), rows(out / "curves.csv.gz")
+    records, curves = rows(out / "runs.csv.gz"), rows(out / "curves.csv.gz")
     assert {row["part"] for row in records} == {part}
     assert {"whittle", "whittle, mean rates"} & {row["player"] for row in records}
     last = {key_of(row): row for row in curves}
@@ -260,7 +260,7 @@ def test_every_part_writes_records_and_a_report(part: str, tmp_path: Path, small
     for row in records:
         assert last[key_of(row)]["epoch"] == row["epochs"]
         collected = float(last[key_of(row)]["collected"])
-        assert collected == pytest.approx(float(row["collected"]), rel=1e-6)
+        assert collected == pytest.approx(float(row["collected"]), rel=1e-5)
     page = (out / "report.html").read_text(encoding="utf-8")
     assert page.count("<img ") == (0 if part == "information" else 1)
     assert not list(tmp_path.glob(".*"))
@@ -292,7 +292,7 @@ def test_a_recorded_log_is_played_back(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(recorded, "players", lambda split: few(everybody(split), *keep))
     out, log = tmp_path / "out", Log(items=EXAMPLE, decay_rate=0.12)
     experiment(out, "recorded", log=log, epochs=400).run()
-    records = rows(out / "records.csv")
+    records = rows(out / "runs.csv.gz")
     assert {row["agent"] for row in records} == set(keep)
     assert {row["budget"] for row in records} == {"5.0"}
     split = log.split(None, 1.0, 400)

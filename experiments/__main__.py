@@ -8,6 +8,7 @@ from typing import Annotated
 
 import tyro
 
+from experiments.adaptive.command import Adaptive
 from experiments.arm.command import Arm
 from experiments.asymptotic.command import Asymptotic
 from experiments.benchmark.command import Benchmark
@@ -27,6 +28,7 @@ Command = (
     | Annotated[Fit, tyro.conf.subcommand("fit")]
     | Annotated[HackerNews, tyro.conf.subcommand("hacker-news")]
     | Annotated[Arm, tyro.conf.subcommand("arm")]
+    | Annotated[Adaptive, tyro.conf.subcommand("adaptive")]
     | Annotated[Asymptotic, tyro.conf.subcommand("asymptotic")]
     | Annotated[Decay, tyro.conf.subcommand("decay")]
     | Annotated[SB3Time, tyro.conf.subcommand("sb3-time")]

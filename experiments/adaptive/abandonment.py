@@ -1,0 +1,222 @@
+"""Good sources that are never crawled again: how often, and by whom."""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents import statistics
+from agents.statistics import Estimate
+from experiments import plots
+from experiments.adaptive.players import (
+    CERTAINTY,
+    LOW,
+    OPTIMISM,
+    REFERENCE,
+    THOMPSON,
+    WEAK,
+    named,
+    player,
+)
+from experiments.adaptive.runs import Found, Run, unit
+from experiments.adaptive.sizes import Size
+from experiments.report import Report
+from experiments.runner import Unit
+from experiments.tables import percent
+
+PART = "abandonment"
+ROUNDS = 5  # in which Whittle crawls a good source at least once; a round crawls N
+_FEWEST = 2  # crawls in the last quarter, however short it is
+_BATCH = 50  # runs of a unit
+
+_SPARSE_LOW = (0.5, 100.0)  # .005 an epoch, as sure as a hundred epochs of crawling make
+
+
+class Case(NamedTuple):
+    name: str
+    sources: str
+    budget: int
+    prior: tuple[float, float]
+    epochs: int  # of a full run
+
+    @property
+    def start(self) -> str:
+        """Where the fleet is the same in all runs, the ages at which they begin are not."""
+        return "random" if self.sources == "table1" else "fresh"
+
+
+CASES = (
+    Case("Table 1, M = 1", "table1", 1, WEAK, 200),
+    Case("Table 1, M = 2", "table1", 2, WEAK, 200),
+    Case("sparse fleets, weak prior", "drawn-sparse-100", 10, WEAK, 4000),
+    Case("sparse fleets, low prior", "drawn-sparse-100", 10, _SPARSE_LOW, 4000),
+    Case("dense fleets, weak prior", "drawn-dense-100", 10, WEAK, 1000),
+    Case("dense fleets, low prior", "drawn-dense-100", 10, LOW, 1000),
+)
+RUNS = 20  # times as many as of regret: shares under 1 % are to be told from 1 %
+
+
+def units(size: Size) -> list[Unit]:
+    runs = 5 * size.seeds if size.quick else RUNS * size.seeds
+    return [
+        unit(
+            PART,
+            case.name,
+            chosen,
+            {"sources": case.sources, "budget": case.budget, "start": case.start},
+            _epochs(case, size),
+            min(_BATCH, runs - first),
+            size.seed + first,
+            marks=_marks(_epochs(case, size)),
+        )
+        for case in CASES
+        for chosen in players(case.prior)
+        for first in range(0, runs, _BATCH)
+    ]
+
+
+def _epochs(case: Case, size: Size) -> int:
+    """Return how long the runs of a case are: twice those of regret at most."""
+    return min(case.epochs, 2 * size.epochs)
+
+
+def _marks(epochs: int) -> list[int]:
+    return sorted({max(1, epochs // 2), epochs})
+
+
+def players(prior: tuple[float, float]) -> list[dict[str, Any]]:
+    """Return Whittle and the adaptive agents with one prior."""
+    return [
+        player(REFERENCE),
+        named("certainty", player(CERTAINTY, prior=prior)),
+        *(
+            named(f"optimism {c}", player(OPTIMISM, prior=prior, confidence=c))
+            for c in (0.9, 0.999)
+        ),
+        named("thompson", player(THOMPSON, prior=prior)),
+        named("certainty, fleet prior", player(CERTAINTY, "fleet", prior=prior)),
+        named("thompson, fleet prior", player(THOMPSON, "fleet", prior=prior)),
+    ]
+
+
+def good(reference: Run, budget: float) -> NDArray[np.bool_]:
+    """Return the sources worth crawling in the long run, (S, N): those that the Whittle policy
+    crawls at least once in `ROUNDS` rounds of N/M epochs, in the last quarter."""
+    n = reference.crawls.shape[-1]
+    quarter = max(1.0, reference.marks[-1] // 4)
+    return np.asarray(reference.crawls >= max(_FEWEST, quarter * budget / n / ROUNDS))
+
+
+def abandoned(worth: NDArray[np.bool_], run: Run) -> NDArray[np.bool_]:
+    """Return which of the sources worth crawling were not crawled in the last quarter, (S, N)."""
+    return np.asarray(worth & (run.crawls == 0))
+
+
+def binomial(happened: int, runs: int) -> Estimate:
+    """Return a probability with its 95 % Wilson interval.
+
+    >>> binomial(0, 400).high < 0.01
+    True
+    """
+    z = NormalDist().inv_cdf(0.975)
+    p, tail = happened / runs, z * z / runs
+    middle = (p + tail / 2) / (1 + tail)
+    half = z * np.sqrt(p * (1 - p) / runs + tail / (4 * runs)) / (1 + tail)
+    low = 0.0 if happened == 0 else middle - half
+    high = 1.0 if happened == runs else middle + half
+    return Estimate(p, float(low), float(high))
+
+
+class Abandoned(NamedTuple):
+    runs: Estimate  # share of the runs in which some good source is given up
+    sources: float  # share of the good sources that are
+    rare: Estimate  # of the runs, with sources that Whittle crawls once at least
+
+
+def of(found: Found, case: str, name: str) -> Abandoned:
+    """Return how often a player gives sources up."""
+    best, mine = found[case, REFERENCE], found[case, name]
+    worth = good(best, found.budget(case))
+    lost, rare = abandoned(worth, mine), abandoned(best.crawls > 0, mine)
+    runs, any_ = (binomial(int(x.any(axis=-1).sum()), len(x)) for x in (lost, rare))
+    return Abandoned(runs, float(lost.sum() / max(1, worth.sum())), any_)
+
+
+def counts(found: Found, case: str, name: str) -> dict[str, NDArray[Any]]:
+    """Return the number of good sources of each run, and of those given up, (S,) each."""
+    best = found[case, REFERENCE]
+    worth = good(best, found.budget(case))
+    given_up = abandoned(worth, found[case, name])
+    rare = abandoned(best.crawls > 0, found[case, name])
+    columns = {"good": worth, "given_up": given_up, "given_up_rare": rare}
+    return {label: which.sum(axis=-1) for label, which in columns.items()}
+
+
+def write(report: Report, found: Found) -> None:
+    report.heading("Good sources given up for ever")
+    report.paragraph(
+        "A crawler that trusts its estimates can come to think too little of a source, never crawl "
+        "it again, and so never learn better. Counted: runs in which some source that "
+        f"whittle, told the rates, crawls at least once in {ROUNDS} rounds (a round is N/M epochs) "
+        "is not crawled once in the last quarter; and the same for every source that whittle "
+        "crawls at all in it, where a long wait can be chance. The weak prior expects 50 items an "
+        "epoch and is outweighed by one crawl; the low ones expect less than most sources publish. "
+        "“Fleet prior”: begins with the same and fits it to what the whole fleet brings. "
+        "Intervals: 95 %, Wilson."
+    )
+    for case in found.cases:
+        rows = []
+        for name in found.players(case)[1:]:
+            runs, sources, rare = of(found, case, name)
+            mine, best = (found[case, player].second_half() for player in (name, REFERENCE))
+            share = statistics.bootstrap(lambda x, y: x.mean(-1) / y.mean(-1), mine, best)
+            rows.append([name, percent(runs), f"{sources:.2%}", percent(rare), percent(share)])
+        columns = ["player", "runs that give some up", "good sources given up", "runs, any source"]
+        report.table(
+            f"{case}: {len(found[case, REFERENCE].reward)} runs of "
+            f"{found[case, REFERENCE].marks[-1]:.0f} epochs",
+            [*columns, "second half, share of whittle"],
+            rows,
+        )
+    report.paragraph(verdict(found))
+    report.figure(picture(found), "Share of the runs that give up a good source, 95 % intervals.")
+
+
+def verdict(found: Found) -> str:
+    """Say where certainty fails in more than 5 % of the runs, and who then stays below 1 %."""
+    said = []
+    for case in found.cases:
+        failing = of(found, case, "certainty").runs
+        if failing.mean <= 0.05:
+            continue
+        others = [name for name in found.players(case)[1:] if name != "certainty"]
+        cured = [name for name in others if of(found, case, name).runs.mean < 0.01]
+        said.append(
+            f"{case}: certainty gives some up in {failing.mean:.0%} of the runs; below 1 %: "
+            f"{', '.join(cured) or 'nobody'}."
+        )
+    return " ".join(said) or "Certainty gives nothing up in more than 5 % of the runs."
+
+
+def picture(found: Found) -> Any:
+    cases = found.cases
+    figure, axis = plots.new(1, 1, width=11, height=3.6)
+    names = found.players(cases[0])[1:]
+    for i, name in enumerate(names):
+        shares = [of(found, case, name).runs for case in cases]
+        place = np.arange(len(cases)) + (i - len(names) / 2) * 0.1
+        middle = np.array([100 * share.mean for share in shares])
+        spread = [
+            [100 * (s.mean - s.low) for s in shares],
+            [100 * (s.high - s.mean) for s in shares],
+        ]
+        colour = plots.PALETTE[i % len(plots.PALETTE)]
+        axis.errorbar(place, middle, yerr=spread, fmt="o", ms=4, color=colour, label=name)
+    axis.axhline(1, color="#444", lw=0.8, ls=":")
+    axis.set_xticks(range(len(cases)), cases, size=8)
+    axis.set_ylabel("runs, %")
+    axis.legend(fontsize=8, ncols=2)
+    return figure

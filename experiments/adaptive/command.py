@@ -1,0 +1,117 @@
+"""`python -m experiments adaptive`: crawling while learning, in five parts."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from experiments import runner
+from experiments.adaptive import abandonment, drift, information, regret
+from experiments.adaptive.recorded import Recorded
+from experiments.adaptive.runs import Found, work
+from experiments.adaptive.sizes import FULL, QUICK, Size
+from experiments.evaluate.log import Log
+from experiments.report import Report
+from experiments.results import check_out, provenance, whole_folder
+
+SIMULATED: dict[str, Any] = {
+    module.PART: module for module in (regret, abandonment, information, drift)
+}
+Part = Literal["regret", "abandonment", "information", "drift", "recorded"]
+Rows = list[dict[str, Any]]
+
+
+@dataclass
+class Adaptive:
+    """Crawling while learning how much each source publishes: what it costs, when good sources are
+    given up, what a crawler needs to be told, rates that change, and a recorded log (--items, as
+    for `evaluate`), whose first part is known beforehand and whose rest is played back."""
+
+    part: tuple[Part, ...] = ()
+    """Parts to run; by default all, the recorded one if --items is given."""
+    suite: Literal["quick", "full"] = "quick"
+    """quick: few runs, a minute or two. full: what is reported, some 45 minutes on two cores."""
+    log: Annotated[Log, tyro.conf.arg(name="")] = field(default_factory=Log)
+    seeds: int | None = None
+    """Runs of each player, instead of those of the suite; several times as many where sources are
+    given up, and 2 or 3 of a recorded log."""
+    epochs: int | None = None
+    """Epochs of each run, instead of those of the suite."""
+    seed: int = 0
+    """Seed of fleets and arrivals."""
+    out: Path = field(default=Path("results/adaptive"))
+    """Folder of the report and the records; replaced as a whole."""
+    jobs: int = -1
+    """Processes; -1 for all cores."""
+    engine: str = "loky"
+    """joblib backend: loky, threading, sequential, or ray / dask where installed."""
+
+    def run(self) -> None:
+        check_out(self.out, *(str(name) for name in (self.log.items, self.log.curves) if name))
+        size, parts = self._size(), self._parts()
+        recorded = self._recorded(size) if "recorded" in parts else None
+        kept = self.out.with_name(f".{self.out.name}.kept")
+        report = Report("Crawling while learning how much each source publishes")
+        records: Rows = []
+        curves: Rows = []
+        for name in parts:
+            if name in SIMULATED:
+                todo = SIMULATED[name].units(size)
+                done = Found(todo, runner.run(todo, work, kept, self.jobs, self.engine))
+                SIMULATED[name].write(report, done)
+                records += done.records(abandonment.counts if name == abandonment.PART else None)
+                curves += done.curves()
+        if recorded is not None:
+            records += recorded.run(report, kept, self.jobs, self.engine)
+        self._write(report, records, curves)
+        runner.forget(kept)
+
+    def _write(self, report: Report, records: Rows, curves: Rows) -> None:
+        with whole_folder(self.out) as folder:
+            (folder / "runs.csv.gz").write_bytes(_packed([{**r, **provenance()} for r in records]))
+            (folder / "curves.csv.gz").write_bytes(_packed(curves))
+            report.write(folder / "report.html")
+        print(
+            f"Report: {self.out / 'report.html'}   every run: {self.out / 'runs.csv.gz'}   "
+            f"in the course of time: {self.out / 'curves.csv.gz'}"
+        )
+
+    def _size(self) -> Size:
+        size = QUICK if self.suite == "quick" else FULL
+        size = replace(
+            size,
+            seeds=size.seeds if self.seeds is None else self.seeds,
+            epochs=size.epochs if self.epochs is None else self.epochs,
+            seed=self.seed,
+        )
+        for name, least in (("seeds", 2), ("epochs", 40)):
+            if getattr(size, name) < least:
+                raise ValueError(f"--{name} is {getattr(size, name)}; it must be at least {least}")
+        return size
+
+    def _parts(self) -> Sequence[str]:
+        if self.part:
+            return tuple(dict.fromkeys(self.part))
+        return (*SIMULATED, "recorded") if self.log.items is not None else tuple(SIMULATED)
+
+    def _recorded(self, size: Size) -> Recorded:
+        if self.log.items is None:
+            raise ValueError("part 'recorded' plays back a log, and none is given; give --items")
+        return Recorded(self.log, size, self.epochs)
+
+
+def _packed(rows: Sequence[dict[str, Any]]) -> bytes:
+    """Return rows as a compressed CSV, without a time stamp: the same rows make the same file."""
+    text = io.StringIO()
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return gzip.compress(text.getvalue().encode(), mtime=0)

@@ -1,0 +1,48 @@
+"""How fast what is lost grows with time: the exponent of a power law, with its interval."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from agents import statistics
+from agents.statistics import Estimate
+from crawl_env.numerics import FloatArray
+
+
+def exponent(
+    lost: FloatArray, marks: FloatArray, first: float, resamples: int = 2000, seed: int = 0
+) -> Estimate:
+    """Return b of the fit mean lost ≈ c·t^b to marks t ≥ first, with its 95 % interval.
+
+    Least squares in logarithms, of the mean over runs; the interval is the percentile bootstrap
+    over runs. Of a resample, times by which nothing was lost are left out; where that is so of the
+    mean itself, the exponent is unknown.
+
+    Arguments:
+        lost: (S, K), cumulated until each mark; S runs.
+        marks: (K,) epochs.
+
+    >>> t = np.array([100.0, 200.0, 400.0])
+    >>> exponent(np.array([3 * t**0.5, 5 * t**0.5]), t, first=100).mean.round(6)
+    np.float64(0.5)
+    """
+    wanted = marks >= first
+    curves, logs = lost[:, wanted], np.log(marks[wanted])
+    mean = curves.mean(axis=0)
+    if wanted.sum() < 2 or not (mean > 0).all():
+        return statistics.UNKNOWN
+    n = len(curves)
+    draws = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), resamples) / n
+    slopes = _slopes(draws @ curves, logs)
+    low, high = np.nanpercentile(slopes, [2.5, 97.5])
+    return Estimate(_slopes(mean[None], logs)[0], float(low), float(high))
+
+
+def _slopes(curves: FloatArray, logs: FloatArray) -> FloatArray:
+    """Return the slope of each row's logarithm, (R,), over the places where it is positive."""
+    good = (curves > 0).astype(np.float64)
+    y = np.log(np.where(curves > 0, curves, 1.0))
+    number = good.sum(axis=-1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        x = logs - ((good @ logs) / number)[:, None]
+        return np.asarray((good * x * y).sum(axis=-1) / (good * x * x).sum(axis=-1))

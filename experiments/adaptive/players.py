@@ -1,0 +1,163 @@
+"""Who crawls: agents with their estimators and priors as JSON, and what each of them is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from agents.adaptive import (
+    Adaptive,
+    Changed,
+    Drifting,
+    Estimator,
+    FleetPrior,
+    GammaPoisson,
+    Posterior,
+    Streaming,
+    Windowed,
+)
+from agents.evaluation import Predicts
+from agents.index import index_at_age
+from agents.policies import graded
+from agents.registry import AGENTS
+from crawl_env import CrawlVectorEnv, Sources
+from crawl_env.features import observation_space
+from crawl_env.parameters import PARAMETERS
+from experiments.runner import Unit
+
+WEAK = (0.5, 0.01)  # Gamma prior: half an item in a hundredth of an epoch, so 50 an epoch
+LOW = (0.5, 0.5)  # 1 an epoch, as sure as half an epoch of crawling makes: low if dense
+ESTIMATORS = ("counts", "fleet", "window", "cusum", "changed", "streaming")
+CERTAINTY, OPTIMISM, THOMPSON, TUNING = (
+    f"adaptive-{name}" for name in ("certainty", "optimism", "thompson", "self-tuning")
+)
+REFERENCE, CLAIRVOYANT = "whittle", "knows-rates-now"
+
+
+def player(
+    agent: str, estimator: str = "counts", brought: str = "items", **options: Any
+) -> dict[str, Any]:
+    """Return a player as JSON.
+
+    Arguments:
+        agent: a name of `agents.registry.AGENTS`, or `CLAIRVOYANT`.
+        estimator: of an adaptive agent, one of `ESTIMATORS`.
+        brought: what an adaptive agent is shown of its crawls, beside whether they were made:
+            items, changed or harvest.
+        options: `prior`, a pair of numbers or of lists, one a source; `confidence` of optimism;
+            and the estimator's own, such as `retention`.
+    """
+    if not issubclass(AGENTS.get(agent, object), Adaptive):
+        return {"agent": agent}
+    return {"agent": agent, "estimator": estimator, "brought": brought, **options}
+
+
+def features(observed: bool = False) -> tuple[str, ...]:
+    """Return what a world shows to somebody: the same for all, since counted content is drawn
+    otherwise than content that is not."""
+    seen = ("age", "crawled", "harvest", "items", "changed", *PARAMETERS)
+    return ("value", *seen) if observed else seen
+
+
+class Shown:
+    """A player in a world that shows more than it may see."""
+
+    def __init__(self, env: CrawlVectorEnv, chosen: dict[str, Any], seed: int) -> None:
+        task, names = env.task, shown(chosen, env.task.features)
+        self._columns = [task.features.index(name) for name in names]
+        mine = replace(task, features=names, observation_space=observation_space(names, task.n))
+        kind: Any = AGENTS[chosen["agent"]]
+        given: dict[str, Any] = {}
+        if "estimator" in chosen:
+            given["estimator"] = estimator_of(chosen, task.sources.period)
+        if "confidence" in chosen:
+            given["confidence"] = chosen["confidence"]
+        self.agent = kind(mine, seed, **given)
+
+    def predict(
+        self,
+        observation: Any,
+        state: Any = None,
+        episode_start: Any = None,
+        deterministic: bool = True,
+    ) -> tuple[Any, Any]:
+        seen = np.asarray(observation)[..., self._columns]
+        found: tuple[Any, Any] = self.agent.predict(seen, state, episode_start, deterministic)
+        return found
+
+
+class Knowing:
+    """The Whittle index at the rates of the coming epoch, read from the world: a reference.
+
+    It takes what waits for what had come at these rates since the last crawl.
+    """
+
+    def __init__(self, env: CrawlVectorEnv) -> None:
+        self._env = env
+        self._affordable = env.task.budget / float(env.task.sources.cost.mean())
+        self._others: Sources | None = None
+
+    def predict(
+        self,
+        observation: Any,
+        state: Any = None,
+        episode_start: Any = None,
+        deterministic: bool = True,
+    ) -> tuple[Any, Any]:
+        world = self._env.world
+        if self._others is None:  # fleets are there once the environment was reset
+            fleet = world.sources
+            columns = (fleet.mean_utility, fleet.decay_rate, fleet.cost)
+            self._others = Sources(np.ones_like(fleet.cost), *columns, period=fleet.period)
+        index = world.rate * index_at_age(world.age, self._others)
+        return graded(index, None, self._affordable).astype(np.float32), None
+
+
+def seat(env: CrawlVectorEnv, chosen: dict[str, Any], seed: int) -> Predicts:
+    """Return a player for an environment."""
+    return Knowing(env) if chosen["agent"] == CLAIRVOYANT else Shown(env, chosen, seed)
+
+
+def shown(chosen: dict[str, Any], there: Sequence[str]) -> tuple[str, ...]:
+    """Return which of the features that are there a player sees."""
+    kind: Any = AGENTS[chosen["agent"]]
+    seen = ["value", "age"]
+    if "estimator" in chosen:
+        needed = ("harvest",) if chosen["agent"] == TUNING else ()
+        seen += ["crawled", chosen["brought"], *needed, *kind.parameters]
+    else:
+        seen += PARAMETERS
+    return tuple(name for name in there if name in seen)
+
+
+def estimator_of(chosen: dict[str, Any], period: float = 1.0) -> Estimator:
+    """Return a player's estimator."""
+    name = chosen["estimator"]
+    prior = Posterior(*(np.array(x, dtype=float) for x in chosen.get("prior", WEAK)))
+    own = {
+        key: value
+        for key, value in chosen.items()
+        if key not in ("agent", "estimator", "brought", "prior", "confidence", "name")
+    }
+    if name == "changed":
+        return Changed(prior=prior, period=period, **own)
+    if name == "streaming":
+        return Streaming(prior=prior, period=period, **own)
+    if name == "fleet":
+        return FleetPrior(prior, **own)
+    kinds: dict[str, Any] = {"counts": GammaPoisson, "window": Windowed, "cusum": Drifting}
+    kind: Estimator = kinds[name](prior=prior, **own)
+    return kind
+
+
+def name_of(unit: Unit) -> str:
+    """Return what a unit's player is called in records and reports."""
+    return str(unit["player"].get("name", unit["player"]["agent"]))
+
+
+def named(name: str, chosen: dict[str, Any]) -> dict[str, Any]:
+    """Return a player under another name than its agent's."""
+    return {**chosen, "name": name}

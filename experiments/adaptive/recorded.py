@@ -1,0 +1,238 @@
+"""A recorded log: learning while it is played back, against what was fitted beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agents.evaluation import Rollout
+from crawl_env import CrawlVectorEnv, Trace
+from crawl_env.items import HOURS
+from crawl_env.numerics import FloatArray
+from experiments import plots, runner, units
+from experiments.adaptive.players import (
+    CERTAINTY,
+    OPTIMISM,
+    REFERENCE,
+    THOMPSON,
+    TUNING,
+    WEAK,
+    features,
+    name_of,
+    named,
+    player,
+    seat,
+)
+from experiments.adaptive.sizes import Size
+from experiments.evaluate import replay
+from experiments.evaluate.log import WEEK, Log, Split
+from experiments.evaluate.replay import REFITTED, Played
+from experiments.evaluate.replay_view import View, records
+from experiments.report import Report
+from experiments.results import provenance
+from experiments.runner import Result, Unit
+from experiments.tables import percent
+
+PART = "recorded"
+BUDGETS = (2.0, 5.0, 10.0, 20.0)
+RUNS = 3  # of each player, which start one epoch after the other
+MONTH = 30 * 24.0  # hours
+KEPT = 0.9995  # of what is known, over one epoch
+
+Runs = Mapping[float, Mapping[str, Played]]
+
+
+class Recorded:
+    """The part of the experiment that plays back a log, `epochs` of it at most."""
+
+    def __init__(self, log: Log, size: Size, epochs: int | None) -> None:
+        short = 500 if size.quick else None
+        self._split = log.split(None, 1.0, epochs or short)
+        self._log, self._seed = log, size.seed
+        self._budgets = (5.0,) if size.quick else BUDGETS
+        self._runs = min(2 if size.quick else RUNS, self._split.epochs)
+
+    def run(self, report: Report, kept: Path, jobs: int, engine: str) -> list[dict[str, Any]]:
+        """Write the part of the report; return one row for each budget, player and week."""
+        parts = {
+            (m, name_of(base)): [{**base, "late": late} for late in range(self._runs)]
+            for m in self._budgets
+            for base in self._units(m)
+        }
+        todo = [unit for of_player in parts.values() for unit in of_player]
+        results = iter(runner.run(todo, partial(work, self._split.trace), kept, jobs, engine))
+        runs: dict[float, dict[str, Played]] = {m: {} for m in self._budgets}
+        for (m, name), of_player in parts.items():
+            runs[m][name] = replay.joined([next(results) for _ in of_player], self._split.epochs)
+        view = self._view()
+        write(report, view, runs)
+        rows = records(view, runs, {"part": PART, **provenance()})
+        return [row for row in rows if row["block"] != "all"]
+
+    def _units(self, budget: float) -> list[Unit]:
+        return [
+            {
+                "part": PART,
+                "player": chosen,
+                "arguments": {
+                    "sources": units.fleet_as_json(
+                        self._split.refitted
+                        if name_of({"player": chosen}) == REFITTED and self._split.refitted
+                        else self._split.fleet
+                    ),
+                    "budget": budget,
+                    "observed": False,
+                    "start": "empty",
+                    "features": list(features()),
+                },
+                "epochs": self._split.epochs,
+                "seed": self._seed,
+                "log": replay.digest(self._split.rest),
+            }
+            for chosen in players(self._split)
+        ]
+
+    def _view(self) -> View:
+        log, fleet = self._log, self._split.fleet
+        block = log.block or WEEK / HOURS[log.unit]
+        nowhere = {m: float("nan") for m in self._budgets}
+        length = max(1, round(block / fleet.period))
+        return View(self._split, length, nowhere, float("nan"), "", log.note, self._runs)
+
+
+def players(split: Split) -> list[dict[str, Any]]:
+    """Return everyone who plays: Whittle as fitted, then those who begin with nothing, then those
+    with a prior."""
+    published = np.bincount(split.past.source, minlength=len(split.past.names))
+    count = dict(zip(split.past.names, published.tolist(), strict=True))
+    items = np.array([count.get(name, 0) for name in split.fleet.names], dtype=float)
+
+    def prior(weight: float) -> list[Any]:
+        """Return what the first part says of the rates, as if it were `weight` as long."""
+        shape, rate = WEAK[0] + weight * items, WEAK[1] + weight * split.past.span
+        return [shape.tolist(), rate]
+
+    known = (("the whole first part", 1.0), ("a tenth of it", 0.1), ("a hundredth of it", 0.01))
+    refitted = [named(REFITTED, player(REFERENCE))] if split.refitted is not None else []
+    return [
+        player(REFERENCE),
+        *refitted,
+        named("self-tuning from nothing", player(TUNING)),
+        named("self-tuning from nothing, fleet prior", player(TUNING, "fleet")),
+        named("self-tuning from nothing, cusum", player(TUNING, "cusum")),
+        named(f"self-tuning from nothing, keeps {KEPT:g}", player(TUNING, retention=KEPT)),
+        named("thompson, told μ and ξ̄ alone", player(THOMPSON, "fleet")),
+        *(
+            named(f"{words}, prior {of}", player(agent, prior=prior(weight)))
+            for agent, words in ((CERTAINTY, "certainty"), (THOMPSON, "thompson"))
+            for of, weight in known
+        ),
+        named("optimism .9, prior the whole first part", player(OPTIMISM, prior=prior(1.0))),
+        *(
+            named(f"certainty, prior {of}, keeps {KEPT:g}", player(
+                CERTAINTY, prior=prior(weight), retention=KEPT))
+            for of, weight in known[:2]
+        ),
+        *(
+            named(f"certainty, prior {of}, told utility alone", player(
+                CERTAINTY, brought="harvest", prior=prior(weight)))
+            for of, weight in known[:2]
+        ),
+        named("certainty, prior the whole first part, cusum", player(
+            CERTAINTY, "cusum", prior=prior(1.0))),
+        named("self-tuning, prior the whole first part", player(TUNING, prior=prior(1.0))),
+    ]  # fmt: skip
+
+
+def work(trace: Trace, unit: Unit) -> Result:
+    """Play one run of a player, which starts `late` epochs after the trace."""
+    log, period = trace.items, unit["arguments"]["sources"]["period"]
+    rest = Trace(log.covering(log.start + unit["late"] * period, None), random_start=False)
+    arguments = {**units.arguments_of(unit), "arrivals": rest}
+    seed = unit["seed"] + unit["late"]
+
+    def chosen(env: CrawlVectorEnv) -> Any:
+        return seat(env, unit["player"], seed)
+
+    played = replay.play(Rollout(chosen, arguments, 1, seed), rest, unit["epochs"] - unit["late"])
+    return {
+        name: value.tolist() if isinstance(value, np.ndarray) else value
+        for name, value in played._asdict().items()
+    }
+
+
+def write(report: Report, view: View, runs: Runs) -> None:
+    report.heading("A recorded log")
+    report.paragraph(
+        f"{len(view.split.fleet)} sources; the first part of the log is known beforehand, "
+        f"{view.epochs} epochs of the rest are played back, {view.runs} times, each start an epoch "
+        "later. whittle knows rates, utilities and decay as fitted to the first part, and keeps to "
+        "them. “From nothing”: knows T and M alone, and learns from its own crawls of the rest. "
+        "“Prior”: begins with the rates of the first part, as sure as the whole of it makes, or a "
+        "tenth or a hundredth. All that were tried are here. Gain: over whittle, with 95 % "
+        f"intervals, paired by {view.block_name}. {REFITTED} is fitted to what is played back: a "
+        f"reference. {view.note}".strip()
+    )
+    for m, of_budget in runs.items():
+        best = of_budget[REFERENCE]
+        rows = [
+            [name, f"{run.total / view.published.sum():.2%}", percent(view.gain(run, best))]
+            for name, run in of_budget.items()
+        ]
+        columns = ["player", "share of the utility published", "gain over whittle"]
+        report.table(f"M = {m:g}", columns, rows)
+    report.paragraph(verdict(view, runs))
+    report.figure(
+        picture(view, runs), "Reward of each month, as a share of what whittle collects in it."
+    )
+
+
+def verdict(view: View, runs: Runs) -> str:
+    """Say under which budgets a player with a prior is better than Whittle as fitted."""
+    said = []
+    for m, of_budget in runs.items():
+        adaptive = {
+            name: run for name, run in of_budget.items() if "prior a" in name or "prior the" in name
+        }
+        name = max(adaptive, key=lambda key: adaptive[key].total)
+        gain = view.gain(adaptive[name], of_budget[REFERENCE])
+        clear = "above whittle" if gain.low > 0 else "not clearly above whittle"
+        said.append(f"M = {m:g}: the best of those with a prior is {name}, {clear}.")
+    return " ".join(said) + " It is the best of several, so the interval is a little too kind."
+
+
+def by_month(view: View, run: Played) -> FloatArray:
+    """Return what was collected in each month of 30 days, mean over runs."""
+    period, unit = view.split.fleet.period, view.split.rest.unit
+    length = max(1, round(MONTH / HOURS[unit] / period))
+    starts = np.arange(0, max(1, view.epochs - length // 2), length)
+    return np.asarray(np.add.reduceat(run.reward.mean(axis=0), starts))
+
+
+def picture(view: View, runs: Runs) -> Any:
+    figure, axes = plots.new(
+        1, len(runs), width=3.2 * len(runs) + 2, height=3.4, sharey=True, squeeze=False
+    )
+    drawn = (
+        "self-tuning from nothing",
+        "self-tuning from nothing, fleet prior",
+        "certainty, prior the whole first part",
+        "thompson, prior a tenth of it",
+        REFITTED,
+    )
+    for axis, (m, of_budget) in zip(axes[0], runs.items(), strict=True):
+        best = by_month(view, of_budget[REFERENCE])
+        for i, name in enumerate(name for name in drawn if name in of_budget):
+            share = 100 * by_month(view, of_budget[name]) / best
+            month = np.arange(1, share.size + 1)
+            axis.plot(month, share, "o-", ms=3, color=plots.PALETTE[i], label=name)
+        axis.axhline(100, color="#444", lw=0.8)
+        axis.set_title(f"M = {m:g}")
+        axis.set_xlabel("month")
+    axes[0][0].set_ylabel("share of whittle, %")
+    axes[0][0].legend(fontsize=7)
+    return figure

@@ -1,0 +1,342 @@
+"""The adaptive experiment: who sees what, what is counted, what is fitted, and what is written."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agents.evaluation import Rollout
+from crawl_env import CrawlVectorEnv, Trace
+from experiments import units
+from experiments.adaptive import (
+    abandonment,
+    command,
+    drift,
+    information,
+    players,
+    recorded,
+    regret,
+    runs,
+)
+from experiments.adaptive.command import Adaptive
+from experiments.adaptive.growth import exponent
+from experiments.adaptive.players import named, player
+from experiments.adaptive.runs import Found, unit, work
+from experiments.adaptive.sizes import QUICK, Size
+from experiments.evaluate import replay
+from experiments.evaluate.log import Log
+
+EXAMPLE = Path(__file__).parents[2] / "experiments" / "data" / "example-log.csv"
+TINY = Size(seeds=3, epochs=40, quick=True)
+FLEET = {"sources": "drawn-sparse-12", "budget": 2}
+
+
+def few(chosen: list[dict[str, Any]], *wanted: str) -> list[dict[str, Any]]:
+    return [p for p in chosen if players.name_of({"player": p}) in wanted]
+
+
+# ------------------------------------------------------------------------------------- exponents
+
+
+@pytest.mark.parametrize("b", [0.5, 1.0, 0.0])
+def test_the_exponent_of_a_power_law(b: float) -> None:
+    marks = np.array(runs.marks_of(2000), dtype=float)
+    lost = np.linspace(1, 4, 20)[:, None] * marks**b
+    found = exponent(lost, marks, first=100)
+    assert found.mean == pytest.approx(b, abs=1e-9)
+    assert found.low == pytest.approx(b, abs=1e-9)
+    assert found.high == pytest.approx(b, abs=1e-9)
+
+
+def test_the_interval_of_an_exponent_holds_it() -> None:
+    """Random walks about t^.5; of 40 intervals that hold 95 %, fewer than 32 in one of 4,000."""
+    marks = np.arange(100.0, 2001.0, 100.0)
+    rng = np.random.default_rng(0)
+    held = 0
+    for _ in range(40):
+        walk = rng.normal(0, 1.0, (20, marks.size)).cumsum(axis=1)
+        found = exponent(3 * marks**0.5 + walk, marks, first=100, resamples=300)
+        held += found.low <= 0.5 <= found.high
+        assert found.low < found.mean < found.high
+    assert held >= 32
+
+
+def test_only_late_epochs_are_fitted_and_gains_have_no_exponent() -> None:
+    marks = np.array([1.0, 10.0, 100.0, 200.0, 400.0])
+    lost = np.where(marks < 100, 1e6, marks**0.3)[None]
+    assert exponent(lost, marks, first=100).mean == pytest.approx(0.3)
+    assert np.isnan(exponent(-lost, marks, first=100).mean)
+
+
+# ----------------------------------------------------------------------------------- abandonment
+
+
+def history(crawls: list[list[float]], epochs: float = 400) -> runs.Run:
+    """Two runs, of which only crawls in the last 100 epochs matter."""
+    nothing = np.ones((2, 2))
+    return runs.Run(np.array([epochs / 2, epochs]), nothing, nothing, np.ones(2), np.array(crawls))
+
+
+def test_abandonment_in_a_history_made_by_hand() -> None:
+    """A round is 3 epochs: a good source is crawled at least every 15, so 7 times in 100."""
+    whittle = history([[50, 7, 6, 0], [50, 7, 6, 0]])
+    worth = abandonment.good(whittle, budget=4 / 3)
+    assert worth.tolist() == [[True, True, False, False]] * 2
+    lost = abandonment.abandoned(worth, history([[40, 0, 0, 0], [0, 1, 9, 3]]))
+    assert lost.tolist() == [[False, True, False, False], [True, False, False, False]]
+
+
+def test_abandonment_is_counted_in_runs_and_in_sources() -> None:
+    todo = [
+        unit("abandonment", "case", p, FLEET, 40, 2, marks=[20, 40])
+        for p in (player("whittle"), named("certainty", player(players.CERTAINTY)))
+    ]
+    common = {"reward": [[1, 2]] * 2, "expected": [[1, 2]] * 2, "published": [7, 8]}
+    found = Found(
+        todo,
+        [
+            {**common, "crawls": [[9, 9, 1], [9, 9, 9]]},
+            {**common, "crawls": [[9, 0, 0], [9, 1, 1]]},
+        ],
+    )
+    share, sources, rare = abandonment.of(found, "case", "certainty")
+    assert (share.mean, sources, rare.mean) == (0.5, 1 / 5, 0.5)
+    rows = list(found.records(abandonment.counts))
+    assert [row["given_up"] for row in rows] == [0, 0, 1, 0]
+    assert [row["given_up_rare"] for row in rows] == [0, 0, 2, 0]
+    assert [row["good"] for row in rows] == [2, 3, 2, 3]
+    assert abandonment.verdict(found) == (
+        "case: certainty gives some up in 50% of the runs; below 1 %: nobody."
+    )
+
+
+def test_binomial_intervals() -> None:
+    """Wilson's, for 10 of 100: by hand."""
+    assert abandonment.binomial(10, 100)[1:] == pytest.approx((0.05523, 0.17437), abs=1e-5)
+    assert abandonment.binomial(0, 400).low == 0.0
+    assert abandonment.binomial(5, 5).high == 1.0
+
+
+# ---------------------------------------------------------------------------- who sees and meets
+
+
+def test_players_see_what_they_are_told_of_and_not_the_rates() -> None:
+    there = players.features(observed=True)
+    assert players.shown(player("whittle"), there) == (
+        "value", "age", "arrival_rate", "mean_utility", "decay_rate", "cost",
+    )  # fmt: skip
+    changed = players.shown(player(players.THOMPSON, "changed", "changed"), there)
+    assert changed == ("value", "age", "crawled", "changed", "mean_utility", "decay_rate", "cost")
+    tuning = players.shown(player(players.TUNING), there)
+    assert tuning == ("value", "age", "crawled", "harvest", "items", "cost")
+
+
+def test_whoever_crawls_the_same_content_is_there() -> None:
+    todo = [unit("information", "case", p, FLEET, 40, 3, seed=5) for p in information.PLAYERS]
+    results = [work(u) for u in todo]
+    found = Found(todo, results)
+    totals = {tuple(found["case", name].published) for name in found.players("case")}
+    assert len(totals) == 1
+    results[2]["published"][1] += 1
+    with pytest.raises(ValueError, match="did not meet the same content"):
+        Found(todo, results)
+
+
+def test_expected_rewards_are_the_mean_of_what_is_collected() -> None:
+    """Of adaptive crawls, under rates that jump; 4 standard errors: one in 16,000 fails."""
+    result = work(
+        unit("x", "case", player(players.THOMPSON), FLEET, 60, 200, 1, ("jumps", {"rate": 0.05}))
+    )
+    gap = np.array(result["reward"])[:, -1] - np.array(result["expected"])[:, -1]
+    assert gap.std() > 0
+    assert abs(gap.mean()) < 4 * gap.std(ddof=1) / np.sqrt(200)
+
+
+def test_seeds_in_several_units_are_runs_of_one_player() -> None:
+    todo = [
+        unit("x", "case", p, FLEET, 8, 2, seed)
+        for p in (player("whittle"), player("random"))
+        for seed in (0, 2)
+    ]
+    found = Found(todo, [work(u) for u in todo])
+    assert found["case", "random"].reward.shape[0] == 4
+    assert [row["run"] for row in found.records()] == [0, 1, 2, 3] * 2
+    assert sum(1 for _ in found.curves()) == 8 * len(todo[0]["marks"])
+
+
+# ----------------------------------------------------------------------------------------- drift
+
+
+def test_one_who_knows_the_rates_is_whittle_while_they_stay() -> None:
+    ends = [
+        np.array(work(unit("x", "case", player(name), FLEET, 60, 3))["expected"])[:, -1]
+        for name in ("whittle", players.CLAIRVOYANT)
+    ]
+    np.testing.assert_allclose(ends[0], ends[1], rtol=1e-3)  # whittle sees them as float32
+
+
+def test_one_who_knows_the_rates_gains_where_they_change() -> None:
+    law = ("jumps", {"rate": 0.02})
+    whittle, knowing = (
+        np.array(work(unit("x", "case", player(name), FLEET, 200, 10, 0, law))["expected"])[:, -1]
+        for name in ("whittle", players.CLAIRVOYANT)
+    )
+    assert knowing.mean() > 1.02 * whittle.mean()
+
+
+def test_regimes_change_all_at_once_at_the_marks() -> None:
+    fleet = {"sources": "random-sparse-100-0", "budget": 10}
+    arrivals = runs.arrivals_of(*drift.switching(100))
+    env = CrawlVectorEnv(
+        2, **units.arguments_of({"arguments": fleet}), arrivals=arrivals, features=("age",)
+    )
+    env.reset(seed=0)
+    action = np.zeros((2, 100), dtype=np.float32)
+    factors = []
+    for _ in range(30):
+        factors.append(env.world.rate[0] / env.world.sources.arrival_rate)
+        env.step(action)
+    first, second, third = (np.array(factors[i : i + 10]) for i in (0, 10, 20))
+    np.testing.assert_allclose(first, np.broadcast_to(first[0], first.shape))
+    np.testing.assert_allclose(np.sort(first[0]), [drift.RATIO[1]] * 50 + [drift.RATIO[0]] * 50)
+    np.testing.assert_allclose(second, 2.0 - first)
+    np.testing.assert_allclose(third, first)
+
+
+def test_recovery_by_hand() -> None:
+    best = np.full(4, 100.0)
+    for mine, after in (
+        ([95, 96, 97, 98], 5.0), ([50, 96, 94, 97], 20.0), ([50, 60, 99, 94], np.inf),
+    ):  # fmt: skip
+        assert drift.recovery(np.array(mine, dtype=float), best) == after
+    marks = np.arange(1, 21) * float(drift.STEP)
+    gained = np.tile([7.0, 1.0], 10)[None]
+    gained[:, :2] = 1000.0  # the first regime is no recovery
+    run = runs.Run(marks, gained, gained.cumsum(axis=1), np.zeros(1), np.zeros((1, 3)))
+    assert drift.after_switch(run).tolist() == [[7.0, 1.0]]
+
+
+# --------------------------------------------------------------------------------- what is written
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def key_of(row: dict[str, str]) -> tuple[str, ...]:
+    return row["case"], row["player"], row["run"]
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = ("whittle", players.THOMPSON, players.OPTIMISM, players.CERTAINTY, players.TUNING)
+    monkeypatch.setattr(regret, "PLAYERS", few(regret.PLAYERS, *shown, "thompson, fleet prior"))
+    monkeypatch.setattr(abandonment, "CASES", abandonment.CASES[1:3])
+    monkeypatch.setattr(information, "PLAYERS", information.PLAYERS[:3])
+    keep = ("knows-rates-now", "whittle, mean rates", "thompson, keeps 1", "thompson, cusum")
+    monkeypatch.setattr(drift, "PLAYERS", few(drift.PLAYERS, *keep))
+
+
+def experiment(out: Path, *parts: Any, **options: Any) -> Adaptive:
+    settings = {"seeds": 2, "epochs": 40, "jobs": 1, "engine": "sequential", **options}
+    return Adaptive(part=parts, out=out, **settings)
+
+
+@pytest.mark.parametrize("part", ["regret", "abandonment", "information", "drift"])
+def test_every_part_writes_records_and_a_report(part: str, tmp_path: Path, small: None) -> None:
+    out = tmp_path / "out"
+    experiment(out, part).run()
+    records, curves = rows(out / "runs.csv.gz"), rows(out / "curves.csv.gz")
+    assert {row["part"] for row in records} == {part}
+    assert {"whittle", "whittle, mean rates"} & {row["player"] for row in records}
+    last = {key_of(row): row for row in curves}
+    assert len(last) == len(records)
+    for row in records:
+        assert last[key_of(row)]["epoch"] == row["epochs"]
+        collected = float(last[key_of(row)]["collected"])
+        assert collected == pytest.approx(float(row["collected"]), rel=1e-5)
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert page.count("<img ") == (0 if part == "information" else 1)
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_what_was_finished_is_taken_up(
+    tmp_path: Path, small: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    total, done = len(information.units(TINY)), []
+
+    def stopping(unit: Any) -> Any:
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(unit)
+        return work(unit)
+
+    monkeypatch.setattr(command, "work", stopping)
+    with pytest.raises(SystemExit):
+        experiment(tmp_path / "out", "information").run()
+    monkeypatch.setattr(command, "work", lambda unit: (done.append(unit), work(unit))[1])
+    experiment(tmp_path / "out", "information").run()
+    assert len(done) == total
+
+
+def test_a_recorded_log_is_played_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    everybody = recorded.players
+    keep = ("whittle", "whittle-refitted", "self-tuning from nothing",
+            "certainty, prior the whole first part")  # fmt: skip
+    monkeypatch.setattr(recorded, "players", lambda split: few(everybody(split), *keep))
+    out, log = tmp_path / "out", Log(items=EXAMPLE, decay_rate=0.12)
+    experiment(out, "recorded", log=log, epochs=400).run()
+    records = rows(out / "runs.csv.gz")
+    assert {row["agent"] for row in records} == set(keep)
+    assert {row["budget"] for row in records} == {"5.0"}
+    split = log.split(None, 1.0, 400)
+    collected = []
+    for late in range(2):
+        rest = Trace(split.trace.items.covering(split.trace.items.start + late, None), False)
+        arguments = {"sources": split.fleet, "budget": 5, "observed": False, "start": "empty"}
+        whittle = Rollout("whittle", {**arguments, "arrivals": rest})
+        collected.append(replay.play(whittle, rest, 400 - late).total)
+    weeks = [float(row["reward"]) for row in records if row["agent"] == "whittle"]
+    assert len(weeks) == 3
+    assert sum(weeks) == pytest.approx(np.mean(collected), rel=1e-9)
+    assert (out / "report.html").read_text(encoding="utf-8").count("<img ") == 1
+
+
+def test_everybody_on_a_recorded_log_can_be_made() -> None:
+    split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 40)
+    chosen = recorded.players(split)
+    assert len({players.name_of({"player": p}) for p in chosen}) == len(chosen)
+    whole = next(p for p in chosen if players.name_of({"player": p}).startswith("certainty"))
+    law = players.estimator_of(whole).posterior(players.estimator_of(whole).begin((1, 20)))
+    np.testing.assert_allclose(law.mean[0], split.fleet.arrival_rate, rtol=0.3)
+    arguments = {
+        "sources": split.fleet, "budget": 3, "arrivals": split.trace, "observed": False,
+        "start": "empty", "features": players.features(),
+    }  # fmt: skip
+    for p in chosen:
+        rollout = Rollout(lambda env, p=p: players.seat(env, p, 0), arguments)
+        assert sum(float(rollout.step()[0]) for _ in range(20)) > 0
+
+
+def test_bad_options_are_refused_in_the_users_terms(tmp_path: Path) -> None:
+    for options, what in (
+        ({"seeds": 0}, "--seeds is 0"),
+        ({"epochs": 10}, "--epochs is 10"),
+    ):
+        with pytest.raises(ValueError, match=what):
+            experiment(tmp_path / "out", "regret", **options).run()
+    with pytest.raises(ValueError, match="give --items"):
+        experiment(tmp_path / "out", "recorded").run()
+
+
+def test_the_quick_suite_is_a_part_of_the_full_one() -> None:
+    for module in command.SIMULATED.values():
+        quick = {(u["case"], players.name_of(u)) for u in module.units(QUICK)}
+        full = {(u["case"], players.name_of(u)) for u in module.units(command.FULL)}
+        assert quick <= full

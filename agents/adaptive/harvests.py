@@ -71,16 +71,22 @@ class Harvests:
             share[due] = self._fitted(share[due], number[due], worth[due], faded[due])
         return time, share, total, number, worth, faded
 
+    def chances(self, state: State, cells: NDArray[np.intp]) -> FloatArray:
+        """Return the shapes of the Gamma variables, (K, 2), that `draw` makes its draws of."""
+        items = state[3].reshape(-1)[cells] + _PSEUDO
+        return np.stack([np.ones(cells.size), items / DISPERSION], axis=-1)
+
     def draw(
-        self, state: State, cells: NDArray[np.intp], rng: np.random.Generator
+        self, state: State, cells: NDArray[np.intp], gamma: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
-        """Return a draw of ξ̄ and μ for cells (K,), by their flat places in (B, N)."""
+        """Return a draw of ξ̄ and μ for cells (K,), by their flat places in (B, N), from standard
+        Gamma variables of the shapes `chances`."""
         weight = np.cumsum(self.decays(state, cells), axis=0)
-        which = (weight < rng.random(cells.size) * weight[-1]).sum(axis=0)
+        which = (weight < np.exp(-gamma[:, 0]) * weight[-1]).sum(axis=0)
         mean, items = self.utility(state, cells, which)
-        precision = items / DISPERSION
-        gamma = np.maximum(rng.standard_gamma(precision), _TINY)
-        return mean * precision / gamma, DECAYS[which] / self.period
+        return mean * items / DISPERSION / np.maximum(gamma[:, 1], _TINY), DECAYS[
+            which
+        ] / self.period
 
     def decays(self, state: State, cells: NDArray[np.intp]) -> NDArray[np.float32]:
         """Return the probability of each of `DECAYS`, (J, K), for cells as in `draw`."""

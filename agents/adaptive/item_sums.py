@@ -96,10 +96,15 @@ class HarvestSums:
             fleet[due] = _fitted(fleet[due], [array[due] for array in known])
         return time, fleet, *known
 
+    def chances(self, state: State, cells: NDArray[np.intp]) -> FloatArray:
+        """Return the shapes of the Gamma variables, (K, 2), that `draw` makes its draws of."""
+        return np.ones((cells.size, 2))
+
     def draw(
-        self, state: State, cells: NDArray[np.intp], rng: np.random.Generator
+        self, state: State, cells: NDArray[np.intp], gamma: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
-        """Return, for cells (K,), by their flat places in (B, N), a draw of ξ̄ and the mean of μ.
+        """Return, for cells (K,), by their flat places in (B, N), a draw of ξ̄ and the mean of μ,
+        from standard Gamma variables of the shapes `chances`, of which two make a normal one.
 
         The mean, but at least .02/T, for a draw: those near 0 make u* = Λξ̄/μ as large as one likes.
         """
@@ -108,7 +113,8 @@ class HarvestSums:
         line = posterior_line(Fleet(*fleet[row].T), *(array.reshape(-1)[cells] for array in known))
         slope = np.maximum(line.slope, _SLOWEST)
         level = line.level + line.tilt * (slope - line.slope)
-        level = level + np.sqrt(line.level_given) * rng.standard_normal(level.size)
+        normal = np.sqrt(2.0 * gamma[:, 0]) * np.cos(2.0 * np.pi * np.exp(-gamma[:, 1]))
+        level = level + np.sqrt(line.level_given) * normal
         return np.exp(np.clip(level + EULER, -_HIGHEST, 0.5 * _HIGHEST)), slope / self.period
 
 

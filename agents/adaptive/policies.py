@@ -325,11 +325,14 @@ class SelfTuning(Adaptive):
     ) -> Supposed:
         rate, utility, decay = (array.copy() for array in memory[:3])
         cells = np.flatnonzero(fresh)
-        drawn = self._content.draw(memory[3:], cells, self._rng)
+        known, shape = memory[3:], law.shape.reshape(-1)[cells, None]
+        # One call for all three, cell by cell: a row that is alone draws what it would in a batch.
+        chances = np.concatenate([self._content.chances(known, cells), shape], axis=-1)
+        gamma = self._rng.standard_gamma(chances)
+        drawn = self._content.draw(known, cells, gamma[:, :2])
         for array, new in zip((utility, decay), drawn, strict=True):
             array.reshape(-1)[cells] = np.clip(new, _LEAST, 1.0 / _LEAST)
-        there = Posterior(law.shape.reshape(-1)[cells], law.rate.reshape(-1)[cells])
-        rate.reshape(-1)[cells] = there.draw(self._rng)
+        rate.reshape(-1)[cells] = gamma[:, 2] / law.rate.reshape(-1)[cells]
         cost = np.broadcast_to(self._known(seen, "cost"), rate.shape)
         others = Sources(np.ones_like(rate), utility, decay, cost, self.knowledge.period)
         return Supposed(rate, others, (rate, utility, decay, *memory[3:]))

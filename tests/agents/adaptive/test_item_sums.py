@@ -17,6 +17,11 @@ from agents.adaptive.utility import EULER
 VARIANCE = np.pi**2 / 6
 
 
+def gammas(learner: Any, state: Any, cells: Any) -> Any:
+    """Return what `draw` makes its draws of."""
+    return np.random.default_rng(0).standard_gamma(learner.chances(state, cells))
+
+
 def sums_of(source: Any, age: Any, worth: Any, n: int) -> list[np.ndarray]:
     """Return the sums that the environment shows of a fleet of n, (1, n) each."""
     log = np.log(worth)
@@ -52,7 +57,7 @@ def learnt(learner: HarvestSums, sums: list[np.ndarray], epochs: int = 32) -> An
 def draws(learner: HarvestSums, state: Any, n: int, times: int = 400) -> tuple[np.ndarray, ...]:
     """Return draws of ξ̄ and μ, (times, n) each."""
     cells = np.tile(np.arange(n), times)
-    drawn = learner.draw(state, cells, np.random.default_rng(0))
+    drawn = learner.draw(state, cells, gammas(learner, state, cells))
     return tuple(x.reshape(times, n) for x in drawn)
 
 
@@ -171,6 +176,6 @@ def test_no_sums_break_what_is_drawn(data: Any) -> None:
         for array, copy in zip(state, kept, strict=True):
             np.testing.assert_array_equal(array, copy)
         state = new
-        for drawn in learner.draw(state, np.arange(6), np.random.default_rng(0)):
+        for drawn in learner.draw(state, np.arange(6), gammas(learner, state, np.arange(6))):
             assert np.isfinite(drawn).all()
             assert (drawn >= 0).all()

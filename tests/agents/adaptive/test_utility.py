@@ -17,6 +17,11 @@ from agents.adaptive.utility import NOISES
 UTILITY, DECAY = 1.5, 0.2
 
 
+def gammas(learner: Any, state: Any, cells: Any) -> Any:
+    """Return what `draw` makes its draws of."""
+    return np.random.default_rng(0).standard_gamma(learner.chances(state, cells))
+
+
 def draw(noise: str, rng: np.random.Generator, size: Any) -> np.ndarray:
     """Return utilities of mean 1."""
     if noise == "exponential":
@@ -182,6 +187,6 @@ def test_no_harvest_breaks_what_is_believed(data: Any) -> None:
             np.testing.assert_array_equal(array, copy)
         state = new
     np.testing.assert_allclose(learner.decays(state, np.arange(6)).sum(axis=0), 1.0, rtol=1e-6)
-    for drawn in learner.draw(state, np.arange(6), np.random.default_rng(0)):
+    for drawn in learner.draw(state, np.arange(6), gammas(learner, state, np.arange(6))):
         assert np.isfinite(drawn).all()
         assert (drawn >= 0).all()

@@ -33,7 +33,7 @@ COST_COLUMNS = (
     "crawl epochs",
     "source-epochs",
     "core-seconds",
-    *(f"source-epochs, seconds to {level:.2f}" for level in LEVELS),
+    *(f"to {level:.2f}: epochs, s" for level in LEVELS),
 )
 BEST_COLUMNS = (
     "task",

@@ -22,8 +22,9 @@ parameters known. IQM: interquartile mean over the runs of all tasks, with 95 % 
 each source. (NeurWIN does not crawl: its epochs are those of a simulator in which every source
 starts in any state and is crawled at will, without a budget.) Agents that share what they learn
 learn from all N; the others learn of each source from its own alone. Core-seconds: of learning on
-one core, without the measurements. “To .95”: at the first pause from which on the score stayed at
-or above .95, for half of the runs; – where fewer did. Index error: Σ|found − true|/Σ true over the
+one core, without the measurements. “To .95: epochs, s”: source-epochs
+and seconds until the first pause from which on the score stayed at or above .95, for half of the
+runs; – where fewer did. Index error: Σ|found − true|/Σ true over the
 sources and epochs that the frozen policy passes through, for agents that find Whittle indices.
 Share of the bound: of what nobody can average who sees as much before crawling; agents that are
 shown ages alone are held against the bound of not seeing, also where the task shows contents. A

@@ -51,9 +51,8 @@ def run(
                 _write(files[i], result)
         except KeyboardInterrupt:
             progress.close()
-            print(
-                f"\nStopped. What was finished is kept in {kept}; the same command goes on there."
-            )
+            print(f"\nStopped. What was finished is kept in {kept};")
+            print("the same command goes on from there.")
             raise SystemExit(130) from None
     return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import hashlib
+import io
 import os
 import platform
 import shlex
@@ -101,6 +103,16 @@ def write_csv(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
         writer = csv.DictWriter(file, columns)
         writer.writeheader()
         writer.writerows(records)
+
+
+def packed(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """Return rows as a compressed CSV, without a time stamp: the same rows make the same file."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return gzip.compress(text.getvalue().encode(), mtime=0)
 
 
 @cache

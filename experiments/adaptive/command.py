@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +16,7 @@ from experiments.adaptive.runs import Found, work
 from experiments.adaptive.sizes import FULL, QUICK, Size
 from experiments.evaluate.log import Log
 from experiments.report import Report
-from experiments.results import check_out, provenance, whole_folder
+from experiments.results import check_out, packed, provenance, whole_folder
 
 SIMULATED: dict[str, Any] = {
     module.PART: module for module in (regret, abandonment, information, drift)
@@ -75,8 +72,8 @@ class Adaptive:
 
     def _write(self, report: Report, records: Rows, curves: Rows) -> None:
         with whole_folder(self.out) as folder:
-            (folder / "runs.csv.gz").write_bytes(_packed([{**r, **provenance()} for r in records]))
-            (folder / "curves.csv.gz").write_bytes(_packed(curves))
+            (folder / "runs.csv.gz").write_bytes(packed([{**r, **provenance()} for r in records]))
+            (folder / "curves.csv.gz").write_bytes(packed(curves))
             report.write(folder / "report.html")
         print(
             f"Report: {self.out / 'report.html'}   every run: {self.out / 'runs.csv.gz'}   "
@@ -105,13 +102,3 @@ class Adaptive:
         if self.log.items is None:
             raise ValueError("part 'recorded' plays back a log, and none is given; give --items")
         return Recorded(self.log, size, self.epochs)
-
-
-def _packed(rows: Sequence[dict[str, Any]]) -> bytes:
-    """Return rows as a compressed CSV, without a time stamp: the same rows make the same file."""
-    text = io.StringIO()
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return gzip.compress(text.getvalue().encode(), mtime=0)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from experiments.benchmark.learning.plan import (
     work,
 )
 from experiments.benchmark.learning.players import Player
-from experiments.results import provenance
+from experiments.results import packed, provenance
 
 RUNS, CURVES = "runs.csv.gz", "curves.csv.gz"
 
@@ -48,8 +47,7 @@ class Records:
 
     def write(self, folder: Path) -> None:
         for name, rows in ((RUNS, self.runs), (CURVES, self.curves)):
-            # Without a time stamp, so that the same rows make the same file.
-            (folder / name).write_bytes(gzip.compress(_as_csv(rows).encode(), mtime=0))
+            (folder / name).write_bytes(packed(rows))
 
     def of(self, keys: Iterable[str], among: bool = True) -> Records:
         """Return the rows of these units alone, or all others."""
@@ -122,12 +120,3 @@ def complete(
 def _rows(path: Path) -> list[Row]:
     with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
-
-
-def _as_csv(rows: Sequence[Row]) -> str:
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()

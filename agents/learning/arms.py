@@ -12,8 +12,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from crawl_env import CrawlVectorEnv
-from crawl_env.errors import unknown
+from crawl_env import CrawlVectorEnv, Task
 from crawl_env.numerics import FloatArray
 
 BoolArray = NDArray[np.bool_]
@@ -82,18 +81,8 @@ class CrawlArms:
                     f"learning needs the feature {name!r}, and the environment shows "
                     f"{', '.join(task.features)}; add it to `features`"
                 )
-        if task.action != "priority":
-            raise unknown("action for learning", task.action, ["priority"])
-        if task.budget_rule != "epoch":
-            raise ValueError(
-                f"budget_rule is {task.budget_rule!r}, under which a crawler also has to know when "
-                "to wait; what is learnt here is an order of sources. Use budget_rule='epoch'"
-            )
-        if env.autoreset_mode is AutoresetMode.SAME_STEP:
-            raise ValueError(
-                "autoreset_mode is 'SameStep', which replaces the last states of an episode by the "
-                "first of the next; make the environment with NEXT_STEP, the default"
-            )
+        check_order(task)
+        check_last_states(env)
         self.env = env
         self._tried = [task.features.index(name) for name in tried]
         self._harvest = task.features.index("harvest")
@@ -130,6 +119,25 @@ class CrawlArms:
     def set_state(self, state: dict[str, Any]) -> None:
         check_same(self.env, state["task"])
         self._seen = self.env.set_state(state)
+
+
+def check_order(task: Task) -> None:
+    """Raise ValueError unless actions order the sources, for the budget of every epoch."""
+    if (task.action, task.budget_rule) != ("priority", "epoch"):
+        raise ValueError(
+            "what is learnt is an order of sources, for the budget of every epoch; that needs "
+            "action='priority' and budget_rule='epoch', and the environment has "
+            f"{task.action!r} and {task.budget_rule!r}"
+        )
+
+
+def check_last_states(env: CrawlVectorEnv) -> None:
+    """Raise ValueError unless an episode's last states are shown before the next begins."""
+    if env.autoreset_mode is not AutoresetMode.NEXT_STEP:
+        raise ValueError(
+            f"autoreset_mode is {env.autoreset_mode.value!r}; learning needs the last states of an "
+            "episode, and then the next one: make the environment with NEXT_STEP, the default"
+        )
 
 
 def described(env: CrawlVectorEnv) -> dict[str, Any]:

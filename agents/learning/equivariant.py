@@ -19,6 +19,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from agents.learning.arms import check_order
 from agents.learning.choice import (
     entropy,
     log_crawled,
@@ -30,6 +31,7 @@ from agents.learning.choice import (
 from agents.learning.fleet_network import Columns, FleetNetwork
 from agents.learning.learner import Learner
 from agents.learning.practice import BoolArray, Practice, Practices
+from agents.learning.storage import tensors
 from agents.registry import task_of
 from agents.seen import Seen
 from crawl_env import CrawlVectorEnv, Task
@@ -348,6 +350,7 @@ class FleetPolicy:
         seed: int = 0,
         device: str = "cpu",
     ) -> None:
+        check_order(task)
         self._network, self._task, self._device = network, task, device
         self._columns = Columns.of(task, features)
         self._rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(4,)))
@@ -382,12 +385,3 @@ def _level(gain: FloatArray, valid: BoolArray) -> FloatArray:
     for t in range(len(gain) - 2, -1, -1):
         level[t] = np.where(valid[t + 1], level[t + 1], gain[t])
     return np.where(level > 0, level, 1.0)
-
-
-def tensors(tree: Any) -> Any:
-    """Return a tree with its arrays as tensors, as torch wants its states."""
-    if isinstance(tree, dict):
-        return {key: tensors(child) for key, child in tree.items()}
-    if isinstance(tree, list):
-        return [tensors(child) for child in tree]
-    return torch.from_numpy(tree.copy()) if isinstance(tree, np.ndarray) else tree

@@ -25,10 +25,10 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from agents.learning.choice import priority_of
-from agents.learning.equivariant import tensors
 from agents.learning.index_network import IndexNetwork, IndexPolicy, SourceColumns
 from agents.learning.learner import Learner
 from agents.learning.practice import Practice, Practices
+from agents.learning.storage import tensors
 from agents.registry import task_of
 from crawl_env import CrawlVectorEnv, Task
 

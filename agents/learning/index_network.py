@@ -10,6 +10,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
+from agents.learning.arms import check_order
 from agents.learning.choice import priority_of
 from agents.learning.fleet_network import COUNTS, FLAGS, UTILITIES
 from agents.seen import Seen
@@ -164,12 +165,7 @@ class IndexPolicy:
         seed: int = 0,
         device: str = "cpu",
     ) -> None:
-        if (task.action, task.budget_rule) != ("priority", "epoch"):
-            raise ValueError(
-                "indices say which sources to crawl with the budget of every epoch, which needs "
-                "action='priority' and budget_rule='epoch'; the environment has "
-                f"{task.action!r} and {task.budget_rule!r}"
-            )
+        check_order(task)
         self._network, self._task, self._device = network, task, device
         self._columns = SourceColumns(task, features, unit)
         self._rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(4,)))

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from agents.learning.arms import check_same, described
+from agents.learning.arms import check_last_states, check_order, check_same, described
 from crawl_env import CrawlVectorEnv
 from crawl_env.numerics import FloatArray
 
@@ -22,18 +21,8 @@ class Practice:
     """One vector environment, what it shows now, and what each of its rows earns per epoch."""
 
     def __init__(self, env: CrawlVectorEnv, seed: int) -> None:
-        task = env.task
-        if (task.action, task.budget_rule) != ("priority", "epoch"):
-            raise ValueError(
-                "a network of scores learns which sources to crawl with the budget of every epoch, "
-                "which needs action='priority' and budget_rule='epoch'; the environment has "
-                f"{task.action!r} and {task.budget_rule!r}"
-            )
-        if env.autoreset_mode is not AutoresetMode.NEXT_STEP:
-            raise ValueError(
-                f"the environment has autoreset_mode {env.autoreset_mode.value!r}; learn in one "
-                "with NEXT_STEP, the default"
-            )
+        check_order(env.task)
+        check_last_states(env)
         self.env = env
         self.observation, _ = env.reset(seed=seed)
         self._over = np.zeros(env.num_envs, dtype=bool)

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 
-from agents.learning.arms import check_same, described
+from agents.learning.arms import check_order, check_same, described
 from crawl_env import CrawlEnv, CrawlVectorEnv, Task
 from crawl_env.sb3 import CrawlVecEnv
 from crawl_env.selection import TOLERANCE
@@ -38,12 +38,7 @@ class Rows:
 
     def __init__(self, env: CrawlVectorEnv, sequential: bool) -> None:
         task = env.task
-        if (task.action, task.budget_rule) != ("priority", "epoch"):
-            raise ValueError(
-                "what is learnt here is an order of sources for the budget of every epoch, which "
-                "needs action='priority' and budget_rule='epoch'; the environment has "
-                f"{task.action!r} and {task.budget_rule!r}"
-            )
+        check_order(task)
         self._env, self._sequential = env, sequential
         self.picks = picks(env) if sequential else 1
         arguments = {name: getattr(task, name) for name in inspect.signature(Task.of).parameters}

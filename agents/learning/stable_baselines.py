@@ -22,7 +22,6 @@ from torch import Tensor
 
 from agents.learning import sb3_policies as policies
 from agents.learning.arms import Arms
-from agents.learning.equivariant import tensors
 from agents.learning.learner import Learner, ranked
 from agents.learning.sb3_rows import Chance, Rows, kept, put_back
 from agents.learning.sb3_settings import (
@@ -35,6 +34,7 @@ from agents.learning.sb3_settings import (
     StableSettings,
     TD3Settings,
 )
+from agents.learning.storage import tensors
 from crawl_env import CrawlVectorEnv
 from crawl_env.numerics import FloatArray
 

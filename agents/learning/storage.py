@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
@@ -73,6 +74,15 @@ def plain(tree: Any) -> Any:
     return json.loads(json.dumps(tree, default=np.generic.item))
 
 
+def tensors(tree: Any) -> Any:
+    """Return a tree with its arrays as tensors, as torch wants its states."""
+    if isinstance(tree, dict):
+        return {key: tensors(child) for key, child in tree.items()}
+    if isinstance(tree, list):
+        return [tensors(child) for child in tree]
+    return torch.from_numpy(tree.copy()) if isinstance(tree, np.ndarray) else tree
+
+
 def _packed(node: Any, arrays: dict[str, NDArray[Any]]) -> Any:
     """Return a node as JSON, its arrays put aside."""
     if isinstance(node, Sources):
@@ -81,7 +91,7 @@ def _packed(node: Any, arrays: dict[str, NDArray[Any]]) -> Any:
         return {"dict": [[_packed(k, arrays), _packed(v, arrays)] for k, v in node.items()]}
     if isinstance(node, list | tuple):
         return {"list": [_packed(child, arrays) for child in node]}
-    if hasattr(node, "detach"):  # a torch tensor
+    if isinstance(node, torch.Tensor):
         node = node.detach().cpu().numpy()
     if isinstance(node, np.ndarray):
         name = str(len(arrays))

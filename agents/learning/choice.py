@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from agents.learning.practice import BoolArray
+from crawl_env.numerics import FloatArray
+from crawl_env.selection import TOLERANCE
 
+_FAR = 1e9  # beyond every score
 _FINITE = (-30.0, 10.0)  # where probabilities, and their derivatives, are numbers in float32
 
 
@@ -45,13 +48,43 @@ def entropy(score: Tensor, threshold: Tensor) -> Tensor:
     return -(torch.exp(crawled) * crawled + torch.exp(left) * left)
 
 
-def threshold_of(drawn: NDArray[np.float32], active: BoolArray) -> NDArray[np.float32]:
-    """Return what each perturbed score, (B, N), had to exceed to be crawled, the others given: the
-    best that was not crawled, or for that and those behind it the last that was crawled. Exact at
-    equal costs."""
-    best = np.max(drawn, axis=-1, keepdims=True, where=~active, initial=-1e9)
-    last = np.min(drawn, axis=-1, keepdims=True, where=active, initial=1e9)
-    return np.where(active, best, last).astype(np.float32)
+def threshold_of(
+    drawn: NDArray[np.float32], active: BoolArray, cost: FloatArray
+) -> NDArray[np.float32]:
+    """Return what each perturbed score, (B, N), had to exceed to be crawled, the others given.
+
+    At equal costs it is the best that was not crawled, or for that and those behind it the last
+    that was. Else the others are taken in order as the crawl does, and it is the score of the one
+    that leaves too little for this source.
+
+    Arguments:
+        drawn: perturbed scores, all of which may be crawled now.
+        active: what was crawled.
+        cost: of crawls, (B, N), in units of M/N, so that N are spent in an epoch.
+    """
+    if (cost == cost[:, :1]).all():
+        best = np.max(drawn, axis=-1, keepdims=True, where=~active, initial=-_FAR)
+        last = np.min(drawn, axis=-1, keepdims=True, where=active, initial=_FAR)
+        return np.where(active, best, last).astype(np.float32)
+    return _threshold_in_line(drawn, cost)
+
+
+def _threshold_in_line(drawn: NDArray[np.float32], cost: FloatArray) -> NDArray[np.float32]:
+    rows, n = np.arange(len(drawn)), drawn.shape[-1]
+    slack = n * TOLERANCE
+    left = np.full(drawn.shape, float(n))  # for the others, were each source left out
+    threshold = np.where(cost <= left + slack, -_FAR, _FAR).astype(np.float32)
+    for which in np.argsort(-drawn, axis=-1).T:
+        price = cost[rows, which][:, None]
+        spent = np.where(price <= left + slack, price, 0.0)
+        spent[rows, which] = 0.0
+        enough = left + slack >= cost
+        left -= spent
+        now_less = enough & (left + slack < cost)
+        np.copyto(threshold, drawn[rows, which][:, None], where=now_less)
+        if (left + slack < cost.min()).all():
+            break
+    return threshold
 
 
 def perturbed(score: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:

@@ -224,7 +224,7 @@ class EquivariantPPO(Learner):
             drawn = perturbed(score, self.rng)
             active, reward, steps = practice.step(priority_of(drawn))
             actives.append(active)
-            thresholds.append(threshold_of(drawn, active))
+            thresholds.append(threshold_of(drawn, active, costs[-1]))
             rewards.append(reward)
             gains.append(practice.gain)
             valid.append(steps)

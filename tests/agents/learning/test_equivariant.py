@@ -19,6 +19,7 @@ from agents.learning.choice import log_probability, perturbed, priority_of, thre
 from agents.learning.equivariant import EquivariantPPO, EquivariantPPOSettings, _level
 from agents.learning.fleet_network import Columns, FleetNetwork
 from crawl_env import CrawlVectorEnv, Sources
+from crawl_env.selection import fill
 
 torch.set_num_threads(1)
 PARAMETERS = ("arrival_rate", "mean_utility", "decay_rate", "cost")
@@ -90,12 +91,35 @@ def test_columns_are_finite(value: float) -> None:
 def test_thresholds_tell_what_was_crawled() -> None:
     drawn = np.random.default_rng(0).normal(size=(50, 6)).astype(np.float32)
     active = np.argsort(np.argsort(-drawn)) < 2
-    threshold = threshold_of(drawn, active)
+    equal = np.full(drawn.shape, 3.0)
+    threshold = threshold_of(drawn, active, equal)
     np.testing.assert_array_equal(drawn > threshold, active)
     for i in range(6):  # without source i, the others' second largest
         others = np.sort(np.delete(drawn, i, axis=1), axis=1)
         np.testing.assert_array_equal(threshold[:, i], others[:, -2])
-    assert np.isfinite(threshold_of(drawn, np.ones_like(active))).all()
+    assert np.isfinite(threshold_of(drawn, np.ones_like(active), equal)).all()
+
+
+def test_thresholds_at_unequal_costs_are_where_the_crawl_changes_its_mind() -> None:
+    rng, budget = np.random.default_rng(1), 4.0
+    drawn = rng.normal(size=(40, 7)).astype(np.float32)
+    cost = rng.choice([1.0, 1.5, 2.0, 3.0, 5.0], drawn.shape)
+
+    def crawled(score: np.ndarray) -> np.ndarray:
+        taken = np.zeros(drawn.size, dtype=bool)
+        taken[fill(score, np.zeros_like(score), cost, budget)] = True
+        return taken.reshape(drawn.shape)
+
+    active = crawled(drawn)
+    threshold = threshold_of(drawn, active, cost * 7 / budget)
+    np.testing.assert_array_equal(drawn > threshold, active)
+    for i in range(7):
+        for step, expected in ((1e-4, cost[:, i] <= budget), (-1e-4, threshold[:, i] < -1e8)):
+            moved = drawn.copy()
+            moved[:, i] = np.clip(threshold[:, i], -9, 9) + step
+            if step < 0:
+                expected = np.where(expected, cost[:, i] <= budget, False)
+            np.testing.assert_array_equal(crawled(moved)[:, i], expected)
 
 
 def test_choices_have_the_probabilities_that_are_said() -> None:

@@ -11,15 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from os import PathLike
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor
 
-from agents.learning.arms import check_order
 from agents.learning.choice import (
     entropy,
     log_crawled,
@@ -28,13 +26,11 @@ from agents.learning.choice import (
     priority_of,
     threshold_of,
 )
+from agents.learning.fleet_learner import FleetLearner, FleetPolicy, follow, fresh_share
 from agents.learning.fleet_network import Columns, FleetNetwork
-from agents.learning.learner import Learner
-from agents.learning.practice import BoolArray, Practice, Practices
+from agents.learning.practice import BoolArray, Practice
 from agents.learning.storage import tensors
-from agents.registry import task_of
-from agents.seen import Seen
-from crawl_env import CrawlVectorEnv, Task
+from crawl_env import Task
 from crawl_env.numerics import FloatArray
 
 _NO_CRAWL = 1e-6  # of cost: below that nothing was crawled by chance
@@ -89,7 +85,7 @@ class _Lesson(NamedTuple):
     spread: Tensor  # (2,) variance of that
 
 
-class EquivariantPPO(Learner):
+class EquivariantPPO(FleetLearner):
     """Learns scores from what crawls bring; average reward, so without discount.
 
     The critic is a network of the same kind: the value of a fleet is a sum over its sources, each
@@ -107,6 +103,7 @@ class EquivariantPPO(Learner):
         ValueError: environments that show different features, or none of whose actions are
             priorities under a budget in every epoch.
 
+    >>> from crawl_env import CrawlVectorEnv
     >>> env = CrawlVectorEnv(8, budget=2, features=("age", "decay_rate"), horizon=None)
     >>> agent = EquivariantPPO(env).learn(32)
     >>> agent.predict(env.reset(seed=0)[0])[0].shape
@@ -114,55 +111,16 @@ class EquivariantPPO(Learner):
     """
 
     name = "equivariant-ppo"
-    shares = True
     Settings = EquivariantPPOSettings
     settings: EquivariantPPOSettings
-    world = Practices
 
-    def __init__(
-        self,
-        arms: CrawlVectorEnv | Sequence[CrawlVectorEnv],
-        settings: EquivariantPPOSettings | None = None,
-        seed: int = 0,
-        device: str = "cpu",
-    ) -> None:
-        envs = [arms] if isinstance(arms, CrawlVectorEnv) else list(arms)
-        practices: Any = Practices(envs, seed)
-        super().__init__(practices, settings, seed, device)
-        self.task = envs[0].task
-        self._own = self.on(envs[0])
-        self.epochs_at_once = self.settings.window  # type: ignore[misc]
-
-    def on(self, env: Any) -> FleetPolicy:
-        """Return what has been learnt, to be played in any environment that shows its features.
-
-        Raises:
-            ValueError: it does not show them, or its actions are no priorities.
-        """
-        return FleetPolicy(self._played, self._features, task_of(env), self.seed, self.device)
-
-    def predict(
-        self,
-        observation: ArrayLike,
-        state: Any = None,
-        episode_start: NDArray[np.bool_] | None = None,
-        deterministic: bool = True,
-    ) -> tuple[NDArray[np.float32], Any]:
-        """Return priorities for one observation (N, F) or a batch (B, N, F) of the (first)
-        environment, and the state; see `on` for others."""
-        return self._own.predict(observation, state, episode_start, deterministic)
-
-    @classmethod
-    def load(cls, path: str | PathLike[str], arms: Any, device: str = "cpu") -> EquivariantPPO:
-        """Return a saved agent for one or several environments; see `Learner.load`."""
-        return super().load(path, arms, device)
+    def policy(self, task: Task, rng: np.random.Generator) -> FleetPolicy:
+        return ScoredPolicy(self._played, self._features, task, rng, self.device)
 
     # -- what `Learner` asks for -----------------------------------------------------------------
 
     def prepare(self) -> None:
-        practices: Any = self.arms
-        self._practices: list[Practice] = practices.all
-        task = self._practices[0].env.task
+        task = self.practices[0].env.task
         self._features, number = task.features, Columns.of(task).number
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
@@ -177,22 +135,15 @@ class EquivariantPPO(Learner):
         settings = self.settings
         for group in self._adam.param_groups:
             group["lr"] = settings.rate * self._fading
-        windows = [self._collect(practice) for practice in self._practices]
+        windows = [self._collect(practice) for practice in self.practices]
         if self._improvements == 0:
             seen = torch.cat([window.columns.flatten(0, 2) for window in windows])
             for network in (self._policy, self._critic, self._played):
                 network.standardise(seen)
         error = self._learn([self._lesson(window) for window in windows])
         self._improvements += 1
-        # Early policies are poor: they fade faster than a mean over all would have it. And as the
-        # mean is of ever more of them, a long run ends no worse than a short one.
-        fresh = settings.latest / (self._improvements + settings.latest - 1)
-        with torch.no_grad():
-            for played, new in zip(
-                self._played.parameters(), self._policy.parameters(), strict=True
-            ):
-                played.lerp_(new, fresh)
-        earned = float(np.mean([practice.gain.mean() for practice in self._practices]))
+        follow(self._played, self._policy, fresh_share(self._improvements, settings.latest))
+        earned = float(np.mean([practice.gain.mean() for practice in self.practices]))
         return {"reward per epoch": earned, "value, unexplained share": error}
 
     def memory(self) -> dict[str, Any]:
@@ -339,43 +290,25 @@ class EquivariantPPO(Learner):
         return torch.from_numpy(array).to(self.device)
 
 
-class FleetPolicy:
-    """A network that plays in one task, which need not be one that it has learnt in."""
+class ScoredPolicy(FleetPolicy):
+    """A network of scores that plays in one task."""
 
     def __init__(
         self,
         network: FleetNetwork,
         features: Sequence[str],
         task: Task,
-        seed: int = 0,
+        rng: np.random.Generator,
         device: str = "cpu",
     ) -> None:
-        check_order(task)
-        self._network, self._task, self._device = network, task, device
+        super().__init__(task, rng)
+        self._network, self._device = network, device
         self._columns = Columns.of(task, features)
-        self._rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(4,)))
 
-    def predict(
-        self,
-        observation: ArrayLike,
-        state: Any = None,
-        episode_start: NDArray[np.bool_] | None = None,
-        deterministic: bool = True,
-    ) -> tuple[NDArray[np.float32], Any]:
-        """Return priorities for one observation (N, F) or a batch (B, N, F), and the state.
-
-        Raises:
-            ValueError: the observation is none of the task.
-        """
-        single = Seen(observation, self._task).single
-        array = np.asarray(observation, dtype=np.float32)
-        with torch.no_grad():
-            columns = self._columns(torch.from_numpy(array[None] if single else array))
-            score = self._network(columns.to(self._device)).cpu().numpy()
-        if not deterministic:
-            score = perturbed(score, self._rng)
-        priority = priority_of(score)
-        return (priority[0] if single else priority), state
+    @torch.no_grad()
+    def score(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:
+        columns = self._columns(torch.from_numpy(observation))
+        return np.asarray(self._network(columns.to(self._device)).cpu().numpy())
 
 
 def _level(gain: FloatArray, valid: BoolArray) -> FloatArray:

@@ -13,28 +13,22 @@ index is a part of the critic, and needs no actor of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from agents.learning.choice import priority_of
+from agents.learning.fleet_learner import FleetLearner, follow, fresh_share
 from agents.learning.index_network import IndexNetwork, IndexPolicy, SourceColumns
-from agents.learning.learner import Learner
-from agents.learning.practice import Practice, Practices
 from agents.learning.storage import tensors
-from agents.registry import task_of
-from crawl_env import CrawlVectorEnv, Task
+from crawl_env import Task
 
-_LEAST = 0.01  # of a utility, in units, that the logarithm still tells from 0
-_TINY = 1e-6  # per epoch: a source that publishes nothing
-_LEAST_SPREAD = 0.2  # of a column: what hardly varied must not blow up elsewhere
 _CHARGES = (-7.0, 6.0)  # logarithms of the least and the largest, in units
 _STEEPEST = 1.0  # norm of a gradient
 
@@ -79,7 +73,7 @@ class _Sequences(NamedTuple):
     after: Tensor  # (K, D) columns right after the last crawl before
 
 
-class EquivariantIndex(Learner):
+class EquivariantIndex(FleetLearner):
     """Learns indices of the average reward, without discount, from what crawls bring.
 
     For a charge ℓ drawn anew for each sequence, the critic's target follows Watkins's Q(λ): from
@@ -101,6 +95,7 @@ class EquivariantIndex(Learner):
         ValueError: environments that show different features, or nothing but costs, or none of
             whose actions are priorities under a budget in every epoch.
 
+    >>> from crawl_env import CrawlVectorEnv
     >>> env = CrawlVectorEnv(8, budget=2, features=("age", "decay_rate"), horizon=None)
     >>> agent = EquivariantIndex(env).learn(48)
     >>> agent.predict(env.reset(seed=0)[0])[0].shape
@@ -108,47 +103,14 @@ class EquivariantIndex(Learner):
     """
 
     name = "equivariant-index"
-    shares = True
     Settings = EquivariantIndexSettings
     settings: EquivariantIndexSettings
-    world = Practices
 
-    def __init__(
-        self,
-        arms: CrawlVectorEnv | Sequence[CrawlVectorEnv],
-        settings: EquivariantIndexSettings | None = None,
-        seed: int = 0,
-        device: str = "cpu",
-    ) -> None:
-        envs = [arms] if isinstance(arms, CrawlVectorEnv) else list(arms)
-        practices: Any = Practices(envs, seed)
-        super().__init__(practices, settings, seed, device)
-        self.task = envs[0].task
-        self.epochs_at_once = self.settings.window  # type: ignore[misc]
-
-    def on(self, env: Any) -> IndexPolicy:
-        """Return what has been learnt, to be played in any environment that shows its features.
-
-        Raises:
-            ValueError: it does not show them, or its actions are no priorities.
-        """
-        return self._policy(self._played, task_of(env))
-
-    def predict(
-        self,
-        observation: ArrayLike,
-        state: Any = None,
-        episode_start: NDArray[np.bool_] | None = None,
-        deterministic: bool = True,
-    ) -> tuple[NDArray[np.float32], Any]:
-        """Return priorities for one observation (N, F) or a batch (B, N, F) of the (first)
-        environment, and the state; see `on` for others."""
-        own = self.on(self._practices[0].env)
-        return own.predict(observation, state, episode_start, deterministic)
+    def policy(self, task: Task, rng: np.random.Generator) -> IndexPolicy:
+        return self._policy(self._played, task, rng)
 
     @classmethod
-    def load(cls, path: str | PathLike[str], arms: Any, device: str = "cpu") -> EquivariantIndex:
-        """Return a saved agent for one or several environments; see `Learner.load`."""
+    def load(cls, path: str | PathLike[str], arms: Any, device: str = "cpu") -> Self:
         agent = super().load(path, arms, device)
         agent._forget()
         return agent
@@ -156,9 +118,7 @@ class EquivariantIndex(Learner):
     # -- what `Learner` asks for -----------------------------------------------------------------
 
     def prepare(self) -> None:
-        practices: Any = self.arms
-        self._practices: list[Practice] = practices.all
-        settings, task = self.settings, self._practices[0].env.task
+        settings, task = self.settings, self.practices[0].env.task
         self._features = task.features
         names = SourceColumns.read(self._features)
         with torch.random.fork_rng(devices=[]):
@@ -178,9 +138,9 @@ class EquivariantIndex(Learner):
         if self._unit == 0:
             self._look()
         else:
-            for which in range(len(self._practices)):
+            for which in range(len(self.practices)):
                 self._keep(self._collect(which))
-        earned = float(np.mean([practice.gain.mean() for practice in self._practices]))
+        earned = float(np.mean([practice.gain.mean() for practice in self.practices]))
         if self._kept == 0:
             return {"reward per epoch": earned}
         if self._improvements == 0:
@@ -191,9 +151,7 @@ class EquivariantIndex(Learner):
             group["lr"] = settings.rate / (1 + self._improvements / settings.slower)
         error = float(np.mean([self._update() for _ in range(settings.updates)]))
         self._improvements += 1
-        # Early indices are poor: they fade faster than a mean over all would have it.
-        fresh = settings.latest / (self._improvements + settings.latest - 1)
-        _follow(self._played, self._network, fresh)
+        follow(self._played, self._network, fresh_share(self._improvements, settings.latest))
         return {"reward per epoch": earned, "critic's squared error": error}
 
     def memory(self) -> dict[str, Any]:
@@ -223,20 +181,20 @@ class EquivariantIndex(Learner):
 
     def _forget(self) -> None:
         """Forget how each source looked right after its last crawl, and whether there was one."""
-        worlds = [practice.env.world.shape for practice in self._practices]
+        worlds = [practice.env.world.shape for practice in self.practices]
         d = self._replay.after.shape[-1]
         self._after = [torch.zeros(*shape, d, device=self.device) for shape in worlds]
         self._known = [torch.zeros(shape, device=self.device) for shape in worlds]
 
     # -- what happens ----------------------------------------------------------------------------
 
-    def _policy(self, network: IndexNetwork, task: Task) -> IndexPolicy:
-        return IndexPolicy(network, self._features, task, self._unit or 1.0, self.seed, self.device)
+    def _policy(self, network: IndexNetwork, task: Task, rng: np.random.Generator) -> IndexPolicy:
+        return IndexPolicy(network, self._features, task, self._unit or 1.0, rng, self.device)
 
     def _look(self) -> None:
         """Crawl by chance for a window, to see how large rewards are."""
         brought = crawls = 0.0
-        for practice in self._practices:
+        for practice in self.practices:
             for _ in range(self.settings.window):
                 chance = self.rng.uniform(-1, 1, practice.env.world.shape)
                 active, reward, valid = practice.step(chance.astype(np.float32))
@@ -250,8 +208,9 @@ class EquivariantIndex(Learner):
 
         Much of chance stays the same for the window, so that ages differ.
         """
-        settings, practice = self.settings, self._practices[which]
-        policy, shape = self._policy(self._network, practice.env.task), practice.env.world.shape
+        settings, practice = self.settings, self.practices[which]
+        policy = self._policy(self._network, practice.env.task, self.rng)
+        shape = practice.env.world.shape
         after, known = self._after[which], self._known[which]
         width = self.rng.uniform(0, settings.noise, (shape[0], 1))
         lasting = self.rng.normal(size=shape)
@@ -304,7 +263,7 @@ class EquivariantIndex(Learner):
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(self._network.parameters(), _STEEPEST)
         self._adam.step()
-        _follow(self._target, self._network, settings.follow)
+        follow(self._target, self._network, settings.follow)
         return float(loss.detach())
 
     @torch.no_grad()
@@ -332,9 +291,3 @@ class EquivariantIndex(Learner):
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(array.astype(np.float32)).to(self.device)
-
-
-@torch.no_grad()
-def _follow(network: nn.Module, other: nn.Module, share: float) -> None:
-    """Move every weight by a share of the way to another's."""
-    torch._foreach_lerp_(list(network.parameters()), list(other.parameters()), share)

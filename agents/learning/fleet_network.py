@@ -110,26 +110,14 @@ class Columns:
         return torch.log(x * self._period + _TINY)  # arrival_rate, decay_rate
 
 
-class FleetNetwork(nn.Module):
-    """From columns (..., N, D) to one number for each source, (..., N), or several, (..., N, K).
-
-    All are 0 before learning. Two hidden layers of `hidden` units, whose second also sees the
-    fleet's mean of the first, and a linear part beside them. Columns are standardised by what
-    `standardise` was shown.
-    """
+class Standardised(nn.Module):
+    """A network whose columns, D of them, are standardised by what `standardise` was shown."""
 
     mean: Tensor
     spread: Tensor
 
-    def __init__(self, columns: int, hidden: int, numbers: int = 1) -> None:
+    def __init__(self, columns: int) -> None:
         super().__init__()
-        self.own = nn.Linear(columns, hidden)
-        self.deep = nn.Linear(hidden, hidden)
-        self.fleet = nn.Linear(hidden, hidden, bias=False)
-        self.out = nn.Linear(hidden, numbers)
-        self.linear = nn.Linear(columns, numbers, bias=False)
-        for weight in (self.out.weight, self.out.bias, self.linear.weight):
-            nn.init.zeros_(weight)
         self.register_buffer("mean", torch.zeros(columns))
         self.register_buffer("spread", torch.ones(columns))
 
@@ -138,8 +126,30 @@ class FleetNetwork(nn.Module):
         self.mean.copy_(columns.mean(0))
         self.spread.copy_(columns.std(0).clamp_min(_LEAST_SPREAD))
 
+    def standard(self, columns: Tensor) -> Tensor:
+        """Return columns, (..., D), as those had mean 0 and standard deviation 1."""
+        return (columns - self.mean) / self.spread
+
+
+class FleetNetwork(Standardised):
+    """From columns (..., N, D) to one number for each source, (..., N), or several, (..., N, K).
+
+    All are 0 before learning. Two hidden layers of `hidden` units, whose second also sees the
+    fleet's mean of the first, and a linear part beside them.
+    """
+
+    def __init__(self, columns: int, hidden: int, numbers: int = 1) -> None:
+        super().__init__(columns)
+        self.own = nn.Linear(columns, hidden)
+        self.deep = nn.Linear(hidden, hidden)
+        self.fleet = nn.Linear(hidden, hidden, bias=False)
+        self.out = nn.Linear(hidden, numbers)
+        self.linear = nn.Linear(columns, numbers, bias=False)
+        for weight in (self.out.weight, self.out.bias, self.linear.weight):
+            nn.init.zeros_(weight)
+
     def forward(self, columns: Tensor) -> Tensor:
-        columns = (columns - self.mean) / self.spread
+        columns = self.standard(columns)
         own = torch.tanh(self.own(columns))
         hidden = torch.tanh(self.deep(own) + self.fleet(own.mean(-2, keepdim=True)))
         return (self.out(hidden) + self.linear(columns)).squeeze(-1)

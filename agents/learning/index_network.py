@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from agents.learning.arms import check_order
-from agents.learning.choice import priority_of
-from agents.learning.fleet_network import COUNTS, FLAGS, UTILITIES
-from agents.seen import Seen
+from agents.learning.fleet_learner import FleetPolicy
+from agents.learning.fleet_network import COUNTS, FLAGS, UTILITIES, Standardised
 from crawl_env import Task
 from crawl_env.numerics import FloatArray
 
 _LEAST = 0.01  # of a utility, in units, that the logarithm still tells from 0
 _TINY = 1e-6  # per epoch: a source that publishes nothing
-_LEAST_SPREAD = 0.2  # of a column: what hardly varied must not blow up elsewhere
-_CHARGES = (-7.0, 6.0)  # logarithms of the least and the largest, in units
 
 
 class SourceColumns:
@@ -97,7 +92,7 @@ def _shows_flow(features: Sequence[str]) -> bool:
     return {"arrival_rate", "mean_utility"} <= set(features)
 
 
-class IndexNetwork(nn.Module):
+class IndexNetwork(Standardised):
     """The index of a source and, built on it, what crawling and waiting are worth.
 
     Arguments:
@@ -105,30 +100,20 @@ class IndexNetwork(nn.Module):
         hidden: units of each of two layers.
     """
 
-    mean: Tensor
-    spread: Tensor
-
     def __init__(self, names: Sequence[str], hidden: int) -> None:
-        super().__init__()
+        super().__init__(len(names))
         self._utilities = [i for i, name in enumerate(names) if name in UTILITIES]
         d = len(names)
         self._index = _layers(d, hidden, 1)
         self._worth = _layers(d + 2 + len(self._utilities), hidden, 2)
-        self.register_buffer("mean", torch.zeros(d))
-        self.register_buffer("spread", torch.ones(d))
-
-    def standardise(self, columns: Tensor) -> None:
-        """Take mean and standard deviation of columns, (samples, D), for all that is to come."""
-        self.mean.copy_(columns.mean(0))
-        self.spread.copy_(columns.std(0).clamp_min(_LEAST_SPREAD))
 
     def index(self, columns: Tensor) -> Tensor:
         """Return f(s), the logarithm of the index in the source's unit: (..., D) to (...)."""
-        return self._index((columns - self.mean) / self.spread).squeeze(-1)
+        return self._index(self.standard(columns)).squeeze(-1)
 
     def forward(self, columns: Tensor, charge: Tensor) -> tuple[Tensor, Tensor]:
         """Return Q(s, ℓ, 0) and Q(s, ℓ, 1), in units of 1 + ℓ: (..., D) and ln ℓ (...) to (...)."""
-        own = (columns - self.mean) / self.spread
+        own = self.standard(columns)
         unit = self.unit(charge).expand(columns.shape[:-1])
         charge = charge.expand(columns.shape[:-1])
         charged = torch.stack((charge / 2, 2 / unit - 1), dim=-1)
@@ -153,7 +138,7 @@ def _layers(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
     )
 
 
-class IndexPolicy:
+class IndexPolicy(FleetPolicy):
     """Crawls what has the largest index, in a task that need not be one it has learnt in."""
 
     def __init__(
@@ -162,13 +147,12 @@ class IndexPolicy:
         features: Sequence[str],
         task: Task,
         unit: float,
-        seed: int = 0,
+        rng: np.random.Generator,
         device: str = "cpu",
     ) -> None:
-        check_order(task)
-        self._network, self._task, self._device = network, task, device
+        super().__init__(task, rng)
+        self._network, self._device = network, device
         self._columns = SourceColumns(task, features, unit)
-        self._rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(4,)))
 
     def columns(self, observation: NDArray[np.float32]) -> tuple[Tensor, FloatArray]:
         """Return columns (B, N, D) and units (B, N) of a batch."""
@@ -182,24 +166,5 @@ class IndexPolicy:
         own = self._network.index(columns).cpu().numpy().astype(np.float64)
         return own + np.log(unit / self._columns.cost(observation))
 
-    def predict(
-        self,
-        observation: ArrayLike,
-        state: Any = None,
-        episode_start: NDArray[np.bool_] | None = None,
-        deterministic: bool = True,
-    ) -> tuple[NDArray[np.float32], Any]:
-        """Return priorities for one observation (N, F) or a batch (B, N, F), and the state.
-
-        Not deterministic: with a standard Gumbel variable added to each logarithm.
-
-        Raises:
-            ValueError: the observation is none of the task.
-        """
-        single = Seen(observation, self._task).single
-        array = np.asarray(observation, dtype=np.float32)
-        score = self.log_index(array[None] if single else array)
-        if not deterministic:
-            score = score + self._rng.gumbel(size=score.shape)
-        priority = priority_of(score.astype(np.float32))
-        return (priority[0] if single else priority), state
+    def score(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:
+        return self.log_index(observation).astype(np.float32)

@@ -78,14 +78,12 @@ _TABULAR = (
     *each(_HUNDRED, rows=8, epochs=1_100),
     *each(*RANDOM, *MIXED, rows=8, epochs=2_500),
 )
-_EQUIVARIANT = (
-    *each(*TABLE1, rows=64, epochs=1_000),
+_SCORES = (
+    *each(*DETERMINISTIC, SEEN[1], UNSEEN[1], rows=64, epochs=1_000),
     *each(_TEN, rows=64, epochs=1_400),
-    *each(_HUNDRED, rows=8, epochs=1_100),
-    *each(_TEN_BY_THREE, rows=32, epochs=2_000),
-    *each(*RANDOM[:2], rows=64, epochs=1_000),
-    *each(*MIXED, rows=32, epochs=1_000),
+    *each(MIXED[1], rows=32, epochs=1_000),
 )
+_INDICES = each(*TABLE1, _TEN, _TEN_BY_THREE, *RANDOM[:2], *MIXED, rows=32, epochs=1_600)
 # Where the myopic policy is not the best one, with rows and epochs of some five to ten seconds.
 _STABLE = {
     "ppo": (64, 1_200),
@@ -102,7 +100,7 @@ FULL: tuple[Player, ...] = (
     Player("lagrange-q", (*_TABULAR, *each(*LARGE, rows=2, epochs=2_500))),
     Player("lspe", _TABULAR),
     Player("wiql", each(*DETERMINISTIC, _TEN, rows=8, epochs=2_500)),
-    Player("equivariant-ppo", _EQUIVARIANT, KNOWN),
+    Player("equivariant-ppo", _SCORES, KNOWN),
     Player(
         "equivariant-ppo",
         (Lesson(PRACTISED, DRAWN_ANEW, rows=16, epochs=2_500),),
@@ -110,7 +108,7 @@ FULL: tuple[Player, ...] = (
         seeds=5,
         label="one network",
     ),
-    Player("equivariant-index", each(*DETERMINISTIC, rows=64, epochs=1_600), KNOWN),
+    Player("equivariant-index", _INDICES, KNOWN),
     Player(
         "equivariant-index",
         (Lesson(MEDIUM, DRAWN_ANEW, rows=8, epochs=7_000),),

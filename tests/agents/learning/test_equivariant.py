@@ -192,7 +192,7 @@ def test_several_fleets_drawn_anew_are_learnt_together() -> None:
 
 def test_rewards_of_a_reset_are_no_part_of_what_is_learnt() -> None:
     agent = EquivariantPPO(practice(3, horizon=4), SMALL)
-    window = agent._collect(agent._practices[0])
+    window = agent._collect(agent.practices[0])
     assert window.valid[:, 0].tolist() == [1, 1, 1, 1, 0, 1]
     level = _level(np.arange(12.0).reshape(6, 2), np.array([[1, 1, 1, 1, 0, 1], [1] * 6]).T > 0)
     assert level.T.tolist() == [[6, 6, 6, 6, 10, 10], [11] * 6]
@@ -202,7 +202,7 @@ def test_rewards_of_a_reset_are_no_part_of_what_is_learnt() -> None:
 
 def test_the_price_of_a_crawl_is_what_chance_crawls_brought_and_counts_later_costs() -> None:
     agent = EquivariantPPO(practice(3), replace(SMALL, few=0.0))
-    window = agent._collect(agent._practices[0])
+    window = agent._collect(agent.practices[0])
     p = log_probability(
         torch.zeros(6, 3, 4), torch.ones(6, 3, 4, dtype=torch.bool), window.threshold
     ).exp()
@@ -224,7 +224,7 @@ def _on(x: torch.Tensor, chance: torch.Tensor) -> torch.Tensor:
 def test_costs_are_in_units_of_what_an_epoch_pays_for_each_source() -> None:
     env = practice(2, sources=Sources([1, 2, 3], 1, 0.2, cost=[1, 2, 3]), budget=3)
     agent = EquivariantPPO(env, SMALL)
-    window = agent._collect(agent._practices[0])
+    window = agent._collect(agent.practices[0])
     expected = window.active * torch.tensor([1.0, 2.0, 3.0])
     torch.testing.assert_close(window.brought[..., 1], expected)
 

@@ -47,7 +47,8 @@ def policy(n: int, seed: int) -> IndexPolicy:
     """One that has learnt nothing, but is not the same everywhere."""
     torch.manual_seed(seed)
     env = practice(sources=Sources.random(n, seed), features=ALL)
-    return IndexPolicy(IndexNetwork(SourceColumns.read(ALL), 8), ALL, env.task, 1.0)
+    network = IndexNetwork(SourceColumns.read(ALL), 8)
+    return IndexPolicy(network, ALL, env.task, 1.0, np.random.default_rng(0))
 
 
 def scores(agent: EquivariantIndex, arguments: dict[str, Any], **runs: int) -> float:

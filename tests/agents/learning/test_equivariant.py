@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,10 +29,6 @@ def practice(rows: int = 4, **more: Any) -> CrawlVectorEnv:
     return CrawlVectorEnv(rows, **{**TABLE1, **more})
 
 
-def fleets(rng: np.random.Generator) -> Sources:
-    return Sources.random(5, rng, "sparse")
-
-
 def stirred(columns: int, seed: int = 0) -> FleetNetwork:
     """A network that is nowhere zero."""
     torch.manual_seed(seed)
@@ -43,10 +36,6 @@ def stirred(columns: int, seed: int = 0) -> FleetNetwork:
     for weight in network.parameters():
         torch.nn.init.normal_(weight)
     return network
-
-
-def weights(agent: EquivariantPPO) -> np.ndarray:
-    return np.concatenate([p.detach().numpy().ravel() for p in agent._played.parameters()])
 
 
 # ------------------------------------------------------------------------- the network
@@ -163,31 +152,7 @@ def test_priorities_keep_the_order_of_scores() -> None:
     assert np.abs(priority).max() < 1
 
 
-# ------------------------------------------------------------------------- any fleet
-
-
-@pytest.mark.parametrize("n", [1, 7, 300])
-def test_what_was_learnt_plays_fleets_of_any_size(n: int) -> None:
-    agent = EquivariantPPO(practice(), SMALL).learn(6)
-    env = CrawlVectorEnv(
-        2, sources=Sources.random(n, 1), budget=1, features=("age", *PARAMETERS, "value")
-    )
-    observation, _ = env.reset(seed=0)
-    batch, _ = agent.on(env).predict(observation)
-    single, _ = agent.on(env).predict(observation[1])
-    np.testing.assert_allclose(batch[1], single, atol=1e-6)
-    env.step(batch)
-
-
-def test_several_fleets_drawn_anew_are_learnt_together() -> None:
-    envs = [
-        practice(3, sources=fleets, budget=1, horizon=4, arrivals="poisson"),
-        practice(2, sources=Sources.random(9), budget=3),
-        practice(2, sources=Sources([1, 2, 3], 1, 0.2, cost=[1, 2, 3]), budget=3),
-    ]
-    agent = EquivariantPPO(envs, SMALL, seed=1).learn(30)
-    assert np.isfinite(weights(agent)).all()
-    assert agent.epochs == 30
+# ------------------------------------------------------------------------- what is taught
 
 
 def test_rewards_of_a_reset_are_no_part_of_what_is_learnt() -> None:
@@ -240,93 +205,6 @@ def test_columns_are_standardised_by_what_was_seen_first() -> None:
     torch.testing.assert_close(agent._played.mean, mean)
 
 
-def test_without_parameters_among_the_features_sources_are_known_by_what_they_show_alone() -> None:
-    features = {"features": ("age", "crawled"), "arrivals": "poisson", "observed": False}
-    one, two = (
-        practice(3, sources=sources, **features)
-        for sources in ("table1", Sources([9.0, 7.0, 5.0, 3.0], 2.0, 0.1))
-    )
-    agent = EquivariantPPO(one, SMALL).learn(12)
-    observation, _ = one.reset(seed=0)
-    np.testing.assert_array_equal(
-        agent.on(one).predict(observation)[0], agent.on(two).predict(observation)[0]
-    )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"action": "subset"}, "action='priority'"),
-        ({"budget_rule": "average"}, "budget_rule='epoch'"),
-        ({"autoreset_mode": "SameStep"}, "NEXT_STEP"),
-    ],
-)
-def test_what_cannot_be_learnt_in_is_refused(arguments: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        EquivariantPPO(practice(**arguments))
-
-
-def test_other_features_are_refused() -> None:
-    agent = EquivariantPPO(practice(), SMALL)
-    with pytest.raises(ValueError, match="does not show decay_rate, cost"):
-        agent.on(practice(features=("value", "arrival_rate", "mean_utility")))
-    with pytest.raises(ValueError, match="2 sets of features"):
-        EquivariantPPO([practice(), practice(features=("age",))])
-    with pytest.raises(ValueError, match="shape"):
-        agent.predict(np.zeros((4, 2)))
-
-
-# ------------------------------------------------------------------------- repetition
-
-
-def test_the_same_seed_is_the_same_run_and_leaves_torch_alone() -> None:
-    torch.manual_seed(5)
-    before = torch.get_rng_state()
-    one, two, other = (
-        weights(EquivariantPPO(practice(arrivals="poisson"), SMALL, seed=s).learn(24))
-        for s in (3, 3, 4)
-    )
-    np.testing.assert_array_equal(one, two)
-    assert not np.array_equal(one, other)
-    assert torch.equal(before, torch.get_rng_state())
-
-
-@pytest.mark.parametrize("sources", ["table1", fleets], ids=["constant", "drawn anew"])
-def test_learning_goes_on_from_a_checkpoint_as_if_never_stopped(
-    sources: Any, tmp_path: Path
-) -> None:
-    arguments = {"sources": sources, "horizon": 9, "arrivals": "poisson"}
-    whole = EquivariantPPO([practice(**arguments), practice(2, **arguments)], SMALL).learn(36)
-    file = tmp_path / "agent.safetensors"
-    for until in (18, 36):
-        part = EquivariantPPO([practice(**arguments), practice(2, **arguments)], SMALL)
-        part.learn(until, checkpoint=file)
-    np.testing.assert_array_equal(weights(part), weights(whole))
-    loaded = EquivariantPPO.load(file, practice(**arguments))
-    np.testing.assert_array_equal(weights(loaded), weights(whole))
-    assert loaded.epochs == 36
-    loaded.learn(42)
-
-
-def test_ctrl_c_keeps_what_was_learnt(tmp_path: Path) -> None:
-    file = tmp_path / "agent.safetensors"
-    agent = EquivariantPPO(practice(), SMALL)
-    with pytest.raises(KeyboardInterrupt):
-        agent.learn(
-            10**9,
-            checkpoint=file,
-            progress=lambda epochs, _: os.kill(os.getpid(), signal.SIGINT) if epochs > 12 else None,
-        )
-    np.testing.assert_array_equal(weights(EquivariantPPO.load(file, practice())), weights(agent))
-
-
-def test_chance_in_play_is_not_the_same_in_every_epoch() -> None:
-    env = practice()
-    agent, observation = EquivariantPPO(env, SMALL), env.reset(seed=0)[0]
-    one, two = (agent.predict(observation, deterministic=False)[0] for _ in range(2))
-    assert not np.array_equal(one, two)
-
-
 # ------------------------------------------------------------------------- learning
 
 
@@ -342,18 +220,3 @@ def test_it_learns_table_1() -> None:
     reward = {name: run.reward.mean() for name, run in runs.items()}
     score = (reward["learnt"] - reward["random"]) / (reward["whittle"] - reward["random"])
     assert 0.9 < score < 1.001
-
-
-def test_a_checkpoint_of_another_crawl_is_refused(tmp_path: Path) -> None:
-    def env(**other: Any) -> CrawlVectorEnv:
-        arguments = {"budget": 2, "features": ("age", "decay_rate"), "horizon": None, **other}
-        return CrawlVectorEnv(4, **arguments)
-
-    file = tmp_path / "agent"
-    EquivariantPPO(env()).learn(32, checkpoint=file)
-    EquivariantPPO(env()).learn(64, checkpoint=file)
-    for other in ({"budget": 1}, {"arrivals": "poisson"}, {"sources": "recovering-4"}):
-        with pytest.raises(ValueError, match="this crawl has"):
-            EquivariantPPO(env(**other)).learn(96, checkpoint=file)
-    with pytest.raises(ValueError, match="practises in 2 environments, the saved one in 1"):
-        EquivariantPPO([env(), env()]).learn(96, checkpoint=file)

@@ -21,7 +21,6 @@ from agents.learning.equivariant_index import (
     _Sequences,
 )
 from crawl_env import CrawlVectorEnv, Sources
-from tests.agents.learning.common import same
 
 torch.set_num_threads(1)
 PARAMETERS = ("arrival_rate", "mean_utility", "decay_rate", "cost")
@@ -189,81 +188,19 @@ def test_only_what_teaches_is_kept_in_place_of_the_oldest() -> None:
     assert (agent._replay.valid > 0).all()
 
 
-# ------------------------------------------------------------------------- any fleet
+# ------------------------------------------------------------------------- refusals
 
 
-def test_several_fleets_drawn_anew_are_learnt_together_and_others_played() -> None:
-    envs = [
-        practice(3, sources=fleets, budget=1, horizon=20, arrivals="poisson"),
-        practice(2, sources=Sources([1, 0, 3], 1, 0.2, cost=[1, 2, 3]), budget=3),
-    ]
-    agent = EquivariantIndex(envs, SMALL, seed=1).learn(60)
-    assert agent.epochs == 60
-    env = practice(2, sources=Sources.random(300, 1), features=("age", *reversed(KNOWN)))
-    observation, _ = env.reset(seed=0)
-    batch, _ = agent.on(env).predict(observation)
-    np.testing.assert_allclose(agent.on(env).predict(observation[1])[0], batch[1], atol=1e-6)
-    assert np.isfinite(batch).all()
-    env.step(batch)
-
-
-def test_without_parameters_among_the_features_sources_are_known_by_what_they_show_alone() -> None:
-    features = {"features": ("age", "crawled"), "arrivals": "poisson", "observed": False}
-    one, two = (
-        practice(3, sources=sources, **features)
-        for sources in ("table1", Sources([9.0, 7.0, 5.0, 3.0], 2.0, 0.1))
-    )
-    agent = EquivariantIndex(one, SMALL).learn(24)
-    observation, _ = one.reset(seed=0)
-    priority = agent.on(one).predict(observation)[0]
-    np.testing.assert_array_equal(priority, agent.on(two).predict(observation)[0])
-    assert (priority == priority[:, :1]).all()  # all are of age 1
-
-
-def test_what_cannot_be_learnt_or_played_is_refused() -> None:
-    agent = EquivariantIndex(practice(), SMALL)
-    with pytest.raises(ValueError, match="does not show decay_rate, cost"):
-        agent.on(practice(features=("value", "arrival_rate", "mean_utility")))
-    with pytest.raises(ValueError, match="action='priority'"):
-        agent.on(practice(action="subset"))
-    with pytest.raises(ValueError, match="budget_rule='epoch'"):
-        EquivariantIndex(practice(budget_rule="average"))
+def test_features_that_say_nothing_of_a_state_are_refused() -> None:
     with pytest.raises(ValueError, match="add 'value' or 'age'"):
         EquivariantIndex(practice(features=("cost",)))
-    with pytest.raises(ValueError, match="shape"):
-        agent.predict(np.zeros((4, 2)))
 
 
-# ------------------------------------------------------------------------- repetition
-
-
-def test_the_same_seed_is_the_same_run_and_leaves_torch_alone() -> None:
-    torch.manual_seed(5)
-    before = torch.get_rng_state()
-    one, two, other = (
-        EquivariantIndex(practice(arrivals="poisson"), SMALL, seed=s).learn(24).memory()
-        for s in (3, 3, 4)
-    )
-    assert same(one, two)
-    assert not same(one, other)
-    assert torch.equal(before, torch.get_rng_state())
-
-
-@pytest.mark.parametrize("sources", ["table1", fleets], ids=["constant", "drawn anew"])
-def test_learning_goes_on_from_a_checkpoint_as_if_never_stopped(
-    sources: Any, tmp_path: Path
-) -> None:
-    arguments = {"sources": sources, "horizon": 20, "arrivals": "poisson"}
-    whole = EquivariantIndex([practice(**arguments), practice(2, **arguments)], SMALL).learn(48)
-    file = tmp_path / "agent.safetensors"
-    for until in (24, 48):
-        part = EquivariantIndex([practice(**arguments), practice(2, **arguments)], SMALL)
-        part.learn(until, checkpoint=file)
-    assert same(part.memory(), whole.memory())
-    loaded = EquivariantIndex.load(file, practice(7, **arguments))
-    assert same(loaded.memory()["played"], whole.memory()["played"])
+def test_what_was_seen_after_the_last_crawl_is_forgotten_in_another_crawl(tmp_path: Path) -> None:
+    agent = EquivariantIndex(practice(), SMALL).learn(24, checkpoint=tmp_path / "agent")
+    assert torch.cat(agent._known).any()
+    loaded = EquivariantIndex.load(tmp_path / "agent", practice(7))
     assert not torch.cat(loaded._known).any()  # here nothing has been crawled yet
-    loaded.learn(60)
 
 
 # ------------------------------------------------------------------------- learning

@@ -1,0 +1,171 @@
+"""One network for all fleets, whichever: any number of sources, refusals, exact repetition."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from agents.learning.equivariant import EquivariantPPO, EquivariantPPOSettings
+from agents.learning.equivariant_index import EquivariantIndex, EquivariantIndexSettings
+from agents.learning.fleet_learner import FleetLearner
+from crawl_env import CrawlVectorEnv, Sources
+from tests.agents.learning.common import same
+
+torch.set_num_threads(1)
+FEATURES = ("value", "arrival_rate", "mean_utility", "decay_rate", "cost")
+TABLE1 = {"sources": "table1", "budget": 2, "features": FEATURES, "horizon": None}
+SMALL: dict[type[FleetLearner], Any] = {
+    EquivariantPPO: EquivariantPPOSettings(hidden=8, window=6),
+    EquivariantIndex: EquivariantIndexSettings(hidden=8, window=6, replay=100, batch=8, updates=3),
+}
+
+pytestmark = pytest.mark.parametrize("kind", SMALL, ids=lambda kind: kind.name)
+Kind = type[FleetLearner]
+
+
+def practice(rows: int = 4, **more: Any) -> CrawlVectorEnv:
+    return CrawlVectorEnv(rows, **{**TABLE1, **more})
+
+
+def learner(kind: Kind, envs: Any = None, seed: int = 0) -> FleetLearner:
+    return kind(practice() if envs is None else envs, SMALL[kind], seed)
+
+
+def fleets(rng: np.random.Generator) -> Sources:
+    return Sources.random(5, rng, ("dense", "sparse")[rng.integers(2)])
+
+
+@pytest.mark.parametrize("n", [1, 300])
+def test_what_was_learnt_plays_fleets_of_any_size(kind: Kind, n: int) -> None:
+    agent = learner(kind).learn(12)
+    env = CrawlVectorEnv(
+        2, sources=Sources.random(n, 1), budget=1, features=("age", *reversed(FEATURES))
+    )
+    observation, _ = env.reset(seed=0)
+    batch, _ = agent.on(env).predict(observation)
+    single, _ = agent.on(env).predict(observation[1])
+    np.testing.assert_allclose(batch[1], single, atol=1e-6)
+    assert np.isfinite(batch).all()
+    env.step(batch)
+
+
+def test_several_fleets_drawn_anew_are_learnt_together(kind: Kind) -> None:
+    envs = [
+        practice(3, sources=fleets, budget=1, horizon=8, arrivals="poisson"),
+        practice(2, sources=Sources.random(9), budget=3),
+        practice(2, sources=Sources([1, 0, 3], 1, 0.2, cost=[1, 2, 3]), budget=3),
+    ]
+    agent = learner(kind, envs, seed=1).learn(30)
+    played = agent.memory()["played"]
+    assert all(torch.isfinite(weight).all() for weight in played.values())
+    assert agent.epochs == 30
+
+
+def test_without_parameters_among_the_features_sources_are_known_by_what_they_show(
+    kind: Kind,
+) -> None:
+    features = {"features": ("age", "crawled"), "arrivals": "poisson", "observed": False}
+    one, two = (
+        practice(3, sources=sources, **features)
+        for sources in ("table1", Sources([9.0, 7.0, 5.0, 3.0], 2.0, 0.1))
+    )
+    agent = learner(kind, one).learn(24)
+    observation, _ = one.reset(seed=0)
+    priority = agent.on(one).predict(observation)[0]
+    np.testing.assert_array_equal(priority, agent.on(two).predict(observation)[0])
+    assert (priority == priority[:, :1]).all()  # all are of age 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"action": "subset"}, "action='priority'"),
+        ({"budget_rule": "average"}, "budget_rule='epoch'"),
+        ({"autoreset_mode": "SameStep"}, "NEXT_STEP"),
+        ({"autoreset_mode": "Disabled"}, "NEXT_STEP"),
+    ],
+)
+def test_what_cannot_be_learnt_in_is_refused(
+    kind: Kind, arguments: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        learner(kind, practice(**arguments))
+
+
+def test_what_cannot_be_played_is_refused(kind: Kind) -> None:
+    agent = learner(kind)
+    with pytest.raises(ValueError, match="does not show decay_rate, cost"):
+        agent.on(practice(features=("value", "arrival_rate", "mean_utility")))
+    with pytest.raises(ValueError, match="action='priority'"):
+        agent.on(practice(action="subset"))
+    with pytest.raises(ValueError, match="2 sets of features"):
+        learner(kind, [practice(), practice(features=("age",))])
+    with pytest.raises(ValueError, match="shape"):
+        agent.predict(np.zeros((4, 2)))
+
+
+def test_chance_in_play_is_not_the_same_in_every_epoch(kind: Kind) -> None:
+    env = practice()
+    agent, observation = learner(kind, env), env.reset(seed=0)[0]
+    one, two = (agent.predict(observation, deterministic=False)[0] for _ in range(2))
+    assert not np.array_equal(one, two)
+
+
+# ------------------------------------------------------------------------- repetition
+
+
+def test_the_same_seed_is_the_same_run_and_leaves_torch_alone(kind: Kind) -> None:
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    one, two, other = (
+        learner(kind, practice(arrivals="poisson"), seed).learn(24).memory() for seed in (3, 3, 4)
+    )
+    assert same(one, two)
+    assert not same(one, other)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("sources", ["table1", fleets], ids=["constant", "drawn anew"])
+def test_learning_goes_on_from_a_checkpoint_as_if_never_stopped(
+    kind: Kind, sources: Any, tmp_path: Path
+) -> None:
+    arguments = {"sources": sources, "horizon": 20, "arrivals": "poisson"}
+    envs = [[practice(rows, **arguments) for rows in (4, 2)] for _ in range(3)]
+    whole = learner(kind, envs[0]).learn(48)
+    file = tmp_path / "agent.safetensors"
+    learner(kind, envs[1]).learn(24, checkpoint=file)
+    part = learner(kind, envs[2]).learn(48, checkpoint=file)
+    assert same(part.memory(), whole.memory())
+    loaded = kind.load(file, practice(7, **arguments))
+    assert same(loaded.memory()["played"], whole.memory()["played"])
+    assert loaded.epochs == 48
+    loaded.learn(60)
+
+
+def test_ctrl_c_keeps_what_was_learnt(kind: Kind, tmp_path: Path) -> None:
+    file, agent = tmp_path / "agent.safetensors", learner(kind)
+
+    def press(epochs: int, facts: dict[str, float]) -> None:
+        if epochs > 12:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        agent.learn(10**9, checkpoint=file, progress=press)
+    assert same(kind.load(file, practice()).memory()["played"], agent.memory()["played"])
+
+
+def test_a_checkpoint_of_another_crawl_is_refused(kind: Kind, tmp_path: Path) -> None:
+    file = tmp_path / "agent"
+    learner(kind).learn(12, checkpoint=file)
+    learner(kind).learn(24, checkpoint=file)
+    for other in ({"budget": 1}, {"arrivals": "poisson"}, {"sources": "recovering-4"}):
+        with pytest.raises(ValueError, match="this crawl has"):
+            learner(kind, practice(**other)).learn(36, checkpoint=file)
+    with pytest.raises(ValueError, match="practises in 2 environments, the saved one in 1"):
+        learner(kind, [practice(), practice()]).learn(36, checkpoint=file)

@@ -56,7 +56,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "drawn": {"sources": drawn, "budget": 2, "features": ("value", *CHANNELS)},
     "drawn average": {
         "sources": drawn_costs, "budget": 1.5, "budget_rule": "average",
-        "features": (*CHANNELS, "age"), "arrivals": "poisson",
+        "features": (*CHANNELS, "age"), "arrivals": "poisson", "observed": False,
     },
     "subset": {"budget": 2, "action": "subset", "features": ("value", "age"), "start": "empty"},
     "subset costs": {

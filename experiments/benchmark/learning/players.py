@@ -79,11 +79,10 @@ _TABULAR = (
     *each(*RANDOM, *MIXED, rows=8, epochs=2_500),
 )
 _SCORES = (
-    *each(*DETERMINISTIC, SEEN[1], UNSEEN[1], rows=64, epochs=1_000),
-    *each(_TEN, rows=64, epochs=1_400),
+    *each(*DETERMINISTIC, UNSEEN[1], rows=64, epochs=1_000),
     *each(MIXED[1], rows=32, epochs=1_000),
 )
-_INDICES = each(*TABLE1, _TEN, _TEN_BY_THREE, *RANDOM[:2], *MIXED, rows=32, epochs=1_600)
+_INDICES = each(*TABLE1, _TEN, *RANDOM[:2], *MIXED, rows=32, epochs=1_600)
 # Where the myopic policy is not the best one, with rows and epochs of some five to ten seconds.
 _STABLE = {
     "ppo": (64, 1_200),

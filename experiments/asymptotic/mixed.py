@@ -15,6 +15,8 @@ from crawl_env.subsets import maximal_subsets
 from experiments.asymptotic.fleets import mixed_costs
 from experiments.report import Report
 
+EPOCHS = 4200
+
 CASES: dict[str, tuple[Sources, float]] = {
     "N = 4, costs 3, 1, 3, 3, M = 3": (mixed_costs(), 3.0),
     "N = 4, costs 1, 3, 1, 3, M = 4": (
@@ -49,7 +51,7 @@ class Knapsack(Agent):
         return 2.0 * self._masks[(worth @ self._masks.T).argmax(axis=-1)] - 1.0
 
 
-def measure(fleet: Sources, budget: float, epochs: int = 4200) -> dict[str, tuple[float, float]]:
+def measure(fleet: Sources, budget: float) -> dict[str, tuple[float, float]]:
     """Return, of each way to spend, reward and cost per epoch."""
     hard: dict[str, Any] = {"sources": fleet, "budget": budget}
     average = {**hard, "budget_rule": "average"}
@@ -59,7 +61,7 @@ def measure(fleet: Sources, budget: float, epochs: int = 4200) -> dict[str, tupl
         ("knapsack by index", Knapsack, hard),
         ("whittle, budget on average", "whittle", average),
     ):
-        run = evaluate(agent, arguments, epochs=epochs, warmup=420, seeds=1)
+        run = evaluate(agent, arguments, epochs=EPOCHS, warmup=420, seeds=1)
         found[label] = (float(run.reward[0]), float(run.cost[0]))
     found["exact optimum, budget in every epoch"] = (optimal_reward(fleet, budget, 1e-6), np.nan)
     return found

@@ -29,6 +29,10 @@ def test_it_covers_what_the_readme_promises():
 
 def test_the_whole_suite_runs_and_writes_report_records_and_summary(tmp_path, monkeypatch):
     monkeypatch.setattr(policies, "SUITE", [short(setting) for setting in SUITE])
+    some = ("static", "myopic", "oldest-first", "nutch")
+    few = {name: policies.AGENTS[name] for name in ("whittle", "random", *some)}
+    monkeypatch.setattr(policies, "SUMMARISED", some)
+    monkeypatch.setattr(policies, "AGENTS", few)
     lessons = players.each(short(tasks.DETERMINISTIC[0]), rows=1, epochs=100)
     quick = (players.Player("wiql", lessons, seeds=2),)
     monkeypatch.setattr(players, "SUITES", {"quick": quick})

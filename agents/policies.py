@@ -42,7 +42,7 @@ class Agent:
     def __init__(self, task: Task, seed: int | None = None) -> None:
         self.task = task
         # Not the stream that an environment seeded alike draws its content from.
-        self._rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
+        self.rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
         self._choice = SubsetChoice(task, self.name) if task.action == "subset" else None
         if self._choice is not None and self.leaves_ties:
             needs(task, self.name, "age")
@@ -226,4 +226,4 @@ class Random(Agent):
     name = "random"
 
     def priority(self, seen: Seen) -> FloatArray:
-        return self._rng.random((seen.batch, self.task.n))
+        return self.rng.random((seen.batch, self.task.n))

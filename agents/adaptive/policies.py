@@ -134,6 +134,10 @@ class Adaptive(Agent):
         """Return what `suppose` remembers after an epoch's crawls."""
         return memory
 
+    def believed(self, state: State) -> Posterior:
+        """Return what a state, as `predict` returns it, says of the rates, (B, N)."""
+        return self.estimator.posterior(state[3 + self._width :])
+
     def begin(self, seen: Seen) -> State:
         shape = (seen.batch, self.task.n)
         age = (seen["age"] if seen.shows("age") else np.ones(shape)) - 1.0
@@ -276,7 +280,7 @@ class Thompson(Adaptive):
         self, seen: Seen, law: Posterior, fresh: NDArray[np.bool_], clock: FloatArray, memory: State
     ) -> Supposed:
         rate = memory[0].copy()
-        rate[fresh] = Posterior(law.shape[fresh], law.rate[fresh]).draw(self._rng)
+        rate[fresh] = Posterior(law.shape[fresh], law.rate[fresh]).draw(self.rng)
         return Supposed(rate, self._others(seen), (rate,))
 
 
@@ -328,7 +332,7 @@ class SelfTuning(Adaptive):
         known, shape = memory[3:], law.shape.reshape(-1)[cells, None]
         # One call for all three, cell by cell: a row that is alone draws what it would in a batch.
         chances = np.concatenate([self._content.chances(known, cells), shape], axis=-1)
-        gamma = self._rng.standard_gamma(chances)
+        gamma = self.rng.standard_gamma(chances)
         drawn = self._content.draw(known, cells, gamma[:, :2])
         for array, new in zip((utility, decay), drawn, strict=True):
             array.reshape(-1)[cells] = np.clip(new, _LEAST, 1.0 / _LEAST)

@@ -9,13 +9,21 @@ import numpy as np
 import pytest
 
 from agents.index import whittle_index
-from agents.learning import LEARNERS
 from agents.learning.equivariant import EquivariantPPO
 from agents.learning.wiql import WIQL
 from crawl_env import CrawlEnv, CrawlVectorEnv
 from experiments.benchmark.learning import leaderboard, plan, runs, tasks, training
 from experiments.benchmark.learning.plan import key_of
-from experiments.benchmark.learning.players import AGES, FULL, KNOWN, QUICK, Lesson, Player, each
+from experiments.benchmark.learning.players import (
+    AGES,
+    FULL,
+    KINDS,
+    KNOWN,
+    QUICK,
+    Lesson,
+    Player,
+    each,
+)
 from experiments.benchmark.learning.runs import Records, complete
 from experiments.benchmark.learning.scores import Point, Run, table_of
 from experiments.benchmark.suite import Setting
@@ -52,14 +60,14 @@ def as_text(row: dict[str, Any]) -> dict[str, str]:
 
 def test_the_suites_name_learners_tasks_and_settings_that_exist() -> None:
     for player in (*QUICK, *FULL):
-        assert player.learner in LEARNERS
+        assert player.learner in KINDS
         player.kind.Settings(**player.settings)
         assert player.lessons
     assert len({player.name for player in FULL}) == len(FULL)
 
 
 def test_every_learner_is_in_the_full_suite() -> None:
-    assert {player.learner for player in FULL} == set(LEARNERS)
+    assert {player.learner for player in FULL} == set(KINDS)
 
 
 def test_units_differ_and_their_names_do_not_depend_on_code() -> None:

@@ -196,7 +196,9 @@ def test_a_fleet_given_is_used_with_its_costs_and_limits(tmp_path, capsys):
 
 
 def test_content_can_be_seen_and_the_budget_saved(tmp_path, capsys):
-    seen = replayed(tmp_path, observed=True, budget_rule="average", agents=tuple(AGENTS), epochs=200)
+    seen = replayed(
+        tmp_path, observed=True, budget_rule="average", agents=tuple(AGENTS), epochs=200
+    )
     printed = capsys.readouterr().out
     assert "content seen before crawling, budget kept on average" in printed
     agents = {r["agent"] for r in rows(seen / "records.csv")}

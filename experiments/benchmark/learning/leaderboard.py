@@ -10,7 +10,7 @@ import numpy as np
 
 from agents.statistics import number
 from experiments.benchmark.learning.plan import BASELINES, SEPARATOR
-from experiments.benchmark.learning.players import FULL, QUICK
+from experiments.benchmark.learning.players import FULL, QUICK, Player
 from experiments.benchmark.learning.scores import LEVELS, Run, Table
 from experiments.report import Row
 from experiments.tables import plain
@@ -141,7 +141,8 @@ def is_shown(table: Table, agent: str) -> str:
     parts = ["ages"] if "age" in features else []
     parts += ["values"] if "value" in features else []
     parts += ["parameters"] if "arrival_rate" in features else []
-    return ", ".join(parts)
+    parts += [getattr(_player(agent).kind, "told", "")]
+    return ", ".join(filter(None, parts))
 
 
 def summary(table: Table, source: str) -> str:
@@ -166,9 +167,13 @@ def summary(table: Table, source: str) -> str:
 
 def shares(agent: str) -> bool:
     """Whether what one source teaches a player is used for all."""
-    player = next(player for player in ALL if player.name == agent)
+    player = _player(agent)
     settings = player.kind.Settings(**player.settings)
     return player.kind.shares or getattr(settings, "network", "") == "equivariant"
+
+
+def _player(name: str) -> Player:
+    return next(player for player in ALL if player.name == name)
 
 
 def _percent(by_task: Sequence[Sequence[Run]]) -> str:

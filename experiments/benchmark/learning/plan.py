@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from agents.learning import LEARNERS
 from experiments import runner, units
-from experiments.benchmark.learning.players import Lesson, Player
+from experiments.benchmark.learning.players import KINDS, Lesson, Player
 from experiments.benchmark.learning.training import code_of, made_by, train
 from experiments.benchmark.suite import Setting
 
@@ -62,7 +61,7 @@ def key_of(unit: runner.Unit) -> str:
 
 def version_of(unit: runner.Unit) -> str:
     """Return the version of the learner that a unit trains."""
-    return code_of(LEARNERS[unit["learner"]]) if unit["kind"] == "training" else ""
+    return code_of(KINDS[unit["learner"]]) if unit["kind"] == "training" else ""
 
 
 def name_of(setting: Setting) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from agents.adaptive.learner import CertaintyLearner, ThompsonLearner
 from agents.learning import LEARNERS, Learner
 from experiments.benchmark.learning.tasks import (
     DETERMINISTIC,
@@ -23,6 +24,11 @@ from experiments.benchmark.learning.tasks import (
 )
 from experiments.benchmark.suite import DRAWN, Setting
 
+# Those of the adaptive track are told the model, and learn one number of each source.
+KINDS: dict[str, type[Learner]] = {
+    **LEARNERS,
+    **{kind.name: kind for kind in (CertaintyLearner, ThompsonLearner)},
+}
 AGES = ("age", "crawled", "harvest")
 KNOWN = ("value", "age", "arrival_rate", "mean_utility", "decay_rate", "cost")
 
@@ -41,7 +47,7 @@ class Lesson:
 class Player:
     """A learner as it enters the benchmark."""
 
-    learner: str  # of `agents.learning.LEARNERS`
+    learner: str  # of `KINDS`
     lessons: tuple[Lesson, ...]
     features: tuple[str, ...] = AGES
     settings: Mapping[str, Any] = field(default_factory=dict)  # that differ from its defaults
@@ -54,7 +60,7 @@ class Player:
 
     @property
     def kind(self) -> type[Learner]:
-        return LEARNERS[self.learner]
+        return KINDS[self.learner]
 
 
 def each(*settings: Setting, rows: int, epochs: int) -> tuple[Lesson, ...]:
@@ -83,6 +89,11 @@ _SCORES = (
     *each(MIXED[1], rows=32, epochs=1_000),
 )
 _INDICES = each(*TABLE1, _TEN, *RANDOM[:2], *MIXED, rows=32, epochs=1_600)
+_ADAPTIVE = (
+    *blindly(rows=1, epochs=2_500),
+    *each(_FOUR, _TEN, _TEN_BY_THREE, _TWENTY, _THIRTY, _HUNDRED, rows=1, epochs=2_500),
+    *each(*RANDOM, *MIXED, rows=1, epochs=2_500),
+)
 # Where the myopic policy is not the best one, with rows and epochs of some five to ten seconds.
 _STABLE = {
     "ppo": (64, 1_200),
@@ -118,6 +129,7 @@ FULL: tuple[Player, ...] = (
     Player("deeptop", (*blindly(rows=8, epochs=1_500), *each(_TEN, rows=8, epochs=2_000))),
     Player("neurwin", each(*DETERMINISTIC, _TEN, rows=64, epochs=4_000)),
     Player("qwinn", each(*DETERMINISTIC, rows=8, epochs=3_000)),
+    *(Player(name, _ADAPTIVE) for name in ("adaptive-certainty", "adaptive-thompson")),
     *(
         Player(
             name,

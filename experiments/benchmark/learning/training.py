@@ -17,11 +17,14 @@ import numpy as np
 
 from agents.evaluation import evaluate
 from agents.index import whittle_index
-from agents.learning import LEARNERS, Learner
+from agents.learning import Learner
 from crawl_env import CrawlVectorEnv
+from experiments.benchmark.learning.players import KINDS
 from experiments.results import provenance
 from experiments.runner import Result, Unit
 from experiments.units import arguments_of
+
+_OWN = ("agents.learning.", "agents.adaptive.")  # packages whose code makes a learner
 
 
 def train(unit: Unit) -> Result:
@@ -102,12 +105,12 @@ def code_of(kind: type) -> str:
 
 
 def modules_of(kind: type) -> list[str]:
-    """Return a learner's module and all of `agents.learning` that this imports, directly or not."""
+    """Return a learner's module and all of `_OWN` that this imports, directly or not."""
     found: set[str] = set()
     todo = [kind.__module__]
     while todo:
         name = todo.pop()
-        if name in found or not name.startswith("agents.learning."):
+        if name in found or not name.startswith(_OWN):
             continue
         found.add(name)
         for value in vars(sys.modules[name]).values():
@@ -133,7 +136,7 @@ def _envs(unit: Unit) -> list[CrawlVectorEnv]:
 
 
 def _learner(unit: Unit, envs: list[CrawlVectorEnv]) -> Learner:
-    kind = LEARNERS[unit["learner"]]
+    kind = KINDS[unit["learner"]]
     arms: Any = envs[0] if len(envs) == 1 else envs
     return kind(arms, kind.Settings(**unit["settings"]), seed=unit["seed"])
 

@@ -23,7 +23,7 @@ def same(a: Any, b: Any) -> bool:
         return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
     if isinstance(a, list | tuple):
         return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
-    return np.array_equal(a, b)
+    return np.array_equal(a, b, equal_nan=np.asarray(a).dtype.kind == "f")
 
 
 def check_runs(kind: type[Learner], rows: int, some: int, more: int, folder: Path) -> None:

@@ -1,0 +1,109 @@
+"""Adaptive agents among the learners: what a crawl taught them, frozen, and played."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from agents.adaptive.policies import Adaptive, Certainty, Thompson
+from agents.index import index_at_age
+from agents.learning.arms import CrawlArms
+from agents.learning.learner import Learner
+from crawl_env import Sources, Task
+from crawl_env.numerics import FloatArray
+
+
+@dataclass(frozen=True)
+class AdaptiveSettings:
+    """Nothing was tuned: the prior is the weak one of `agents.adaptive.evidence`."""
+
+    estimator: str = "gamma-poisson"  # of `agents.adaptive.ESTIMATORS`
+
+
+class AdaptiveLearner(Learner):
+    """An adaptive agent that crawls to learn, in each row by itself, and is then played frozen.
+
+    What is played is Theorem 1's index with the mean of what the rows believe of each rate: so it
+    is told the model, mean utilities and decay rates, of which learners know nothing, and learns
+    one number of each source.
+
+    Raises:
+        ValueError: the arms are no crawl of one fleet, or show other features than `age`,
+            `crawled`, `harvest`.
+
+    >>> from crawl_env import CrawlVectorEnv
+    >>> env = CrawlVectorEnv(1, budget=2, features=("age", "crawled", "harvest"), horizon=None)
+    >>> agent = ThompsonLearner(env).learn(50)
+    >>> agent.score(agent.arms.state()).shape
+    (1, 4)
+    """
+
+    state_features = ("age", "crawled", "harvest")
+    finds_index = True
+    told = "the model"  # beside what it is shown
+    Settings = AdaptiveSettings
+    settings: AdaptiveSettings
+    agent: type[Adaptive]
+
+    def prepare(self) -> None:
+        if not isinstance(self.arms, CrawlArms):
+            raise ValueError(f"{self.name} knows crawls alone; give it a CrawlVectorEnv")
+        task: Task = self.arms.env.task
+        if task.features != self.state_features or task.draw is not None:
+            raise ValueError(
+                f"{self.name} learns one fleet from the features {', '.join(self.state_features)}, "
+                f"in this order; the environment shows {', '.join(task.features)}"
+                + (" of fleets drawn anew" if task.draw is not None else "")
+            )
+        seed = int(self.rng.integers(2**32))
+        self._agent = self.agent(task, seed, self.settings.estimator)
+        self._known: Any = None  # before the first epoch
+        self._model = _at_rate_one(task.sources)
+
+    def improve(self) -> dict[str, float]:
+        state = self.arms.state().astype(np.float32)
+        priority, self._known = self._agent.predict(state, self._known)
+        step = self.arms.step(np.asarray(priority, dtype=np.float32))
+        return {"reward per epoch": float(step.reward.sum(axis=-1).mean())}
+
+    def score(self, state: FloatArray) -> FloatArray:
+        return self.rate() * index_at_age(np.maximum(state[..., 0], 1.0), self._model)
+
+    def rate(self) -> FloatArray:
+        """Return what is believed of the arrival rates, (N,) items / time."""
+        rows, n, _ = self.arms.shape
+        if self._known is None:
+            law = self._agent.estimator.posterior(self._agent.estimator.begin((rows, n)))
+        else:
+            law = self._agent.believed(self._known)
+        return np.asarray(np.broadcast_to(law.mean, (rows, n)).mean(axis=0))
+
+    def memory(self) -> dict[str, Any]:
+        chance = self._agent.rng.bit_generator.state
+        return {"known": None if self._known is None else list(self._known), "chance": chance}
+
+    def remember(self, memory: dict[str, Any]) -> None:
+        self._known = None if memory["known"] is None else tuple(memory["known"])
+        self._agent.rng.bit_generator.state = memory["chance"]
+
+
+class CertaintyLearner(AdaptiveLearner):
+    """`Certainty`, frozen: see `AdaptiveLearner`."""
+
+    name = "adaptive-certainty"
+    agent = Certainty
+
+
+class ThompsonLearner(AdaptiveLearner):
+    """`Thompson`, frozen: see `AdaptiveLearner`."""
+
+    name = "adaptive-thompson"
+    agent = Thompson
+
+
+def _at_rate_one(fleet: Sources) -> Sources:
+    return Sources(
+        np.ones(len(fleet)), fleet.mean_utility, fleet.decay_rate, fleet.cost, fleet.period
+    )

@@ -25,7 +25,7 @@ lint: setup
 	$(BIN)/mypy
 
 docs: setup
-	$(BIN)/pdoc --docformat google --output-directory site crawl_env crawl_env.sources crawl_env.arrivals crawl_env.bounds crawl_env.cycle crawl_env.hosts crawl_env.items crawl_env.curves crawl_env.trace crawl_env.laws crawl_env.decays crawl_env.varying crawl_env.bursts crawl_env.world crawl_env.wrappers crawl_env.sb3 agents agents.arm agents.bounds agents.exact agents.index agents.lagrangian agents.policies agents.production agents.seen agents.static agents.evaluation agents.statistics agents.learning agents.learning.learner agents.learning.arms agents.learning.equivariant agents.learning.equivariant_index agents.learning.sb3_policies agents.learning.stable_baselines agents.aggregate
+	$(BIN)/pdoc --docformat google --output-directory site crawl_env crawl_env.sources crawl_env.arrivals crawl_env.bounds crawl_env.cycle crawl_env.hosts crawl_env.items crawl_env.curves crawl_env.trace crawl_env.laws crawl_env.decays crawl_env.varying crawl_env.bursts crawl_env.world crawl_env.wrappers crawl_env.sb3 agents agents.arm agents.bounds agents.exact agents.index agents.lagrangian agents.policies agents.production agents.seen agents.static agents.evaluation agents.statistics agents.learning agents.learning.learner agents.learning.arms agents.learning.equivariant agents.learning.equivariant_index agents.learning.fleet_learner agents.learning.sb3_policies agents.learning.stable_baselines agents.adaptive agents.adaptive.learner agents.aggregate
 	@echo "Open site/index.html"
 
 clean:

@@ -97,22 +97,17 @@ def whole_folder(path: Path) -> Iterator[Path]:
 
 
 def write_csv(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
-    """Write records as a tidy CSV, one row each; columns in order of first appearance."""
+    """Write records as a tidy CSV, one row each; columns in order of first appearance.
+
+    Compressed where the name ends in .gz, without a time stamp: the same rows make the same file.
+    """
     columns = list(dict.fromkeys(name for record in records for name in record))
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns)
-        writer.writeheader()
-        writer.writerows(records)
-
-
-def packed(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """Return rows as a compressed CSV, without a time stamp: the same rows make the same file."""
-    columns = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
-    return gzip.compress(text.getvalue().encode(), mtime=0)
+    writer.writerows(records)
+    content = text.getvalue().encode()
+    path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
 
 
 @cache

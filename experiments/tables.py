@@ -93,3 +93,8 @@ WHO = {
     "seen": "policy, though it sees all content before crawling,",
     "mixed": "policy that sees what this one sees",
 }
+
+
+def markdown(lines: Sequence[Sequence[str]]) -> str:
+    """Return lines of cells, of which the second says how columns are aligned, as a table."""
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)

@@ -16,7 +16,7 @@ from experiments.adaptive.runs import Found, work
 from experiments.adaptive.sizes import FULL, QUICK, Size
 from experiments.evaluate.log import Log
 from experiments.report import Report
-from experiments.results import check_out, packed, provenance, whole_folder
+from experiments.results import check_out, provenance, whole_folder, write_csv
 
 SIMULATED: dict[str, Any] = {
     module.PART: module for module in (regret, abandonment, information, drift)
@@ -72,8 +72,8 @@ class Adaptive:
 
     def _write(self, report: Report, records: Rows, curves: Rows) -> None:
         with whole_folder(self.out) as folder:
-            (folder / "runs.csv.gz").write_bytes(packed([{**r, **provenance()} for r in records]))
-            (folder / "curves.csv.gz").write_bytes(packed(curves))
+            write_csv(folder / "runs.csv.gz", [{**r, **provenance()} for r in records])
+            write_csv(folder / "curves.csv.gz", curves)
             report.write(folder / "report.html")
         print(
             f"Report: {self.out / 'report.html'}   every run: {self.out / 'runs.csv.gz'}   "

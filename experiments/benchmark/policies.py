@@ -17,7 +17,17 @@ from experiments import plots, runner, units
 from experiments.benchmark.suite import SUITE, Setting
 from experiments.report import Report
 from experiments.results import provenance
-from experiments.tables import SEES_ALL, apart, best_first, percent, plain, records, scores, share
+from experiments.tables import (
+    SEES_ALL,
+    apart,
+    best_first,
+    markdown,
+    percent,
+    plain,
+    records,
+    scores,
+    share,
+)
 
 Runs = dict[str, Evaluation]
 
@@ -152,7 +162,7 @@ def _summary(done: list[Done]) -> str:
                     *(f"{score[name].mean:.3f}" for name in SUMMARISED),
                 ]
             )
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+    return markdown(lines)
 
 
 def _bounds(kept: Path, seed: int, jobs: int, engine: str) -> list[tuple[NDArray[np.float64], str]]:

@@ -13,7 +13,7 @@ from experiments.benchmark.learning.plan import BASELINES, SEPARATOR
 from experiments.benchmark.learning.players import FULL, QUICK, Player
 from experiments.benchmark.learning.scores import LEVELS, Run, Table
 from experiments.report import Row
-from experiments.tables import plain
+from experiments.tables import markdown, plain
 
 ALL = (*FULL, *QUICK)
 
@@ -161,8 +161,7 @@ def summary(table: Table, source: str) -> str:
             cells.append(f"{table.iqm(agent, learnt).mean:.3f}{few}" if learnt else "")
         runs = " or ".join(map(str, sorted({len(r) for r in table.runs[agent].values()})))
         lines.append([agent, *cells, runs, is_shown(table, agent), "yes" * shares(agent)])
-    rows = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    return f"{rows}\n\n{source}\n"
+    return f"{markdown(lines)}\n{source}\n"
 
 
 def shares(agent: str) -> bool:

@@ -24,7 +24,7 @@ from experiments.benchmark.learning.plan import (
     work,
 )
 from experiments.benchmark.learning.players import Player
-from experiments.results import packed, provenance
+from experiments.results import provenance, write_csv
 
 RUNS, CURVES = "runs.csv.gz", "curves.csv.gz"
 
@@ -47,7 +47,7 @@ class Records:
 
     def write(self, folder: Path) -> None:
         for name, rows in ((RUNS, self.runs), (CURVES, self.curves)):
-            (folder / name).write_bytes(packed(rows))
+            write_csv(folder / name, rows)
 
     def of(self, keys: Iterable[str], among: bool = True) -> Records:
         """Return the rows of these units alone, or all others."""

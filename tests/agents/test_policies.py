@@ -306,11 +306,12 @@ def test_order_of_indices_survives_rounding() -> None:
         assert (np.diff(action) > 0).all()
 
 
-@pytest.mark.parametrize("rule", ["epoch", "average"])
-def test_drawn_fleets_are_known_from_their_channels(rule: str) -> None:
+# Where random content is seen, λ* is simulated for each fleet: seconds each.
+@pytest.mark.parametrize(("rule", "arrivals"), [("epoch", "poisson"), ("average", "deterministic")])
+def test_drawn_fleets_are_known_from_their_channels(rule: str, arrivals: str) -> None:
     arguments: dict[str, Any] = {
         "budget": 2, "budget_rule": rule, "features": ("value", *CHANNELS), "horizon": 40,
-        "arrivals": "poisson",
+        "arrivals": arrivals,
     }  # fmt: skip
     env = CrawlVectorEnv(4, sources=drawn_costs, **arguments)
     for name in ("whittle", "lagrangian", "static", "myopic", "oldest-first", "fixed"):

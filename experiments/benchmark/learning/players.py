@@ -88,7 +88,7 @@ _SCORES = (
     *each(*DETERMINISTIC, UNSEEN[1], rows=64, epochs=1_000),
     *each(MIXED[1], rows=32, epochs=1_000),
 )
-_INDICES = each(*TABLE1, _TEN, *RANDOM[:2], *MIXED, rows=32, epochs=1_600)
+_INDICES = each(*TABLE1, *RANDOM[:2], MIXED[1], rows=32, epochs=1_600)
 _ADAPTIVE = (
     *blindly(rows=1, epochs=2_500),
     *each(_FOUR, _TEN, _TEN_BY_THREE, _TWENTY, _THIRTY, _HUNDRED, rows=1, epochs=2_500),

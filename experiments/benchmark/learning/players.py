@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agents.adaptive.learner import CertaintyLearner, ThompsonLearner
+from agents.adaptive.learner import ThompsonLearner
 from agents.learning import LEARNERS, Learner
 from experiments.benchmark.learning.tasks import (
     DETERMINISTIC,
@@ -24,11 +24,8 @@ from experiments.benchmark.learning.tasks import (
 )
 from experiments.benchmark.suite import DRAWN, Setting
 
-# Those of the adaptive track are told the model, and learn one number of each source.
-KINDS: dict[str, type[Learner]] = {
-    **LEARNERS,
-    **{kind.name: kind for kind in (CertaintyLearner, ThompsonLearner)},
-}
+# That of the adaptive track is told the model, and learns one number of each source.
+KINDS: dict[str, type[Learner]] = {**LEARNERS, ThompsonLearner.name: ThompsonLearner}
 AGES = ("age", "crawled", "harvest")
 KNOWN = ("value", "age", "arrival_rate", "mean_utility", "decay_rate", "cost")
 
@@ -89,11 +86,7 @@ _SCORES = (
     *each(MIXED[1], rows=32, epochs=1_000),
 )
 _INDICES = each(*TABLE1, *RANDOM[:2], MIXED[1], rows=32, epochs=1_600)
-_ADAPTIVE = (
-    *blindly(rows=1, epochs=2_500),
-    *each(_FOUR, _TEN, _TEN_BY_THREE, _TWENTY, _THIRTY, _HUNDRED, rows=1, epochs=2_500),
-    *each(*RANDOM, *MIXED, rows=1, epochs=2_500),
-)
+_ADAPTIVE = (*blindly(rows=1, epochs=1_000), *each(*RANDOM[:2], rows=1, epochs=1_000))
 # Where the myopic policy is not the best one, with rows and epochs of some five to ten seconds.
 _STABLE = {
     "ppo": (64, 1_200),
@@ -129,7 +122,7 @@ FULL: tuple[Player, ...] = (
     Player("deeptop", (*blindly(rows=8, epochs=1_500), *each(_TEN, rows=8, epochs=2_000))),
     Player("neurwin", each(*DETERMINISTIC, _TEN, rows=64, epochs=4_000)),
     Player("qwinn", each(*DETERMINISTIC, rows=8, epochs=3_000)),
-    *(Player(name, _ADAPTIVE) for name in ("adaptive-certainty", "adaptive-thompson")),
+    Player("adaptive-thompson", _ADAPTIVE),
     *(
         Player(
             name,

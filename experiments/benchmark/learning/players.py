@@ -82,7 +82,7 @@ _TABULAR = (
     *each(*RANDOM, *MIXED, rows=8, epochs=2_500),
 )
 _SCORES = (
-    *each(*DETERMINISTIC, UNSEEN[1], rows=64, epochs=1_000),
+    *each(DETERMINISTIC[1], rows=64, epochs=1_000),
     *each(MIXED[1], rows=32, epochs=1_000),
 )
 _INDICES = each(*TABLE1, *RANDOM[:2], MIXED[1], rows=32, epochs=1_600)

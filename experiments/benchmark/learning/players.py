@@ -18,7 +18,6 @@ from experiments.benchmark.learning.tasks import (
     RANDOM,
     RECOVERING,
     SEEN,
-    TABLE1,
     UNSEEN,
     Settings,
 )
@@ -85,7 +84,7 @@ _SCORES = (
     *each(DETERMINISTIC[1], rows=64, epochs=1_000),
     *each(MIXED[1], rows=32, epochs=1_000),
 )
-_INDICES = each(*TABLE1, *RANDOM[:2], MIXED[1], rows=32, epochs=1_600)
+_INDICES = each(*DETERMINISTIC, *UNSEEN, MIXED[1], rows=32, epochs=1_600)
 _ADAPTIVE = (*blindly(rows=1, epochs=1_000), *each(*RANDOM[:2], rows=1, epochs=1_000))
 # Where the myopic policy is not the best one, with rows and epochs of some five to ten seconds.
 _STABLE = {

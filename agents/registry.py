@@ -70,7 +70,7 @@ def make(name: str, env: Any, seed: int | None = None, **options: Any) -> Agent:
     if name == CLAIRVOYANT:
         raise ValueError(
             f"{CLAIRVOYANT!r} sees what no crawler of this environment sees: it is a reference, "
-            f"not an agent. agents.evaluation.evaluate({CLAIRVOYANT!r}, arguments) measures it; "
+            f"not an agent. evaluate({CLAIRVOYANT!r}, arguments) of agents.evaluation measures it; "
             "to act on what it sees, make an environment with observed=True and agent 'whittle'"
         )
     if name not in AGENTS:

@@ -160,8 +160,8 @@ def _weights(
 ) -> NDArray[np.float32]:
     """Return the probability of each decay, (J, ...), from sums (...,) and (J, ...)."""
     score = np.maximum(worth, _TINY)
-    score /= np.maximum(number, np.float32(1.0))
     np.log(score, out=score)
+    score -= np.log(np.maximum(number, np.float32(1.0)))  # of the quotient, which can be 0
     score *= number
     score += faded
     score *= -1.0 / DISPERSION

@@ -23,15 +23,15 @@ class AdaptiveSettings:
 
 
 class AdaptiveLearner(Learner):
-    """An adaptive agent that crawls to learn, in each row by itself, and is then played frozen.
+    """An adaptive agent that crawls to learn, in one row, and is then played frozen.
 
-    What is played is Theorem 1's index with the mean of what the rows believe of each rate: so it
-    is told the model, mean utilities and decay rates, of which learners know nothing, and learns
+    What is played is Theorem 1's index with the mean of what it believes of each rate: so it is
+    told the model, mean utilities and decay rates, of which learners know nothing, and learns
     one number of each source.
 
     Raises:
-        ValueError: the arms are no crawl of one fleet, or show other features than `age`,
-            `crawled`, `harvest`.
+        ValueError: the arms are no crawl of one fleet in one row, or show others than the features
+            `age`, `crawled`, `harvest`.
 
     >>> from crawl_env import CrawlVectorEnv
     >>> env = CrawlVectorEnv(1, budget=2, features=("age", "crawled", "harvest"), horizon=None)
@@ -57,6 +57,11 @@ class AdaptiveLearner(Learner):
                 f"in this order; the environment shows {', '.join(task.features)}"
                 + (" of fleets drawn anew" if task.draw is not None else "")
             )
+        if self.arms.shape[0] != 1:
+            raise ValueError(
+                f"{self.name} learns from one crawl, and the environment has {self.arms.shape[0]} "
+                "side by side; make it with num_envs=1"
+            )
         seed = int(self.rng.integers(2**32))
         self._agent = self.agent(task, seed, self.settings.estimator)
         self._known: Any = None  # before the first epoch
@@ -73,12 +78,12 @@ class AdaptiveLearner(Learner):
 
     def rate(self) -> FloatArray:
         """Return what is believed of the arrival rates, (N,) items / time."""
-        rows, n, _ = self.arms.shape
+        shape = self.arms.shape[:2]
         if self._known is None:
-            law = self._agent.estimator.posterior(self._agent.estimator.begin((rows, n)))
+            law = self._agent.estimator.posterior(self._agent.estimator.begin(shape))
         else:
             law = self._agent.believed(self._known)
-        return np.asarray(np.broadcast_to(law.mean, (rows, n)).mean(axis=0))
+        return np.broadcast_to(law.mean, shape)[0].copy()
 
     def memory(self) -> dict[str, Any]:
         chance = self._agent.rng.bit_generator.state

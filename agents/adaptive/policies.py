@@ -22,7 +22,7 @@ from agents.adaptive.names import make_estimator
 from agents.index import index_at_age, whittle_index
 from agents.policies import Agent, graded, margin
 from agents.seen import Seen, needs
-from crawl_env import Sources, Task
+from crawl_env import NEVER, Sources, Task
 from crawl_env.numerics import FloatArray
 
 _ITEMS = ("items", "harvest_number")  # what tells how many items a crawl brought
@@ -167,6 +167,7 @@ class Adaptive(Agent):
         period = self.knowledge.period
         items = next((seen[name] for name in _ITEMS if seen.shows(name)), None)
         changed = seen[next(name for name in _BROUGHT if seen.shows(name))] > 0
+        crawled = crawled & (age < NEVER)  # what waited at first came in a time that nobody knows
         told = Evidence.of(age * period, items, crawled, changed, period)
         if items is None and self.estimator.counts:
             return self._worth(seen, told, seen["harvest"])
@@ -292,7 +293,12 @@ class SelfTuning(Adaptive):
     brought after gaps of different lengths (`agents.adaptive.harvests`). A source's draws are held
     together.
 
-    Where items are not shown, only Λξ̄ can be learnt, and is: Λ = 1 is supposed.
+    Where items are not shown, only Λξ̄ can be learnt, and is: Λ = 1 is supposed. Of `items` and the
+    sums show both: items so old that they are worth nothing are not in the sums, and where these
+    alone are shown, sources that are rarely crawled seem to publish less than they do.
+
+    An estimator that forgets, or looks out for changes, does so for Λ; ξ̄ and μ are taken for
+    constant.
 
     Raises:
         ValueError: neither `harvest` nor all of the sums are shown; the estimator does not count
@@ -330,7 +336,7 @@ class SelfTuning(Adaptive):
         rate, utility, decay = (array.copy() for array in memory[:3])
         cells = np.flatnonzero(fresh)
         known, shape = memory[3:], law.shape.reshape(-1)[cells, None]
-        # One call for all three, cell by cell: a row that is alone draws what it would in a batch.
+        # One call for all three, cell by cell.
         chances = np.concatenate([self._content.chances(known, cells), shape], axis=-1)
         gamma = self.rng.standard_gamma(chances)
         drawn = self._content.draw(known, cells, gamma[:, :2])

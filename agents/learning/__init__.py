@@ -52,7 +52,7 @@ def load(path: str | PathLike[str], arms: CrawlVectorEnv | Arms, device: str = "
     """
     name = storage.load(path)["agent"]
     if name not in LEARNERS:
-        raise unknown(f"agent in {path},", name, LEARNERS)
+        raise unknown(f"agent in {path} (one of your own has its own `load`),", name, LEARNERS)
     return LEARNERS[name].load(path, arms, device)
 
 

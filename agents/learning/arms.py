@@ -154,7 +154,8 @@ def check_same(env: CrawlVectorEnv, saved: dict[str, Any]) -> None:
     """Raise ValueError unless `saved` describes the crawl of the environment."""
     for what, mine in described(env).items():
         if saved[what] != mine:
+            of = "other parameters" if repr(saved[what]) == repr(mine) else str(saved[what])
             raise ValueError(
-                f"this crawl has {what} {mine}, the saved one {saved[what]}; go on in "
-                "the same environment, or load the agent to let it learn in another one"
+                f"this crawl has {what} {mine}, the saved one {of}; go on in the same "
+                "environment, or load the agent to let it learn in another one"
             )

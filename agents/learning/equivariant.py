@@ -115,13 +115,12 @@ class EquivariantPPO(FleetLearner):
     settings: EquivariantPPOSettings
 
     def policy(self, task: Task, rng: np.random.Generator) -> FleetPolicy:
-        return ScoredPolicy(self._played, self._features, task, rng, self.device)
+        return ScoredPolicy(self._played, self.features, task, rng, self.device)
 
     # -- what `Learner` asks for -----------------------------------------------------------------
 
     def prepare(self) -> None:
-        task = self.practices[0].env.task
-        self._features, number = task.features, Columns.of(task).number
+        number = Columns.of(self.practices[0].env.task).number
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             self._policy = FleetNetwork(number, self.settings.hidden).to(self.device)
@@ -166,7 +165,7 @@ class EquivariantPPO(FleetLearner):
     @torch.no_grad()
     def _collect(self, practice: Practice) -> _Window:
         """Crawl for a window, by chance as the policy has it."""
-        columns = Columns.of(practice.env.task, self._features)
+        columns = Columns.of(practice.env.task, self.features)
         seen, actives, thresholds, rewards, costs, gains, valid = [], [], [], [], [], [], []
         for _ in range(self.settings.window):
             seen.append(columns(self._tensor(practice.observation)))

@@ -118,9 +118,8 @@ class EquivariantIndex(FleetLearner):
     # -- what `Learner` asks for -----------------------------------------------------------------
 
     def prepare(self) -> None:
-        settings, task = self.settings, self.practices[0].env.task
-        self._features = task.features
-        names = SourceColumns.read(self._features)
+        settings = self.settings
+        names = SourceColumns.read(self.features)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             self._network = IndexNetwork(names, settings.hidden).to(self.device)
@@ -189,7 +188,7 @@ class EquivariantIndex(FleetLearner):
     # -- what happens ----------------------------------------------------------------------------
 
     def _policy(self, network: IndexNetwork, task: Task, rng: np.random.Generator) -> IndexPolicy:
-        return IndexPolicy(network, self._features, task, self._unit or 1.0, rng, self.device)
+        return IndexPolicy(network, self.features, task, self._unit or 1.0, rng, self.device)
 
     def _look(self) -> None:
         """Crawl by chance for a window, to see how large rewards are."""

@@ -52,7 +52,7 @@ class FleetPolicy:
             ValueError: the observation is none of the task.
         """
         single = Seen(observation, self._task).single
-        array = np.asarray(observation, dtype=np.float32)
+        array = np.ascontiguousarray(observation, dtype=np.float32)
         score = self.score(array[None] if single else array)
         if not deterministic:
             score = perturbed(score, self._rng)
@@ -75,6 +75,7 @@ class FleetLearner(Learner):
 
     shares = True
     world = Practices
+    features: tuple[str, ...]  # that are read, in the order in which they were learnt from
 
     def __init__(
         self,
@@ -83,8 +84,14 @@ class FleetLearner(Learner):
         seed: int = 0,
         device: str = "cpu",
     ) -> None:
-        envs = [arms] if isinstance(arms, CrawlVectorEnv) else list(arms)
+        envs = [arms] if isinstance(arms, CrawlVectorEnv) else arms
+        if not (isinstance(envs, Sequence) and all(isinstance(e, CrawlVectorEnv) for e in envs)):
+            raise ValueError(
+                f"{arms!r} is no CrawlVectorEnv, nor a list of them; make one with gym.make_vec, "
+                'vectorization_mode="vector_entry_point"'
+            )
         practices: Any = Practices(envs, seed)
+        self.features = envs[0].task.features
         super().__init__(practices, settings, seed, device)
         self.task: Task = envs[0].task
         self.epochs_at_once = self.settings.window  # type: ignore[misc]
@@ -118,6 +125,19 @@ class FleetLearner(Learner):
     def load(cls, path: str | PathLike[str], arms: Any, device: str = "cpu") -> Self:
         """Return a saved agent for one or several environments; see `Learner.load`."""
         return super().load(path, arms, device)
+
+    def _remember(self, path: str | PathLike[str], saved: dict[str, Any]) -> None:
+        learnt = tuple(saved["arms"]["tasks"][0]["features"])
+        shown = self.practices[0].env.task.features
+        if set(learnt) != set(shown):
+            raise ValueError(
+                f"{path}: it has learnt from the features {', '.join(learnt)}, and the environment "
+                f"shows {', '.join(shown)}; give one that shows the same, in any order"
+            )
+        if learnt != self.features:
+            self.features = learnt
+            self.prepare()
+        super()._remember(path, saved)
 
     @property
     def practices(self) -> list[Practice]:

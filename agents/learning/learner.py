@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -68,7 +68,8 @@ class Learner:
         self.settings = self.Settings() if settings is None else settings
         if not isinstance(self.settings, self.Settings):
             raise ValueError(
-                f"settings are {settings!r}; agent {self.name!r} takes {self.Settings.__name__}(…)"
+                f"settings are {settings!r}; give those of agent {self.name!r}, which its class "
+                f"makes: settings=….Settings({fields(self.Settings)[0].name}=…)"
             )
         check(self.settings, self.name)
         self.seed, self.device = seed, device
@@ -86,7 +87,8 @@ class Learner:
     ) -> Self:
         """Learn until `epochs` epochs have been seen in all, counting those of earlier calls.
 
-        It ends with a whole improvement, so up to `epochs_at_once` − 1 epochs later.
+        It ends with a whole improvement, so up to `epochs_at_once` − 1 epochs later. Where as many
+        have been seen already, nothing is learnt.
 
         Arguments:
             checkpoint: file that is written every `every` seconds, at the end, and when stopped
@@ -96,9 +98,12 @@ class Learner:
                 worth knowing.
 
         Raises:
-            ValueError: the checkpoint is of another agent, of other settings or another crawl.
+            ValueError: the checkpoint is of another agent, of other settings or another crawl, or
+                `epochs` is negative.
             KeyboardInterrupt: after a stop by Ctrl-C; a second one stops at once, unsaved.
         """
+        if epochs < 0:
+            raise ValueError(f"epochs is {epochs}; give how many are to be seen in all")
         if checkpoint is not None and Path(checkpoint).exists():
             self._go_on_from(checkpoint)
         saved = time.monotonic()

@@ -38,7 +38,10 @@ def save(path: str | PathLike[str], agent: dict[str, Any]) -> None:
     partial = target.with_name(f".{target.name}.partial")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        partial.touch()  # with the user's rights, which `save_file` would narrow to the owner
+        rights = partial.stat().st_mode
         save_file(arrays, partial, metadata={_HEADER: skeleton})
+        partial.chmod(rights)
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)

@@ -38,6 +38,23 @@ def exponent(
     return Estimate(_slopes(mean[None], logs)[0], float(low), float(high))
 
 
+def growing(
+    lost: FloatArray, marks: FloatArray, first: float, step: int, resamples: int = 2000
+) -> Estimate:
+    """Return the exponent of what is lost between marks `step` apart, as `exponent`.
+
+    Where marks are even on a logarithmic scale that grows as t^b if all that is lost does, and
+    linearly if as much is lost in every epoch, whatever was lost at the start.
+
+    >>> t = np.geomspace(1, 1000, 61)
+    >>> start_and_constant = np.array([20 + 0.005 * t, 20 + 0.006 * t])
+    >>> [round(float(e.mean), 2) for e in (
+    ...     exponent(start_and_constant, t, 100), growing(start_and_constant, t, 100, 6))]
+    [0.09, 1.0]
+    """
+    return exponent(lost[:, step:] - lost[:, :-step], marks[:-step], first, resamples)
+
+
 def _slopes(curves: FloatArray, logs: FloatArray) -> FloatArray:
     """Return the slope of each row's logarithm, (R,), over the places where it is positive."""
     good = (curves > 0).astype(np.float64)

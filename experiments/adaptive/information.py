@@ -6,7 +6,7 @@ import numpy as np
 
 from agents import statistics
 from agents.statistics import Estimate
-from experiments.adaptive.players import REFERENCE, THOMPSON, TUNING, named, player
+from experiments.adaptive.players import FLOOR, REFERENCE, THOMPSON, TUNING, named, player
 from experiments.adaptive.runs import Found, unit
 from experiments.adaptive.sizes import Size
 from experiments.report import Report
@@ -21,6 +21,7 @@ TOLD = {
 }
 PLAYERS = [
     player(REFERENCE),
+    player(FLOOR),
     *(
         named(f"thompson: {words}", player(THOMPSON, estimator, brought))
         for (brought, words), estimator in zip(

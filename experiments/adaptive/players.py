@@ -20,12 +20,13 @@ from agents.adaptive import (
     Windowed,
 )
 from agents.evaluation import Predicts
-from agents.index import index_at_age
+from agents.index import whittle_index
 from agents.policies import graded
 from agents.registry import AGENTS
 from crawl_env import CrawlVectorEnv, Sources
 from crawl_env.features import observation_space
 from crawl_env.parameters import PARAMETERS
+from experiments.adaptive.expected import Expected
 from experiments.runner import Unit
 
 WEAK = (0.5, 0.01)  # Gamma prior: half an item in a hundredth of an epoch, so 50 an epoch
@@ -34,7 +35,8 @@ ESTIMATORS = ("counts", "fleet", "window", "cusum", "changed", "streaming")
 CERTAINTY, OPTIMISM, THOMPSON, TUNING = (
     f"adaptive-{name}" for name in ("certainty", "optimism", "thompson", "self-tuning")
 )
-REFERENCE, CLAIRVOYANT = "whittle", "knows-rates-now"
+_LEAST = 1e-12  # items / time: none, but no division by zero
+REFERENCE, FLOOR, CLAIRVOYANT = "whittle", "random", "knows-rates-now"
 
 
 def player(
@@ -90,15 +92,14 @@ class Shown:
 
 
 class Knowing:
-    """The Whittle index at the rates of the coming epoch, read from the world: a reference.
-
-    It takes what waits for what had come at these rates since the last crawl.
-    """
+    """The Whittle index of what waits on average, given all rates so far, at the rates of the
+    coming epoch: a reference, which reads the rates from the world."""
 
     def __init__(self, env: CrawlVectorEnv) -> None:
         self._env = env
         self._affordable = env.task.budget / float(env.task.sources.cost.mean())
-        self._others: Sources | None = None
+        self._waiting: Expected | None = None  # fleets are there once the environment was reset
+        self._rate = np.zeros(())
 
     def predict(
         self,
@@ -108,11 +109,16 @@ class Knowing:
         deterministic: bool = True,
     ) -> tuple[Any, Any]:
         world = self._env.world
-        if self._others is None:  # fleets are there once the environment was reset
+        if self._waiting is None:
             fleet = world.sources
             columns = (fleet.mean_utility, fleet.decay_rate, fleet.cost)
             self._others = Sources(np.ones_like(fleet.cost), *columns, period=fleet.period)
-        index = world.rate * index_at_age(world.age, self._others)
+            self._waiting = Expected(world)
+        else:
+            self._waiting.crawl(self._env.harvest.picked, self._rate)
+        self._rate = world.rate
+        rate = np.maximum(self._rate, _LEAST)
+        index = rate * whittle_index(self._waiting.value / rate, self._others)
         return graded(index, None, self._affordable).astype(np.float32), None
 
 

@@ -10,9 +10,10 @@ from agents import statistics
 from agents.statistics import Estimate
 from crawl_env.numerics import FloatArray
 from experiments import plots
-from experiments.adaptive.growth import exponent
+from experiments.adaptive.growth import exponent, growing
 from experiments.adaptive.players import (
     CERTAINTY,
+    FLOOR,
     LOW,
     OPTIMISM,
     REFERENCE,
@@ -32,15 +33,17 @@ REGIMES = ("dense", "sparse")
 _OCTAVE = 6  # marks, over which the loss per epoch is drawn
 FIRST = 100  # epoch from which exponents are fitted
 
-_KNOWING = player(REFERENCE)
+_KNOWING, _CHANCE = player(REFERENCE), player(FLOOR)
 _SOLUTIONS = [player(agent) for agent in (CERTAINTY, OPTIMISM, THOMPSON, TUNING)]
 _SIZES = [
     _KNOWING,
+    _CHANCE,
     player(THOMPSON),
     named("thompson, fleet prior", player(THOMPSON, "fleet")),
 ]
 PLAYERS = [
     _KNOWING,
+    _CHANCE,
     *_SOLUTIONS,
     named("certainty, fleet prior", player(CERTAINTY, "fleet")),
     named("optimism .99", player(OPTIMISM, confidence=0.99)),
@@ -108,15 +111,30 @@ def growth(found: Found, case: str, name: str, expected: bool = True) -> Estimat
     return exponent(lost(found, case, name, expected), marks, first)
 
 
+def growth_of_steps(found: Found, case: str, name: str) -> Estimate:
+    """Return the exponent of what is lost in each doubling of time."""
+    marks = found[case, REFERENCE].marks
+    first = min(FIRST, marks[-1] / 10)
+    return growing(lost(found, case, name), marks, first, _OCTAVE)
+
+
+def score(found: Found, case: str, name: str) -> Estimate:
+    """Return a player's score in the second half: 0 a random choice, 1 Whittle."""
+    mine, random, best = (found[case, player].second_half() for player in (name, FLOOR, REFERENCE))
+    return statistics.score(mine, random, best)
+
+
 def write(report: Report, found: Found) -> None:
     report.heading("What learning costs")
     end = int(found[found.cases[0], REFERENCE].marks[-1])
     report.paragraph(
         "Random fleets, another one in each run, not seen before crawling; nobody but whittle is "
         "told how much a source publishes. Lost: what whittle collected more until the end, in "
-        "epochs of its reward, for the same content. If it grows as t^b with b below 1, the loss "
-        "per epoch goes to nothing; b = 0 is a start that is paid for once. Fitted to epochs "
-        f"{int(min(FIRST, end / 10))} to {end}. Both are of what the crawls bring on average given "
+        "epochs of its reward, for the same content. Exponent: b of the fit t^b to what was lost "
+        "until epoch t; a costly start alone makes it small. Exponent of doublings: of what is "
+        "lost from t to 2t; below 1, the loss per epoch goes to nothing; 1 is a loss that stays. "
+        f"Fitted to epochs {int(min(FIRST, end / 10))} to {end}. Score: 0 is a random choice, 1 "
+        "whittle. All are of what the crawls bring on average given "
         "their ages, which leaves out the luck of what was published; “as collected” is with "
         "it. Intervals: 95 %, bootstrap over runs."
     )
@@ -125,15 +143,17 @@ def write(report: Report, found: Found) -> None:
             [
                 name,
                 percent(share(found, case, name)),
+                plain(score(found, case, name), 3),
                 plain(statistics.mean(lost(found, case, name)[:, -1]), 1),
                 plain(growth(found, case, name), 2),
+                plain(growth_of_steps(found, case, name), 2),
                 plain(growth(found, case, name, expected=False), 2),
             ]
             for name in found.players(case)
-            if name != REFERENCE
+            if name not in (REFERENCE, FLOOR)
         ]
-        columns = ["player", "second half, share of whittle", "lost, epochs", "exponent"]
-        report.table(case, [*columns, "exponent, as collected"], rows)
+        columns = ["player", "second half, share of whittle", "score", "lost, epochs", "exponent"]
+        report.table(case, [*columns, "… of doublings", "exponent, as collected"], rows)
     report.figure(
         picture(found),
         "What was lost until each epoch, and per epoch at it, both axes logarithmic; N = 100, "

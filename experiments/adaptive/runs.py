@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.evaluation import Rollout
-from crawl_env import CrawlVectorEnv, DailyCycle, Drift, Jumps, Poisson, World
+from crawl_env import CrawlVectorEnv, DailyCycle, Drift, Jumps, Poisson
 from crawl_env.arrivals import Arrivals
 from crawl_env.numerics import FloatArray
 from experiments import units
+from experiments.adaptive.expected import Expected
 from experiments.adaptive.players import features, name_of, seat
 from experiments.runner import Result, Unit
 
@@ -190,30 +191,6 @@ def work(unit: Unit) -> Result:
         "crawls": crawls.reshape(world.shape),
     }
     return {name: array.tolist() for name, array in result.items()}
-
-
-class Expected:
-    """What waits at each source on average, given the crawls and the rates, (B, N) utility.
-
-    X̄ ← αX̄·[not crawled] + Λ(t)(ξ̄/μ)(1 − α): given the rates, arrivals are Poisson, and the crawls
-    depend on nothing that came since.
-    """
-
-    def __init__(self, world: World) -> None:
-        fleet = world.sources
-        self._value = np.broadcast_to(fleet.content_at(world.age), world.shape).copy()
-        self._retention = np.broadcast_to(fleet.retention, world.shape)
-        self._inflow = fleet.mean_utility / fleet.decay_rate * fleet.loss
-
-    def crawl(self, picked: Any, rate: FloatArray) -> FloatArray:
-        """Return what crawls of these cells bring, (B,); then let an epoch pass at these rates."""
-        rows, n = self._value.shape
-        flat = self._value.reshape(-1)
-        brought = np.bincount(picked // n, flat[picked], rows)
-        flat[picked] = 0.0
-        self._value *= self._retention
-        self._value += rate * self._inflow
-        return np.asarray(brought, dtype=np.float64)
 
 
 def arrivals_of(name: str, arguments: dict[str, Any]) -> Arrivals:

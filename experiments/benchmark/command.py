@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from crawl_env.errors import unknown
 from experiments import runner
 from experiments.benchmark import policies
 from experiments.benchmark.learning import leaderboard, players, section
@@ -29,6 +30,8 @@ class Benchmark:
     suite: Literal["quick", "full"] = "quick"
     out: Path | None = None
     """Folder of the report and the records; default results/benchmark or results/benchmark-full."""
+    agents: tuple[str, ...] = ()
+    """Learners to run, by default all of the suite; of the others the record stays as it is."""
     redo: tuple[str, ...] = ()
     """Learners to run again, as when their code has changed; or whittle, random, myopic, bound, as
     when the environment's has; or all."""
@@ -46,10 +49,11 @@ class Benchmark:
         self._check(out)
         kept = out.with_name(f".{out.name}.kept")
         learners = players.SUITES[self.suite]
+        chosen = [player for player in learners if player.name in (self.agents or self._names)]
         full = self.suite == "full"  # too long to be run again with every change of the code
         before = Records.read(out) if full else Records([], [])
         records = complete(
-            learners,
+            chosen,
             before,
             kept,
             self.redo,
@@ -59,12 +63,13 @@ class Benchmark:
             version_of if full else None,
         )
         report = Report(f"Benchmark, suite {self.suite}")
-        table = section.write(report, records, learners)
+        records += before.of((key_of(unit) for unit in plan(chosen)), among=False)
+        shown = records.of(key_of(unit) for unit in plan(learners))
+        table = section.write(report, shown, learners)
         done = None if full else policies.write(report, kept, self.seed, self.jobs, self.engine)
-        others = before.of((key_of(unit) for unit in plan(learners)), among=False)
         with whole_folder(out) as folder:
-            (records + others).write(folder)
-            summary = leaderboard.summary(table, section.source(records))
+            records.write(folder)
+            summary = leaderboard.summary(table, section.source(shown))
             (folder / "learners.md").write_text(summary, encoding="utf-8")
             if done is not None:
                 write_csv(folder / "records.csv", done.records)
@@ -74,9 +79,16 @@ class Benchmark:
             runner.forget(kept)
         print(f"Report: {out / 'report.html'}   every run: {out / 'runs.csv.gz'}")
 
+    @property
+    def _names(self) -> list[str]:
+        return list(dict.fromkeys(player.name for player in players.SUITES[self.suite]))
+
     def _check(self, out: Path) -> None:
         """Refuse what would replace the other suite's record, or make no sense."""
         check_out(out)
+        for name in self.agents:
+            if name not in self._names:
+                raise unknown("agent of this suite", name, self._names)
         if self.only_report and self.suite == "quick":
             raise ValueError("--only-report is for --suite full; the quick one is run as a whole")
         if (out / "runs.csv.gz").exists():

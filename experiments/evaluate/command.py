@@ -68,8 +68,9 @@ class Evaluate:
     """State of the sources at the first epoch."""
     agents: tuple[str, ...] = tuple(AGENTS)
     """Policies to compare: whittle, whittle-exact, lagrangian, static, myopic, oldest-first,
-    random, fixed, nutch, miniflux; whittle and random are always among them, whittle-exact only
-    where it differs: seen random content."""
+    random, fixed, nutch, miniflux, adaptive-certainty, adaptive-optimism, adaptive-thompson,
+    adaptive-self-tuning; whittle and random are always among them, whittle-exact only where it
+    differs: seen random content."""
     epochs: int | None = None
     """Epochs measured in each run: by default 2000, or all that the rest of the log holds."""
     warmup: int = 200

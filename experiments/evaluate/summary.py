@@ -33,9 +33,12 @@ POLICIES = (
     "charge λ*; static each source at its own best frequency, whatever waits. nutch and "
     "miniflux are rules of crawlers in use, which know only what their own crawls brought: "
     "an interval that shrinks by a fifth after news and grows by two fifths after none, and "
-    "a week ÷ the week's entries, with an epoch in the place of an hour. clairvoyant, where "
-    "shown, is whittle with sight of what waits: what seeing would be worth, not a policy "
-    "that could be used. In a program of your own, "
+    "a week ÷ the week's entries, with an epoch in the place of an hour. Those that begin with "
+    "adaptive- are not told how much a source publishes and learn it from their crawls: certainty "
+    "believes its estimates, optimism takes each for as large as it may well be, thompson draws "
+    "them from what it believes; self-tuning is not told utilities and decay either. "
+    "clairvoyant, where shown, is whittle with sight of what waits: what seeing would be worth, "
+    "not a policy that could be used. In a program of your own, "
     "agents.index_at_age(age, sources) is the order in which whittle crawls."
 )
 

@@ -66,6 +66,11 @@ class Tune:
     def run(self) -> None:
         self._check()
         player = player_of(self.agent, self.tasks, self.epochs)
+        if player.learner not in SPACES:
+            raise ValueError(
+                f"{player.learner!r} has no ranges of hyper-parameters yet; give them in "
+                "experiments/tune/spaces.py"
+            )
         out = self._folder
         check_out(out)
         out.mkdir(parents=True, exist_ok=True)

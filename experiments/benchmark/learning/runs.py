@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from crawl_env.errors import unknown
 from experiments import runner
 from experiments.benchmark.learning.plan import (
     BASELINES,
@@ -84,9 +85,9 @@ def complete(
         SystemExit: stopped by Ctrl-C; what was finished is kept.
     """
     names = [*(player.name for player in players), *BASELINES, BOUND, BLIND_BOUND, "all"]
-    unknown = [name for name in redo if name not in names]
-    if unknown:
-        raise ValueError(f"--redo {unknown[0]!r} is none of {', '.join(names)}")
+    for name in redo:
+        if name not in names:
+            raise unknown("name after --redo,", name, names)
     if engine == "threading":
         raise ValueError(
             "trainings draw from generators of the whole process and count its time, which threads "

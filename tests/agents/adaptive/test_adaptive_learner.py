@@ -16,9 +16,9 @@ from tests.agents.learning.finite import RestartArms
 
 
 def test_it_learns_the_rates_and_plays_the_index_at_them() -> None:
-    env = crawl(2, budget=2, arrivals="poisson", observed=False)
+    env = crawl(1, budget=2, arrivals="poisson", observed=False)
     agent = ThompsonLearner(env).learn(600)
-    # Some 300 crawls of a source and row, which count 250 λ items each.
+    # Some 300 crawls of a source, which count 250 λ items each.
     np.testing.assert_allclose(agent.rate(), env.task.sources.arrival_rate, rtol=0.02)
     state = np.ones((1, 4, 3))
     state[..., 0] = [1, 2, 3, 40]
@@ -39,7 +39,7 @@ def test_the_estimator_is_a_setting() -> None:
 
 
 def test_runs_repeat_and_go_on(tmp_path: Path) -> None:
-    check_runs(ThompsonLearner, 3, 20, 45, tmp_path)
+    check_runs(ThompsonLearner, 1, 20, 45, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,11 @@ def test_other_crawls_are_refused(arguments: dict[str, Any], words: str) -> None
     features = ("age", "crawled", "harvest")
     with pytest.raises(ValueError, match=words):
         ThompsonLearner(CrawlVectorEnv(1, **{"features": features, **arguments}))
+
+
+def test_several_rows_are_refused() -> None:
+    with pytest.raises(ValueError, match="num_envs=1"):
+        ThompsonLearner(crawl(2))
 
 
 def test_arms_that_are_no_crawl_are_refused() -> None:

@@ -174,6 +174,18 @@ def test_a_source_never_heard_of_has_the_fleets() -> None:
     assert weight[0, near[1]].sum() == pytest.approx(0.25, abs=0.15)
 
 
+def test_a_crawl_of_countless_worthless_items_leaves_the_others_what_is_known_of_them() -> None:
+    learner = Harvests()
+    state = learner.begin((1, 3))
+    items, worth = np.array([[9e8, 5.0, 5.0]]), np.array([[0.0, 4.0, 4.0]])
+    for _ in range(40):  # beyond two fits of the fleet
+        state = learner.update(state, Evidence.of(np.full((1, 3), 4.0), items, elapsed=4.0), worth)
+    weight = learner.decays(state, np.arange(3))
+    np.testing.assert_allclose(weight.sum(axis=0), 1.0, rtol=1e-5)
+    np.testing.assert_allclose(weight[:, 1], weight[:, 2])
+    assert weight[:, 1].max() < 1.0
+
+
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_no_harvest_breaks_what_is_believed(data: Any) -> None:

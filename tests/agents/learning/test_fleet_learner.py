@@ -14,7 +14,7 @@ import torch
 from agents.learning.equivariant import EquivariantPPO, EquivariantPPOSettings
 from agents.learning.equivariant_index import EquivariantIndex, EquivariantIndexSettings
 from agents.learning.fleet_learner import FleetLearner
-from crawl_env import CrawlVectorEnv, Sources
+from crawl_env import CrawlEnv, CrawlVectorEnv, Sources
 from tests.agents.learning.common import same
 
 torch.set_num_threads(1)
@@ -146,6 +146,27 @@ def test_learning_goes_on_from_a_checkpoint_as_if_never_stopped(
     assert same(loaded.memory()["played"], whole.memory()["played"])
     assert loaded.epochs == 48
     loaded.learn(60)
+
+
+def test_a_saved_agent_reads_features_in_the_order_in_which_it_learnt(
+    kind: Kind, tmp_path: Path
+) -> None:
+    env, other = practice(), practice(features=tuple(reversed(FEATURES)))
+    agent = learner(kind, env).learn(12)
+    agent.save(tmp_path / "agent")
+    loaded = kind.load(tmp_path / "agent", other)
+    seen, _ = env.reset(seed=0)
+    priority = agent.predict(seen)[0]
+    assert np.ptp(priority) > 0
+    np.testing.assert_allclose(loaded.predict(seen[..., ::-1])[0], priority, rtol=1e-5)
+    with pytest.raises(ValueError, match="has learnt from the features value, arrival_rate"):
+        kind.load(tmp_path / "agent", practice(features=("age", *FEATURES[1:])))
+
+
+def test_an_environment_of_another_kind_is_named(kind: Kind) -> None:
+    single: Any = CrawlEnv(**TABLE1)
+    with pytest.raises(ValueError, match=r"is no CrawlVectorEnv, nor a list .* gym\.make_vec"):
+        kind(single)
 
 
 def test_ctrl_c_keeps_what_was_learnt(kind: Kind, tmp_path: Path) -> None:

@@ -260,7 +260,7 @@ def test_settings_out_of_range_are_refused() -> None:
     for wrong in ({"states": 1}, {"explore": 1.5}, {"visits": 0}, {"slow": -1.0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             LagrangeQSettings(**wrong)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="'wiql' takes WIQLSettings"):
+    with pytest.raises(ValueError, match="give those of agent 'wiql'"):
         WIQL(crawl(), LagrangeQSettings())
 
 

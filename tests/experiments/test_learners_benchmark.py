@@ -356,6 +356,13 @@ def test_a_record_of_other_agents_is_kept(records: Records, tmp_path: Any) -> No
             Benchmark("quick", out).run()
         with pytest.raises(ValueError, match="quick one is run as a whole"):
             Benchmark("quick", tmp_path / "new", only_report=True).run()
+        with pytest.raises(ValueError, match="did you mean 'wiql'"):
+            Benchmark("full", out, agents=("wiqll",)).run()
+        Benchmark("full", out, agents=("wiql",), redo=("wiql",), engine="sequential").run()
+    again = Records.read(out)
+    assert {row["player"] for row in again.runs} == {row["player"] for row in records.runs} | {
+        "of another day"
+    }
     kept = Records.read(out)
     assert len(kept.runs) == len(records.runs) + 1
     assert "of another day" not in (out / "learners.md").read_text(encoding="utf-8")

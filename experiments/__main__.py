@@ -2,44 +2,36 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 import warnings
-from typing import Annotated
+from functools import reduce
+from importlib import import_module
+from typing import Annotated, Any
 
 import tyro
 
-from experiments.adaptive.command import Adaptive
-from experiments.arm.command import Arm
-from experiments.asymptotic.command import Asymptotic
-from experiments.benchmark.command import Benchmark
-from experiments.decay.command import Decay
-from experiments.evaluate.command import Evaluate
-from experiments.fit.command import Fit
-from experiments.hacker_news.command import HackerNews
-from experiments.paper.command import Paper
-from experiments.sb3_time.command import SB3Time
-from experiments.throughput.command import Throughput
-from experiments.tune.command import Tune
-
-Command = (
-    Annotated[Paper, tyro.conf.subcommand("paper")]
-    | Annotated[Benchmark, tyro.conf.subcommand("benchmark")]
-    | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
-    | Annotated[Fit, tyro.conf.subcommand("fit")]
-    | Annotated[HackerNews, tyro.conf.subcommand("hacker-news")]
-    | Annotated[Arm, tyro.conf.subcommand("arm")]
-    | Annotated[Adaptive, tyro.conf.subcommand("adaptive")]
-    | Annotated[Asymptotic, tyro.conf.subcommand("asymptotic")]
-    | Annotated[Decay, tyro.conf.subcommand("decay")]
-    | Annotated[SB3Time, tyro.conf.subcommand("sb3-time")]
-    | Annotated[Throughput, tyro.conf.subcommand("throughput")]
-    | Annotated[Tune, tyro.conf.subcommand("tune")]
-)
+# Imported when asked for: some take seconds, as they need torch.
+COMMANDS = {
+    "paper": "experiments.paper.command:Paper",
+    "benchmark": "experiments.benchmark.command:Benchmark",
+    "evaluate": "experiments.evaluate.command:Evaluate",
+    "fit": "experiments.fit.command:Fit",
+    "hacker-news": "experiments.hacker_news.command:HackerNews",
+    "arm": "experiments.arm.command:Arm",
+    "adaptive": "experiments.adaptive.command:Adaptive",
+    "asymptotic": "experiments.asymptotic.command:Asymptotic",
+    "decay": "experiments.decay.command:Decay",
+    "sb3-time": "experiments.sb3_time.command:SB3Time",
+    "throughput": "experiments.throughput.command:Throughput",
+    "tune": "experiments.tune.command:Tune",
+}
+PROGRAM = "python -m experiments"
 
 
 def main() -> None:
     warnings.showwarning = _show  # type: ignore[assignment]
-    command = tyro.cli(Command, prog="python -m experiments", description=__doc__)
+    command = asked_for(sys.argv[1:])
     try:
         command.run()
     except OSError as error:
@@ -48,6 +40,21 @@ def main() -> None:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:
         sys.exit("\nstopped")
+
+
+def asked_for(words: list[str]) -> Any:
+    """Return the command that the words ask for, with its options."""
+    if words and words[0] in COMMANDS:
+        name, *options = words
+        return tyro.cli(_kind(name), prog=f"{PROGRAM} {name}", args=options)
+    # Neither any command nor a known one: help, or an error that names all of them.
+    kinds: list[Any] = [Annotated[_kind(name), tyro.conf.subcommand(name)] for name in COMMANDS]
+    return tyro.cli(reduce(operator.or_, kinds), prog=PROGRAM, description=__doc__, args=words)
+
+
+def _kind(name: str) -> Any:
+    module, _, kind = COMMANDS[name].partition(":")
+    return getattr(import_module(module), kind)
 
 
 def _show(message: Warning | str, *_: object) -> None:

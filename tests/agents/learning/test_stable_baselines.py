@@ -176,7 +176,7 @@ def test_wrong_environments_settings_and_files_are_refused(tmp_path: Path) -> No
         StableDQN(crawl(sources=Sources([5.0, 2.0, 1.0], 1, 0.3, [1, 2, 1])))
     with pytest.raises(ValueError, match="network"):
         PPOSettings(network="equivarient")
-    with pytest.raises(ValueError, match="'ppo' takes PPOSettings"):
+    with pytest.raises(ValueError, match="give those of agent 'ppo'"):
         StablePPO(crawl(), DQNSettings())
     file = tmp_path / "agent"
     agent(StablePPO).learn(8, checkpoint=file)

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from agents.adaptive.policies import Adaptive, Certainty, Thompson
+from agents.adaptive.policies import Adaptive, Thompson, at_rate_one
 from agents.index import index_at_age
 from agents.learning.arms import CrawlArms
 from agents.learning.learner import Learner
-from crawl_env import Sources, Task
+from crawl_env import Task
 from crawl_env.numerics import FloatArray
 
 
@@ -65,7 +65,7 @@ class AdaptiveLearner(Learner):
         seed = int(self.rng.integers(2**32))
         self._agent = self.agent(task, seed, self.settings.estimator)
         self._known: Any = None  # before the first epoch
-        self._model = _at_rate_one(task.sources)
+        self._model = at_rate_one(task.sources)
 
     def improve(self) -> dict[str, float]:
         state = self.arms.state().astype(np.float32)
@@ -94,21 +94,8 @@ class AdaptiveLearner(Learner):
         self._agent.rng.bit_generator.state = memory["chance"]
 
 
-class CertaintyLearner(AdaptiveLearner):
-    """`Certainty`, frozen: see `AdaptiveLearner`."""
-
-    name = "adaptive-certainty"
-    agent = Certainty
-
-
 class ThompsonLearner(AdaptiveLearner):
     """`Thompson`, frozen: see `AdaptiveLearner`."""
 
     name = "adaptive-thompson"
     agent = Thompson
-
-
-def _at_rate_one(fleet: Sources) -> Sources:
-    return Sources(
-        np.ones(len(fleet)), fleet.mean_utility, fleet.decay_rate, fleet.cost, fleet.period
-    )

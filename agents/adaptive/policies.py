@@ -60,6 +60,12 @@ class Knowledge:
         return max(1, int(np.ceil(self.cost.sum() / self.budget)))
 
 
+def at_rate_one(fleet: Sources) -> Sources:
+    """Return a fleet as if all its rates were 1: the index of rate Λ is Λ times that of rate 1."""
+    columns = (fleet.mean_utility, fleet.decay_rate, fleet.cost)
+    return Sources(np.ones_like(fleet.cost), *columns, period=fleet.period)
+
+
 class Supposed(NamedTuple):
     """A fleet to crawl by, in one epoch."""
 

@@ -158,8 +158,8 @@ def follow(network: nn.Module, other: nn.Module, share: float) -> None:
 
 def fresh_share(improvements: int, latest: float) -> float:
     """Return the weight of the latest of so many networks in their mean, in which that of the n-th
-    is as n^(latest − 1). Early networks are poor: they fade faster than an even mean has it. And
-    as the mean is of ever more of them, a long run ends no worse than a short one.
+    is in the long run as n^(latest − 1). Early networks are poor: they fade faster than an even
+    mean has it. And as the mean is of ever more of them, a long run ends no worse than a short one.
 
     >>> fresh_share(1, 4.0), fresh_share(2, 4.0)
     (1.0, 0.8)

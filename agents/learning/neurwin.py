@@ -56,8 +56,8 @@ class NeurWIN(Learner):
     The rows of the environment are episodes side by side, in mini-batches of `episodes`. In each
     mini-batch and for each arm, λ = f(s̃) and the start are drawn apart; how much better than its
     fellows an episode did from epoch t on, Σ_{h≥t} γ^{h−t} (r_h − λCa_h), is what the action at t
-    is praised for. The paper praises all actions of an episode for all of its return, which has
-    the same mean and more noise. An epoch of a row is one of every source.
+    is praised for. The paper praises all actions of an episode for its return from the start on. An
+    epoch of a row is one of every source.
 
     Raises:
         ValueError: rows that are no whole number of mini-batches.

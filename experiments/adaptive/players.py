@@ -19,11 +19,12 @@ from agents.adaptive import (
     Streaming,
     Windowed,
 )
+from agents.adaptive.policies import at_rate_one
 from agents.evaluation import Predicts
 from agents.index import whittle_index
 from agents.policies import graded
 from agents.registry import AGENTS
-from crawl_env import CrawlVectorEnv, Sources
+from crawl_env import CrawlVectorEnv
 from crawl_env.features import observation_space
 from crawl_env.parameters import PARAMETERS
 from experiments.adaptive.expected import Expected
@@ -110,9 +111,7 @@ class Knowing:
     ) -> tuple[Any, Any]:
         world = self._env.world
         if self._waiting is None:
-            fleet = world.sources
-            columns = (fleet.mean_utility, fleet.decay_rate, fleet.cost)
-            self._others = Sources(np.ones_like(fleet.cost), *columns, period=fleet.period)
+            self._others = at_rate_one(world.sources)
             self._waiting = Expected(world)
         else:
             self._waiting.crawl(self._env.harvest.picked, self._rate)

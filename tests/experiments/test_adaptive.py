@@ -236,11 +236,8 @@ def key_of(row: dict[str, str]) -> tuple[str, ...]:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = (
-        "whittle",
-        "random",
-        *(f"adaptive-{x}" for x in ("thompson", "optimism", "certainty", "self-tuning")),
-    )
+    learning = (players.THOMPSON, players.OPTIMISM, players.CERTAINTY, players.TUNING)
+    shown = ("whittle", "random", *learning)
     monkeypatch.setattr(regret, "PLAYERS", few(regret.PLAYERS, *shown, "thompson, fleet prior"))
     monkeypatch.setattr(abandonment, "CASES", abandonment.CASES[1:3])
     monkeypatch.setattr(information, "PLAYERS", information.PLAYERS[:3])

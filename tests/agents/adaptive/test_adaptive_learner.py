@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.adaptive.learner import AdaptiveSettings, CertaintyLearner, ThompsonLearner
+from agents.adaptive.learner import AdaptiveSettings, ThompsonLearner
 from agents.index import index_at_age
 from crawl_env import CrawlVectorEnv, Sources
 from tests.agents.learning.common import check_runs, crawl
@@ -28,7 +28,7 @@ def test_it_learns_the_rates_and_plays_the_index_at_them() -> None:
 
 
 def test_before_the_first_epoch_it_has_the_prior() -> None:
-    np.testing.assert_allclose(CertaintyLearner(crawl(1)).rate(), 50.0)
+    np.testing.assert_allclose(ThompsonLearner(crawl(1)).rate(), 50.0)
 
 
 def test_the_estimator_is_a_setting() -> None:

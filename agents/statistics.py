@@ -78,6 +78,11 @@ def difference(agent: ArrayLike, other: ArrayLike) -> Estimate:
     return bootstrap(lambda a, b: _mean(a - b), agent, other)
 
 
+def ratio(agent: ArrayLike, other: ArrayLike) -> Estimate:
+    """Return the mean of runs (S,) as a share of another's mean, paired, with its interval."""
+    return bootstrap(lambda a, b: _mean(a) / _mean(b), agent, other)
+
+
 def score(agent: ArrayLike, random: ArrayLike, reference: ArrayLike) -> Estimate:
     """Return (agent − random)/(reference − random) of mean rewards, runs (S,) paired.
 

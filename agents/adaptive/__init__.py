@@ -5,6 +5,7 @@ from agents.adaptive.counts import GammaPoisson, Windowed
 from agents.adaptive.drift import Drifting
 from agents.adaptive.evidence import WEAK, Estimator, Evidence, Posterior
 from agents.adaptive.fleet_prior import FleetPrior
+from agents.adaptive.forgetting import Forgetting
 from agents.adaptive.harvests import Harvests
 from agents.adaptive.item_sums import HarvestSums
 from agents.adaptive.names import ESTIMATORS, make_estimator
@@ -22,6 +23,7 @@ __all__ = [
     "Estimator",
     "Evidence",
     "FleetPrior",
+    "Forgetting",
     "GammaPoisson",
     "HarvestSums",
     "Harvests",

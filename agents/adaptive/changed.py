@@ -77,7 +77,7 @@ class Changed:
         histogram = np.zeros((*shape, len(NODES)), dtype=np.float32)
         # Crawls, those that found something new, the time of the others, the time of all.
         sums = (np.zeros(shape) for _ in range(4))
-        law = (np.full(shape, float(x)) for x in self.prior)
+        law = (np.broadcast_to(np.asarray(x, float), shape).copy() for x in self.prior)
         return histogram, *sums, *law
 
     def update(self, state: State, evidence: Evidence) -> State:
@@ -98,7 +98,8 @@ class Changed:
             for array, x in zip(sums, more, strict=True):
                 _flat(array)[told] = kept * _flat(array)[told] + x
             start = _flat(shape)[told] / _flat(rate)[told] * self.period
-            law = self._solve(_Gaps.of(rows), [_flat(array)[told] for array in sums], start)
+            prior = Posterior(*(_at(x, told, shape.shape) for x in self.prior))
+            law = self._solve(_Gaps.of(rows), [_flat(array)[told] for array in sums], start, prior)
             _flat(shape)[told], _flat(rate)[told] = law.shape, law.rate * self.period
         return histogram, *sums, shape, rate
 
@@ -113,13 +114,14 @@ class Changed:
     def posterior(self, state: State) -> Posterior:
         return Posterior(state[-2], state[-1])
 
-    def _solve(self, gaps: _Gaps, sums: list[FloatArray], start: FloatArray) -> Posterior:
+    def _solve(
+        self, gaps: _Gaps, sums: list[FloatArray], start: FloatArray, prior: Posterior
+    ) -> Posterior:
         """Return the law of ΛT from the sums of a state; all (M,). `start`: the mean before."""
         crawls, changes, idle, time = sums
         mean_gap, one = time / crawls, np.ones_like(crawls)
         if self.method == "bayes":
-            rate = self.prior.rate / self.period
-            return changed_posterior(gaps, idle + rate, self.prior.shape, start)
+            return changed_posterior(gaps, idle + prior.rate / self.period, prior.shape, start)
         if self.method == "moments":
             return moment_posterior(gaps.joined(mean_gap, 2 * one), changes + 1.0, start)
         return changed_posterior(gaps.joined(mean_gap, one), idle + mean_gap, 0.0, start)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from agents.adaptive.evidence import WEAK, Evidence, Posterior, State
+from crawl_env.numerics import FloatArray
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class GammaPoisson:
     Arguments:
         prior: shape and rate before any crawl.
         retention: ρ in (0, 1], per unit of time; 1 forgets nothing, and the order of the crawls
-            does not matter.
+            does not matter. Several broadcast with (..., N).
 
     Raises:
         ValueError: prior or retention is out of range.
@@ -31,7 +32,7 @@ class GammaPoisson:
     """
 
     prior: Posterior = WEAK
-    retention: float = 1.0
+    retention: float | FloatArray = 1.0
     counts = True
 
     def __post_init__(self) -> None:
@@ -42,11 +43,15 @@ class GammaPoisson:
         return np.zeros(shape), np.zeros(shape)
 
     def update(self, state: State, evidence: Evidence) -> State:
-        count, exposure = state
-        if self.retention < 1:
-            kept = self.retention**evidence.elapsed
-            count, exposure = kept * count, kept * exposure
+        count, exposure = self.faded(state, evidence.elapsed)
         return count + evidence.items, exposure + evidence.gap
+
+    def faded(self, state: State, elapsed: float) -> State:
+        """Return what is left of a state after some time."""
+        if np.all(np.equal(self.retention, 1.0)):
+            return state
+        kept = self.retention**elapsed
+        return tuple(kept * array for array in state)
 
     def posterior(self, state: State) -> Posterior:
         count, exposure = state
@@ -109,10 +114,11 @@ def check_prior(prior: Posterior) -> None:
             raise ValueError(f"the prior's {name} is {value}; it must be positive and finite")
 
 
-def check_retention(retention: float) -> None:
+def check_retention(retention: float | FloatArray) -> None:
     """Raise ValueError unless it is a share of what is known, above 0."""
-    if not 0 < retention <= 1:
+    kept = np.asarray(retention, dtype=np.float64)
+    if not np.all((kept > 0) & (kept <= 1)):
         raise ValueError(
-            f"retention is {retention}; it must be above 0 and at most 1, the share of what is "
+            f"retention is {kept}; it must be above 0 and at most 1, the share of what is "
             "known that is kept over one unit of time"
         )

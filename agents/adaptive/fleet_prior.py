@@ -8,9 +8,9 @@ import numpy as np
 
 from agents.adaptive.counts import check_prior
 from agents.adaptive.evidence import WEAK, Evidence, Posterior, State
+from agents.adaptive.special import digamma
 from crawl_env.numerics import FloatArray
 
-_SHIFT = 6  # arguments of digamma are moved beyond it, where its series is exact to 1e-10
 _LARGEST = 1e6  # shape of a prior: all sources alike
 _EVERY = 16  # updates between two steps, once it has run for as many
 
@@ -48,21 +48,6 @@ def fit_prior(
     return Posterior(shape, rate)
 
 
-def digamma(x: FloatArray) -> FloatArray:
-    """Return ψ(x), any shape, x > 0, to 1e-10 (Abramowitz & Stegun 6.3.5, 6.3.18).
-
-    >>> float(digamma(np.array(1.0)).round(10))
-    -0.5772156649
-    """
-    low, y = np.zeros_like(x), np.array(x, dtype=np.float64)
-    for i in range(_SHIFT):
-        low += 1.0 / (x + i)
-    y += _SHIFT
-    w = 1.0 / (y * y)
-    series = w * (1 / 12 - w * (1 / 120 - w * (1 / 252 - w * (1 / 240 - w / 132))))
-    return np.log(y) - 0.5 / y - series - low
-
-
 def _gamma_shape(spread: FloatArray) -> FloatArray:
     """Return the root a of ln a − ψ(a) = spread ≥ 0: Minka's start, two of his Newton steps."""
     s = np.maximum(spread, 0.5 / _LARGEST)
@@ -81,18 +66,27 @@ class FleetPrior:
     Every update of the first `_EVERY`, then one in as many, takes a step of `fit_prior`.
 
     Arguments:
-        weak: the prior to begin with, whose shape one more source is said to have ever after.
+        prior: the one to begin with, for all sources; one more source is said to have its shape
+            ever after.
+
+    Raises:
+        ValueError: the prior is out of range, or has a law of its own for every source.
     """
 
-    weak: Posterior = WEAK
+    prior: Posterior = WEAK
     counts = True
 
     def __post_init__(self) -> None:
-        check_prior(self.weak)
+        check_prior(self.prior)
+        if np.ndim(self.prior.shape) or np.ndim(self.prior.rate):
+            raise ValueError(
+                "the prior has a shape or rate of its own for every source, and here the fleet is "
+                "given one for all; give two numbers, or use the estimator 'gamma-poisson'"
+            )
 
     def begin(self, shape: tuple[int, ...]) -> State:
         one = (*shape[:-1], 1)
-        prior = (np.full(one, float(x)) for x in self.weak)
+        prior = (np.full(one, float(x)) for x in self.prior)
         return np.zeros(shape), np.zeros(shape), *prior, np.zeros(one)
 
     def update(self, state: State, evidence: Evidence) -> State:
@@ -100,7 +94,7 @@ class FleetPrior:
         count, exposure, time = count + evidence.items, exposure + evidence.gap, time + 1
         due = (time <= _EVERY) | (time % _EVERY == 0)
         if due.any():
-            better = fit_prior(count, exposure, Posterior(shape, rate), self.weak)
+            better = fit_prior(count, exposure, Posterior(shape, rate), self.prior)
             shape = np.where(due, better.shape, shape)
             rate = np.where(due, better.rate, rate)
         return count, exposure, shape, rate, time

@@ -1,4 +1,4 @@
-"""`python -m experiments adaptive`: crawling while learning, in five parts."""
+"""`python -m experiments adaptive`: crawling while learning, in seven parts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from experiments import runner
-from experiments.adaptive import abandonment, drift, information, regret
+from experiments.adaptive import abandonment, cost, drift, information, regimes, regret
 from experiments.adaptive.recorded import Recorded
 from experiments.adaptive.runs import Found, work
 from experiments.adaptive.sizes import FULL, QUICK, Size
@@ -19,9 +19,9 @@ from experiments.report import Report
 from experiments.results import check_out, provenance, whole_folder, write_csv
 
 SIMULATED: dict[str, Any] = {
-    module.PART: module for module in (regret, abandonment, information, drift)
+    module.PART: module for module in (regret, abandonment, information, drift, regimes)
 }
-Part = Literal["regret", "abandonment", "information", "drift", "recorded"]
+Part = Literal["regret", "abandonment", "information", "drift", "regimes", "cost", "recorded"]
 Rows = list[dict[str, Any]]
 
 
@@ -65,6 +65,10 @@ class Adaptive:
                 SIMULATED[name].write(report, done)
                 records += done.records(abandonment.counts if name == abandonment.PART else None)
                 curves += done.curves()
+        if cost.PART in parts:
+            costs = cost.measure(size.sources, size.rounds)
+            cost.write(report, costs, size.sources)
+            records += cost.records(costs, size.sources)
         if recorded is not None:
             records += recorded.run(report, kept, self.jobs, self.engine)
         self._write(report, records, curves)
@@ -96,7 +100,8 @@ class Adaptive:
     def _parts(self) -> Sequence[str]:
         if self.part:
             return tuple(dict.fromkeys(self.part))
-        return (*SIMULATED, "recorded") if self.log.items is not None else tuple(SIMULATED)
+        recorded = ("recorded",) if self.log.items is not None else ()
+        return (*SIMULATED, cost.PART, *recorded)
 
     def _recorded(self, size: Size) -> Recorded:
         if self.log.items is None:

@@ -11,7 +11,7 @@ from experiments.adaptive.runs import Found, unit
 from experiments.adaptive.sizes import Size
 from experiments.report import Report
 from experiments.runner import Unit
-from experiments.tables import percent
+from experiments.tables import percent, plain
 
 PART = "information"
 TOLD = {
@@ -25,12 +25,16 @@ PLAYERS = [
     *(
         named(f"thompson: {words}", player(THOMPSON, estimator, brought))
         for (brought, words), estimator in zip(
-            TOLD.items(), ("counts", "changed", "counts"), strict=True
+            TOLD.items(), ("gamma-poisson", "changed", "gamma-poisson"), strict=True
         )
     ),
     *(
         named(f"self-tuning: {words}", player(TUNING, brought=brought))
-        for brought, words in (("items", "number and utility"), ("harvest", TOLD["harvest"]))
+        for brought, words in (
+            ("sums", "sums over the items"),
+            ("items", "number and utility"),
+            ("harvest", TOLD["harvest"]),
+        )
     ),
 ]
 
@@ -45,6 +49,7 @@ def units(size: Size) -> list[Unit]:
             size.epochs,
             size.seeds,
             size.seed,
+            itemised=True,
         )
         for observed in (False, True)
         for regime in ("dense", "sparse")
@@ -62,10 +67,15 @@ def share(found: Found, case: str, name: str) -> tuple[Estimate, Estimate]:
     late = [run.second_half(expected) for run in pair]
     whole = [(run.expected if expected else run.reward)[:, -1] for run in pair]
     early = [total - half for total, half in zip(whole, late, strict=True)]
-    first, second = (
-        statistics.bootstrap(lambda x, y: x.mean(-1) / y.mean(-1), *half) for half in (early, late)
-    )
+    first, second = (statistics.ratio(*half) for half in (early, late))
     return first, second
+
+
+def score(found: Found, case: str, name: str) -> Estimate:
+    """Return a player's score in the second half: 0 a random choice, 1 Whittle."""
+    runs = [found[case, player] for player in (name, FLOOR, REFERENCE)]
+    expected = not np.isnan(runs[0].expected).any()
+    return statistics.score(*(run.second_half(expected) for run in runs))
 
 
 def write(report: Report, found: Found) -> None:
@@ -75,13 +85,19 @@ def write(report: Report, found: Found) -> None:
         "worth and how long they last, and learns how many come: from their number, from whether "
         "a crawl brought any, or from what it brought together. Self-tuning knows none of it. "
         "Where sources publish much, nearly every crawl finds something new, and that tells next "
-        "to nothing. “Seen”: what waits is visible before crawling, to whittle also."
+        "to nothing. Score: 0 is a random choice, 1 whittle. “Seen”: what waits is visible before "
+        "crawling, to whittle also."
     )
     for case in found.cases:
         rows = [
-            [name, *map(percent, share(found, case, name))]
+            [name, *map(percent, share(found, case, name)), plain(score(found, case, name))]
             for name in found.players(case)
             if name != REFERENCE
         ]
-        columns = ["player and what it is told", "first half, share of whittle", "second half"]
+        columns = [
+            "player and what it is told",
+            "first half, share of whittle",
+            "second half",
+            "score",
+        ]
         report.table(case, columns, rows)

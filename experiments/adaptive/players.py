@@ -8,48 +8,39 @@ from typing import Any
 
 import numpy as np
 
-from agents.adaptive import (
-    Adaptive,
-    Changed,
-    Drifting,
-    Estimator,
-    FleetPrior,
-    GammaPoisson,
-    Posterior,
-    Streaming,
-    Windowed,
-)
+from agents.adaptive import Adaptive, Estimator, Posterior, make_estimator
 from agents.adaptive.policies import at_rate_one
 from agents.evaluation import Predicts
 from agents.index import whittle_index
-from agents.policies import graded
+from agents.policies import Agent, graded
 from agents.registry import AGENTS
-from crawl_env import CrawlVectorEnv
-from crawl_env.features import observation_space
+from crawl_env import CrawlVectorEnv, Task
+from crawl_env.features import SUMMED, observation_space
 from crawl_env.parameters import PARAMETERS
 from experiments.adaptive.expected import Expected
 from experiments.runner import Unit
 
 WEAK = (0.5, 0.01)  # Gamma prior: half an item in a hundredth of an epoch, so 50 an epoch
 LOW = (0.5, 0.5)  # 1 an epoch, as sure as half an epoch of crawling makes: low if dense
-ESTIMATORS = ("counts", "fleet", "window", "cusum", "changed", "streaming")
 CERTAINTY, OPTIMISM, THOMPSON, TUNING = (
     f"adaptive-{name}" for name in ("certainty", "optimism", "thompson", "self-tuning")
 )
+_SUMS = ("items", *SUMMED)
+_NOT_THE_ESTIMATORS = ("agent", "estimator", "brought", "prior", "confidence", "name")
 _LEAST = 1e-12  # items / time: none, but no division by zero
 REFERENCE, FLOOR, CLAIRVOYANT = "whittle", "random", "knows-rates-now"
 
 
 def player(
-    agent: str, estimator: str = "counts", brought: str = "items", **options: Any
+    agent: str, estimator: str = "gamma-poisson", brought: str = "items", **options: Any
 ) -> dict[str, Any]:
     """Return a player as JSON.
 
     Arguments:
         agent: a name of `agents.registry.AGENTS`, or `CLAIRVOYANT`.
-        estimator: of an adaptive agent, one of `ESTIMATORS`.
+        estimator: of an adaptive agent, one of `agents.adaptive.ESTIMATORS`.
         brought: what an adaptive agent is shown of its crawls, beside whether they were made:
-            items, changed or harvest.
+            items, changed, harvest, or sums over the items (of self-tuning ones).
         options: `prior`, a pair of numbers or of lists, one a source; `confidence` of optimism;
             and the estimator's own, such as `retention`.
     """
@@ -58,10 +49,11 @@ def player(
     return {"agent": agent, "estimator": estimator, "brought": brought, **options}
 
 
-def features(observed: bool = False) -> tuple[str, ...]:
-    """Return what a world shows to somebody: the same for all, since counted content is drawn
-    otherwise than content that is not."""
-    seen = ("age", "crawled", "harvest", "items", "changed", *PARAMETERS)
+def features(observed: bool = False, itemised: bool = False) -> tuple[str, ...]:
+    """Return what a world shows to somebody: the same for all, since content that is counted, or
+    followed item by item, is drawn otherwise than content that is not."""
+    sums = SUMMED if itemised else ()
+    seen = ("age", "crawled", "harvest", "items", "changed", *sums, *PARAMETERS)
     return ("value", *seen) if observed else seen
 
 
@@ -72,13 +64,7 @@ class Shown:
         task, names = env.task, shown(chosen, env.task.features)
         self._columns = [task.features.index(name) for name in names]
         mine = replace(task, features=names, observation_space=observation_space(names, task.n))
-        kind: Any = AGENTS[chosen["agent"]]
-        given: dict[str, Any] = {}
-        if "estimator" in chosen:
-            given["estimator"] = estimator_of(chosen, task.sources.period)
-        if "confidence" in chosen:
-            given["confidence"] = chosen["confidence"]
-        self.agent = kind(mine, seed, **given)
+        self.agent = agent_of(chosen, mine, seed)
 
     def predict(
         self,
@@ -131,31 +117,29 @@ def shown(chosen: dict[str, Any], there: Sequence[str]) -> tuple[str, ...]:
     kind: Any = AGENTS[chosen["agent"]]
     seen = ["value", "age"]
     if "estimator" in chosen:
-        needed = ("harvest",) if chosen["agent"] == TUNING else ()
-        seen += ["crawled", chosen["brought"], *needed, *kind.parameters]
+        worth = ("harvest",) if chosen["agent"] == TUNING else ()
+        brought = _SUMS if chosen["brought"] == "sums" else (chosen["brought"], *worth)
+        seen += ["crawled", *brought, *kind.parameters]
     else:
         seen += PARAMETERS
     return tuple(name for name in there if name in seen)
 
 
+def agent_of(chosen: dict[str, Any], task: Task, seed: int = 0) -> Agent:
+    """Return a player's agent for a task."""
+    kind: Any = AGENTS[chosen["agent"]]
+    given = {"confidence": chosen["confidence"]} if "confidence" in chosen else {}
+    if "estimator" in chosen:
+        given["estimator"] = estimator_of(chosen, task.sources.period)
+    agent: Agent = kind(task, seed, **given)
+    return agent
+
+
 def estimator_of(chosen: dict[str, Any], period: float = 1.0) -> Estimator:
     """Return a player's estimator."""
-    name = chosen["estimator"]
     prior = Posterior(*(np.array(x, dtype=float) for x in chosen.get("prior", WEAK)))
-    own = {
-        key: value
-        for key, value in chosen.items()
-        if key not in ("agent", "estimator", "brought", "prior", "confidence", "name")
-    }
-    if name == "changed":
-        return Changed(prior=prior, period=period, **own)
-    if name == "streaming":
-        return Streaming(prior=prior, period=period, **own)
-    if name == "fleet":
-        return FleetPrior(prior, **own)
-    kinds: dict[str, Any] = {"counts": GammaPoisson, "window": Windowed, "cusum": Drifting}
-    kind: Estimator = kinds[name](prior=prior, **own)
-    return kind
+    own = {key: value for key, value in chosen.items() if key not in _NOT_THE_ESTIMATORS}
+    return make_estimator(chosen["estimator"], period, prior, **own)
 
 
 def name_of(unit: Unit) -> str:

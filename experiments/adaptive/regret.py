@@ -31,6 +31,7 @@ from experiments.tables import percent, plain
 PART = "regret"
 REGIMES = ("dense", "sparse")
 _OCTAVE = 6  # marks, over which the loss per epoch is drawn
+NEAR, ROOT = 0.99, 0.5  # what is asked of the share, and of the exponents
 FIRST = 100  # epoch from which exponents are fitted
 
 _KNOWING, _CHANCE = player(REFERENCE), player(FLOOR)
@@ -39,25 +40,30 @@ _SIZES = [
     _KNOWING,
     _CHANCE,
     player(THOMPSON),
-    named("thompson, fleet prior", player(THOMPSON, "fleet")),
+    named("thompson, fleet prior", player(THOMPSON, "fleet-prior")),
 ]
 PLAYERS = [
     _KNOWING,
     _CHANCE,
     *_SOLUTIONS,
-    named("certainty, fleet prior", player(CERTAINTY, "fleet")),
+    named("certainty, fleet prior", player(CERTAINTY, "fleet-prior")),
     named("optimism .99", player(OPTIMISM, confidence=0.99)),
-    named("optimism, fleet prior", player(OPTIMISM, "fleet")),
+    named("optimism, fleet prior", player(OPTIMISM, "fleet-prior")),
     _SIZES[-1],
     named("certainty, prior of 1 an epoch", player(CERTAINTY, prior=LOW)),
     named("thompson, prior of 1 an epoch", player(THOMPSON, prior=LOW)),
     *(
-        named(f"thompson, changed: {method}", player(THOMPSON, kind, "changed", method=method))
-        for kind, methods in (
-            ("changed", ("bayes", "likelihood", "moments")),
-            ("streaming", ("lln", "sa", "naive")),
+        named(f"thompson, weak prior of {mean} an epoch", player(THOMPSON, prior=(0.5, 0.5 / mean)))
+        for mean in (5, 500)
+    ),
+    *(
+        named(f"thompson, changed: {name}", player(THOMPSON, estimator, "changed"))
+        for name, estimator in (
+            ("bayes", "changed"),
+            ("likelihood", "changed-likelihood"),
+            ("moments", "changed-moments"),
+            *((name, name) for name in ("lln", "sa", "naive")),
         )
-        for method in methods
     ),
 ]
 SHAPES = ((20, 2), (100, 10), (400, 40), (100, 2), (100, 30))  # N, M
@@ -101,7 +107,7 @@ def per_epoch(best: Run) -> FloatArray:
 def share(found: Found, case: str, name: str) -> Estimate:
     """Return a player's share of what Whittle brings in the second half, of the mean run."""
     best, mine = found[case, REFERENCE].second_half(), found[case, name].second_half()
-    return statistics.bootstrap(lambda x, y: x.mean(-1) / y.mean(-1), mine, best)
+    return statistics.ratio(mine, best)
 
 
 def growth(found: Found, case: str, name: str, expected: bool = True) -> Estimate:
@@ -154,11 +160,32 @@ def write(report: Report, found: Found) -> None:
         ]
         columns = ["player", "second half, share of whittle", "score", "lost, epochs", "exponent"]
         report.table(case, [*columns, "… of doublings", "exponent, as collected"], rows)
+    report.paragraph(verdict(found))
     report.figure(
         picture(found),
         "What was lost until each epoch, and per epoch at it, both axes logarithmic; N = 100, "
         "M = 10. Straight lines are power laws; the dotted one grows as the square root.",
     )
+
+
+def verdict(found: Found) -> str:
+    """Say who meets, in both regimes, what is asked of one agent with one prior."""
+    cases = [case_of(regime, *USUAL) for regime in REGIMES]
+    names = [name for name in found.players(cases[0]) if name not in (REFERENCE, FLOOR)]
+    near = [name for name in names if all(share(found, c, name).low >= NEAR for c in cases)]
+    slow = [name for name in names if all(growth(found, c, name).high <= ROOT for c in cases)]
+    steps = [
+        name for name in names if all(growth_of_steps(found, c, name).high <= ROOT for c in cases)
+    ]
+    return (
+        f"N = {USUAL[0]}, M = {USUAL[1]}, in both regimes, with the whole of the interval: at "
+        f"least {NEAR:.0%} of whittle: {_listed(near)}; exponent at most {ROOT:g}: "
+        f"{_listed(slow)}; that of doublings too: {_listed(steps)}."
+    )
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names) or "nobody"
 
 
 def picture(found: Found) -> Any:

@@ -129,8 +129,14 @@ def unit(
     seed: int = 0,
     arrivals: tuple[str, dict[str, Any]] = ("poisson", {}),
     marks: Sequence[int] | None = None,
+    itemised: bool = False,
 ) -> Unit:
-    """Return a player's runs as a unit of work; `marks`: epochs at which they are measured."""
+    """Return a player's runs as a unit of work.
+
+    Arguments:
+        marks: epochs at which they are measured.
+        itemised: whether items are followed one by one, so that sums over them can be shown.
+    """
     return {
         "part": part,
         "case": case,
@@ -141,6 +147,7 @@ def unit(
         "seeds": seeds,
         "seed": seed,
         "marks": list(marks_of(epochs) if marks is None else marks),
+        "itemised": itemised,
     }
 
 
@@ -158,7 +165,7 @@ def work(unit: Unit) -> Result:
         "observed": False,
         **units.arguments_of(unit),
         "arrivals": arrivals_of(*unit["arrivals"]),
-        "features": features(seen),
+        "features": features(seen, unit["itemised"]),
     }
 
     def chosen(env: CrawlVectorEnv) -> Any:

@@ -64,12 +64,19 @@ class View(NamedTuple):
         """Return how much more a policy collected than another, of all that was published."""
         return self._ratio(run.reward - other.reward, self.published)
 
-    def gain(self, run: Played, other: Played) -> Estimate:
-        """Return how much more a policy collected than another, as a share of the other."""
-        return self._ratio(run.reward - other.reward, other.reward)
+    def gain(self, run: Played, other: Played, level: float = 0.95) -> Estimate:
+        """Return how much more a policy collected than another, as a share of the other.
 
-    def _ratio(self, part: FloatArray, whole: FloatArray, resamples: int = 2000) -> Estimate:
-        """Return Σ part / Σ whole, (S, H) or (H,), with its 95 % percentile interval: blocks are
+        Arguments:
+            level: of the interval.
+        """
+        resamples = 2000 if level == 0.95 else 40_000  # as many beyond its ends
+        return self._ratio(run.reward - other.reward, other.reward, resamples, level)
+
+    def _ratio(
+        self, part: FloatArray, whole: FloatArray, resamples: int = 2000, level: float = 0.95
+    ) -> Estimate:
+        """Return Σ part / Σ whole, (S, H) or (H,), with its percentile interval: blocks are
         resampled, and runs, independently of each other."""
         if not whole.sum() > 0:
             return statistics.UNKNOWN
@@ -79,7 +86,7 @@ class View(NamedTuple):
         runs, blocks = (rng.multinomial(n, np.full(n, 1 / n), resamples) for n in x.shape)
         above, below = (((runs @ z) * blocks).sum(axis=-1) for z in (x, y))
         ratios = above / np.where(below > 0, below, np.inf)
-        low, high = np.percentile(ratios, [2.5, 97.5])
+        low, high = np.percentile(ratios, [50 * (1 - level), 50 * (1 + level)])
         return Estimate(float(x.sum() / y.sum()), float(low), float(high))
 
 

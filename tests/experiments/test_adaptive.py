@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,12 @@ from experiments import units
 from experiments.adaptive import (
     abandonment,
     command,
+    cost,
     drift,
     information,
     players,
     recorded,
+    regimes,
     regret,
     runs,
 )
@@ -30,9 +33,10 @@ from experiments.adaptive.runs import Found, unit, work
 from experiments.adaptive.sizes import QUICK, Size
 from experiments.evaluate import replay
 from experiments.evaluate.log import Log
+from experiments.throughput.clock import Timing
 
 EXAMPLE = Path(__file__).parents[2] / "experiments" / "data" / "example-log.csv"
-TINY = Size(seeds=3, epochs=40, quick=True)
+TINY = Size(seeds=3, epochs=40, quick=True, sources=200, rounds=2)
 FLEET = {"sources": "drawn-sparse-12", "budget": 2}
 
 
@@ -83,15 +87,15 @@ def history(crawls: list[list[float]], epochs: float = 400) -> runs.Run:
 
 
 def test_abandonment_in_a_history_made_by_hand() -> None:
-    """A round is 3 epochs: a good source is crawled at least every 15, so 7 times in 100."""
+    """A round is 3 epochs: what is crawled once in 5 of them, is at least 7 times in 100."""
     whittle = history([[50, 7, 6, 0], [50, 7, 6, 0]])
-    worth = abandonment.good(whittle, budget=4 / 3)
+    worth = abandonment.worth(whittle, budget=4 / 3, rounds=5)
     assert worth.tolist() == [[True, True, False, False]] * 2
     lost = abandonment.abandoned(worth, history([[40, 0, 0, 0], [0, 1, 9, 3]]))
     assert lost.tolist() == [[False, True, False, False], [True, False, False, False]]
 
 
-def test_abandonment_is_counted_in_runs_and_in_sources() -> None:
+def test_abandonment_is_counted_in_runs_and_in_sources(monkeypatch: pytest.MonkeyPatch) -> None:
     todo = [
         unit("abandonment", "case", p, FLEET, 40, 2, marks=[20, 40])
         for p in (player("whittle"), named("certainty", player(players.CERTAINTY)))
@@ -100,16 +104,18 @@ def test_abandonment_is_counted_in_runs_and_in_sources() -> None:
     found = Found(
         todo,
         [
-            {**common, "crawls": [[9, 9, 1], [9, 9, 9]]},
+            {**common, "crawls": [[9, 9, 2], [9, 9, 9]]},
             {**common, "crawls": [[9, 0, 0], [9, 1, 1]]},
         ],
     )
-    share, sources, rare = abandonment.of(found, "case", "certainty")
-    assert (share.mean, sources, rare.mean) == (0.5, 1 / 5, 0.5)
+    monkeypatch.setattr(abandonment, "GOOD", 1)  # 20/3 crawls in the last 10 epochs
+    share, fair, sources = abandonment.of(found, "case", "certainty")
+    assert (share.mean, fair.mean, sources) == (0.5, 0.5, 1 / 5)
     rows = list(found.records(abandonment.counts))
-    assert [row["given_up"] for row in rows] == [0, 0, 1, 0]
-    assert [row["given_up_rare"] for row in rows] == [0, 0, 2, 0]
+    assert [row["good_given_up"] for row in rows] == [0, 0, 1, 0]
+    assert [row["fair_given_up"] for row in rows] == [0, 0, 2, 0]
     assert [row["good"] for row in rows] == [2, 3, 2, 3]
+    assert [row["fair"] for row in rows] == [3, 3, 3, 3]
     assert abandonment.verdict(found) == (
         "case: certainty gives some up in 50% of the runs; below 1 % of them: nobody; "
         "all of the interval below 1 %: nobody."
@@ -138,7 +144,10 @@ def test_players_see_what_they_are_told_of_and_not_the_rates() -> None:
 
 
 def test_whoever_crawls_the_same_content_is_there() -> None:
-    todo = [unit("information", "case", p, FLEET, 40, 3, seed=5) for p in information.PLAYERS]
+    todo = [
+        unit("information", "case", p, FLEET, 40, 3, seed=5, itemised=True)
+        for p in information.PLAYERS
+    ]
     results = [work(u) for u in todo]
     found = Found(todo, results)
     totals = {tuple(found["case", name].published) for name in found.players("case")}
@@ -192,7 +201,7 @@ def test_one_who_knows_the_rates_gains_where_they_change() -> None:
 
 def test_regimes_change_all_at_once_at_the_marks() -> None:
     fleet = {"sources": "random-sparse-100-0", "budget": 10}
-    arrivals = runs.arrivals_of(*drift.switching(100))
+    arrivals = runs.arrivals_of(*regimes.switching(10))
     env = CrawlVectorEnv(
         2, **units.arguments_of({"arguments": fleet}), arrivals=arrivals, features=("age",)
     )
@@ -204,7 +213,7 @@ def test_regimes_change_all_at_once_at_the_marks() -> None:
         env.step(action)
     first, second, third = (np.array(factors[i : i + 10]) for i in (0, 10, 20))
     np.testing.assert_allclose(first, np.broadcast_to(first[0], first.shape))
-    np.testing.assert_allclose(np.sort(first[0]), [drift.RATIO[1]] * 50 + [drift.RATIO[0]] * 50)
+    np.testing.assert_allclose(np.sort(first[0]), [regimes.RATIO[1]] * 50 + [regimes.RATIO[0]] * 50)
     np.testing.assert_allclose(second, 2.0 - first)
     np.testing.assert_allclose(third, first)
 
@@ -214,12 +223,12 @@ def test_recovery_by_hand() -> None:
     for mine, after in (
         ([95, 96, 97, 98], 10.0), ([50, 96, 94, 97], 40.0), ([50, 60, 99, 94], np.inf),
     ):  # fmt: skip
-        assert drift.recovery(np.array(mine, dtype=float), best) == after
-    marks = np.arange(1, 21) * float(drift.STEP)
-    gained = np.tile([7.0, 1.0], 10)[None]
+        assert regimes.recovery(np.array(mine, dtype=float), best) == after
+    marks = np.arange(1, 2 * regimes.SWITCHES + 1) * float(regimes.STEP)
+    gained = np.tile([7.0, 1.0], regimes.SWITCHES)[None]
     gained[:, :2] = 1000.0  # the first regime is no recovery
     run = runs.Run(marks, gained, gained.cumsum(axis=1), np.zeros(1), np.zeros((1, 3)))
-    assert drift.after_switch(run).tolist() == [[7.0, 1.0]]
+    assert regimes.after_switch(run).tolist() == [[7.0, 1.0]]
 
 
 # --------------------------------------------------------------------------------- what is written
@@ -249,6 +258,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         "thompson, cusum",
     )
     monkeypatch.setattr(drift, "PLAYERS", few(drift.PLAYERS, *keep))
+    drawn = ("thompson, learns what to keep", "self-tuning, keeps 1",
+             "self-tuning, learns what to keep")  # fmt: skip
+    monkeypatch.setattr(regimes, "PLAYERS", few(regimes.PLAYERS, *keep, *drawn))
 
 
 def experiment(out: Path, *parts: Any, **options: Any) -> Adaptive:
@@ -256,7 +268,7 @@ def experiment(out: Path, *parts: Any, **options: Any) -> Adaptive:
     return Adaptive(part=parts, out=out, **settings)
 
 
-@pytest.mark.parametrize("part", ["regret", "abandonment", "information", "drift"])
+@pytest.mark.parametrize("part", ["regret", "abandonment", "information", "drift", "regimes"])
 def test_every_part_writes_records_and_a_report(part: str, tmp_path: Path, small: None) -> None:
     out = tmp_path / "out"
     experiment(out, part).run()
@@ -270,8 +282,36 @@ def test_every_part_writes_records_and_a_report(part: str, tmp_path: Path, small
         collected = float(last[key_of(row)]["collected"])
         assert collected == pytest.approx(float(row["collected"]), rel=1e-5)
     page = (out / "report.html").read_text(encoding="utf-8")
-    assert page.count("<img ") == (0 if part == "information" else 1)
+    assert page.count("<img ") == (0 if part in ("information", "drift") else 1)
     assert not list(tmp_path.glob(".*"))
+
+
+def test_time_is_measured_beside_whittle_in_a_world_that_shows_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep = ("adaptive-thompson", "thompson, changed", "self-tuning, sums over the items")
+    chosen = few(cost.PLAYERS, *keep)
+    monkeypatch.setattr(cost, "measure", partial(cost.measure, chosen=chosen))
+    monkeypatch.setattr(command, "QUICK", TINY)
+    experiment(tmp_path / "out", "cost").run()
+    records = rows(tmp_path / "out" / "runs.csv.gz")
+    assert [(row["player"], row["run"]) for row in records] == [
+        (name, run) for name in keep for run in ("0", "1")
+    ]
+    for row in records:
+        for who in ("", "whittle_"):
+            assert 0 < float(row[f"{who}decision_seconds"]) < float(row[f"{who}epoch_seconds"])
+
+
+def test_who_takes_too_long_is_named() -> None:
+    one, two, seven = (Timing((x, x, x)) for x in (1.0, 2.0, 7.0))
+    costs = [
+        cost.Cost("slow", "items", two, seven, one, one),
+        cost.Cost("quick", "items", two, two, one, one),
+    ]
+    assert cost.verdict(costs) == (
+        "More than 3 times an epoch of whittle: nobody. More than 3 times its decision alone: slow."
+    )
 
 
 def test_what_was_finished_is_taken_up(
@@ -325,7 +365,7 @@ def test_everybody_on_a_recorded_log_can_be_made() -> None:
     np.testing.assert_allclose(law.mean[0], split.fleet.arrival_rate, rtol=0.3)
     arguments = {
         "sources": split.fleet, "budget": 3, "arrivals": split.trace, "observed": False,
-        "start": "empty", "features": players.features(),
+        "start": "empty", "features": players.features(itemised=True),
     }  # fmt: skip
     for p in chosen:
         rollout = Rollout(lambda env, p=p: players.seat(env, p, 0), arguments)

@@ -19,6 +19,7 @@ from agents.adaptive import (
     Changed,
     Drifting,
     FleetPrior,
+    Forgetting,
     GammaPoisson,
     HarvestSums,
     Optimism,
@@ -169,7 +170,8 @@ def test_sources_that_may_not_be_crawled_yet_do_no_harm(kind: type[Adaptive]) ->
 
 ESTIMATORS: dict[str, Any] = {
     "gamma-poisson": GammaPoisson(),
-    "forgetting": GammaPoisson(retention=0.999),
+    "gamma-poisson, forgetting": GammaPoisson(retention=0.999),
+    "forgetting": Forgetting(),
     "windowed": Windowed(500.0),
     "drifting": Drifting(),
     "fleet prior": FleetPrior(),
@@ -194,6 +196,28 @@ def test_every_estimator_serves_every_agent(estimator: str) -> None:
     best, worst = (runs[name].reward.mean() for name in ("whittle", "random"))
     for name in players:
         assert runs[name].reward.mean() > worst + 0.5 * (best - worst)
+
+
+@pytest.mark.parametrize("shown", [COUNTS, SUMS, ("age", "crawled", "items", "harvest")])
+def test_what_one_row_brings_tells_the_others_nothing(shown: tuple[str, ...]) -> None:
+    """All that is learnt of the first row, whatever comes in the second."""
+    fleet = Sources.random(5, 0)
+    task = Task.of(fleet, arrivals="poisson", budget=2, observed=False, features=shown)
+    for kind in (Thompson, SelfTuning):
+        for estimator in ("forgetting", "fleet-prior"):
+            learnt = []
+            for seed in (1, 2):
+                rng, same = np.random.default_rng(seed), np.random.default_rng(0)
+                agent, state = kind(task, 0, estimator), None
+                for _ in range(40):
+                    seen = np.stack([r.integers(1, 5, (5, len(shown))) for r in (same, rng)])
+                    seen[..., shown.index("crawled")] %= 2
+                    _, state = agent.predict(seen.astype(np.float32), state)
+                drawn = 1 if kind is Thompson else 3  # with chances that rows share
+                learnt.append([array[:1] for array in state[3 + drawn :]])
+                assert any(not np.array_equal(x[0], x[1]) for x in state[3 + drawn :])
+            for one, other in zip(*learnt, strict=True):
+                np.testing.assert_array_equal(one, other)
 
 
 def _with(kind: type[Adaptive], estimator: Any) -> Any:
@@ -275,7 +299,7 @@ def test_options_and_estimators_by_name() -> None:
     for name, build in ESTIMATORS_BY_NAME.items():
         agent = agents.make("adaptive-thompson", env, 0, estimator=name)
         assert isinstance(agent, Thompson)
-        assert agent.estimator == build(2.0, weak_prior(2.0))
+        assert agent.estimator == build(2.0, prior=weak_prior(2.0))
     given = Drifting(factor=5.0)
     assert agents.make("adaptive-optimism", env, estimator=given, confidence=0.7).estimator is given
     with pytest.raises(TypeError, match="confidence"):

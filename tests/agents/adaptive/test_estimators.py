@@ -17,6 +17,7 @@ from agents.adaptive import (
     Drifting,
     Evidence,
     FleetPrior,
+    Forgetting,
     GammaPoisson,
     Posterior,
     Streaming,
@@ -25,13 +26,15 @@ from agents.adaptive import (
 from agents.adaptive.changed import NODES
 from agents.adaptive.fleet_prior import fit_prior
 from agents.adaptive.harvests import from_utility
+from agents.adaptive.special import digamma, log_gamma
 
 RATE, CRAWLS, RUNS = 0.5, 100, 1000
 Z_LIMIT = 4.5  # a right estimator fails one such test in 150,000
 
 EVERY: dict[str, Any] = {
     "gamma-poisson": GammaPoisson(),
-    "forgetting": GammaPoisson(retention=0.9),
+    "gamma-poisson, forgetting": GammaPoisson(retention=0.9),
+    "forgetting": Forgetting(),
     "windowed": Windowed(20.0),
     "drifting": Drifting(),
     "fleet prior": FleetPrior(),
@@ -235,6 +238,67 @@ def test_what_forgets_follows_and_what_does_not_stays_behind(before: float, afte
         assert np.median(np.abs(follows / after - 1)) < 0.3
 
 
+def test_functions_of_the_gamma_law() -> None:
+    x = np.geomspace(1e-12, 1e15, 400)
+    np.testing.assert_allclose(digamma(x), special.digamma(x), rtol=1e-10, atol=1e-10)
+    right = special.gammaln(x)
+    assert (np.abs(log_gamma(x) - right) <= 1e-10 * (1 + np.abs(right))).all()
+
+
+def test_what_to_keep_is_what_foretold_best() -> None:
+    """Its likelihoods are those of negative binomial laws; its posterior is that of the best ρ."""
+    rng = np.random.default_rng(0)
+    learner = Forgetting((1.0, 0.9), Posterior(np.array(0.5), np.array(0.2)))
+    alone = [GammaPoisson(learner.prior, retention) for retention in learner.retentions]
+    gaps, items = rng.integers(1, 9, (6, 1, 3)), rng.poisson(2.0, (6, 1, 3))
+    crawled = rng.random(gaps.shape) < 0.7
+    state, total = learner.begin((1, 3)), np.zeros(2)
+    states = [one.begin((1, 3)) for one in alone]
+    for gap, n, which in zip(gaps, items, crawled, strict=True):
+        evidence = Evidence.of(gap, n, which, elapsed=2.0)
+        for k, one in enumerate(alone):
+            # What is faded and not told: an epoch without crawls.
+            faded = one.posterior(one.update(states[k], Evidence.of(gap, n, False, elapsed=2.0)))
+            share = faded.rate / (faded.rate + gap)
+            terms = stats.nbinom.logpmf(n, faded.shape, share) + special.gammaln(n + 1.0)
+            total[k] += terms[which].sum()
+            states[k] = one.update(states[k], evidence)
+        state = learner.update(state, evidence)
+    np.testing.assert_allclose(state[0][0], total, rtol=1e-9)
+    best = int(total.argmax())
+    assert learner.best(state).tolist() == [best]
+    for ours, theirs in zip(
+        learner.posterior(state), alone[best].posterior(states[best]), strict=True
+    ):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+
+
+def test_each_row_keeps_what_suits_it() -> None:
+    """Of two crawlers of 40 sources each, one meets rates that change every 10 epochs."""
+    rng, learner = np.random.default_rng(1), Forgetting()
+    state, rate = learner.begin((2, 40)), np.full((2, 40), 3.0)
+    for t in range(300):
+        if t % 10 == 0:
+            rate[1] = rng.choice([0.5, 8.0], 40)
+        state = learner.update(state, Evidence.of(np.ones((2, 40)), rng.poisson(rate)))
+    kept = [learner.retentions[k] for k in learner.best(state)]
+    assert kept[0] >= 0.999
+    assert kept[1] <= 0.97
+
+
+@pytest.mark.parametrize("build", [GammaPoisson, Forgetting, Changed, Drifting, Streaming])
+def test_every_source_may_have_a_prior_of_its_own(build: Any) -> None:
+    """What one source tells does not depend on the priors of others; before any, the prior."""
+    own = Posterior(np.array([2.0, 0.5]), np.array([1.0, 10.0]))
+    learner, second = build(prior=own), build(prior=Posterior(own.shape[1], own.rate[1]))
+    np.testing.assert_allclose(learner.posterior(learner.begin((3, 2))).mean, [[2.0, 0.05]] * 3)
+    gaps, items = np.full((4, 3, 2), 2.0), np.tile([1.0, 0.0], (4, 3, 1))
+    both, alone = learn(learner, gaps, items), learn(second, gaps[..., 1:], items[..., 1:])
+    if build is not Forgetting:  # which looks at all of them to tell how much to keep
+        np.testing.assert_allclose(both.mean[:, 1:], alone.mean)
+    assert (both.mean[:, 0] > both.mean[:, 1]).all()
+
+
 @pytest.mark.parametrize("method", ["bayes", "likelihood", "moments"])
 def test_changed_or_not_forgets_too(method: str) -> None:
     """Of a rate from 1 to .1 an epoch."""
@@ -371,6 +435,9 @@ def test_what_was_not_crawled_tells_nothing(name: str) -> None:
     [
         (lambda: GammaPoisson(retention=0.0), "retention is 0.0; it must be above 0"),
         (lambda: GammaPoisson(Posterior(np.array(0.0), np.array(1.0))), "prior's shape is 0.0"),
+        (lambda: Forgetting(()), "retentions is empty"),
+        (lambda: Forgetting((1.0, 1.1)), r"retention is .*1.1.*; it must be above 0"),
+        (lambda: FleetPrior(Posterior(np.ones(3), np.array(1.0))), "of its own for every source"),
         (lambda: Windowed(0.0), "length is 0.0"),
         (lambda: Drifting(factor=1.0), "factor is 1.0"),
         (lambda: Drifting(false_alarms=0.0), "false_alarms is 0.0"),

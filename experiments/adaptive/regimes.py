@@ -1,0 +1,188 @@
+"""How soon a crawler finds its way again after the rates of all sources have changed at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from agents import statistics
+from agents.statistics import Estimate
+from crawl_env.numerics import FloatArray
+from experiments import plots
+from experiments.adaptive.players import (
+    CLAIRVOYANT,
+    FLOOR,
+    REFERENCE,
+    THOMPSON,
+    TUNING,
+    named,
+    player,
+)
+from experiments.adaptive.runs import Found, Run, unit
+from experiments.adaptive.sizes import Size
+from experiments.report import Report
+from experiments.runner import Unit
+from experiments.tables import percent, plain
+
+PART = "regimes"
+N, M = 100, 10
+SWITCHES = 8  # regimes in a run
+RATIO = (1.8, 0.2)  # of the mean rate, in one regime and in the other
+STEP = N // M  # epochs over which rewards after a switch are summed: a round, as they go round
+ENOUGH = 0.95  # of the clairvoyant's reward
+# Of the suite's epochs; where sources publish little, it takes longer to learn that they changed.
+LENGTHS = {"dense": 0.25, "sparse": 1.0}
+_LEARNS = "learns what to keep"
+PLAYERS = [
+    player(CLAIRVOYANT),
+    player(FLOOR),
+    named("whittle, mean rates", player(REFERENCE)),
+    *(named(f"thompson, keeps {kept:g}", player(THOMPSON, retention=kept))
+      for kept in (1.0, 0.99, 0.9)),
+    named("thompson, cusum", player(THOMPSON, "drifting")),
+    named(f"thompson, {_LEARNS}", player(THOMPSON, "forgetting")),
+    *(named(f"self-tuning, {words}", player(TUNING, estimator, "sums", **own))
+      for words, estimator, own in (
+          ("keeps 1", "gamma-poisson", {}),
+          ("keeps 0.99", "gamma-poisson", {"retention": 0.99}),
+          ("keeps 0.9", "gamma-poisson", {"retention": 0.9}),
+          ("cusum", "drifting", {}),
+          (_LEARNS, "forgetting", {}),
+      )),
+    named(f"self-tuning without sums, {_LEARNS}", player(TUNING, "forgetting")),
+]  # fmt: skip
+
+
+def units(size: Size) -> list[Unit]:
+    return [
+        unit(PART, regime, chosen,
+             {"sources": f"drawn-{regime}-{N}", "budget": M}, SWITCHES * long, size.seeds,
+             size.seed, switching(long), range(STEP, SWITCHES * long + 1, STEP), itemised=True)
+        for regime, long in ((regime, lasts(size.epochs, regime)) for regime in LENGTHS)
+        for chosen in PLAYERS
+    ]  # fmt: skip
+
+
+def lasts(epochs: int, regime: str) -> int:
+    """Return how many epochs a regime lasts, a multiple of `STEP`."""
+    return max(4, int(LENGTHS[regime] * epochs) // STEP) * STEP
+
+
+def switching(long: int) -> tuple[str, dict[str, Any]]:
+    """Return arrivals of which half of the sources publish much in one regime and little in the
+    next, the others the other way round."""
+    late = np.random.default_rng(0).permutation(N) % 2
+    cycle = {"day": 2.0 * long, "profile": list(RATIO), "phase": (late * float(long)).tolist()}
+    return "cycle", cycle
+
+
+def after_switch(run: Run) -> FloatArray:
+    """Return what was collected in each step after a switch, mean over switches, (S, steps).
+
+    The first regime is left out: nothing is known at its beginning.
+    """
+    gained = np.diff(run.expected, axis=-1, prepend=0.0)
+    steps = gained.shape[-1] // SWITCHES
+    return np.asarray(gained.reshape(len(gained), SWITCHES, steps)[:, 1:].mean(axis=1))
+
+
+def recovery(mine: FloatArray, best: FloatArray) -> FloatArray:
+    """Return after how many epochs `ENOUGH` of the best reward is reached for the rest of the
+    regime; infinite where it is not.
+
+    Arguments:
+        mine, best: (..., steps) rewards after a switch.
+
+    >>> recovery(np.array([50.0, 96.0, 94.0, 97.0]), np.full(4, 100.0))
+    array(40.)
+    """
+    enough = mine >= ENOUGH * best
+    lasting = np.flip(np.logical_and.accumulate(np.flip(enough, -1), axis=-1), -1)
+    steps = enough.shape[-1]
+    first = steps - lasting.sum(axis=-1)
+    return np.where(lasting[..., -1], (first + 1.0) * STEP, np.inf)
+
+
+def recovered(found: Found, case: str, name: str, resamples: int = 1000) -> Estimate:
+    """Return the epochs until a player is back, of the mean run, with the interval over runs."""
+    mine, best = (after_switch(found[case, player]) for player in (name, CLAIRVOYANT))
+    n = len(mine)
+    draws = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), resamples) / n
+    values = np.sort(recovery(draws @ mine, draws @ best))
+    low, high = values[int(0.025 * resamples)], values[int(0.975 * resamples)]
+    return Estimate(float(recovery(mine.mean(0), best.mean(0))), float(low), float(high))
+
+
+def lag(found: Found, case: str, name: str) -> Estimate:
+    """Return what a change costs a player: what it collects less than the clairvoyant in a regime,
+    but the first, in epochs of the clairvoyant's reward."""
+    mine, best = (after_switch(found[case, player]) for player in (name, CLAIRVOYANT))
+    return statistics.mean((best - mine).sum(-1) / (best.mean(-1) / STEP))
+
+
+def write(report: Report, found: Found) -> None:
+    report.heading("How soon after a change of regime")
+    report.paragraph(
+        f"Random fleets of {N}, {M} crawls an epoch, not seen. From one regime to the next half of "
+        f"the sources go from {RATIO[0]} to {RATIO[1]} of their mean rate, and the others back, "
+        f"all at once. Counted: epochs until a player collects {ENOUGH:.0%} of what {CLAIRVOYANT}, "
+        "told the rates of the moment, collects, and goes on doing so until the next change; mean "
+        f"of {SWITCHES - 1} changes, the start left out. Lost: what it collects less in a regime, "
+        "in epochs of the clairvoyant's reward. Self-tuning is told nothing of the sources, the "
+        "others what items are worth and how long they last; it sees sums over the items of its "
+        "crawls, or “without sums” their number and utility alone."
+    )
+    for case in found.cases:
+        rows = [
+            [
+                name,
+                _epochs(recovered(found, case, name)),
+                plain(lag(found, case, name), 1),
+                percent(share(found, case, name)),
+            ]
+            for name in found.players(case)
+            if name != CLAIRVOYANT
+        ]
+        columns = ["player", "epochs until back", "lost in a regime, epochs", "second half, share"]
+        report.table(f"{case}, {_long(found, case)} epochs a regime", columns, rows)
+    report.figure(
+        picture(found),
+        f"Share of what {CLAIRVOYANT} collects, by epochs since the change; mean over changes.",
+    )
+
+
+def share(found: Found, case: str, name: str) -> Estimate:
+    """Return a player's share of the clairvoyant's reward in the second half."""
+    mine, best = (found[case, player].second_half() for player in (name, CLAIRVOYANT))
+    return statistics.ratio(mine, best)
+
+
+def _long(found: Found, case: str) -> int:
+    return int(found[case, CLAIRVOYANT].marks[-1]) // SWITCHES
+
+
+def _epochs(found: Estimate) -> str:
+    if np.isinf(found.mean):
+        return "not back"
+    high = "–" if np.isinf(found.high) else f"{found.high:.0f}"
+    return f"{found.mean:.0f} [{found.low:.0f}, {high}]"
+
+
+def picture(found: Found) -> Any:
+    cases = found.cases
+    figure, axes = plots.new(1, len(cases), width=11, height=3.4, sharey=True, squeeze=False)
+    for axis, case in zip(axes[0], cases, strict=True):
+        best = after_switch(found[case, CLAIRVOYANT]).mean(axis=0)
+        time = STEP * np.arange(1, best.size + 1)
+        drawn = ("whittle, mean rates", "thompson, keeps 1", f"thompson, {_LEARNS}",
+                 "self-tuning, keeps 1", f"self-tuning, {_LEARNS}")  # fmt: skip
+        for i, name in enumerate(drawn):
+            mine = after_switch(found[case, name]).mean(axis=0)
+            axis.plot(time, 100 * mine / best, color=plots.PALETTE[i], lw=1.4, label=name)
+        axis.axhline(100 * ENOUGH, color="#444", lw=0.8, ls=":")
+        axis.set_title(f"{case}, {_long(found, case)} epochs a regime")
+        axis.set_xlabel("epochs since the change")
+    axes[0][0].set_ylabel("share, %")
+    axes[0][0].legend(fontsize=8)
+    return figure

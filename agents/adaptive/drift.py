@@ -27,8 +27,6 @@ class Drifting:
 
     While the rate does not change, e^S grows by a factor of mean 1 for rates drawn from the prior,
     so that alarms come at most once in e^h crawls and side on average over such rates (Lorden).
-    Measured over 1,000 crawls, for rates from .02 to 20 a crawl: .0001 to .0023 alarms a crawl at
-    `false_alarms` = .01, 0 to .00024 at .001.
 
     Arguments:
         factor: κ > 1, the change to look for.

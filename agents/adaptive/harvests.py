@@ -71,41 +71,28 @@ class Harvests:
             share[due] = self._fitted(share[due], number[due], worth[due], faded[due])
         return time, share, total, number, worth, faded
 
-    def chances(self, state: State, cells: NDArray[np.intp]) -> FloatArray:
-        """Return the shapes of the Gamma variables, (K, 2), that `draw` makes its draws of."""
-        items = state[3].reshape(-1)[cells] + _PSEUDO
-        return np.stack([np.ones(cells.size), items / DISPERSION], axis=-1)
-
-    def draw(
-        self, state: State, cells: NDArray[np.intp], gamma: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return a draw of ξ̄ and μ for cells (K,), by their flat places in (B, N), from standard
-        Gamma variables of the shapes `chances`."""
-        weight = np.cumsum(self.decays(state, cells), axis=0)
-        which = (weight < np.exp(-gamma[:, 0]) * weight[-1]).sum(axis=0)
-        mean, items = self.utility(state, cells, which)
-        return mean * items / DISPERSION / np.maximum(gamma[:, 1], _TINY), DECAYS[
-            which
-        ] / self.period
+    def estimate(self, state: State, cells: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
+        """Return the means of ξ̄ and μ, for cells (K,) by their flat places in (B, N)."""
+        weight = self.decays(state, cells)
+        mean = (weight * self.utility(state, cells)).sum(axis=0)
+        return mean, DECAYS @ weight / self.period
 
     def decays(self, state: State, cells: NDArray[np.intp]) -> NDArray[np.float32]:
-        """Return the probability of each of `DECAYS`, (J, K), for cells as in `draw`."""
+        """Return the probability of each of `DECAYS`, (J, K), for cells as in `estimate`."""
         _, share, _, number, worth, faded = state
         log_share = _logarithm(share.T)[:, cells // number.shape[1]]
         n = number.reshape(-1)[cells].astype(np.float32)
         return _weights(log_share, n, *(_rows(x)[cells].T.copy() for x in (worth, faded)))
 
-    def utility(
-        self, state: State, cells: NDArray[np.intp], which: NDArray[np.intp]
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return, for cells as in `draw`, the estimate of ξ̄ if the decay is `DECAYS[which]`, (K,),
-        and how many items it comes from, the fleet's included."""
+    def utility(self, state: State, cells: NDArray[np.intp]) -> FloatArray:
+        """Return the estimate of ξ̄ for each of `DECAYS`, (J, K), for cells as in `estimate`; the
+        fleet's counts as `_PSEUDO` items."""
         _, _, total, number, worth, _ = state
         heard = number.sum(axis=1, keepdims=True)
         typical = np.where(heard > 0, total / np.maximum(heard, _TINY), 1.0)  # (B, J)
         items = number.reshape(-1)[cells] + _PSEUDO
-        worth = _rows(worth)[cells, which] + _PSEUDO * typical[cells // number.shape[1], which]
-        return worth / items, items
+        own = _rows(worth)[cells] + _PSEUDO * typical[cells // number.shape[1]]
+        return np.asarray((own / items[:, None]).T)
 
     def _fitted(
         self,

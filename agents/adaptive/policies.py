@@ -273,9 +273,7 @@ class Thompson(Adaptive):
     A draw is held until the source is crawled, or until its turn, which comes once in the epochs in
     which the budget pays for every source; held until the next crawl alone, a low draw might put
     that off for ever. With new draws in every epoch a source would be crawled as soon as one of
-    many was high: that learns faster and costs more in the end (sparse random fleets of 100, three
-    seeds: 95.2 % of Whittle with known rates over 300 epochs, 98.4 % over 1,200, against 94.8 %
-    and 98.8 %; dense ones 99.3 % and 99.8 %, against 98.9 % and 99.7 %), and takes more draws.
+    many was high.
     """
 
     name = "adaptive-thompson"
@@ -292,19 +290,19 @@ class Thompson(Adaptive):
 
 
 class SelfTuning(Adaptive):
-    """Thompson sampling where Λ, ξ̄ and μ are learnt: nothing but T, M and costs is known.
+    """Thompson sampling where ξ̄ and μ are learnt too: nothing but T, M and costs is known.
 
-    Rates are learnt as by `Thompson`. ξ̄ and μ are learnt from sums over the items of each harvest
-    where the environment shows all five (`agents.adaptive.item_sums`), else from what crawls
-    brought after gaps of different lengths (`agents.adaptive.harvests`). A source's draws are held
-    together.
+    Of the rates one is drawn, as by `Thompson`; of ξ̄ and μ the means are used. They are learnt from
+    sums over the items of each harvest where the environment shows all five
+    (`agents.adaptive.item_sums`), else from what crawls brought after gaps of different lengths
+    (`agents.adaptive.harvests`).
 
     Where items are not shown, only Λξ̄ can be learnt, and is: Λ = 1 is supposed. Of `items` and the
     sums show both: items so old that they are worth nothing are not in the sums, and where these
     alone are shown, sources that are rarely crawled seem to publish less than they do.
 
-    An estimator that forgets, or looks out for changes, does so for Λ; ξ̄ and μ are taken for
-    constant.
+    Rates may change: where items are shown, the default estimator is "forgetting". ξ̄ and μ are
+    taken for constant.
 
     Raises:
         ValueError: neither `harvest` nor all of the sums are shown; the estimator does not count
@@ -321,6 +319,8 @@ class SelfTuning(Adaptive):
         period = task.sources.period
         self._content = HarvestSums(period) if itemised else Harvests(period)
         needs(task, self.name, self._content.features[0])
+        if estimator is None and set(_ITEMS) & set(task.features):
+            estimator = "forgetting"
         super().__init__(task, seed, estimator)
         if not self.estimator.counts:
             needs(task, self.name, *_ITEMS)
@@ -340,15 +340,10 @@ class SelfTuning(Adaptive):
         self, seen: Seen, law: Posterior, fresh: NDArray[np.bool_], clock: FloatArray, memory: State
     ) -> Supposed:
         rate, utility, decay = (array.copy() for array in memory[:3])
-        cells = np.flatnonzero(fresh)
-        known, shape = memory[3:], law.shape.reshape(-1)[cells, None]
-        # One call for all three, cell by cell.
-        chances = np.concatenate([self._content.chances(known, cells), shape], axis=-1)
-        gamma = self.rng.standard_gamma(chances)
-        drawn = self._content.draw(known, cells, gamma[:, :2])
-        for array, new in zip((utility, decay), drawn, strict=True):
-            array.reshape(-1)[cells] = np.clip(new, _LEAST, 1.0 / _LEAST)
-        rate.reshape(-1)[cells] = gamma[:, 2] / law.rate.reshape(-1)[cells]
+        rate[fresh] = Posterior(law.shape[fresh], law.rate[fresh]).draw(self.rng)
+        found = self._content.estimate(memory[3:], np.flatnonzero(fresh))
+        for array, new in zip((utility, decay), found, strict=True):
+            array[fresh] = np.clip(new, _LEAST, 1.0 / _LEAST)
         cost = np.broadcast_to(self._known(seen, "cost"), rate.shape)
         others = Sources(np.ones_like(rate), utility, decay, cost, self.knowledge.period)
         return Supposed(rate, others, (rate, utility, decay, *memory[3:]))

@@ -36,6 +36,10 @@ PLAYERS = [
             ("harvest", TOLD["harvest"]),
         )
     ),
+    named(
+        "self-tuning: sums over the items, learns what to keep",
+        player(TUNING, "forgetting", "sums"),
+    ),
 ]
 
 

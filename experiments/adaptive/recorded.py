@@ -39,7 +39,7 @@ from experiments.tables import percent
 
 PART = "recorded"
 BUDGETS = (2.0, 5.0, 10.0, 20.0)
-RUNS = 8  # of each player, which start one epoch after the other
+RUNS = 6  # of each player, which start one epoch after the other
 MONTH = 30 * 24.0  # hours
 KEPT = 0.9995  # of what is known, over one epoch
 

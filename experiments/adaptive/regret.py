@@ -47,6 +47,7 @@ PLAYERS = [
     _CHANCE,
     *_SOLUTIONS,
     named("certainty, fleet prior", player(CERTAINTY, "fleet-prior")),
+    named("thompson, learns what to keep", player(THOMPSON, "forgetting")),
     named("optimism .99", player(OPTIMISM, confidence=0.99)),
     named("optimism, fleet prior", player(OPTIMISM, "fleet-prior")),
     _SIZES[-1],

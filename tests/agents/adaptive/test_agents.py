@@ -312,7 +312,7 @@ def test_average_budgets_are_spent(kind: type[Adaptive]) -> None:
         **UNSEEN, "sources": Sources.random(20, 4, "sparse"), "budget": 1.5,
         "budget_rule": "average",
     }  # fmt: skip
-    run = evaluate(kind, arguments, epochs=300, warmup=150, seeds=2)
+    run = evaluate(kind, arguments, epochs=300, warmup=150, seeds=4)
     np.testing.assert_allclose(run.cost.mean(), 1.5, rtol=0.06)
     best = evaluate("whittle", arguments, epochs=300, warmup=150, seeds=2).reward.mean()
     assert run.reward.mean() > 0.75 * best

@@ -17,11 +17,6 @@ from agents.adaptive.utility import NOISES
 UTILITY, DECAY = 1.5, 0.2
 
 
-def gammas(learner: Any, state: Any, cells: Any) -> Any:
-    """Return what `draw` makes its draws of."""
-    return np.random.default_rng(0).standard_gamma(learner.chances(state, cells))
-
-
 def draw(noise: str, rng: np.random.Generator, size: Any) -> np.ndarray:
     """Return utilities of mean 1."""
     if noise == "exponential":
@@ -151,15 +146,16 @@ def test_gaps_tell_decay_and_utility(decay: float) -> None:
     state = crawl(learner, 200, 30, 1.0, decay, 4)
     cells = np.arange(30)
     weight = learner.decays(state, cells).T
-    utility = np.stack(
-        [learner.utility(state, cells, cells * 0 + j)[0] for j in range(12)], axis=-1
-    )
+    utility = learner.utility(state, cells).T
     expected = weight @ np.log(DECAYS)
     step = np.log(DECAYS[1] / DECAYS[0])
     assert np.abs(expected - np.log(decay)).mean() < 0.6 * step
     slope = (weight * utility / DECAYS).sum(axis=-1)  # of u*: what the index is made of
     np.testing.assert_allclose(slope, UTILITY / decay, rtol=0.35)
     assert abs(slope.mean() * decay / UTILITY - 1) < 0.12
+    means = learner.estimate(state, cells)
+    np.testing.assert_allclose(means[0], (weight * utility).sum(axis=-1), rtol=1e-5)
+    np.testing.assert_allclose(means[1], weight @ DECAYS, rtol=1e-5)
 
 
 def test_a_source_never_heard_of_has_the_fleets() -> None:
@@ -168,7 +164,10 @@ def test_a_source_never_heard_of_has_the_fleets() -> None:
     new = tuple(np.concatenate([x, np.zeros_like(x[:, :1])], axis=1) for x in state[3:])
     last = np.array([200])
     weight = learner.decays((*state[:3], *new), last).T
-    assert learner.utility((*state[:3], *new), last, last * 0)[1] == 2.0
+    fleets = state[2] / state[3].sum()  # total worth, and items
+    np.testing.assert_allclose(
+        learner.utility((*state[:3], *new), last)[:, 0], fleets[0], rtol=1e-6
+    )
     near = [np.abs(np.log(DECAYS / m)) < 0.8 for m in (0.1, 1.0)]
     assert weight[0, near[0]].sum() == pytest.approx(0.75, abs=0.15)
     assert weight[0, near[1]].sum() == pytest.approx(0.25, abs=0.15)
@@ -199,6 +198,6 @@ def test_no_harvest_breaks_what_is_believed(data: Any) -> None:
             np.testing.assert_array_equal(array, copy)
         state = new
     np.testing.assert_allclose(learner.decays(state, np.arange(6)).sum(axis=0), 1.0, rtol=1e-6)
-    for drawn in learner.draw(state, np.arange(6), gammas(learner, state, np.arange(6))):
-        assert np.isfinite(drawn).all()
-        assert (drawn >= 0).all()
+    for mean in learner.estimate(state, np.arange(6)):
+        assert np.isfinite(mean).all()
+        assert (mean >= 0).all()

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from agents.evaluation import Rollout
-from crawl_env import CrawlVectorEnv, Trace
+from agents.index import whittle_index
+from crawl_env import CrawlVectorEnv, Jumps, Sources, Trace
 from experiments import units
 from experiments.adaptive import (
     abandonment,
@@ -188,6 +189,29 @@ def test_one_who_knows_the_rates_is_whittle_while_they_stay() -> None:
         for name in ("whittle", players.CLAIRVOYANT)
     ]
     np.testing.assert_allclose(ends[0], ends[1], rtol=1e-3)  # whittle sees them as float32
+
+
+def test_one_who_knows_the_rates_knows_what_waits_after_they_have_changed() -> None:
+    """Content by plain recursion; its order is that of Λ(t)γ(x/Λ(t))."""
+    arguments = {
+        "sources": Sources([1.0, 2.0, 3.0], 1.5, 0.3), "budget": 1, "observed": False,
+        "arrivals": Jumps(rate=0.2), "features": ("age",), "horizon": None,
+    }  # fmt: skip
+    env = CrawlVectorEnv(2, **arguments)
+    seen, _ = env.reset(seed=0)
+    knowing = players.Knowing(env)
+    waiting, one = env.world.sources.content_at(env.world.age), Sources(np.ones(3), 1.5, 0.3)
+    kept, changes = np.exp(-0.3), 0
+    for _ in range(60):
+        rate = env.world.rate.copy()
+        action, _ = knowing.predict(seen)
+        index = rate * whittle_index(waiting / rate, one)
+        assert np.array_equal(np.argsort(action), np.argsort(index))
+        seen, *_ = env.step(action)
+        crawled = np.isin(np.arange(6).reshape(2, 3), env.harvest.picked)
+        waiting = np.where(crawled, 0.0, kept * waiting) + rate * 1.5 / 0.3 * (1 - kept)
+        changes += not np.array_equal(rate, env.world.rate)
+    assert changes > 5
 
 
 def test_one_who_knows_the_rates_gains_where_they_change() -> None:

@@ -238,6 +238,15 @@ def test_bad_options_are_refused(
     assert not (tmp_path / "out").exists()
 
 
+def test_agents_without_ranges_are_refused(
+    small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = tune(tmp_path / "out")
+    monkeypatch.delitem(SPACES, command.agent)
+    with pytest.raises(ValueError, match="has no ranges of hyper-parameters yet; give them in"):
+        command.run()
+
+
 def test_agents_without_lessons_are_told_where_to_get_some(
     small: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

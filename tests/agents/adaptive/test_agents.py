@@ -14,6 +14,7 @@ from hypothesis.extra.numpy import arrays
 import agents
 from agents.adaptive import ESTIMATORS as ESTIMATORS_BY_NAME
 from agents.adaptive import (
+    WEAK,
     Adaptive,
     Certainty,
     Changed,
@@ -31,7 +32,7 @@ from agents.adaptive import (
 )
 from agents.adaptive.evidence import weak_prior
 from agents.evaluation import Rollout, compare, evaluate, posed_to
-from crawl_env import CrawlVectorEnv, Sources, Task
+from crawl_env import NEVER, CrawlVectorEnv, Sources, Task
 from crawl_env.parameters import PARAMETERS
 
 KINDS: tuple[type[Adaptive], ...] = (Certainty, Optimism, Thompson, SelfTuning)
@@ -406,3 +407,26 @@ def test_made_by_name() -> None:
     for kind in KINDS:
         agent = agents.make(kind.name, CrawlVectorEnv(2, features=COUNTS))
         assert type(agent) is kind
+
+
+@every_kind
+def test_what_waited_in_a_time_that_nobody_knows_tells_nothing(kind: type[Adaptive]) -> None:
+    """The first crawl of sources never crawled before; the second is the first that counts."""
+    fleet = Sources([4.0, 1.0], 1.0, 0.2)
+    env = CrawlVectorEnv(
+        1, sources=fleet, arrivals="poisson", budget=2, observed=False, start="full",
+        features=("age", "crawled", "harvest"), horizon=None,
+    )  # fmt: skip
+    agent, state = kind(env.task, 0), None
+    seen, _ = env.reset(seed=0)
+    assert (seen[..., 0] == NEVER).all()
+    means = []
+    for _ in range(4):
+        action, state = agent.predict(seen, state)
+        law = agent.believed(state)
+        means.append((law.shape.copy(), law.rate.copy()))
+        seen, *_ = env.step(action)
+    for shape, rate in means[:2]:
+        np.testing.assert_allclose(shape, np.full((1, 2), WEAK.shape))
+        np.testing.assert_allclose(rate, WEAK.rate)
+    assert (means[2][1] > WEAK.rate).all()

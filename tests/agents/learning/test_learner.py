@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import signal
 import struct
@@ -194,6 +195,16 @@ DAMAGES = (
     "unknown setting",
     "only a list",
 )
+
+
+@pytest.mark.skipif(os.name != "posix", reason="rights of files are those of POSIX")
+def test_files_have_the_users_rights(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        storage.save(tmp_path / "agent", {"agent": "doubling"})
+    finally:
+        os.umask(before)
+    assert (tmp_path / "agent").stat().st_mode & 0o777 == 0o640
 
 
 @pytest.mark.parametrize("kind", DAMAGES)

@@ -41,6 +41,7 @@ class Report:
     def __init__(self, title: str, quiet: bool = False) -> None:
         self._title, self._quiet = title, quiet
         self._html: list[str] = []
+        self._pictures: dict[str, bytes] = {}
         self._text(title, "=")
 
     def heading(self, text: str) -> None:
@@ -61,8 +62,9 @@ class Report:
         )
         self._print(f"{caption}\n{text_table(columns, rows)}")
 
-    def figure(self, figure: Any, caption: str) -> None:
-        """Embed a matplotlib figure and close it."""
+    def figure(self, figure: Any, caption: str, name: str | None = None) -> None:
+        """Embed a matplotlib figure and close it; one with a name is also written as NAME.png
+        beside the page, for others to show."""
         import matplotlib.pyplot as plt
 
         picture = io.BytesIO()
@@ -70,6 +72,8 @@ class Report:
             picture, format="png", dpi=110, bbox_inches="tight", metadata={"Software": None}
         )
         plt.close(figure)
+        if name is not None:
+            self._pictures[name] = picture.getvalue()
         data = base64.b64encode(picture.getvalue()).decode()
         self._html.append(
             f'<figure><img alt="{escape(caption)}" src="data:image/png;base64,{data}">'
@@ -82,6 +86,8 @@ class Report:
             title=escape(self._title), body="\n".join(self._html), source=escape(source)
         )
         path.write_text(page, encoding="utf-8")
+        for name, picture in self._pictures.items():
+            path.with_name(f"{name}.png").write_bytes(picture)
 
     def _text(self, text: str, underline: str) -> None:
         self._print(f"{text}\n{underline * len(text)}")

@@ -191,7 +191,9 @@ def write(report: Report, found: Found) -> None:
             rows,
         )
     report.paragraph(verdict(found))
-    report.figure(picture(found), "Share of the runs that give up a good source, 95 % intervals.")
+    report.figure(
+        picture(found), "Share of the runs that give up a good source, 95 % intervals.", PART
+    )
 
 
 def verdict(found: Found) -> str:

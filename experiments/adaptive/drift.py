@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from agents import statistics
 from agents.statistics import Estimate
+from experiments import plots
 from experiments.adaptive.players import (
     CLAIRVOYANT,
     FLOOR,
@@ -31,7 +34,7 @@ LAWS: dict[str, tuple[str, dict[str, Any]]] = {
     "jumps .002": ("jumps", {"rate": 0.002}),
     "jumps .02": ("jumps", {"rate": 0.02}),
 }
-FROZEN = "whittle, mean rates"
+FROZEN, LEARNS = "whittle, mean rates", "thompson, learns what to keep"
 PLAYERS = [
     player(CLAIRVOYANT),
     player(FLOOR),
@@ -39,7 +42,7 @@ PLAYERS = [
     *(named(f"thompson, keeps {kept:g}", player(THOMPSON, retention=kept)) for kept in KEPT),
     named("thompson, window 100", player(THOMPSON, "window", length=50.0)),
     named("thompson, cusum", player(THOMPSON, "drifting")),
-    named("thompson, learns what to keep", player(THOMPSON, "forgetting")),
+    named(LEARNS, player(THOMPSON, "forgetting")),
 ]
 
 
@@ -85,6 +88,9 @@ def write(report: Report, found: Found) -> None:
             for name in found.players(case)[1:]
         ]
         report.table(case, ["player", "second half, share", "score"], rows)
+    report.figure(
+        picture(found), "Second half, share; each column is a way in which rates change.", PART
+    )
     behind = most_behind(found)
     rows = [[name, f"{behind[name]:.2%}"] for name in sorted(behind, key=lambda name: behind[name])]
     report.table(
@@ -97,6 +103,24 @@ def write(report: Report, found: Found) -> None:
         f"{min(behind.values()):.1%} at most. Whittle with mean rates loses up to "
         f"{max(1 - share(found, case, FROZEN).mean for case in found.cases):.0%}."
     )
+
+
+def picture(found: Found) -> Any:
+    figure, axes = plots.new(1, 2, width=11, height=3.6, sharey=True)
+    drawn = {FROZEN: "s", **{f"thompson, keeps {kept:g}": "o" for kept in KEPT}, LEARNS: "*"}
+    for axis, regime in zip(axes, ("dense", "sparse"), strict=True):
+        cases = [case for case in found.cases if case.startswith(regime)]
+        place = np.arange(len(cases))
+        for i, (name, mark) in enumerate(drawn.items()):
+            shares = [100 * share(found, case, name).mean for case in cases]
+            colour = "#222" if name == LEARNS else plots.PALETTE[i % len(plots.PALETTE)]
+            size = 12 if name == LEARNS else 6
+            axis.plot(place, shares, mark, ms=size, color=colour, label=name)
+        axis.set_xticks(place, [case.removeprefix(f"{regime}, ") for case in cases], size=8)
+        axis.set_title(regime)
+    axes[0].set_ylabel(f"share of {CLAIRVOYANT}, %")
+    axes[0].legend(fontsize=8)
+    return figure
 
 
 def most_behind(found: Found) -> dict[str, float]:

@@ -15,8 +15,8 @@ def exponent(
     """Return b of the fit mean lost ≈ c·t^b to marks t ≥ first, with its 95 % interval.
 
     Least squares in logarithms, of the mean over runs; the interval is the percentile bootstrap
-    over runs. Of a resample, times by which nothing was lost are left out; where that is so of the
-    mean itself, the exponent is unknown.
+    over runs. Where nothing was lost until some mark, on average or in more than one of twenty
+    resamples, there is no power law, and the exponent is unknown.
 
     Arguments:
         lost: (S, K), cumulated until each mark; S runs.
@@ -28,13 +28,13 @@ def exponent(
     """
     wanted = marks >= first
     curves, logs = lost[:, wanted], np.log(marks[wanted])
-    mean = curves.mean(axis=0)
-    if wanted.sum() < 2 or not (mean > 0).all():
-        return statistics.UNKNOWN
     n = len(curves)
     draws = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), resamples) / n
-    slopes = _slopes(draws @ curves, logs)
-    low, high = np.nanpercentile(slopes, [2.5, 97.5])
+    mean, drawn = curves.mean(axis=0), draws @ curves
+    clear = (drawn > 0).all(axis=1)
+    if wanted.sum() < 2 or not (mean > 0).all() or clear.mean() < 0.95:
+        return statistics.UNKNOWN
+    low, high = np.percentile(_slopes(drawn[clear], logs), [2.5, 97.5])
     return Estimate(_slopes(mean[None], logs)[0], float(low), float(high))
 
 
@@ -56,10 +56,6 @@ def growing(
 
 
 def _slopes(curves: FloatArray, logs: FloatArray) -> FloatArray:
-    """Return the slope of each row's logarithm, (R,), over the places where it is positive."""
-    good = (curves > 0).astype(np.float64)
-    y = np.log(np.where(curves > 0, curves, 1.0))
-    number = good.sum(axis=-1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        x = logs - ((good @ logs) / number)[:, None]
-        return np.asarray((good * x * y).sum(axis=-1) / (good * x * x).sum(axis=-1))
+    """Return the slope of each row's logarithm, (R,)."""
+    x = logs - logs.mean()
+    return np.asarray(np.log(curves) @ x / (x @ x))

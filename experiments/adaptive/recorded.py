@@ -197,7 +197,9 @@ def write(report: Report, view: View, runs: Runs) -> None:
         report.table(f"M = {m:g}", columns, rows)
     report.paragraph(verdict(view, runs))
     report.figure(
-        picture(view, runs), "Reward of each month, as a share of what whittle collects in it."
+        picture(view, runs),
+        "Reward of each month, as a share of what whittle collects in it.",
+        PART,
     )
 
 

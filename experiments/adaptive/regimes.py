@@ -149,6 +149,7 @@ def write(report: Report, found: Found) -> None:
     report.figure(
         picture(found),
         f"Share of what {CLAIRVOYANT} collects, by epochs since the change; mean over changes.",
+        PART,
     )
 
 

@@ -166,6 +166,7 @@ def write(report: Report, found: Found) -> None:
         picture(found),
         "What was lost until each epoch, and per epoch at it, both axes logarithmic; N = 100, "
         "M = 10. Straight lines are power laws; the dotted one grows as the square root.",
+        PART,
     )
 
 

@@ -8,6 +8,7 @@ from agents.adaptive.fleet_prior import FleetPrior
 from agents.adaptive.forgetting import Forgetting
 from agents.adaptive.harvests import Harvests
 from agents.adaptive.item_sums import HarvestSums
+from agents.adaptive.live import LiveCrawl
 from agents.adaptive.names import ESTIMATORS, make_estimator
 from agents.adaptive.policies import Adaptive, Certainty, Knowledge, Optimism, SelfTuning, Thompson
 from agents.adaptive.streaming import Streaming
@@ -29,6 +30,7 @@ __all__ = [
     "Harvests",
     "ItemSums",
     "Knowledge",
+    "LiveCrawl",
     "Optimism",
     "Posterior",
     "SelfTuning",

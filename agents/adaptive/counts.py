@@ -107,8 +107,13 @@ class Windowed:
         )
 
 
-def check_prior(prior: Posterior) -> None:
-    """Raise ValueError unless shape and rate of a prior are positive and finite."""
+def check_prior(prior: Posterior, most: int = 2) -> None:
+    """Raise ValueError unless shape and rate of a prior are positive and finite, with `most` axes
+    at most."""
+    if not isinstance(prior, Posterior):
+        raise ValueError(f"prior is {prior!r}; give a Posterior(shape, rate)")
+    if max(np.ndim(prior.shape), np.ndim(prior.rate)) > most:
+        raise ValueError("the prior has too many axes; give two numbers, or one of each per source")
     for name, value in (("shape", prior.shape), ("rate", prior.rate)):
         if not (np.all(np.isfinite(value)) and np.all(np.asarray(value) > 0)):
             raise ValueError(f"the prior's {name} is {value}; it must be positive and finite")

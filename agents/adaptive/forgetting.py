@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from agents.adaptive.counts import GammaPoisson, check_prior, check_retention
 from agents.adaptive.evidence import WEAK, Evidence, Posterior, State
-from agents.adaptive.special import log_gamma
 from crawl_env.numerics import FloatArray
 
 RETENTIONS = (1.0, 0.999, 0.99, 0.97, 0.9)  # over one epoch
+_LEAST = 1e-12  # of a misfit: none, but a logarithm
 
 
 @dataclass(frozen=True)
@@ -20,16 +20,21 @@ class Forgetting:
     """Gamma–Poisson with that retention ρ by which the counts so far were foretold best.
 
     The sources are learnt with each ρ side by side. Before a crawl of gap τ, a posterior (A, B)
-    foretells its count n by the negative binomial law,
+    foretells its count n with the mean m = Aτ/B and the variance v = m(1 + τ/B). The ρ with the
+    largest normal likelihood of all the fleet's counts is used, row by row, with variances φv where
+    φ is the one that fits this ρ best:
 
-        ln P(n) = ln Γ(A + n) − ln Γ(A) + A ln(B/(B + τ)) + n ln(τ/(B + τ)) − ln n!,
+        −½(K ln φ + Σ ln v), φ = Σ (n − m)²/v / K, over K crawls.
 
-    and the ρ with the largest sum over all crawls of the fleet is used, row by row: the predictive
-    likelihood of West & Harrison's discount factors.
+    Without φ, or with the exact law of counts, items that come in clusters would be taken for rates
+    that change: forgetting makes v larger, as clusters make errors. (Discount factors compared by
+    what they foretell: West & Harrison; the score: Dawid & Sebastiani.)
+
+    All crawls count, however long ago: after a long calm it takes as much unrest to change ρ.
 
     Arguments:
         retentions: values of ρ to choose from, each in (0, 1], per unit of time.
-        prior: shape and rate before any crawl.
+        prior: shape and rate before any crawl, for all sources or (N,) of each.
 
     Raises:
         ValueError: no retention is given; one of them, or the prior, is out of range.
@@ -40,44 +45,51 @@ class Forgetting:
     counts = True
 
     def __post_init__(self) -> None:
-        if not self.retentions:
+        if not len(self.retentions):
             raise ValueError("retentions is empty; give at least one, such as 1.0")
         for retention in self.retentions:
             check_retention(retention)
-        check_prior(self.prior)
+        check_prior(self.prior, most=1)
 
     def begin(self, shape: tuple[int, ...]) -> State:
-        """Return likelihoods, (..., K), and counts and time for each ρ, (..., K, N)."""
+        """Return the number of crawls, (..., 1), Σ (n − m)²/v and Σ ln v for each ρ, (..., K), and
+        counts and time for each, (..., K, N)."""
         *batch, n = shape
         width = len(self.retentions)
-        return np.zeros((*batch, width)), *self._each().begin((*batch, width, n))
+        sums = (np.zeros((*batch, k)) for k in (1, width, width))
+        return *sums, *self._each().begin((*batch, width, n))
 
     def update(self, state: State, evidence: Evidence) -> State:
-        each, (likelihood, *known) = self._each(), state
+        each, (crawls, misfit, spread, *known) = self._each(), state
         faded = each.faded(tuple(known), evidence.elapsed)
-        foretold = _log_likelihood(each.posterior(faded), evidence)
+        number, off, wide = _foretold(each.posterior(faded), evidence)
         count, exposure = faded
         return (
-            likelihood + foretold,
+            crawls + number,
+            misfit + off,
+            spread + wide,
             count + evidence.items[..., None, :],
             exposure + evidence.gap[..., None, :],
         )
 
     def posterior(self, state: State) -> Posterior:
         best = self.best(state)[..., None, None]
-        known = (np.take_along_axis(array, best, axis=-2)[..., 0, :] for array in state[1:])
+        known = (np.take_along_axis(array, best, axis=-2)[..., 0, :] for array in state[3:])
         return GammaPoisson(self.prior).posterior(tuple(known))
 
     def best(self, state: State) -> NDArray[np.intp]:
         """Return the place of the chosen ρ among `retentions`, (...,)."""
-        return np.asarray(state[0].argmax(axis=-1))
+        crawls, misfit, spread = state[:3]
+        dispersion = np.maximum(misfit / np.maximum(crawls, 1.0), _LEAST)
+        return np.asarray((-crawls * np.log(dispersion) - spread).argmax(axis=-1))
 
     def _each(self) -> GammaPoisson:
         return GammaPoisson(self.prior, np.array(self.retentions, dtype=np.float64)[:, None])
 
 
-def _log_likelihood(law: Posterior, evidence: Evidence) -> FloatArray:
-    """Return Σ ln P(n) + ln n! over the crawls of a fleet, (..., K), under laws (..., K, N)."""
+def _foretold(law: Posterior, evidence: Evidence) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the number of crawls, (..., 1), and of their counts under laws (..., K, N) the sums of
+    (n − m)²/v and of ln v, (..., K)."""
     *batch, width, n = law.shape.shape
     crawled = np.broadcast_to(evidence.crawled, (*batch, n)).reshape(-1, n)
     row, source = np.nonzero(crawled)
@@ -86,8 +98,10 @@ def _log_likelihood(law: Posterior, evidence: Evidence) -> FloatArray:
         np.broadcast_to(x, (*batch, n)).reshape(-1, n)[row, source][:, None]
         for x in (evidence.items, evidence.gap)
     )
-    total = np.zeros((crawled.shape[0], width))
-    known = -np.log1p(gap / rate)  # ln B/(B + τ)
-    new = -np.log1p(rate / gap)  # ln τ/(B + τ)
-    np.add.at(total, row, log_gamma(shape + items) - log_gamma(shape) + shape * known + items * new)
-    return total.reshape(*batch, width)
+    mean = np.maximum(shape * gap / rate, _LEAST)
+    variance = mean * (1.0 + gap / rate)
+    misfit, spread = (np.zeros((crawled.shape[0], width)) for _ in range(2))
+    np.add.at(misfit, row, (items - mean) ** 2 / variance)
+    np.add.at(spread, row, np.log(variance))
+    number = crawled.sum(axis=-1, keepdims=True, dtype=np.float64)
+    return number.reshape(*batch, 1), misfit.reshape(*batch, width), spread.reshape(*batch, width)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from agents.adaptive.changed import Changed
 from agents.adaptive.counts import GammaPoisson, Windowed
 from agents.adaptive.drift import Drifting
@@ -43,10 +45,11 @@ def make_estimator(
     Arguments:
         period: T, the length of an epoch.
         prior: what is believed before any crawl; by default the weak one, `weak_prior(period)`.
-        options: the estimator's own, such as `retention`.
+        options: the estimator's own, such as `retention`, per unit of time as everywhere.
 
     Raises:
-        ValueError: unknown name, or an argument out of range.
+        ValueError: unknown name or option, an argument is out of range, or prior or options are
+            given with an estimator that has its own.
 
     >>> make_estimator("changed").counts
     False
@@ -54,8 +57,16 @@ def make_estimator(
     0.99
     """
     if not isinstance(estimator, str):
+        if prior is not None or options:
+            raise ValueError("the estimator was given with its prior and options; give them to it")
         return estimator
+    if not 0 < period < np.inf:
+        raise ValueError(f"period is {period}; it must be a positive time")
     if estimator not in ESTIMATORS:
         raise unknown("estimator", estimator, ESTIMATORS)
     prior = weak_prior(period) if prior is None else prior
-    return ESTIMATORS[estimator](period, prior=prior, **options)
+    try:
+        return ESTIMATORS[estimator](period, prior=prior, **options)
+    except TypeError as error:
+        given = ", ".join(options) or "the options"
+        raise ValueError(f"estimator {estimator!r} does not take {given} so: {error}") from error

@@ -290,23 +290,26 @@ class Thompson(Adaptive):
 
 
 class SelfTuning(Adaptive):
-    """Thompson sampling where ξ̄ and μ are learnt too: nothing but T, M and costs is known.
+    """Learns Λ, ξ̄ and μ: nothing but T, M and costs is known.
 
-    Of the rates one is drawn, as by `Thompson`; of ξ̄ and μ the means are used. They are learnt from
+    Rates are drawn from what is believed, as by `Thompson`. Of ξ̄ and μ the means are used: that
+    collects more and explores less, and a source whose first items were worth little by chance may
+    be left alone for long. They are learnt from
     sums over the items of each harvest where the environment shows all five
     (`agents.adaptive.item_sums`), else from what crawls brought after gaps of different lengths
     (`agents.adaptive.harvests`).
 
-    Where items are not shown, only Λξ̄ can be learnt, and is: Λ = 1 is supposed. Of `items` and the
-    sums show both: items so old that they are worth nothing are not in the sums, and where these
-    alone are shown, sources that are rarely crawled seem to publish less than they do.
+    Where items are not shown, only Λξ̄ can be learnt, and is, as ξ̄: an item an epoch is supposed,
+    and an estimator of rates has nothing to do. Of `items` and the sums show both: items so old
+    that they are worth nothing are not in the sums, and where these alone are shown, sources that
+    are rarely crawled seem to publish less than they do.
 
     Rates may change: where items are shown, the default estimator is "forgetting". ξ̄ and μ are
     taken for constant.
 
     Raises:
-        ValueError: neither `harvest` nor all of the sums are shown; the estimator does not count
-            and items are not shown.
+        ValueError: neither `harvest` nor all of the sums are shown; items are not shown and an
+            estimator is given.
     """
 
     name = "adaptive-self-tuning"
@@ -319,11 +322,11 @@ class SelfTuning(Adaptive):
         period = task.sources.period
         self._content = HarvestSums(period) if itemised else Harvests(period)
         needs(task, self.name, self._content.features[0])
-        if estimator is None and set(_ITEMS) & set(task.features):
+        if estimator is not None:  # which counts items, or is no use
+            needs(task, f"{self.name} with an estimator of rates", *_ITEMS)
+        elif set(_ITEMS) & set(task.features):
             estimator = "forgetting"
         super().__init__(task, seed, estimator)
-        if not self.estimator.counts:
-            needs(task, self.name, *_ITEMS)
 
     def remembered(self, shape: tuple[int, int]) -> State:
         drawn = (np.ones(shape) for _ in range(3))
@@ -334,7 +337,7 @@ class SelfTuning(Adaptive):
         return *memory[:3], *self._content.update(memory[3:], evidence, *brought)
 
     def _worth(self, seen: Seen, told: Evidence, harvest: FloatArray) -> Evidence:
-        return told._replace(items=told.gap)
+        return told._replace(items=told.gap / self.knowledge.period)
 
     def suppose(
         self, seen: Seen, law: Posterior, fresh: NDArray[np.bool_], clock: FloatArray, memory: State

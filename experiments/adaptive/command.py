@@ -38,7 +38,7 @@ class Adaptive:
     log: Annotated[Log, tyro.conf.arg(name="")] = field(default_factory=Log)
     seeds: int | None = None
     """Runs of each player, instead of those of the suite; several times as many where sources are
-    given up, and 2 or 3 of a recorded log."""
+    given up, and 2 or 6 of a recorded log."""
     epochs: int | None = None
     """Epochs of each run, instead of those of the suite."""
     seed: int = 0

@@ -37,8 +37,8 @@ PLAYERS = [
         )
     ),
     named(
-        "self-tuning: sums over the items, learns what to keep",
-        player(TUNING, "forgetting", "sums"),
+        "self-tuning: sums over the items, keeps all",
+        player(TUNING, "gamma-poisson", "sums"),
     ),
 ]
 

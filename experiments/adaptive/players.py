@@ -32,13 +32,13 @@ REFERENCE, FLOOR, CLAIRVOYANT = "whittle", "random", "knows-rates-now"
 
 
 def player(
-    agent: str, estimator: str = "gamma-poisson", brought: str = "items", **options: Any
+    agent: str, estimator: str | None = None, brought: str = "items", **options: Any
 ) -> dict[str, Any]:
     """Return a player as JSON.
 
     Arguments:
         agent: a name of `agents.registry.AGENTS`, or `CLAIRVOYANT`.
-        estimator: of an adaptive agent, one of `agents.adaptive.ESTIMATORS`.
+        estimator: of an adaptive agent, one of `agents.adaptive.ESTIMATORS`; None: its default.
         brought: what an adaptive agent is shown of its crawls, beside whether they were made:
             items, changed, harvest, or sums over the items (of self-tuning ones).
         options: `prior`, a pair of numbers or of lists, one a source; `confidence` of optimism;
@@ -46,6 +46,8 @@ def player(
     """
     if not issubclass(AGENTS.get(agent, object), Adaptive):
         return {"agent": agent}
+    if estimator is None and agent != TUNING:
+        estimator = "gamma-poisson"
     return {"agent": agent, "estimator": estimator, "brought": brought, **options}
 
 
@@ -129,7 +131,7 @@ def agent_of(chosen: dict[str, Any], task: Task, seed: int = 0) -> Agent:
     """Return a player's agent for a task."""
     kind: Any = AGENTS[chosen["agent"]]
     given = {"confidence": chosen["confidence"]} if "confidence" in chosen else {}
-    if "estimator" in chosen:
+    if chosen.get("estimator") is not None:
         given["estimator"] = estimator_of(chosen, task.sources.period)
     agent: Agent = kind(task, seed, **given)
     return agent
@@ -137,7 +139,9 @@ def agent_of(chosen: dict[str, Any], task: Task, seed: int = 0) -> Agent:
 
 def estimator_of(chosen: dict[str, Any], period: float = 1.0) -> Estimator:
     """Return a player's estimator."""
-    prior = Posterior(*(np.array(x, dtype=float) for x in chosen.get("prior", WEAK)))
+    prior = None
+    if "prior" in chosen:
+        prior = Posterior(*(np.array(x, dtype=float) for x in chosen["prior"]))
     own = {key: value for key, value in chosen.items() if key not in _NOT_THE_ESTIMATORS}
     return make_estimator(chosen["estimator"], period, prior, **own)
 

@@ -31,7 +31,7 @@ from experiments.adaptive.sizes import Size
 from experiments.evaluate import replay
 from experiments.evaluate.log import WEEK, Log, Split
 from experiments.evaluate.replay import REFITTED, Played
-from experiments.evaluate.replay_view import View, records
+from experiments.evaluate.replay_view import FEWEST, View, records
 from experiments.report import Report
 from experiments.results import provenance
 from experiments.runner import Result, Unit
@@ -124,12 +124,12 @@ def players(split: Split) -> list[dict[str, Any]]:
         *(
             named(f"self-tuning from nothing{words}", player(TUNING, estimator, brought, **own))
             for words, estimator, brought, own in (
-                ("", "gamma-poisson", "sums", {}),
+                ("", "forgetting", "sums", {}),
+                (", keeps all", "gamma-poisson", "sums", {}),
                 (", fleet prior", "fleet-prior", "sums", {}),
                 (", cusum", "drifting", "sums", {}),
                 (f", keeps {KEPT:g}", "gamma-poisson", "sums", {"retention": KEPT}),
-                (", learns what to keep", "forgetting", "sums", {}),
-                (", number and utility alone", "gamma-poisson", "items", {}),
+                (", number and utility alone", "forgetting", "items", {}),
             )
         ),
         named("thompson, told μ and ξ̄ alone", player(THOMPSON, "fleet-prior")),
@@ -154,7 +154,7 @@ def players(split: Split) -> list[dict[str, Any]]:
         named("certainty, prior the whole first part, cusum", player(
             CERTAINTY, "drifting", prior=prior(1.0))),
         named("self-tuning, prior the whole first part", player(
-            TUNING, "gamma-poisson", "sums", prior=prior(1.0))),
+            TUNING, "forgetting", "sums", prior=prior(1.0))),
     ]  # fmt: skip
 
 
@@ -212,12 +212,14 @@ def verdict(view: View, runs: Runs) -> str:
         name = max(informed, key=lambda key: of_budget[key].total)
         gain = view.gain(of_budget[name], of_budget[REFERENCE], level)
         clear = "above whittle" if gain.low > 0 else "not clearly above whittle"
+        if view.blocks < FEWEST:
+            clear = f"too few {view.block_name}s to tell"
         said.append(
             f"M = {m:g}: the best of those with a prior is {name}, by {percent(gain)}: {clear}."
         )
     return (
-        " ".join(said) + f" Since it is the best of {len(informed)}, these intervals hold "
-        f"{level:.2%} each (Bonferroni)."
+        " ".join(said) + f" Since it is the best of {len(informed)}, these intervals are of "
+        f"{level:.2%} each, nominally (Bonferroni)."
     )
 
 
@@ -235,7 +237,7 @@ def picture(view: View, runs: Runs) -> Any:
     )
     drawn = (
         "self-tuning from nothing",
-        "self-tuning from nothing, learns what to keep",
+        "self-tuning from nothing, keeps all",
         "certainty, prior the whole first part",
         "thompson, prior a tenth of it",
         REFITTED,

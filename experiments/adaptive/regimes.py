@@ -127,11 +127,12 @@ def write(report: Report, found: Found) -> None:
         f"Random fleets of {N}, {M} crawls an epoch, not seen. From one regime to the next half of "
         f"the sources go from {RATIO[0]} to {RATIO[1]} of their mean rate, and the others back, "
         f"all at once. Counted: epochs until a player collects {ENOUGH:.0%} of what {CLAIRVOYANT}, "
-        "told the rates of the moment, collects, and goes on doing so until the next change; mean "
-        f"of {SWITCHES - 1} changes, the start left out. Lost: what it collects less in a regime, "
-        "in epochs of the clairvoyant's reward. Self-tuning is told nothing of the sources, the "
-        "others what items are worth and how long they last; it sees sums over the items of its "
-        "crawls, or “without sums” their number and utility alone."
+        "told the rates of the moment, collects, and goes on doing so until the next change; of "
+        f"the mean reward over {SWITCHES - 1} changes and all runs, the start left out. Lost: what "
+        "it collects less in a regime, in epochs of the clairvoyant's reward. Shares and scores (0 "
+        "a random choice, 1 the clairvoyant) are of the second half. Self-tuning is told nothing "
+        "of the sources, the others what items are worth and how long they last; it sees sums "
+        "over the items of its crawls, or “without sums” their number and utility alone."
     )
     for case in found.cases:
         rows = [
@@ -140,11 +141,12 @@ def write(report: Report, found: Found) -> None:
                 _epochs(recovered(found, case, name)),
                 plain(lag(found, case, name), 1),
                 percent(share(found, case, name)),
+                plain(score(found, case, name)),
             ]
             for name in found.players(case)
             if name != CLAIRVOYANT
         ]
-        columns = ["player", "epochs until back", "lost in a regime, epochs", "second half, share"]
+        columns = ["player", "epochs until back", "lost in a regime, epochs", "share", "score"]
         report.table(f"{case}, {_long(found, case)} epochs a regime", columns, rows)
     report.figure(
         picture(found),
@@ -159,15 +161,21 @@ def share(found: Found, case: str, name: str) -> Estimate:
     return statistics.ratio(mine, best)
 
 
+def score(found: Found, case: str, name: str) -> Estimate:
+    """Return a player's score in the second half: 0 a random choice, 1 the clairvoyant."""
+    runs = (found[case, player].second_half() for player in (name, FLOOR, CLAIRVOYANT))
+    return statistics.score(*runs)
+
+
 def _long(found: Found, case: str) -> int:
     return int(found[case, CLAIRVOYANT].marks[-1]) // SWITCHES
 
 
 def _epochs(found: Estimate) -> str:
-    if np.isinf(found.mean):
+    if np.isinf(found.low):
         return "not back"
-    high = "–" if np.isinf(found.high) else f"{found.high:.0f}"
-    return f"{found.mean:.0f} [{found.low:.0f}, {high}]"
+    mean, low, high = ("not" if np.isinf(x) else f"{x:.0f}" for x in found)
+    return f"{mean} [{low}, {high}]"
 
 
 def picture(found: Found) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,7 @@ PLAYERS = [
     *_SOLUTIONS,
     named("certainty, fleet prior", player(CERTAINTY, "fleet-prior")),
     named("thompson, learns what to keep", player(THOMPSON, "forgetting")),
+    named("self-tuning, keeps all", player(TUNING, "gamma-poisson")),
     named("optimism .99", player(OPTIMISM, confidence=0.99)),
     named("optimism, fleet prior", player(OPTIMISM, "fleet-prior")),
     _SIZES[-1],
@@ -174,20 +176,21 @@ def verdict(found: Found) -> str:
     """Say who meets, in both regimes, what is asked of one agent with one prior."""
     cases = [case_of(regime, *USUAL) for regime in REGIMES]
     names = [name for name in found.players(cases[0]) if name not in (REFERENCE, FLOOR)]
-    near = [name for name in names if all(share(found, c, name).low >= NEAR for c in cases)]
-    slow = [name for name in names if all(growth(found, c, name).high <= ROOT for c in cases)]
-    steps = [
-        name for name in names if all(growth_of_steps(found, c, name).high <= ROOT for c in cases)
-    ]
+    met: dict[str, Callable[[str, str], bool]] = {
+        f"at least {NEAR:.0%} of whittle": lambda c, name: share(found, c, name).low >= NEAR,
+        f"exponent at most {ROOT:g}": lambda c, name: growth(found, c, name).high <= ROOT,
+        f"exponent of doublings at most {ROOT:g}, or none, since nothing more is lost": (
+            lambda c, name: not growth_of_steps(found, c, name).high > ROOT
+        ),
+    }
+    said = []
+    for words, holds in met.items():
+        who = [name for name in names if all(holds(c, name) for c in cases)]
+        said.append(f"{words}: {', '.join(who) or 'nobody'}")
     return (
-        f"N = {USUAL[0]}, M = {USUAL[1]}, in both regimes, with the whole of the interval: at "
-        f"least {NEAR:.0%} of whittle: {_listed(near)}; exponent at most {ROOT:g}: "
-        f"{_listed(slow)}; that of doublings too: {_listed(steps)}."
+        f"N = {USUAL[0]}, M = {USUAL[1]}, in both regimes, with the whole of the interval: "
+        f"{'; '.join(said)}."
     )
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names) or "nobody"
 
 
 def picture(found: Found) -> Any:

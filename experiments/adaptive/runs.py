@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.evaluation import Rollout
-from crawl_env import CrawlVectorEnv, DailyCycle, Drift, Jumps, Poisson
+from crawl_env import Bursts, CrawlVectorEnv, DailyCycle, Drift, Jumps, Poisson
 from crawl_env.arrivals import Arrivals
 from crawl_env.numerics import FloatArray
 from experiments import units
@@ -207,6 +207,7 @@ def arrivals_of(name: str, arguments: dict[str, Any]) -> Arrivals:
         "drift": Drift,
         "jumps": Jumps,
         "cycle": DailyCycle,
+        "bursts": Bursts,
     }
     law: Arrivals = kinds[name](**arguments)
     return law

@@ -70,19 +70,17 @@ class View(NamedTuple):
         Arguments:
             level: of the interval.
         """
-        resamples = 2000 if level == 0.95 else 40_000  # as many beyond its ends
-        return self._ratio(run.reward - other.reward, other.reward, resamples, level)
+        return self._ratio(run.reward - other.reward, other.reward, level)
 
-    def _ratio(
-        self, part: FloatArray, whole: FloatArray, resamples: int = 2000, level: float = 0.95
-    ) -> Estimate:
-        """Return Σ part / Σ whole, (S, H) or (H,), with its percentile interval: blocks are
-        resampled, and runs, independently of each other."""
+    def _ratio(self, part: FloatArray, whole: FloatArray, level: float = 0.95) -> Estimate:
+        """Return Σ part / Σ whole, (S, H) or (H,), with its percentile interval of that level:
+        blocks are resampled, and runs, independently of each other."""
         if not whole.sum() > 0:
             return statistics.UNKNOWN
         x = self.by_block(part)
         y = np.broadcast_to(self.by_block(whole), x.shape)
         rng = np.random.default_rng(0)
+        resamples = round(100 / (1 - level))  # fifty beyond each end
         runs, blocks = (rng.multinomial(n, np.full(n, 1 / n), resamples) for n in x.shape)
         above, below = (((runs @ z) * blocks).sum(axis=-1) for z in (x, y))
         ratios = above / np.where(below > 0, below, np.inf)

@@ -120,8 +120,8 @@ def test_abandonment_is_counted_in_runs_and_in_sources(monkeypatch: pytest.Monke
     assert [row["good"] for row in rows] == [2, 3, 2, 3]
     assert [row["fair"] for row in rows] == [3, 3, 3, 3]
     assert abandonment.verdict(found) == (
-        "case: certainty gives some up in 50% of the runs; below 1 % of them: nobody; "
-        "all of the interval below 1 %: nobody."
+        "case: certainty gives good sources up in 50% of the runs. Below 1 % of them, good ones: "
+        "nobody; good ones, with all of the interval: nobody; fair ones: nobody."
     )
 
 

@@ -29,8 +29,8 @@ from agents.adaptive import (
     Streaming,
     Thompson,
     Windowed,
+    make_estimator,
 )
-from agents.adaptive.evidence import weak_prior
 from agents.evaluation import Rollout, compare, evaluate, posed_to
 from crawl_env import NEVER, CrawlVectorEnv, Sources, Task
 from crawl_env.parameters import PARAMETERS
@@ -297,10 +297,14 @@ def test_changed_or_not_is_enough(kind: type[Adaptive]) -> None:
 
 def test_options_and_estimators_by_name() -> None:
     env = CrawlVectorEnv(2, sources=Sources(1.0, [1.0, 2.0], 0.1, period=2.0), features=COUNTS)
-    for name, build in ESTIMATORS_BY_NAME.items():
+    for name in ESTIMATORS_BY_NAME:
         agent = agents.make("adaptive-thompson", env, 0, estimator=name)
         assert isinstance(agent, Thompson)
-        assert agent.estimator == build(2.0, prior=weak_prior(2.0))
+        law = agent.estimator.posterior(agent.estimator.begin((1, 2)))
+        np.testing.assert_allclose(law.mean, 25.0)  # 50 an epoch of two units of time
+    by_name: Any = {name: make_estimator(name, 2.0) for name in ("window", "forgetting")}
+    assert by_name["window"].length == 100.0
+    assert by_name["forgetting"].retentions[-1] ** 2 == pytest.approx(0.9)
     given = Drifting(factor=5.0)
     assert agents.make("adaptive-optimism", env, estimator=given, confidence=0.7).estimator is given
     with pytest.raises(TypeError, match="confidence"):
@@ -315,7 +319,7 @@ def test_average_budgets_are_spent(kind: type[Adaptive]) -> None:
     }  # fmt: skip
     run = evaluate(kind, arguments, epochs=300, warmup=150, seeds=4)
     np.testing.assert_allclose(run.cost.mean(), 1.5, rtol=0.06)
-    best = evaluate("whittle", arguments, epochs=300, warmup=150, seeds=2).reward.mean()
+    best = evaluate("whittle", arguments, epochs=300, warmup=150, seeds=4).reward.mean()
     assert run.reward.mean() > 0.75 * best
 
 
@@ -396,6 +400,37 @@ def test_refuses_fleets_drawn_anew_without_their_parameters() -> None:
         wanted = "cost" if kind is SelfTuning else "mean_utility"
         with pytest.raises(ValueError, match=f"needs one of the features {wanted}"):
             kind(task)
+
+
+def test_what_self_tuning_learns_rates_by() -> None:
+    """Of items, by one that finds out how much to forget; where none are shown, by nothing."""
+    shown = SelfTuning(Task.of(features=COUNTS)).estimator
+    assert isinstance(shown, Forgetting)
+    alone = ("age", "crawled", "harvest")
+    assert isinstance(SelfTuning(Task.of(features=alone)).estimator, GammaPoisson)
+    with pytest.raises(ValueError, match=r"an estimator of rates' needs one of the features it"):
+        SelfTuning(Task.of(features=alone), estimator="drifting")
+
+
+@pytest.mark.parametrize("shown", [COUNTS, ("age", "crawled", "harvest"), ("age", *SUMS[1:])])
+def test_self_tuning_does_not_mind_the_unit_of_time(shown: tuple[str, ...]) -> None:
+    """The same world told in hours and in minutes."""
+    rewards = []
+    for unit in (1.0, 60.0):
+        one = Sources.random(20, 3, "sparse")
+        fleet = Sources(
+            one.arrival_rate / unit, one.mean_utility, one.decay_rate / unit, period=unit
+        )
+        arguments = {
+            "sources": fleet, "budget": 2, "arrivals": "poisson", "observed": False,
+            "features": shown,
+        }  # fmt: skip
+        rewards.append(evaluate(_tuning, arguments, epochs=150, warmup=0, seeds=2).reward)
+    np.testing.assert_allclose(rewards[0], rewards[1], rtol=1e-3)
+
+
+def _tuning(env: CrawlVectorEnv) -> SelfTuning:
+    return SelfTuning(env.task, 0)
 
 
 def test_refuses_a_confidence_out_of_range() -> None:

@@ -201,3 +201,21 @@ def test_no_harvest_breaks_what_is_believed(data: Any) -> None:
     for mean in learner.estimate(state, np.arange(6)):
         assert np.isfinite(mean).all()
         assert (mean >= 0).all()
+
+
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_order_of_harvests_does_not_matter(data: Any) -> None:
+    """But for rounding; within the epochs between two fits of the fleet."""
+    learner, known = Harvests(), []
+    crawls = [
+        tuple(data.draw(arrays(float, (1, 3), elements=st.integers(0, 9))) for _ in range(3))
+        for _ in range(5)
+    ]
+    for order in (crawls, data.draw(st.permutations(crawls))):
+        state = learner.begin((1, 3))
+        for gap, items, worth in order:
+            state = learner.update(state, Evidence.of(gap, items), worth)
+        known.append(state)
+    for one, other in zip(*known, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)

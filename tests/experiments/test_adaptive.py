@@ -34,6 +34,7 @@ from experiments.adaptive.runs import Found, unit, work
 from experiments.adaptive.sizes import QUICK, Size
 from experiments.evaluate import replay
 from experiments.evaluate.log import Log
+from experiments.evaluate.replay_view import View
 from experiments.throughput.clock import Timing
 
 EXAMPLE = Path(__file__).parents[2] / "experiments" / "data" / "example-log.csv"
@@ -255,6 +256,112 @@ def test_recovery_by_hand() -> None:
     gained[:, :2] = 1000.0  # the first regime is no recovery
     run = runs.Run(marks, gained, gained.cumsum(axis=1), np.zeros(1), np.zeros((1, 3)))
     assert regimes.after_switch(run).tolist() == [[7.0, 1.0]]
+
+
+# -------------------------------------------------------------------------------- what is concluded
+
+
+def made(case: str, rewards: dict[str, Any], marks: list[int]) -> Found:
+    """Return runs (S, K) of players by name, cumulated, as they would be found."""
+    todo, results = [], []
+    for name, reward in rewards.items():
+        chosen = named(name, player("whittle"))
+        total = np.asarray(reward, dtype=float)
+        todo.append(unit("x", case, chosen, FLEET, marks[-1], len(total), marks=marks))
+        results.append({"reward": total, "expected": total, "published": [1.0] * len(total),
+                        "crawls": np.ones((len(total), 3))})  # fmt: skip
+    return Found(todo, results)
+
+
+def joined(*found: Found) -> Found:
+    whole = Found([], [])
+    for part in found:
+        whole._runs.update(part._runs)
+    return whole
+
+
+def paid(reward: np.ndarray) -> replay.Played:
+    return replay.Played(reward[None], np.zeros(20), 5.0, 0.0, 0.0, 0.0)
+
+
+def test_who_is_near_and_who_loses_slowly_is_said_of_both_regimes() -> None:
+    marks = runs.marks_of(2000)
+    t, one = np.array(marks, dtype=float), np.ones((4, 1))
+    cases = [
+        made(
+            regret.case_of(regime, *regret.USUAL),
+            {
+                "whittle": one * t,
+                "random": one * t / 2,
+                "slow": one * (t - t**0.4),
+                "constant": one * (t - 5 - 0.005 * t),
+                "lost at first": one * (t - 20),
+                "in one alone": one * (t * (0.9 if regime == "dense" else 1) - t**0.3),
+            },
+            marks,
+        )
+        for regime in regret.REGIMES
+    ]
+    assert regret.verdict(joined(*cases)) == (
+        "N = 100, M = 10, in both regimes, with the whole of the interval: at least 99% of "
+        "whittle: slow, constant, lost at first; exponent at most 0.5: slow, constant, lost at "
+        "first; exponent of doublings at most 0.5, or none, since nothing more is lost: slow, "
+        "lost at first."
+    )
+
+
+def test_how_far_behind_the_best_is_of_the_worst_case() -> None:
+    def rewards(*seconds: float) -> dict[str, Any]:
+        names = ("knows-rates-now", "thompson, a", "thompson, b", "whittle, mean rates")
+        return {name: [[10.0, 10 + x]] * 2 for name, x in zip(names, seconds, strict=True)}
+
+    found = joined(
+        made("one", rewards(10, 9, 8, 9.9), [1, 2]), made("other", rewards(10, 6, 7, 9.9), [1, 2])
+    )
+    behind = drift.most_behind(found)
+    assert set(behind) == {"thompson, a", "thompson, b"}
+    assert behind["thompson, a"] == pytest.approx(0.1)
+    assert behind["thompson, b"] == pytest.approx(0.1)
+
+
+def test_epochs_until_back_and_what_a_change_costs() -> None:
+    """Of two steps a regime: the first is half lost, the second whole."""
+    marks = [regimes.STEP * (i + 1) for i in range(2 * regimes.SWITCHES)]
+    best, mine = np.ones((3, len(marks))), np.ones((3, len(marks)))
+    mine[:, ::2] = 0.5
+    rewards = {
+        "knows-rates-now": best.cumsum(1),
+        "mine": mine.cumsum(1),
+        "never": best.cumsum(1) / 2,
+    }
+    found = made("dense", rewards, marks)
+    assert regimes.recovered(found, "dense", "mine") == (20.0, 20.0, 20.0)
+    assert np.isinf(regimes.recovered(found, "dense", "never").mean)
+    assert regimes.lag(found, "dense", "mine").mean == pytest.approx(0.5 * regimes.STEP)
+
+
+@pytest.mark.parametrize(("weeks", "said"), [(40, "above whittle"), (3, "too few weeks to tell")])
+def test_the_best_on_a_log_must_be_so_for_enough_weeks(weeks: int, said: str) -> None:
+    epochs, hours = 168 * weeks, np.arange(168 * weeks)
+    split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 40)
+    view = View(split, 168, {5.0: np.nan}, np.nan, "", "", 1)
+    view = type("Long", (View,), {"epochs": epochs, "blocks": weeks, "block_name": "week"})(*view)
+    base = 1.0 + (hours % 7)
+    everybody = [players.name_of({"player": p}) for p in recorded.players(split)]
+    of_budget = {name: paid(base) for name in everybody}
+    best = "thompson, prior a tenth of it"
+    of_budget[best] = paid(1.05 * base)
+    words = recorded.verdict(view, {5.0: of_budget})
+    assert f"the best of those with a prior is {best}, by 5.00%: {said}." in words
+
+
+def test_wider_intervals_hold_narrower_ones() -> None:
+    rng = np.random.default_rng(0)
+    split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 400)
+    view = View(split, 40, {5.0: np.nan}, np.nan, "", "", 1)
+    one, other = (paid(rng.random(400)) for _ in range(2))
+    usual, wide = view.gain(one, other), view.gain(one, other, level=0.997)
+    assert wide.low < usual.low < usual.mean == wide.mean < usual.high < wide.high
 
 
 # --------------------------------------------------------------------------------- what is written

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+from operator import index
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -19,16 +20,18 @@ from crawl_env.selection import select, whole_budget
 
 _SHOWN = ("age", "crawled", "items", *HarvestSums.features)
 _KEPT = ("arrival_rate", "mean_utility", "decay_rate", "cost")
+LONGEST = 255  # periods
 _FORMAT = "ephemeral-crawl live crawl 1"
 
 
 class LiveCrawl:
     """Chooses the sources to fetch in each period, and learns from what is reported of them.
 
-    In every period call `choose`, fetch these sources, and `report` each. One that was chosen and
-    not reported by the next `choose` has failed: it told nothing, and its content still waits. Of
-    the first fetch of a source only the time is noted, since nobody knows for how long its items
-    had come.
+    In every period call `choose`, fetch these sources, and `report` each; after an outage, once for
+    every period that was missed. A source that was chosen and not reported by the next `choose` has
+    failed: it told nothing, its content still waits, and it is left alone for 1, 3, 7 … periods (at
+    most `LONGEST`) the more often it fails in a row. Of the first fetch of a source only the time
+    is noted, since nobody knows for how long its items had come.
 
     Arguments:
         sources: N, of which nothing is known, for `SelfTuning`; or a fleet whose mean utilities
@@ -41,7 +44,8 @@ class LiveCrawl:
         seed: of the draws.
 
     Raises:
-        ValueError: an argument is out of range.
+        ValueError: an argument is out of range, or the fleet has crawl delays, hosts, capacities or
+            failure rates, which are not kept to here.
 
     >>> crawl = LiveCrawl(sources=3, budget=1, period=0.5, seed=0)
     >>> source = int(crawl.choose()[0])
@@ -58,8 +62,15 @@ class LiveCrawl:
         estimator: str = "forgetting",
         seed: int | None = None,
     ) -> None:
+        if not isinstance(estimator, str):
+            raise ValueError(
+                f"estimator is {estimator!r}; give the name of one, which can be saved"
+            )
         known = isinstance(sources, Sources)
         fleet = sources if isinstance(sources, Sources) else _unknown(sources, period)
+        _check_plain(fleet)
+        if not budget >= fleet.cost.min():
+            raise ValueError(f"budget is {budget}, which pays for no source; give at least a fetch")
         self.task = Task.of(
             fleet, budget=budget, arrivals="poisson", observed=False, features=_SHOWN
         )
@@ -70,15 +81,18 @@ class LiveCrawl:
         self._report = np.zeros((len(fleet), len(_SHOWN)), dtype=np.float32)
         self._report[:, 0] = NEVER  # what waits at first came in a time that nobody knows
         self._chosen = np.zeros(len(fleet), dtype=bool)
+        self._failures = np.zeros(len(fleet), dtype=np.int64)  # in a row
+        self._pause = np.zeros(len(fleet), dtype=np.int64)  # periods for which it is left alone
 
     def choose(self) -> NDArray[np.intp]:
         """Begin a period; return the sources to fetch in it, the most urgent first."""
         fleet, age = self.task.sources, self._report[:, 0].astype(np.float64)
+        self._leave_alone()
         priority, self._state = self._agent.predict(self._report, self._state)
-        whole = whole_budget(fleet.cost, self.task.budget)
         cells = select(
-            np.asarray(priority)[None], -age[None], fleet.cost, self.task.budget, whole, None
-        )
+            np.asarray(priority)[None], -age[None], fleet.cost, self.task.budget,
+            whole_budget(fleet.cost, self.task.budget), None, (self._pause == 0)[None],
+        )  # fmt: skip
         chosen = np.ravel(cells).astype(np.intp)
         self._report[:, 0] += 1.0
         self._report[:, 1:] = 0.0
@@ -86,36 +100,55 @@ class LiveCrawl:
         self._chosen[chosen] = True
         return chosen[np.argsort(-np.asarray(priority)[chosen], kind="stable")]
 
-    def report(self, source: int, age: ArrayLike, worth: ArrayLike) -> None:
+    def report(self, source: int, age: ArrayLike, worth: ArrayLike | None = None) -> None:
         """Tell what the fetch of a chosen source brought: its new items, or none.
 
         Arguments:
-            age: (K,) time since each item was published.
-            worth: (K,) what each is worth now, in your unit (readers or votes still to come).
+            age: (K,) time since each item was published, in the unit of the period. Ages below 0
+                (clocks differ) count as 0, and those above the time since the fetch before and a
+                period (dates that cannot be, of items that are new) as that.
+            worth: (K,) what each is worth now, in your unit; 1 each if it is not given.
 
         Raises:
             ValueError: the source was not chosen in this period, or has been reported; ages or
-                worths are negative, not finite, or not as many.
+                worths are no finite numbers, worths are negative, or not as many as ages.
         """
-        s, w = (np.atleast_1d(np.asarray(x, dtype=np.float64)) for x in (age, worth))
-        if not 0 <= source < self.task.n or not self._chosen[source]:
-            raise ValueError(
-                f"source {source} was not chosen in this period, or was reported already; report "
-                "each of those that `choose` returned once"
-            )
-        if s.ndim != 1 or s.shape != w.shape:
-            raise ValueError(
-                f"source {source}: age has shape {s.shape} and worth {w.shape}; give one number an "
-                "item in each"
-            )
-        for name, array in (("age", s), ("worth", w)):
-            if not (np.isfinite(array) & (array >= 0)).all():
-                raise ValueError(f"source {source}: {name} has entries below 0 or not finite")
+        i = self._open(source)
+        s = _numbers(i, "age", age)
+        w = np.ones_like(s) if worth is None else _numbers(i, "worth", worth)
+        if s.shape != w.shape:
+            raise ValueError(f"source {i}: there are {s.size} ages and {w.size} worths of items")
+        if (w < 0).any():
+            raise ValueError(f"source {i}: worth has entries below 0")
+        s = np.clip(s, 0.0, float(self._report[i, 0]) * self.task.sources.period)
         told = w > 0
         old, log = s[told], np.log(w[told])
         sums = told.sum(), old.sum(), (old**2).sum(), log.sum(), (old * log).sum()
-        self._report[source] = 1.0, 1.0, s.size, *sums
-        self._chosen[source] = False
+        self._report[i] = 1.0, 1.0, s.size, *sums
+        self._chosen[i], self._failures[i] = False, 0
+
+    def _open(self, source: int) -> int:
+        """Return the number of a source of which a report is awaited."""
+        try:
+            i = index(source)
+        except TypeError:
+            raise ValueError(
+                f"source is {source!r}; give its number, as `choose` returned it"
+            ) from None
+        if not 0 <= i < self.task.n or not self._chosen[i]:
+            raise ValueError(
+                f"source {i} was not chosen in this period, or was reported already; report each "
+                "of those that `choose` returned once, before the next `choose`; a fetch that "
+                "takes longer is lost"
+            )
+        return i
+
+    def _leave_alone(self) -> None:
+        """Count what failed in the last period, and shorten the pauses of the others."""
+        self._pause = np.maximum(self._pause - 1, 0)
+        self._failures[self._chosen] += 1
+        doubled = 2 ** np.minimum(self._failures, 30) - 1
+        self._pause[self._chosen] = np.minimum(doubled, LONGEST)[self._chosen]
 
     def rates(self) -> FloatArray:
         """Return what is believed of the arrival rates, (N,) items / time, before this period."""
@@ -130,6 +163,7 @@ class LiveCrawl:
     def save(self, path: str | PathLike[str]) -> None:
         """Write all that is known to a file of arrays, which appears whole or not at all."""
         fleet, target = self.task.sources, Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
         settings = {
             **self._settings,
             "format": _FORMAT,
@@ -145,7 +179,7 @@ class LiveCrawl:
             with partial.open("wb") as file:
                 np.savez(
                     file, settings=np.array(json.dumps(settings)), report=self._report,
-                    chosen=self._chosen, **arrays,
+                    chosen=self._chosen, failures=self._failures, pause=self._pause, **arrays,
                 )  # fmt: skip
             partial.replace(target)
         finally:
@@ -168,9 +202,39 @@ class LiveCrawl:
 
 def _unknown(n: int, period: float) -> Sources:
     """Return a fleet of which only the number and the costs are read."""
-    if n < 1:
+    try:
+        number = index(n)
+    except TypeError:
+        raise ValueError(f"sources is {n!r}; give their number, or a fleet (Sources)") from None
+    if number < 1:
         raise ValueError(f"sources is {n}; it must be at least 1, or a fleet")
-    return Sources(np.ones(n), 1.0, 1.0, period=period)
+    return Sources(np.ones(number), 1.0, 1.0, period=period)
+
+
+def _check_plain(fleet: Sources) -> None:
+    limits = {
+        "crawl_delay": fleet.is_delayed, "capacity": fleet.is_capped,
+        "failure_rate": fleet.fails, "host": bool(fleet.hosts),
+    }  # fmt: skip
+    given = [name for name, there in limits.items() if there]
+    if given:
+        raise ValueError(
+            f"the fleet has {', '.join(given)}, which LiveCrawl does not keep to; leave out these "
+            "columns, and pass over what may not be fetched without reporting it"
+        )
+
+
+def _numbers(source: int, name: str, given: ArrayLike) -> FloatArray:
+    array = np.asarray(given)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iufb"):
+        raise ValueError(
+            f"source {source}: {name} is {given!r}; give a list of numbers, one for each new item"
+        )
+    numbers = array.astype(np.float64)
+    bad = np.flatnonzero(~np.isfinite(numbers))
+    if bad.size:
+        raise ValueError(f"source {source}: {name} of item {bad[0]} is {numbers[bad[0]]}")
+    return numbers
 
 
 def _restored(saved: dict[str, Any]) -> LiveCrawl:
@@ -183,5 +247,6 @@ def _restored(saved: dict[str, Any]) -> LiveCrawl:
     states = [saved[f"state_{i}"] for i in range(settings["states"])]
     crawl._state = tuple(states) or None
     crawl._report[:], crawl._chosen[:] = saved["report"], saved["chosen"]
+    crawl._failures[:], crawl._pause[:] = saved["failures"], saved["pause"]
     crawl._agent.rng.bit_generator.state = settings["chance"]
     return crawl

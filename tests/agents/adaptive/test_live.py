@@ -111,9 +111,13 @@ def test_what_is_not_reported_has_failed_and_first_fetches_tell_nothing() -> Non
 @pytest.mark.parametrize(
     ("report", "what"),
     [
-        ((0, [1.0], [1.0, 2.0]), r"source 0: age has shape \(1,\) and worth \(2,\)"),
-        ((0, [-1.0], [1.0]), "source 0: age has entries below 0"),
-        ((0, [1.0], [np.nan]), "source 0: worth has entries below 0 or not finite"),
+        ((0, [1.0], [1.0, 2.0]), "source 0: there are 1 ages and 2 worths of items"),
+        ((0, [1.0, 2.0], [1.0, np.nan]), "source 0: worth of item 1 is nan"),
+        ((0, [1.0], [-1.0]), "source 0: worth has entries below 0"),
+        ((0, 3), "source 0: age is 3; give a list of numbers"),
+        ((0, np.array([3], "timedelta64[s]")), "source 0: age is .*; give a list of numbers"),
+        (("feed", [1.0]), "source is 'feed'; give its number"),
+        ((1.0, [1.0]), "source is 1.0; give its number"),
         ((5, [1.0], [1.0]), "source 5 was not chosen in this period"),
         ((-1, [1.0], [1.0]), "source -1 was not chosen in this period"),
     ],
@@ -142,7 +146,56 @@ def test_other_files_are_refused_and_run_no_code(tmp_path: Path) -> None:
         LiveCrawl.load(path)
 
 
+def test_ages_that_cannot_be_are_those_that_can() -> None:
+    """Of an item dated tomorrow, and of one dated 1970: a period since the last, and one more."""
+    reports = []
+    for age in ([0.0, 2.0], [-5.0, 470_000.0]):
+        crawl = LiveCrawl(2, budget=2, seed=0)
+        for _ in range(2):
+            crawl.choose()
+            crawl.report(0, [], [])
+        crawl.choose()
+        crawl.report(0, age, [1.0, 1.0])
+        reports.append(crawl._report.copy())
+    np.testing.assert_array_equal(*reports)
+
+
+def test_what_fails_again_and_again_is_left_alone_for_longer_and_longer() -> None:
+    crawl, fetched = LiveCrawl(3, budget=1, seed=0), []
+    for period in range(200):
+        for source in crawl.choose():
+            if source == 0:
+                fetched.append(period)
+            else:
+                crawl.report(int(source), [0.5] * 3)
+    gaps = np.diff(fetched)
+    assert (gaps[:5] >= [2, 4, 8, 16, 32]).all()
+    assert len(fetched) <= 8
+
+
+def test_worth_that_is_not_given_is_one() -> None:
+    crawls = [LiveCrawl(2, budget=2, seed=0) for _ in range(2)]
+    for crawl, worth in zip(crawls, (None, [1.0, 1.0]), strict=True):
+        for _ in range(3):
+            for source in crawl.choose():
+                crawl.report(int(source), [0.2, 0.4], worth)
+    np.testing.assert_array_equal(crawls[0].choose(), crawls[1].choose())
+    np.testing.assert_array_equal(crawls[0].rates(), crawls[1].rates())
+
+
+def test_fleets_with_limits_are_refused() -> None:
+    fleet = Sources(np.ones(3), 1.0, 0.1, crawl_delay=3.0, failure_rate=0.1)
+    with pytest.raises(ValueError, match="has crawl_delay, failure_rate, which LiveCrawl"):
+        LiveCrawl(fleet, budget=1)
+
+
 def test_bad_arguments_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"sources is 3\.5; give their number, or a fleet"):
+        LiveCrawl(3.5, budget=1)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"budget is 0\.5, which pays for no source"):
+        LiveCrawl(3, budget=0.5)
+    with pytest.raises(ValueError, match="estimator is 3; give the name of one"):
+        LiveCrawl(3, budget=1, estimator=3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="sources is 0; it must be at least 1"):
         LiveCrawl(0, budget=1)
     with pytest.raises(

@@ -308,8 +308,8 @@ class SelfTuning(Adaptive):
     taken for constant.
 
     Raises:
-        ValueError: neither `harvest` nor all of the sums are shown; items are not shown and an
-            estimator is given.
+        ValueError: neither `harvest` nor all of the sums are shown, or some of them alone; items
+            are not shown and an estimator is given.
     """
 
     name = "adaptive-self-tuning"
@@ -318,7 +318,14 @@ class SelfTuning(Adaptive):
     def __init__(
         self, task: Task, seed: int | None = None, estimator: Estimator | str | None = None
     ) -> None:
-        itemised = set(HarvestSums.features) <= set(task.features)
+        sums = [name for name in HarvestSums.features if name in task.features]
+        itemised = len(sums) == len(HarvestSums.features)
+        if sums and not itemised and sums != ["harvest_number"]:
+            lacking = ", ".join(set(HarvestSums.features) - set(sums))
+            raise ValueError(
+                f"agent {self.name!r} needs all five sums over items or none, and the environment "
+                f"does not show {lacking}; add them to `features`"
+            )
         period = task.sources.period
         self._content = HarvestSums(period) if itemised else Harvests(period)
         needs(task, self.name, self._content.features[0])

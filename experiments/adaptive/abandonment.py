@@ -212,10 +212,10 @@ def verdict(found: Found) -> str:
             ],
             "fair ones": [name for name, lost in others.items() if lost.fair.mean < 0.01],
         }
-        who = "; ".join(f"{words}: {', '.join(x) or 'nobody'}" for words, x in below.items())
+        who = ". ".join(f"{words}: {'; '.join(x) or 'nobody'}" for words, x in below.items())
         said.append(
             f"{case}: certainty gives good sources up in {failing.mean:.0%} of the runs. Below 1 % "
-            f"of them, {who}."
+            f"of them: {who}."
         )
     return " ".join(said) or "Certainty gives nothing up in more than 5 % of the runs."
 

@@ -197,7 +197,7 @@ def records(costs: Sequence[Cost], n: int) -> list[dict[str, Any]]:
 
 
 def _over(ratios: dict[str, float]) -> str:
-    return ", ".join(name for name, ratio in ratios.items() if ratio > ALLOWED) or "nobody"
+    return "; ".join(name for name, ratio in ratios.items() if ratio > ALLOWED) or "nobody"
 
 
 def _milliseconds(timing: Timing) -> str:

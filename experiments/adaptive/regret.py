@@ -186,10 +186,10 @@ def verdict(found: Found) -> str:
     said = []
     for words, holds in met.items():
         who = [name for name in names if all(holds(c, name) for c in cases)]
-        said.append(f"{words}: {', '.join(who) or 'nobody'}")
+        said.append(f"{words}: {'; '.join(who) or 'nobody'}")
     return (
         f"N = {USUAL[0]}, M = {USUAL[1]}, in both regimes, with the whole of the interval: "
-        f"{'; '.join(said)}."
+        f"{'. '.join(said)}."
     )
 
 

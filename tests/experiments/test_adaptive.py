@@ -121,8 +121,8 @@ def test_abandonment_is_counted_in_runs_and_in_sources(monkeypatch: pytest.Monke
     assert [row["good"] for row in rows] == [2, 3, 2, 3]
     assert [row["fair"] for row in rows] == [3, 3, 3, 3]
     assert abandonment.verdict(found) == (
-        "case: certainty gives good sources up in 50% of the runs. Below 1 % of them, good ones: "
-        "nobody; good ones, with all of the interval: nobody; fair ones: nobody."
+        "case: certainty gives good sources up in 50% of the runs. Below 1 % of them: good ones: "
+        "nobody. good ones, with all of the interval: nobody. fair ones: nobody."
     )
 
 
@@ -304,8 +304,8 @@ def test_who_is_near_and_who_loses_slowly_is_said_of_both_regimes() -> None:
     ]
     assert regret.verdict(joined(*cases)) == (
         "N = 100, M = 10, in both regimes, with the whole of the interval: at least 99% of "
-        "whittle: slow, constant, lost at first; exponent at most 0.5: slow, constant, lost at "
-        "first; exponent of doublings at most 0.5, or none, since nothing more is lost: slow, "
+        "whittle: slow; constant; lost at first. exponent at most 0.5: slow; constant; lost at "
+        "first. exponent of doublings at most 0.5, or none, since nothing more is lost: slow; "
         "lost at first."
     )
 

@@ -410,6 +410,8 @@ def test_what_self_tuning_learns_rates_by() -> None:
     assert isinstance(SelfTuning(Task.of(features=alone)).estimator, GammaPoisson)
     with pytest.raises(ValueError, match=r"an estimator of rates' needs one of the features it"):
         SelfTuning(Task.of(features=alone), estimator="drifting")
+    with pytest.raises(ValueError, match=r"all five sums over items or none, .* harvest_age_log;"):
+        SelfTuning(Task.of(arrivals="poisson", features=(*COUNTS, *HarvestSums.features[:-1])))
 
 
 @pytest.mark.parametrize("shown", [COUNTS, ("age", "crawled", "harvest"), ("age", *SUMS[1:])])

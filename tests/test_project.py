@@ -15,9 +15,25 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", README, re.S), ids=range(2))
-def test_python_in_the_readme_runs(block):
-    exec(compile(block, "README.md", "exec"), {})
+PYTHON = [
+    pytest.param(block, id=f"{name}-{i}")
+    for name in ("README.md", "docs/adaptive-agents.md")
+    for i, block in enumerate(
+        re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(encoding="utf-8"), re.S)
+    )
+]
+
+
+@pytest.mark.parametrize("block", PYTHON)
+def test_python_in_the_docs_runs(block, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block, "docs", "exec"), {})
+
+
+def test_the_docs_refer_to_files_that_there_are():
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
 COMMANDS = [

@@ -64,7 +64,8 @@ class Adaptive:
                 done = Found(todo, runner.run(todo, work, kept, self.jobs, self.engine))
                 SIMULATED[name].write(report, done)
                 records += done.records(abandonment.counts if name == abandonment.PART else None)
-                curves += done.curves()
+                if name != regimes.PART:  # which is measured at thousands of epochs
+                    curves += done.curves()
         if cost.PART in parts:
             costs = cost.measure(size.sources, size.rounds)
             cost.write(report, costs, size.sources)

@@ -410,8 +410,8 @@ def test_every_part_writes_records_and_a_report(part: str, tmp_path: Path, small
     assert {row["part"] for row in records} == {part}
     assert {"whittle", "whittle, mean rates"} & {row["player"] for row in records}
     last = {key_of(row): row for row in curves}
-    assert len(last) == len(records)
-    for row in records:
+    assert len(last) == (0 if part == "regimes" else len(records))
+    for row in records if last else ():
         assert last[key_of(row)]["epoch"] == row["epochs"]
         collected = float(last[key_of(row)]["collected"])
         assert collected == pytest.approx(float(row["collected"]), rel=1e-5)

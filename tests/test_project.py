@@ -32,7 +32,7 @@ def test_python_in_the_docs_runs(block, tmp_path, monkeypatch):
 
 def test_the_docs_refer_to_files_that_there_are():
     for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
-        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+        for target in re.findall(r"\]\(([^)#:\s]+)\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 

@@ -237,5 +237,5 @@ def picture(found: Found) -> Any:
     axis.axhline(1, color="#444", lw=0.8, ls=":")
     axis.set_xticks(range(len(cases)), cases, size=8)
     axis.set_ylabel("runs, %")
-    axis.legend(fontsize=8, ncols=2)
+    axis.legend(fontsize=8, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     return figure

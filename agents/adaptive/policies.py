@@ -292,12 +292,11 @@ class Thompson(Adaptive):
 class SelfTuning(Adaptive):
     """Learns Λ, ξ̄ and μ: nothing but T, M and costs is known.
 
-    Rates are drawn from what is believed, as by `Thompson`. Of ξ̄ and μ the means are used: that
-    collects more and explores less, and a source whose first items were worth little by chance may
-    be left alone for long. They are learnt from
-    sums over the items of each harvest where the environment shows all five
-    (`agents.adaptive.item_sums`), else from what crawls brought after gaps of different lengths
-    (`agents.adaptive.harvests`).
+    Rates are drawn from what is believed, as by `Thompson`. Of ξ̄ and μ the means are used, which
+    explores less: a source whose first items were worth little by chance may be left alone for
+    long. They are learnt from sums over the items of each harvest where the environment shows all
+    five (`agents.adaptive.item_sums`), else from what crawls brought after gaps of different
+    lengths (`agents.adaptive.harvests`).
 
     Where items are not shown, only Λξ̄ can be learnt, and is, as ξ̄: an item an epoch is supposed,
     and an estimator of rates has nothing to do. Of `items` and the sums show both: items so old
@@ -321,7 +320,7 @@ class SelfTuning(Adaptive):
         sums = [name for name in HarvestSums.features if name in task.features]
         itemised = len(sums) == len(HarvestSums.features)
         if sums and not itemised and sums != ["harvest_number"]:
-            lacking = ", ".join(set(HarvestSums.features) - set(sums))
+            lacking = ", ".join(name for name in HarvestSums.features if name not in sums)
             raise ValueError(
                 f"agent {self.name!r} needs all five sums over items or none, and the environment "
                 f"does not show {lacking}; add them to `features`"

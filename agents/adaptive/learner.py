@@ -78,12 +78,8 @@ class AdaptiveLearner(Learner):
 
     def rate(self) -> FloatArray:
         """Return what is believed of the arrival rates, (N,) items / time."""
-        shape = self.arms.shape[:2]
-        if self._known is None:
-            law = self._agent.estimator.posterior(self._agent.estimator.begin(shape))
-        else:
-            law = self._agent.believed(self._known)
-        return np.broadcast_to(law.mean, shape)[0].copy()
+        mean = self._agent.believed(self._known).mean
+        return np.broadcast_to(mean, self.arms.shape[:2])[0].copy()
 
     def memory(self) -> dict[str, Any]:
         chance = self._agent.rng.bit_generator.state

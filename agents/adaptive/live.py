@@ -152,13 +152,8 @@ class LiveCrawl:
 
     def rates(self) -> FloatArray:
         """Return what is believed of the arrival rates, (N,) items / time, before this period."""
-        shape = (1, self.task.n)
-        if self._state is None:
-            estimator = self._agent.estimator
-            mean = estimator.posterior(estimator.begin(shape)).mean
-        else:
-            mean = self._agent.believed(self._state).mean
-        return np.broadcast_to(mean, shape)[0].copy()
+        mean = self._agent.believed(self._state).mean
+        return np.broadcast_to(mean, (1, self.task.n))[0].copy()
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write all that is known to a file of arrays, which appears whole or not at all."""

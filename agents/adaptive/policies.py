@@ -140,8 +140,11 @@ class Adaptive(Agent):
         """Return what `suppose` remembers after an epoch's crawls."""
         return memory
 
-    def believed(self, state: State) -> Posterior:
-        """Return what a state, as `predict` returns it, says of the rates, (B, N)."""
+    def believed(self, state: State | None) -> Posterior:
+        """Return what a state, as `predict` returns it, says of the rates, (B, N); None: what is
+        believed before the first epoch, (N,) or one number."""
+        if state is None:
+            return self.estimator.posterior(self.estimator.begin((self.task.n,)))
         return self.estimator.posterior(state[3 + self._width :])
 
     def begin(self, seen: Seen) -> State:

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agents import statistics
 from agents.statistics import Estimate
 from experiments import plots
 from experiments.adaptive.players import (
@@ -176,8 +175,7 @@ def write(report: Report, found: Found) -> None:
         rows = []
         for name in found.players(case)[1:]:
             runs, fair, sources = of(found, case, name)
-            mine, best = (found[case, player].second_half() for player in (name, REFERENCE))
-            share = statistics.ratio(mine, best)
+            share = found.share(case, name, REFERENCE)
             rows.append([name, percent(runs), f"{sources:.2%}", percent(fair), percent(share)])
         columns = [
             "player",

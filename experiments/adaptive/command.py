@@ -34,7 +34,7 @@ class Adaptive:
     part: tuple[Part, ...] = ()
     """Parts to run; by default all, the recorded one if --items is given."""
     suite: Literal["quick", "full"] = "quick"
-    """quick: few runs, a minute or two. full: what is reported, about 80 minutes on two cores."""
+    """quick: few runs, a minute or two. full: what is reported, over an hour on two cores."""
     log: Annotated[Log, tyro.conf.arg(name="")] = field(default_factory=Log)
     seeds: int | None = None
     """Runs of each player, instead of those of the suite; several times as many where sources are

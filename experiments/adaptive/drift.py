@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from agents import statistics
 from agents.statistics import Estimate
-from crawl_env.numerics import FloatArray
 from experiments import plots
 from experiments.adaptive.players import (
     CLAIRVOYANT,
@@ -65,20 +63,13 @@ def units(size: Size) -> list[Unit]:
 
 def share(found: Found, case: str, name: str) -> Estimate:
     """Return a player's share of the clairvoyant's reward in the second half."""
-    mine, best = (late(found, case, player) for player in (name, CLAIRVOYANT))
-    return statistics.ratio(mine, best)
+    return found.share(case, name, CLAIRVOYANT, _expected(case))
 
 
-def score(found: Found, case: str, name: str) -> Estimate:
-    """Return a player's score in the second half: 0 a random choice, 1 the clairvoyant."""
-    runs = (late(found, case, player) for player in (name, FLOOR, CLAIRVOYANT))
-    return statistics.score(*runs)
-
-
-def late(found: Found, case: str, name: str) -> FloatArray:
-    """Return what the second half brought, (S,): on average given the rates, but of bursts, in
-    which crawls depend on what is still to come, as collected."""
-    return found[case, name].second_half(expected=not case.endswith(BURSTS))
+def _expected(case: str) -> bool:
+    """Return whether what crawls bring is measured on average given the rates; of bursts, in which
+    crawls depend on what is still to come, it is as collected."""
+    return not case.endswith(BURSTS)
 
 
 def write(report: Report, found: Found) -> None:
@@ -89,14 +80,18 @@ def write(report: Report, found: Found) -> None:
         "draws a new rate that often per epoch; “bursts”: items bring more items, .6 each, at "
         "rates that stay. “Keeps ρ”: of what is known, each epoch leaves ρ; "
         "“window”: the last 50 to 100 epochs count; “cusum”: starts anew with a source when its "
-        "counts contradict what is known; “learns what to keep”: uses the ρ under which the "
-        "fleet's counts so far were most likely. “whittle, mean rates” is told the mean of every "
+        "counts contradict what is known; “learns what to keep”: uses the ρ by which the "
+        "fleet's counts so far were foretold best. “whittle, mean rates” is told the mean of every "
         f"source's rate and keeps to it. All as shares of {CLAIRVOYANT}, the index with the rates "
         "of the moment, in the second half. Score: 0 is a random choice, 1 the clairvoyant."
     )
     for case in found.cases:
         rows = [
-            [name, percent(share(found, case, name)), plain(score(found, case, name))]
+            [
+                name,
+                percent(share(found, case, name)),
+                plain(found.score(case, name, CLAIRVOYANT, _expected(case))),
+            ]
             for name in found.players(case)[1:]
         ]
         report.table(case, ["player", "second half, share", "score"], rows)

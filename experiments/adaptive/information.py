@@ -61,25 +61,19 @@ def units(size: Size) -> list[Unit]:
     ]
 
 
-def share(found: Found, case: str, name: str) -> tuple[Estimate, Estimate]:
-    """Return the share of what Whittle collects in the first and the second half.
-
-    As expected where content is not seen, as collected where it is.
-    """
-    pair = [found[case, player] for player in (name, REFERENCE)]
-    expected = not np.isnan(pair[0].expected).any()
-    late = [run.second_half(expected) for run in pair]
-    whole = [(run.expected if expected else run.reward)[:, -1] for run in pair]
-    early = [total - half for total, half in zip(whole, late, strict=True)]
-    first, second = (statistics.ratio(*half) for half in (early, late))
-    return first, second
+def first_half(found: Found, case: str, name: str) -> Estimate:
+    """Return the share of what Whittle collects in the first half."""
+    expected, early = _expected(found, case), []
+    for who in (name, REFERENCE):
+        run = found[case, who]
+        total = run.expected if expected else run.reward
+        early.append(total[:, run.until(int(run.marks[-1]) // 2)])
+    return statistics.ratio(*early)
 
 
-def score(found: Found, case: str, name: str) -> Estimate:
-    """Return a player's score in the second half: 0 a random choice, 1 Whittle."""
-    runs = [found[case, player] for player in (name, FLOOR, REFERENCE)]
-    expected = not np.isnan(runs[0].expected).any()
-    return statistics.score(*(run.second_half(expected) for run in runs))
+def _expected(found: Found, case: str) -> bool:
+    """Return whether what crawls bring is measured on average: where content is not seen."""
+    return not np.isnan(found[case, REFERENCE].expected).any()
 
 
 def write(report: Report, found: Found) -> None:
@@ -94,7 +88,12 @@ def write(report: Report, found: Found) -> None:
     )
     for case in found.cases:
         rows = [
-            [name, *map(percent, share(found, case, name)), plain(score(found, case, name))]
+            [
+                name,
+                percent(first_half(found, case, name)),
+                percent(found.share(case, name, REFERENCE, _expected(found, case))),
+                plain(found.score(case, name, REFERENCE, _expected(found, case))),
+            ]
             for name in found.players(case)
             if name != REFERENCE
         ]

@@ -140,8 +140,8 @@ def write(report: Report, found: Found) -> None:
                 name,
                 _epochs(recovered(found, case, name)),
                 plain(lag(found, case, name), 1),
-                percent(share(found, case, name)),
-                plain(score(found, case, name)),
+                percent(found.share(case, name, CLAIRVOYANT)),
+                plain(found.score(case, name, CLAIRVOYANT)),
             ]
             for name in found.players(case)
             if name != CLAIRVOYANT
@@ -153,18 +153,6 @@ def write(report: Report, found: Found) -> None:
         f"Share of what {CLAIRVOYANT} collects, by epochs since the change; mean over changes.",
         PART,
     )
-
-
-def share(found: Found, case: str, name: str) -> Estimate:
-    """Return a player's share of the clairvoyant's reward in the second half."""
-    mine, best = (found[case, player].second_half() for player in (name, CLAIRVOYANT))
-    return statistics.ratio(mine, best)
-
-
-def score(found: Found, case: str, name: str) -> Estimate:
-    """Return a player's score in the second half: 0 a random choice, 1 the clairvoyant."""
-    runs = (found[case, player].second_half() for player in (name, FLOOR, CLAIRVOYANT))
-    return statistics.score(*runs)
 
 
 def _long(found: Found, case: str) -> int:

@@ -107,12 +107,6 @@ def per_epoch(best: Run) -> FloatArray:
     return np.asarray(best.expected[:, -1] / best.marks[-1])
 
 
-def share(found: Found, case: str, name: str) -> Estimate:
-    """Return a player's share of what Whittle brings in the second half, of the mean run."""
-    best, mine = found[case, REFERENCE].second_half(), found[case, name].second_half()
-    return statistics.ratio(mine, best)
-
-
 def growth(found: Found, case: str, name: str, expected: bool = True) -> Estimate:
     """Return the exponent of a player's cumulative regret."""
     marks = found[case, REFERENCE].marks
@@ -125,12 +119,6 @@ def growth_of_steps(found: Found, case: str, name: str) -> Estimate:
     marks = found[case, REFERENCE].marks
     first = min(FIRST, marks[-1] / 10)
     return growing(lost(found, case, name), marks, first, _OCTAVE)
-
-
-def score(found: Found, case: str, name: str) -> Estimate:
-    """Return a player's score in the second half: 0 a random choice, 1 Whittle."""
-    mine, random, best = (found[case, player].second_half() for player in (name, FLOOR, REFERENCE))
-    return statistics.score(mine, random, best)
 
 
 def write(report: Report, found: Found) -> None:
@@ -151,8 +139,8 @@ def write(report: Report, found: Found) -> None:
         rows = [
             [
                 name,
-                percent(share(found, case, name)),
-                plain(score(found, case, name), 3),
+                percent(found.share(case, name, REFERENCE)),
+                plain(found.score(case, name, REFERENCE), 3),
                 plain(statistics.mean(lost(found, case, name)[:, -1]), 1),
                 plain(growth(found, case, name), 2),
                 plain(growth_of_steps(found, case, name), 2),
@@ -177,7 +165,9 @@ def verdict(found: Found) -> str:
     cases = [case_of(regime, *USUAL) for regime in REGIMES]
     names = [name for name in found.players(cases[0]) if name not in (REFERENCE, FLOOR)]
     met: dict[str, Callable[[str, str], bool]] = {
-        f"at least {NEAR:.0%} of whittle": lambda c, name: share(found, c, name).low >= NEAR,
+        f"at least {NEAR:.0%} of whittle": lambda c, name: (
+            found.share(c, name, REFERENCE).low >= NEAR
+        ),
         f"exponent at most {ROOT:g}": lambda c, name: growth(found, c, name).high <= ROOT,
         f"exponent of doublings at most {ROOT:g}, or none, since nothing more is lost": (
             lambda c, name: not growth_of_steps(found, c, name).high > ROOT

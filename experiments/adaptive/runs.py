@@ -8,13 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from agents import statistics
 from agents.evaluation import Rollout
+from agents.statistics import Estimate
 from crawl_env import Bursts, CrawlVectorEnv, DailyCycle, Drift, Jumps, Poisson
 from crawl_env.arrivals import Arrivals
 from crawl_env.numerics import FloatArray
 from experiments import units
 from experiments.adaptive.expected import Expected
-from experiments.adaptive.players import features, name_of, seat
+from experiments.adaptive.players import FLOOR, features, name_of, seat
 from experiments.runner import Result, Unit
 
 _PER_DECADE = 20
@@ -85,6 +87,18 @@ class Found:
         """Return M."""
         of = (unit for unit, _, _ in self._parts if unit["case"] == case)
         return float(next(of)["arguments"]["budget"])
+
+    def share(self, case: str, name: str, best: str, expected: bool = True) -> Estimate:
+        """Return the share of what another player brings in the second half, of the mean run."""
+        return statistics.ratio(
+            *(self[case, player].second_half(expected) for player in (name, best))
+        )
+
+    def score(self, case: str, name: str, best: str, expected: bool = True) -> Estimate:
+        """Return a player's score in the second half: 0 a random choice, 1 the best."""
+        return statistics.score(
+            *(self[case, player].second_half(expected) for player in (name, FLOOR, best))
+        )
 
     def curves(self) -> Iterator[dict[str, Any]]:
         """Yield one row for each run and epoch that was measured."""

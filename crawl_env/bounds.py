@@ -8,7 +8,7 @@ content before crawling is worth more than either.
 from __future__ import annotations
 
 from collections.abc import Callable
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from crawl_env.cycle import Cycle
 from crawl_env.decays import EXPONENTIAL, Decay
 from crawl_env.hosts import Bracket, Hosts
 from crawl_env.numerics import FloatArray
+from crawl_env.task import check_budget
 from crawl_env.selection import TOLERANCE, affordable
 from crawl_env.sources import Sources
 from crawl_env.subsets import maximal_subsets
@@ -96,12 +97,6 @@ def _refuse_no_fleet(sources: object) -> None:
         raise ValueError(
             f"sources is {sources!r}; give a Sources, such as Sources.preset('table1')"
         )
-
-
-def check_budget(budget: float) -> None:
-    """Raise ValueError unless the budget is a positive, finite number."""
-    if not (isinstance(budget, Real) and np.isfinite(budget) and budget > 0):
-        raise ValueError(f"budget is {budget!r}; it must be a positive, finite number")
 
 
 def _check_per_host(per_host: int) -> None:

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crawl_env import selection
-from crawl_env.bounds import relaxation
 from crawl_env.errors import unknown
 from crawl_env.features import COUNTED, SUMMED, Harvest, Observer
 from crawl_env.hosts import Hosts
@@ -42,7 +41,6 @@ class Crawl:
         self._alone = rows is None
         self._action_shape = (task.n,) if rows is None else (rows, task.n)
         self._on_average = task.budget_rule == "average"
-        self._scaled = task.reward_scale == "relaxed"
         self.rows = rows = rows or 1
         hidden = "value" in task.features and not task.observed.all()
         fleet = Sources.stack([task.sources] * rows) if task.draw else task.sources
@@ -60,8 +58,7 @@ class Crawl:
         self._masks = np.zeros((len(task.subsets), task.n), dtype=bool)
         for mask, subset in zip(self._masks, task.subsets, strict=True):
             mask[list(subset)] = True
-        self._scale = np.ones(rows)
-        self._fit(np.arange(rows))
+        self._fit()
 
     @property
     def harvest(self) -> Harvest:
@@ -108,8 +105,7 @@ class Crawl:
             spent = self._by_row(picked, np.broadcast_to(self._cost, self.world.shape).take(picked))
             self.account += self.task.budget - spent
         self.world.advance(rng)
-        reward = self._by_row(picked, value)
-        return reward / self._scale if self._scaled else reward
+        return self._by_row(picked, value)
 
     def _failing(self, picked: IntArray, rng: np.random.Generator) -> NDArray[np.bool_]:
         """Draw which crawls fail; for all sources, so that arrivals do not depend on the picks."""
@@ -133,7 +129,7 @@ class Crawl:
         """Return to a state of `get_state`."""
         if state["sources"] is not self.world.sources:
             self.world.set_sources(state["sources"])
-            self._fit(np.arange(self.rows))
+            self._fit()
         self.world.set_state(state["world"])
         self.account[...] = state["account"]
         self._last = tuple(None if x is None else x.copy() for x in state["harvest"])
@@ -147,20 +143,16 @@ class Crawl:
             for name in PARAMETERS:
                 columns[name][row] = getattr(fleet, name)
         self.world.set_sources(Sources(**{**now.__getstate__(), **columns}))
-        self._fit(rows)
+        self._fit()
 
-    def _fit(self, rows: IntArray) -> None:
-        """Prepare what depends on the sources' parameters, which are new in these rows."""
+    def _fit(self) -> None:
+        """Prepare what depends on the sources' parameters."""
         sources, task = self.world.sources, self.task
         self._cost = sources.cost
         self._whole = selection.whole_budget(self._cost, task.budget)
         self._fails = sources.fails
         self._hosts = Hosts.of(sources, task.per_host)
         self._polite = sources.is_delayed or self._hosts is not None
-        if self._scaled:
-            new = sources.select_rows(rows) if task.draw else sources
-            bound = np.asarray(relaxation(new, task.budget, task.per_host).bound)
-            self._scale[rows] = np.where(bound > 0, bound, 1.0)
 
     def _select(self, action: ArrayLike) -> IntArray:
         if self._masks.size:

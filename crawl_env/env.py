@@ -52,8 +52,7 @@ class CrawlEnv(gym.Env[NDArray[np.float32], Any]):
     Sources of a subset that may not be crawled now are left out, and no others take their place.
 
     ## Reward
-    The utility collected; under `reward_scale="relaxed"`, divided by the relaxed bound of the
-    unobserved fleet (a unit, not a maximum: a crawler that sees can earn more).
+    The utility collected.
 
     ## Start
     `start="fresh"`: all sources crawled one epoch ago; `"empty"`: X = 0; `"full"`: never crawled;
@@ -87,15 +86,15 @@ class CrawlEnv(gym.Env[NDArray[np.float32], Any]):
       | "poisson-cycle" | `DailyCycle(amplitude=0.5, day=24, phase=0)` | the same every day |
       | "poisson-bursts" | `Bursts(branching=0.5, decay=1)` | Hawkes: every item brings more |
 
-      each with `poisson=Poisson(…)` for other laws of utility and decay. Agents, beliefs and
-      `reward_scale` know `arrival_rate` alone; `env.unwrapped.world.rate`, (1, N), tells those who
+      each with `poisson=Poisson(…)` for other laws of utility and decay. Agents and beliefs
+      know `arrival_rate` alone; `env.unwrapped.world.rate`, (1, N), tells those who
       evaluate the rate of the moment.
     - `observed`: True (default), False, or a mask (N,): which sources show their value.
     - `features`: names of the channels above. Default ("value",).
     - `per_host`: crawls that sources with the same host may have in an epoch, failed ones too.
       Default 1; without `hosts` in the fleet it means nothing.
     - `action`: "priority" or "subset". `horizon`: epochs or None; default 500.
-    - `reward_scale`: "raw" or "relaxed". `start`: see above.
+    - `start`: see above.
     - `render_mode`: "rgb_array", "human", "ansi" or None.
 
     Crawl delays, capacities, failure rates and hosts belong to the fleet; see `Sources`. A crawl

@@ -62,11 +62,6 @@ def check_features(features: Sequence[str]) -> tuple[str, ...]:
     return chosen
 
 
-def tells_parameters(features: Sequence[str]) -> bool:
-    """Return whether the features depend on the true parameters of the sources."""
-    return bool({"value", *PARAMETERS[:3]} & set(features))
-
-
 def observation_space(features: Sequence[str], n: int) -> spaces.Box:
     """Return Box (N, F) float32 with the bounds of each channel."""
     low, high = np.array([FEATURES[name] for name in features], dtype=np.float32).T

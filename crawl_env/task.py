@@ -7,6 +7,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,12 @@ from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
 from crawl_env.arrivals import Arrivals, make_arrivals
-from crawl_env.bounds import check_budget
 from crawl_env.errors import unknown
 from crawl_env.features import (
     COUNTED,
     SUMMED,
     check_features,
     observation_space,
-    tells_parameters,
 )
 from crawl_env.hosts import Hosts
 from crawl_env.parameters import LIMITS
@@ -38,7 +37,6 @@ Draw = Callable[[np.random.Generator], Sources]
 BUDGET_RULES = ("epoch", "average")
 ACTIONS = ("priority", "subset")
 STARTS = ("fresh", "empty", "full", "random")
-REWARD_SCALES = ("raw", "relaxed")
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +57,6 @@ class Task:
     features: tuple[str, ...]
     action: str
     horizon: int | None  # epochs
-    reward_scale: str
     start: str
     per_host: int  # crawls per epoch of a shared host
     subsets: Subsets  # of discrete actions; () under "priority"
@@ -99,7 +96,6 @@ class Task:
         features: Sequence[str] = ("value",),
         action: str = "priority",
         horizon: int | None = 500,
-        reward_scale: str = "raw",
         start: str = "fresh",
         per_host: int = 1,
     ) -> Task:
@@ -110,14 +106,13 @@ class Task:
         for name, choice, choices in (
             ("budget_rule", budget_rule, BUDGET_RULES),
             ("action", action, ACTIONS),
-            ("reward_scale", reward_scale, REWARD_SCALES),
             ("start", start, STARTS),
         ):
             if choice not in choices:
                 raise unknown(name, choice, choices)
         channels = check_features(features)
         _check_visible(fleet, channels)
-        _check_combination(channels, reward_scale, start, horizon)
+        _check_combination(channels, start, horizon)
         check_affordable(fleet, budget, budget_rule)
         _check_whole("per_host", per_host, "crawls an epoch")
         hosts = Hosts.of(fleet, per_host)
@@ -135,7 +130,6 @@ class Task:
             features=channels,
             action=action,
             horizon=None if horizon is None else int(horizon),
-            reward_scale=reward_scale,
             start=start,
             per_host=int(per_host),
             subsets=subsets,
@@ -213,20 +207,21 @@ def check_affordable(sources: Sources, budget: float, budget_rule: str) -> None:
         )
 
 
+def check_budget(budget: float) -> None:
+    """Raise ValueError unless the budget is a positive, finite number."""
+    if not (isinstance(budget, Real) and np.isfinite(budget) and budget > 0):
+        raise ValueError(f"budget is {budget!r}; it must be a positive, finite number")
+
+
 def _drawn_elsewhere(rng: np.random.Generator) -> Sources:
     raise RuntimeError("this task is a description; fleets are drawn by the environment it is of")
 
 
 def _check_combination(
-    features: tuple[str, ...], reward_scale: str, start: str, horizon: int | None
+    features: tuple[str, ...], start: str, horizon: int | None
 ) -> None:
     if horizon is not None:
         _check_whole("horizon", horizon, "epochs, or None")
-    if reward_scale == "relaxed" and not tells_parameters(features):
-        raise ValueError(
-            f"reward_scale='relaxed' divides by a bound computed from the true parameters, which "
-            f"features={features} keep from the crawler; use reward_scale='raw'"
-        )
     if start == "full" and not set(COUNTED).isdisjoint(features):
         raise ValueError(
             "start='full' has sources never crawled, at which infinitely many items wait; "

@@ -12,7 +12,6 @@ from agents.adaptive.live import LiveCrawl
 from agents.adaptive.names import ESTIMATORS, make_estimator
 from agents.adaptive.policies import Adaptive, Certainty, Knowledge, Optimism, SelfTuning, Thompson
 from agents.adaptive.streaming import Streaming
-from agents.adaptive.utility import ItemSums, UtilityFit, fit_utility
 
 __all__ = [
     "ESTIMATORS",
@@ -28,7 +27,6 @@ __all__ = [
     "GammaPoisson",
     "HarvestSums",
     "Harvests",
-    "ItemSums",
     "Knowledge",
     "LiveCrawl",
     "Optimism",
@@ -36,8 +34,6 @@ __all__ = [
     "SelfTuning",
     "Streaming",
     "Thompson",
-    "UtilityFit",
     "Windowed",
-    "fit_utility",
     "make_estimator",
 ]

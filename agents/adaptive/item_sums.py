@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.adaptive.evidence import MOST, Evidence, State
-from agents.adaptive.utility import EULER
 from crawl_env.features import SUMMED
 from crawl_env.numerics import FloatArray
 
+EULER = 0.5772156649015329  # Euler's constant
 _VARIANCE = np.pi**2 / 6  # σ², of ln ξ, ξ exponential
 _HIGHEST = 1e3  # |ln w|; the logarithm of a double is less by itself
 _EVERY = 16  # updates between two steps of the fit of the fleet, once it has run for as many

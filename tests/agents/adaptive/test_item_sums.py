@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 
 from agents.adaptive import Evidence, HarvestSums
 from agents.adaptive.item_sums import Fleet, posterior_line
-from agents.adaptive.utility import EULER
+from agents.adaptive.item_sums import EULER
 
 VARIANCE = np.pi**2 / 6
 

@@ -1,1 +1,0 @@
-"""A learner's hyper-parameters searched anew: Optuna proposes, trainings decide."""

@@ -1,16 +1,25 @@
-"""Policies for EphemeralCrawl: the Whittle index baseline and others, by name with `make`."""
+"""Policies, learners and bounds for EphemeralCrawl; policies by name with `make`."""
 
-from agents.index import index_at_age, myopic_index, whittle_index
-from agents.policies import Agent, IndexAgent
-from agents.registry import AGENTS, make, task_of
+from agents.evaluation import compare, evaluate
+from agents.policies.base import Agent, IndexAgent
+from agents.registry import AGENTS, make
+from agents.theory.closed_form import index_at_age, myopic_index, whittle_index
+from agents.theory.optimum import optimal_reward
+from agents.theory.relaxation import relaxation, relaxed_bound
+from agents.theory.task_bound import task_bound
 
 __all__ = [
     "AGENTS",
     "Agent",
     "IndexAgent",
+    "compare",
+    "evaluate",
     "index_at_age",
     "make",
     "myopic_index",
-    "task_of",
+    "optimal_reward",
+    "relaxation",
+    "relaxed_bound",
+    "task_bound",
     "whittle_index",
 ]

@@ -4,42 +4,37 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium as gym
-import numpy as np
-from gymnasium import spaces
-
 from agents.adaptive.policies import Certainty, Optimism, SelfTuning, Thompson
-from agents.exact import WhittleExact
-from agents.lagrangian import Lagrangian
-from agents.policies import Agent, Fixed, Myopic, OldestFirst, Random, Whittle
-from agents.production import Miniflux, Nutch
-from agents.static import Static
-from crawl_env import Task
+from agents.policies.base import Agent
+from agents.policies.industry import Miniflux, Nutch
+from agents.policies.lagrangian import Lagrangian
+from agents.policies.simple import Fixed, Myopic, OldestFirst, Random
+from agents.policies.static import Static
+from agents.policies.whittle import Whittle
+from agents.policies.whittle_exact import WhittleExact
+from crawl_env import task_of
 from crawl_env.errors import unknown
 
-AGENTS: dict[str, type[Agent]] = {
-    agent.name: agent
-    for agent in (
-        Whittle,
-        WhittleExact,
-        Lagrangian,
-        Static,
-        Myopic,
-        OldestFirst,
-        Random,
-        Fixed,
-        Nutch,
-        Miniflux,
-        Certainty,
-        Optimism,
-        Thompson,
-        SelfTuning,
-    )
-}
+_KINDS: tuple[type[Agent], ...] = (
+    Whittle,
+    WhittleExact,
+    Lagrangian,
+    Static,
+    Myopic,
+    OldestFirst,
+    Random,
+    Fixed,
+    Nutch,
+    Miniflux,
+    Certainty,
+    Optimism,
+    Thompson,
+    SelfTuning,
+)
 
-CLAIRVOYANT = "clairvoyant"  # no agent: see `agents.evaluation.REFERENCES`
+AGENTS = {kind.name: kind for kind in _KINDS}
 
-_REMEDY = "Give agents.make the environment without that wrapper, and step it through that one too"
+CLAIRVOYANT = "clairvoyant"  # no agent: see `agents.evaluation.rollout.REFERENCES`
 
 
 def make(name: str, env: Any, seed: int | None = None, **options: Any) -> Agent:
@@ -70,89 +65,9 @@ def make(name: str, env: Any, seed: int | None = None, **options: Any) -> Agent:
     if name == CLAIRVOYANT:
         raise ValueError(
             f"{CLAIRVOYANT!r} sees what no crawler of this environment sees: it is a reference, "
-            f"not an agent. evaluate({CLAIRVOYANT!r}, arguments) of agents.evaluation measures it; "
-            "to act on what it sees, make an environment with observed=True and agent 'whittle'"
+            f"not an agent. evaluate({CLAIRVOYANT!r}, arguments) of agents.evaluation measures "
+            "it; to act on what it sees, make an environment with observed=True and agent 'whittle'"
         )
     if name not in AGENTS:
         raise unknown("agent", name, AGENTS)
     return AGENTS[name](task_of(env), seed=seed, **options)
-
-
-def task_of(env: Any) -> Task:
-    """Return the task that an environment poses, looking through wrappers and vector envs.
-
-    Raises:
-        ValueError: it is not one of this project's, or a wrapper changes what the agent sees or
-            does.
-    """
-    if isinstance(env, Task):
-        return env
-    task = _innermost(env)
-    observation = getattr(env, "single_observation_space", env.observation_space)
-    if observation != task.observation_space:
-        raise ValueError(
-            f"the environment's observations are {observation}, changed by a wrapper from "
-            f"{task.observation_space}; agents read sources and features by their place. {_REMEDY}"
-        )
-    action = getattr(env, "single_action_space", env.action_space)
-    if action != task.action_space and not _only_unbounded(action, task.action_space):
-        raise ValueError(
-            f"the environment's actions are {action}, changed by a wrapper from "
-            f"{task.action_space}. {_REMEDY}"
-        )
-    return task
-
-
-def _innermost(env: Any) -> Task:
-    """Walk down to the environment itself, refusing what changes numbers but not spaces."""
-    if not hasattr(env, "__dict__"):
-        raise ValueError(f"{env!r} is not an environment; make one with gym.make")
-    _refuse_changes(env)
-    for inner in ("env", "venv", "vector_env"):
-        if inner in vars(env):
-            return _innermost(vars(env)[inner])
-    if vars(env).get("envs"):
-        return _innermost(env.envs[0])
-    if isinstance(getattr(env, "task", None), Task):
-        return env.task
-    task = _task_elsewhere(env)
-    if task is not None:
-        return task
-    raise ValueError(f"{env} is not an EphemeralCrawl environment; make one with gym.make")
-
-
-def _task_elsewhere(env: Any) -> Task | None:
-    """Ask environments that live in other processes."""
-    try:
-        if hasattr(env, "has_attr") and not env.has_attr("portable_task"):
-            return None  # Stable-Baselines3's workers would die of the question
-        tasks = env.get_attr("portable_task")
-    except AttributeError:
-        return None
-    return tasks[0] if isinstance(tasks[0], Task) else None
-
-
-def _refuse_changes(env: Any) -> None:
-    changes = isinstance(env, gym.ObservationWrapper | gym.vector.VectorObservationWrapper)
-    # Stable-Baselines3's VecNormalize, known by what it does: it need not be installed.
-    if changes or vars(env).get("norm_obs") is True:
-        raise ValueError(
-            f"{type(env).__name__} changes observations, which agents read by their place and in "
-            f"their units. {_REMEDY}"
-        )
-    acts = isinstance(env, gym.ActionWrapper | gym.vector.VectorActionWrapper)
-    if acts and type(env).__name__ != "ClipAction":  # which agents' actions pass unchanged
-        raise ValueError(
-            f"{type(env).__name__} changes actions, which agents choose as the environment takes "
-            f"them. {_REMEDY}"
-        )
-
-
-def _only_unbounded(action: object, wanted: object) -> bool:
-    """ClipAction widens the bounds to infinity, which leaves the agents' actions as they are."""
-    return (
-        isinstance(action, spaces.Box)
-        and isinstance(wanted, spaces.Box)
-        and action.shape == wanted.shape
-        and bool(np.isinf(action.low).all() and np.isinf(action.high).all())
-    )

@@ -1,23 +1,23 @@
 """EphemeralCrawl: timely crawling as a restless bandit, as a Gymnasium environment.
 
 Importing this package registers `EphemeralCrawl-v0`. See `CrawlEnv` for the task and its
-arguments, `Sources` for fleets, `relaxed_bound` and `optimal_reward` for what cannot be beaten.
+arguments, `Sources` for fleets; `agents` has the policies and the bounds.
 """
 
 import gymnasium as gym
 
-from crawl_env.arrivals import Arrivals, Deterministic, Poisson
-from crawl_env.bounds import optimal_reward, relaxation, relaxed_bound
-from crawl_env.bursts import Bursts
-from crawl_env.curves import Curves
-from crawl_env.env import CrawlEnv
-from crawl_env.items import Items
-from crawl_env.sources import Sources
-from crawl_env.task import Task
-from crawl_env.trace import Trace
-from crawl_env.varying import DailyCycle, Drift, Jumps, Varying
-from crawl_env.vector_env import CrawlVectorEnv
-from crawl_env.world import NEVER, World
+from crawl_env.content.arrivals import Arrivals, Deterministic, Poisson
+from crawl_env.content.hawkes import Bursts
+from crawl_env.content.rates import DailyCycle, Drift, Jumps, Varying
+from crawl_env.content.trace import Trace
+from crawl_env.content.world import NEVER, World
+from crawl_env.envs.env import CrawlEnv
+from crawl_env.envs.unwrap import task_of
+from crawl_env.envs.vector_env import CrawlVectorEnv
+from crawl_env.fleet.sources import Sources
+from crawl_env.log.decay_curves import Curves
+from crawl_env.log.item_log import Items
+from crawl_env.simulation.task import Task
 
 __all__ = [
     "NEVER",
@@ -37,13 +37,11 @@ __all__ = [
     "Trace",
     "Varying",
     "World",
-    "optimal_reward",
-    "relaxation",
-    "relaxed_bound",
+    "task_of",
 ]
 
 gym.register(
     id="EphemeralCrawl-v0",
-    entry_point="crawl_env.env:CrawlEnv",
-    vector_entry_point="crawl_env.vector_env:CrawlVectorEnv",
+    entry_point="crawl_env.envs.env:CrawlEnv",
+    vector_entry_point="crawl_env.envs.vector_env:CrawlVectorEnv",
 )

@@ -24,7 +24,6 @@ COMMANDS = {
     "decay": "experiments.decay.command:Decay",
     "sb3-time": "experiments.sb3_time.command:SB3Time",
     "throughput": "experiments.throughput.command:Throughput",
-    "tune": "experiments.tune.command:Tune",
 }
 PROGRAM = "python -m experiments"
 

@@ -120,7 +120,7 @@ def test_the_presets_are_in_the_wheel(tmp_path):
         capture_output=True,
     )
     (wheel,) = tmp_path.glob("*.whl")
-    assert "crawl_env/presets/hacker-news.csv" in zipfile.ZipFile(wheel).namelist()
+    assert "crawl_env/fleet/presets/hacker-news.csv" in zipfile.ZipFile(wheel).namelist()
 
 
 def test_constraints_pin_everything_exactly():

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.adaptive.evidence import MOST, Evidence, State
-from crawl_env.features import SUMMED
 from crawl_env.numerics import FloatArray
+from crawl_env.simulation.observation import SUMMED
 
 EULER = 0.5772156649015329  # Euler's constant
 _VARIANCE = np.pi**2 / 6  # σ², of ln ξ, ξ exponential

@@ -16,7 +16,7 @@ from agents.adaptive.item_sums import HarvestSums
 from agents.adaptive.policies import Adaptive, SelfTuning, Thompson
 from crawl_env import NEVER, Sources, Task
 from crawl_env.numerics import FloatArray
-from crawl_env.selection import select, whole_budget
+from crawl_env.simulation.selection import select, whole_budget
 
 _SHOWN = ("age", "crawled", "items", *HarvestSums.features)
 _KEPT = ("arrival_rate", "mean_utility", "decay_rate", "cost")

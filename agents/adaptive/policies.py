@@ -19,9 +19,9 @@ from agents.adaptive.evidence import Estimator, Evidence, Posterior, State
 from agents.adaptive.harvests import Harvests, from_utility
 from agents.adaptive.item_sums import HarvestSums
 from agents.adaptive.names import make_estimator
-from agents.index import index_at_age, whittle_index
-from agents.policies import Agent, graded, margin
-from agents.seen import Seen, needs
+from agents.policies.base import Agent, graded, margin
+from agents.policies.view import Seen, needs
+from agents.theory.closed_form import index_at_age, whittle_index
 from crawl_env import NEVER, Sources, Task
 from crawl_env.numerics import FloatArray
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from agents.learning.practice import BoolArray
 from crawl_env.numerics import FloatArray
-from crawl_env.selection import TOLERANCE
+from crawl_env.simulation.selection import TOLERANCE
 
 _FAR = 1e9  # beyond every score
 _FINITE = (-30.0, 10.0)  # where probabilities, and their derivatives, are numbers in float32

@@ -15,9 +15,9 @@ from agents.learning.arms import check_order
 from agents.learning.choice import perturbed, priority_of
 from agents.learning.learner import Learner
 from agents.learning.practice import Practice, Practices
-from agents.registry import task_of
-from agents.seen import Seen
+from agents.policies.view import Seen
 from crawl_env import CrawlVectorEnv, Task
+from crawl_env.envs.unwrap import task_of
 
 
 class FleetPolicy:

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from agents.learning import storage
 from agents.learning.arms import Arms, CrawlArms
 from agents.learning.checks import check
-from agents.seen import Seen
+from agents.policies.view import Seen
 from crawl_env import CrawlVectorEnv, Task
 from crawl_env.numerics import FloatArray
 

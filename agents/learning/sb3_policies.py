@@ -4,7 +4,7 @@ In place of SB3's multilayer perceptrons, whose every input has weights of its o
 one `FleetNetwork` that gives every source its mean priority, its logit or its Q-value.
 
 >>> from stable_baselines3 import PPO
->>> from crawl_env.sb3 import CrawlVecEnv
+>>> from crawl_env.envs.sb3 import CrawlVecEnv
 >>> env = CrawlVecEnv(num_envs=16, sources="table1", budget=2, features=("value", "decay_rate"))
 >>> model = PPO(EquivariantActorCritic, env, policy_kwargs=policy_arguments(env), n_steps=8)
 >>> model = model.learn(128)

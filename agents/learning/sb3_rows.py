@@ -16,9 +16,9 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 
 from agents.learning.arms import check_order, check_same, described
 from crawl_env import CrawlEnv, CrawlVectorEnv, Task
-from crawl_env.sb3 import CrawlVecEnv
-from crawl_env.selection import TOLERANCE
-from crawl_env.wrappers import SequentialSelection
+from crawl_env.envs.sb3 import CrawlVecEnv
+from crawl_env.envs.wrappers import SequentialSelection
+from crawl_env.simulation.selection import TOLERANCE
 
 _TRANSITIONS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from agents.learning.arms import BoolArray, Step
 from crawl_env import Task
-from crawl_env.crawl import Crawl
 from crawl_env.numerics import FloatArray
+from crawl_env.simulation.simulation import Crawl
 
 
 class Simulator(Protocol):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from crawl_env.content.world import NEVER, IntArray
 from crawl_env.rendering.frame import Frame, number
-from crawl_env.world import NEVER, IntArray
 
 ALL = 24  # sources up to which each has its line
 SOME = 12  # lines for the most that waits, and for the most that was collected, beyond

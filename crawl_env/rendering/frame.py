@@ -9,9 +9,9 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from crawl_env.crawl import Crawl
+from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import FloatArray
-from crawl_env.sources import Sources
+from crawl_env.simulation.simulation import Crawl
 
 UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 

@@ -8,6 +8,7 @@ import numpy as np
 import pygame
 from numpy.typing import NDArray
 
+from crawl_env.content.world import NEVER
 from crawl_env.numerics import FloatArray
 from crawl_env.rendering.canvas import (
     BLUE,
@@ -24,7 +25,6 @@ from crawl_env.rendering.canvas import (
     mix,
 )
 from crawl_env.rendering.frame import Frame, number
-from crawl_env.world import NEVER
 
 SIZE = (800, 480)  # pixels
 LEFT, RIGHT = 80, 784  # of both panels

@@ -8,9 +8,9 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from crawl_env.crawl import Crawl
 from crawl_env.numerics import FloatArray
 from crawl_env.rendering.frame import Frame
+from crawl_env.simulation.simulation import Crawl
 
 if TYPE_CHECKING:
     from crawl_env.rendering.window import Window

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.statistics import Estimate
-from experiments import plots
+from agents.evaluation.statistics import Estimate
 from experiments.adaptive.players import (
     CERTAINTY,
     LOW,
@@ -23,9 +22,10 @@ from experiments.adaptive.players import (
 )
 from experiments.adaptive.runs import Found, Run, unit
 from experiments.adaptive.sizes import Size
-from experiments.report import Report
-from experiments.runner import Unit
-from experiments.tables import percent
+from experiments.core import plots
+from experiments.core.report import Report
+from experiments.core.runner import Unit
+from experiments.core.tables import percent
 
 PART = "abandonment"
 GOOD, FAIR = 2, 5  # rounds in which Whittle crawls such a source at least once; a round crawls N

@@ -9,14 +9,14 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from experiments import runner
 from experiments.adaptive import abandonment, cost, drift, information, regimes, regret
 from experiments.adaptive.recorded import Recorded
 from experiments.adaptive.runs import Found, work
 from experiments.adaptive.sizes import FULL, QUICK, Size
+from experiments.core import runner
+from experiments.core.report import Report
+from experiments.core.results import check_out, provenance, whole_folder, write_csv
 from experiments.evaluate.log import Log
-from experiments.report import Report
-from experiments.results import check_out, provenance, whole_folder, write_csv
 
 SIMULATED: dict[str, Any] = {
     module.PART: module for module in (regret, abandonment, information, drift, regimes)

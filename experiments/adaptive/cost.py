@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
-from agents.evaluation import Predicts, Rollout
+from agents.evaluation.rollout import Predicts, Rollout
 from crawl_env import CrawlVectorEnv, Sources
-from crawl_env.parameters import PARAMETERS
+from crawl_env.fleet.parameters import PARAMETERS
 from experiments.adaptive.players import (
     CERTAINTY,
     OPTIMISM,
@@ -24,7 +24,7 @@ from experiments.adaptive.players import (
     player,
     shown,
 )
-from experiments.report import Report
+from experiments.core.report import Report
 from experiments.throughput.clock import Timing
 
 PART = "cost"

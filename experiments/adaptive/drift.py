@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from agents.statistics import Estimate
-from experiments import plots
+from agents.evaluation.statistics import Estimate
 from experiments.adaptive.players import (
     CLAIRVOYANT,
     FLOOR,
@@ -18,9 +17,10 @@ from experiments.adaptive.players import (
 )
 from experiments.adaptive.runs import Found, unit
 from experiments.adaptive.sizes import Size
-from experiments.report import Report
-from experiments.runner import Unit
-from experiments.tables import percent, plain
+from experiments.core import plots
+from experiments.core.report import Report
+from experiments.core.runner import Unit
+from experiments.core.tables import percent, plain
 
 PART = "drift"
 N, M = 100, 10

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from agents import statistics
-from agents.statistics import Estimate
+from agents.evaluation import statistics
+from agents.evaluation.statistics import Estimate
 from crawl_env.numerics import FloatArray
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from agents import statistics
-from agents.statistics import Estimate
+from agents.evaluation import statistics
+from agents.evaluation.statistics import Estimate
 from experiments.adaptive.players import FLOOR, REFERENCE, THOMPSON, TUNING, named, player
 from experiments.adaptive.runs import Found, unit
 from experiments.adaptive.sizes import Size
-from experiments.report import Report
-from experiments.runner import Unit
-from experiments.tables import percent, plain
+from experiments.core.report import Report
+from experiments.core.runner import Unit
+from experiments.core.tables import percent, plain
 
 PART = "information"
 TOLD = {

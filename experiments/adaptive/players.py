@@ -10,15 +10,15 @@ import numpy as np
 
 from agents.adaptive import Adaptive, Estimator, Posterior, make_estimator
 from agents.adaptive.policies import at_rate_one
-from agents.evaluation import Predicts
-from agents.index import whittle_index
-from agents.policies import Agent, graded
+from agents.evaluation.rollout import Predicts
+from agents.policies.base import Agent, graded
 from agents.registry import AGENTS
+from agents.theory.closed_form import whittle_index
 from crawl_env import CrawlVectorEnv, Task
-from crawl_env.features import SUMMED, observation_space
-from crawl_env.parameters import PARAMETERS
+from crawl_env.fleet.parameters import PARAMETERS
+from crawl_env.simulation.observation import SUMMED, observation_space
 from experiments.adaptive.expected import Expected
-from experiments.runner import Unit
+from experiments.core.runner import Unit
 
 WEAK = (0.5, 0.01)  # Gamma prior: half an item in a hundredth of an epoch, so 50 an epoch
 LOW = (0.5, 0.5)  # 1 an epoch, as sure as half an epoch of crawling makes: low if dense

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from agents.evaluation import Rollout
+from agents.evaluation.rollout import Rollout
 from crawl_env import CrawlVectorEnv, Trace
-from crawl_env.items import HOURS
+from crawl_env.log.item_log import HOURS
 from crawl_env.numerics import FloatArray
-from experiments import plots, runner, units
 from experiments.adaptive.players import (
     CERTAINTY,
     OPTIMISM,
@@ -28,14 +27,15 @@ from experiments.adaptive.players import (
     seat,
 )
 from experiments.adaptive.sizes import Size
+from experiments.core import plots, runner, units
+from experiments.core.report import Report
+from experiments.core.results import provenance
+from experiments.core.runner import Result, Unit
+from experiments.core.tables import percent
 from experiments.evaluate import replay
 from experiments.evaluate.log import WEEK, Log, Split
 from experiments.evaluate.replay import REFITTED, Played
 from experiments.evaluate.replay_view import FEWEST, View, records
-from experiments.report import Report
-from experiments.results import provenance
-from experiments.runner import Result, Unit
-from experiments.tables import percent
 
 PART = "recorded"
 BUDGETS = (2.0, 5.0, 10.0, 20.0)

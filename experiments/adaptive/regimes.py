@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from agents import statistics
-from agents.statistics import Estimate
+from agents.evaluation import statistics
+from agents.evaluation.statistics import Estimate
 from crawl_env.numerics import FloatArray
-from experiments import plots
 from experiments.adaptive.players import (
     CLAIRVOYANT,
     FLOOR,
@@ -21,9 +20,10 @@ from experiments.adaptive.players import (
 )
 from experiments.adaptive.runs import Found, Run, unit
 from experiments.adaptive.sizes import Size
-from experiments.report import Report
-from experiments.runner import Unit
-from experiments.tables import percent, plain
+from experiments.core import plots
+from experiments.core.report import Report
+from experiments.core.runner import Unit
+from experiments.core.tables import percent, plain
 
 PART = "regimes"
 N, M = 100, 10

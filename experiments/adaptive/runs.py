@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agents import statistics
-from agents.evaluation import Rollout
-from agents.statistics import Estimate
+from agents.evaluation import statistics
+from agents.evaluation.rollout import Rollout
+from agents.evaluation.statistics import Estimate
 from crawl_env import Bursts, CrawlVectorEnv, DailyCycle, Drift, Jumps, Poisson
-from crawl_env.arrivals import Arrivals
+from crawl_env.content.arrivals import Arrivals
 from crawl_env.numerics import FloatArray
-from experiments import units
 from experiments.adaptive.expected import Expected
 from experiments.adaptive.players import FLOOR, features, name_of, seat
-from experiments.runner import Result, Unit
+from experiments.core import units
+from experiments.core.runner import Result, Unit
 
 _PER_DECADE = 20
 

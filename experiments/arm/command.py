@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agents.evaluation import Evaluation
-from experiments import runner, units
+from agents.evaluation.rollout import Evaluation
 from experiments.arm import gaps, rewards
-from experiments.report import Report
-from experiments.results import check_out, provenance, whole_folder, write_csv
-from experiments.tables import bound_of, records
+from experiments.core import runner, units
+from experiments.core.report import Report
+from experiments.core.results import check_out, provenance, whole_folder, write_csv
+from experiments.core.tables import bound_of, records
 
 
 @dataclass

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agents import whittle_index
-from agents.arm import solve
+from agents.theory.observed import solve
 from crawl_env import Sources
-from crawl_env.laws import Constant, Exponential, Law, Lognormal
+from crawl_env.content.utility import Constant, Exponential, Law, Lognormal
 from crawl_env.numerics import FloatArray
-from experiments import plots
-from experiments.report import Report
+from experiments.core import plots
+from experiments.core.report import Report
 
 LAWS: dict[str, Law] = {
     "constant ξ": Constant(),

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from agents import statistics
-from agents.evaluation import Evaluation
+from agents.evaluation import statistics
+from agents.evaluation.rollout import Evaluation
 from crawl_env import Sources
-from experiments import plots
-from experiments.report import Report
-from experiments.tables import percent, share
-from experiments.units import fleet_as_json
+from experiments.core import plots
+from experiments.core.report import Report
+from experiments.core.tables import percent, share
+from experiments.core.units import fleet_as_json
 
 CLOSED, EXACT = "whittle", "whittle-exact"
 _SPARSE = Sources.random(30, seed=0, regime="sparse")

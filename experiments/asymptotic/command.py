@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agents import statistics
-from agents.statistics import Estimate
+from agents.evaluation import statistics
+from agents.evaluation.statistics import Estimate
 from crawl_env.numerics import FloatArray
-from experiments import runner
 from experiments.asymptotic import mixed, picture
 from experiments.asymptotic.fleets import FLEETS, work
 from experiments.asymptotic.rate import NOTHING, slope
-from experiments.report import Report
-from experiments.results import check_out, provenance, whole_folder, write_csv
-from experiments.tables import plain
+from experiments.core import runner
+from experiments.core.report import Report
+from experiments.core.results import check_out, provenance, whole_folder, write_csv
+from experiments.core.tables import plain
 
 Gaps = dict[int, FloatArray]  # by number of copies; signed, one a run, share of the bound
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agents.evaluation import evaluate
-from crawl_env import Sources, relaxation
-from experiments.runner import Result, Unit
+from agents import relaxation
+from agents.evaluation.rollout import evaluate
+from crawl_env import Sources
+from experiments.core.runner import Result, Unit
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from agents import Agent, whittle_index
-from agents.evaluation import evaluate
-from agents.seen import Seen
-from crawl_env import Sources, Task, optimal_reward, relaxed_bound
+from agents import Agent, optimal_reward, relaxed_bound, whittle_index
+from agents.evaluation.rollout import evaluate
+from agents.policies.view import Seen
+from crawl_env import Sources, Task
+from crawl_env.envs.subsets import maximal_subsets
 from crawl_env.numerics import FloatArray
-from crawl_env.subsets import maximal_subsets
 from experiments.asymptotic.fleets import mixed_costs
-from experiments.report import Report
+from experiments.core.report import Report
 
 EPOCHS = 4200
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from agents.statistics import UNKNOWN, Estimate
+from agents.evaluation.statistics import UNKNOWN, Estimate
 from crawl_env.numerics import FloatArray
 
 NOTHING = 1e-9  # a gap below is rounding

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Literal
 
 from crawl_env.errors import unknown
-from experiments import runner
 from experiments.benchmark import policies
 from experiments.benchmark.learning import leaderboard, players, section
 from experiments.benchmark.learning.plan import key_of, plan, version_of
 from experiments.benchmark.learning.runs import Records, complete
-from experiments.report import Report
-from experiments.results import check_out, whole_folder, write_csv
+from experiments.core import runner
+from experiments.core.report import Report
+from experiments.core.results import check_out, whole_folder, write_csv
 
 
 @dataclass

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents import AGENTS as ALL
-from agents import statistics
-from agents.evaluation import Evaluation
-from agents.statistics import Estimate
-from experiments import plots, runner, units
+from agents.evaluation import statistics
+from agents.evaluation.rollout import Evaluation
+from agents.evaluation.statistics import Estimate
 from experiments.benchmark.suite import SUITE, Setting
-from experiments.report import Report
-from experiments.results import provenance
-from experiments.tables import (
+from experiments.core import plots, runner, units
+from experiments.core.report import Report
+from experiments.core.results import provenance
+from experiments.core.tables import (
     SEES_ALL,
     apart,
     best_first,

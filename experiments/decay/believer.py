@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.policies import Agent
-from agents.seen import Seen
+from agents.policies.base import Agent
+from agents.policies.view import Seen
+from agents.theory.renewal import Cycle
 from crawl_env import Sources, Task
-from crawl_env.cycle import Cycle
-from crawl_env.decays import Decay
+from crawl_env.content.decay import Decay
 from crawl_env.numerics import FloatArray
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from experiments import runner
+from experiments.core import runner
+from experiments.core.report import Report
+from experiments.core.results import check_out, provenance, whole_folder, write_csv
 from experiments.decay import laws, losses
 from experiments.decay.laws import LAWS, Named
 from experiments.decay.runs import BELIEVERS, RIGHT_MEAN, work
-from experiments.report import Report
-from experiments.results import check_out, provenance, whole_folder, write_csv
 
 BLIND = (*BELIEVERS, "static", "myopic", "oldest-first", "random")  # minds ages only
 SEEING = (*BELIEVERS, "myopic", "random")

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from crawl_env import Sources
-from crawl_env.decays import DECAYS, Decay
+from crawl_env.content.decay import DECAYS, Decay
 from crawl_env.numerics import FloatArray
-from experiments import plots
+from experiments.core import plots
+from experiments.core.report import Report
 from experiments.fit.decay import exponential_rate
-from experiments.report import Report
 
 Named = tuple[str, tuple[float, ...]]  # a law of `DECAYS` and its parameter; JSON
 

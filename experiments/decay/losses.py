@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from agents import statistics
-from agents.statistics import Estimate
+from agents.evaluation import statistics
+from agents.evaluation.statistics import Estimate
 from crawl_env.numerics import FloatArray
-from experiments import plots
+from experiments.core import plots
+from experiments.core.report import Report
+from experiments.core.runner import Result, Unit
+from experiments.core.tables import percent, share
 from experiments.decay.laws import EXPONENTIAL, LAWS, LOMAX, STRETCHED, Named, label
 from experiments.decay.runs import FITTED, KNOWING, RIGHT_MEAN
-from experiments.report import Report
-from experiments.runner import Result, Unit
-from experiments.tables import percent, share
 
 USUAL = 10  # crawls an epoch for 100 sources
 BUDGETS = (2, USUAL, 30)

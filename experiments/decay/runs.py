@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 
 import agents
-from agents.bounds import task_bound
-from agents.evaluation import posed_to
-from agents.policies import Agent
+from agents.evaluation.rollout import posed_to
+from agents.policies.base import Agent
 from agents.registry import AGENTS
+from agents.theory.task_bound import task_bound
 from crawl_env import CrawlVectorEnv, Poisson, Sources, Task
-from crawl_env.decays import EXPONENTIAL, Decay
+from crawl_env.content.decay import EXPONENTIAL, Decay
+from crawl_env.content.world import IntArray
+from crawl_env.fleet.parameters import PARAMETERS
+from crawl_env.fleet.sources import REGIMES
 from crawl_env.numerics import FloatArray
-from crawl_env.parameters import PARAMETERS
-from crawl_env.sources import REGIMES
-from crawl_env.world import IntArray
+from experiments.core.runner import Result, Unit
 from experiments.decay.believer import Believer
 from experiments.decay.laws import fitted, law
-from experiments.runner import Result, Unit
 
 RIGHT_MEAN, FITTED, KNOWING = (
     "whittle, right mean life",

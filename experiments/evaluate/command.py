@@ -11,21 +11,21 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from agents import AGENTS
-from agents.evaluation import Evaluation
-from agents.statistics import number
+from agents.evaluation.rollout import Evaluation
+from agents.evaluation.statistics import number
 from crawl_env import Sources, Task
 from crawl_env.errors import unknown
-from crawl_env.items import HOURS
-from crawl_env.task import make_sources
-from experiments import runner, units
+from crawl_env.log.item_log import HOURS
+from crawl_env.simulation.task import make_sources
+from experiments.core import runner, units
+from experiments.core.report import Report
+from experiments.core.results import check_out, provenance, whole_folder, write_csv
+from experiments.core.tables import FLOOR, REFERENCE, apart, records
 from experiments.evaluate import replay, replay_summary, summary
 from experiments.evaluate.hindsight import Hindsight
 from experiments.evaluate.log import WEEK, Log, Split
 from experiments.evaluate.replay_view import View
 from experiments.evaluate.replay_view import records as records_of_blocks
-from experiments.report import Report
-from experiments.results import check_out, provenance, whole_folder, write_csv
-from experiments.tables import FLOOR, REFERENCE, apart, records
 
 Runs = dict[float, dict[str, Evaluation]]  # by budget and agent
 Rows = Sequence[Mapping[str, Any]]  # of a table

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from agents.evaluation import Rollout
-from agents.exact import WhittleExact
+from agents.evaluation.rollout import Rollout
+from agents.policies.whittle_exact import WhittleExact
 from crawl_env import Items, Sources, Task, Trace
-from crawl_env.ledger import IntArray
+from crawl_env.content.item_store import IntArray
 from crawl_env.numerics import FloatArray
-from experiments import units
-from experiments.runner import Result, Unit
+from experiments.core import units
+from experiments.core.runner import Result, Unit
 
 REFITTED = "whittle-refitted"  # a reference: fitted to the very part that is played back
 

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from agents.evaluation.statistics import Estimate, number
 from agents.registry import CLAIRVOYANT
-from agents.statistics import Estimate, number
-from experiments import plots
+from experiments.core import plots
+from experiments.core.report import Report
+from experiments.core.tables import REFERENCE, SEES_ALL, percent
 from experiments.evaluate.replay import REFITTED
 from experiments.evaluate.replay_view import (
     FEWEST,
@@ -22,8 +24,6 @@ from experiments.evaluate.replay_view import (
     rivals,
 )
 from experiments.evaluate.summary import POLICIES
-from experiments.report import Report
-from experiments.tables import REFERENCE, SEES_ALL, percent
 
 HINDSIGHT = "hindsight bound (reference)"
 LABELS = {

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agents import statistics
+from agents.evaluation import statistics
+from agents.evaluation.statistics import Estimate
 from agents.registry import CLAIRVOYANT
-from agents.statistics import Estimate
-from crawl_env.items import HOURS
+from crawl_env.log.item_log import HOURS
 from crawl_env.numerics import FloatArray
 from experiments.evaluate.log import WEEK, Split
 from experiments.evaluate.replay import REFITTED, Played

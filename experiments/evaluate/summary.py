@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agents import statistics
-from agents.bounds import Bound, task_bound
-from agents.evaluation import Evaluation
-from agents.statistics import number
+from agents.evaluation import statistics
+from agents.evaluation.rollout import Evaluation
+from agents.evaluation.statistics import number
+from agents.theory.task_bound import Bound, task_bound
 from crawl_env import Sources, Task
-from crawl_env.parameters import PARAMETERS
-from experiments import plots
+from crawl_env.fleet.parameters import PARAMETERS
+from experiments.core import plots
+from experiments.core.report import Report
+from experiments.core.tables import SEES_ALL, WHO, apart, best_first, percent, plain, scores, share
 from experiments.evaluate.replay import Played
-from experiments.report import Report
-from experiments.tables import SEES_ALL, WHO, apart, best_first, percent, plain, scores, share
 
 # Differences below this share of the reward are not worth a recommendation.
 _NOTABLE = 1e-3

@@ -17,7 +17,7 @@ from scipy.stats import chi2, norm
 from tqdm import tqdm
 
 from crawl_env import Items
-from crawl_env.items import HOURS
+from crawl_env.log.item_log import HOURS
 from crawl_env.numerics import FloatArray
 
 NEEDED = 10  # items below which a source is not tested

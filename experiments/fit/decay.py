@@ -11,7 +11,7 @@ from scipy.optimize import least_squares
 from tqdm import tqdm
 
 from crawl_env import Items
-from crawl_env.items import HOURS
+from crawl_env.log.item_log import HOURS
 from crawl_env.numerics import FloatArray
 from experiments.fit.checks import by_source
 from experiments.fit.estimate import Estimates, shrunk

@@ -10,7 +10,7 @@ from scipy.stats import expon, norm
 
 from crawl_env import Items
 from crawl_env.numerics import FloatArray
-from experiments import plots
+from experiments.core import plots
 from experiments.fit import checks
 from experiments.fit.decay import Decay
 

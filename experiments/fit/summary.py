@@ -6,15 +6,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agents.statistics import number
+from agents.evaluation.statistics import number
 from crawl_env import Items
 from crawl_env.numerics import FloatArray
+from experiments.core.report import Report
+from experiments.core.results import provenance
 from experiments.fit import checks, figures
 from experiments.fit.checks import Check
 from experiments.fit.decay import Decay
 from experiments.fit.estimate import Estimates
-from experiments.report import Report
-from experiments.results import provenance
 
 SHOWN = 25  # sources in a table; all are in the CSV
 

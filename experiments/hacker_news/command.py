@@ -12,9 +12,9 @@ import numpy as np
 from tqdm import tqdm
 
 from crawl_env import Curves, Items
+from experiments.core.results import check_out, whole_folder
 from experiments.hacker_news import history
 from experiments.hacker_news.history import Snapshot
-from experiments.results import check_out, whole_folder
 
 DAY = 86_400  # seconds
 

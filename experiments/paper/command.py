@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from experiments.core.report import Report
+from experiments.core.results import check_out, provenance, whole_folder, write_csv
 from experiments.paper import corrections, figures, numbers
-from experiments.report import Report
-from experiments.results import check_out, provenance, whole_folder, write_csv
 
 
 @dataclass

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from agents import statistics, whittle_index
-from agents.arm import Arms
-from agents.evaluation import evaluate
-from agents.policies import Whittle
-from agents.seen import Seen
-from crawl_env import Sources, relaxed_bound
-from crawl_env.arrivals import Poisson
-from crawl_env.laws import Exponential, Lognormal
+from agents import relaxed_bound, whittle_index
+from agents.evaluation import statistics
+from agents.evaluation.rollout import evaluate
+from agents.policies.view import Seen
+from agents.policies.whittle import Whittle
+from agents.theory.observed import Arms
+from crawl_env import Sources
+from crawl_env.content.arrivals import Poisson
+from crawl_env.content.utility import Exponential, Lognormal
 from crawl_env.numerics import FloatArray
+from experiments.core.report import Report
 from experiments.paper.numbers import PRINTED, Records, note
 from experiments.paper.runs import crawl, long_run
-from experiments.report import Report
 
 
 class LiteralWhittle(Whittle):

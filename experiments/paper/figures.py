@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from crawl_env import Sources
-from experiments import plots
+from experiments.core import plots
+from experiments.core.report import Report
 from experiments.paper.runs import Run, crawl
-from experiments.report import Report
 
 EPOCHS = 61  # the paper plots m = 0 … 60
 

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 import agents
-from crawl_env import Sources, optimal_reward, relaxation
+from agents import optimal_reward, relaxation
+from crawl_env import Sources
+from experiments.core.report import Report
 from experiments.paper.runs import crawl, long_run
-from experiments.report import Report
 
 Records = list[dict[str, Any]]
 

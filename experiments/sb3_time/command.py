@@ -8,9 +8,9 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from experiments import plots
-from experiments.report import Report
-from experiments.results import check_out, provenance, whole_folder, write_csv
+from experiments.core import plots
+from experiments.core.report import Report
+from experiments.core.results import check_out, provenance, whole_folder, write_csv
 from experiments.sb3_time.spent import CASES, ONE_BY_ONE, Spent, spent
 
 PARTS = ("environment", "collection", "gradient")

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from experiments import plots
-from experiments.report import Report
-from experiments.results import check_out, provenance, whole_folder, write_csv
+from experiments.core import plots
+from experiments.core.report import Report
+from experiments.core.results import check_out, provenance, whole_folder, write_csv
 from experiments.throughput import versus, world
 from experiments.throughput.versus import Versus
 from experiments.throughput.world import RATES, Cost

@@ -78,7 +78,7 @@ def _sync(n: int, wanted: float, rounds: int) -> Versus:
 def _sb3(rounds: int) -> Versus:
     from stable_baselines3.common.vec_env import DummyVecEnv
 
-    from crawl_env.sb3 import CrawlVecEnv
+    from crawl_env.envs.sb3 import CrawlVecEnv
 
     ours, dummy = CrawlVecEnv(64), DummyVecEnv([lambda: gym.make("EphemeralCrawl-v0")] * 64)
     ours.reset()

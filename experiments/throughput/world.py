@@ -10,8 +10,8 @@ import numpy as np
 
 from agents import whittle_index
 from crawl_env import CrawlVectorEnv, Deterministic, Poisson, Sources, World
-from crawl_env.arrivals import Arrivals
-from crawl_env.selection import top
+from crawl_env.content.arrivals import Arrivals
+from crawl_env.simulation.selection import top
 from experiments.throughput.clock import Call, interleaved
 
 SIZES = (

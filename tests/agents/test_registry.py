@@ -23,9 +23,9 @@ from stable_baselines3.common.vec_env import (
 )
 
 import agents
-from crawl_env import CrawlVectorEnv, Sources
-from crawl_env.sb3 import CrawlVecEnv
-from crawl_env.wrappers import SequentialSelection
+from crawl_env import CrawlVectorEnv, Sources, task_of
+from crawl_env.envs.sb3 import CrawlVecEnv
+from crawl_env.envs.wrappers import SequentialSelection
 
 BY_VALUE = [name for name, agent in agents.AGENTS.items() if not agent.features]
 CHANNELS = ("value", "arrival_rate", "mean_utility", "decay_rate", "cost")
@@ -123,7 +123,7 @@ def test_looks_through(how: str) -> None:
         assert type(agent) is agents.AGENTS[name]
         assert agent.task.n == 4
     assert acts(env) == acts(crawl())
-    assert agents.task_of(env).sources == Sources.preset("table1")
+    assert task_of(env).sources == Sources.preset("table1")
 
 
 def test_looks_into_other_processes(closing: Callable[[Any], Any]) -> None:
@@ -331,7 +331,7 @@ def test_tasks_hold_what_the_environment_was_given() -> None:
         native(sources="recovering-6", budget=3, features=("age",), observed=False),
         CrawlVecEnv(2, sources="recovering-6", budget=3, features=("age",), observed=False),
     ):
-        task = agents.task_of(env)
+        task = task_of(env)
         assert (task.n, task.budget, task.features) == (6, 3.0, ("age",))
         assert task.sources == Sources.preset("recovering-6")
         assert not task.observed.any()

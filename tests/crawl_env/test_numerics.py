@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
+from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import break_even, remainder
-from crawl_env.sources import Sources
 
 ACCURACY = 2e-14
 DECAYS = np.logspace(-12, 3, 61)

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.evaluation import Rollout
-from agents.index import whittle_index
+from agents.evaluation.rollout import Rollout
+from agents.theory.closed_form import whittle_index
 from crawl_env import CrawlVectorEnv, Jumps, Sources, Trace
-from experiments import units
 from experiments.adaptive import (
     abandonment,
     command,
@@ -32,6 +31,7 @@ from experiments.adaptive.growth import exponent
 from experiments.adaptive.players import named, player
 from experiments.adaptive.runs import Found, unit, work
 from experiments.adaptive.sizes import QUICK, Size
+from experiments.core import units
 from experiments.evaluate import replay
 from experiments.evaluate.log import Log
 from experiments.evaluate.replay_view import View

@@ -5,7 +5,8 @@ import csv
 import numpy as np
 import pytest
 
-from crawl_env import Sources, optimal_reward, relaxed_bound
+from agents import optimal_reward, relaxed_bound
+from crawl_env import Sources
 from experiments.asymptotic import command, mixed
 from experiments.asymptotic.command import LINES, UNSEEN, Asymptotic
 from experiments.asymptotic.fleets import FLEETS, work
@@ -101,7 +102,7 @@ def test_a_knapsack_by_index_recovers_what_greed_loses(case, monkeypatch):
 def test_the_knapsack_is_brute_force():
     fleet = Sources([5.0, 4, 3, 2], 1.0, [0.3, 0.1, 0.5, 0.2], [2, 1.5, 1, 3])
     from agents import whittle_index
-    from agents.seen import Seen
+    from agents.policies.view import Seen
     from crawl_env import Task
 
     task = Task.of(fleet, 3.5)

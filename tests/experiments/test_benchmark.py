@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from experiments import units
 from experiments.benchmark import command, policies
 from experiments.benchmark.learning import players, tasks
 from experiments.benchmark.suite import SUITE, Setting
-from experiments.tables import bound_of
+from experiments.core import units
+from experiments.core.tables import bound_of
 
 
 def short(setting: Setting) -> Setting:
@@ -59,7 +59,8 @@ def test_one_seed_stands_for_all_only_where_nothing_is_random(setting):
 
 
 def test_the_bound_of_a_hard_budget_leaves_out_what_it_cannot_pay():
-    from crawl_env import Sources, relaxed_bound
+    from agents import relaxed_bound
+    from crawl_env import Sources
 
     fleet = Sources([1, 100], 1.0, 0.1, cost=[1, 3])
     task = {"sources": fleet, "budget": 2.0}
@@ -70,7 +71,7 @@ def test_the_bound_of_a_hard_budget_leaves_out_what_it_cannot_pay():
 
 
 def test_bounds_of_drawn_fleets_are_those_of_the_fleets_that_are_run():
-    from agents.evaluation import evaluate
+    from agents.evaluation.rollout import evaluate
 
     arguments = {
         "sources": units.RandomFleet(6, "dense"),

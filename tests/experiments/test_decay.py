@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from agents import index_at_age, whittle_index
-from agents.bounds import task_bound
+from agents.theory.renewal import Cycle
+from agents.theory.task_bound import task_bound
 from crawl_env import Poisson, Sources, Task
-from crawl_env.cycle import Cycle
-from crawl_env.decays import EXPONENTIAL, LomaxDecay, StretchedDecay
+from crawl_env.content.decay import EXPONENTIAL, LomaxDecay, StretchedDecay
 from experiments.decay import command, losses
 from experiments.decay.believer import Believer
 from experiments.decay.command import Decay

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agents import AGENTS
-from crawl_env import Sources, Task, relaxed_bound
+from agents import AGENTS, relaxed_bound
+from crawl_env import Sources, Task
 from experiments import __main__ as cli
-from experiments import results, runner
+from experiments.core import results, runner
 from experiments.evaluate.command import Evaluate
 
 EXAMPLE = Path(__file__).parents[2] / "experiments" / "data" / "example.csv"
@@ -172,7 +172,7 @@ def test_a_failure_while_writing_keeps_the_old_results(tmp_path, monkeypatch):
     def broken(*_: object) -> None:
         raise OSError(28, "No space left on device", "report.html")
 
-    monkeypatch.setattr("experiments.report.Report.write", broken)
+    monkeypatch.setattr("experiments.core.report.Report.write", broken)
     with pytest.raises(OSError, match="No space"):
         evaluated(tmp_path, seeds=4)
     assert (out / "records.csv").read_bytes() == before

@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from agents.evaluation import Rollout
+from agents.evaluation.rollout import Rollout
 from crawl_env import Curves, Items, Sources, Trace
 from experiments.evaluate.hindsight import Hindsight
 from experiments.evaluate.replay import play

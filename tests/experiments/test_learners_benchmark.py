@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.index import whittle_index
 from agents.learning.equivariant import EquivariantPPO
 from agents.learning.wiql import WIQL
+from agents.theory.closed_form import whittle_index
 from crawl_env import CrawlEnv, CrawlVectorEnv
 from experiments.benchmark.learning import leaderboard, plan, runs, tasks, training
 from experiments.benchmark.learning.plan import key_of
@@ -27,7 +27,7 @@ from experiments.benchmark.learning.players import (
 from experiments.benchmark.learning.runs import Records, complete
 from experiments.benchmark.learning.scores import Point, Run, table_of
 from experiments.benchmark.suite import Setting
-from experiments.units import arguments_of
+from experiments.core.units import arguments_of
 
 
 def short(setting: Setting) -> Setting:

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agents.arm import Arms
+from agents.theory.observed import Arms
 from crawl_env import Sources
-from crawl_env.laws import Exponential
+from crawl_env.content.utility import Exponential
 from experiments.paper import corrections, runs
 from experiments.paper.command import Paper
 

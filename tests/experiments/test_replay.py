@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from agents import AGENTS
-from agents.evaluation import Rollout, evaluate
+from agents.evaluation.rollout import Rollout, evaluate
 from crawl_env import Curves, Items, Sources, Trace
 from experiments import __main__ as cli
-from experiments import results, runner
+from experiments.core import results, runner
 from experiments.evaluate import command, replay
 from experiments.evaluate.command import Evaluate
 from experiments.evaluate.log import Log

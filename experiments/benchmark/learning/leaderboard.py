@@ -8,12 +8,12 @@ from itertools import groupby
 
 import numpy as np
 
-from agents.statistics import number
+from agents.evaluation.statistics import number
 from experiments.benchmark.learning.plan import BASELINES, SEPARATOR
 from experiments.benchmark.learning.players import FULL, QUICK, Player
 from experiments.benchmark.learning.scores import LEVELS, Run, Table
-from experiments.report import Row
-from experiments.tables import markdown, plain
+from experiments.core.report import Row
+from experiments.core.tables import markdown, plain
 
 ALL = (*FULL, *QUICK)
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from experiments import runner, units
 from experiments.benchmark.learning.players import KINDS, Lesson, Player
 from experiments.benchmark.learning.training import code_of, made_by, train
 from experiments.benchmark.suite import Setting
+from experiments.core import runner, units
 
 BASELINES = ("whittle", "random", "myopic")
 # What no policy can beat that sees as much as the task shows, and that sees no content.

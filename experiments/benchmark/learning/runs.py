@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from crawl_env.errors import unknown
-from experiments import runner
 from experiments.benchmark.learning.plan import (
     BASELINES,
     BLIND_BOUND,
@@ -25,7 +24,8 @@ from experiments.benchmark.learning.plan import (
     work,
 )
 from experiments.benchmark.learning.players import Player
-from experiments.results import provenance, write_csv
+from experiments.core import runner
+from experiments.core.results import provenance, write_csv
 
 RUNS, CURVES = "runs.csv.gz", "curves.csv.gz"
 
@@ -76,7 +76,7 @@ def complete(
 
     Arguments:
         kept: folder of what is finished while others still run; a later call takes it up, as long
-            as `version` says the same: see `experiments.runner.run`.
+            as `version` says the same: see `experiments.core.runner.run`.
         redo: names of players, baselines or bounds, or "all".
         only_done: run nothing, and leave out what has not been run before.
 

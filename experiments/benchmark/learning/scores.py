@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from agents import aggregate
-from agents.statistics import UNKNOWN, Estimate
+from agents.evaluation import aggregate
+from agents.evaluation.statistics import UNKNOWN, Estimate
 from crawl_env.numerics import FloatArray
 from experiments.benchmark.learning.plan import BASELINES, BLIND_BOUND, BOUND
 from experiments.benchmark.learning.runs import Records, Row

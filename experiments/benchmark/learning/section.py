@@ -10,8 +10,8 @@ from experiments.benchmark.learning.players import Player
 from experiments.benchmark.learning.runs import Records
 from experiments.benchmark.learning.scores import Table, table_of
 from experiments.benchmark.learning.training import code_of
-from experiments.report import Report
-from experiments.results import provenance
+from experiments.core.report import Report
+from experiments.core.results import provenance
 
 _HOW = """
 Each run is a training with a seed of its own. At its end, and at up to ten pauses on the way, the

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from agents.evaluation import evaluate
-from agents.index import whittle_index
+from agents.evaluation.rollout import evaluate
 from agents.learning import Learner
+from agents.theory.closed_form import whittle_index
 from crawl_env import CrawlVectorEnv
 from experiments.benchmark.learning.players import KINDS
-from experiments.results import provenance
-from experiments.runner import Result, Unit
-from experiments.units import arguments_of
+from experiments.core.results import provenance
+from experiments.core.runner import Result, Unit
+from experiments.core.units import arguments_of
 
 _OWN = ("agents.learning.", "agents.adaptive.")  # packages whose code makes a learner
 

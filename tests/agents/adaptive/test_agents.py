@@ -31,9 +31,9 @@ from agents.adaptive import (
     Windowed,
     make_estimator,
 )
-from agents.evaluation import Rollout, compare, evaluate, posed_to
+from agents.evaluation.rollout import Rollout, compare, evaluate, posed_to
 from crawl_env import NEVER, CrawlVectorEnv, Sources, Task
-from crawl_env.parameters import PARAMETERS
+from crawl_env.fleet.parameters import PARAMETERS
 
 KINDS: tuple[type[Adaptive], ...] = (Certainty, Optimism, Thompson, SelfTuning)
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)

@@ -16,6 +16,8 @@ from agents.adaptive.harvests import DECAYS, Harvests
 UTILITY = 1.5
 NUMBERS = st.one_of(
     st.sampled_from([0.0, -1.0, 1e-308, 1e308, np.inf, -np.inf, np.nan]), st.floats(0, 100)
+)
+
 
 def crawl(learner: Harvests, crawls: int, n: int, rate: float, decay: Any, seed: int) -> Any:
     """Return the state after crawls with gaps from 1 to 20, one fleet of n sources."""

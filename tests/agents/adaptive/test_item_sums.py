@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from agents.adaptive import Evidence, HarvestSums
-from agents.adaptive.item_sums import Fleet, posterior_line
-from agents.adaptive.item_sums import EULER
+from agents.adaptive.item_sums import EULER, Fleet, posterior_line
 
 VARIANCE = np.pi**2 / 6
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from agents import relaxed_bound
 from agents.adaptive import LiveCrawl
-from crawl_env import Sources, relaxed_bound
+from crawl_env import Sources
 
 DECAY, WORTH = 0.15, 3.0
 

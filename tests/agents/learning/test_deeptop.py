@@ -7,14 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from common import check_runs, crawl
-from finite import STATES, RestartArms, restart_index
 
-from agents import statistics, whittle_index
-from agents.evaluation import evaluate
+from agents import whittle_index
+from agents.evaluation import statistics
+from agents.evaluation.rollout import evaluate
 from agents.learning.deeptop import DeepTOP, DeepTOPSettings
 from agents.learning.networks import Batch
 from crawl_env import Sources
+from tests.agents.learning.common import check_runs, crawl
+from tests.agents.learning.finite import STATES, RestartArms, restart_index
 
 
 def batch() -> Batch:

@@ -11,12 +11,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.evaluation import compare
+from agents.evaluation.rollout import compare
 from agents.learning.choice import log_probability, perturbed, priority_of, threshold_of
 from agents.learning.equivariant import EquivariantPPO, EquivariantPPOSettings, _level
 from agents.learning.fleet_network import Columns, FleetNetwork
 from crawl_env import CrawlVectorEnv, Sources
-from crawl_env.selection import fill
+from crawl_env.simulation.selection import fill
 
 torch.set_num_threads(1)
 PARAMETERS = ("arrival_rate", "mean_utility", "decay_rate", "cost")

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.evaluation import compare
+from agents.evaluation.rollout import compare
 from agents.learning.equivariant_index import (
     EquivariantIndex,
     EquivariantIndexSettings,

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from agents.evaluation import evaluate
+from agents.evaluation.rollout import evaluate
 from agents.learning import LEARNERS, Learner, load, storage
 from agents.learning.lagrange_q import LagrangeQ, LagrangeQSettings
 from agents.learning.learner import explored, ranked
@@ -289,7 +289,7 @@ def test_the_log_is_written_and_goes_on(tmp_path: Path) -> None:
 def test_evaluations_take_what_has_learnt() -> None:
     from stable_baselines3.common.evaluation import evaluate_policy
 
-    from crawl_env.sb3 import CrawlVecEnv
+    from crawl_env.envs.sb3 import CrawlVecEnv
 
     arguments = {"arrivals": "deterministic", "features": FEATURES}
     agent = LagrangeQ(crawl(**arguments)).learn(3000)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from finite import restart_index
 
 from agents.learning.arms import Step
 from agents.learning.networks import Replay, Stack, Trained, Unit, indices, squeezed, tensor
+from tests.agents.learning.finite import restart_index
 
 
 def stack(seed: int = 0) -> Stack:

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from common import check_runs, crawl
-from finite import RestartArms
 
 from agents import whittle_index
 from agents.learning.neurwin import Episodes, NeurWIN, NeurWINSettings
 from crawl_env import Sources
+from tests.agents.learning.common import check_runs, crawl
+from tests.agents.learning.finite import RestartArms
 
 FEW = NeurWINSettings(epochs=4, episodes=3)
 

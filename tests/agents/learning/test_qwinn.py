@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from common import check_runs, crawl
-from finite import STATES, RestartArms, restart_index
 
 from agents.learning.networks import Batch
 from agents.learning.qwinn import QWINN, QWINNSettings
+from tests.agents.learning.common import check_runs, crawl
+from tests.agents.learning.finite import STATES, RestartArms, restart_index
 
 
 def test_finds_the_index_of_the_restart_chain() -> None:

@@ -13,11 +13,11 @@ from sb3_contrib import QRDQN, MaskablePPO
 from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from agents.evaluation import compare
+from agents.evaluation.rollout import compare
 from agents.learning import sb3_policies as policies
 from crawl_env import Sources
-from crawl_env.sb3 import CrawlVecEnv
-from crawl_env.wrappers import SequentialSelection
+from crawl_env.envs.sb3 import CrawlVecEnv
+from crawl_env.envs.wrappers import SequentialSelection
 
 torch.set_num_threads(1)
 FEATURES = ("value", "arrival_rate", "mean_utility", "decay_rate")
@@ -119,7 +119,7 @@ def test_flattened_observations_are_refused() -> None:
 
 
 def test_ppo_learns_table_1() -> None:
-    env = CrawlVecEnv(num_envs=64, **TABLE1, reward_scale="relaxed", start="random")
+    env = CrawlVecEnv(num_envs=64, **TABLE1, start="random")
     model = PPO(
         policies.EquivariantActorCritic,
         env,

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from common import same
 
-from agents.evaluation import compare, evaluate
+from agents.evaluation.rollout import compare, evaluate
 from agents.learning import LEARNERS, load
 from agents.learning.sb3_rows import MeanReward
 from agents.learning.sb3_settings import NETWORKS, DQNSettings, PPOSettings
@@ -24,8 +23,9 @@ from agents.learning.stable_baselines import (
     StableSAC,
 )
 from crawl_env import CrawlEnv, CrawlVectorEnv, Sources
-from crawl_env.sb3 import CrawlVecEnv
-from crawl_env.wrappers import SequentialSelection
+from crawl_env.envs.sb3 import CrawlVecEnv
+from crawl_env.envs.wrappers import SequentialSelection
+from tests.agents.learning.common import same
 
 torch.set_num_threads(1)
 FEATURES = ("value", "age", "decay_rate")

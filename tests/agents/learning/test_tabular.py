@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents import index_at_age, statistics
-from agents.evaluation import evaluate
-from agents.lagrangian import lagrangian_index
+from agents import index_at_age, relaxed_bound
+from agents.evaluation import statistics
+from agents.evaluation.rollout import evaluate
 from agents.learning import LEARNERS, Learner
 from agents.learning.arms import CrawlArms
 from agents.learning.lagrange_q import LagrangeQ, LagrangeQSettings
@@ -21,11 +21,12 @@ from agents.learning.lspe import LSPE, LSPESettings
 from agents.learning.tabular import Tabular
 from agents.learning.whittle_q import WhittleQ, WhittleQSettings
 from agents.learning.wiql import WIQL, WIQLSettings
-from crawl_env import CrawlVectorEnv, Sources, relaxed_bound
+from agents.policies.lagrangian import lagrangian_index
+from crawl_env import CrawlVectorEnv, Sources
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from chains import (
+from tests.agents.learning.chains import (
     CIRCULANT,
     CIRCULANT_INDEX,
     RESTART,

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from agents import index_at_age, whittle_index
-from agents.evaluation import evaluate
+from agents.evaluation.rollout import evaluate
 from agents.learning import LEARNERS
 from agents.learning.deeptop import DeepTOP, DeepTOPSettings
 from agents.learning.lagrange_q import LagrangeQ
@@ -22,9 +22,9 @@ from crawl_env import CrawlVectorEnv, Sources
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from chains import CIRCULANT, CIRCULANT_INDEX, ChainArms
-from common import crawl, same
-from finite import STATES, RestartArms, restart_index
+from tests.agents.learning.chains import CIRCULANT, CIRCULANT_INDEX, ChainArms
+from tests.agents.learning.common import crawl, same
+from tests.agents.learning.finite import STATES, RestartArms, restart_index
 
 TABLE1 = Sources.preset("table1")
 AGES = np.arange(1, 17)

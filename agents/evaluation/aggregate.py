@@ -1,0 +1,129 @@
+"""Scores of trained agents, over runs and tasks: what R. Agarwal et al. advise (Deep reinforcement
+learning at the edge of the statistical precipice, NeurIPS 2021, arXiv 2108.13264).
+
+Trainings can fail: a mean would be that of the failures, and a median ignores nearly half of the
+runs. Of every agent, `scores` is a sequence of arrays, the scores (S,) of its runs on each task.
+Intervals hold 95 % and draw runs within each task: tasks are not drawn from anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from agents.evaluation.statistics import Estimate
+from crawl_env.numerics import FloatArray
+
+Scores = Sequence[ArrayLike]  # of each task, (S,) each
+
+
+def interquartile_mean(x: ArrayLike) -> FloatArray:
+    """Return the mean of the middle half of the last axis, (..., S) to (...).
+
+    Of S runs the ⌊S/4⌋ lowest and as many highest are left out.
+
+    >>> float(interquartile_mean([-5.0, 0.5, 0.9, 1.0, 1.0, 1.1, 7.0, 9.0]))
+    1.0
+    """
+    ordered = np.sort(np.asarray(x, dtype=np.float64), axis=-1)
+    cut = ordered.shape[-1] // 4
+    return np.asarray(ordered[..., cut : ordered.shape[-1] - cut].mean(axis=-1))
+
+
+def iqm(scores: Scores, resamples: int = 2000, seed: int = 0) -> Estimate:
+    """Return the interquartile mean over all runs of all tasks, with its interval.
+
+    Raises:
+        ValueError: no task, or one without runs.
+
+    >>> iqm([[1.0, 1.0, 1.0, 1.0], [0.5, 0.5, 0.5, 0.5]]).mean
+    0.75
+    """
+    return _interval(
+        lambda drawn: interquartile_mean(np.concatenate(drawn, axis=-1)), [scores], resamples, seed
+    )
+
+
+def profile(scores: Scores, levels: ArrayLike) -> FloatArray:
+    """Return the share of runs that score above each level, (L,): the performance profile.
+
+    Every task weighs the same.
+
+    >>> profile([[0.2, 0.8], [0.9, 1.0]], [0.0, 0.5, 0.95])
+    array([1.  , 0.75, 0.25])
+    """
+    above = [np.asarray(task)[:, None] > np.asarray(levels) for task in _checked(scores)]
+    return np.asarray(np.mean([runs.mean(axis=0) for runs in above], axis=0))
+
+
+def improvement(scores: Scores, other: Scores, resamples: int = 2000, seed: int = 0) -> Estimate:
+    """Return the probability that a run of an agent beats one of another on a task, ties counted
+    as half, mean over the tasks (which are the same for both, in the same order).
+
+    >>> improvement([[1.0, 2.0]], [[1.0, 1.0]]).mean
+    0.75
+    """
+    if len(scores) != len(other):
+        raise ValueError(f"{len(scores)} and {len(other)} tasks; give the same tasks of both")
+
+    def better(mine: list[FloatArray], yours: list[FloatArray]) -> FloatArray:
+        shares = []
+        for x, y in zip(mine, yours, strict=True):
+            gap = x[..., :, None] - y[..., None, :]
+            shares.append((np.sign(gap).mean(axis=(-2, -1)) + 1) / 2)
+        return np.asarray(np.mean(shares, axis=0))
+
+    return _interval(better, [scores, other], resamples, seed)
+
+
+def gain(scores: Scores, other: Scores, resamples: int = 2000, seed: int = 0) -> Estimate:
+    """Return how much higher the interquartile mean is than another agent's, runs paired: run s of
+    a task has the same seed for both, and both are drawn together.
+
+    Raises:
+        ValueError: other tasks, or other numbers of runs.
+
+    >>> gain([[1.0, 0.75, 0.875, 0.625]], [[0.5, 0.25, 0.375, 0.125]]).low
+    0.5
+    """
+    mine, its = _checked(scores), _checked(other)
+    runs, others = [len(task) for task in mine], [len(task) for task in its]
+    if runs != others:
+        raise ValueError(f"{runs} and {others} runs on the tasks; give runs in pairs")
+    rng = np.random.default_rng(seed)
+    draws = [rng.integers(0, n, (resamples, n)) for n in runs]
+
+    def difference(drawn: list[FloatArray], against: list[FloatArray]) -> FloatArray:
+        both = (np.concatenate(tasks, axis=-1) for tasks in (drawn, against))
+        first, second = (interquartile_mean(x) for x in both)
+        return first - second
+
+    drawn, against = (
+        [task[draw] for task, draw in zip(tasks, draws, strict=True)] for tasks in (mine, its)
+    )
+    low, high = np.percentile(difference(drawn, against), [2.5, 97.5])
+    return Estimate(float(difference(mine, its)), float(low), float(high))
+
+
+def _interval(
+    statistic: Callable[..., FloatArray], agents: list[Scores], resamples: int, seed: int
+) -> Estimate:
+    """Return a statistic of lists of arrays (..., S), one list an agent, with its interval."""
+    rng = np.random.default_rng(seed)
+    found = [_checked(scores) for scores in agents]
+    drawn = [
+        [task[rng.integers(0, len(task), (resamples, len(task)))] for task in tasks]
+        for tasks in found
+    ]
+    low, high = np.percentile(statistic(*drawn), [2.5, 97.5])
+    return Estimate(float(statistic(*found)), float(low), float(high))
+
+
+def _checked(scores: Scores) -> list[FloatArray]:
+    tasks = [np.asarray(task, dtype=np.float64) for task in scores]
+    if not tasks or any(task.ndim != 1 or not task.size for task in tasks):
+        shapes = ", ".join(str(task.shape) for task in tasks) or "none"
+        raise ValueError(f"tasks have scores of shapes {shapes}; give each at least one run")
+    return tasks

@@ -1,0 +1,1 @@
+"""Policies that plan with known parameters, simple ones, and those of industry."""

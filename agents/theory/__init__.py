@@ -1,0 +1,1 @@
+"""Indices, bounds and optima."""

@@ -1,0 +1,259 @@
+"""One observed source under Poisson arrivals, crawled at a charge: its exact index and reward.
+
+The arm's average-reward problem under the charge λC is (all symbols as in `crawl_env.Sources`)
+
+    V(x) + β = max(λC + E V(αx + U), x + E V(U)).
+
+A crawl starts the source anew, so a policy is a rule when to stop waiting, and what it earns above
+the subsidy is g = β − λC = max (R − λC)/N: R is the mean content at the crawl, N the mean epochs
+between two. With g given, waiting is right in state x as long as some rule τ ≥ 1 has
+E[X_τ − gτ] > x, that is, as long as g is below g*(x) = sup_τ (E_x X_τ − x)/E τ. Hence
+
+- the arm is indexable, whatever the laws: g falls in λ, so the states that wait grow in number;
+- the states that wait are those below a threshold: E_x X_τ − x falls in x for every τ, as
+  X_τ = α^τ x + what came since;
+- the index is the charge at which g = g*(x).
+
+V is convex, so a grid on which V is interpolated, and U split between points without moving its
+mean, can only raise it: `Arms.net_reward` is a bound from above (to the error of `Content`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from functools import lru_cache
+from math import exp, expm1, sqrt
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.theory.closed_form import whittle_index
+from agents.theory.relaxation import net_reward
+from agents.theory.shot_noise import Content, one_item
+from crawl_env import Sources
+from crawl_env.content.utility import Law
+from crawl_env.numerics import FloatArray
+
+# Measured against grids of four times as many states, for ΛT in .01 … 20,000, μT in .02 … 5 and
+# all laws: index within .011 u*/C (.003 from μT = .2 on), net reward within .001 u (.0005). Below
+# μT = .02 the steps of decay are finer than those of the grid: .04 u*/C and .004 u at μT = .001.
+_STATES = 256
+_MANY = 20_000.0  # items an epoch from which Theorem 1 is as close to the index as the grid is
+_MOST_ARMS = 20_000  # some two minutes and 150 MB
+_TAIL = 1e-5  # share of items worth more than the reach of the grid
+_NEVER = 1e11  # epochs between crawls that count as never: rounding resolves no more
+_SPREADS = 6.0  # standard deviations of the content of a source never crawled, within that reach
+_PANEL, _PRODUCT = 16, 32  # columns eliminated one by one; rows of one matrix product
+
+
+class Arm(NamedTuple):
+    """An arm in units of ξ̄: what crawling from each state of a grid on means.
+
+    The grid is x_j = top·(even·t + (1 − even)·t²), t = j/n: even steps as far as u* goes, finer
+    near zero where a source is mostly empty.
+    """
+
+    top: float
+    even: float
+    charge: FloatArray  # (n,) Cγ/ξ̄: at it, crawling and waiting are equally good
+    reward: FloatArray  # (n,) R, mean content at the crawl
+    epochs: FloatArray  # (n,) N, mean epochs between crawls
+
+    @property
+    def state(self) -> FloatArray:
+        """The grid, (n,) utility / ξ̄."""
+        return _grid(self.top, self.even, self.charge.size)[:-1]
+
+
+def solve(items: float, decay: float, law: Law) -> Arm:
+    """Return the arm with ℓ = ΛT `items` > 0 and m = μT `decay` > 0; the last 4096 are kept.
+
+    >>> from crawl_env.content.utility import Exponential
+    >>> arm = solve(0.5, 0.2, Exponential())
+    >>> x = np.array([0.0, 2.5, 5.0])  # u* = 2.5 ξ̄; Theorem 1 has 0, 2.5 and 5
+    >>> np.interp(x, arm.state, arm.charge).round(2)
+    array([0.  , 1.66, 4.32])
+    """
+    if isinstance(law, Hashable):
+        return _kept(items, decay, law)
+    return _solved(items, decay, law)
+
+
+def _solved(items: float, decay: float, law: Law, states: int = _STATES) -> Arm:
+    ceiling, loss = items / decay, -expm1(-decay)
+    item = one_item(law)
+    spread = sqrt(items * (item.weight @ item.value**2) / (2 * decay))
+    top = ceiling + _SPREADS * spread + item.quantile(1.0 - _TAIL)
+    even = ceiling / top
+    grid = _grid(top, even, states)
+    state = grid[:-1]
+    # Where each state's share stands after an epoch; the first is that of a source just crawled.
+    stay = _shares(Content(items, decay, item), exp(-decay) * state, grid)
+    mean = ceiling * loss
+    charge, reward, epochs = thresholds(stay, stay[0], state, mean - loss * state, mean)
+    return Arm(top, even, charge, reward, epochs)
+
+
+_kept = lru_cache(maxsize=4096)(_solved)
+
+
+def _grid(top: float, even: float, states: int) -> FloatArray:
+    """Return the states and one point more, (n + 1,)."""
+    t = np.linspace(0.0, 1.0, states + 1)
+    return top * t * (even + (1.0 - even) * t)
+
+
+def _shares(content: Content, start: FloatArray, grid: FloatArray) -> FloatArray:
+    """Return how `start` + U is shared out among the grid's points but the last, (S, n).
+
+    Each outcome is split between the two points next to it: the share of a point is the mean of a
+    hat function, a second difference of the mean shortfall.
+    """
+    below = content.shortfall(grid - start[:, None])
+    slopes = np.diff(below, axis=1) / np.diff(grid)
+    return np.maximum(np.diff(slopes, axis=1, prepend=0.0), 0.0)
+
+
+def thresholds(
+    stay: FloatArray, fresh: FloatArray, value: FloatArray, drift: FloatArray, mean: float
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return index, R and N, each (n,), of crawling from each state on, for a chain that a crawl
+    starts anew; N is infinite beyond 1e11. Beyond the n states it is always crawled.
+
+    Arguments:
+        stay: (n, n) probabilities of moving, when not crawled, between states in increasing order.
+        fresh: (n,) probabilities of the state an epoch after a crawl.
+        value: (n,) what a crawl brings.
+        drift: (n,) mean change of `value` in an epoch of waiting.
+        mean: of the value an epoch after a crawl.
+
+    With Q the moves among the states below b, N = 1 + p(I − Q)⁻¹1 and R = mean + p(I − Q)⁻¹drift
+    (optional stopping). One elimination of I − Q, bordered by p, 1 and drift, holds them for every
+    b, and with them g* (the gain at which b itself may wait) and the index R − N·g*.
+
+    Raises:
+        ValueError: the index falls somewhere: the states that wait at a charge are then not those
+            below a threshold.
+    """
+    n = len(value)
+    matrix = np.zeros((n + 1, n + 2))
+    matrix[:n, :n] = np.eye(n) - stay
+    matrix[:n, n], matrix[:n, n + 1] = 1.0, drift
+    matrix[n, :n] = fresh
+    _eliminate(matrix, n)
+    waiting, gained, visits = matrix[:n, n], matrix[:n, n + 1], matrix[n, :n]
+    epochs = 1.0 + np.concatenate([[0.0], np.cumsum(visits * waiting)[:-1]])
+    reward = mean + np.concatenate([[0.0], np.cumsum(visits * gained)[:-1]])
+    index = reward - epochs * gained / waiting
+    falls = np.flatnonzero(np.diff(index) < -1e-9 * np.abs(index).max())
+    if falls.size:
+        raise ValueError(
+            f"the index falls from {index[falls[0]]:.6g} to {index[falls[0] + 1]:.6g} between "
+            f"states {falls[0]} and {falls[0] + 1} of {n}: no threshold divides those that wait "
+            "from those that are crawled. Order the states by their index"
+        )
+    lost = np.maximum.accumulate((epochs <= 0.0) | (epochs > _NEVER))
+    epochs[lost] = np.inf
+    return index, reward, epochs
+
+
+def _eliminate(matrix: FloatArray, pivots: int) -> None:
+    """Eliminate the first columns in place, without exchanging rows (I − Q needs none): L below
+    the diagonal, its ones left out, and U above."""
+    for first in range(0, pivots, _PANEL):
+        width = min(_PANEL, pivots - first)
+        panel, beside = matrix[first:, first : first + width], matrix[first:, first + width :]
+        for b in range(width):
+            panel[b + 1 :, b] /= panel[b, b]
+            panel[b + 1 :, b + 1 :] -= panel[b + 1 :, b, None] * panel[b, b + 1 :]
+            beside[b + 1 : width] -= panel[b + 1 : width, b, None] * beside[b]
+        # A few rows at a time: products this small stay in one thread, whose start costs more.
+        for row in range(width, len(panel), _PRODUCT):
+            beside[row : row + _PRODUCT] -= panel[row : row + _PRODUCT] @ beside[:width]
+
+
+class Arms:
+    """The arms of a fleet, (N,) or (B, N): exact where Poisson content is seen, else Theorem 1 on
+    the belief, which is exact there.
+
+    Arguments:
+        sources: the fleet, or a batch of fleets.
+        observed: (N,) which sources are seen.
+        law: of ξ.
+
+    Raises:
+        ValueError: more than 20,000 different sources are seen.
+    """
+
+    def __init__(self, sources: Sources, observed: NDArray[np.bool_], law: Law) -> None:
+        self._sources = sources
+        self._seen = observed & (sources.ceiling > 0)
+        items = (sources.arrival_rate * sources.period)[self._seen]
+        decay = sources.decay_per_epoch[self._seen]
+        # Per unit of u*, an arm with more items earns less: averages of U are less spread.
+        solved = np.minimum(items, _MANY)
+        kinds, which = np.unique(np.stack([solved, decay], axis=-1), axis=0, return_inverse=True)
+        if len(kinds) > _MOST_ARMS:
+            raise ValueError(
+                f"{len(kinds)} different sources are observed under random arrivals, and the exact "
+                f"index is tabulated for up to {_MOST_ARMS}; use the agent 'whittle', whose index "
+                "needs no table, or round the rates so that sources become alike"
+            )
+        arms = [solve(float(ell), float(m), law) for ell, m in kinds]
+        self._which = which.reshape(-1)
+        self._calm = items > _MANY
+        self._scale = sources.ceiling[self._seen] * decay / solved
+        self._cost = np.broadcast_to(sources.cost, self._seen.shape)[self._seen]
+        self._top, self._even = (np.array([arm[i] for arm in arms]) for i in (0, 1))
+        self._charge, self._reward, self._epochs = (
+            np.array([arm[i] for arm in arms]).reshape(len(arms), _STATES) for i in (2, 3, 4)
+        )
+
+    def index(self, value: FloatArray) -> FloatArray:
+        """Return the Whittle index, (..., N) utility / budget unit; see `agents.whittle_index`.
+
+        Between the states of the grid it is interpolated; above them it grows as x/C does, from
+        what it is at the last: at most as much too low as x/C is too high there.
+        """
+        gamma = whittle_index(value, self._sources)
+        if self._which.size:
+            closed = gamma[..., self._seen]
+            exact = self._tabulated(value[..., self._seen])
+            gamma[..., self._seen] = np.where(self._calm, closed, exact)
+        return gamma
+
+    def _tabulated(self, value: FloatArray) -> FloatArray:
+        """Return the index of the sources seen, (..., S), from the tables."""
+        arm, x = self._which, value / self._scale
+        top, even, n = self._top[arm], self._even[arm], _STATES
+        share = x / top
+        place = n * 2.0 * share / (even + np.sqrt(even**2 + 4.0 * (1.0 - even) * share))
+        left = np.minimum(place, n - 2).astype(np.intp)
+        between = np.minimum(place - left, 1.0)
+        low, high = self._charge.take(arm * n + left), self._charge.take(arm * n + left + 1)
+        last = (1.0 - 1.0 / n) * top * (even + (1.0 - even) * (1.0 - 1.0 / n))
+        exact = low + between * (high - low) + np.maximum(x - last, 0.0)
+        return np.minimum(exact, x) * self._scale / self._cost
+
+    def net_reward(self, price: FloatArray) -> FloatArray:
+        """Return g = β − λC, (..., N) utility / epoch, under the charge λ = `price`, (..., 1).
+
+        Beyond the largest charge of the grid, what is earned there stands for it: not less.
+        """
+        gain = net_reward(self._sources, price)
+        if self._which.size:
+            charge = np.broadcast_to(price, self._seen.shape)[self._seen] * self._cost / self._scale
+            arm = self._which
+            charge = np.minimum(charge, self._charge[arm, -1])[:, None]
+            rates = (self._reward[arm] - charge) / self._epochs[arm]
+            gain[self._seen] = rates.max(axis=1) * self._scale
+        return gain
+
+    def largest_charge(self) -> FloatArray:
+        """Return a charge per unit of cost above which nothing is crawled, (..., 1)."""
+        largest = np.array(np.broadcast_to(self._sources.ceiling, self._seen.shape))
+        largest /= self._sources.cost
+        if self._which.size:
+            largest[self._seen] = self._charge[self._which, -1] * self._scale / self._cost
+        return largest.max(axis=-1, keepdims=True)

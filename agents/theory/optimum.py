@@ -1,0 +1,129 @@
+"""The exact optimum of small fleets under a hard budget, by value iteration over joint ages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.theory.relaxation import _PriceSearch, _refuse_batch, relaxation, relaxed_bound
+from agents.theory.renewal import Cycle
+from crawl_env.envs.subsets import maximal_subsets
+from crawl_env.fleet.hosts import Hosts
+from crawl_env.fleet.sources import Sources
+from crawl_env.simulation.selection import affordable
+from crawl_env.simulation.task import check_budget
+
+
+def optimal_reward(
+    sources: Sources,
+    budget: float,
+    tolerance: float = 1e-9,
+    max_states: int = 200_000,
+    per_host: int = 1,
+) -> float:
+    """Return the best long-run reward per epoch under a hard budget each epoch, in utility.
+
+    Value iteration over the joint ages. Ages are capped; the true optimum lies between a world
+    whose capped sources stop growing and one whose capped sources hold their ceiling, and the
+    caps grow until both agree to `tolerance` (relative).
+
+    Raises:
+        ValueError: the fleet needs more than `max_states` joint states; use `relaxed_bound`. Or
+            crawls can fail where crawl delays hold: the state would need the last attempts too.
+        RuntimeError: value iteration did not settle.
+
+    >>> round(optimal_reward(Sources.preset("table1"), 2), 6)
+    337.77455
+    """
+    check_budget(budget)
+    _refuse_batch(sources, "optimal_reward")
+    if sources.fails and sources.is_delayed:
+        raise ValueError(
+            "optimal_reward takes crawl delays or failing crawls, not both in one fleet; use "
+            "relaxed_bound"
+        )
+    live = (sources.ceiling > 0) & affordable(sources.cost, budget)
+    if not live.any():
+        return 0.0
+    sources = sources.select(live)
+    _refuse_large(len(sources), 3.0 ** min(len(sources), 600), max_states)
+    actions = maximal_subsets(sources.cost, budget, Hosts.of(sources, per_host))
+    caps = _first_caps(sources, budget)
+    while True:
+        _refuse_large(len(sources), float(np.prod(caps.astype(float))), max_states)
+        low = _joint_value(sources, caps, actions, False, tolerance / 4)[0]
+        high = _joint_value(sources, caps, actions, True, tolerance / 4)[1]
+        if high - low <= tolerance * low:
+            return min(0.5 * (low + high), relaxed_bound(sources, budget, per_host))
+        caps = np.ceil(1.5 * caps).astype(int)
+
+
+def _first_caps(sources: Sources, budget: float) -> NDArray[np.int_]:
+    """Return ages at which jumping to the ceiling no longer pays at the relaxed charge."""
+    price = np.array([relaxation(sources, budget).price])
+    cycle, interval = Cycle(sources), _PriceSearch(sources).interval(price)
+    charge = price * sources.cost / cycle.success
+    rate = (cycle.content(interval) - charge) / cycle.length(interval)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        pays_until = np.where(rate > 0, (sources.content_at(np.inf) - charge) / rate, 0.0)
+    return np.maximum(sources.delay + 2, np.ceil(pays_until) + 1).astype(int)
+
+
+def _refuse_large(n: int, states: float, max_states: int) -> None:
+    if states > max_states:
+        raise ValueError(
+            f"the exact optimum of {n} sources needs {states:.3g} joint states, more than "
+            f"max_states={max_states}; use relaxed_bound, which no policy can beat either"
+        )
+
+
+def _joint_value(
+    sources: Sources,
+    caps: NDArray[np.int_],
+    actions: tuple[tuple[int, ...], ...],
+    optimistic: bool,
+    tolerance: float,
+) -> tuple[float, float]:
+    """Return bounds on the optimal average reward of the capped world, by value iteration.
+
+    min(TV − V) ≤ optimum ≤ max(TV − V) for any V; half steps keep periodic policies from
+    cycling. Axis i of V is the age of source i.
+    """
+    success = 1.0 - sources.failure_rate
+    ages = [np.arange(1.0, cap + 1) for cap in caps]
+    content = [sources.select([i]).content_at(k[:, None])[:, 0] for i, k in enumerate(ages)]
+    if optimistic:
+        for i, held in enumerate(content):
+            held[-1] = sources.content_at(np.inf)[i]
+    n = len(caps)
+    older = [np.minimum(np.arange(1, cap + 1), cap - 1) for cap in caps]
+    # What crawling source i brings at each of its ages: nothing before its delay has passed.
+    may = [_along(k >= sources.delay[i], i, n) for i, k in enumerate(ages)]
+    brings = [may[i] * _along(success[i] * content[i], i, n) for i in range(n)]
+    rewards = [sum(brings[i] for i in action) for action in actions]
+    value = np.zeros(tuple(caps))
+    for _ in range(100_000):
+        best = np.full(value.shape, -np.inf)
+        for action, reward in zip(actions, rewards, strict=True):
+            after = value
+            for i in range(n):
+                waited = after.take(older[i], axis=i)
+                if i in action:
+                    emptied = success[i] * after.take([0], axis=i) + (1 - success[i]) * waited
+                    waited = np.where(may[i], emptied, waited)
+                after = waited
+            np.maximum(best, reward + after, out=best)
+        change = best - value
+        low, high = float(change.min()), float(change.max())
+        if high - low <= tolerance * abs(high):
+            return low, high
+        value += 0.5 * change
+        value -= value.flat[0]
+    raise RuntimeError("value iteration did not settle; raise the tolerance")
+
+
+def _along(values: NDArray[Any], axis: int, n: int) -> NDArray[Any]:
+    """Return values as an array that varies along one of n axes."""
+    return values.reshape([-1 if j == axis else 1 for j in range(n)])

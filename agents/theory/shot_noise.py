@@ -1,0 +1,147 @@
+"""The law of U, what one epoch of Poisson arrivals leaves, on a lattice.
+
+U is compound Poisson: a Poisson number of items, each worth ξ·exp(−m·age) with an age uniform on
+the epoch. In units of the source's mean utility it depends on ℓ = ΛT, m = μT and the law of ξ only.
+Nothing is drawn at random here, except from laws of which only `sample` is known.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from math import log, sqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from crawl_env.content.utility import Constant, Exponential, Gamma, Law, Lognormal
+from crawl_env.numerics import FloatArray
+
+_ATOMS = 256  # values that stand for the law of ξ
+_AGES = 32  # ages that stand for the uniform law on the epoch
+_DRAWS = 2**18  # from a law that can only be sampled
+_FINEST, _COARSEST = 1 / 256, 1 / 4  # steps of the lattice, as shares of the mean utility
+_POINTS = 2**14  # of the lattice, where its step lies between the two
+_MANY = 100.0  # items from which an empty epoch does not happen
+_OFF = 0.1  # error of E ξ² that is too large
+_HEAVIEST = 1e3  # E ξ²/ξ̄² that a lattice can hold
+_FAR = 1e-7  # share of items that may lie beyond the lattice
+
+
+class Item(NamedTuple):
+    """The law of ξ/ξ̄ as a few values, with mean 1."""
+
+    value: FloatArray  # (J,) increasing
+    weight: FloatArray  # (J,) adding up to 1
+
+    def quantile(self, share: float) -> float:
+        """Return the least value that at least `share` of the items do not exceed."""
+        return float(self.value[np.searchsorted(np.cumsum(self.weight), share)])
+
+
+class Content:
+    """The law of U/ξ̄ on a lattice: P(U/ξ̄ = k·step) = mass[k].
+
+    P(U = 0) = e^−ℓ is exact, and so is the mean but for what lies beyond the lattice, which is
+    missing from the mass. The variance is right to 3 % up to m = 1, to 10 % at m = 5.
+
+    Arguments:
+        items: ℓ > 0, items / epoch.
+        decay: m > 0, 1 / epoch.
+        item: the law of ξ/ξ̄, as `one_item` returns it.
+
+    >>> content = Content(0.5, 0.2, one_item(Exponential()))
+    >>> values = np.arange(content.mass.size) * content.step
+    >>> mean = 0.5 * (1 - np.exp(-0.2)) / 0.2
+    >>> bool(abs(content.mass @ values - mean) < 1e-6)
+    True
+    """
+
+    def __init__(self, items: float, decay: float, item: Item) -> None:
+        value, weight = item
+        worth = (value[:, None] * _retained(decay)).ravel()
+        share = np.repeat(weight / _AGES, _AGES)
+        mean, second = (share * worth).sum(), (share * worth**2).sum()
+        reach = float(items * mean + 9.0 * sqrt(items * second)) + item.quantile(1.0 - _FAR)
+        step = min(max(reach / _POINTS, _FINEST), _COARSEST)
+        place = worth / step
+        if items < _MANY:  # only an epoch without items leaves exactly nothing
+            place = np.maximum(place, 1.0)
+        size = int(reach / step) + 2
+        one = _spread(place, share, size)
+        # What was moved up to the first point is made good by a slightly smaller step.
+        self.step = float(mean / (share * place).sum())
+        length = 1 << (2 * size - 1).bit_length()
+        # The transform of U is exp(ℓ(φ − 1)), φ that of one item.
+        transform = np.exp(items * (np.fft.rfft(one, length) - 1.0))
+        self.mass = np.maximum(np.fft.irfft(transform, length)[:size], 0.0)  # (K,)
+        self.mass[0] = np.exp(-items) if items < _MANY else self.mass[0]
+
+    @cached_property
+    def _below(self) -> tuple[FloatArray, FloatArray]:
+        """P(U/ξ̄ ≤ k·step) and E[U/ξ̄; U/ξ̄ ≤ k·step], each (K,)."""
+        values = np.arange(self.mass.size) * self.step
+        return np.cumsum(self.mass), np.cumsum(self.mass * values)
+
+    def shortfall(self, level: FloatArray) -> FloatArray:
+        """Return E max(level − U/ξ̄, 0), the shape of `level`."""
+        probability, mean = self._below
+        place = np.clip(level / self.step, 0.0, self.mass.size - 1.0).astype(np.intp)
+        return np.maximum(level * probability[place] - mean[place], 0.0)
+
+
+def _spread(place: FloatArray, share: FloatArray, size: int) -> FloatArray:
+    """Return the masses on the lattice 0 … size − 1: each share is split, so that its mean stays,
+    between the two points that its place lies between; what lies beyond is left out."""
+    left = place.astype(np.intp)
+    inside = left + 1 < size
+    upper = (share * (place - left))[inside]
+    left, share = left[inside], share[inside]
+    masses: Any = np.bincount(left, share - upper, size)
+    masses += np.bincount(left + 1, upper, size)
+    return masses
+
+
+def _retained(decay: float) -> FloatArray:
+    """Return the mean of exp(−m·age) over each of equal parts of the epoch, (_AGES,)."""
+    kept = np.exp(-decay * np.linspace(0.0, 1.0, _AGES + 1))
+    return (kept[:-1] - kept[1:]) * _AGES / decay
+
+
+def one_item(law: Law) -> Item:
+    """Return values and weights that stand for the law of ξ/ξ̄.
+
+    The trapezoidal rule in log ξ for laws whose density is known; else the means of equal groups
+    of a large sorted sample, drawn with a fixed seed.
+
+    Raises:
+        ValueError: the tail of the law is too heavy for a few hundred values.
+    """
+    if isinstance(law, Constant):
+        value, weight = np.ones(1), np.ones(1)
+    elif isinstance(law, Lognormal):
+        z = np.linspace(-9.0, 9.0 + 2 * law.sigma, _ATOMS)  # what matters to E ξ² is about 2σ
+        value, weight = np.exp(law.sigma * z), np.exp(-z * z / 2)
+    elif isinstance(law, Exponential | Gamma):
+        shape = law.shape if isinstance(law, Gamma) else 1.0
+        top = log((shape + 9 * sqrt(shape) + 40) / shape)
+        bottom = -40.0 / shape
+        # Far below, values matter only by their number: fewer points will do.
+        few = _ATOMS // 2 if bottom < -100.0 else 0
+        middle = -16.0 if few else bottom
+        far = np.linspace(bottom, middle, few, endpoint=False)
+        z = np.append(far, np.linspace(middle, top, _ATOMS - few))
+        height = shape * (z - np.exp(z))
+        value, weight = np.exp(z), np.exp(height - height.max()) * np.gradient(z)
+    else:
+        draws = np.sort(law.sample(np.random.default_rng(0), _DRAWS))
+        value, weight = draws.reshape(_ATOMS, -1).mean(axis=1), np.ones(_ATOMS)
+    weight = weight / weight.sum()
+    value = value / (weight @ value)
+    second = law.second_moment
+    if second > _HEAVIEST or abs(weight @ value**2 / second - 1.0) > _OFF:
+        raise ValueError(
+            f"utilities follow {law!r}, which is too spread out for the exact index and bound of "
+            f"seen content (E ξ² is {second:.3g} times the mean squared); use agent 'whittle', or "
+            "a law with a lighter tail"
+        )
+    return Item(value, weight)

@@ -1,0 +1,129 @@
+"""What no policy can beat, given what it sees: the relaxed bound of every information set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from agents.theory.observed import Arms
+from agents.theory.price import alike
+from agents.theory.relaxation import relaxation
+from crawl_env import Poisson, Sources, Task, Varying
+from crawl_env.content.decay import EXPONENTIAL, Decay
+from crawl_env.content.utility import Law
+from crawl_env.numerics import FloatArray
+from crawl_env.simulation.selection import affordable
+
+_STEPS = 75  # of golden sections: the bracket shrinks by 2e-16
+_GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
+
+
+class Bound(NamedTuple):
+    """The most that any policy averages in the long run, and for whom that holds.
+
+    name: of the information set: "deterministic", or with random arrivals "unseen", "seen" or
+        "mixed". Never compare across them: seeing is worth more than any index. "unknown", with
+        NaN as bound, where arrivals are recorded or their rates vary, or where they decay otherwise
+        than exponentially and are seen or meet capacities; the price is then that of the fleet
+        unseen, under exponential decay and constant rates.
+    """
+
+    bound: float | FloatArray  # utility / epoch
+    price: float | FloatArray  # λ*, utility / budget unit: what one more unit of budget is worth
+    name: str
+
+
+def task_bound(task: Task, sources: Sources | None = None) -> Bound:
+    """Return the relaxed bound of a task, for its fleet or for `sources`, (N,) or a batch (B, N).
+
+    min over λ ≥ 0 of λM + Σ_seen (β(λ) − λC) + Σ_unseen max_k max(0, (x_k − λC)/k), β the arm's
+    optimal average reward with the subsidy (`agents.theory.observed`). Where content is seen it is
+    too high by at most .1 % (see there); else exact, for every law of decay. Under a budget for
+    every epoch, sources dearer than it are left out: they can never be crawled. Where content is
+    seen, failures count as higher costs, delays, hosts and capacities not at all: a bound, but not
+    the sharpest.
+
+    Returns floats for a fleet, arrays (B,) for a batch.
+
+    Raises:
+        ValueError: some sources are observed, and arrivals are neither deterministic nor Poisson;
+            or there are too many different sources to solve.
+
+    >>> task = Task.of("fleet-f", budget=2, arrivals="poisson")
+    >>> seen = task_bound(task)
+    >>> round(seen.bound, 2), seen.name
+    (8.14, 'seen')
+    """
+    if not isinstance(task, Task):
+        raise ValueError(
+            f"task is {task!r}; give a Task: env.unwrapped.task, or Task.of(**arguments)"
+        )
+    fleet = task.sources if sources is None else sources
+    payable = np.full(fleet.cost.shape, True)
+    if task.budget_rule == "epoch":
+        payable = affordable(fleet.cost, task.budget)
+    name = information(task)
+    if name in ("deterministic", "unseen", "unknown"):
+        # A mask would make a batch ragged; its bound is less sharp where costs exceed the budget.
+        live = fleet.select(payable) if fleet.cost.ndim == 1 else fleet
+        if name == "unknown":
+            return Bound(np.nan, relaxation(live, task.budget, task.per_host).price, name)
+        return Bound(*relaxation(live, task.budget, task.per_host, _decay_of(task)), name)
+    fleet = alike(Sources(**{**fleet.__getstate__(), "capacity": np.inf}))
+    arms = Arms(fleet, task.observed & payable, law_of(task))
+
+    def dual(price: FloatArray) -> FloatArray:
+        net = np.where(payable, arms.net_reward(price), 0.0)
+        return price * task.budget + net.sum(axis=-1, keepdims=True)
+
+    price = _least(dual, arms.largest_charge())
+    bound = dual(price)
+    if fleet.cost.ndim == 1:
+        return Bound(float(bound[0]), float(price[0]), name)
+    return Bound(bound[:, 0], price[:, 0], name)
+
+
+def information(task: Task) -> str:
+    """Return what is known of the content before crawling; see `Bound.name`."""
+    if task.arrivals.deterministic:
+        return "deterministic"
+    if isinstance(task.arrivals, Varying):
+        return "unknown"
+    other = getattr(task.arrivals, "itemised", False)  # recorded, or other than exponential
+    known = isinstance(task.arrivals, Poisson) and not task.sources.is_capped
+    if other and (task.observed.any() or not known):
+        return "unknown"
+    if not task.observed.any():
+        return "unseen"
+    return "seen" if task.observed.all() else "mixed"
+
+
+def _decay_of(task: Task) -> Decay:
+    if not isinstance(task.arrivals, Poisson):
+        return EXPONENTIAL
+    assert not isinstance(task.arrivals.decay, str)  # made into a law by Poisson
+    return task.arrivals.decay
+
+
+def law_of(task: Task) -> Law:
+    """Return the law of ξ of a task with Poisson arrivals; raise ValueError for others."""
+    if not isinstance(task.arrivals, Poisson):
+        raise ValueError(
+            f"arrivals are {task.arrivals!r}: what can be earned by seeing random content is only "
+            "known for Poisson arrivals; use arrivals='poisson' or observed=False"
+        )
+    assert not isinstance(task.arrivals.law, str)  # made into a law by Poisson
+    return task.arrivals.law
+
+
+def _least(dual: Callable[[FloatArray], FloatArray], high: FloatArray) -> FloatArray:
+    """Return where a convex function is least on [0, high], any shape, by golden sections."""
+    low = np.zeros_like(high)
+    for _ in range(_STEPS):
+        right = low + _GOLDEN * (high - low)
+        left = high - _GOLDEN * (high - low)
+        falls = dual(left) > dual(right)
+        low, high = np.where(falls, left, low), np.where(falls, high, right)
+    return 0.5 * (low + high)

@@ -1,0 +1,103 @@
+"""The native vector environment as a VecEnv of Stable-Baselines3, which has to be installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from crawl_env.envs.vector_env import CrawlVectorEnv
+
+try:
+    from stable_baselines3.common.vec_env.base_vec_env import VecEnv
+except ImportError as error:  # pragma: no cover
+    raise gym.error.DependencyNotInstalled(
+        'crawl_env.envs.sb3 needs Stable-Baselines3: pip install "ephemeral-crawl[agents]"'
+    ) from error
+
+
+class CrawlVecEnv(VecEnv):
+    """`num_envs` crawls for Stable-Baselines3, stepped as one array program.
+
+    Arguments:
+        num_envs: how many environments.
+        **arguments: those of `CrawlEnv`.
+
+    >>> from stable_baselines3 import PPO
+    >>> model = PPO("MlpPolicy", CrawlVecEnv(num_envs=64, sources="table1", budget=2), n_steps=8)
+    >>> model = model.learn(512)
+    """
+
+    def __init__(self, num_envs: int, **arguments: Any) -> None:
+        self.vector_env = CrawlVectorEnv(
+            num_envs, autoreset_mode=AutoresetMode.SAME_STEP, **arguments
+        )
+        self._actions: NDArray[Any] = np.empty(0)
+        super().__init__(
+            num_envs,
+            self.vector_env.single_observation_space,
+            self.vector_env.single_action_space,
+        )
+
+    def reset(self) -> NDArray[np.float32]:
+        # Seeds and options are used once, as in Stable-Baselines3's own; one seed serves all.
+        options = self._common_options()
+        observation, _ = self.vector_env.reset(seed=self._seeds[0], options=options)
+        self._reset_seeds()
+        self._reset_options()
+        return observation
+
+    def _common_options(self) -> dict[str, Any] | None:
+        names = {frozenset(options) for options in self._options}
+        if len(names) > 1:
+            raise ValueError(
+                "environments were given different reset options; give each the same ones, with "
+                "values of its own"
+            )
+        return {
+            name: np.stack([np.asarray(options[name], dtype=float) for options in self._options])
+            for name in next(iter(names))
+        }
+
+    def step_async(self, actions: NDArray[Any]) -> None:
+        self._actions = actions
+
+    def step_wait(self) -> tuple[NDArray[np.float32], Any, NDArray[np.bool_], list[dict[str, Any]]]:
+        observation, reward, _, over, info = self.vector_env.step(self._actions)
+        infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        for i in np.flatnonzero(over):
+            infos[i] = {
+                "terminal_observation": info["final_obs"][i],
+                "TimeLimit.truncated": True,
+            }
+        return observation, reward.astype(np.float32), over, infos
+
+    def close(self) -> None:
+        self.vector_env.close()
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        return [getattr(self.vector_env, attr_name)] * len(self._numbers(indices))
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        setattr(self.vector_env, attr_name, value)
+
+    def env_method(
+        self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any
+    ) -> list[Any]:
+        result = getattr(self.vector_env, method_name)(*method_args, **method_kwargs)
+        return [result] * len(self._numbers(indices))
+
+    def env_is_wrapped(self, wrapper_class: type[Any], indices: Any = None) -> list[bool]:
+        return [False] * len(self._numbers(indices))
+
+    def get_images(self) -> Sequence[NDArray[np.uint8] | None]:
+        return self.vector_env.render() or [None] * self.num_envs
+
+    def _numbers(self, indices: int | Iterable[int] | None) -> list[int]:
+        if indices is None:
+            return list(range(self.num_envs))
+        return [indices] if isinstance(indices, int) else list(indices)

@@ -1,0 +1,112 @@
+"""Subsets of sources that one epoch's budget pays for, as a table for discrete actions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import comb
+
+import numpy as np
+
+from crawl_env.fleet.hosts import Hosts
+from crawl_env.numerics import FloatArray
+from crawl_env.simulation.selection import TOLERANCE, whole_budget
+
+MOST_SUBSETS = 2**16
+_MOST_VISITS = 2**21  # of the search for subsets under mixed costs: some seconds
+
+Subsets = tuple[tuple[int, ...], ...]
+
+
+def maximal_subsets(
+    cost: FloatArray, budget: float, hosts: Hosts | None = None, most: int = MOST_SUBSETS
+) -> Subsets:
+    """Return, in lexicographic order, the affordable sets to which no further source can be added.
+
+    With `hosts`, no set holds more sources of a host than it takes.
+
+    Raises:
+        ValueError: there are more than `most` of them.
+
+    >>> maximal_subsets(np.array([1.0, 1.0, 2.0]), 2.0)
+    ((0, 1), (2,))
+    """
+    if hosts is not None:
+        return _maximal_with_hosts(cost, budget, hosts, most)
+    k = whole_budget(cost, budget)
+    if k is not None and comb(len(cost), k) > most:
+        raise _too_many(len(cost), f"{len(cost)}-choose-{k}", most)
+    return _collect(_maximal(cost, budget * (1 + TOLERANCE)), len(cost), most)
+
+
+def all_subsets(n: int, most: int = MOST_SUBSETS) -> Subsets:
+    """Return every set of n sources in lexicographic order, the empty set first.
+
+    Raises:
+        ValueError: there are more than `most` of them.
+    """
+    if n > most.bit_length() or 2**n > most:
+        raise _too_many(n, f"2^{n}", most)
+    return _collect(_extensions((), 0, n), n, most)
+
+
+def _extensions(chosen: tuple[int, ...], start: int, n: int) -> Iterator[tuple[int, ...]]:
+    yield chosen
+    for i in range(start, n):
+        yield from _extensions((*chosen, i), i + 1, n)
+
+
+def _maximal(cost: FloatArray, budget: float) -> Iterator[tuple[int, ...]]:
+    """Depth first: include source i, then leave it out. A branch dies when what is left could be
+    added whole and a source left out would still fit."""
+    costs = cost.tolist()
+    n = len(costs)
+    remaining = np.append(np.cumsum(cost[::-1])[::-1], 0.0).tolist()
+    stack: list[tuple[int, tuple[int, ...], float, float]] = [(0, (), budget, np.inf)]
+    visits = 0
+    while stack:
+        i, chosen, left, cheapest_out = stack.pop()
+        visits += 1
+        if visits > _MOST_VISITS:
+            raise _too_many(n, "too many", MOST_SUBSETS)
+        if left - remaining[i] >= cheapest_out:
+            continue
+        if i == n:
+            yield chosen
+            continue
+        # Pushed first, so visited last: without source i.
+        stack.append((i + 1, chosen, left, min(cheapest_out, costs[i])))
+        if costs[i] <= left:
+            stack.append((i + 1, (*chosen, i), left - costs[i], cheapest_out))
+
+
+def _maximal_with_hosts(cost: FloatArray, budget: float, hosts: Hosts, most: int) -> Subsets:
+    """Search all sets: shared hosts leave no simple rule of when a branch is dead."""
+    n = len(cost)
+    sets = np.array([np.isin(np.arange(n), subset) for subset in all_subsets(n, most)])
+    on_host = hosts.host_of == np.arange(hosts.host_of.max() + 1)[:, None]
+    fits = (sets @ cost <= budget * (1 + TOLERANCE)) & np.all(
+        sets @ on_host.T.astype(int) <= hosts.per_host, axis=-1
+    )
+    fine = sets[fits]
+    known = {row.tobytes() for row in fine}
+    one_more = np.eye(n, dtype=bool)
+    maximal = [
+        row for row in fine if not any((row | extra).tobytes() in known for extra in one_more[~row])
+    ]
+    return tuple(tuple(np.flatnonzero(row).tolist()) for row in maximal)
+
+
+def _collect(sets: Iterator[tuple[int, ...]], n: int, most: int) -> Subsets:
+    found = []
+    for subset in sets:
+        found.append(subset)
+        if len(found) > most:
+            raise _too_many(n, f"more than {most}", most)
+    return tuple(found)
+
+
+def _too_many(n: int, count: str, most: int) -> ValueError:
+    return ValueError(
+        f"{n} sources have {count} subsets to choose from; a table may hold {most}. "
+        "Use action='priority', or the SequentialSelection wrapper"
+    )

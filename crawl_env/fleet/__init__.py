@@ -1,0 +1,1 @@
+"""The fleet: sources, their parameters and constraints."""

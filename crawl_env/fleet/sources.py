@@ -1,0 +1,376 @@
+"""A fleet of sources: their parameters, what follows from them, and where fleets come from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from numbers import Real
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crawl_env.errors import unknown
+from crawl_env.files.csv_table import line_of
+from crawl_env.fleet import fleet_csv, parameters
+from crawl_env.fleet.capacity import LastItems
+from crawl_env.fleet.parameters import LIMITS, PARAMETERS
+from crawl_env.numerics import FloatArray, remainder
+
+_COLUMNS = (*PARAMETERS, *LIMITS)
+_DEFAULT = {name: parameters.DESCRIBED[name].default for name in LIMITS}
+
+PRESETS = ("table1", "fleet-f", "recovering-<n>", "hacker-news")
+REGIMES = {"dense": (0.5, 50.0), "sparse": (0.003, 0.3)}  # range of Λ, items / time
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Sources:
+    """N sources of ephemeral content (Avrachenkov & Borkar 2015, section 2).
+
+    Items appear at source i as a Poisson process of rate Λ_i; an item starts with utility ξ of
+    mean ξ̄_i, which then falls as exp(−μ_i · age). Scalars are spread over the fleet.
+
+    Arguments:
+        arrival_rate: Λ, items / time, ≥ 0; 0 is a silent source.
+        mean_utility: ξ̄, utility, ≥ 0.
+        decay_rate: μ, 1 / time, > 0.
+        cost: C, budget units per crawl, > 0. Default 1.
+        period: T, time between two epochs, > 0. Default 1.
+        names: one name a source; default "1", "2", ….
+        crawl_delay: time, ≥ 0, that must pass between two crawls (robots.txt). Default 0.
+        capacity: K ≥ 1, items, whole or inf: the source shows only its last K. Default inf.
+        failure_rate: p in [0, 1): a crawl fails with this probability; it then costs as much and
+            brings nothing, and what waits stays. Default 0.
+        hosts: one host a source; an environment crawls a shared one at most `per_host` times an
+            epoch. "" is a host of its own, and so are all by default.
+
+    The arrays have shape (N,), or (B, N) for B fleets of N sources each (see `stack`).
+
+    Raises:
+        ValueError: a parameter is missing, not finite, out of range or of another length;
+            the message names the source, the parameter and what is wanted.
+
+    >>> fleet = Sources(arrival_rate=[250, 250], mean_utility=[1, 0.7], decay_rate=[0.7, 0.35])
+    >>> fleet.inflow.round(3), fleet.ceiling.round(3)
+    (array([179.791, 147.656]), array([357.143, 500.   ]))
+    """
+
+    arrival_rate: FloatArray  # (N,) items / time
+    mean_utility: FloatArray  # (N,) utility
+    decay_rate: FloatArray  # (N,) 1 / time
+    cost: FloatArray  # (N,) budget units
+    period: float  # time
+    given_names: tuple[str, ...]  # (N,), or () when none were given
+    crawl_delay: FloatArray  # (N,) time
+    capacity: FloatArray  # (N,) items
+    failure_rate: FloatArray  # (N,) probability
+    hosts: tuple[str, ...]  # (N,), or () where every source has its own
+
+    def __init__(
+        self,
+        arrival_rate: ArrayLike,
+        mean_utility: ArrayLike,
+        decay_rate: ArrayLike,
+        cost: ArrayLike = 1.0,
+        period: float = 1.0,
+        names: Sequence[str] = (),
+        crawl_delay: ArrayLike = 0.0,
+        capacity: ArrayLike = np.inf,
+        failure_rate: ArrayLike = 0.0,
+        hosts: Sequence[str] = (),
+    ) -> None:
+        described = (arrival_rate, mean_utility, decay_rate, cost)
+        limits = (crawl_delay, capacity, failure_rate)
+        given = dict(zip((*PARAMETERS, *LIMITS), (*described, *limits), strict=True))
+        arrays = parameters.as_arrays(given)
+        n = arrays["cost"].shape[-1]
+        object.__setattr__(self, "given_names", parameters.check_names(names, n))
+        object.__setattr__(self, "hosts", parameters.check_hosts(hosts, n))
+        if not (isinstance(period, Real) and np.isfinite(period) and period > 0):
+            raise ValueError(f"period is {period!r}; it must be a positive, finite time")
+        for name, array in arrays.items():
+            self._check_range(name, array)
+            object.__setattr__(self, name, array)
+        object.__setattr__(self, "period", float(period))
+        self._check_derived()
+
+    def _check_range(self, name: str, array: FloatArray) -> None:
+        bad = parameters.out_of_range(name, array)
+        if bad.size:
+            i = int(bad[0])
+            label = self.name(i % array.shape[-1])
+            raise ValueError(f"source {label!r}: {parameters.range_message(name, array.flat[i])}")
+
+    def _check_derived(self) -> None:
+        decay = self.decay_per_epoch
+        bad = np.argwhere(~(np.isfinite(self.ceiling) & np.isfinite(decay) & (decay > 0)))
+        if bad.size:
+            raise ValueError(
+                f"source {self.name(int(bad[0][-1]))!r}: arrival_rate × mean_utility / decay_rate "
+                "(the value of a source never crawled) or decay_rate × period leaves the range "
+                "of floating point numbers; use other units of time or utility"
+            )
+
+    def __len__(self) -> int:
+        """Return N, the number of sources in a fleet."""
+        return int(self.arrival_rate.shape[-1])
+
+    def __repr__(self) -> str:
+        return f"Sources({len(self)} sources, period={self.period:g})"
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Sources)
+            and self.period == other.period
+            and self.given_names == other.given_names
+            and self.hosts == other.hosts
+            and all(np.array_equal(getattr(self, p), getattr(other, p)) for p in _COLUMNS)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def name(self, i: int) -> str:
+        """Return the name of source i (from 0): the one given, else its number from 1."""
+        return self.given_names[i] if self.given_names else str(i + 1)
+
+    def __getstate__(self) -> dict[str, Any]:
+        columns: dict[str, Any] = {name: getattr(self, name) for name in _COLUMNS}
+        return {**columns, "period": self.period, "names": self.given_names, "hosts": self.hosts}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]  # checks, and makes the arrays read-only
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return all N names; numbered from 1 where none were given."""
+        return self.given_names or tuple(map(str, range(1, len(self) + 1)))
+
+    @cached_property
+    def decay_per_epoch(self) -> FloatArray:
+        """μT, (N,), dimensionless."""
+        with np.errstate(over="ignore", under="ignore"):  # refused when the fleet is made
+            return _fixed(self.decay_rate * self.period)
+
+    @cached_property
+    def retention(self) -> FloatArray:
+        """α = exp(−μT), (N,): the share of value kept over one epoch."""
+        return _fixed(np.exp(-self.decay_per_epoch))
+
+    @cached_property
+    def loss(self) -> FloatArray:
+        """1 − α, (N,): the share of value lost over one epoch, exact for the smallest μT."""
+        return _fixed(-np.expm1(-self.decay_per_epoch))
+
+    @cached_property
+    def curvature(self) -> FloatArray:
+        """g(μT) = μT − (1 − α), (N,); see `crawl_env.numerics.remainder`."""
+        return _fixed(remainder(self.decay_per_epoch))
+
+    @cached_property
+    def ceiling(self) -> FloatArray:
+        """u* = Λξ̄/μ, (N,), utility: the value waiting at a source never crawled."""
+        with np.errstate(over="ignore", under="ignore"):  # refused when the fleet is made
+            return _fixed(self.arrival_rate * self.mean_utility / self.decay_rate)
+
+    @cached_property
+    def inflow(self) -> FloatArray:
+        """u = u*(1 − α), (N,), utility: expected value added in one epoch, eq. (1)."""
+        return _fixed(self.ceiling * self.loss)
+
+    @cached_property
+    def published(self) -> float | FloatArray:
+        """Σ Λξ̄T, utility: what the whole fleet is expected to publish in one epoch."""
+        total = (self.arrival_rate * self.mean_utility * self.period).sum(axis=-1)
+        return float(total) if total.ndim == 0 else total
+
+    def content_at(self, age: ArrayLike) -> FloatArray:
+        """Return x_k, utility: the mean value `age` epochs after a crawl, (..., N).
+
+        x_k = (1 − α^k) u*; where only the last K items stay, what these hold (`LastItems`).
+        `age` broadcasts against (N,); infinity gives the ceiling.
+        """
+        k = np.asarray(age, dtype=np.float64)
+        content = self.ceiling * -np.expm1(-self.decay_per_epoch * k)
+        if self.is_capped:
+            capped, table = self._last_items
+            epochs = k[..., capped] if k.ndim and k.shape[-1] > 1 else k
+            content[..., capped] = table(epochs)
+        return content
+
+    @cached_property
+    def _last_items(self) -> tuple[NDArray[np.intp], LastItems]:
+        """The sources that show only their last few items, and what waits there."""
+        some = np.isfinite(self.capacity).reshape(-1, len(self)).any(axis=0)
+        capped = np.flatnonzero(some)
+        return capped, LastItems(
+            self.arrival_rate[..., capped],
+            self.mean_utility[..., capped],
+            self.decay_rate[..., capped],
+            self.capacity[..., capped],
+            self.period,
+        )
+
+    @cached_property
+    def is_capped(self) -> bool:
+        """Whether some source shows only its last few items."""
+        return bool(np.isfinite(self.capacity).any())
+
+    @cached_property
+    def fails(self) -> bool:
+        """Whether a crawl of some source can fail."""
+        return bool((self.failure_rate > 0).any())
+
+    @cached_property
+    def delay(self) -> FloatArray:
+        """d ≥ 1, (N,), epochs from one crawl to the next that crawl_delay allows."""
+        return _fixed(np.maximum(1.0, np.ceil(self.crawl_delay / self.period * (1 - 1e-12))))
+
+    @cached_property
+    def is_delayed(self) -> bool:
+        """Whether some source may not be crawled in every epoch."""
+        return bool((self.delay > 1).any())
+
+    @cached_property
+    def host_of(self) -> NDArray[np.intp] | None:
+        """The number of each source's host, (N,), or None where no two sources share one."""
+        if not self.hosts:
+            return None
+        own = (f"\0{i}" for i in range(len(self)))  # no host's name
+        labels = [host or alone for host, alone in zip(self.hosts, own, strict=True)]
+        return np.unique(labels, return_inverse=True)[1]
+
+    def with_period(self, period: float) -> Sources:
+        """Return the same sources, crawled every `period` units of time."""
+        return Sources(**{**self.__getstate__(), "period": period})
+
+    def select(self, which: Any) -> Sources:
+        """Return the sub-fleet (or permutation) given by indices or a mask over the sources."""
+        index = np.atleast_1d(np.arange(len(self))[which])
+        labels = {
+            key: tuple(given[i] for i in index) if given else ()
+            for key, given in (("names", self.given_names), ("hosts", self.hosts))
+        }
+        return self._with(lambda parameter: parameter[..., index], **labels)
+
+    def row(self, b: int) -> Sources:
+        """Return fleet b of a batch."""
+        return self._with(lambda parameter: parameter[b])
+
+    def _with(self, change: Callable[[FloatArray], FloatArray], **labels: Any) -> Sources:
+        columns: Any = {name: change(getattr(self, name)) for name in _COLUMNS}
+        return Sources(**{**self.__getstate__(), **columns, **labels})
+
+    def select_rows(self, which: Any) -> Sources:
+        """Return some fleets of a batch, by indices or a mask, as a batch."""
+        return self._with(lambda parameter: parameter[which])
+
+    @staticmethod
+    def stack(fleets: Sequence[Sources]) -> Sources:
+        """Return B fleets of equal size and period as one batch with arrays of shape (B, N)."""
+        first = fleets[0]
+        for fleet in fleets:
+            if fleet.hosts != first.hosts:
+                raise ValueError(
+                    "fleets with different hosts cannot share a batch; give all the same"
+                )
+            if len(fleet) != len(first) or fleet.period != first.period:
+                raise ValueError(
+                    f"fleets of {len(first)} and {len(fleet)} sources (periods {first.period:g} and"
+                    f" {fleet.period:g}) cannot share a batch; draw fleets of one size and period"
+                )
+        columns: Any = {p: np.stack([getattr(fleet, p) for fleet in fleets]) for p in _COLUMNS}
+        return Sources(**{**first.__getstate__(), **columns})
+
+    @staticmethod
+    def preset(name: str) -> Sources:
+        """Return a fleet by name.
+
+        - `table1`: the paper's four sources.
+        - `fleet-f`: 25 sources, five kinds five times over, on which the literal reading of the
+          paper's log⁺ fails (see the documentation of `agents.theory.closed_form`).
+        - `recovering-<n>`: the n recovering bandits of NeurWIN (NeurIPS 2021) and DeepTOP
+          (NeurIPS 2022): θ0 = u*, θ1 = μT, classes A … D in turn.
+        - `hacker-news`: 105 sites on the front page of Hacker News in the year from 2020-11-07,
+          in hours and votes; fitted (`python -m experiments fit`) to the public git history of
+          christian-fei/hn-history.
+
+        Raises:
+            ValueError: unknown name.
+        """
+        name = str(name)
+        if name == "table1":
+            return Sources(250.0, [1.0, 0.7, 0.2, 0.08], [0.7, 0.35, 0.7, 0.21])
+        if name == "fleet-f":
+            kinds = [(0.5, 1, 0.35), (1, 0.7, 0.1), (0.2, 2, 0.2), (0.3, 0.5, 0.7), (2, 0.3, 0.05)]
+            return Sources(*np.repeat(np.array(kinds, dtype=float), 5, axis=0).T)
+        if match := re.fullmatch(r"recovering-(\d+)", name):
+            kind = np.arange(int(match[1])) % 4
+            ceiling, decay = np.array([10, 8.5, 7, 5.5])[kind], np.array([0.2, 0.4, 0.6, 0.8])[kind]
+            return Sources(ceiling * decay, 1.0, decay)
+        if name == "hacker-news":
+            return Sources.from_csv(Path(__file__).parent / "presets" / "hacker-news.csv")
+        raise unknown("preset", name, PRESETS)
+
+    @staticmethod
+    def random(n: int, seed: int | np.random.Generator = 0, regime: str = "dense") -> Sources:
+        """Return n independent sources: ξ̄ lognormal (median 1, σ = .8), μ log-uniform on [.03, .5],
+        Λ log-uniform on [.5, 50] (`"dense"`) or [.003, .3] (`"sparse"`, like recorded sites).
+
+        >>> Sources.random(3, seed=1, regime="sparse")
+        Sources(3 sources, period=1)
+        """
+        if regime not in REGIMES:
+            raise unknown("regime", regime, REGIMES)
+        if n < 1:
+            raise ValueError(f"n is {n}; a fleet has at least one source")
+        rng = np.random.default_rng(seed)
+        low, high = np.log(REGIMES[regime])
+        return Sources(
+            arrival_rate=np.exp(rng.uniform(low, high, n)),
+            mean_utility=rng.lognormal(0.0, 0.8, n),
+            decay_rate=np.exp(rng.uniform(np.log(0.03), np.log(0.5), n)),
+        )
+
+    @staticmethod
+    def from_csv(path: str | PathLike[str], period: float = 1.0) -> Sources:
+        """Read a fleet from a UTF-8 CSV with a header: `source`, `arrival_rate`, `mean_utility`,
+        `decay_rate` and, optional, `cost`, `crawl_delay`, `capacity`, `failure_rate` and `host`, in
+        any order; rates are per unit of time, `period` is the length of an epoch in that unit.
+        An empty optional cell means the default.
+
+        Raises:
+            FileNotFoundError: no such file.
+            ValueError: anything else that is wrong with it, naming file, row and column.
+        """
+        names, hosts, columns = fleet_csv.read(path)
+        for name, column in columns.items():
+            bad = parameters.out_of_range(name, column)
+            if bad.size:
+                i = int(bad[0])
+                raise ValueError(
+                    f"{path}, row {line_of(path, i)} (source {names[i]!r}): "
+                    f"{parameters.range_message(name, column[i])}"
+                )
+        return Sources(**columns, period=period, names=names, hosts=hosts)
+
+    def to_csv(self, path: str | PathLike[str]) -> None:
+        """Write the fleet so that `from_csv` reads back the same numbers (not the period).
+
+        Raises:
+            ValueError: this is a batch of fleets.
+        """
+        if self.arrival_rate.ndim != 1:
+            raise ValueError("a batch of fleets does not fit one CSV; write `row(b)` of it")
+        limits = [name for name in LIMITS if (getattr(self, name) != _DEFAULT[name]).any()]
+        columns = {name: getattr(self, name) for name in (*PARAMETERS, *limits)}
+        fleet_csv.write(path, self.names, columns, self.hosts)
+
+
+def _fixed(array: FloatArray) -> FloatArray:
+    array.flags.writeable = False
+    return array

@@ -1,0 +1,1 @@
+"""Recorded content: items, how their utility decayed, and reading them."""

@@ -1,0 +1,243 @@
+"""A log of what sources published: when, worth how much, and how interest in it fell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crawl_env.errors import unknown
+from crawl_env.log import item_files as items_file
+from crawl_env.log.decay_curves import Curves
+from crawl_env.numerics import FloatArray
+
+HOURS = {"second": 1 / 3600, "minute": 1 / 60, "hour": 1.0, "day": 24.0}  # in one unit of time
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Items:
+    """n items that N sources published within a span of time, oldest first.
+
+    Arguments:
+        names: of the sources; one without items was silent.
+        source: of each item, as a position in `names`.
+        published: when, in units of time; items in another order are sorted, and curves with them.
+        utility: what the item was worth when published, ≥ 0.
+        start, end: the span the log covers, end excluded; by default from the first item to just
+            after the last. Rates count the time without items too: give the span if you know it.
+        curves: recorded decay of single items.
+        unit: of time: second, minute, hour or day.
+        origin: the moment that is time 0, in ISO 8601, or "" where it is not known.
+
+    Raises:
+        ValueError: lengths differ, a number is out of range, or an item lies outside the span.
+
+    >>> log = Items(["a", "b"], source=[0, 1, 0], published=[0.5, 1, 7], utility=[3, 1, 2], end=24)
+    >>> log
+    Items(3 items of 2 sources, 0.5 to 24 hours)
+    >>> log.between(1, 12).utility
+    array([1., 2.])
+    """
+
+    names: tuple[str, ...]  # (N,)
+    source: NDArray[np.intp]  # (n,) position in `names`
+    published: FloatArray  # (n,) time, ascending
+    utility: FloatArray  # (n,) utility
+    start: float  # time
+    end: float  # time
+    curves: Curves | None  # of the n items
+    unit: str
+    origin: str
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        source: ArrayLike,
+        published: ArrayLike,
+        utility: ArrayLike,
+        start: float | None = None,
+        end: float | None = None,
+        curves: Curves | None = None,
+        unit: str = "hour",
+        origin: str = "",
+    ) -> None:
+        if unit not in HOURS:
+            raise unknown("unit", unit, HOURS)
+        which = np.array(source, dtype=np.intp)
+        times, worth = np.array(published, dtype=np.float64), np.array(utility, dtype=np.float64)
+        if not (times.ndim == 1 and which.shape == times.shape == worth.shape):
+            raise ValueError(
+                f"source, published and utility have shapes {which.shape}, {times.shape} and "
+                f"{worth.shape}; give one number an item"
+            )
+        if curves is not None and len(curves) != times.size:
+            raise ValueError(f"curves are of {len(curves)} items, the log has {times.size}")
+        if (fault := items_file.fault_of_items(times, worth)) is not None:
+            raise ValueError(f"item {fault[0]}: {fault[1]}")
+        labels = _checked_names(names, which)
+        if not times.size and (start is None or end is None):
+            raise ValueError("the log has no items; give its start and end")
+        first = float(times.min() if start is None else start)
+        last = float(np.nextafter(times.max(), np.inf) if end is None else end)
+        if (fault := items_file.fault_of_span(times, first, last)) is not None:
+            raise ValueError(f"item {fault[0]}: {fault[1]}")
+        if np.any(np.diff(times) < 0):
+            order = np.argsort(times, kind="stable")
+            which, times, worth = which[order], times[order], worth[order]
+            curves = curves.select(order) if curves is not None else None
+        for array in (which, times, worth):
+            array.flags.writeable = False
+        values = (labels, which, times, worth, first, last, curves, unit, origin)
+        for name, value in zip(self.__dataclass_fields__, values, strict=True):
+            object.__setattr__(self, name, value)
+
+    def __len__(self) -> int:
+        """Return n, the number of items."""
+        return int(self.published.size)
+
+    def __repr__(self) -> str:
+        curves = ", with curves" if self.curves is not None else ""
+        return (
+            f"Items({len(self)} items of {len(self.names)} sources, {self.start:g} to "
+            f"{self.end:g} {self.unit}s{curves})"
+        )
+
+    def __reduce__(self) -> Any:  # copies are made, checked and made read-only, as any other
+        return Items, tuple(getattr(self, name) for name in self.__dataclass_fields__)
+
+    @property
+    def span(self) -> float:
+        """Return the time the log covers."""
+        return self.end - self.start
+
+    def covering(self, start: float | str | None, end: float | str | None) -> Items:
+        """Return the log as one of the span [start, end), numbers or time stamps, which may reach
+        beyond the items: what lies outside is left out, time without items counts. None keeps
+        what it was."""
+        hours = HOURS[self.unit]
+        given = items_file.time_of("start", start, self.origin, hours)
+        low = self.start if given is None else given
+        given = items_file.time_of("end", end, self.origin, hours)
+        high = self.end if given is None else given
+        if not low < high:
+            raise ValueError(f"start is {low:g} and end is {high:g}; a log ends after it starts")
+        inside = np.flatnonzero((self.published >= low) & (self.published < high))
+        return self._part(self.names, self.source, inside, low, high)
+
+    def between(self, start: float, end: float) -> Items:
+        """Return the part of the log published in [start, end), with the same sources.
+
+        Raises:
+            ValueError: the log does not cover this time.
+        """
+        if not self.start <= start < end <= self.end:
+            raise ValueError(
+                f"the log covers {self.start:g} to {self.end:g} {self.unit}s, not {start:g} to "
+                f"{end:g}; ask for a part of it"
+            )
+        return self.covering(start, end)
+
+    def select(self, names: Sequence[str]) -> Items:
+        """Return the log of these sources alone, in this order.
+
+        Raises:
+            ValueError: the log has no such source.
+        """
+        place = np.full(len(self.names), -1, dtype=np.intp)
+        known = {name: i for i, name in enumerate(self.names)}
+        for i, name in enumerate(names):
+            if name not in known:
+                raise unknown("source", name, self.names)
+            place[known[name]] = i
+        source = place[self.source]
+        return self._part(names, source, np.flatnonzero(source >= 0), self.start, self.end)
+
+    def _part(
+        self, names: Sequence[str], source: NDArray[np.intp], kept: Any, start: float, end: float
+    ) -> Items:
+        curves = self.curves.select(kept) if self.curves is not None else None
+        published, utility = self.published[kept], self.utility[kept]
+        return Items(
+            names, source[kept], published, utility, start, end, curves, self.unit, self.origin
+        )
+
+    @staticmethod
+    def from_csv(
+        path: str | PathLike[str],
+        curves: str | PathLike[str] | None = None,
+        unit: str = "hour",
+        start: float | str | None = None,
+        end: float | str | None = None,
+        sources: Sequence[str] | None = None,
+    ) -> Items:
+        """Read a log from a table with a header, as CSV, gzipped CSV (.gz) or Parquet (.parquet).
+
+        The table has one row an item, in any order, and the columns
+
+        - `source`: name;
+        - `published`: numbers, in `unit`s since any moment; or ISO 8601 time stamps, all with a
+          time zone or all without (UTC), which become `unit`s since the midnight (UTC) before
+          the first item;
+        - `utility`, optional: what the item was worth then, ≥ 0; without it every item counts 1;
+        - `item`, optional: an identifier, to which curves refer; without it, row numbers from 0.
+
+        Arguments:
+            curves: a table `item, age, remaining` of recorded decay, ages in `unit`s; see `Curves`.
+                A first point after age 0 has (0, 1) put before it.
+            start, end: the span the log covers, as numbers or time stamps like those of the table.
+            sources: all names, in the order wanted, with those that published nothing; by default
+                the names of the table in order of first appearance.
+
+        Raises:
+            FileNotFoundError: no such file.
+            ValueError: anything else that is wrong, naming file and row.
+        """
+        if unit not in HOURS:
+            raise unknown("unit", unit, HOURS)
+        table = items_file.read_items(path, HOURS[unit], start, end, sources)
+        recorded = None
+        if curves is not None:
+            recorded = Curves(*items_file.read_curves(curves, table.item))
+        return Items(
+            table.names,
+            table.source,
+            table.published,
+            table.utility,
+            table.start,
+            table.end,
+            recorded,
+            unit,
+            table.origin,
+        )
+
+    def to_csv(self, path: str | PathLike[str], curves: str | PathLike[str] | None = None) -> None:
+        """Write the log, and its curves, so that `from_csv` reads back the same numbers; gzipped
+        where the name ends in .gz. Span, unit and origin are not in the files.
+
+        Raises:
+            ValueError: `curves` is given for a log without any.
+        """
+        if curves is not None and self.curves is None:
+            raise ValueError(f"the log has no curves to write to {curves}")
+        names = [self.names[i] for i in self.source]
+        items_file.write_items(path, names, self.published, self.utility)
+        if curves is not None and self.curves is not None:
+            items_file.write_curves(
+                curves, self.curves.item, self.curves.age, self.curves.remaining
+            )
+
+
+def _checked_names(names: Sequence[str], source: NDArray[np.intp]) -> tuple[str, ...]:
+    labels = tuple(str(name).strip() for name in names)
+    if len(set(labels)) < len(labels) or not all(labels):
+        raise ValueError("names are empty or stand twice; give every source a name of its own")
+    if source.size and not 0 <= source.min() <= source.max() < len(labels):
+        raise ValueError(
+            f"source holds {source.min()} to {source.max()}; it must be positions in the "
+            f"{len(labels)} names"
+        )
+    return labels

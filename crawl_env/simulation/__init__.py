@@ -1,0 +1,1 @@
+"""One step of a crawl: the task, selection, observation."""

@@ -1,0 +1,271 @@
+"""From priorities to the sources that are crawled: in decreasing priority, under a budget.
+
+Ties go to the older source, then to the lower number. Sources that may not be crawled now, or whose
+host has been crawled often enough in this epoch, are passed over.
+
+Selections are flat indices of cells (row·N + source): shape (k, B) where each of several rows takes
+the same number, (K,) otherwise. One source of one row is a plain number. So numpy adds up rewards
+and sets cells fastest.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crawl_env.content.world import IntArray
+from crawl_env.fleet.hosts import Hosts
+from crawl_env.numerics import FloatArray
+
+BoolArray = NDArray[np.bool_]
+
+# A sum of costs may exceed the budget by this share of it: rounding, not overspending.
+TOLERANCE = 1e-12
+# An account within this share of the budget counts as empty: what many additions may round to.
+ACCOUNT_TOLERANCE = 1e-9
+# Up to this many sources, finding the largest again and again is cheaper than partitioning.
+_FEW = 3
+
+
+def whole_budget(cost: FloatArray, budget: float) -> int | None:
+    """Return how many sources one epoch's budget pays for if all cost the same, else None."""
+    if cost.min() != cost.max():
+        return None
+    number = budget * (1 + TOLERANCE) / cost.flat[0]
+    return int(min(number, cost.shape[-1]))
+
+
+def affordable(cost: FloatArray, budget: float) -> NDArray[np.bool_]:
+    """Return which sources one epoch's budget can pay for at all, the shape of `cost`."""
+    return cost <= budget * (1 + TOLERANCE)
+
+
+def select(
+    priority: NDArray[np.floating],
+    crawled_at: FloatArray,
+    cost: FloatArray,
+    budget: float,
+    whole: int | None,
+    account: FloatArray | None,
+    allowed: BoolArray | None = None,
+    hosts: Hosts | None = None,
+) -> IntArray:
+    """Return the sources that are crawled; priority, crawled_at: (B, N).
+
+    whole: of `whole_budget`. account: (B,) under the rule "average", None under "epoch".
+    allowed: (B, N), or None where all sources may be crawled. hosts: where some are shared.
+    """
+    free = allowed is None and hosts is None
+    if account is not None and free:
+        return draw(priority, crawled_at, cost, account, budget)
+    if account is not None:
+        return draw_politely(priority, crawled_at, cost, account, budget, allowed, hosts)
+    if whole is not None and free:
+        return top(priority, whole, crawled_at)
+    return fill(priority, crawled_at, cost, budget, allowed, hosts)
+
+
+def top(priority: NDArray[np.floating], k: int, crawled_at: FloatArray) -> IntArray:
+    """Return the k sources of largest priority in each row, ascending by number.
+
+    priority, crawled_at: (B, N). Raises ValueError where a priority is NaN.
+    """
+    rows, n = priority.shape
+    if k >= n:
+        _refuse_nan(priority)
+        return by_pick(np.arange(rows * n), rows)
+    if rows == 1 and k == 1:
+        best: Any = priority.argmax()
+        highest = priority.item(best)
+        if np.count_nonzero(priority == highest) == 1:
+            return best
+        return _top_with_ties(priority, k, crawled_at)
+    if k > _FEW:
+        picked, threshold = _top_by_partition(priority, k)
+    elif rows == 1:
+        picked, threshold = _top_of_one(priority, k)
+    else:
+        picked, threshold = _top_by_maximum(priority, k)
+    if picked is None or np.count_nonzero(priority >= threshold) != rows * k:
+        return _top_with_ties(priority, k, crawled_at)
+    return picked
+
+
+def by_pick(cells: IntArray, rows: int) -> IntArray:
+    """Return ascending cells, equally many in each row, as (k, B); of one row as they are."""
+    return cells if rows == 1 else cells.reshape(rows, -1).T
+
+
+def _top_of_one(priority: NDArray[np.floating], k: int) -> tuple[IntArray | None, Any]:
+    flat = priority.ravel().copy()
+    best = int(flat.argmax())
+    if np.isnan(flat.item(best)):  # argmax stops at NaN
+        return None, None
+    picked = [best]
+    for _ in range(k - 1):
+        flat[best] = -np.inf
+        best = int(flat.argmax())
+        picked.append(best)
+    return np.array(sorted(picked)), flat.item(best)
+
+
+def _top_by_maximum(priority: NDArray[np.floating], k: int) -> tuple[IntArray, Any]:
+    rows, n = priority.shape
+    first = np.arange(0, rows * n, n)
+    flat = priority.reshape(-1)
+    _refuse_nan(priority)
+    if k == 1:
+        best = priority.argmax(-1)
+        best += first
+        return best[None], flat.take(best)[:, None]
+    flat = flat.copy()
+    picked = np.empty((k, rows), dtype=np.intp)
+    for j in range(k):
+        if j:
+            flat[picked[j - 1]] = -np.inf
+        np.add(flat.reshape(rows, n).argmax(-1), first, picked[j])
+    threshold = flat.take(picked[-1])[:, None]
+    return _ascending(picked), threshold
+
+
+def _ascending(picked: IntArray) -> IntArray:
+    """Sort a few picks of each row, (k, B): a network of comparisons, faster than sorting."""
+    for end in range(len(picked) - 1, 0, -1):
+        for j in range(end):
+            low = np.minimum(picked[j], picked[j + 1])
+            np.maximum(picked[j], picked[j + 1], out=picked[j + 1])
+            picked[j] = low
+    return picked
+
+
+def _top_by_partition(priority: NDArray[np.floating], k: int) -> tuple[IntArray | None, Any]:
+    rows, n = priority.shape
+    _refuse_nan(priority)
+    threshold = np.partition(priority, n - k, axis=-1)[:, n - k, None]
+    above = np.flatnonzero(priority >= threshold)
+    return (by_pick(above, rows) if above.size == rows * k else None), threshold
+
+
+def _top_with_ties(priority: NDArray[np.floating], k: int, crawled_at: FloatArray) -> IntArray:
+    """As `top`, settling ties at the threshold by age, then number; only ties are sorted."""
+    _refuse_nan(priority)
+    rows, n = priority.shape
+    threshold = np.partition(priority, n - k, axis=-1)[:, n - k, None]
+    above = priority > threshold
+    missing = k - np.count_nonzero(above, axis=-1)
+    tied = np.flatnonzero(priority == threshold)
+    row = tied // n
+    order = np.lexsort((crawled_at.reshape(-1)[tied], row))
+    place = np.arange(tied.size) - np.searchsorted(row, np.arange(rows))[row]
+    winners = tied[order[place < missing[row]]]
+    chosen = above.reshape(-1)
+    chosen[winners] = True
+    return by_pick(np.flatnonzero(chosen), rows)
+
+
+def fill(
+    priority: NDArray[np.floating],
+    crawled_at: FloatArray,
+    cost: FloatArray,
+    budget: float,
+    allowed: BoolArray | None = None,
+    hosts: Hosts | None = None,
+) -> IntArray:
+    """Return the sources taken in order while they fit, flat (K,): one that does not is skipped.
+
+    priority, crawled_at, allowed: (B, N); cost: (N,) or (B, N). Σ cost ≤ budget in every row.
+    """
+    order = _in_order(priority, crawled_at)
+    cost = np.take_along_axis(np.broadcast_to(cost, priority.shape), order, axis=-1)
+    slack = budget * TOLERANCE
+    left = np.full((len(priority), 1), float(budget))
+    taken = np.zeros(priority.shape, dtype=bool)
+    waiting = cost <= left + slack
+    if allowed is not None:
+        waiting &= np.take_along_axis(allowed, order, axis=-1)
+    # Each round takes all up to the first that does not fit, then drops what can no longer fit.
+    while waiting.any():
+        ready = waiting if hosts is None else waiting & hosts.have_room(taken | waiting, order)
+        spent = np.cumsum(np.where(ready, cost, 0.0), axis=-1)
+        fits = ready & (spent <= left + slack)
+        taken |= fits
+        left = left - np.where(fits, cost, 0.0).sum(axis=-1, keepdims=True)
+        waiting &= ~fits
+        waiting &= cost <= left + slack
+        if hosts is not None:  # those that would have no room even if they were next
+            waiting &= hosts.have_room(taken, order, more=1)
+    return _flat(order, taken)
+
+
+def draw(
+    priority: NDArray[np.floating],
+    crawled_at: FloatArray,
+    cost: FloatArray,
+    account: FloatArray,
+    budget: float,
+) -> IntArray:
+    """Return the sources of priority ≥ 0 taken in order while the account is positive, flat (K,).
+
+    account: (B,) budget units; the last source taken may overdraw it.
+    """
+    cost = np.broadcast_to(cost, priority.shape)
+    empty = budget * ACCOUNT_TOLERANCE
+    most = np.ceil(max((account.max() + empty) / cost.min(), 0.0))
+    k = int(min(most, priority.shape[-1]))
+    if k == 0:
+        _refuse_nan(priority)
+        return np.empty(0, dtype=np.intp)
+    # No row can pay for more than k.
+    candidates = np.sort(top(priority, k, crawled_at), axis=None).reshape(len(priority), k)
+    order = np.take_along_axis(
+        candidates, _in_order(priority.take(candidates), crawled_at.take(candidates)), axis=-1
+    )
+    price = cost.take(order)
+    before = np.cumsum(price, axis=-1) - price
+    taken = (account[:, None] - before > empty) & (priority.take(order) >= 0)
+    return np.sort(order[taken])
+
+
+def draw_politely(
+    priority: NDArray[np.floating],
+    crawled_at: FloatArray,
+    cost: FloatArray,
+    account: FloatArray,
+    budget: float,
+    allowed: BoolArray | None,
+    hosts: Hosts | None,
+) -> IntArray:
+    """As `draw`, passing over sources that are not allowed or whose hosts are used up."""
+    order = _in_order(priority, crawled_at)
+    ready = np.take_along_axis(priority, order, axis=-1) >= 0
+    if allowed is not None:
+        ready &= np.take_along_axis(allowed, order, axis=-1)
+    if hosts is not None:
+        ready &= hosts.have_room(ready, order)
+    cost = np.take_along_axis(np.broadcast_to(cost, priority.shape), order, axis=-1)
+    price = np.where(ready, cost, 0.0)
+    before = np.cumsum(price, axis=-1) - price
+    return _flat(order, ready & (account[:, None] - before > budget * ACCOUNT_TOLERANCE))
+
+
+def _in_order(priority: NDArray[np.floating], crawled_at: FloatArray) -> IntArray:
+    """Return each row's sources from first to last in line, (B, N) of column numbers."""
+    _refuse_nan(priority)
+    return np.lexsort((crawled_at, -priority), axis=-1)
+
+
+def _flat(order: IntArray, taken: NDArray[np.bool_]) -> IntArray:
+    rows, n = order.shape
+    cells = order + np.arange(0, rows * n, n)[:, None]
+    return np.sort(cells[taken])
+
+
+def _refuse_nan(priority: NDArray[np.floating]) -> None:
+    if np.isnan(priority.max()):  # max passes NaN on, at a third of the cost of isnan().any()
+        row, source = np.argwhere(np.isnan(np.atleast_2d(priority)))[0]
+        raise ValueError(
+            f"action has NaN as priority of source {source + 1} (environment {row}); "
+            "give every source a number"
+        )

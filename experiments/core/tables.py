@@ -1,0 +1,100 @@
+"""Policies side by side on one task: the rows of every table, and the records behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from agents.evaluation import statistics
+from agents.evaluation.rollout import Evaluation
+from agents.evaluation.statistics import Estimate
+from agents.registry import CLAIRVOYANT
+from agents.theory.task_bound import Bound, task_bound
+from crawl_env import CrawlVectorEnv
+from crawl_env.numerics import FloatArray
+
+REFERENCE, FLOOR = "whittle", "random"
+SEES_ALL = "clairvoyant (sees all; reference)"
+
+
+def apart(runs: Mapping[str, Evaluation]) -> tuple[dict[str, Evaluation], Evaluation | None]:
+    """Return the policies, and the reference that sees what they do not, where it was run."""
+    peers = {name: run for name, run in runs.items() if name != CLAIRVOYANT}
+    return peers, runs.get(CLAIRVOYANT)
+
+
+def share(numerator: FloatArray, denominator: float | FloatArray) -> Estimate:
+    """Return the mean ratio to a known quantity, NaN where it is unknown or zero."""
+    whole = np.broadcast_to(np.asarray(denominator, dtype=float), numerator.shape)
+    if not np.all(whole > 0):
+        return statistics.UNKNOWN
+    return statistics.bootstrap(lambda x, y: (x / y).mean(axis=-1), numerator, whole)
+
+
+def scores(runs: Mapping[str, Evaluation]) -> dict[str, Estimate]:
+    """Return (agent − random)/(Whittle − random) of every agent."""
+    floor, reference = runs[FLOOR].reward, runs[REFERENCE].reward
+    return {name: statistics.score(run.reward, floor, reference) for name, run in runs.items()}
+
+
+def best_first(runs: Mapping[str, Evaluation]) -> list[str]:
+    """Return the agents' names in decreasing mean reward."""
+    return sorted(runs, key=lambda name: -runs[name].reward.mean())
+
+
+def percent(estimate: Estimate) -> str:
+    """Return a share as text, with its interval where it has one."""
+    if np.isnan(estimate.mean):
+        return "n/a"
+    if estimate.high - estimate.low < 5e-7:
+        return f"{estimate.mean:.2%}"
+    return f"{estimate.mean:.2%} [{estimate.low:.2%}, {estimate.high:.2%}]"
+
+
+def plain(estimate: Estimate, digits: int = 3) -> str:
+    """Return a score as text, with its interval where it has one."""
+    if np.isnan(estimate.mean):
+        return "n/a"
+    if estimate.high - estimate.low < 5e-7:
+        return f"{estimate.mean:.{digits}f}"
+    return f"{estimate.mean:.{digits}f} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
+
+
+def records(agent: str, run: Evaluation, seed: int, **common: Any) -> Sequence[dict[str, Any]]:
+    """Return one row a seed of everything that was measured."""
+    return [
+        {
+            **common,
+            "agent": agent,
+            "seed": seed,
+            "run": s,
+            "reward": repr(float(run.reward[s])),
+            "cost": repr(float(run.cost[s])),
+            "never_visited": int(run.never[s]),
+            "delay": repr(float(run.delay[s])),
+        }
+        for s in range(len(run.reward))
+    ]
+
+
+def bound_of(arguments: Mapping[str, Any], seeds: int, seed: int) -> Bound:
+    """Return what no policy can beat on a task; arrays (S,), a run each, where fleets are drawn."""
+    env = CrawlVectorEnv(seeds, **arguments)
+    env.reset(seed=seed)
+    return task_bound(env.task, env.world.sources)
+
+
+# For whom a bound holds, by its name.
+WHO = {
+    "deterministic": "policy",
+    "unseen": "policy that does not see content before crawling",
+    "seen": "policy, though it sees all content before crawling,",
+    "mixed": "policy that sees what this one sees",
+}
+
+
+def markdown(lines: Sequence[Sequence[str]]) -> str:
+    """Return lines of cells, of which the second says how columns are aligned, as a table."""
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)

@@ -1,0 +1,122 @@
+"""The rules of crawlers in use, against their statements in plain Python."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import agents
+from agents.evaluation.rollout import compare, evaluate, posed_to
+from agents.policies.industry import Miniflux, Nutch
+from crawl_env import CrawlVectorEnv, Sources
+
+FLEET = Sources([0.02, 0.3, 1.0, 0.0, 5.0], 1.0, 0.2)
+
+
+def plain_nutch(crawled: bool, brought: float, interval: float) -> float:
+    if not crawled:
+        return interval
+    return min(max(interval * (0.8 if brought > 0 else 1.4), 1.0), 720.0)
+
+
+class PlainMiniflux:
+    def __init__(self) -> None:
+        self.week = 168 / 24
+
+    def interval(self, since: float, brought: bool, entries: float | None) -> float:
+        if entries is None:
+            n = self.week / 168 * since
+            entries = n / (1 - np.exp(-n)) if brought else 0.0
+        self.week = self.week * 167 / 168 + entries
+        return min(max(168 / self.week, 1.0), 24.0)
+
+
+@pytest.mark.parametrize("shown", ["harvest", "items"])
+@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("name", ["nutch", "miniflux"])
+def test_follows_the_rule_epoch_by_epoch(name: str, rule: str, shown: str) -> None:
+    env = CrawlVectorEnv(
+        1, sources=FLEET, arrivals="poisson", budget=1, budget_rule=rule, observed=False,
+        features=("crawled", shown), horizon=None,
+    )  # fmt: skip
+    agent = agents.make(name, env)
+    seen, _ = env.reset(seed=3)
+    n = len(FLEET)
+    interval, age = [24.0] * n, [24.0] * n
+    feeds = [PlainMiniflux() for _ in range(n)]
+    state: Any = None
+    for t in range(400):
+        action, state = agent.predict(seen, state)
+        for i in range(n):
+            crawled, brought = seen[0, i, 0] > 0, float(seen[0, i, 1])
+            if name == "nutch":
+                interval[i] = plain_nutch(crawled, brought, interval[i])
+            else:
+                entries = brought if shown == "items" else None
+                interval[i] = feeds[i].interval(age[i] if t else 23.0, brought > 0, entries)
+            if t:
+                age[i] = 1.0 if crawled else age[i] + 1
+        overdue = np.array(age) - np.array(interval)
+        assert ((action[0] >= 0) == (overdue >= 0)).all() or np.abs(overdue).min() < 1e-9
+        early = -1 / (1 + np.array(age))
+        expected = np.where(overdue >= 0, overdue / (1 + np.abs(overdue)), early)
+        np.testing.assert_allclose(action[0], expected, atol=1e-6)
+        seen, *_ = env.step(action)
+    if name == "nutch":
+        assert interval[3] > 100
+        assert interval[4] < 2
+
+
+def test_what_changes_often_is_crawled_often() -> None:
+    task = {"sources": FLEET, "arrivals": "poisson", "observed": False, "budget_rule": "average"}
+    for name in ("nutch", "miniflux"):
+        frequency = evaluate(name, {**task, "budget": 4}, epochs=3000, seeds=2).frequency
+        assert frequency[4] > 1.5 * frequency[1] > 1.5 * frequency[3]
+        assert frequency[3] < 1 / 20
+
+
+def test_is_shown_what_it_needs_and_others_meet_the_same_content() -> None:
+    fleet = Sources([0.2, 3.0, 40.0, 60.0], 1.0, 0.2)  # dense and sparse
+    arguments = {"sources": fleet, "arrivals": "poisson", "observed": False, "budget": 4}
+    runs = compare(["nutch", "miniflux", "oldest-first"], arguments, epochs=100, seeds=4)
+    # All sources are crawled in every epoch: what differs is only what was met.
+    for run in runs.values():
+        np.testing.assert_array_equal(run.reward, runs["oldest-first"].reward)
+    assert posed_to("nutch", {"features": ("age", "harvest")})[1]["features"] == (
+        "age", "harvest", "crawled",
+    )  # fmt: skip
+    assert posed_to("whittle", {})[1]["features"] == ("value",)
+    assert posed_to(Nutch, {})[1]["features"] == ("value", "crawled", "harvest")
+
+
+def test_knows_nothing_of_the_parameters() -> None:
+    """The same observations, whatever the fleet is: the same actions."""
+    rng = np.random.default_rng(0)
+    seen = rng.integers(0, 2, (20, 3, 5, 2)).astype(np.float32)
+    for name in ("nutch", "miniflux"):
+        players = [
+            agents.make(name, CrawlVectorEnv(3, sources=f, features=("crawled", "items")))
+            for f in (FLEET, Sources([9.0, 8, 7, 6, 5], 2.0, 1.0))
+        ]
+        states: list[Any] = [None, None]
+        for batch in seen:
+            actions = []
+            for i, player in enumerate(players):
+                action, states[i] = player.predict(batch, states[i])
+                actions.append(action)
+            np.testing.assert_array_equal(*actions)
+
+
+def test_clamps_can_be_set() -> None:
+    class Patient(Nutch):
+        shortest, longest, first = 5.0, 6.0, 5.0
+
+    class Weekly(Miniflux):
+        longest = 168.0
+
+    arguments = {"sources": FLEET, "arrivals": "poisson", "budget": 5, "budget_rule": "average"}
+    got = evaluate(Patient, arguments, epochs=600, seeds=1)
+    assert ((got.frequency > 1 / 7) & (got.frequency <= 1 / 5)).all()
+    assert evaluate(Weekly, arguments, epochs=1700, seeds=1).frequency[3] < 1 / 100

@@ -1,0 +1,141 @@
+"""The Lagrangian index against dynamic programming, Whittle's choice at λ*, and on fleets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import agents
+from agents import relaxation, relaxed_bound, whittle_index
+from agents.evaluation.rollout import compare, evaluate
+from agents.policies.lagrangian import best_rate, lagrangian_index
+from crawl_env import CrawlVectorEnv, Sources
+
+TABLE1 = Sources.preset("table1")
+
+
+def arm(seed: int) -> tuple[Sources, float]:
+    """Return a fleet of one and a charge at which some arms are worth a crawl and some are not."""
+    rng = np.random.default_rng(seed)
+    fleet = Sources(
+        rng.uniform(0.1, 20), rng.uniform(0.1, 2), 10 ** rng.uniform(-1.5, 0.3), rng.uniform(0.3, 2)
+    )
+    return fleet, float(fleet.ceiling[0] / fleet.cost[0] * rng.uniform(0, 1.3))
+
+
+def gain_by_iteration(fleet: Sources, charge: float, x: float, longest: int = 600) -> float:
+    """Return Q(x, 1) − Q(x, 0) by relative value iteration over the states after x, and ages."""
+    ceiling, alpha = fleet.ceiling[0], fleet.retention[0]
+    steps = np.arange(longest)
+    from_x = ceiling - alpha**steps * (ceiling - x)
+    ages = ceiling * (1 - alpha ** (steps + 1))
+    state = np.concatenate([from_x, ages])
+    older = np.minimum(
+        np.arange(2 * longest) + 1, [longest - 1] * longest + [2 * longest - 1] * longest
+    )
+    value = np.zeros(2 * longest)
+    for _ in range(20_000):
+        after = np.maximum(state - charge * fleet.cost[0] + value[longest], value[older])
+        after = 0.5 * (after + value)
+        after -= after[longest]  # relative to the state after a crawl
+        if np.abs(after - value).max() < 1e-13 * ceiling:
+            break
+        value = after
+    return float(x - charge * fleet.cost[0] + value[longest] - value[older[0]])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_is_the_gain_of_the_dynamic_programme(seed: int) -> None:
+    fleet, charge = arm(seed)
+    ceiling, u = fleet.ceiling[0], fleet.inflow[0]
+    for x in (0.0, 0.3 * u, u, 0.35 * ceiling, 0.71 * ceiling, ceiling, 1.6 * ceiling):
+        got = lagrangian_index([x], fleet, charge)[0]
+        assert got == pytest.approx(gain_by_iteration(fleet, charge, x), abs=1e-8 * ceiling)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_formulas_on_the_lattice_and_best_rate(seed: int) -> None:
+    fleet, charge = arm(20 + seed)
+    k = np.arange(1, 2000)
+    x = fleet.ceiling * -np.expm1(-fleet.decay_per_epoch * k)
+    rates = (x - charge * fleet.cost) / k
+    beta, best = max(0.0, rates.max()), int(k[rates.argmax()])
+    assert best_rate(fleet, charge)[0] == pytest.approx(beta, rel=1e-12, abs=1e-12)
+    got = lagrangian_index(x[:300, None], fleet, charge)[:, 0]
+    if beta == 0:
+        expected = x[:300] - charge * fleet.cost
+    else:
+        h = x[best - 1] - charge * fleet.cost - beta - beta * (best - np.arange(2, best + 1))
+        early = x[: best - 1] - charge * fleet.cost - h
+        expected = np.concatenate([early, x[best - 1 : 300] - x[best:301] + beta])[:300]
+    np.testing.assert_allclose(got, expected, atol=1e-11 * fleet.ceiling[0])
+
+
+def test_crawls_the_same_as_whittle_at_the_price() -> None:
+    fleet = Sources.random(60, seed=4)
+    price = float(relaxation(fleet, 7).price)
+    for share in np.linspace(0, 1.4, 57):
+        x = share * fleet.ceiling
+        gain, index = lagrangian_index(x, fleet, price), whittle_index(x, fleet)
+        clear = np.abs(index - price) > 1e-9 * price
+        np.testing.assert_array_equal((gain > 0)[clear], (index > price)[clear])
+
+
+def test_batches_and_refusals() -> None:
+    fleets = [Sources.random(5, seed=s) for s in range(3)]
+    batch = Sources.stack(fleets)
+    prices = np.array([[1.0], [5.0], [1e9]])
+    x = 0.4 * batch.ceiling
+    got = lagrangian_index(x, batch, prices)
+    for b, fleet in enumerate(fleets):
+        np.testing.assert_array_equal(got[b], lagrangian_index(x[b], fleet, prices[b, 0]))
+    with pytest.raises(ValueError, match="negative or NaN"):
+        lagrangian_index([-1.0, 0, 0, 0], TABLE1, 1.0)
+    with pytest.raises(ValueError, match="must hold 4 sources"):
+        lagrangian_index([1.0], TABLE1, 1.0)
+
+
+# ------------------------------------------------------------------------------------- as an agent
+
+
+@pytest.mark.parametrize(("budget", "reward"), [(1, 260.389930), (2, 337.774550), (3, 372.410342)])
+def test_table1_is_crawled_as_well_as_by_whittle(budget: int, reward: float) -> None:
+    got = evaluate("lagrangian", {"budget": budget}, epochs=2800, seeds=1)
+    assert got.reward[0] == pytest.approx(reward, abs=1e-6)
+
+
+def test_a_budget_for_half_a_source_more_is_priced_as_what_it_pays_for() -> None:
+    whole = evaluate("lagrangian", {"budget": 2}, epochs=700, seeds=1).reward
+    np.testing.assert_array_equal(
+        evaluate("lagrangian", {"budget": 2.5}, epochs=700, seeds=1).reward, whole
+    )
+
+
+@pytest.mark.parametrize("budget", [2, 2.5, 3])
+def test_table1_on_average_reaches_the_bound(budget: float) -> None:
+    arguments = {"budget": budget, "budget_rule": "average"}
+    got = evaluate("lagrangian", arguments, epochs=4000, warmup=500, seeds=1)
+    assert got.reward[0] >= 0.9975 * relaxed_bound(TABLE1, budget)
+    assert got.cost[0] <= budget + 2e-3
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("rule", ["epoch", "average"])
+def test_is_close_to_whittle_on_random_fleets(seed: int, rule: str) -> None:
+    fleet = Sources.random(50, seed=seed)
+    arguments: dict[str, Any] = {"sources": fleet, "budget": 6, "budget_rule": rule}
+    runs = compare(["lagrangian", "whittle"], arguments, epochs=2000, warmup=500, seeds=1)
+    a, b = (run.reward[0] / relaxed_bound(fleet, 6) for run in runs.values())
+    assert abs(a - b) < 1.5e-3
+    assert a > 0.998
+
+
+def test_signed_gains_keep_their_order_in_float32() -> None:
+    """Near the margin, where the order decides who is crawled."""
+    n = 400
+    fleet = Sources(np.linspace(1, 1.02, n), 1.0, 0.3)
+    agent = agents.make("lagrangian", CrawlVectorEnv(1, sources=fleet, budget=40))
+    action = agent.predict((0.5 * fleet.ceiling).astype(np.float32)[:, None])[0]
+    assert (np.diff(action) > 0).all()

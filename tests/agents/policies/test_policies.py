@@ -1,0 +1,519 @@
+"""Every registered agent in every kind of environment, and what each of them must do."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
+
+import agents
+from agents import Agent, IndexAgent, relaxation
+from agents.evaluation.rollout import evaluate, posed_to
+from crawl_env import Arrivals, CrawlVectorEnv, Sources
+from crawl_env.envs.sb3 import CrawlVecEnv
+
+Z_LIMIT = 4.5  # a right sampler fails one such test in 150,000
+
+MIXED = Sources(
+    [4.0, 20, 1, 0, 9], [1.0, 0.3, 2, 1, 0.5], [0.2, 0.7, 0.05, 0.3, 1.2], [1, 2, 0.5, 1, 0.7]
+)
+CHANNELS = ("arrival_rate", "mean_utility", "decay_rate", "cost")
+
+
+def drawn(rng: np.random.Generator) -> Sources:
+    return Sources.random(6, rng)
+
+
+def drawn_costs(rng: np.random.Generator) -> Sources:
+    parameters = Sources.random(6, rng)
+    rate, utility, decay = (getattr(parameters, name) for name in CHANNELS[:3])
+    return Sources(rate, utility, decay, rng.uniform(0.5, 2, 6), period=0.5)
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "age": {"features": ("age",), "observed": False, "budget": 2},
+    "poisson": {"sources": "fleet-f", "arrivals": "poisson", "budget": 5},
+    "mask": {
+        "sources": MIXED, "arrivals": "poisson-gamma", "budget": 2.5, "features": ("value", "age"),
+        "observed": [True, False, True, False, False],
+    },
+    "many": {
+        "sources": MIXED, "arrivals": "poisson", "budget": 3, "observed": False, "start": "random",
+        "features": ("account", "items", "age", "harvest", "crawled", "value", *CHANNELS),
+    },
+    "average": {"budget": 2.5, "budget_rule": "average", "start": "full"},
+    "average costs": {
+        "sources": MIXED, "budget": 1.3, "budget_rule": "average", "features": ("age", "account"),
+        "arrivals": "poisson",
+    },
+    "drawn": {"sources": drawn, "budget": 2, "features": ("value", *CHANNELS)},
+    "drawn average": {
+        "sources": drawn_costs, "budget": 1.5, "budget_rule": "average",
+        "features": (*CHANNELS, "age"), "arrivals": "poisson", "observed": False,
+    },
+    "subset": {"budget": 2, "action": "subset", "features": ("value", "age"), "start": "empty"},
+    "subset costs": {
+        "sources": MIXED, "budget": 2.5, "action": "subset", "features": ("age",),
+        "arrivals": "poisson",
+    },
+    "subset average": {
+        "budget": 1.5, "budget_rule": "average", "action": "subset",
+        "features": ("value", "age", "account"),
+    },
+    "subset drawn": {
+        "sources": drawn, "budget": 3, "action": "subset", "features": ("age", "value", *CHANNELS),
+    },
+}  # fmt: skip
+
+DRAWS = ("random", "adaptive-thompson", "adaptive-self-tuning")
+
+everywhere = pytest.mark.parametrize("kind", KINDS)
+everyone = pytest.mark.parametrize("name", agents.AGENTS)
+
+
+def arguments_of(kind: str, name: str) -> dict[str, Any]:
+    """Return the environment's arguments, with all features that the agent asks for."""
+    return {"horizon": 12, **posed_to(name, KINDS[kind])[1]}
+
+
+def batch_of(kind: str, name: str, rows: int = 5) -> CrawlVectorEnv:
+    return CrawlVectorEnv(rows, **arguments_of(kind, name))
+
+
+def observations(kind: str, name: str, epochs: int = 8, rows: int = 5) -> np.ndarray:
+    """Return what is met on the way under random actions, (T, B, N, F)."""
+    env = batch_of(kind, name, rows)
+    env.action_space.seed(3)
+    seen = [env.reset(seed=7)[0]]
+    for _ in range(epochs - 1):
+        seen.append(env.step(env.action_space.sample())[0])
+    return np.array(seen)
+
+
+# ------------------------------------------------------------------------------- all agents alike
+
+
+@everywhere
+@everyone
+def test_actions_lie_in_the_space(name: str, kind: str) -> None:
+    env = batch_of(kind, name)
+    agent = agents.make(name, env, seed=1)
+    observation, _ = env.reset(seed=2)
+    state = None
+    for _ in range(30):  # over two resets
+        action, state = agent.predict(observation, state)
+        assert env.action_space.contains(action)
+        if env.task.action == "priority":
+            assert action.dtype == np.float32
+        observation, reward, *_ = env.step(action)
+        assert np.isfinite(reward).all()
+    single = gym.make("EphemeralCrawl-v0", **arguments_of(kind, name))
+    agent = agents.make(name, single, seed=1)
+    observation, _ = single.reset(seed=2)
+    state = None
+    for _ in range(12):
+        action, state = agent.predict(observation, state)
+        assert single.action_space.contains(action)
+        observation, *_, truncated, _ = single.step(action)
+    assert truncated
+
+
+@everywhere
+@everyone
+def test_single_equals_batched(name: str, kind: str) -> None:
+    env = batch_of(kind, name)
+    together, alone = (agents.make(name, env, seed=4) for _ in range(2))
+    memory, memories = None, [None] * 5
+    for batch in observations(kind, name):
+        actions, memory = together.predict(batch, memory)
+        assert len(actions) == len(batch)
+        # Random agents go on drawing: row after row is the same stream.
+        single = [alone.predict(row, known) for row, known in zip(batch, memories, strict=True)]
+        expected, memories = map(list, zip(*single, strict=True))
+        if kind == "drawn average":  # λ* is simulated for a batch at a time, to a few per cent
+            np.testing.assert_array_equal(np.argsort(actions), np.argsort(expected))
+            np.testing.assert_allclose(actions, expected, atol=0.1)
+        else:
+            np.testing.assert_array_equal(actions, expected)
+        assert np.shape(expected[0]) == env.single_action_space.shape
+
+
+@everywhere
+@everyone
+def test_observation_is_left_alone(name: str, kind: str) -> None:
+    agent = agents.make(name, batch_of(kind, name), seed=4)
+    for batch in observations(kind, name, 3):
+        for observation in (batch, batch[0], np.asfortranarray(batch)):
+            given = observation.copy()
+            given.flags.writeable = False
+            action = agent.predict(given)[0]
+            np.testing.assert_array_equal(given, observation)
+            assert not np.shares_memory(action, given)
+
+
+@everywhere
+@everyone
+def test_same_seed_same_actions(name: str, kind: str) -> None:
+    env = batch_of(kind, name)
+    seen = observations(kind, name)
+
+    def acts(seed: int) -> np.ndarray:
+        agent = agents.make(name, env, seed=seed)
+        return np.array([agent.predict(batch)[0] for batch in seen])
+
+    np.testing.assert_array_equal(acts(5), acts(5))
+    if name not in DRAWS:
+        np.testing.assert_array_equal(acts(5), acts(6))
+    elif name == "random" or env.task.action == "priority":  # few subsets: often the same
+        assert (acts(5) != acts(6)).any()
+
+
+@everyone
+def test_predict_has_the_signature_of_sb3(name: str) -> None:
+    agent = agents.make(name, batch_of("default", name), seed=4)
+    batch = observations("default", name, 1)[0]
+    _, memory = agent.predict(batch)
+    start = np.ones(len(batch), dtype=bool)
+    for how in (True, False):
+        action, state = agent.predict(batch, state=memory, episode_start=start, deterministic=how)
+        assert (state is None) == (memory is None)
+        assert action.shape == (5, 4)
+    action, state = agent.predict(batch, None, start, True)
+    assert all(len(array) == 5 for array in state or ())
+    assert agent.name == name
+    assert isinstance(agent, Agent)
+
+
+@everywhere
+@everyone
+def test_works_with_evaluate_policy(name: str, kind: str) -> None:
+    arguments = {**arguments_of(kind, name), "horizon": 10}
+    native = VecMonitor(CrawlVecEnv(3, **arguments))
+    native.seed(0)
+    agent = agents.make(name, native, seed=0)
+    returns, lengths = evaluate_policy(agent, native, 3, return_episode_rewards=True)
+    assert lengths == [10] * 3
+    assert min(returns) >= 0
+    dummy = DummyVecEnv([lambda: Monitor(gym.make("EphemeralCrawl-v0", **arguments))] * 2)
+    _, lengths = evaluate_policy(
+        agents.make(name, dummy, seed=0), dummy, 2, return_episode_rewards=True
+    )
+    assert lengths == [10] * 2
+
+
+@everyone
+@pytest.mark.parametrize("shape", [(4,), (4, 2), (3, 4, 2), (5, 1), (2, 2, 4, 1), (1, 4)])
+def test_refuses_observations_of_other_shapes(name: str, shape: tuple[int, ...]) -> None:
+    agent = agents.make(name, batch_of("default", name))
+    made_for = rf"observation has shape .* made for \(4, {len(agent.task.features)}\)"
+    with pytest.raises(ValueError, match=made_for):
+        agent.predict(np.zeros(shape, dtype=np.float32))
+
+
+# --------------------------------------------------------------------------- what each one crawls
+
+
+def crawls(name: str, epochs: int, rows: int = 3, seed: int = 0, **arguments: Any) -> np.ndarray:
+    """Return what an agent crawls, (T, B, N) bool."""
+    env = CrawlVectorEnv(rows, **{**posed_to(name, arguments)[1], "horizon": None})
+    agent = agents.make(name, env, seed=seed)
+    observation, _ = env.reset(seed=seed)
+    history = np.zeros((epochs, rows, env.task.n), dtype=bool)
+    state = None
+    for t in range(epochs):
+        action, state = agent.predict(observation, state)
+        observation, *_ = env.step(action)
+        history[t].reshape(-1)[env.harvest.picked] = True
+    return history
+
+
+@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("name", ["whittle", "lagrangian", "static", "myopic"])
+def test_age_alone_is_as_good_as_the_belief(name: str, seed: int, rule: str) -> None:
+    fleet = Sources.random(12, seed=seed) if seed else MIXED
+    arguments = {
+        "sources": fleet, "budget": 2.5, "arrivals": "poisson", "observed": False,
+        "budget_rule": rule, "start": "empty" if seed == 1 else "fresh",
+    }  # fmt: skip
+    by_belief = crawls(name, 80, features=("value",), **arguments)
+    by_age = crawls(name, 80, features=("age",), **arguments)
+    # Deterministic arrivals are the belief: no way to tell them apart either.
+    plain = crawls(name, 80, features=("value",), **{**arguments, "arrivals": "deterministic"})
+    np.testing.assert_array_equal(by_age, by_belief)
+    np.testing.assert_array_equal(by_age, plain)
+
+
+def test_age_and_belief_give_the_same_priority() -> None:
+    arguments = {"sources": MIXED, "budget": 2, "arrivals": "poisson", "observed": False}
+    by_age = CrawlVectorEnv(4, features=("age",), start="random", **arguments)
+    by_value = CrawlVectorEnv(4, features=("value",), start="random", **arguments)
+    first, second = agents.make("whittle", by_age), agents.make("whittle", by_value)
+    seen, known = by_age.reset(seed=1)[0], by_value.reset(seed=1)[0]
+    for _ in range(20):
+        action, same = first.predict(seen)[0], second.predict(known)[0]
+        np.testing.assert_allclose(action, same, atol=3e-7)
+        seen, known = by_age.step(action)[0], by_value.step(action)[0]
+
+
+@pytest.mark.parametrize("name", ["whittle", "myopic"])
+def test_acts_on_what_it_sees_and_believes_the_rest(name: str) -> None:
+    mask = np.array([True, False, True, False, True])
+    env = CrawlVectorEnv(
+        6, sources=MIXED, arrivals="poisson", observed=mask, features=("value", "age"), budget=2
+    )
+    agent = agents.make(name, env)
+    observation, _ = env.reset(seed=3)
+    rate, utility, decay = MIXED.arrival_rate, MIXED.mean_utility, MIXED.decay_rate
+    ceiling, alpha = rate * utility / decay, np.exp(-decay)
+    for _ in range(25):
+        age = env.world.age
+        x = np.where(mask, env.world.value, ceiling * (1 - alpha**age))
+        if name == "whittle":
+            with np.errstate(invalid="ignore", divide="ignore"):
+                y = np.where(ceiling > 0, x / ceiling, 1.0)
+                eta = np.where(y < 1, np.ceil(np.log(1 - np.minimum(y, 1 - 1e-9)) / -decay), 0)
+            below = ceiling * (1 - alpha**eta - eta * (1 - alpha) * (1 - y))
+            index = np.where(y < 1, below, x) / MIXED.cost
+        else:
+            index = x / MIXED.cost
+        action = agent.predict(observation)[0]
+        # A strictly increasing function of the index: order by one is order by the other.
+        for row, wanted in zip(action, index, strict=True):
+            for i, j in itertools.combinations(range(5), 2):
+                if abs(wanted[i] - wanted[j]) > 1e-5 * max(wanted[i], wanted[j]):
+                    assert (row[i] > row[j]) == (wanted[i] > wanted[j])
+        observation, *_ = env.step(action)
+
+
+def test_order_of_indices_survives_rounding() -> None:
+    """Fleets over six orders of magnitude: a difference of 1 % within a thousand of the typical
+    index is never lost."""
+    n = 1400
+    ceiling = 1e-3 * 1.01 ** np.arange(n)
+    fleet = Sources(ceiling * 0.3, 1.0, 0.3 * np.ones(n))
+    for name in ("whittle", "myopic"):
+        env = CrawlVectorEnv(1, sources=fleet, budget=1)
+        agent = agents.make(name, env)
+        action = agent.predict(env.reset(seed=0)[0])[0][0]
+        assert (np.diff(action) > 0).all()
+
+
+# Where random content is seen, λ* is simulated for each fleet: seconds each.
+@pytest.mark.parametrize(("rule", "arrivals"), [("epoch", "poisson"), ("average", "deterministic")])
+def test_drawn_fleets_are_known_from_their_channels(rule: str, arrivals: str) -> None:
+    arguments: dict[str, Any] = {
+        "budget": 2, "budget_rule": rule, "features": ("value", *CHANNELS), "horizon": 40,
+        "arrivals": arrivals,
+    }  # fmt: skip
+    env = CrawlVectorEnv(4, sources=drawn_costs, **arguments)
+    for name in ("whittle", "lagrangian", "static", "myopic", "oldest-first", "fixed"):
+        if name == "lagrangian" and rule == "average":
+            continue  # ranks by λ*, which is simulated for a batch at a time
+        agent = agents.make(name, env, seed=0)
+        for seed in range(2):
+            observation, _ = env.reset(seed=seed)
+            for _ in range(6):
+                action = agent.predict(observation)[0]
+                for b in range(4):
+                    fleet = Sources(
+                        *(observation[b, :, 1 + i].astype(float) for i in range(4)), period=0.5
+                    )
+                    alone = agents.make(name, CrawlVectorEnv(1, sources=fleet, **arguments))
+                    expected = alone.predict(observation[b])[0]
+                    # Scale and λ* depend on more than the fleet; the order of sources does not.
+                    np.testing.assert_array_equal(np.argsort(action[b]), np.argsort(expected))
+                observation, *_ = env.step(action)
+
+
+def test_oldest_first_goes_round() -> None:
+    history = crawls("oldest-first", 14, budget=2, sources="recovering-7")
+    order = [tuple(np.flatnonzero(row)) for row in history[:, 0]]
+    assert order[:4] == [(0, 1), (2, 3), (4, 5), (0, 6)]
+    # Nothing waits longer than ⌈7/2⌉ epochs.
+    for stretch in np.lib.stride_tricks.sliding_window_view(history, 4, axis=0):
+        assert stretch.any(axis=-1).all()
+
+
+def test_fixed_takes_the_largest_inflow_per_cost() -> None:
+    fleet = Sources([1.0, 1, 1, 1], [1.0, 2, 3, 4], 0.5, [1, 1, 3, 2.0])
+    history = crawls("fixed", 6, sources=fleet, budget=3)
+    # Ratios 1, 2, 1, 2: the second, then the fourth at cost 2 fill the budget of 3.
+    assert (history == [False, True, False, True]).all()
+
+
+def test_random_is_uniform() -> None:
+    history = crawls("random", 4000, rows=10, sources="recovering-5", budget=2, seed=3)
+    share = history.mean(axis=(0, 1))
+    error = np.sqrt(0.4 * 0.6 / 40_000)
+    assert (np.abs(share - 0.4) < Z_LIMIT * error).all()
+    pairs = np.einsum("tbi,tbj->ij", *[history.astype(float)] * 2)[np.triu_indices(5, 1)] / 40_000
+    assert (np.abs(pairs - 0.1) < Z_LIMIT * np.sqrt(0.1 * 0.9 / 40_000)).all()
+
+
+class Uniform:
+    """Arrivals of one's own: U uniform on (0, 2), one number a source and epoch."""
+
+    deterministic = False
+
+    def stream(self, cells: Any, count: bool) -> Any:
+        def add(value: np.ndarray, items: Any, rng: np.random.Generator) -> None:
+            value += 2 * rng.random(value.size)
+
+        return add
+
+    def content(
+        self, cells: Any, epochs: np.ndarray, count: bool, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        return 2 * rng.random(epochs.size), np.zeros(epochs.size)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_random_knows_nothing_of_what_arrives(seed: int) -> None:
+    """The same seed for the agent and the environment must not give them the same numbers."""
+    arrivals: Arrivals = Uniform()
+    env = CrawlVectorEnv(
+        20, sources="recovering-4", arrivals=arrivals, budget=1, horizon=None, observed=False
+    )
+    agent = agents.make("random", env, seed=seed)
+    observation, _ = env.reset(seed=seed)
+    alpha, x = np.exp(-np.array([0.2, 0.4, 0.6, 0.8])), np.ones(4)
+    earned, expected = np.zeros(20), 0.0
+    for _ in range(300):
+        observation, reward, *_ = env.step(agent.predict(observation)[0])
+        earned += reward
+        expected += x.sum() / 4
+        x = 0.75 * alpha * x + 1
+    error = earned.std(ddof=1) / np.sqrt(20)
+    assert abs(earned.mean() - expected) < Z_LIMIT * error
+
+
+# -------------------------------------------------------------------------- the budget on average
+
+
+@pytest.mark.parametrize("name", [n for n, a in agents.AGENTS.items() if issubclass(a, IndexAgent)])
+@pytest.mark.parametrize("features", [("value",), ("age",)])
+def test_waits_when_nothing_is_worth_its_charge(name: str, features: tuple[str, ...]) -> None:
+    arguments = {"budget": 0.05, "budget_rule": "average", "features": features}
+    history = crawls(name, 2000, rows=1, **arguments)[:, 0]
+    if name == "whittle":
+        # λ* is what the best source is worth after some epochs: at first there is money, and
+        # nothing to spend it on.
+        assert not history[:2].any()
+    assert history.sum() > 0.9 * 0.05 * 2000
+    assert history.sum() <= 0.05 * 2000 + 1
+
+
+def test_waits_below_the_charge_and_crawls_above() -> None:
+    env = CrawlVectorEnv(1, budget=2.5, budget_rule="average", features=("value",))
+    agent = agents.make("whittle", env)
+    price = relaxation(Sources.preset("table1"), 2.5).price
+    seen = np.zeros((4, 1), dtype=np.float32)
+    assert (agent.predict(seen)[0] < 0).all()
+    # The first source at age 1 has the index (1 − α)u = .5034 x.
+    for x, worth in [(price / 0.5034147 * 0.999, False), (price / 0.5034147 * 1.001, True)]:
+        seen[0, 0] = x
+        action = agent.predict(seen)[0]
+        assert (action[0] >= 0) == worth
+        assert (action[1:] < 0).all()
+
+
+@everyone
+@pytest.mark.parametrize("budget", [5.2, 8.0])
+@pytest.mark.filterwarnings("ignore:budget is 8:UserWarning")
+def test_with_money_for_everything_crawls_everything(name: str, budget: float) -> None:
+    fleet = Sources([4.0, 20, 1, 3, 9], [1.0, 0.3, 2, 1, 0.5], MIXED.decay_rate, MIXED.cost)
+    waits = name in ("nutch", "miniflux")  # until a source is due, whatever money there is
+    rules = ["epoch"] if waits else ["epoch", "average"]
+    for rule, features in itertools.product(rules, [("value",), ("age",)]):
+        history = crawls(
+            name, 30, sources=fleet, budget=budget, budget_rule=rule, features=features
+        )
+        assert history.all()
+
+
+@everyone
+@pytest.mark.parametrize("seed", range(4))
+def test_spends_no_more_than_the_budget(name: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 9))
+    fleet = Sources(rng.uniform(0.1, 20, n), rng.uniform(0.1, 2, n), 0.3, rng.uniform(0.3, 2, n))
+    budget = float(rng.uniform(0.5, 0.9) * fleet.cost.sum())
+    budget = max(budget, fleet.cost.max())
+    arguments = {"sources": fleet, "budget": budget, "arrivals": "poisson"}
+    spent = crawls(name, 120, budget_rule="epoch", **arguments) @ fleet.cost
+    assert (spent <= budget * (1 + 1e-12)).all()
+    spent = np.cumsum(crawls(name, 120, budget_rule="average", **arguments) @ fleet.cost, axis=0)
+    allowed = budget * np.arange(1, 121)[:, None] + fleet.cost.max()
+    assert (spent <= allowed * (1 + 1e-9)).all()
+
+
+# -------------------------------------------------------------------------------------- refusals
+
+
+def test_refuses_what_is_not_shown() -> None:
+    for name in ("whittle", "lagrangian", "myopic"):
+        env = gym.make("EphemeralCrawl-v0", features=("harvest", "crawled"))
+        with pytest.raises(ValueError, match=f"{name}.*needs one of the features value, age.*Add"):
+            agents.make(name, env)
+    for name in ("whittle", "lagrangian", "static", "myopic", "fixed"):
+        env = gym.make(
+            "EphemeralCrawl-v0", sources=drawn, features=("value", "decay_rate", "mean_utility")
+        )
+        with pytest.raises(ValueError, match="add arrival_rate, cost to `features`"):
+            agents.make(name, env)
+    for name in ("oldest-first", "random"):
+        agents.make(name, gym.make("EphemeralCrawl-v0", sources=drawn, features=("harvest",)))
+
+
+@pytest.mark.parametrize("dead", [1e-4, 1e-8, 1e-12])
+def test_dead_sources_do_not_cost_the_living_their_order(dead: float) -> None:
+    """Priorities are float32: a scale taken from the dead would round the living alike."""
+    fleet = Sources.random(40, seed=0)
+    columns = [
+        np.r_[p, np.full(80, x)]
+        for p, x in zip(
+            (fleet.arrival_rate, fleet.mean_utility, fleet.decay_rate), (dead, 1, 0.1), strict=True
+        )
+    ]
+    alone = evaluate("whittle", {"sources": fleet, "budget": 4}, epochs=300, seeds=1)
+    beside = evaluate("whittle", {"sources": Sources(*columns), "budget": 4}, epochs=300, seeds=1)
+    assert beside.reward[0] == pytest.approx(alone.reward[0], rel=1e-6)
+
+
+@pytest.mark.parametrize("rule", ["epoch", "average"])
+def test_units_of_utility_do_not_change_what_is_crawled(rule: str) -> None:
+    table1 = Sources.preset("table1")
+    silent = np.zeros(5)
+    fleets = [
+        Sources(
+            np.r_[table1.arrival_rate, silent],
+            np.r_[table1.mean_utility * unit, silent + 1],
+            np.r_[table1.decay_rate, silent + 1],
+        )
+        for unit in (1.0, 1e9, 1e-9)
+    ]
+    rewards = [
+        evaluate("whittle", {"sources": f, "budget": 2, "budget_rule": rule}, epochs=280, seeds=1)
+        for f in fleets
+    ]
+    assert rewards[1].reward[0] == pytest.approx(1e9 * rewards[0].reward[0], rel=1e-6)
+    assert rewards[2].reward[0] == pytest.approx(1e-9 * rewards[0].reward[0], rel=1e-6)
+
+
+def test_a_negative_index_is_refused() -> None:
+    class Poorest(agents.IndexAgent):
+        name = "poorest"
+
+        def worth(self, value: Any, sources: Sources) -> Any:
+            return -value
+
+    with pytest.raises(ValueError, match="'poorest' gave source 1 the index -"):
+        evaluate(Poorest, {}, epochs=1, seeds=1)

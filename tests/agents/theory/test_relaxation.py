@@ -1,0 +1,484 @@
+"""Bounds against published figures, 60 digits, exhaustive search, and policies that try."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+from agents.theory.optimum import optimal_reward
+from agents.theory.relaxation import Relaxation, relaxation, relaxed_bound
+from crawl_env.fleet.sources import Sources
+from tests.references import (
+    Dual,
+    affordable_subsets,
+    best_cycle,
+    best_of_two,
+    exact_dual_minimum,
+    filled,
+    periodic_average,
+    plainly,
+)
+
+fewer = settings(plainly, max_examples=50)
+COSTS = [0.25, 0.5, 1.0, 1.0, 1.5, 2.0, 3.3]
+
+
+def fleet_with(
+    ceiling: Any, decay: Any, cost: Any = 1.0, period: float = 1.0, mean: float = 0.8
+) -> Sources:
+    """A fleet of given u*, m = μT and C."""
+    decay_rate = np.asarray(decay, dtype=float) / period
+    return Sources(np.asarray(ceiling) * decay_rate / mean, mean, decay_rate, cost, period)
+
+
+@st.composite
+def small_fleets(
+    draw: st.DrawFn, most: int = 4, slow: float = 0.05, fast: float = 4.0, costs: Any = COSTS
+) -> tuple[list[float], list[float], list[float]]:
+    """Ceilings, decays per epoch and costs of a few sources."""
+    n = draw(st.integers(1, most))
+
+    def column(values: st.SearchStrategy[float]) -> list[float]:
+        return draw(st.lists(values, min_size=n, max_size=n))
+
+    return (
+        column(st.floats(0.1, 100)),
+        column(st.floats(slow, fast)),
+        column(st.sampled_from(costs)),
+    )
+
+
+budgets = st.one_of(st.sampled_from([0.5, 1.0, 2.0, 2.5]), st.floats(0.05, 8))
+
+
+# ------------------------------------------------------------------------- published figures
+
+
+@pytest.mark.parametrize(
+    ("budget", "bound"),
+    [(1, 260.389930), (2, 338.053940), (3, 372.410342)],
+    ids=["M=1", "M=2", "M=3"],
+)
+def test_relaxed_bound_of_table_1(budget: float, bound: float) -> None:
+    fleet = Sources.preset("table1")
+    assert relaxed_bound(fleet, budget) == pytest.approx(bound, rel=2e-9)
+    assert relaxation(fleet, budget).bound == relaxed_bound(fleet, budget)
+
+
+def test_relaxed_bound_of_table_1_at_half_budgets() -> None:
+    assert relaxed_bound(Sources.preset("table1"), 2.5) == pytest.approx(359.71, abs=0.0051)
+
+
+@pytest.mark.parametrize(("budget", "price"), [(2, 43.6046), (3, 18.1019)], ids=["M=2", "M=3"])
+def test_price_of_table_1(budget: float, price: float) -> None:
+    assert relaxation(Sources.preset("table1"), budget).price == pytest.approx(price, abs=5.1e-5)
+
+
+def test_price_is_the_middle_of_an_interval_of_best_charges() -> None:
+    """Table 1, M = 1: any λ from 95.238 (u*_4) to 105.060 (the index of source 2 at age 2)."""
+    fleet = Sources.preset("table1")
+    top = 500 * (1 - math.exp(-0.7) - 2 * (1 - math.exp(-0.35)) * math.exp(-0.7))
+    assert top == pytest.approx(105.060, abs=5e-4)
+    expected = (250 * 0.08 / 0.21 + top) / 2
+    assert relaxation(fleet, 1).price == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("budget", "optimum"),
+    [(1, 260.389930), (2, 337.774550), (3, 372.410342)],
+    ids=["M=1", "M=2", "M=3"],
+)
+def test_optimum_of_table_1(budget: float, optimum: float) -> None:
+    found = optimal_reward(Sources.preset("table1"), budget)
+    assert found == pytest.approx(optimum, rel=1.1e-8)
+    assert isinstance(found, float)
+
+
+@pytest.mark.parametrize(("budget", "bound"), [(2, 6.175), (10, 9.589)], ids=["M=2", "M=10"])
+def test_relaxed_bound_of_fleet_f(budget: float, bound: float) -> None:
+    assert relaxed_bound(Sources.preset("fleet-f"), budget) == pytest.approx(bound, abs=5.1e-4)
+
+
+@pytest.mark.parametrize(
+    ("n", "picks", "whittle"), [(10, 3, 17.191), (20, 5, 30.531), (30, 6, 39.603)]
+)
+def test_bound_of_recovering_bandits_lies_just_above_whittle(
+    n: int, picks: int, whittle: float
+) -> None:
+    bound = relaxed_bound(Sources.preset(f"recovering-{n}"), picks)
+    assert whittle - 5e-4 <= bound <= whittle * 1.015
+
+
+# ------------------------------------------------------------------------- the relaxed bound
+
+
+@plainly
+@given(fleet=small_fleets(), budget=budgets, period=st.sampled_from([0.5, 1.0, 24.0]))
+def test_relaxed_bound_is_the_least_of_the_dual(
+    fleet: tuple[list[float], list[float], list[float]], budget: float, period: float
+) -> None:
+    """Every age is tried at every charge; and the price attains the bound."""
+    dual = Dual(*fleet)
+    found = relaxation(fleet_with(*fleet, period=period), budget)
+    assert isinstance(found, Relaxation)
+    assert isinstance(found.bound, float)
+    assert isinstance(found.price, float)
+    assert found.bound == pytest.approx(dual.minimum(budget), rel=1e-9)
+    assert found.price >= 0
+    assert dual(found.price, budget) == pytest.approx(found.bound, rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_relaxed_bound_is_the_best_mix_of_intervals(seed: int) -> None:
+    """The other side of duality, solved as a linear programme: shares p_ik of intervals k with
+    Σ_k p_ik ≤ 1 and Σ p_ik C_i/k ≤ M earn Σ p_ik x_ik/k."""
+    rng, longest = np.random.default_rng(seed), 120
+    n = 5
+    ceiling, decay = rng.uniform(1, 10, n), rng.uniform(0.3, 2, n)
+    cost, budget = rng.choice(COSTS, n), float(rng.uniform(0.5, 3))
+    k = np.arange(1.0, longest + 1)
+    gain = (ceiling[:, None] * -np.expm1(-decay[:, None] * k) / k).ravel()
+    rows = np.vstack([np.kron(np.eye(n), np.ones(longest)), (cost[:, None] / k).ravel()])
+    best = linprog(-gain, A_ub=rows, b_ub=[*np.ones(n), budget])
+    found = relaxation(fleet_with(ceiling, decay, cost), budget)
+    assert found.bound == pytest.approx(-best.fun, rel=1e-7)
+    assert dual_slope_holds(ceiling, decay, cost, budget, found.price)
+
+
+def dual_slope_holds(
+    ceiling: Any, decay: Any, cost: Any, budget: float, price: float, step: float = 1e-6
+) -> bool:
+    dual = Dual(ceiling, decay, cost)
+    here = dual(price, budget)
+    near = (dual(price * (1 - step), budget), dual(price * (1 + step), budget))
+    return all(value >= here * (1 - 1e-12) for value in near)
+
+
+@pytest.mark.parametrize("decay", [1e-12, 1e-9, 1e-6, 1e-3])
+def test_relaxed_bound_of_hardly_decaying_sources_keeps_all_its_digits(decay: float) -> None:
+    """What is lost is of relative size μT; it must not be lost in rounding, too."""
+    ceiling, cost = [1 / decay, 2 / decay, 0.5 / decay], [1.0, 1.0, 2.0]
+    m = [decay, decay, 3 * decay]
+    for budget in (0.5, 1.0, 2.0):
+        exact = exact_dual_minimum(ceiling, m, cost, budget, 40)
+        found = relaxed_bound(fleet_with(ceiling, m, cost), budget)
+        assert found == pytest.approx(exact, rel=1e-14)
+    with mpmath.workdps(60):  # nor can it fall below a policy: every source once in six epochs
+        turns = [-u * mpmath.expm1(-6 * mpmath.mpf(d)) / 6 for u, d in zip(ceiling, m, strict=True)]
+        floor = float(sum(turns))
+    assert relaxed_bound(fleet_with(ceiling, m, cost), 4 / 6) >= floor * (1 - 1e-15)
+
+
+@pytest.mark.parametrize("decay", [40.0, 1e3])
+def test_relaxed_bound_of_sources_that_forget_at_once_is_a_knapsack(decay: float) -> None:
+    """x_k = u* at every age, so an epoch's crawls are a fractional knapsack."""
+    ceiling, cost = np.array([5.0, 4.0, 3.0, 1.0]), np.array([2.0, 1.0, 1.0, 1.0])
+    fleet = fleet_with(ceiling, decay, cost)  # worth per cost: 2.5, 4, 3, 1
+    for budget, bound, price in [
+        (0.5, 2.0, 4.0), (1.5, 5.5, 3.0), (3.0, 9.5, 2.5), (4.5, 12.5, 1.0), (5.0, 13.0, 0.5),
+    ]:  # fmt: skip
+        found = relaxation(fleet, budget)
+        assert found.bound == pytest.approx(bound, rel=1e-12)
+        assert found.price == pytest.approx(price, rel=1e-9)
+
+
+@fewer
+@given(fleet=small_fleets(), more=st.floats(0.0, 5.0))
+def test_with_budget_for_everything_the_bound_is_all_that_comes(
+    fleet: tuple[list[float], list[float], list[float]], more: float
+) -> None:
+    sources = fleet_with(*fleet)
+    found = relaxation(sources, sources.cost.sum() + more)
+    assert found.bound == pytest.approx(sources.inflow.sum(), rel=1e-12)
+    if more > 1e-6:
+        assert found.price == 0.0
+
+
+@settings(plainly, max_examples=20)
+@given(fleet=small_fleets(), budget=budgets, silent=st.integers(1, 3))
+def test_silent_sources_change_nothing(
+    fleet: tuple[list[float], list[float], list[float]], budget: float, silent: int
+) -> None:
+    ceiling, decay, cost = fleet
+    zeros, ones = [0.0] * silent, [1.0] * silent
+    alone = relaxation(fleet_with(*fleet), budget)
+    for more in (
+        (zeros + ceiling, ones + decay, ones + cost),
+        (ceiling + zeros, decay + ones, cost + [0.1] * silent),
+    ):
+        found = relaxation(fleet_with(*more), budget)
+        assert found.bound == pytest.approx(alone.bound, rel=1e-13)
+        if budget < 0.999 * sum(cost):
+            assert found.price == pytest.approx(alone.price, rel=1e-12)
+
+
+def test_a_silent_fleet_is_worth_nothing() -> None:
+    assert relaxation(fleet_with([0.0, 0.0], [1.0, 2.0]), 1) == (0.0, 0.0)
+    assert optimal_reward(fleet_with([0.0, 0.0], [1.0, 2.0]), 1) == 0.0
+
+
+@fewer
+@given(fleet=small_fleets(), budget=st.floats(0.1, 3), factor=st.floats(1.01, 4))
+def test_the_bound_grows_with_the_budget_and_ever_more_slowly(
+    fleet: tuple[list[float], list[float], list[float]], budget: float, factor: float
+) -> None:
+    sources = fleet_with(*fleet)
+    less, more = relaxation(sources, budget), relaxation(sources, budget * factor)
+    assert less.bound <= more.bound * (1 + 1e-12)
+    assert more.bound <= less.bound * factor * (1 + 1e-12)
+    assert more.price <= less.price * (1 + 1e-9)
+    # The price is what one more unit is worth.
+    assert more.bound - less.bound <= less.price * budget * (factor - 1) * (1 + 1e-9) + 1e-9
+    assert more.bound - less.bound >= more.price * budget * (factor - 1) * (1 - 1e-9) - 1e-9
+
+
+@fewer
+@given(fleet=small_fleets(), budget=budgets, scale=st.sampled_from([1e-6, 3.0, 1e9]))
+def test_units_do_not_matter(
+    fleet: tuple[list[float], list[float], list[float]], budget: float, scale: float
+) -> None:
+    ceiling, decay, cost = fleet
+    plain = relaxation(fleet_with(*fleet), budget)
+    richer = relaxation(fleet_with([u * scale for u in ceiling], decay, cost), budget)
+    assert richer.bound == pytest.approx(plain.bound * scale, rel=1e-12)
+    assert richer.price == pytest.approx(plain.price * scale, rel=1e-9)
+    dearer = relaxation(fleet_with(ceiling, decay, [c * scale for c in cost]), budget * scale)
+    assert dearer.bound == pytest.approx(plain.bound, rel=1e-12)
+
+
+def test_a_batch_of_fleets_is_the_loop_over_them() -> None:
+    rng = np.random.default_rng(3)
+    fleets = [
+        fleet_with(rng.uniform(0, 9, 6) * (rng.random(6) > 0.2), rng.uniform(0.02, 3, 6),
+                   rng.choice(COSTS, 6))
+        for _ in range(12)
+    ]  # fmt: skip
+    fleets.append(fleet_with(np.zeros(6), np.ones(6)))
+    for budget in (0.3, 2.0, 9.0, 100.0):
+        found = relaxation(Sources.stack(fleets), budget)
+        assert found.bound.shape == found.price.shape == (13,)
+        for b, fleet in enumerate(fleets):
+            alone = relaxation(fleet, budget)
+            assert found.bound[b] == pytest.approx(alone.bound, rel=1e-13)
+            assert found.price[b] == pytest.approx(alone.price, rel=1e-9)
+        with pytest.raises(ValueError, match="batch"):
+            relaxed_bound(Sources.stack(fleets), budget)
+
+
+def test_a_large_fleet_takes_seconds() -> None:
+    """100,000 sources; the bound must lie between a simple policy and all that comes."""
+    fleet = Sources.random(100_000, seed=1)
+    found = relaxation(fleet, 10_000)
+    every_tenth = fleet.content_at(10).sum() / 10
+    assert every_tenth <= found.bound <= fleet.inflow.sum()
+
+
+# ------------------------------------------------------------------------- nobody beats it
+
+
+@plainly
+@given(
+    fleet=small_fleets(),
+    budget=st.sampled_from([0.5, 1.0, 2.0, 2.5, 4.0]),
+    seed=st.integers(0, 10_000),
+    horizon=st.integers(1, 30),
+    start=st.sampled_from(["fresh", "empty"]),
+    style=st.sampled_from(["random", "greedy", "oldest", "lazy"]),
+)
+def test_no_total_exceeds_the_bound_times_the_epochs(
+    fleet: tuple[list[float], list[float], list[float]],
+    budget: float,
+    seed: int,
+    horizon: int,
+    start: str,
+    style: str,
+) -> None:
+    ceiling, decay, cost = fleet
+    bound = relaxed_bound(fleet_with(*fleet), budget)
+    n, rng = len(cost), np.random.default_rng(seed)
+    age, earned = np.full(n, 1 if start == "fresh" else 0), 0.0
+    for epoch in range(1, horizon + 1):
+        value = np.array(ceiling) * -np.expm1(-np.array(decay) * age)
+        line = {"random": rng.random(n), "greedy": value / cost, "oldest": age, "lazy": value}
+        chosen = filled(line[style].tolist(), [0.0] * n, cost, budget)
+        if style == "lazy" and epoch % 3:
+            chosen = set()
+        earned += sum(value[i] for i in chosen)
+        age = np.array([1 if i in chosen else age[i] + 1 for i in range(n)])
+        assert earned <= epoch * bound * (1 + 1e-11)
+
+
+@settings(plainly, max_examples=60)
+@given(
+    fleet=small_fleets(most=3, slow=0.3),
+    budget=st.sampled_from([0.5, 1.0, 2.0, 2.5]),
+    data=st.data(),
+)
+def test_bound_above_optimum_above_every_periodic_schedule(
+    fleet: tuple[list[float], list[float], list[float]], budget: float, data: Any
+) -> None:
+    ceiling, decay, cost = fleet
+    sources = fleet_with(*fleet)
+    optimum = optimal_reward(sources, budget, tolerance=1e-6)
+    assert optimum <= relaxed_bound(sources, budget) * (1 + 1e-6)
+    choice = st.sampled_from(affordable_subsets(cost, budget))
+    for _ in range(5):
+        schedule = data.draw(st.lists(choice, min_size=1, max_size=7))
+        assert periodic_average(ceiling, decay, schedule) <= optimum * (1 + 1.1e-6)
+
+
+# ------------------------------------------------------------------------- the optimum
+
+
+@settings(plainly, max_examples=25)
+@given(
+    fleet=small_fleets(most=2, slow=1.0, fast=4.0),
+    budget=st.sampled_from([0.5, 1.0, 2.0, 2.5]),
+)
+def test_optimum_of_two_sources_is_the_best_cycle_of_ages(
+    fleet: tuple[list[float], list[float], list[float]], budget: float
+) -> None:
+    """By Karp's theorem on all ages up to e^−22 from the ceiling."""
+    expected = best_cycle(*fleet, budget, math.ceil(22 / min(fleet[1])))
+    assume(expected > 0)
+    assert optimal_reward(fleet_with(*fleet), budget) == pytest.approx(expected, rel=2e-8)
+
+
+@pytest.mark.parametrize(
+    ("ceiling", "decay", "cost", "budget"),
+    [
+        pytest.param([3, 2, 1], [2.5, 2.0, 3.0], [1, 1, 1], 1, id="one of three"),
+        pytest.param([1, 1, 1], [2.0, 2.2, 2.4], [1, 1, 1], 2, id="two of three"),
+        pytest.param([5, 2, 3], [2.0, 2.5, 2.2], [2, 1, 1], 2, id="costs differ"),
+        pytest.param([5, 2, 3], [2.0, 2.5, 2.2], [1.5, 1, 0.5], 1.5, id="costs differ more"),
+    ],
+)
+def test_optimum_of_three_sources_is_the_best_cycle_of_ages(
+    ceiling: list[float], decay: list[float], cost: list[float], budget: float
+) -> None:
+    expected = best_cycle(ceiling, decay, cost, budget, 11)
+    assert optimal_reward(fleet_with(ceiling, decay, np.array(cost, float)), budget) == (
+        pytest.approx(expected, rel=2e-8)
+    )
+
+
+@pytest.mark.parametrize(
+    ("ceiling", "decay", "runs"),
+    [
+        pytest.param([10.0, 10.0], [0.05, 0.05], (1, 1), id="in turn"),
+        pytest.param([10.0, 20.0], [1.0, 0.05], (15, 1), id="every 16 epochs"),
+        pytest.param([10.0, 25.0], [2.0, 0.03], (35, 1), id="every 36 epochs"),
+        pytest.param([30.0, 10.0], [0.02, 1.5], (1, 40), id="every 41 epochs"),
+    ],
+)
+def test_optimum_of_rare_visits(
+    ceiling: list[float], decay: list[float], runs: tuple[int, int]
+) -> None:
+    """One of two sources is visited long before it is full: its ages must be followed far."""
+    expected, found = best_of_two(ceiling, decay, 200)
+    assert found == runs
+    assert optimal_reward(fleet_with(ceiling, decay), 1) == pytest.approx(expected, rel=1.1e-8)
+
+
+@settings(plainly, max_examples=25)
+@given(
+    ceiling=st.lists(st.floats(1, 100), min_size=2, max_size=2),
+    decay=st.lists(st.floats(0.05, 3), min_size=2, max_size=2),
+)
+def test_optimum_of_two_like_prices_is_the_best_pair_of_runs(
+    ceiling: list[float], decay: list[float]
+) -> None:
+    expected, _ = best_of_two(ceiling, decay, 600)
+    alone = max(u * -math.expm1(-m) for u, m in zip(ceiling, decay, strict=True))
+    found = optimal_reward(fleet_with(ceiling, decay), 1, tolerance=1e-7)
+    assert found == pytest.approx(max(expected, alone), rel=2e-7)
+
+
+def test_optimum_leaves_out_what_cannot_be_crawled() -> None:
+    alone = optimal_reward(fleet_with([10.0, 7.0], [0.5, 0.3]), 1)
+    dear = fleet_with([10.0, 1e6, 7.0, 0.0], [0.5, 0.1, 0.3, 0.4], [1.0, 1.5, 1.0, 1.0])
+    assert optimal_reward(dear, 1) == pytest.approx(alone, rel=3e-8)
+    assert optimal_reward(fleet_with([5.0], [1.0], 2.0), 1) == 0.0
+
+
+def test_optimum_with_budget_for_everything_is_all_that_comes() -> None:
+    fleet = fleet_with([10.0, 5.0, 7.0], [0.5, 0.1, 0.3], [1.0, 2.0, 0.5])
+    for budget in (3.5, 100.0):
+        assert optimal_reward(fleet, budget) == pytest.approx(fleet.inflow.sum(), rel=1.1e-8)
+
+
+def test_optimum_meets_its_tolerance() -> None:
+    fleet = Sources.preset("table1")
+    assert optimal_reward(fleet, 2, tolerance=1e-3) == pytest.approx(337.774550, rel=1.1e-3)
+    assert optimal_reward(fleet, 2, tolerance=1e-11) == pytest.approx(337.77455, abs=5.1e-6)
+
+
+# ------------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize("n", [13, 30, 5000])
+def test_the_optimum_of_a_large_fleet_is_refused_with_a_remedy(n: int) -> None:
+    with pytest.raises(ValueError, match=rf"{n} sources.*max_states=.*relaxed_bound"):
+        optimal_reward(Sources.random(n, seed=0), 2)
+
+
+def test_a_smaller_limit_is_kept() -> None:
+    with pytest.raises(ValueError, match=r"max_states=80\b.*relaxed_bound"):
+        optimal_reward(Sources.preset("table1"), 1, max_states=80)
+
+
+@pytest.mark.parametrize("function", [relaxation, relaxed_bound, optimal_reward])
+@pytest.mark.parametrize(
+    "bad", [0, -1.0, math.nan, math.inf, None, [1.0], np.array([1.0, 2.0]), "2"], ids=repr
+)
+def test_a_bad_budget_is_refused(function: Any, bad: Any) -> None:
+    with pytest.raises(ValueError, match=r"budget is .*; it must be a positive, finite number"):
+        function(Sources.preset("table1"), bad)
+
+
+def test_the_optimum_of_a_batch_is_refused() -> None:
+    batch = Sources.stack([Sources.preset("table1")] * 2)
+    with pytest.raises(ValueError, match="batch"):
+        optimal_reward(batch, 1)
+
+
+@pytest.mark.parametrize("budget", [1, 2, 3])
+def test_the_optimum_is_never_above_the_bound_not_even_by_rounding(budget: int) -> None:
+    table1 = Sources.preset("table1")
+    assert optimal_reward(table1, budget) <= relaxed_bound(table1, budget)
+
+
+def test_a_name_of_a_fleet_is_not_a_fleet() -> None:
+    with pytest.raises(ValueError, match=r"Sources\.preset"):
+        relaxed_bound("table1", 1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("per_host", [0, -1, 1.5, True])
+def test_crawls_of_a_host_are_a_positive_number(per_host):
+    with pytest.raises(ValueError, match="per_host is"):
+        relaxation(Sources.preset("table1"), 1, per_host)
+
+
+def test_a_bound_with_all_limits_at_once_is_found_in_seconds():
+    rng = np.random.default_rng(3)
+    fleet = Sources(
+        rng.uniform(0.1, 5, 30),
+        1.0,
+        rng.uniform(0.05, 0.5, 30),
+        crawl_delay=rng.integers(0, 5, 30),
+        capacity=rng.integers(2, 40, 30),
+        failure_rate=rng.uniform(0, 0.4, 30),
+        hosts=[f"host-{i % 3}" for i in range(30)],
+    )
+    begun = time.process_time()
+    bound = relaxation(fleet, 6, 2).bound
+    assert 0 < bound <= relaxation(fleet, 6, 30).bound
+    assert time.process_time() - begun < 60

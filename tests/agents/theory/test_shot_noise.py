@@ -1,0 +1,108 @@
+"""The law of U against its moments, an exact formula and simulated content."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from agents.theory.shot_noise import Content, one_item
+from crawl_env import Poisson
+from crawl_env.content.arrivals import Cells
+from crawl_env.content.utility import Constant, Exponential, Gamma, Law, Lognormal
+
+LAWS = [Constant(), Exponential(), Gamma(2.0), Gamma(0.5), Lognormal(1.2)]
+each_law = pytest.mark.parametrize("law", LAWS, ids=repr)
+
+
+class Sampled:
+    """A law of one's own, of which only draws and the second moment are known."""
+
+    second_moment = 2.0
+
+    def sample(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        return rng.standard_exponential(n)
+
+
+def values(content: Content) -> np.ndarray:
+    return np.arange(content.mass.size) * content.step
+
+
+@each_law
+@pytest.mark.parametrize("decay", [0.02, 0.3, 1.0, 5.0])
+@pytest.mark.parametrize("items", [0.01, 0.3, 5.0, 250.0, 20_000.0])
+def test_mean_variance_and_empty_epochs(law: Law, items: float, decay: float) -> None:
+    content = Content(items, decay, one_item(law))
+    x = values(content)
+    mean = items * -np.expm1(-decay) / decay
+    variance = items * law.second_moment * -np.expm1(-2 * decay) / (2 * decay)
+    assert (content.mass >= 0).all()
+    assert content.mass.sum() == pytest.approx(1.0, abs=1e-4)
+    # With few, equal items the rare epochs of several lie beyond the lattice.
+    rare = 2e-2 if isinstance(law, Constant) and items < 0.1 else 5e-5
+    assert content.mass @ x == pytest.approx(mean, rel=rare)
+    # At m = 5 most items are worth less than a step of the lattice.
+    got = content.mass @ x**2 - (content.mass @ x) ** 2
+    assert got == pytest.approx(variance, rel=0.1 if decay == 5 else 0.03)
+    assert content.mass[0] == pytest.approx(np.exp(-items), rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize(("items", "decay"), [(0.3, 0.2), (2.0, 1.0), (40.0, 0.1)])
+def test_exponential_utilities_as_in_the_exact_formula(items: float, decay: float) -> None:
+    """U | B ~ Gamma(B, α) with B ~ NegativeBinomial(ℓ/m, α), from the model's page."""
+    content, alpha = Content(items, decay, one_item(Exponential())), np.exp(-decay)
+    b = np.arange(1, 2000)
+    weight = stats.nbinom.pmf(b, items / decay, alpha)
+    for level in items * np.array([0.1, 0.5, 1.0, 2.0]):
+        exact = np.exp(-items) + weight @ special.gammainc(b, level / alpha)
+        lattice = content.mass[: int(level / content.step) + 1].sum()
+        assert lattice == pytest.approx(exact, abs=0.004)
+        # E max(z − U, 0) = z P(U ≤ z) − E[U; U ≤ z]
+        partial = weight @ (alpha * b * special.gammainc(b + 1, level / alpha))
+        assert content.shortfall(np.array(level)) == pytest.approx(
+            level * exact - partial, abs=1e-4 * items + 1e-6
+        )
+
+
+@each_law
+@pytest.mark.parametrize(("items", "decay"), [(0.3, 0.5), (4.0, 0.1), (60.0, 1.0)])
+def test_simulated_content_has_this_law(law: Law, items: float, decay: float) -> None:
+    """Kolmogorov's distance, halfway between the points of the lattice."""
+    n = 20_000
+    cells = Cells(np.full(n, items), np.ones(n), np.full(n, decay))
+    drawn, _ = Poisson(law).content(cells, np.ones(n), True, np.random.default_rng(4))
+    content = Content(items, decay, one_item(law))
+    between = np.sort(drawn).searchsorted(values(content) + content.step / 2) / n
+    distance = np.abs(between - np.cumsum(content.mass)).max()
+    # A right program fails one of these in a million: P(D > d) ≤ 2 exp(−2nd²).
+    assert distance < np.sqrt(np.log(2e6) / (2 * n))
+
+
+def test_a_law_that_can_only_be_sampled() -> None:
+    exact, own = (Content(1.0, 0.3, one_item(law)) for law in (Exponential(), Sampled()))
+    levels = np.linspace(0.1, 5.0, 30)
+    np.testing.assert_allclose(own.shortfall(levels), exact.shortfall(levels), atol=5e-3)
+
+
+@each_law
+def test_items_have_mean_one_and_the_laws_second_moment(law: Law) -> None:
+    item = one_item(law)
+    assert item.weight.sum() == pytest.approx(1.0)
+    assert item.weight @ item.value == pytest.approx(1.0)
+    assert item.weight @ item.value**2 == pytest.approx(law.second_moment, rel=1e-9)
+    assert (np.diff(item.value) > 0).all()
+    wide = Gamma(0.5) == law or Lognormal(1.2) == law
+    assert item.quantile(0.5) == pytest.approx(
+        np.median(law.sample(np.random.default_rng(0), 400_001)), rel=0.2 if wide else 0.1
+    )
+
+
+@pytest.mark.parametrize("law", [Gamma(0.01), Gamma(0.1), Gamma(800.0), Lognormal(2.5)], ids=repr)
+def test_laws_at_their_extremes_keep_their_second_moment(law: Law) -> None:
+    item = one_item(law)
+    assert item.weight @ item.value**2 == pytest.approx(law.second_moment, rel=0.01)
+
+
+def test_a_tail_too_heavy_is_refused() -> None:
+    with pytest.raises(ValueError, match="too spread out"):
+        one_item(Lognormal(4.0))

@@ -1,0 +1,349 @@
+"""What Gymnasium and Stable-Baselines3 ask of an environment, over the grid of arguments."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import os
+import pickle
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils import env_checker
+from stable_baselines3.common.env_checker import check_env as check_env_sb3
+
+from crawl_env import Sources
+from crawl_env.content.arrivals import VARYING
+from crawl_env.envs.wrappers import SequentialSelection
+from crawl_env.simulation.observation import SUMMED
+from tests.crawl_env.env_plain import (
+    CHANNELS,
+    HIDDEN,
+    ID,
+    arrays_in,
+    random_actions,
+    run,
+    same,
+    unreachable_is_fine,
+)
+
+# Remarks that are right and meant; everything else is an error.
+ALLOWED = {
+    r".*Box observation space maximum value is infinity.*": "utility and age have no upper bound",
+    r".*Box observation space minimum value is -infinity.*": "an account can be overdrawn",
+    r".*unconventional shape.*": "(N, F) is the contract; policies flatten it themselves",
+    r"budget is .*": "the grid holds budgets that pay for every source",
+}
+
+IDS = sorted(name for name in gym.registry if name.startswith("EphemeralCrawl"))
+ARRIVALS = ["deterministic", "poisson", "poisson-lognormal"]
+OBSERVED = {"seen": True, "unseen": False, "mixed": [True, False, True, False]}
+FEATURES = {
+    "value": ("value",),
+    "hidden": HIDDEN,
+    "known": ("age", "arrival_rate", "mean_utility", "decay_rate", "cost"),
+    "all": tuple(CHANNELS),
+    **{name: (name,) for name in CHANNELS[1:]},
+}
+STARTS = ["fresh", "empty", "full", "random"]
+MIXED_COSTS = Sources([3.0, 0.2, 8.0, 0.7], [1, 4, 0.3, 2], [0.3, 0.1, 0.6, 0.2], [1, 2, 1, 1.5])
+
+
+@pytest.fixture
+def strict() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for message in ALLOWED:
+            warnings.filterwarnings("ignore", message=message)
+        yield
+
+
+AXES: dict[str, dict[str, Any]] = {
+    "features": {name: FEATURES[name] for name in ("value", "hidden", "known", "all")},
+    "arrivals": {name: name for name in ARRIVALS},
+    "observed": OBSERVED,
+    "action": {"priority": "priority", "subset": "subset"},
+    "budget_rule": {"epoch": "epoch", "average": "average"},
+    "start": {name: name for name in STARTS},
+    "horizon": {"endless": None, "5 epochs": 5},
+    "reward_scale": {"raw": "raw", "relaxed": "relaxed"},
+    "budget": {"1": 1, "2.5": 2.5},
+    "sources": {"table1": "table1", "mixed costs": "mixed costs", "drawn": "drawn"},
+}
+
+
+def possible(chosen: dict[str, str]) -> bool:
+    """Return whether the arguments go together."""
+    counted = chosen["start"] == "full" and "items" in FEATURES[chosen["features"]]
+    secret = chosen["reward_scale"] == "relaxed" and chosen["features"] == "hidden"
+    return not counted and not secret
+
+
+def sample_of_the_grid(size: int) -> list[dict[str, str]]:
+    rng = np.random.default_rng(0)
+    keys = {name: list(values) for name, values in AXES.items()}
+    draws = (
+        {name: values[rng.integers(len(values))] for name, values in keys.items()}
+        for _ in itertools.count()
+    )
+    return list(itertools.islice(filter(possible, draws), size))
+
+
+CHOICES = sample_of_the_grid(130)
+GRID = [
+    pytest.param(
+        {name: AXES[name][key] for name, key in choice.items()}, id="-".join(choice.values())
+    )
+    for choice in CHOICES
+]
+# What does not go with every other argument.
+ITEMS = {
+    f"{name}-{see}-items": {
+        "arrivals": name,
+        "observed": OBSERVED[see],
+        "features": ("changed", "items", *SUMMED) if see == "unseen" else ("value", *HIDDEN),
+        "start": "random",
+        "sources": "mixed costs",
+        "budget": 2.5,
+    }
+    for name in ("poisson", *VARYING)
+    for see in ("unseen", "mixed")
+}
+GRID += [pytest.param(arguments, id=name) for name, arguments in ITEMS.items()]
+
+
+def test_any_two_values_that_go_together_meet_in_the_grid() -> None:
+    met = {pair for choice in CHOICES for pair in itertools.combinations(choice.items(), 2)}
+    for (a, left), (b, right) in itertools.combinations(AXES.items(), 2):
+        for i, j in itertools.product(left, right):
+            rest = {"features": "value", "start": "fresh", "reward_scale": "raw"}
+            if possible({**rest, a: i, b: j}):
+                assert ((a, i), (b, j)) in met, (i, j)
+
+
+def drawn(rng: np.random.Generator) -> Sources:
+    fleet = Sources.random(4, rng)
+    return Sources(fleet.arrival_rate, fleet.mean_utility, fleet.decay_rate, [1, 1, 2, 1])
+
+
+def make(name: str, arguments: dict[str, Any]) -> Any:
+    sources = arguments.get("sources", "table1")
+    fleet = {"mixed costs": MIXED_COSTS, "drawn": drawn}.get(sources, sources)
+    with unreachable_is_fine():
+        return gym.make(name, **{**arguments, "sources": fleet})
+
+
+def test_something_is_registered() -> None:
+    assert ID in IDS
+
+
+@pytest.mark.usefixtures("strict")
+@pytest.mark.parametrize("arguments", GRID)
+@pytest.mark.parametrize("name", IDS)
+def test_gymnasium_check_env(name: str, arguments: dict[str, Any]) -> None:
+    env = make(name, arguments)
+    env_checker.check_env(env.unwrapped, skip_render_check=True)
+
+
+@pytest.mark.usefixtures("strict")
+@pytest.mark.parametrize("arguments", GRID)
+@pytest.mark.parametrize("name", IDS)
+def test_sb3_check_env(name: str, arguments: dict[str, Any]) -> None:
+    check_env_sb3(make(name, arguments))
+
+
+@pytest.mark.usefixtures("strict")
+@pytest.mark.parametrize("features", list(FEATURES.values()), ids=list(FEATURES))
+@pytest.mark.parametrize("name", IDS)
+def test_every_feature_passes_both_checks(name: str, features: tuple[str, ...]) -> None:
+    for arguments in ({}, {"arrivals": "poisson", "observed": False, "budget_rule": "average"}):
+        env = gym.make(name, features=features, **arguments)
+        env_checker.check_env(env.unwrapped, skip_render_check=True)
+        check_env_sb3(env)
+
+
+@pytest.mark.usefixtures("strict")
+@pytest.mark.parametrize("name", IDS)
+def test_numpy_integers_as_horizon_pass_both_checks(name: str) -> None:
+    env = gym.make(name, horizon=np.int64(5))
+    env_checker.check_env(env.unwrapped, skip_render_check=True)
+    check_env_sb3(env)
+
+
+@pytest.mark.usefixtures("strict")
+@pytest.mark.parametrize("name", IDS)
+def test_check_env_with_every_render_mode(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pygame")
+    monkeypatch.setenv("SDL_VIDEODRIVER", os.environ.get("SDL_VIDEODRIVER", "dummy"))
+    warnings.filterwarnings("ignore", message="pkg_resources")  # pygame 2.6 imports it
+    env_checker.check_env(gym.make(name).unwrapped)
+    for mode in gym.make(name).metadata["render_modes"]:
+        env = gym.make(name, render_mode=mode)
+        check_env_sb3(env, skip_render_check=False)
+        env = gym.make(name, render_mode=mode)
+        env.reset(seed=0)
+        frame = env.render()
+        kinds = {"rgb_array": np.ndarray, "ansi": str, "human": type(None)}
+        assert isinstance(frame, kinds[mode])
+        env.close()
+        env.close()
+
+
+def test_the_passive_checker_of_make_is_silent() -> None:
+    """gym.make wraps a checker that watches the first reset, step and render."""
+    env = gym.make(ID, features=CHANNELS, arrivals="poisson", observed=False)
+    assert "PassiveEnvChecker" in str(env)
+    env.reset(seed=0)
+    run(env, random_actions(env, 3))
+
+
+# ------------------------------------------------------------------------- specs
+
+SPECS = {
+    "defaults": {},
+    "strings": {
+        "sources": "recovering-6",
+        "budget": 2,
+        "budget_rule": "average",
+        "arrivals": "poisson-gamma",
+        "observed": False,
+        "features": ("age", "harvest", "account"),
+        "action": "subset",
+        "horizon": 12,
+        "start": "random",
+    },
+    "mask and scale": {
+        "observed": [True, False, True, False],
+        "features": ("value", "age"),
+        "reward_scale": "relaxed",
+        "horizon": None,
+        "start": "full",
+    },
+    "rates that vary": {"arrivals": "poisson-bursts", "features": ("changed", "harvest_age_log")},
+    "time limit": {"max_episode_steps": 6, "horizon": None},
+}
+
+
+def histories_agree(one: Any, two: Any) -> bool:
+    actions = random_actions(one, 15)
+    runs = []
+    for env in (one, two):
+        first, _ = env.reset(seed=9)
+        runs.append([first, *run(env, actions)])
+    return same(*runs)
+
+
+@pytest.mark.parametrize("arguments", SPECS.values(), ids=SPECS.keys())
+@pytest.mark.parametrize("how", ["json", "pickle", "deepcopy"])
+def test_a_spec_makes_the_same_environment_again(arguments: dict[str, Any], how: str) -> None:
+    env = gym.make(ID, **arguments)
+    spec = env.spec
+    again = {
+        "json": lambda: gym.envs.registration.EnvSpec.from_json(spec.to_json()),
+        "pickle": lambda: pickle.loads(pickle.dumps(spec)),
+        "deepcopy": lambda: copy.deepcopy(spec),
+    }[how]()
+    if how == "json":
+        assert json.loads(spec.to_json())["id"] == ID
+    other = gym.make(again)
+    assert other.observation_space == env.observation_space
+    assert other.action_space == env.action_space
+    assert histories_agree(env, other)
+
+
+def test_a_spec_with_a_csv(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.csv"
+    MIXED_COSTS.to_csv(path)
+    env = gym.make(ID, sources=str(path), budget=2)
+    again = gym.envs.registration.EnvSpec.from_json(env.spec.to_json())
+    assert gym.make(again).unwrapped.task.sources == env.unwrapped.task.sources
+    assert histories_agree(env, gym.make(again))
+
+
+def test_a_spec_with_objects() -> None:
+    """Fleets and arrivals given as objects travel with a spec that is pickled or copied."""
+    env = gym.make(ID, sources=MIXED_COSTS, budget=2, arrivals="poisson")
+    for spec in (pickle.loads(pickle.dumps(env.spec)), copy.deepcopy(env.spec)):
+        assert gym.make(spec).unwrapped.task.sources == MIXED_COSTS
+        assert histories_agree(env, gym.make(spec))
+
+
+@pytest.mark.parametrize("how", ["json", "pickle"])
+def test_a_spec_with_the_wrapper(how: str) -> None:
+    env = SequentialSelection(gym.make(ID, budget=2, arrivals="poisson", horizon=4))
+    spec = env.spec
+    if how == "json":
+        spec = gym.envs.registration.EnvSpec.from_json(spec.to_json())
+    else:
+        spec = pickle.loads(pickle.dumps(spec))
+    again = gym.make(spec)
+    assert isinstance(again, SequentialSelection)
+    assert histories_agree(env, again)
+
+
+@pytest.mark.parametrize("mode", ["sync", "vector_entry_point"])
+def test_a_spec_of_a_vector_environment(mode: str) -> None:
+    vec = gym.make_vec(ID, num_envs=3, vectorization_mode=mode, budget=2, horizon=4)
+    again = gym.make_vec(gym.envs.registration.EnvSpec.from_json(vec.spec.to_json()))
+    assert again.num_envs == 3
+    assert again.unwrapped.__class__ is vec.unwrapped.__class__
+    assert histories_agree(vec, again)
+
+
+# ------------------------------------------------------------------------- vector environments
+
+
+@pytest.mark.parametrize("arguments", [*GRID[::5], *GRID[-len(ITEMS) :]])
+def test_vector_conformance(arguments: dict[str, Any]) -> None:
+    """What Gymnasium checks of one environment, as far as it can be asked of many."""
+    sources = arguments["sources"]
+    fleet = {"mixed costs": MIXED_COSTS, "drawn": drawn}.get(sources, sources)
+    for mode in gym.vector.AutoresetMode:
+        with unreachable_is_fine():
+            vec = gym.make_vec(
+                ID, num_envs=3, **{**arguments, "sources": fleet}, autoreset_mode=mode
+            )
+            env_checker.check_reset_return_type(vec)
+            env_checker.check_reset_seed_determinism(vec)
+            env_checker.check_reset_options(vec)
+        assert vec.metadata["autoreset_mode"] is mode
+        batch = gym.vector.utils.batch_space
+        assert vec.observation_space == batch(vec.single_observation_space, 3)
+        assert vec.action_space == batch(vec.single_action_space, 3)
+        with unreachable_is_fine():
+            observation, info = vec.reset(seed=0)
+            assert observation in vec.observation_space
+            assert info == {}
+            kept = [observation]
+            for action in random_actions(vec, 4):
+                observation, reward, terminated, truncated, info = vec.step(action)
+                assert observation in vec.observation_space
+                assert (reward.shape, reward.dtype) == ((3,), np.float64)
+                for flags in (terminated, truncated):
+                    assert (flags.shape, flags.dtype) == ((3,), bool)
+                assert not terminated.any()
+                fresh = [observation, reward, terminated, truncated, *arrays_in(info)]
+                assert not any(np.shares_memory(a, b) for a in kept for b in fresh)
+                assert not any(np.shares_memory(a, vec.unwrapped.world.value) for a in fresh)
+                kept += fresh
+        vec.close()
+        vec.close()
+
+
+def test_vector_rendering_gives_one_picture_an_environment() -> None:
+    pytest.importorskip("pygame")
+    vec = gym.make_vec(ID, num_envs=3, render_mode="rgb_array")
+    vec.reset(seed=0)
+    pictures = vec.render()
+    assert len(pictures) == 3
+    for picture in pictures:
+        assert picture.dtype == np.uint8
+        assert picture.ndim == 3
+        assert picture.shape[2] == 3
+    vec.close()

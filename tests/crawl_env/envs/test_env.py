@@ -1,0 +1,1018 @@
+"""The scalar environment: its step against plain Python, and what must never happen."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import random
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from agents import relaxed_bound
+from crawl_env import Bursts, CrawlEnv, CrawlVectorEnv, Poisson, Sources
+from crawl_env.content.arrivals import VARYING
+from crawl_env.content.utility import Gamma
+from tests.crawl_env.env_plain import (
+    CHANNELS,
+    HIDDEN,
+    ID,
+    NEVER,
+    PARAMETERS,
+    TABLE1,
+    PlainCrawl,
+    PlainSource,
+    all_sets,
+    arrays_in,
+    fleet_of,
+    maximal_sets,
+    random_actions,
+    run,
+    same,
+    unreachable_is_fine,
+)
+from tests.references import Z_LIMIT, plainly, z_of_mean, z_of_share, z_of_variance
+
+DECIMALS = ["0.1", "0.2", "0.3", "0.5", "0.7", "1", "1.5", "2", "2.1", "3"]
+START_AGE = {"fresh": 1.0, "empty": 0.0, "full": NEVER}
+MIXED = Sources([3.0, 0.2, 8.0, 0.7, 1.1], [1.0, 4.0, 0.3, 2.0, 1.0], [0.3, 0.1, 0.6, 0.2, 0.05])
+COSTLY = Sources(
+    [3.0, 0.2, 8.0, 0.7, 1.1],
+    [1.0, 4.0, 0.3, 2.0, 1.0],
+    [0.3, 0.1, 0.6, 0.2, 0.05],
+    [1, 2, 1, 3, 1],
+)
+
+
+@st.composite
+def plain_fleets(draw: st.DrawFn) -> list[PlainSource]:
+    return draw(
+        st.lists(
+            st.builds(
+                PlainSource,
+                rate=st.sampled_from([0.0, 0.05, 1.0, 7.5, 250.0]),
+                utility=st.sampled_from([0.0, 0.08, 1.0, 3.3]),
+                decay=st.sampled_from([1e-4, 0.05, 0.35, 0.7, 4.0]),
+                cost=st.sampled_from(DECIMALS),
+            ),
+            min_size=1,
+            max_size=6,
+        )
+    )
+
+
+@st.composite
+def priorities(draw: st.DrawFn, n: int) -> np.ndarray:
+    """A few values, so that ties abound, or any."""
+    few = st.sampled_from([-1.0, -0.5, -0.0, 0.0, 0.5, 1.0])
+    cell = few if draw(st.booleans()) else st.floats(-1, 1, width=32)
+    return np.array(draw(st.lists(cell, min_size=n, max_size=n)), dtype=np.float32)
+
+
+def close(env: CrawlEnv, observation: np.ndarray, plain: PlainCrawl) -> None:
+    features = env.task.features
+    assert observation.dtype == np.float32
+    expected = plain.observation(features)
+    np.testing.assert_allclose(observation, expected, rtol=3e-7, atol=1e-7)
+    if "crawled" in features:
+        column = observation[:, features.index("crawled")]
+        assert set(np.flatnonzero(column)) == plain.crawled
+
+
+# ------------------------------------------------------------------------- the step
+
+
+@plainly
+@given(
+    fleet=plain_fleets(),
+    budget=st.sampled_from(DECIMALS),
+    rule=st.sampled_from(["epoch", "average"]),
+    start=st.sampled_from(["fresh", "empty", "full"]),
+    data=st.data(),
+)
+def test_a_priority_step_is_the_plain_one(
+    fleet: list[PlainSource], budget: str, rule: str, start: str, data: Any
+) -> None:
+    assume(rule == "average" or min(float(s.cost) for s in fleet) <= float(budget))
+    features = [name for name in CHANNELS if start != "full" or name != "items"]
+    with unreachable_is_fine():
+        env = CrawlEnv(
+            sources=fleet_of(fleet),
+            budget=float(budget),
+            budget_rule=rule,
+            start=start,
+            features=features,
+        )
+    plain = PlainCrawl(fleet, budget, rule, START_AGE[start])
+    close(env, env.reset(seed=0)[0], plain)
+    for _ in range(10):
+        priority = data.draw(priorities(len(fleet)))
+        observation, reward, terminated, truncated, info = env.step(priority)
+        expected = plain.step(plain.select(priority.tolist()))
+        assert type(reward) is float
+        assert reward == pytest.approx(expected, rel=1e-12, abs=1e-300)
+        assert (terminated, truncated, info) == (False, False, {})
+        close(env, observation, plain)
+
+
+@plainly
+@given(
+    fleet=plain_fleets(),
+    budget=st.sampled_from(DECIMALS),
+    rule=st.sampled_from(["epoch", "average"]),
+    data=st.data(),
+)
+def test_a_subset_step_is_the_plain_one(
+    fleet: list[PlainSource], budget: str, rule: str, data: Any
+) -> None:
+    cost = [source.cost for source in fleet]
+    assume(rule == "average" or min(map(float, cost)) <= float(budget))
+    with unreachable_is_fine():
+        env = CrawlEnv(
+            sources=fleet_of(fleet),
+            budget=float(budget),
+            budget_rule=rule,
+            action="subset",
+            features=CHANNELS,
+        )
+    table = maximal_sets(cost, budget) if rule == "epoch" else all_sets(len(fleet))
+    assert list(env.subsets) == table
+    assert env.action_space == gym.spaces.Discrete(len(table))
+    plain = PlainCrawl(fleet, budget, rule, 1.0)
+    close(env, env.reset(seed=0)[0], plain)
+    for _ in range(8):
+        number = data.draw(st.integers(0, len(table) - 1))
+        observation, reward, *_ = env.step(np.int64(number))
+        expected = plain.step(plain.select_subset(table[number]))
+        assert reward == pytest.approx(expected, rel=1e-12, abs=1e-300)
+        close(env, observation, plain)
+
+
+def crawled(env: Any, action: Any) -> set[int]:
+    """Return the sources that a step crawls; the environment shows `crawled` first."""
+    return set(np.flatnonzero(env.step(np.array(action, dtype=np.float32))[0][:, 0]))
+
+
+def test_reward_comes_before_arrivals_and_nothing_is_lost_in_between() -> None:
+    env = gym.make(ID)
+    observation, _ = env.reset(seed=0)
+    u = [179.790963, 147.655955, 35.958193, 18.039596]
+    assert observation[:, 0] == pytest.approx(u, rel=1e-6)
+    observation, reward, *_ = env.step(np.array([0, 1, 0, 0], dtype=np.float32))
+    assert reward == pytest.approx(147.655955, abs=1e-6)
+    later = [u[0] * 1.4965853, u[1], u[2] * 1.4965853, u[3] * 1.8105842]
+    assert observation[:, 0] == pytest.approx(later, rel=1e-6)
+
+
+def test_ties_go_to_the_older_then_to_the_lower_number() -> None:
+    env = CrawlEnv(features=("crawled", "age"))
+    env.reset(options={"age": [2, 5, 5, 1]})
+    assert crawled(env, [0, 0, 0, 0]) == {1}
+    assert crawled(env, [0, 0, 0, 0]) == {2}
+    assert crawled(env, [0, 0, 0, 0]) == {0}
+    env.reset(options={"age": [2, 5, 5, 1]})
+    assert crawled(env, [-0.0, -1, -1, 0.0]) == {0}  # both zeros tie: the older
+
+
+def test_what_does_not_fit_is_skipped_and_the_next_tried() -> None:
+    env = CrawlEnv(sources=COSTLY, budget=4.0, features=("crawled",))
+    env.reset(seed=0)
+    assert crawled(env, [0.1, 0.8, 0.2, 1.0, 0.0]) == {3, 2}  # 3, then 2 of cost 2 does not fit
+    assert crawled(env, [0.1, 0.8, 0.9, -1.0, 0.0]) == {2, 1, 0}
+    assert crawled(env, [-1, -1, -1, -1, -0.9]) == {4, 3}  # of the tied, 3 is the older
+
+
+def test_the_sign_of_a_priority_means_nothing_in_an_epoch_but_much_on_average() -> None:
+    low = np.array([-0.9, -0.2, -0.5, -1.0], dtype=np.float32)
+    env = CrawlEnv(budget=2, features=("crawled",))
+    env.reset(seed=0)
+    assert crawled(env, low) == {1, 2}
+    env = CrawlEnv(budget=2, budget_rule="average", features=("crawled", "account"))
+    env.reset(seed=0)
+    for t in range(3):
+        observation, reward, *_ = env.step(low)
+        assert reward == 0.0
+        assert np.all(observation == [0.0, 2.0 * (t + 2)])
+    assert crawled(env, [-0.0, 0, 1, 0]) == {0, 1, 2, 3}
+    assert env.step(low)[0][0, 1] == 2.0 * 6 - 4
+
+
+def test_the_last_source_taken_may_overdraw_the_account() -> None:
+    env = CrawlEnv(
+        sources=COSTLY, budget=1.5, budget_rule="average", features=("crawled", "account")
+    )
+    env.reset(seed=0)
+    observation, *_ = env.step(np.array([0.5, -1, -1, 1, -1], dtype=np.float32))
+    assert np.all(observation[:, 0] == [0, 0, 0, 1, 0])
+    assert np.all(observation[:, 1] == 0.0)  # 1.5 − 3 + 1.5
+    assert crawled(env, [1] * 5) == set()
+    assert crawled(env, [0.5, 1, -1, -1, -1]) == {1}  # 1.5 pays for one of cost 2; then it is used
+    assert env.step(np.full(5, -1, np.float32))[0][0, 1] == 1.5 - 2 + 1.5 + 1.5
+
+
+@pytest.mark.parametrize("value", [np.inf, 3e38, 7.0], ids=str)
+def test_priorities_are_only_an_order(value: float) -> None:
+    """Beyond the box, and infinite, they still sort."""
+    env = CrawlEnv(budget=2, features=("crawled",))
+    env.reset(seed=0)
+    assert crawled(env, [-value, value, 0.0, -1.0]) == {1, 2}
+
+
+def test_float64_priorities_keep_their_order() -> None:
+    env = CrawlEnv(features=("crawled",))
+    env.reset(options={"age": [9, 1, 1, 1]})
+    observation, *_ = env.step(np.array([0.5, 0.5 + 1e-12, 0, 0]))
+    assert np.flatnonzero(observation) == [1]
+
+
+@plainly
+@given(data=st.data(), rule=st.sampled_from(["epoch", "average"]), seed=st.integers(0, 2**31))
+def test_spending_keeps_its_promise(data: Any, rule: str, seed: int) -> None:
+    """Never above M in an epoch; on average, never above M by more than one source's cost."""
+    n = data.draw(st.integers(1, 6))
+    cost = np.array(data.draw(st.lists(st.floats(0.01, 10), min_size=n, max_size=n)))
+    budget = data.draw(st.floats(0.01, 12))
+    assume(rule == "average" or cost.min() <= budget)
+    fleet = Sources([1.0] * n, [1.0] * n, [0.1] * n, cost)
+    arrivals = data.draw(st.sampled_from(["deterministic", "poisson"]))
+    with unreachable_is_fine():
+        env = CrawlEnv(
+            sources=fleet, budget=budget, budget_rule=rule, arrivals=arrivals, features=("crawled",)
+        )
+    env.reset(seed=seed)
+    eager = data.draw(st.booleans())
+    spent = 0.0
+    for t in range(1, 25):
+        priority = np.ones(n, np.float32) if eager else data.draw(priorities(n))
+        now = float(cost @ env.step(priority)[0][:, 0])
+        spent += now
+        if rule == "epoch":
+            assert now <= budget * (1 + 1e-11)
+        else:
+            assert spent <= t * budget + cost.max() + 1e-9 * budget * t
+
+
+def test_epoch_spending_leaves_nothing_affordable_waiting() -> None:
+    env = CrawlEnv(sources=COSTLY, budget=5.0, features=("crawled",))
+    env.reset(seed=0)
+    for action in random_actions(env, 60):
+        taken = env.step(action)[0][:, 0].astype(bool)
+        left = 5.0 - COSTLY.cost[taken].sum()
+        assert left >= 0
+        assert np.all(COSTLY.cost[~taken] > left)
+
+
+# ------------------------------------------------------------------------- episodes
+
+
+@pytest.mark.parametrize("horizon", [1, 5, np.int64(5)], ids=["1", "5", "numpy's 5"])
+def test_truncated_at_the_horizon_and_never_terminated(horizon: int) -> None:
+    env = CrawlEnv(horizon=horizon)
+    for _ in range(2):
+        env.reset(seed=0)
+        ends = [env.step(np.zeros(4, np.float32))[2:4] for _ in range(int(horizon))]
+        assert ends == [(False, False)] * (int(horizon) - 1) + [(False, True)]
+        assert all(type(flag) is bool for end in ends for flag in end)
+
+
+def test_without_a_horizon_it_goes_on() -> None:
+    env = CrawlEnv(horizon=None)
+    env.reset(seed=0)
+    assert not any(env.step(np.zeros(4, np.float32))[3] for _ in range(1200))
+
+
+def test_a_time_limit_cuts_shorter() -> None:
+    env = gym.make(ID, horizon=7, max_episode_steps=3)
+    env.reset(seed=0)
+    assert [env.step(np.zeros(4, np.float32))[3] for _ in range(3)] == [False, False, True]
+    env = gym.make(ID, horizon=3, max_episode_steps=7)
+    env.reset(seed=0)
+    assert [env.step(np.zeros(4, np.float32))[3] for _ in range(3)] == [False, False, True]
+
+
+def test_an_episode_starts_anew() -> None:
+    env = CrawlEnv(features=CHANNELS, budget_rule="average", horizon=3)
+    first, _ = env.reset(seed=0)
+    run(env, random_actions(env, 3), reset=False)
+    again, _ = env.reset()
+    assert np.array_equal(first, again)
+
+
+def test_step_before_reset_is_refused() -> None:
+    with pytest.raises(gym.error.ResetNeeded, match="reset"):
+        CrawlEnv().step(np.zeros(4, np.float32))
+    with pytest.raises(gym.error.ResetNeeded, match="reset"):
+        gym.make(ID).step(np.zeros(4, np.float32))
+
+
+# ------------------------------------------------------------------------- reward scale
+
+
+@pytest.mark.parametrize("budget", [1, 2, 2.5])
+@pytest.mark.parametrize("sources", ["table1", COSTLY], ids=["table1", "costly"])
+def test_the_relaxed_scale_divides_by_the_bound(sources: Any, budget: float) -> None:
+    features = ("value", "arrival_rate")
+    with unreachable_is_fine():
+        raw, scaled = (
+            CrawlEnv(sources=sources, budget=budget, features=features, reward_scale=scale)
+            for scale in ("raw", "relaxed")
+        )
+    bound = relaxed_bound(raw.sources, budget)
+    raw.reset(seed=0)
+    scaled.reset(seed=0)
+    for action in random_actions(raw, 20):
+        one, two = raw.step(action), scaled.step(action)
+        assert np.array_equal(one[0], two[0])
+        assert two[1] == pytest.approx(one[1] / bound, rel=1e-12)
+
+
+def test_the_relaxed_scale_of_a_silent_fleet_is_one() -> None:
+    env = CrawlEnv(sources=Sources([0, 0], 1, 1), reward_scale="relaxed")
+    env.reset(seed=0)
+    assert env.step(np.zeros(2, np.float32))[1] == 0.0
+
+
+def test_table_1_pattern_earns_what_the_page_says() -> None:
+    """Crawling 1 and 2 in turn: 260.389930 in the long run, and the bound is 1 in its own unit."""
+    env = gym.make(ID, reward_scale="relaxed")
+    env.reset(seed=0)
+    rewards = [env.step(np.eye(4, dtype=np.float32)[(t + 1) % 2])[1] for t in range(400)]
+    assert np.mean(rewards[200:]) == pytest.approx(1.0, rel=1e-9)
+
+
+# ------------------------------------------------------------------------- no leak
+
+OTHER = Sources([9.0, 0.01, 1.0, 30.0, 2.0], [0.1, 9.0, 2.0, 5.0, 0.0], [2.0, 0.01, 0.3, 1.0, 0.4])
+
+
+def pair(one: Sources = MIXED, two: Sources = OTHER, **arguments: Any) -> list[CrawlEnv]:
+    arguments = {"features": HIDDEN, "budget": 2, **arguments}
+    return [CrawlEnv(sources=sources, **arguments) for sources in (one, two)]
+
+
+@pytest.mark.parametrize("observed", [True, False], ids=["observed", "unobserved"])
+@pytest.mark.parametrize("arrivals", ["deterministic", "poisson", "poisson-lognormal", *VARYING])
+@pytest.mark.parametrize("start", ["fresh", "empty", "full", "random"])
+@pytest.mark.parametrize("action", ["priority", "subset"])
+def test_nothing_tells_the_parameters_before_a_crawl(
+    start: str, arrivals: str, observed: bool, action: str
+) -> None:
+    features = [name for name in HIDDEN if start != "full" or name != "items"]
+    one, two = pair(
+        features=features, start=start, arrivals=arrivals, observed=observed, action=action
+    )
+    assert one.observation_space == two.observation_space
+    assert one.action_space == two.action_space
+    if action == "subset":
+        assert one.subsets == two.subsets
+    (a, info_a), (b, info_b) = one.reset(seed=3), two.reset(seed=3)
+    assert np.array_equal(a, b)
+    assert info_a == info_b == {}
+
+
+@pytest.mark.parametrize("arrivals", ["deterministic", "poisson", "poisson-lognormal", *VARYING])
+@pytest.mark.parametrize("start", ["fresh", "empty", "random"])
+def test_waiting_tells_nothing(start: str, arrivals: str) -> None:
+    one, two = pair(start=start, arrivals=arrivals, budget_rule="average")
+    assert np.array_equal(one.reset(seed=3)[0], two.reset(seed=3)[0])
+    for _ in range(10):
+        a, b = (env.step(np.full(5, -0.5, np.float32)) for env in (one, two))
+        assert np.array_equal(a[0], b[0])
+        assert a[1:] == b[1:] == (0.0, False, False, {})
+
+
+@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("start", ["fresh", "random"])
+def test_a_crawl_tells_only_of_the_sources_crawled(start: str, rule: str) -> None:
+    """Sources 3 to 5 differ and are never crawled; what happens at 1 and 2 is seen."""
+    parts = [MIXED.select([0, 1]), OTHER.select([2, 3, 4])]
+    other = Sources(
+        *(np.concatenate([getattr(part, p) for part in parts]) for p in list(TABLE1)),
+    )
+    one, two = pair(MIXED, other, start=start, budget_rule=rule)
+    seen = [one.reset(seed=3)[0], two.reset(seed=3)[0]]
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        assert np.array_equal(*seen)
+        priority = np.array([*rng.uniform(0, 1, 2), -1, -1, -1], dtype=np.float32)
+        steps = [env.step(priority) for env in (one, two)]
+        assert steps[0][1] == steps[1][1] > 0
+        seen = [step[0] for step in steps]
+
+
+@pytest.mark.parametrize("arrivals", ["poisson", "poisson-gamma", *VARYING])
+@pytest.mark.parametrize("start", ["fresh", "empty"])
+def test_future_content_is_not_seen(start: str, arrivals: str) -> None:
+    """Another seed brings other content; until a crawl nothing tells."""
+    env = CrawlEnv(
+        sources=MIXED, features=HIDDEN, arrivals=arrivals, start=start, budget_rule="average"
+    )
+    runs = []
+    for seed in (1, 2):
+        first = env.reset(seed=seed)[0]
+        runs.append([first, *run(env, [np.full(5, -1, np.float32)] * 5)])
+        assert np.any(env.step(np.ones(5, np.float32))[1] > 0)
+    assert same(*runs)
+
+
+@pytest.mark.parametrize("arrivals", ["poisson", "poisson-constant", *VARYING])
+def test_the_belief_does_not_follow_the_content(arrivals: str) -> None:
+    """Unobserved, the value channel is the same whatever really arrived."""
+    env = CrawlEnv(
+        sources=MIXED, features=("value", "age"), observed=False, arrivals=arrivals, budget=2
+    )
+    actions = random_actions(env, 20)
+    runs = []
+    for seed in (1, 2):
+        first = env.reset(seed=seed)[0]
+        runs.append([first, *(env.step(action)[0] for action in actions)])
+    assert same(*runs)
+
+
+# ------------------------------------------------------------------------- arrivals, seeds
+
+
+@pytest.mark.parametrize("arrivals", ["deterministic", "poisson", "poisson-lognormal", *VARYING])
+@pytest.mark.parametrize("count", [True, False], ids=["items", "utility"])
+def test_arrivals_are_the_same_whatever_is_done(arrivals: str, count: bool) -> None:
+    """Give back what was crawled, aged: every policy, budget and rule has seen one world."""
+    shared = {
+        "sources": MIXED,
+        "arrivals": arrivals,
+        "features": ("crawled", "items") if count else ("crawled", "value"),
+        "horizon": 6,
+    }
+    envs = [
+        CrawlEnv(**shared, budget=2),
+        CrawlEnv(**shared, budget=3, budget_rule="average"),
+        CrawlEnv(**shared, budget=2, action="subset", observed=False),
+        CrawlEnv(**shared, budget=1, budget_rule="average"),
+    ]
+    choose = [random_actions(env, 20, seed) for seed, env in enumerate(envs[:3])]
+    choose.append([np.full(5, -1, np.float32)] * 20)
+    histories = []
+    for env, actions in zip(envs, choose, strict=True):
+        env.reset(seed=11)
+        taken, items, history = np.zeros(5), np.zeros(5), [env.world.value[0].copy()]
+        for action in actions:
+            before = env.world.value[0].copy()
+            items_before = env.world.items[0].copy() if count else 0
+            seen, _, _, over, _ = env.step(action)
+            now = seen[:, 0] == 1
+            taken = (taken + np.where(now, before, 0)) * np.exp(-MIXED.decay_rate)
+            items = items + np.where(now, items_before, 0)
+            history.append(env.world.value[0] + taken)
+            if count:
+                history.append(env.world.items[0] + items)
+            if over:
+                env.reset()
+                taken, items = np.zeros(5), np.zeros(5)
+                history.append(env.world.value[0].copy())
+        histories.append(history)
+    for history in histories[:-1]:
+        for a, b in zip(history, histories[-1], strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("budget", [1, 2, 4])
+@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("sources", [MIXED, COSTLY], ids=["unit costs", "mixed costs"])
+def test_permuting_the_sources_permutes_everything(
+    sources: Sources, rule: str, budget: float
+) -> None:
+    order = np.array([3, 0, 4, 1, 2])
+    with unreachable_is_fine():
+        one, two = (
+            CrawlEnv(sources=fleet, budget=budget, budget_rule=rule, features=CHANNELS)
+            for fleet in (sources, sources.select(order))
+        )
+    assert np.array_equal(one.reset(seed=0)[0][order], two.reset(seed=0)[0])
+    for priority in random_actions(one, 40):
+        a, b = one.step(priority), two.step(priority[order])
+        assert np.array_equal(a[0][order], b[0])
+        assert a[1] == pytest.approx(b[1], rel=1e-14, abs=0)
+
+
+RANDOM = {
+    "sources": MIXED,
+    "arrivals": "poisson",
+    "observed": [True, False, True, False, False],
+    "features": CHANNELS,
+    "start": "random",
+    "budget": 2,
+    "horizon": 6,
+}
+
+
+@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("action", ["priority", "subset"])
+@pytest.mark.parametrize(
+    "arrivals",
+    [
+        "poisson",
+        "poisson-constant",
+        "poisson-lognormal",
+        "poisson-gamma",
+        *VARYING,
+        Poisson(Gamma(0.5)),
+        Bursts(0.9, poisson=Poisson(Gamma(0.5), "lomax")),
+    ],
+    ids=str,
+)
+def test_same_seed_same_run(arrivals: Any, action: str, rule: str) -> None:
+    arguments = {**RANDOM, "arrivals": arrivals, "action": action, "budget_rule": rule}
+    runs = []
+    for seed in (5, 5, 6):
+        env = CrawlEnv(**arguments)
+        first = env.reset(seed=seed)[0]
+        runs.append([first, *run(env, random_actions(env, 20))])
+    assert same(runs[0], runs[1])
+    assert not same(runs[0], runs[2])
+
+
+def test_a_reset_without_seed_goes_on_with_the_generator() -> None:
+    env = CrawlEnv(**RANDOM)
+    starts = [env.reset(seed=5)[0], env.reset()[0], env.reset(seed=5)[0], env.reset()[0]]
+    assert np.array_equal(starts[0], starts[2])
+    assert np.array_equal(starts[1], starts[3])
+    assert not np.array_equal(starts[0], starts[1])
+
+
+def global_state() -> tuple[Any, Any]:
+    name, keys, *rest = np.random.get_state()  # noqa: NPY002
+    return random.getstate(), (name, keys.tolist(), *rest)
+
+
+@pytest.mark.parametrize("batch", [False, True], ids=["scalar", "vector"])
+def test_no_global_randomness(batch: bool) -> None:
+    before, runs = global_state(), []
+    for seed in (0, 1):
+        np.random.seed(seed)  # noqa: NPY002
+        random.seed(seed)
+        state = global_state()
+        arguments = {**RANDOM, "sources": lambda rng: Sources.random(5, rng)}
+        env = CrawlVectorEnv(3, **arguments) if batch else CrawlEnv(**arguments)
+        first = env.reset(seed=5)[0]
+        runs.append([first, *run(env, random_actions(env, 20))])
+        assert global_state() == state
+    assert same(*runs)
+    random.setstate(before[0])
+
+
+# ------------------------------------------------------------------------- aliases
+
+
+@pytest.mark.parametrize("features", [("value",), ("harvest",), tuple(CHANNELS)], ids=str)
+@pytest.mark.parametrize("budget", [1, 2, 5])
+@pytest.mark.filterwarnings("ignore:budget is 5")
+def test_nothing_returned_is_a_view_of_the_state(features: tuple[str, ...], budget: float) -> None:
+    arguments = {**RANDOM, "features": features, "budget": budget, "arrivals": "deterministic"}
+    clean, spoilt = CrawlEnv(**arguments), CrawlEnv(**arguments)
+    seen, _ = spoilt.reset(seed=1)
+    assert np.array_equal(seen, clean.reset(seed=1)[0])
+    kept = []
+    for action in random_actions(clean, 15):
+        for array in (*arrays_in(spoilt.get_state()), seen):
+            array[...] = 77
+        given = action.copy()
+        seen, reward, _, over, info = spoilt.step(given)
+        assert np.array_equal(given, action)
+        given[...] = np.nan
+        expected = clean.step(action)
+        assert np.array_equal(seen, expected[0])
+        assert reward == expected[1]
+        info["spoilt"] = True
+        kept.append((expected[0], expected[0].copy()))
+        if over:
+            clean.reset()
+            seen, info = spoilt.reset()
+            assert info == {}
+    for earlier, copy_ in kept:
+        assert np.array_equal(earlier, copy_)
+
+
+def test_what_was_given_is_not_kept() -> None:
+    mask = np.array([True, False, True, False, True])
+    value, age = np.arange(1.0, 6.0), np.arange(2.0, 7.0)
+    env = CrawlEnv(**{**RANDOM, "observed": mask, "features": ("value", "age")})
+    first, _ = env.reset(seed=0, options={"value": value, "age": age})
+    state = env.get_state()
+    mask[...], value[...], age[...] = True, 0.0, 0.0
+    assert env.task.observed.tolist() == [True, False, True, False, True]
+    assert np.array_equal(env.set_state(state), first)
+
+
+# ------------------------------------------------------------------------- states
+
+
+def fleets(rng: np.random.Generator) -> Sources:
+    return Sources.random(5, rng)
+
+
+@pytest.mark.parametrize("sources", [MIXED, COSTLY, fleets], ids=["one", "costly", "drawn anew"])
+@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("action", ["priority", "subset"])
+@pytest.mark.parametrize("scale", ["raw", "relaxed"])
+@pytest.mark.parametrize("where", ["same env", "new env"])
+def test_a_state_returned_to_continues_as_if_never_left(
+    sources: Any, rule: str, action: str, scale: str, where: str
+) -> None:
+    arguments = {
+        **RANDOM,
+        "sources": sources,
+        "budget_rule": rule,
+        "action": action,
+        "reward_scale": scale,
+        "budget": 3,
+    }
+    env = CrawlEnv(**arguments)
+    env.reset(seed=7)
+    actions = random_actions(env, 30)
+    run(env, actions[:9])
+    state = env.get_state()
+    expected = run(env, actions[9:])
+    if where == "new env":
+        env = CrawlEnv(**arguments)
+    for _ in range(2):
+        seen = env.set_state(state)
+        assert np.array_equal(seen, env.set_state(state))
+        assert same(run(env, actions[9:]), expected)
+
+
+def test_set_state_returns_the_observation_there() -> None:
+    env = CrawlEnv(**RANDOM)
+    env.reset(seed=7)
+    seen = [env.step(action)[0] for action in random_actions(env, 4)][-1]
+    state = env.get_state()
+    run(env, random_actions(env, 10, 1))
+    assert np.array_equal(env.set_state(state), seen)
+
+
+def test_a_state_is_independent_in_both_directions() -> None:
+    env = CrawlEnv(**RANDOM)
+    env.reset(seed=7)
+    run(env, random_actions(env, 4))
+    state = env.get_state()
+    before = copy.deepcopy(state)
+    run(env, random_actions(env, 10, 1))
+    for a, b in zip(arrays_in(state), arrays_in(before), strict=True):
+        assert np.array_equal(a, b)
+    assert state["generator"] == before["generator"]
+    env.set_state(state)
+    for array in arrays_in(state):
+        array += 5
+    for a, b in zip(arrays_in(env.get_state()), arrays_in(before), strict=True):
+        assert np.array_equal(a, b)
+
+
+@pytest.mark.parametrize("how", ["deepcopy", "pickle"])
+@pytest.mark.parametrize("arrivals", ["deterministic", "poisson", *VARYING])
+def test_a_copy_is_an_environment_of_its_own(arrivals: str, how: str) -> None:
+    """Planners copy environments; a copy that looks right and steps wrong would be worst."""
+    arguments = {**RANDOM, "arrivals": arrivals}
+    env, other = CrawlEnv(**arguments), CrawlEnv(**arguments)
+    env.reset(seed=7)
+    other.reset(seed=7)
+    actions = random_actions(env, 20)
+    run(env, actions[:4])
+    run(other, actions[:4])
+    twin = copy.deepcopy(env) if how == "deepcopy" else pickle.loads(pickle.dumps(env))
+    run(env, actions[10:])
+    assert same(run(twin, actions[4:]), run(other, actions[4:]))
+
+
+# ------------------------------------------------------------------------- reset options
+
+
+def test_options_set_value_and_age() -> None:
+    env = CrawlEnv(features=("value", "age"))
+    u = env.sources.inflow
+    seen, _ = env.reset(options={"value": [1, 2, 3, 4], "age": [5, 6, 7, 8]})
+    assert seen.tolist() == [[1, 5], [2, 6], [3, 7], [4, 8]]
+    seen, _ = env.reset(options={"value": [1, 2, 3, 4]})
+    assert seen.tolist() == [[1, 1], [2, 1], [3, 1], [4, 1]]
+    seen, _ = env.reset(options={"age": [0, 1, 2, NEVER]})
+    assert seen[:, 1].tolist() == [0, 1, 2, NEVER]
+    expected = [0, u[1], u[2] * 1.4965853, 250 * 0.08 / 0.21]
+    assert seen[:, 0] == pytest.approx(expected, rel=1e-6)
+    seen, _ = env.reset(options={})
+    assert np.array_equal(seen, env.reset()[0])
+    assert seen[:, 1].tolist() == [1] * 4
+
+
+@pytest.mark.parametrize("start", ["fresh", "empty", "full", "random"])
+def test_options_override_the_start(start: str) -> None:
+    env = CrawlEnv(features=("value", "age", "account"), start=start, budget_rule="average")
+    env.reset(seed=0)
+    env.step(np.ones(4, np.float32))
+    seen, _ = env.reset(options={"value": [1, 2, 3, 4], "age": [5, 6, 7, 8]})
+    assert seen.tolist() == [[1, 5, 1], [2, 6, 1], [3, 7, 1], [4, 8, 1]]
+
+
+@pytest.mark.parametrize("observed", [False, [True, False, True, False]], ids=str)
+def test_the_belief_starts_at_what_the_crawler_is_told(observed: Any) -> None:
+    env = CrawlEnv(
+        features=("value", "age"), observed=observed, arrivals="poisson", budget_rule="average"
+    )
+    sources = env.sources
+    told = np.array([7.0, 0.0, 1000.0, 3.0])
+    seen, _ = env.reset(seed=0, options={"value": told, "age": [2, 2, 2, 2]})
+    assert np.array_equal(seen[:, 0], told)
+    hidden = ~env.task.observed
+    seen = env.step(np.full(4, -1, np.float32))[0]
+    expected = sources.retention * told + sources.inflow
+    assert seen[hidden, 0] == pytest.approx(expected[hidden], rel=1e-6)
+    ages = np.array([0.0, 1.0, 6.0, NEVER])
+    seen, _ = env.reset(seed=0, options={"age": ages})
+    expected = sources.ceiling * -np.expm1(-sources.decay_rate * ages)
+    assert seen[hidden, 0] == pytest.approx(expected[hidden], rel=1e-6)
+
+
+BAD_OPTIONS = [
+    pytest.param({"value": [1, 2, 3]}, ["value", "shape", r"\(4,\)"], id="short value"),
+    pytest.param({"age": [[1], [2], [3], [4]]}, ["age", "shape"], id="a column of ages"),
+    pytest.param({"value": 3.0}, ["value", "shape"], id="a number"),
+    pytest.param({"value": [1, np.nan, 3, 4]}, ["value", "finite"], id="NaN value"),
+    pytest.param({"age": [1, np.nan, 3, 4]}, ["age", "finite"], id="NaN age"),
+    pytest.param({"age": [1, np.inf, 3, 4]}, ["age", "finite"], id="infinite age"),
+    pytest.param({"value": [1, -1, 3, 4]}, ["value", "positive"], id="negative value"),
+    pytest.param({"age": [1, -1, 3, 4]}, ["age", "positive"], id="negative age"),
+    pytest.param({"value": ["a", "b", "c", "d"]}, ["value"], id="words"),
+    pytest.param({"vlaue": [1, 2, 3, 4]}, ["vlaue", "did you mean 'value'"], id="misspelt"),
+    pytest.param({"ages": [1, 2, 3, 4]}, ["ages", "did you mean 'age'"], id="plural"),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), BAD_OPTIONS)
+def test_bad_options_are_refused(options: dict[str, Any], words: list[str]) -> None:
+    env = CrawlEnv()
+    env.reset(seed=0)
+    for word in words:
+        with pytest.raises(ValueError, match=word):
+            env.reset(options=options)
+
+
+def test_refused_options_leave_the_state_alone() -> None:
+    env = CrawlEnv(features=("value", "age"))
+    env.reset(options={"value": [1, 2, 3, 4]})
+    state = env.get_state()
+    with pytest.raises(ValueError, match="age"):
+        env.reset(options={"value": [4, 3, 2, 1], "age": [1, 2, 3, np.nan]})
+    after = env.get_state()
+    for a, b in zip(arrays_in(state), arrays_in(after), strict=True):
+        assert np.array_equal(a, b)
+
+
+@pytest.mark.parametrize("arrivals", ["deterministic", "poisson", "poisson-lognormal"])
+def test_an_age_without_a_count_of_items_is_refused_alike(arrivals: str) -> None:
+    """start='full' is refused where items are counted; so must be the same state by options."""
+    env = CrawlEnv(features=("items",), arrivals=arrivals)
+    with pytest.raises(ValueError, match="items"):
+        env.reset(seed=0, options={"age": [1, 1, 1, NEVER]})
+
+
+# ------------------------------------------------------------------------- starts
+
+
+@pytest.mark.parametrize("observed", [True, False], ids=["observed", "unobserved"])
+@pytest.mark.parametrize("start", ["fresh", "empty", "full"])
+def test_deterministic_starts(start: str, observed: bool) -> None:
+    env = CrawlEnv(features=("value", "age"), start=start, observed=observed)
+    seen, _ = env.reset(seed=0)
+    age = START_AGE[start]
+    plain = [PlainSource(*row) for row in zip(*TABLE1.values(), strict=True)]
+    assert seen[:, 0] == pytest.approx([source.content(age) for source in plain], rel=1e-6)
+    assert seen[:, 1].tolist() == [age] * 4
+
+
+@pytest.mark.parametrize(
+    ("n", "budget", "longest"), [(5, 2, 3), (4, 1, 4), (6, 2, 3), (3, 3, 1), (7, 2.5, 3)]
+)
+def test_random_ages_are_uniform(n: int, budget: float, longest: int) -> None:
+    fleet = Sources([1.0] * n, 1.0, 0.3)
+    vec = CrawlVectorEnv(
+        2000, sources=fleet, budget=budget, start="random", features=("value", "age")
+    )
+    seen, _ = vec.reset(seed=1)
+    age = seen[..., 1].astype(float)
+    assert set(np.unique(age)) == set(range(1, longest + 1))
+    for k in range(1, longest + 1 if longest > 1 else 1):
+        assert abs(z_of_share(age.ravel() == k, 1 / longest)) < Z_LIMIT
+    np.testing.assert_allclose(seen[..., 0], -np.expm1(-0.3 * age) / 0.3, rtol=1e-6)
+
+
+SPARSE = Sources([0.3, 1.5, 6.0], [2.0, 1.0, 0.5], [0.5, 0.2, 1.5])
+SECOND_MOMENT = {"": 2.0, "-constant": 1.0, "-gamma": 1.5}
+
+
+@pytest.mark.parametrize("law", ["", "-constant", "-lognormal", "-gamma"])
+@pytest.mark.parametrize("start", ["fresh", "full", "random", "age 4"])
+def test_poisson_starts_have_the_law_of_the_page(start: str, law: str) -> None:
+    """Mean (1 − α^k)u*, variance ΛE[ξ²](1 − α^2k)/2μ: 4.5 standard errors, 7e-6 each."""
+    rows, options = 3000, {"age": [4, 4, 4]} if start == "age 4" else {}
+    vec = CrawlVectorEnv(
+        rows,
+        sources=SPARSE,
+        start="fresh" if start == "age 4" else start,
+        arrivals=f"poisson{law}",
+        features=("value", "age"),
+        budget=2,
+    )
+    seen, _ = vec.reset(seed=2, options=options)
+    value, age = vec.world.value, seen[..., 1]
+    assert np.array_equal(value.astype(np.float32), seen[..., 0])
+    for i in range(3):
+        for k in np.unique(age[:, i]):
+            sample = value[age[:, i] == k, i]
+            aged = SPARSE.decay_rate[i] * (np.inf if k >= NEVER else k)
+            mean = SPARSE.ceiling[i] * -np.expm1(-aged)
+            assert abs(z_of_mean(sample, mean)) < Z_LIMIT
+            if law in SECOND_MOMENT:
+                moment = SECOND_MOMENT[law] * SPARSE.mean_utility[i] ** 2
+                variance = SPARSE.arrival_rate[i] * moment / (2 * SPARSE.decay_rate[i])
+                variance *= -np.expm1(-2 * aged)
+                assert abs(z_of_variance(sample, mean, variance)) < 5.5  # skewed squares
+
+
+@pytest.mark.parametrize("start", ["fresh", "empty", "full", "random"])
+def test_beliefs_start_at_the_mean(start: str) -> None:
+    env = CrawlEnv(
+        sources=SPARSE,
+        start=start,
+        arrivals="poisson",
+        observed=False,
+        features=("value", "age"),
+        budget=1,
+    )
+    for seed in range(5):
+        seen, _ = env.reset(seed=seed)
+        age = np.where(seen[:, 1] >= NEVER, np.inf, seen[:, 1])
+        expected = SPARSE.ceiling * -np.expm1(-SPARSE.decay_rate * age)
+        assert seen[:, 0] == pytest.approx(expected, rel=1e-6)
+
+
+# ------------------------------------------------------------------------- fleets drawn anew
+
+
+def parameters_of(sources: Sources) -> np.ndarray:
+    return np.stack([getattr(sources, p) for p in PARAMETERS], axis=-1).astype(np.float32)
+
+
+def test_a_fleet_is_drawn_at_each_reset() -> None:
+    env = gym.make(ID, sources=fleets, features=(*PARAMETERS, "value"), horizon=4)
+    drawn = []
+    for seed in (0, None, None):
+        seen, _ = env.reset(seed=seed)
+        sources = env.unwrapped.sources
+        assert np.array_equal(seen[:, :4], parameters_of(sources))
+        assert seen[:, 4] == pytest.approx(sources.inflow, rel=1e-6)
+        drawn.append(sources)
+        seen, reward, *_ = env.step(np.array([0, 0, 1, 0, 0], np.float32))
+        assert reward == pytest.approx(sources.inflow[2], rel=1e-12)
+        assert np.array_equal(seen[:, :4], parameters_of(sources))  # and kept in between
+        expected = sources.inflow * (1 + sources.retention * [1, 1, 0, 1, 1])
+        assert seen[:, 4] == pytest.approx(expected, rel=1e-6)
+    assert drawn[0] != drawn[1] != drawn[2]
+    env.reset(seed=0)
+    assert env.unwrapped.sources == drawn[0]
+
+
+def test_the_relaxed_scale_follows_the_fleet_drawn() -> None:
+    env = CrawlEnv(sources=fleets, reward_scale="relaxed", budget=2)
+    for _ in range(3):
+        env.reset()
+        inflow = np.sort(env.sources.inflow)[::-1]
+        reward = env.step(env.sources.inflow.astype(np.float64))[1]
+        assert reward == pytest.approx(inflow[:2].sum() / relaxed_bound(env.sources, 2), rel=1e-9)
+
+
+class Changing:
+    """Draws fleets that are all right until asked for the second time after construction."""
+
+    def __init__(self, later: Any) -> None:
+        self.later, self.calls = later, 0
+
+    def __call__(self, rng: np.random.Generator) -> Any:
+        self.calls += 1
+        return Sources.random(3, rng) if self.calls <= 2 else self.later
+
+
+def costs(*cost: float) -> Sources:
+    return Sources([1.0] * len(cost), 1.0, 1.0, cost)
+
+
+@pytest.mark.parametrize(
+    ("later", "arguments", "words"),
+    [
+        pytest.param(Sources.random(4), {}, ["sources", "fleet of 3"], id="another N"),
+        pytest.param("table1", {}, ["sources", "fleet of 3"], id="a name"),
+        pytest.param(
+            Sources.stack([costs(1, 1, 1)] * 2), {}, ["sources", "fleet of 3"], id="a batch"
+        ),
+        pytest.param(
+            costs(1, 1, 0.5), {"action": "subset"}, ["costs", "action='priority'"], id="costs"
+        ),
+        pytest.param(costs(3, 2, 2), {}, ["budget", "average"], id="nothing affordable"),
+    ],
+)
+def test_a_fleet_that_does_not_fit_is_refused(
+    later: Any, arguments: dict[str, Any], words: list[str]
+) -> None:
+    for word in words:
+        env = CrawlEnv(sources=Changing(later), **arguments)
+        env.reset(seed=0)
+        with pytest.raises(ValueError, match=word):
+            env.reset()
+
+
+def test_changed_costs_are_respected() -> None:
+    env = CrawlEnv(sources=Changing(costs(1, 3, 2)), budget=2, features=("crawled", "cost"))
+    env.reset(seed=0)
+    with pytest.warns(UserWarning, match="budget is 2.*more.*: 2"):
+        seen, _ = env.reset()
+    assert seen[:, 1].tolist() == [1, 3, 2]
+    assert crawled(env, [0, 1, 0.5]) == {2}
+    assert crawled(env, [0, 1, -1]) == {0}
+
+
+def test_changed_costs_are_respected_on_average() -> None:
+    env = CrawlEnv(
+        sources=Changing(costs(1, 3, 2)),
+        budget=1,
+        budget_rule="average",
+        features=("crawled", "account"),
+    )
+    env.reset(seed=0)
+    env.reset()
+    seen = env.step(np.array([0, 1, 0.5], np.float32))[0]
+    assert seen.tolist() == [[0, -1], [1, -1], [0, -1]]
+
+
+# ------------------------------------------------------------------------- bad actions
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [
+        pytest.param(np.zeros(3, np.float32), ["action", r"\(3,\)", r"\(4,\)"], id="short"),
+        pytest.param(np.zeros((1, 4), np.float32), ["action", r"\(4,\)"], id="a row"),
+        pytest.param(np.float32(0), ["action", r"\(4,\)"], id="a number"),
+        pytest.param(np.array(["a"] * 4), ["action", "numbers"], id="words"),
+        pytest.param(np.zeros(4, complex), ["action", "numbers"], id="complex"),
+        pytest.param(np.array([None] * 4), ["action", "numbers"], id="objects"),
+        pytest.param(np.full(4, np.nan), ["action", "NaN", "number"], id="all NaN"),
+        pytest.param(np.array([0, np.nan, 1, 1]), ["action", "NaN", "source 2"], id="one NaN"),
+    ],
+)
+@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("budget", [1, 2, 4])
+def test_bad_priorities_are_refused(
+    action: Any, words: list[str], rule: str, budget: float
+) -> None:
+    env = CrawlEnv(budget=budget, budget_rule=rule)
+    env.reset(seed=0)
+    state = env.get_state()
+    for word in words:
+        with pytest.raises(ValueError, match=word):
+            env.step(action)
+    for a, b in zip(arrays_in(state), arrays_in(env.get_state()), strict=True):
+        assert np.array_equal(a, b)
+
+
+@pytest.mark.parametrize("kind", ["list", "int", "bool", "float64", "float16"])
+def test_any_numbers_will_do_as_priorities(kind: str) -> None:
+    env = CrawlEnv(features=("crawled",))
+    env.reset(seed=0)
+    action: Any = [0, 0, 1, 0] if kind == "list" else np.array([0, 0, 1, 0], dtype=kind)
+    assert np.flatnonzero(env.step(action)[0]) == [2]
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [
+        pytest.param(4, ["action", "0 … 3"], id="one too many"),
+        pytest.param(-1, ["action", "0 … 3"], id="negative"),
+        pytest.param(1.0, ["action", "whole"], id="a float"),
+        pytest.param(np.nan, ["action", "whole"], id="NaN"),
+        pytest.param(True, ["action", "whole"], id="a bool"),
+        pytest.param(np.zeros(2, int), ["action", "1 whole"], id="two"),
+        pytest.param(np.zeros(4, np.float32), ["action", "1 whole"], id="priorities"),
+    ],
+)
+def test_bad_subset_numbers_are_refused(action: Any, words: list[str]) -> None:
+    env = CrawlEnv(action="subset")
+    env.reset(seed=0)
+    for word in words:
+        with pytest.raises(ValueError, match=word):
+            env.step(action)
+
+
+@pytest.mark.parametrize("kind", [int, np.int64, np.int32, np.uint8, np.array], ids=str)
+def test_any_whole_number_will_do_as_a_subset(kind: Any) -> None:
+    env = CrawlEnv(action="subset", features=("crawled",))
+    env.reset(seed=0)
+    assert np.flatnonzero(env.step(kind(2))[0]) == [2]

@@ -1,0 +1,332 @@
+"""Stable-Baselines3: its agents train on the environments as they are, and the native vector
+environment behaves as its own DummyVecEnv does."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import warnings
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import (
+    DummyVecEnv,
+    VecCheckNan,
+    VecEnv,
+    VecMonitor,
+    VecNormalize,
+)
+
+from crawl_env import CrawlEnv, Sources
+from crawl_env.envs.sb3 import CrawlVecEnv
+from tests.crawl_env.env_plain import CHANNELS, ID, random_actions, unreachable_is_fine
+
+torch.set_num_threads(1)
+MIXED = Sources(
+    [3.0, 0.2, 8.0, 0.7, 1.1],
+    [1.0, 4.0, 0.3, 2.0, 1.0],
+    [0.3, 0.1, 0.6, 0.2, 0.05],
+    [1, 2, 1, 3, 1],
+)
+SMALL = {"policy_kwargs": {"net_arch": [16]}, "seed": 0}
+OFF = {"learning_starts": 12, "batch_size": 8, "buffer_size": 200, **SMALL}
+ON = {"n_steps": 16, "batch_size": 16, "n_epochs": 2, **SMALL}
+ALGORITHMS: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "PPO": (PPO, ON, "priority"),
+    "A2C": (A2C, SMALL, "priority"),
+    "SAC": (SAC, OFF, "priority"),
+    "TD3": (TD3, OFF, "priority"),
+    "DQN": (DQN, OFF, "subset"),
+    "PPO on subsets": (PPO, ON, "subset"),
+}
+
+
+def learner(name: str, env: Any) -> Any:
+    """Return an untrained agent (which writes into `policy_kwargs`, so they are copied)."""
+    algorithm, settings, _ = ALGORITHMS[name]
+    return algorithm("MlpPolicy", env, **copy.deepcopy(settings))
+
+
+def fleets(rng: np.random.Generator) -> Sources:
+    return Sources.random(4, rng)
+
+
+# ------------------------------------------------------------------------- training
+
+
+@pytest.mark.parametrize("sources", ["table1", fleets], ids=["table1", "drawn anew"])
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_an_agent_trains_on_the_environment_as_it_is(name: str, sources: Any) -> None:
+    env = gym.make(
+        ID,
+        sources=sources,
+        budget=2,
+        action=ALGORITHMS[name][2],
+        features=("value", "age"),
+        arrivals="poisson",
+        horizon=7,
+    )
+    model = learner(name, env)
+    before = [p.detach().clone() for p in model.policy.parameters()]
+    model.learn(48)
+    after = list(model.policy.parameters())
+    assert all(torch.isfinite(p).all() for p in after)
+    assert any(not torch.equal(a, b) for a, b in zip(before, after, strict=True))
+    seen, _ = env.reset(seed=0)
+    action_taken, _ = model.predict(seen, deterministic=True)
+    assert action_taken in env.action_space
+    env.step(action_taken)
+
+
+@pytest.mark.parametrize("name", ["PPO", "SAC", "DQN", "A2C"])
+def test_an_agent_trains_on_the_native_vector_environment(name: str) -> None:
+    vec = CrawlVecEnv(
+        4,
+        budget=2,
+        action=ALGORITHMS[name][2],
+        features=("value", "age"),
+        arrivals="poisson",
+        horizon=5,
+    )
+    model = learner(name, VecMonitor(vec))
+    model.learn(128)
+    assert model.num_timesteps >= 128
+    assert {episode["l"] for episode in model.ep_info_buffer} == {5}
+
+
+def test_evaluate_policy() -> None:
+    model = learner("PPO", CrawlVecEnv(2, horizon=6))
+    expected = evaluate_policy(
+        model, Monitor(gym.make(ID, horizon=6)), n_eval_episodes=2, return_episode_rewards=True
+    )
+    for vec in (VecMonitor(CrawlVecEnv(2, horizon=6)), CrawlVecEnv(2, horizon=6)):
+        returns, lengths = evaluate_policy(
+            model, vec, n_eval_episodes=2, return_episode_rewards=True, warn=False
+        )
+        assert returns == pytest.approx(expected[0], rel=1e-5)
+        assert lengths == expected[1] == [6, 6]
+
+
+# ------------------------------------------------------------------------- DummyVecEnv
+
+
+def pair(rows: int, **arguments: Any) -> tuple[CrawlVecEnv, DummyVecEnv]:
+    with unreachable_is_fine():
+        return (
+            CrawlVecEnv(rows, **arguments),
+            DummyVecEnv([lambda: CrawlEnv(**arguments)] * rows),
+        )
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("action", ["priority", "subset"])
+@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("sources", ["table1", MIXED], ids=["table1", "mixed costs"])
+def test_equals_dummy_vec_env_step_by_step(sources: Any, rule: str, action: str, rows: int) -> None:
+    arguments = {
+        "sources": sources,
+        "budget": 3,
+        "budget_rule": rule,
+        "action": action,
+        "features": CHANNELS,
+        "horizon": 5,
+    }
+    vec, loop = pair(rows, **arguments)
+    assert vec.observation_space == loop.observation_space
+    assert vec.action_space == loop.action_space
+    assert vec.num_envs == loop.num_envs
+    one, two = vec.reset(), loop.reset()
+    assert one.dtype == two.dtype
+    assert np.array_equal(one, two)
+    assert vec.reset_infos == loop.reset_infos
+    vec.action_space.seed(0)
+    for _ in range(16):
+        actions = np.stack([vec.action_space.sample() for _ in range(rows)])
+        one, two = vec.step(actions), loop.step(actions)
+        for a, b in zip(one[:3], two[:3], strict=True):
+            assert a.dtype == b.dtype
+            assert np.array_equal(a, b)
+        assert type(one[3]) is list
+        for row, (a, b) in enumerate(zip(one[3], two[3], strict=True)):
+            assert a.get("TimeLimit.truncated", False) == b["TimeLimit.truncated"]
+            assert ("terminal_observation" in a) == ("terminal_observation" in b) == one[2][row]
+            if one[2][row]:
+                last = a["terminal_observation"]
+                assert last.dtype == np.float32
+                assert np.array_equal(last, b["terminal_observation"])
+                assert not np.array_equal(last, one[0][row])  # which is already the next start
+            assert set(a) <= set(b)
+
+
+def test_infos_are_not_shared() -> None:
+    vec = CrawlVecEnv(3, horizon=2)
+    vec.reset()
+    for _ in range(3):
+        infos = vec.step(np.zeros((3, 4), np.float32))[3]
+        infos[0]["spoilt"] = True
+        assert all("spoilt" not in info for info in infos[1:])
+    assert "spoilt" not in vec.step(np.zeros((3, 4), np.float32))[3][0]
+
+
+def test_what_is_returned_can_be_changed() -> None:
+    clean, spoilt = (CrawlVecEnv(3, horizon=4, features=("value", "harvest")) for _ in range(2))
+    clean.reset()
+    spoilt.reset()[...] = 77
+    for action in random_actions(clean.vector_env, 9):
+        expected, got = clean.step(action), spoilt.step(action)
+        for a, b in zip(expected[:3], got[:3], strict=True):
+            assert np.array_equal(a, b)
+            b[...] = True
+        for info in got[3]:
+            if "terminal_observation" in info:
+                info["terminal_observation"][...] = 77
+
+
+@pytest.mark.parametrize("arrivals", ["deterministic", "poisson"])
+def test_monitor_and_normalise_on_top(arrivals: str) -> None:
+    def wrapped(vec: VecEnv) -> VecNormalize:
+        return VecNormalize(VecMonitor(VecCheckNan(vec, raise_exception=True)), gamma=0.9)
+
+    one, two = map(wrapped, pair(3, budget=2, horizon=5, arrivals=arrivals))
+    for env in (one, two):
+        env.seed(3)
+    seen = [env.reset() for env in (one, two)]
+    episodes = 0
+    for action in random_actions(one.unwrapped.vector_env, 21):
+        steps = [env.step(action) for env in (one, two)]
+        assert all(np.isfinite(step[0]).all() for step in steps)
+        if arrivals == "deterministic":
+            for a, b in zip(steps[0][:3], steps[1][:3], strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-6)
+        for a, b in zip(steps[0][3], steps[1][3], strict=True):
+            assert ("episode" in a) == ("episode" in b)
+            if "episode" in a:
+                assert a["episode"]["l"] == b["episode"]["l"] == 5
+                episodes += 1
+                if arrivals == "deterministic":
+                    assert a["episode"]["r"] == pytest.approx(b["episode"]["r"], rel=1e-6)
+    assert episodes == 12
+    assert len(seen) == 2
+
+
+# ------------------------------------------------------------------------- the rest of VecEnv
+
+
+def test_seeds_are_used_once_and_reproduce() -> None:
+    vec = CrawlVecEnv(3, arrivals="poisson", horizon=None)
+    runs = []
+    for seed in (5, 5, 6):
+        vec.seed(seed)
+        seen = [vec.reset()]
+        seen += [vec.step(action)[0] for action in random_actions(vec.vector_env, 4)]
+        runs.append(np.stack(seen))
+    assert np.array_equal(runs[0], runs[1])
+    assert not np.array_equal(runs[0], runs[2])
+    vec.seed(5)
+    first, second = vec.reset(), vec.reset()
+    assert np.array_equal(first, runs[0][0])
+    assert not np.array_equal(second, first)
+
+
+def test_options_are_used_once() -> None:
+    for vec in pair(2, features=("value", "age")):
+        plain = vec.reset()
+        vec.set_options({"value": [1, 2, 3, 4], "age": [5, 6, 7, 8]})
+        assert vec.reset().tolist() == [[[1, 5], [2, 6], [3, 7], [4, 8]]] * 2
+        assert np.array_equal(vec.reset(), plain)
+
+
+def test_options_of_their_own_reach_each_environment_or_are_refused() -> None:
+    """Stable-Baselines3 takes a list, one entry an environment; to use the first for all of them
+    without a word would be wrong."""
+    options = [{"value": [1, 2, 3, 4]}, {"value": [5, 6, 7, 8]}]
+    vec, loop = pair(2)
+    for env in (vec, loop):
+        env.set_options(options)
+    expected = loop.reset()
+    assert expected[1, :, 0].tolist() == [5, 6, 7, 8]
+    try:
+        seen = vec.reset()
+    except ValueError:
+        return
+    assert np.array_equal(seen, expected)
+
+
+def test_attributes_and_methods() -> None:
+    vec, loop = pair(3, budget=2, action="subset")
+    vec.reset()
+    loop.reset()
+    for name in ("subsets", "render_mode"):
+        assert vec.get_attr(name) == loop.get_attr(name)
+        assert vec.get_attr(name, 1) == loop.get_attr(name, 1)
+        assert vec.get_attr(name, [0, 2]) == loop.get_attr(name, [0, 2])
+    assert [task.budget for task in vec.get_attr("task")] == [2.0] * 3
+    assert vec.has_attr("subsets")
+    assert not vec.has_attr("nonsense")
+    with pytest.raises(AttributeError):
+        vec.get_attr("nonsense")
+    assert len(vec.env_method("get_state")) == 3
+    assert len(vec.env_method("get_state", indices=1)) == 1
+    vec.set_attr("note", 7)
+    assert vec.get_attr("note", indices=range(2)) == [7, 7]
+    assert vec.env_is_wrapped(Monitor) == loop.env_is_wrapped(Monitor) == [False] * 3
+    assert vec.env_is_wrapped(Monitor, indices=0) == [False]
+    assert vec.unwrapped is vec
+    assert vec.render_mode is None
+    vec.close()
+
+
+@pytest.mark.parametrize(("horizon", "limit", "length"), [(5, 3, 3), (3, 5, 3), (None, 4, 4)])
+def test_time_limits(horizon: int | None, limit: int, length: int) -> None:
+    vec = CrawlVecEnv(2, horizon=horizon, max_episode_steps=limit)
+    vec.reset()
+    ends = [vec.step(np.zeros((2, 4), np.float32))[2].all() for _ in range(2 * length)]
+    assert ends == ([False] * (length - 1) + [True]) * 2
+
+
+def test_bad_arguments_are_refused() -> None:
+    with pytest.raises(ValueError, match="did you mean 'budget'"):
+        CrawlVecEnv(2, bugdet=3)
+    vec = CrawlVecEnv(2)
+    vec.reset()
+    with pytest.raises(ValueError, match="NaN"):
+        vec.step(np.full((2, 4), np.nan))
+
+
+def test_pictures() -> None:
+    pytest.importorskip("pygame")
+    vec = CrawlVecEnv(3, render_mode="rgb_array")
+    vec.reset()
+    images = vec.get_images()
+    assert len(images) == 3
+    assert vec.render().dtype == np.uint8
+    vec.close()
+
+
+def test_every_row_has_a_fleet_of_its_own() -> None:
+    vec = CrawlVecEnv(3, sources=fleets, features=("arrival_rate", "value"), horizon=2)
+    vec.seed(0)
+    starts = [vec.reset()]
+    for _ in range(3):
+        vec.step(np.zeros((3, 4), np.float32))
+        seen, _, over, infos = vec.step(np.zeros((3, 4), np.float32))
+        assert over.all()
+        for row in range(3):  # the last observation is of the fleet that has just gone
+            last = infos[row]["terminal_observation"]
+            assert np.array_equal(last[:, 0], starts[-1][row, :, 0])
+        starts.append(seen)
+    for one, two in itertools.combinations(starts, 2):
+        assert not np.any(one[..., 0] == two[..., 0])
+
+
+def test_nothing_is_warned_of_on_the_way() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = learner("PPO", VecMonitor(CrawlVecEnv(2, horizon=4)))
+        model.learn(64)

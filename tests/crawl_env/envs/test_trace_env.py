@@ -1,0 +1,368 @@
+"""Environments that play back a log: states, seeds, vectors, paths, what is shown and refused."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from stable_baselines3.common.env_checker import check_env as check_env_sb3
+
+from crawl_env import CrawlEnv, CrawlVectorEnv, Curves, Items, Sources, Trace
+from crawl_env.content.arrivals import make_arrivals
+from crawl_env.content.world import World
+from tests.crawl_env.env_plain import CHANNELS, ID, arrays_in, random_actions, run, same
+
+N = 4
+FLEET = Sources([0.5, 1, 0.2, 2], [1, 0.7, 2, 0.3], [0.35, 0.1, 0.2, 0.05], period=0.5)
+CAPPED = Sources(
+    [0.5, 1, 0.2, 2],
+    [1, 0.7, 2, 0.3],
+    [0.35, 0.1, 0.2, 0.05],
+    period=0.5,
+    capacity=[2, 9, np.inf, 1],
+)
+
+
+def recorded(seed: int = 0, n: int = 90, curves: bool = True) -> Items:
+    """A log of 30 hours, every other item with a curve."""
+    rng = np.random.default_rng(seed)
+    with_curve = np.arange(n) % 2 * curves
+    first = np.concatenate(([0], np.cumsum(3 * with_curve)))
+    shapes = Curves(
+        first,
+        np.tile([0.0, 1.5, 6.0], with_curve.sum()),
+        np.tile([1.0, 0.4, 0.0], with_curve.sum()),
+    )
+    times = rng.uniform(0, 30, n)
+    return Items(FLEET.names, rng.integers(0, N, n), times, rng.exponential(size=n), 0, 30, shapes)
+
+
+LOG = recorded()
+POSED: dict[str, Any] = {
+    "sources": FLEET,
+    "arrivals": Trace(LOG),
+    "budget": 2,
+    "features": CHANNELS,
+    "observed": [True, False, True, False],
+    "start": "random",
+    "horizon": 6,
+}
+MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP]
+
+
+# ------------------------------------------------------------------------- states and copies
+
+
+@pytest.mark.parametrize("fleet", [FLEET, CAPPED], ids=["all", "last items"])
+@pytest.mark.parametrize("how", ["deepcopy", "pickle", "state"])
+def test_a_copy_continues_where_the_original_was(fleet: Sources, how: str) -> None:
+    """In the middle of an episode: what waits, and the place in the log, go with it."""
+    vec, twin = (CrawlVectorEnv(3, **{**POSED, "sources": fleet}) for _ in range(2))
+    vec.reset(seed=7)
+    actions = random_actions(vec, 30)
+    run(vec, actions[:4])
+    if how == "state":
+        twin.set_state(vec.get_state())
+    else:
+        twin = copy.deepcopy(vec) if how == "deepcopy" else pickle.loads(pickle.dumps(vec))
+    assert same(run(twin, actions[4:]), run(vec, actions[4:]))
+
+
+def test_a_single_environment_is_copied_alike() -> None:
+    env = CrawlEnv(**{**POSED, "horizon": None})
+    env.reset(seed=7)
+    actions = random_actions(env, 80)
+    run(env, actions[:10])
+    twins = [copy.deepcopy(env), pickle.loads(pickle.dumps(env)), CrawlEnv(**POSED)]
+    twins[2].set_state(pickle.loads(pickle.dumps(env.get_state())))
+    expected = run(env, actions[10:], reset=False)
+    for twin in twins:
+        got = run(twin, actions[10:], reset=False)
+        assert same(got[::4], expected[::4])
+        assert same(got[1::4], expected[1::4])
+
+
+def test_a_state_is_independent_in_both_directions() -> None:
+    vec = CrawlVectorEnv(3, **POSED)
+    vec.reset(seed=7)
+    actions = random_actions(vec, 12)
+    run(vec, actions[:4])
+    state = vec.get_state()
+    before = copy.deepcopy(state)
+    expected = run(vec, actions[4:])
+    for a, b in zip(arrays_in(state), arrays_in(before), strict=True):
+        assert np.array_equal(a, b)
+    vec.set_state(state)
+    for array in arrays_in(state):
+        array[...] = True if array.dtype == bool else array + 1
+    assert same(run(vec, actions[4:]), expected)
+
+
+# ------------------------------------------------------------------------- seeds and rows
+
+
+def test_seeds_mean_windows_and_the_same_seed_the_same_one() -> None:
+    vec = CrawlVectorEnv(3, **POSED)
+    actions = random_actions(vec, 20)
+    runs = []
+    for seed in (1, 1, 2):
+        vec.reset(seed=seed)
+        runs.append(run(vec, actions))
+    assert same(runs[0], runs[1])
+    assert not same(runs[0], runs[2])
+
+
+def test_every_place_in_the_log_is_equally_likely() -> None:
+    vec = CrawlVectorEnv(6000, **POSED)
+    vec.reset(seed=0)
+    place = vec.get_state()["world"]["ledger"]["feed"]
+    count = np.bincount(place, minlength=60)
+    assert count.size == 60  # 30 hours in epochs of half an hour
+    expected = 6000 / 60
+    chi_square = ((count - expected) ** 2 / expected).sum()
+    assert chi_square < 59 + 4.5 * np.sqrt(2 * 59)
+
+
+@pytest.mark.parametrize("fleet", [FLEET, CAPPED], ids=["all", "last items"])
+def test_arrivals_do_not_depend_on_actions(fleet: Sources) -> None:
+    """What the crawled and the never crawled hold differs by what was there a crawl ago alone: of
+    a source crawled in every epoch each epoch's content is seen."""
+    contents = []
+    for picks in ([0, 1], [2, 3], [0, 3]):
+        vec = CrawlVectorEnv(5, **{**POSED, "sources": fleet, "horizon": None, "start": "empty"})
+        vec.reset(seed=3)
+        action = np.full((5, N), -1, dtype=np.float32)
+        action[:, picks] = 1
+        seen = np.full((30, 5, N), np.nan)
+        for epoch in range(30):
+            vec.step(action)
+            seen[epoch][:, picks] = vec.world.value[:, picks]
+        contents.append(seen)
+    for a in contents:
+        for b in contents:
+            both = ~np.isnan(a) & ~np.isnan(b)
+            assert np.array_equal(a[both], b[both])
+    assert np.nansum(contents[0]) > 0
+
+
+@pytest.mark.parametrize("fleet", [FLEET, CAPPED], ids=["all", "last items"])
+def test_rows_are_single_environments(fleet: Sources) -> None:
+    """With a log played from its beginning nothing is random but the start ages, which are even."""
+    posed = {
+        **POSED, "sources": fleet, "arrivals": Trace(LOG, random_start=False), "start": "fresh",
+        "horizon": None,
+    }  # fmt: skip
+    vec = CrawlVectorEnv(3, **posed)
+    envs = [CrawlEnv(**posed) for _ in range(3)]
+    first = vec.reset(seed=0)[0]
+    assert np.array_equal(first, [env.reset(seed=0)[0] for env in envs])
+    for action in random_actions(vec, 130):  # twice through the log
+        seen, reward, *_ = vec.step(action)
+        singly = [env.step(a) for env, a in zip(envs, action, strict=True)]
+        assert np.array_equal(seen, [step[0] for step in singly])
+        np.testing.assert_allclose(reward, [step[1] for step in singly], rtol=1e-14)
+
+
+def test_a_reset_of_some_rows_leaves_the_items_of_others_alone() -> None:
+    posed = {**POSED, "autoreset_mode": "Disabled", "horizon": 50}
+    vec, left_alone = (CrawlVectorEnv(3, **posed) for _ in range(2))
+    for env in (vec, left_alone):
+        env.reset(seed=0)
+    actions = random_actions(vec, 40)
+    run(vec, actions[:5])
+    run(left_alone, actions[:5])
+    vec.reset(options={"reset_mask": np.array([False, True, False])})
+    for action in actions[5:]:
+        one, other = vec.step(action), left_alone.step(action)
+        for got, expected in zip(one[:2], other[:2], strict=True):
+            assert np.array_equal(got[[0, 2]], expected[[0, 2]])
+    assert not np.array_equal(one[0][1], other[0][1])
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
+@pytest.mark.parametrize("many", [SyncVectorEnv, AsyncVectorEnv])
+def test_equals_gymnasium_s_vector_environments(many: Any, mode: AutoresetMode) -> None:
+    posed = {**POSED, "arrivals": Trace(LOG, random_start=False), "start": "fresh"}
+    others = many([lambda: CrawlEnv(**posed)] * 2, autoreset_mode=mode)
+    vec = CrawlVectorEnv(2, **posed, autoreset_mode=mode)
+    try:
+        assert np.array_equal(vec.reset(seed=0)[0], others.reset(seed=0)[0])
+        for action in random_actions(vec, 20):
+            for a, b in zip(vec.step(action)[:4], others.step(action)[:4], strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-14)
+    finally:
+        others.close()
+
+
+# ------------------------------------------------------------------------- what is seen
+
+
+@pytest.mark.parametrize("start", ["fresh", "empty", "random"])
+def test_nothing_of_the_log_is_seen_before_a_crawl(start: str) -> None:
+    features = ("age", "crawled", "harvest", "items", "account")
+    posed = {**POSED, "features": features, "start": start, "budget_rule": "average"}
+    wait = np.full(N, -1, dtype=np.float32)
+    seen = []
+    for log in (LOG, recorded(1, n=500), Items(FLEET.names, [], [], [], 0, 30)):
+        env = CrawlEnv(**{**posed, "arrivals": Trace(log)})
+        seen.append([env.reset(seed=4)[0], *(env.step(wait)[0] for _ in range(5))])
+        assert env.step(wait)[4] == {}
+    for other in seen[1:]:
+        assert np.array_equal(seen[0], other)
+
+
+@pytest.mark.parametrize("start", ["fresh", "empty", "full", "random"])
+def test_where_unseen_the_value_is_the_model_s_belief(start: str) -> None:
+    """x_k = (1 − e^{−μTk})·Λξ̄/μ at age k, whatever the log says."""
+    posed = {**POSED, "observed": False, "features": ("value", "age"), "start": start}
+    vec = CrawlVectorEnv(3, **{**posed, "horizon": None})
+    seen = vec.reset(seed=0)[0]
+    for action in random_actions(vec, 30):
+        value, age = seen[..., 0], seen[..., 1].astype(float)
+        ceiling = FLEET.arrival_rate * FLEET.mean_utility / FLEET.decay_rate
+        expected = ceiling * -np.expm1(-FLEET.decay_rate * 0.5 * age)
+        np.testing.assert_allclose(value, expected, rtol=1e-6, atol=1e-7)
+        seen = vec.step(action)[0]
+
+
+def test_where_seen_the_value_is_what_waits_and_is_collected() -> None:
+    vec = CrawlVectorEnv(3, **{**POSED, "observed": True, "features": ("value",), "horizon": None})
+    seen = vec.reset(seed=0)[0][..., 0]
+    for action in random_actions(vec, 30):
+        _, reward, *_ = step = vec.step(action)
+        picked = vec.harvest.picked
+        collected = np.bincount(picked // N, seen.reshape(-1)[picked], 3)
+        np.testing.assert_allclose(reward, collected, rtol=1e-6)
+        seen = step[0][..., 0]
+
+
+# ------------------------------------------------------------------------- conformance
+
+
+@pytest.mark.filterwarnings("ignore:.*(infinity|unconventional shape).*")
+def test_checkers_are_content() -> None:
+    for more in ({}, {"features": ("value",)}, {"action": "subset"}):
+        env = gym.make(ID, **{**POSED, **more})
+        check_env(env.unwrapped)
+        if env.action_space.dtype == np.float32:
+            check_env_sb3(CrawlEnv(**{**POSED, **more}))
+
+
+def test_made_by_name() -> None:
+    assert gym.make(ID, **POSED).reset(seed=0)[0].shape == (N, len(CHANNELS))
+    for mode in ("sync", "async", "vector_entry_point"):
+        vec = gym.make_vec(ID, num_envs=2, vectorization_mode=mode, **POSED)
+        assert vec.reset(seed=0)[0].shape == (2, N, len(CHANNELS))
+        vec.close()
+
+
+def test_pictures_and_text() -> None:
+    for mode in ("ansi", "rgb_array"):
+        env = CrawlEnv(**POSED, render_mode=mode)
+        env.reset(seed=0)
+        env.step(np.zeros(N, dtype=np.float32))
+        picture = env.render()
+        assert picture.count("\n") >= N if mode == "ansi" else picture.std() > 0
+
+
+# ------------------------------------------------------------------------- paths and errors
+
+
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".parquet"])
+@pytest.mark.parametrize("kind", [str, Path])
+def test_the_path_of_a_log_is_a_trace_of_it(tmp_path: Path, ending: str, kind: Any) -> None:
+    path = tmp_path / f"log{ending}"
+    log = recorded(curves=False)
+    if ending == ".parquet":
+        pyarrow = pytest.importorskip("pyarrow")
+        parquet = pytest.importorskip("pyarrow.parquet")
+        names = [log.names[i] for i in log.source]
+        columns = {"source": names, "published": log.published, "utility": log.utility}
+        parquet.write_table(pyarrow.table(columns), path)
+    else:
+        log.to_csv(path)
+    got: Any = make_arrivals(kind(path))
+    assert isinstance(got, Trace)
+    assert got.random_start
+    assert np.array_equal(got.items.published, log.published)
+    assert got.items.start == log.published[0]
+    env = CrawlEnv(**{**POSED, "arrivals": kind(path)})
+    env.reset(seed=0)
+    same_log = CrawlEnv(**{**POSED, "arrivals": Trace(Items.from_csv(path))})
+    same_log.reset(seed=0)
+    actions = random_actions(env, 5)
+    assert same(run(env, actions), run(same_log, actions))
+
+
+def test_a_spec_with_a_path_can_be_written_down(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv.gz"
+    recorded(curves=False).to_csv(path)
+    fleet = tmp_path / "fleet.csv"
+    FLEET.to_csv(fleet)
+    spec = gym.make(ID, sources=str(fleet), arrivals=str(path), budget=2).spec
+    assert spec is not None
+    env = gym.make(gym.envs.registration.EnvSpec.from_json(spec.to_json()))
+    assert env.reset(seed=0)[0].shape == (N, 1)
+    assert repr(env.unwrapped.task.arrivals).startswith("Trace(90 items of 4 sources")
+
+
+def test_a_missing_log_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"nothing\.csv"):
+        CrawlEnv(arrivals=str(tmp_path / "nothing.csv"))
+
+
+@pytest.mark.parametrize(
+    ("posed", "words"),
+    [
+        ({"arrivals": "trace"}, r"log to play back; give its path"),
+        ({"arrivals": "tracee"}, r"arrivals 'tracee'"),
+        ({"arrivals": Trace}, r"give one of"),
+        ({"arrivals": LOG}, r"Trace\(items\)"),
+        ({"sources": FLEET.select([0, 1])}, r"2 sources that the fleet lacks \(3, 4\).*select"),
+        ({"sources": lambda rng: FLEET}, r"callable `sources` draws others"),
+    ],
+    ids=["no log", "misspelt", "class", "items", "missing sources", "drawn"],
+)
+def test_what_cannot_be_played_is_refused_in_the_user_s_terms(
+    posed: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        CrawlEnv(**{"sources": FLEET, "arrivals": Trace(LOG), **posed})
+
+
+def test_the_remedy_for_missing_sources_works() -> None:
+    fleet = FLEET.select([0, 1])
+    kept = LOG.select([name for name in LOG.names if name in fleet.names])
+    CrawlEnv(sources=fleet, arrivals=Trace(kept)).reset(seed=0)
+
+
+def test_a_value_cannot_be_set_and_an_age_can() -> None:
+    env = CrawlEnv(**{**POSED, "horizon": None})
+    with pytest.raises(ValueError, match=r"items are followed one by one.*options\['age'\]"):
+        env.reset(seed=0, options={"value": np.ones(N)})
+    seen = env.reset(seed=0, options={"age": [1, 2, 3, 0]})[0]
+    assert seen[:, 1].tolist() == [1, 2, 3, 0]
+    assert env.world.value[0, 3] == 0
+
+
+def test_a_log_shorter_than_an_epoch_is_doubted() -> None:
+    """As a log in days is, given for hours."""
+    short = Items(FLEET.names, [0, 1], [0.1, 0.2], [1, 1], start=0, end=0.25)
+    with pytest.warns(UserWarning, match=r"covers 0\.25 hours, less than one epoch of 0\.5"):
+        CrawlEnv(sources=FLEET, arrivals=Trace(short))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        CrawlEnv(sources=FLEET.with_period(0.25), arrivals=Trace(short))
+
+
+def test_a_batch_of_fleets_has_no_log() -> None:
+    with pytest.raises(ValueError, match="one fleet"):
+        World(Sources.stack([FLEET, FLEET]), Trace(LOG), 2)

@@ -1,0 +1,675 @@
+"""The vector environment is a loop of scalar ones: bit for bit where nothing is random, in law
+where something is; and it resets itself exactly as Gymnasium's SyncVectorEnv does."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from crawl_env import CrawlEnv, CrawlVectorEnv, Sources
+from tests.crawl_env.env_plain import (
+    CHANNELS,
+    HIDDEN,
+    ID,
+    PARAMETERS,
+    arrays_in,
+    random_actions,
+    run,
+    same,
+    unreachable_is_fine,
+)
+from tests.references import Z_LIMIT
+
+MODES = list(AutoresetMode)
+BY_VALUE: Callable[[AutoresetMode], str] = lambda mode: mode.value  # noqa: E731
+MIXED = Sources([3.0, 0.2, 8.0, 0.7, 1.1], [1.0, 4.0, 0.3, 2.0, 1.0], [0.3, 0.1, 0.6, 0.2, 0.05])
+COSTLY = Sources(
+    MIXED.arrival_rate, MIXED.mean_utility, MIXED.decay_rate, [0.1, 0.7, 0.3, 1.1, 0.2]
+)
+FLEETS = {"unit costs": (MIXED, 2), "one crawl": (MIXED, 1), "mixed costs": (COSTLY, 1.3)}
+FEATURES = {"value": ("value",), "hidden": HIDDEN, "all": tuple(CHANNELS)}
+
+
+def equal_infos(one: dict[str, Any], two: dict[str, Any]) -> None:
+    """The same keys and values; only rows that are marked have content in object arrays."""
+    assert set(one) == set(two)
+    for key, value in one.items():
+        other = two[key]
+        assert type(value) is type(other), key
+        if isinstance(value, dict):
+            equal_infos(value, other)
+        elif value.dtype == object:
+            assert other.dtype == object
+            assert value.shape == other.shape
+            for a, b in zip(value, other, strict=True):
+                assert (a is None) == (b is None)
+                assert a is None or (a.dtype == b.dtype and np.array_equal(a, b))
+        else:
+            assert value.dtype == other.dtype
+            assert np.array_equal(value, other), key
+
+
+def both(rows: int, mode: AutoresetMode, **arguments: Any) -> tuple[CrawlVectorEnv, SyncVectorEnv]:
+    with unreachable_is_fine():
+        vec = CrawlVectorEnv(rows, autoreset_mode=mode, **arguments)
+        arguments.pop("max_episode_steps", None)
+        loop = SyncVectorEnv([lambda: CrawlEnv(**arguments)] * rows, autoreset_mode=mode)
+    return vec, loop
+
+
+def tying(actions: np.ndarray, t: int) -> np.ndarray:
+    """Make many priorities of every other row equal, so that ties decide."""
+    if actions.dtype.kind == "f":
+        actions = actions.copy()
+        actions[t % 2 :: 2] = np.round(actions[t % 2 :: 2])
+    return actions
+
+
+def staggered(rows: int, n: int) -> dict[str, Any]:
+    age = np.random.default_rng(1).integers(0, 4, n).astype(float)
+    return {"age": age, "value": np.arange(1.0, n + 1) / 3}
+
+
+def compare(vec: CrawlVectorEnv, loop: SyncVectorEnv, epochs: int, stagger: bool = True) -> None:
+    """Step both with the same actions; under DISABLED, reset what is over, and more, by a mask."""
+    rows, n = vec.num_envs, vec.task.n
+    a, b = vec.reset(seed=0), loop.reset(seed=0)
+    assert np.array_equal(a[0], b[0])
+    equal_infos(a[1], b[1])
+    rng = np.random.default_rng(3)
+    if stagger and rows > 1:  # episodes then end at different times
+        for t in range(2):
+            action = random_actions(vec, 1, 90 + t)[0]
+            vec.step(action)
+            loop.step(action)
+        mask = np.arange(rows) % 2 == 0
+        for options in ({}, staggered(rows, n)):
+            given = {"reset_mask": mask.copy(), **options}
+            one, _ = vec.reset(options=given)
+            assert set(given) == {"reset_mask", *options}  # the caller's dictionary is left alone
+            two, _ = loop.reset(options={"reset_mask": mask.copy(), **options})
+            assert np.array_equal(one, two)
+    over = np.zeros(rows, dtype=bool)
+    for t, action in enumerate(random_actions(vec, epochs, 4)):
+        if vec.autoreset_mode is AutoresetMode.DISABLED and over.any():
+            mask = over | (rng.random(rows) < 0.2)
+            one, _ = vec.reset(options={"reset_mask": mask.copy()})
+            two, _ = loop.reset(options={"reset_mask": mask.copy()})
+            assert np.array_equal(one, two)
+        action = tying(action, t)
+        one, two = vec.step(action), loop.step(action)
+        assert same(one[:1], two[:1]), t
+        assert same(one[2:4], two[2:4]), t
+        assert one[1].dtype == two[1].dtype == np.float64
+        assert np.array_equal(one[1], two[1]), (t, one[1] - two[1])
+        equal_infos(one[4], two[4])
+        over = one[3]
+
+
+@pytest.mark.parametrize("features", FEATURES.values(), ids=FEATURES)
+@pytest.mark.parametrize("fleet", FLEETS)
+@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("action", ["priority", "subset"])
+@pytest.mark.parametrize("mode", MODES, ids=BY_VALUE)
+def test_equals_a_loop_of_scalar_environments(
+    mode: AutoresetMode, action: str, rule: str, fleet: str, features: tuple[str, ...]
+) -> None:
+    sources, budget = FLEETS[fleet]
+    arguments = {
+        "sources": sources,
+        "budget": budget,
+        "budget_rule": rule,
+        "action": action,
+        "features": features,
+        "horizon": 5,
+    }
+    compare(*both(4, mode, **arguments), epochs=25)
+
+
+@pytest.mark.parametrize("mode", MODES, ids=BY_VALUE)
+@pytest.mark.parametrize("start", ["fresh", "empty", "full"])
+@pytest.mark.parametrize("scale", ["raw", "relaxed"])
+@pytest.mark.parametrize("observed", [True, False], ids=["seen", "unseen"])
+def test_equals_the_loop_for_other_arguments(
+    mode: AutoresetMode, start: str, scale: str, observed: bool
+) -> None:
+    features = ("value", "age", "harvest")
+    arguments = {"start": start, "reward_scale": scale, "observed": observed, "features": features}
+    compare(*both(3, mode, horizon=4, **arguments), epochs=20)
+
+
+@pytest.mark.parametrize("mode", MODES, ids=BY_VALUE)
+@pytest.mark.parametrize("action", ["priority", "subset"])
+@pytest.mark.parametrize("rule", ["epoch", "average"])
+def test_one_environment(mode: AutoresetMode, action: str, rule: str) -> None:
+    for sources, budget in FLEETS.values():
+        arguments = {"action": action, "budget_rule": rule, "features": CHANNELS}
+        vec, loop = both(1, mode, sources=sources, budget=budget, horizon=3, **arguments)
+        compare(vec, loop, epochs=12)
+
+
+@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("budget", [1, 2, 3, 4, 7, 8, 12, 19, 30])
+@pytest.mark.filterwarnings("ignore:budget is 30")
+def test_rewards_agree_bit_for_bit_however_many_are_crawled(budget: int, rule: str) -> None:
+    """Sums must not depend on how many environments share a step, nor on ties in other rows."""
+    fleet = Sources.random(20, seed=1)
+    vec, loop = both(3, AutoresetMode.NEXT_STEP, sources=fleet, budget=budget, budget_rule=rule)
+    compare(vec, loop, epochs=60, stagger=False)
+
+
+@pytest.mark.parametrize("rule", ["epoch", "average"])
+def test_rewards_agree_bit_for_bit_with_mixed_costs(rule: str) -> None:
+    rng = np.random.default_rng(2)
+    random = Sources.random(20, seed=1)
+    fleet = Sources(
+        random.arrival_rate, random.mean_utility, random.decay_rate, rng.uniform(0.1, 0.5, 20)
+    )
+    arguments = {"sources": fleet, "budget": 3.3, "budget_rule": rule, "features": CHANNELS}
+    compare(*both(3, AutoresetMode.NEXT_STEP, **arguments), epochs=60, stagger=False)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7])
+@pytest.mark.parametrize("n", [1, 2, 33])
+def test_any_size(rows: int, n: int) -> None:
+    fleet = Sources.random(n, seed=n)
+    compare(*both(rows, AutoresetMode.NEXT_STEP, sources=fleet, horizon=6), epochs=15)
+
+
+def test_equals_an_asynchronous_vector_environment() -> None:
+    arguments = {"features": ("value", "age"), "budget": 2, "horizon": 4}
+    vec = gym.make_vec(ID, num_envs=2, **arguments)
+    loop = gym.make_vec(
+        ID, 2, "async", vector_kwargs={"context": "spawn"}, **arguments
+    )  # spawn: forking a process with torch's threads may hang
+    try:
+        assert np.array_equal(vec.reset(seed=0)[0], loop.reset(seed=0)[0])
+        for action in random_actions(vec, 8):
+            one, two = vec.step(action), loop.step(action)
+            assert same(one[:4], two[:4])
+    finally:
+        loop.close()
+
+
+# ------------------------------------------------------------------------- in law
+
+
+@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("arrivals", ["poisson", "poisson-constant", "poisson-gamma"])
+@pytest.mark.parametrize("observed", [True, [False, True, False, True, True]], ids=["all", "some"])
+def test_random_environments_agree_in_law(arrivals: str, rule: str, observed: Any) -> None:
+    """Means over 300 environments of each kind, 4.5 standard errors: one false alarm in 150,000
+    for each of about 200 comparisons a case."""
+    rows, epochs = 300, 6
+    arguments = {
+        "sources": MIXED,
+        "budget": 2,
+        "budget_rule": rule,
+        "arrivals": arrivals,
+        "observed": observed,
+        "features": ("value", "age", "harvest", "items"),
+        "start": "random",
+        "horizon": 4,
+    }
+    vec, loop = both(rows, AutoresetMode.NEXT_STEP, **arguments)
+    actions = [np.broadcast_to(a, (rows, 5)) for a in random_actions(CrawlEnv(**arguments), epochs)]
+    runs = []
+    for env, seed in ((vec, 1), (loop, 2000)):
+        runs.append([env.reset(seed=seed)[0], *run(env, actions, reset=False)])
+    for one, two in zip(*runs, strict=True):
+        a, b = (np.asarray(x, dtype=np.float64).reshape(rows, -1) for x in (one, two))
+        spread = np.sqrt((a.var(axis=0, ddof=1) + b.var(axis=0, ddof=1)) / rows)
+        gap = np.abs(a.mean(axis=0) - b.mean(axis=0))
+        assert np.all(gap <= Z_LIMIT * spread + 1e-12 + 1e-6 * np.abs(a.mean(axis=0)))
+
+
+def test_rows_are_independent() -> None:
+    vec = CrawlVectorEnv(2000, sources=MIXED, arrivals="poisson")
+    vec.reset(seed=0)
+    value = run(vec, random_actions(vec, 3))[-4][:, :, 0].astype(float)
+    for i in range(5):
+        correlation = np.corrcoef(value[::2, i], value[1::2, i])[0, 1]
+        assert abs(correlation) < Z_LIMIT / np.sqrt(1000)
+    assert len(np.unique(value[:, 0])) > 1900
+
+
+def test_same_seed_same_run() -> None:
+    runs = []
+    for seed in (3, 3, 4):
+        vec = CrawlVectorEnv(3, sources=MIXED, arrivals="poisson", start="random", horizon=4)
+        runs.append([vec.reset(seed=seed)[0], *run(vec, random_actions(vec, 12))])
+    assert same(runs[0], runs[1])
+    assert not same(runs[0], runs[2])
+
+
+def test_arrivals_do_not_depend_on_actions() -> None:
+    """Two policies on one seed, through automatic resets: give back what was crawled, aged."""
+    kept = np.exp(-MIXED.decay_rate)
+    histories = []
+    for seed in (0, 1):
+        vec = CrawlVectorEnv(
+            3, sources=MIXED, arrivals="poisson", features=("crawled",), horizon=5, budget=2
+        )
+        vec.reset(seed=8)
+        taken, history, over = np.zeros((3, 5)), [vec.world.value.copy()], np.zeros(3, dtype=bool)
+        for action in random_actions(vec, 17, seed):
+            before = vec.world.value.copy()
+            seen, _, _, truncated, _ = vec.step(action)
+            taken = (taken + np.where(seen[..., 0] == 1, before, 0)) * kept
+            taken[over] = 0.0
+            over = truncated
+            history.append(vec.world.value + taken)
+        histories.append(history)
+    for a, b in zip(*histories, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9)
+
+
+# ------------------------------------------------------------------------- the end of episodes
+
+
+@pytest.mark.parametrize("mode", MODES, ids=BY_VALUE)
+@pytest.mark.parametrize(
+    ("horizon", "limit", "expected"),
+    [(5, 3, 3), (3, 5, 3), (None, 4, 4), (4, None, 4), (4, 4, 4), (1, None, 1)],
+    ids=str,
+)
+def test_the_smaller_of_horizon_and_time_limit(
+    horizon: int | None, limit: int | None, expected: int, mode: AutoresetMode
+) -> None:
+    vec = gym.make_vec(
+        ID, num_envs=2, horizon=horizon, max_episode_steps=limit, autoreset_mode=mode
+    )
+    vec.reset(seed=0)
+    ends = [vec.step(np.zeros((2, 4), np.float32))[3].tolist() for _ in range(expected)]
+    assert ends == [[False, False]] * (expected - 1) + [[True, True]]
+    if mode is AutoresetMode.NEXT_STEP:
+        observation, reward, _, truncated, _ = vec.step(np.ones((2, 4), np.float32))
+        assert np.array_equal(observation, vec.reset(seed=0)[0])
+        assert reward.tolist() == [0.0, 0.0]
+        assert truncated.tolist() == [False, False]
+    if mode is AutoresetMode.DISABLED:
+        with pytest.raises(gym.error.ResetNeeded, match=r"\[0, 1\].*reset_mask"):
+            vec.step(np.zeros((2, 4), np.float32))
+        vec.reset(options={"reset_mask": np.array([True, False])})
+        with pytest.raises(gym.error.ResetNeeded, match=r"\[1\].*reset_mask"):
+            vec.step(np.zeros((2, 4), np.float32))
+
+
+def test_without_any_limit_it_goes_on() -> None:
+    vec = gym.make_vec(ID, num_envs=2, horizon=None)
+    vec.reset(seed=0)
+    assert not any(vec.step(np.zeros((2, 4), np.float32))[3].any() for _ in range(700))
+
+
+@pytest.mark.parametrize("limit", [0, -1, 2.5], ids=str)
+def test_a_bad_time_limit_is_refused(limit: Any) -> None:
+    with pytest.raises(ValueError, match="max_episode_steps"):
+        CrawlVectorEnv(2, max_episode_steps=limit)
+
+
+@pytest.mark.parametrize("rows", [0, -1, 1.5, None], ids=str)
+def test_a_bad_number_of_environments_is_refused(rows: Any) -> None:
+    with pytest.raises(ValueError, match="num_envs"):
+        CrawlVectorEnv(rows)
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled", *MODES], ids=str)
+def test_modes_by_name(mode: Any) -> None:
+    vec = CrawlVectorEnv(2, autoreset_mode=mode)
+    assert vec.metadata["autoreset_mode"] is AutoresetMode(mode)
+    assert CrawlVectorEnv(2).metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+
+
+def test_metadata_is_not_shared() -> None:
+    one = CrawlVectorEnv(2)
+    CrawlVectorEnv(2, autoreset_mode="SameStep").metadata["spoilt"] = True
+    assert one.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    assert "spoilt" not in one.metadata
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP], ids=BY_VALUE)
+def test_gymnasiums_recorder_counts_right(mode: AutoresetMode) -> None:
+    vec = CrawlVectorEnv(3, sources=MIXED, arrivals="poisson", horizon=4, autoreset_mode=mode)
+    recorder = gym.wrappers.vector.RecordEpisodeStatistics(vec)
+    recorder.reset(seed=0)
+    total, episodes = np.zeros(3), 0
+    for action in random_actions(vec, 14):
+        _, reward, _, truncated, info = recorder.step(action)
+        total += reward
+        if truncated.any():
+            assert info["episode"]["l"].tolist() == [4, 4, 4]
+            assert info["episode"]["r"] == pytest.approx(total, rel=1e-6)
+            total, episodes = np.zeros(3), episodes + 1
+    assert episodes == 3
+
+
+# ------------------------------------------------------------------------- before the reset
+
+
+def test_step_before_reset_is_refused() -> None:
+    with pytest.raises(gym.error.ResetNeeded, match="reset"):
+        CrawlVectorEnv(2).step(np.zeros((2, 4), np.float32))
+
+
+@pytest.mark.parametrize("mode", MODES, ids=BY_VALUE)
+@pytest.mark.parametrize("horizon", [None, 9], ids=["endless", "9 epochs"])
+def test_rows_that_were_never_reset_are_not_stepped(
+    mode: AutoresetMode, horizon: int | None
+) -> None:
+    """A first reset of some rows leaves the others without a state: refuse one or the other."""
+    vec = CrawlVectorEnv(3, autoreset_mode=mode, horizon=horizon)
+    with pytest.raises(gym.error.ResetNeeded, match="reset"):  # noqa: PT012
+        vec.reset(seed=0, options={"reset_mask": np.array([True, False, True])})
+        vec.step(np.zeros((3, 4), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("mask", "error"),
+    [
+        pytest.param([True, False], TypeError, id="a list"),
+        pytest.param(np.array([1, 0]), TypeError, id="numbers"),
+        pytest.param(np.array([True]), ValueError, id="short"),
+        pytest.param(np.array([[True, False]]), ValueError, id="two axes"),
+        pytest.param(np.array([False, False]), ValueError, id="none"),
+    ],
+)
+def test_bad_reset_masks_are_refused_as_gymnasium_does(mask: Any, error: type[Exception]) -> None:
+    vec, loop = both(2, AutoresetMode.DISABLED)
+    vec.reset(seed=0)
+    loop.reset(seed=0)
+    for env in (vec, loop):
+        with pytest.raises(error, match="reset_mask"):
+            env.reset(options={"reset_mask": mask})
+
+
+@pytest.mark.parametrize("seed", [[1, 2], 1.5, "a"], ids=str)
+def test_a_seed_is_one_number(seed: Any) -> None:
+    with pytest.raises(ValueError, match="seed"):
+        CrawlVectorEnv(2).reset(seed=seed)
+
+
+def test_options_for_all_rows_or_each() -> None:
+    vec = CrawlVectorEnv(2, features=("value", "age"))
+    seen, _ = vec.reset(options={"value": [1, 2, 3, 4]})
+    assert seen[..., 0].tolist() == [[1, 2, 3, 4]] * 2
+    each = np.arange(8.0).reshape(2, 4)
+    seen, _ = vec.reset(options={"value": each, "age": [5, 6, 7, 8]})
+    assert np.array_equal(seen[..., 0], each)
+    assert seen[..., 1].tolist() == [[5, 6, 7, 8]] * 2
+    seen, _ = vec.reset(options={"value": each + 10, "reset_mask": np.array([False, True])})
+    assert np.array_equal(seen[..., 0], [each[0], each[1] + 10])
+    for wrong in (np.zeros((3, 4)), np.zeros((4, 2)), np.zeros(2)):
+        with pytest.raises(ValueError, match="value"):
+            vec.reset(options={"value": wrong})
+    with pytest.raises(ValueError, match="did you mean 'value'"):
+        vec.reset(options={"valeu": each})
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [
+        pytest.param(np.zeros(4, np.float32), "shape", id="one row"),
+        pytest.param(np.zeros((3, 4), np.float32), "shape", id="too many rows"),
+        pytest.param(np.zeros((4, 2), np.float32), "shape", id="transposed"),
+        pytest.param(np.full((2, 4), np.nan), "NaN", id="NaN"),
+        pytest.param(
+            [[0, 0, 0, 0], [0, np.nan, 1, 1]], r"source 2 \(environment 1\)", id="one NaN"
+        ),
+        pytest.param([["a"] * 4] * 2, "numbers", id="words"),
+    ],
+)
+def test_bad_priorities_are_refused(action: Any, words: str) -> None:
+    vec = CrawlVectorEnv(2)
+    vec.reset(seed=0)
+    with pytest.raises(ValueError, match=words):
+        vec.step(action)
+
+
+@pytest.mark.parametrize(
+    "action", [[0], [0, 1, 2], [0, 4], [-1, 0], [0.0, 1.0], 1, [True, False]], ids=str
+)
+def test_bad_subset_numbers_are_refused(action: Any) -> None:
+    vec = CrawlVectorEnv(2, action="subset")
+    vec.reset(seed=0)
+    with pytest.raises(ValueError, match="action"):
+        vec.step(np.array(action))
+
+
+# ------------------------------------------------------------------------- states and aliases
+
+
+def fleets(rng: np.random.Generator) -> Sources:
+    return Sources.random(5, rng)
+
+
+RANDOM = {
+    "arrivals": "poisson",
+    "observed": [True, False, True, False, False],
+    "features": CHANNELS,
+    "start": "random",
+    "budget": 2,
+    "horizon": 6,
+}
+
+
+@pytest.mark.parametrize("sources", [MIXED, fleets], ids=["one fleet", "drawn anew"])
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP], ids=BY_VALUE)
+@pytest.mark.parametrize("after", [5, 6, 7], ids=["before the end", "at the end", "after the end"])
+def test_a_state_returned_to_continues_as_if_never_left(
+    sources: Any, mode: AutoresetMode, after: int
+) -> None:
+    arguments = {
+        **RANDOM,
+        "sources": sources,
+        "budget_rule": "average" if after == 6 else "epoch",
+        "autoreset_mode": mode,
+        "reward_scale": "relaxed" if after == 5 else "raw",
+    }
+    vec = CrawlVectorEnv(3, **arguments)
+    vec.reset(seed=7)
+    actions = random_actions(vec, 24)
+    run(vec, actions[:3])
+    vec.reset(options={"reset_mask": np.array([False, True, False])})
+    run(vec, actions[3:after])
+    state = vec.get_state()
+    before = copy.deepcopy(state)
+    expected = run(vec, actions[after:])
+    for a, b in zip(arrays_in(state), arrays_in(before), strict=True):
+        assert np.array_equal(a, b)
+    other = CrawlVectorEnv(3, **arguments)
+    other.reset(seed=99)
+    for env in (vec, other, vec):
+        seen = env.set_state(state)
+        assert np.array_equal(seen, env.set_state(state))
+        assert same(run(env, actions[after:]), expected)
+
+
+def test_a_state_can_be_set_before_the_first_reset() -> None:
+    """As in the scalar environment: a planner makes an environment and puts it somewhere."""
+    vec, other = (CrawlVectorEnv(3, sources=MIXED, **RANDOM) for _ in range(2))
+    vec.reset(seed=7)
+    actions = random_actions(vec, 15)
+    run(vec, actions[:4])
+    assert np.array_equal(vec.set_state(vec.get_state()), other.set_state(vec.get_state()))
+    assert same(run(vec, actions[4:]), run(other, actions[4:]))
+
+
+def test_a_state_is_independent_in_both_directions() -> None:
+    vec = CrawlVectorEnv(3, sources=MIXED, **RANDOM)
+    vec.reset(seed=7)
+    run(vec, random_actions(vec, 4))
+    state = vec.get_state()
+    before = copy.deepcopy(state)
+    vec.set_state(state)
+    for array in arrays_in(state):
+        array[...] = True if array.dtype == bool else array + 1
+    for a, b in zip(arrays_in(vec.get_state()), arrays_in(before), strict=True):
+        assert np.array_equal(a, b)
+
+
+@pytest.mark.parametrize("how", ["deepcopy", "pickle"])
+@pytest.mark.parametrize("arrivals", ["deterministic", "poisson"])
+def test_a_copy_is_an_environment_of_its_own(arrivals: str, how: str) -> None:
+    vecs = [CrawlVectorEnv(3, sources=MIXED, **{**RANDOM, "arrivals": arrivals}) for _ in range(2)]
+    for vec in vecs:
+        vec.reset(seed=7)
+    actions = random_actions(vecs[0], 20)
+    vec = vecs[0]
+    twin = copy.deepcopy(vec) if how == "deepcopy" else pickle.loads(pickle.dumps(vec))
+    run(vecs[0], actions[10:])
+    assert same(run(twin, actions), run(vecs[1], actions))
+
+
+@pytest.mark.parametrize("features", [("value",), ("harvest",), tuple(CHANNELS)], ids=str)
+@pytest.mark.parametrize("mode", MODES, ids=BY_VALUE)
+@pytest.mark.parametrize("budget", [1, 2, 5])
+@pytest.mark.filterwarnings("ignore:budget is 5")
+def test_nothing_returned_is_a_view_of_the_state(
+    features: tuple[str, ...], mode: AutoresetMode, budget: float
+) -> None:
+    """Spoil whatever comes back from one of two equal environments."""
+    arguments = {**RANDOM, "features": features, "budget": budget, "horizon": 4}
+    clean, spoilt = (
+        CrawlVectorEnv(3, sources=MIXED, autoreset_mode=mode, **arguments) for _ in range(2)
+    )
+    clean.reset(seed=1)
+    spoilt.reset(seed=1)[0][...] = 77
+    mask = np.array([True, False, False])
+    for t, action in enumerate(random_actions(clean, 13)):
+        given = action.copy()
+        expected, got = clean.step(action), spoilt.step(given)
+        assert same(expected[:4], got[:4])
+        equal_infos(expected[4], got[4])
+        assert np.array_equal(given, action)
+        over = expected[3].copy()
+        objects = [
+            x for a in got[4].values() if isinstance(a, np.ndarray) for x in a if a is not None
+        ]
+        for array in (*arrays_in(got), *arrays_in(objects), *spoilt.harvest[:2], given):
+            array[...] = True if array.dtype == bool else (None if array.dtype == object else 7)
+        if t % 3 == 2 or (over.any() and mode is AutoresetMode.DISABLED):
+            masks = [(over | mask).copy() for _ in range(2)]
+            one, two = (
+                env.reset(options={"reset_mask": m})[0]
+                for env, m in zip((clean, spoilt), masks, strict=True)
+            )
+            assert np.array_equal(one, two)
+            two[...] = 77
+            masks[1][...] = True
+        for a, b in zip(arrays_in(clean.get_state()), arrays_in(spoilt.get_state()), strict=True):
+            assert np.array_equal(a, b)
+
+
+# ------------------------------------------------------------------------- fleets drawn anew
+
+
+@pytest.mark.parametrize("mode", MODES, ids=BY_VALUE)
+def test_every_row_has_a_fleet_of_its_own(mode: AutoresetMode) -> None:
+    vec = CrawlVectorEnv(
+        3, sources=fleets, features=(*PARAMETERS, "value"), horizon=4, autoreset_mode=mode
+    )
+    seen, _ = vec.reset(seed=0)
+    assert len(np.unique(seen[..., 0])) == 15
+    for t in range(1, 4):
+        now = vec.step(np.zeros((3, 5), np.float32))[0]
+        assert np.array_equal(now[..., :4], seen[..., :4]), t
+    mask = np.array([False, True, False])
+    other, _ = vec.reset(options={"reset_mask": mask})
+    assert np.array_equal(other[[0, 2], :, :4], seen[[0, 2], :, :4])
+    assert not np.any(other[1, :, 0] == seen[1, :, 0])
+    if mode is AutoresetMode.DISABLED:
+        return
+    later, _, _, truncated, info = vec.step(np.zeros((3, 5), np.float32))
+    assert truncated.tolist() == [True, False, True]
+    if mode is AutoresetMode.SAME_STEP:  # the last observation still shows the old fleet
+        assert np.array_equal(info["final_obs"][0][:, :4], seen[0, :, :4])
+    else:
+        assert np.array_equal(later[..., :4], other[..., :4])
+        later = vec.step(np.zeros((3, 5), np.float32))[0]
+    assert not np.any(later[[0, 2], :, 0] == other[[0, 2], :, 0])
+    assert np.array_equal(later[1, :, :4], other[1, :, :4])
+    u = later[..., 0] * later[..., 1] / later[..., 2] * -np.expm1(-later[..., 2])
+    np.testing.assert_allclose(later[[0, 2], :, 4], u[[0, 2]], rtol=1e-5)
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP], ids=BY_VALUE)
+def test_every_row_believes_in_its_own_fleet(mode: AutoresetMode) -> None:
+    """Unobserved and random: the belief follows the parameters of the row, through resets."""
+    names = ("value", "crawled", *PARAMETERS[:3])
+    vec = CrawlVectorEnv(
+        3,
+        sources=fleets,
+        features=names,
+        observed=False,
+        arrivals="poisson",
+        budget=2,
+        horizon=3,
+        autoreset_mode=mode,
+    )
+    seen, _ = vec.reset(seed=0)
+    restarted = np.ones(3, dtype=bool)
+    belief = np.zeros((3, 5))
+    over = np.zeros(3, dtype=bool)
+    for action in [*random_actions(vec, 11), None]:
+        _, crawled, rate, utility, decay = np.moveaxis(seen.astype(float), 2, 0)
+        u = rate * utility / decay * -np.expm1(-decay)
+        belief = np.where(restarted[:, None], 0, belief * (crawled == 0)) * np.exp(-decay) + u
+        np.testing.assert_allclose(seen[..., 0], belief, rtol=1e-5)
+        if action is None:
+            return
+        before = over
+        seen, _, _, over, _ = vec.step(action)
+        restarted = over if mode is AutoresetMode.SAME_STEP else before
+
+
+def test_rows_with_costs_of_their_own() -> None:
+    """Each row selects under its own costs, as scalar environments on these fleets do."""
+
+    def draw(rng: np.random.Generator) -> Sources:
+        fleet = Sources.random(5, rng)
+        cost = rng.uniform(0.2, 1.0, 5)
+        return Sources(fleet.arrival_rate, fleet.mean_utility, fleet.decay_rate, cost)
+
+    for rule in ("epoch", "average"):
+        arguments = {"budget": 1.3, "budget_rule": rule, "features": CHANNELS}
+        vec = CrawlVectorEnv(4, sources=draw, **arguments)
+        seen, _ = vec.reset(seed=0)
+        scalars = [CrawlEnv(sources=vec.world.sources.row(row), **arguments) for row in range(4)]
+        for row, env in enumerate(scalars):
+            assert np.array_equal(env.reset(seed=0)[0], seen[row])
+        for action in random_actions(vec, 25):
+            seen, reward, *_ = vec.step(action)
+            for row, env in enumerate(scalars):
+                one = env.step(action[row])
+                assert np.array_equal(one[0], seen[row])
+                assert one[1] == pytest.approx(reward[row], rel=1e-13)
+
+
+def test_one_fleet_and_fleets_drawn_that_are_all_that_one_agree() -> None:
+    arguments = {"budget": 2, "features": CHANNELS, "horizon": 4, "arrivals": "deterministic"}
+    one = CrawlVectorEnv(3, sources=MIXED, **arguments)
+    two = CrawlVectorEnv(3, sources=lambda rng: MIXED, **arguments)
+    assert np.array_equal(one.reset(seed=0)[0], two.reset(seed=0)[0])
+    actions = random_actions(one, 12)
+    assert same(run(one, actions), run(two, actions))
+
+
+def test_a_fleet_of_another_period_is_refused_alike() -> None:
+    """An epoch has one length in a task."""
+
+    def draw(rng: np.random.Generator) -> Sources:
+        return Sources([1.0, 2.0], 1.0, 1.0, period=float(rng.uniform(0.5, 2)))
+
+    for env in (CrawlEnv(sources=draw), CrawlVectorEnv(1, sources=draw)):
+        with pytest.raises(ValueError, match="period"):
+            env.reset(seed=1)
+    vec = CrawlVectorEnv(2, sources=draw)
+    with pytest.raises(ValueError, match="period"):
+        vec.reset(seed=1)

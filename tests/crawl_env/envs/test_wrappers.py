@@ -1,0 +1,324 @@
+"""SequentialSelection: one source at a time earns what choosing all at once earns."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.utils.env_checker import check_env
+from sb3_contrib import MaskablePPO
+from sb3_contrib.common.maskable.evaluation import evaluate_policy
+from stable_baselines3 import DQN
+from stable_baselines3.common.env_checker import check_env as check_env_sb3
+
+from crawl_env import CrawlEnv, Sources
+from crawl_env.envs.wrappers import SequentialSelection
+from tests.crawl_env.env_plain import CHANNELS, ID, random_actions, unreachable_is_fine
+
+torch.set_num_threads(1)
+MIXED = Sources(
+    [3.0, 0.2, 8.0, 0.7, 1.1],
+    [1.0, 4.0, 0.3, 2.0, 1.0],
+    [0.3, 0.1, 0.6, 0.2, 0.05],
+    [1, 2, 1, 3, 1],
+)
+
+
+def make(**arguments: Any) -> SequentialSelection:
+    with unreachable_is_fine():
+        return SequentialSelection(gym.make(ID, **arguments))
+
+
+def masks_by_hand(cost: np.ndarray, budget: float, picked: list[int]) -> list[bool]:
+    left = round(budget - sum(cost[i] for i in picked), 9)
+    return [i not in picked and round(float(c), 9) <= left for i, c in enumerate(cost)]
+
+
+@pytest.mark.parametrize("arrivals", ["deterministic", "poisson"])
+@pytest.mark.parametrize(
+    ("sources", "budget"),
+    [("table1", 1), ("table1", 2), ("table1", 3), ("table1", 4), (MIXED, 4), (MIXED, 2.5)],
+    ids=["M=1", "M=2", "M=3", "all", "mixed, M=4", "mixed, M=2.5"],
+)
+def test_an_epoch_of_picks_is_one_step_of_the_environment(
+    sources: Any, budget: float, arrivals: str
+) -> None:
+    arguments = {
+        "sources": sources,
+        "budget": budget,
+        "features": CHANNELS,
+        "arrivals": arrivals,
+        "horizon": 5,
+    }
+    one = make(**arguments)
+    with unreachable_is_fine():
+        all_at_once = gym.make(ID, **arguments)
+    rng = np.random.default_rng(0)
+    cost = one.unwrapped.sources.cost
+    seen, _ = one.reset(seed=3)
+    base, _ = all_at_once.reset(seed=3)
+    for _ in range(30):
+        picked: list[int] = []
+        while True:
+            assert seen.dtype == np.float32
+            assert np.array_equal(seen[:, :-1], base)  # nothing changes within an epoch
+            assert np.flatnonzero(seen[:, -1]).tolist() == sorted(picked)
+            mask = one.action_masks()
+            assert (mask.dtype, mask.tolist()) == (bool, masks_by_hand(cost, budget, picked))
+            pick = int(rng.choice(np.flatnonzero(mask)))
+            picked.append(pick)
+            seen, reward, terminated, truncated, info = one.step(np.int64(pick))
+            if not any(masks_by_hand(cost, budget, picked)):
+                break
+            assert (reward, terminated, truncated, info) == (0.0, False, False, {})
+        priority = np.full(cost.size, -1.0, np.float32)
+        priority[picked] = 1.0
+        base, expected, _, over, _ = all_at_once.step(priority)
+        assert type(reward) is float
+        assert reward == expected
+        assert (terminated, truncated) == (False, over)
+        column = base[:, CHANNELS.index("crawled")]
+        assert np.flatnonzero(column).tolist() == sorted(picked)
+        if over:
+            seen, base = one.reset()[0], all_at_once.reset()[0]
+
+
+def test_as_many_picks_as_the_budget_pays_for() -> None:
+    for budget in (1, 2, 3, 4):
+        env = make(budget=budget)
+        env.reset(seed=0)
+        rewards = [env.step(i)[1] for i in range(budget)]
+        assert rewards[:-1] == [0.0] * (budget - 1)
+        assert rewards[-1] > 0
+
+
+def test_an_impossible_pick_is_replaced_by_the_oldest_possible() -> None:
+    env = make(budget=2, features=("age", "crawled"))
+    env.reset(options={"age": [3, 7, 7, 2]})
+    env.step(0)
+    seen = env.step(0)[0]  # taken already: 1 and 2 are the oldest, 1 the lower
+    assert np.flatnonzero(seen[:, 1]).tolist() == [0, 1]
+    seen = env.step(3)[0]
+    seen = env.step(3)[0]
+    assert np.flatnonzero(seen[:, 1]).tolist() == [2, 3]
+
+
+def test_an_impossible_pick_never_becomes_one_that_costs_too_much() -> None:
+    env = make(sources=MIXED, budget=2, features=("crawled",))
+    env.reset(options={"age": [1, 1, 2, 9, 1]})
+    assert env.action_masks().tolist() == [True, True, True, False, True]
+    env.step(3)  # 3 costs 3, and is the oldest; 2 is the oldest that can be paid
+    assert env.action_masks().tolist() == [True, False, False, False, True]
+    seen = env.step(1)[0]
+    assert np.flatnonzero(seen[:, 0]).tolist() == [0, 2]
+
+
+def test_rounding_does_not_lose_a_pick() -> None:
+    fleet = Sources([1.0] * 5, 1.0, 1.0, [0.1] * 5)
+    env = make(sources=fleet, budget=0.3)
+    env.reset(seed=0)
+    assert [env.step(i)[1] > 0 for i in range(3)] == [False, False, True]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_fleets_drawn_anew_are_masked_by_their_own_costs(seed: int) -> None:
+    def draw(rng: np.random.Generator) -> Sources:
+        fleet = Sources.random(5, rng)
+        cost = rng.choice([1.0, 1.5, 2.0], 5)
+        return Sources(fleet.arrival_rate, fleet.mean_utility, fleet.decay_rate, cost)
+
+    env = make(sources=draw, budget=3, features=("cost", "crawled"), horizon=3)
+    seen, _ = env.reset(seed=seed)
+    rng, picked = np.random.default_rng(seed), []
+    for _ in range(40):
+        mask = masks_by_hand(seen[:, 0], 3, picked)
+        assert env.action_masks().tolist() == mask
+        picked.append(int(rng.choice(np.flatnonzero(mask))))
+        seen, _, _, over, _ = env.step(picked[-1])
+        if not seen[:, -1].any():
+            assert np.flatnonzero(seen[:, 1]).tolist() == sorted(picked)
+            picked = []
+        if over:
+            seen, _ = env.reset()
+
+
+def test_a_reset_in_the_middle_of_an_epoch_forgets_the_picks() -> None:
+    env = make(budget=3)
+    env.reset(seed=0)
+    assert env.step(2)[0][:, -1].tolist() == [0, 0, 1, 0]
+    seen, info = env.reset(seed=0)
+    assert info == {}
+    assert not seen[:, -1].any()
+    assert env.action_masks().all()
+
+
+def test_spaces() -> None:
+    env = make(budget=2, features=("value", "crawled", "account"))
+    assert env.action_space == gym.spaces.Discrete(4)
+    box = env.observation_space
+    assert (box.shape, box.dtype) == ((4, 4), np.float32)
+    assert box.low[0].tolist() == [0, 0, -np.inf, 0]
+    assert box.high[0].tolist() == [np.inf, 1, np.inf, 1]
+    seen, _ = env.reset(seed=0)
+    for action in random_actions(env, 30):
+        assert seen in box
+        seen, *_ = env.step(action)
+
+
+def test_horizon_counts_epochs_and_a_time_limit_outside_counts_picks() -> None:
+    env = make(budget=2, horizon=3)
+    env.reset(seed=0)
+    assert [env.step(t % 4)[3] for t in range(6)] == [False] * 5 + [True]
+    env = gym.wrappers.TimeLimit(make(budget=2, horizon=3), 3)
+    env.reset(seed=0)
+    assert [env.step(t)[3] for t in range(3)] == [False, False, True]
+
+
+def test_nothing_returned_is_a_view_of_the_state() -> None:
+    clean, spoilt = (make(budget=2, features=("value", "age")) for _ in range(2))
+    clean.reset(seed=0)
+    spoilt.reset(seed=0)[0][...] = 77
+    for action in random_actions(clean, 12):
+        expected, got = clean.step(action), spoilt.step(action)
+        assert np.array_equal(expected[0], got[0])
+        assert expected[1:] == got[1:]
+        got[0][...] = 77
+        spoilt.action_masks()[...] = False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        pytest.param({"action": "subset"}, ["action='priority'", "'subset'"], id="subset"),
+        pytest.param(
+            {"budget_rule": "average"}, ["budget_rule='epoch'", "'average'"], id="average"
+        ),
+    ],
+)
+def test_what_cannot_be_wrapped_is_refused(arguments: dict[str, Any], words: list[str]) -> None:
+    for word in words:
+        with pytest.raises(ValueError, match=word):
+            SequentialSelection(gym.make(ID, **arguments))
+
+
+def test_other_environments_are_refused() -> None:
+    with pytest.raises(ValueError, match="EphemeralCrawl"):
+        SequentialSelection(gym.make("CartPole-v1"))
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [gym.wrappers.FlattenObservation, gym.wrappers.NormalizeObservation],
+    ids=["flattened", "normalised"],
+)
+def test_an_environment_whose_observations_were_changed_is_refused_or_told_of(wrap: Any) -> None:
+    """Whatever is inside, the observations must lie in the space that the wrapper declares."""
+    env = gym.make(ID, features=("crawled",), budget=2)
+    try:
+        outer = SequentialSelection(wrap(env))
+    except ValueError:
+        return
+    seen, _ = outer.reset(seed=0)
+    for action in random_actions(outer, 10):
+        assert seen in outer.observation_space
+        seen, *_ = outer.step(action)
+
+
+def test_step_before_reset_is_refused() -> None:
+    for inner in (gym.make(ID, budget=2), CrawlEnv(budget=2)):
+        with pytest.raises(gym.error.ResetNeeded, match="reset"):
+            SequentialSelection(inner).step(0)
+
+
+@pytest.mark.parametrize("action", [-1, 4, 100], ids=str)
+def test_a_pick_out_of_range_is_refused(action: int) -> None:
+    env = make(budget=2)
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=r"action is .*0 … 3"):
+        env.step(action)
+
+
+@pytest.mark.parametrize("action", [1.5, np.nan, np.zeros(2, int), "1"], ids=str)
+def test_a_pick_that_is_no_number_is_refused(action: Any) -> None:
+    env = make(budget=2)
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="action"):
+        env.step(action)
+
+
+@pytest.mark.parametrize("kind", [int, np.int64, np.uint8, np.array], ids=str)
+def test_any_whole_number_will_do(kind: Any) -> None:
+    env = make(budget=1, features=("crawled",))
+    env.reset(seed=0)
+    assert np.flatnonzero(env.step(kind(2))[0][:, 0]) == [2]
+
+
+# ------------------------------------------------------------------------- libraries
+
+
+@pytest.mark.parametrize("check", [check_env, check_env_sb3], ids=["Gymnasium", "SB3"])
+@pytest.mark.parametrize("features", [("value",), tuple(CHANNELS)], ids=["value", "all"])
+@pytest.mark.parametrize("sources", ["table1", MIXED], ids=["table1", "mixed costs"])
+def test_check_env(check: Any, features: tuple[str, ...], sources: Any) -> None:
+    env = make(sources=sources, budget=3, features=features, arrivals="poisson")
+    with warnings.catch_warnings():
+        for message in (
+            "Box observation space m.*imum value is -?infinity",  # utility has no upper bound
+            "unconventional shape",  # (N, F) is the contract
+            "different from the unwrapped version",  # a wrapper is what is checked here
+            "Not able to test alternative render modes",
+        ):
+            warnings.filterwarnings("ignore", message=f".*{message}")
+        arguments = {"skip_render_check": True, "skip_close_check": True}
+        check(env, **(arguments if check is check_env else {}))
+
+
+def test_maskable_ppo_trains_and_its_masks_hold() -> None:
+    env = make(sources=MIXED, budget=4, features=("value", "age", "cost"), horizon=6)
+    model = MaskablePPO("MlpPolicy", env, n_steps=32, batch_size=16, n_epochs=2, seed=0)
+    model.learn(96)
+    seen, _ = env.reset(seed=0)
+    for _ in range(25):
+        mask = env.action_masks()
+        action, _ = model.predict(seen, action_masks=mask, deterministic=False)
+        assert mask[int(action)]
+        seen, _, _, over, _ = env.step(action)
+        if over:
+            seen, _ = env.reset()
+    returns, lengths = evaluate_policy(
+        model, env, n_eval_episodes=2, return_episode_rewards=True, warn=False
+    )
+    assert all(6 <= length <= 6 * 4 for length in lengths)
+    assert all(total > 0 for total in returns)
+
+
+def test_dqn_trains_without_masks() -> None:
+    env = make(budget=2, features=("value", "age"), horizon=10)
+    model = DQN(
+        "MlpPolicy", env, learning_starts=16, batch_size=8, buffer_size=500, train_freq=4, seed=0
+    )
+    model.learn(120)
+    seen, _ = env.reset(seed=0)
+    action, _ = model.predict(seen)
+    env.step(action)
+
+
+def test_a_saved_state_goes_on_between_two_picks() -> None:
+    one = make(budget=3, arrivals="poisson", features=CHANNELS)
+    one.reset(seed=0)
+    for action in (0, 1, 2, 3):  # an epoch, and the first pick of the next
+        seen, *_ = one.step(action)
+    state = one.get_state()
+    after = [one.step(action) for action in (1, 2, 0)]
+    other = make(budget=3, arrivals="poisson", features=CHANNELS)
+    other.reset(seed=1)
+    np.testing.assert_array_equal(other.set_state(state), seen)
+    assert other.action_masks().tolist() == [True, True, True, False]
+    for (mine, reward, *_), action in zip(after, (1, 2, 0), strict=True):
+        theirs, same, *_ = other.step(action)
+        np.testing.assert_array_equal(theirs, mine)
+        assert same == reward

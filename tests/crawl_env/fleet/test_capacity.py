@@ -1,0 +1,155 @@
+"""The last K items: against scipy's incomplete gamma functions, and against items one by one."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import gammainc, gammaincc
+from scipy.stats import poisson
+
+from crawl_env.content.arrivals import Poisson
+from crawl_env.content.utility import Exponential, Lognormal
+from crawl_env.content.world import World
+from crawl_env.fleet.capacity import LastItems, kept_share
+from crawl_env.fleet.sources import Sources
+from tests.references import Z_LIMIT, plainly, z_of_mean, z_of_variance
+
+
+def share(time: float, rate: float, decay: float, most: float) -> float:
+    """E[1 − r^min(N, K)], N Poisson events at rate Λ + μ: 1 − e^{−μt}Q(K, Λt) − r^K P(K, (Λ+μ)t).
+
+    Going back in time, content is lost at the K-th item or where a unit that fades at rate μ has
+    gone, whichever comes first.
+    """
+    ratio = rate / (rate + decay)
+    gone = np.exp(-decay * time) * gammaincc(most, rate * time)
+    return float(1 - gone - ratio**most * gammainc(most, (rate + decay) * time))
+
+
+@plainly
+@given(
+    age=st.floats(0.01, 500),
+    rate=st.floats(1e-3, 300),
+    decay=st.floats(1e-3, 30),
+    most=st.integers(1, 400),
+)
+def test_the_share_kept_is_scipys(age: float, rate: float, decay: float, most: int) -> None:
+    found = kept_share(age, np.array(rate), np.array(decay), np.array(float(most)))
+    # scipy's form is a difference, exact to 1e-15 of 1; ours is a sum of shares of u*.
+    assert float(found) == pytest.approx(share(age, rate, decay, most), rel=1e-9, abs=2e-13)
+    assert 0 <= found <= -np.expm1(-decay * age) * (1 + 1e-12)
+
+
+@plainly
+@given(age=st.floats(1e-6, 50), rate=st.floats(1e-6, 100), decay=st.floats(1e-6, 30))
+def test_limits_of_the_share(age: float, rate: float, decay: float) -> None:
+    """K = 1 is the residual life of one item; K = ∞ the plain recursion; no arrivals, nothing."""
+    arguments = np.array(rate), np.array(decay)
+    one = decay / (rate + decay) * -np.expm1(-(rate + decay) * age)
+    assert float(kept_share(age, *arguments, np.array(1.0))) == pytest.approx(one, rel=1e-12)
+    whole = -np.expm1(-decay * age)
+    for enough in (np.inf, 1e9, np.ceil(rate * age + 9 * np.sqrt(rate * age) + 60)):
+        kept = float(kept_share(age, *arguments, np.array(enough)))
+        assert kept == pytest.approx(whole, rel=1e-11)
+    assert kept_share(age, np.array(0.0), np.array(decay), np.array(3.0)) == 0
+
+
+def test_a_capacity_that_is_never_reached_takes_no_time() -> None:
+    """An item of the last 37 time constants is one of 62,000 here, and a capacity a million."""
+    start = time.perf_counter()
+    fleet = Sources(50.0, 1.0, np.full(100, 0.03), capacity=1e6)
+    capped = fleet.content_at(np.arange(50.0)[:, None])
+    assert time.perf_counter() - start < 2.0
+    uncapped = Sources(50.0, 1.0, np.full(100, 0.03)).content_at(np.arange(50.0)[:, None])
+    np.testing.assert_allclose(capped, uncapped, rtol=1e-14)
+
+
+def test_content_grows_and_bends_with_age_and_capacity() -> None:
+    """Concave in age, from slope Λξ̄: what the index is built on. Increasing in K."""
+    ages = np.arange(0.0, 60.0)[:, None]
+    before = np.zeros((60, 4))
+    for most in (1, 2, 5, 20, np.inf):
+        fleet = Sources([0.1, 2, 9, 40], 1.5, [0.3, 0.05, 0.2, 1.0], capacity=most)
+        content = fleet.content_at(ages)
+        gains = np.diff(content, axis=0)
+        tiny = 1e-12 * fleet.ceiling
+        assert np.all(content >= before - tiny)
+        assert np.all(gains >= -tiny)
+        assert np.all(np.diff(gains, axis=0) <= tiny)
+        before = content
+    slow = Sources(3.0, 2.0, 1e-9, capacity=4)
+    assert slow.content_at(1e-6)[0] == pytest.approx(6e-6, rel=1e-4)
+    assert slow.content_at(np.inf)[0] == pytest.approx(8.0, rel=1e-6)  # four items that last
+
+
+def test_ages_between_epochs_and_shapes() -> None:
+    table = LastItems(*np.array([[5.0, 1.0], [1.0, 3.0], [0.2, 0.4], [3.0, 2.0]]), period=0.5)
+    ages = np.array([[0.0, 0.5], [2.0, 2.5], [1e6, np.inf]])
+    expected = [
+        [25 * share(0.5 * a, 5, 0.2, 3), 7.5 * share(0.5 * b, 1, 0.4, 2)]
+        for a, b in np.where(ages < 1e6, ages, 1e5)
+    ]
+    np.testing.assert_allclose(table(ages), expected, rtol=1e-9, atol=1e-13)
+    np.testing.assert_allclose(table(ages[:, :1]), table(np.repeat(ages[:, :1], 2, axis=1)))
+    assert table(3.0).shape == (2,)
+
+
+def item_by_item(
+    rng: np.random.Generator, rate: float, decay: float, most: int, span: float, law: str
+) -> float:
+    """One world in a list: publish until the span is over, keep the last K, add up what is left."""
+    published, clock = [], 0.0
+    while True:
+        clock += rng.exponential(1 / rate)
+        if clock > span:
+            break
+        worth = rng.exponential() if law == "exponential" else rng.lognormal(-0.32, 0.8)
+        published.append((clock, worth))
+    return sum(worth * np.exp(-decay * (span - at)) for at, worth in published[-most:])
+
+
+@pytest.mark.parametrize("law", ["exponential", "lognormal"])
+def test_the_world_is_as_items_one_by_one(law: str) -> None:
+    """Means and variances after six epochs, from a simulation and from the world; the two are
+    compared by a z-test each, which a right program fails once in 150,000 times."""
+    cells = [(0.4, 0.3, 1), (3.0, 0.2, 4), (8.0, 1.0, 3)]
+    rate, decay, most = np.array(cells).T
+    fleet = Sources(rate, 1.0, decay, capacity=most)
+    arrivals = Poisson(Exponential() if law == "exponential" else Lognormal(0.8))
+    world = World(fleet, arrivals, 20_000, count=True)
+    rng = np.random.default_rng(4)
+    world.start(np.zeros(world.shape), rng)
+    for _ in range(6):
+        world.advance(rng)
+    plain_rng = np.random.default_rng(5)
+    assert world.items is not None
+    for i, (ell, mu, k) in enumerate(cells):
+        plain = np.array([item_by_item(plain_rng, ell, mu, k, 6.0, law) for _ in range(4000)])
+        mean = fleet.content_at(6.0)[i]
+        assert abs(z_of_mean(world.value[:, i], mean)) < Z_LIMIT
+        assert abs(z_of_mean(plain, mean)) < Z_LIMIT
+        spread = world.value[:, i].var()
+        error = ((world.value[:, i] - mean) ** 2).std() / np.sqrt(20_000)
+        z = z_of_variance(plain, mean, spread)
+        widened = np.hypot(1, error / (((plain - mean) ** 2).std() / np.sqrt(4000)))
+        assert abs(z) / widened < Z_LIMIT
+        assert world.items[:, i].max() <= k
+        few = poisson.pmf(np.arange(k), 6 * ell) @ np.arange(k)  # E min(N, K)
+        counted = few + k * poisson.sf(k - 1, 6 * ell)
+        assert world.items[:, i].mean() == pytest.approx(counted, abs=0.02)  # 5 standard errors
+
+
+def test_a_worthless_item_still_takes_a_place() -> None:
+    """The last item hides those before, however little it is worth."""
+    fleet = Sources(2.0, 1.0, 50.0, capacity=1)  # worth nothing after an epoch
+    world, rng = World(fleet, Poisson("constant"), 4000), np.random.default_rng(1)
+    world.start(np.full(world.shape, np.inf), rng)
+    assert abs(z_of_mean(world.value[:, 0], fleet.content_at(np.inf)[0])) < Z_LIMIT
+    for _ in range(5):
+        world.advance(rng)
+    assert abs(z_of_mean(world.value[:, 0], fleet.content_at(np.inf)[0])) < Z_LIMIT
+    assert world.value.max() <= 1.0

@@ -1,0 +1,468 @@
+"""A fleet's parameters, what follows from them, where fleets come from, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+from collections.abc import Callable
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from crawl_env.fleet.sources import PARAMETERS, Sources
+from tests.references import Z_LIMIT, plainly, z_of_mean, z_of_share
+
+DERIVED = ("decay_per_epoch", "retention", "loss", "curvature", "ceiling", "inflow")
+
+
+def fleet_of(n: int = 3, **changed: object) -> Sources:
+    arguments = {
+        "arrival_rate": np.arange(1.0, n + 1),
+        "mean_utility": np.linspace(0.5, 2.0, n),
+        "decay_rate": np.linspace(0.2, 0.9, n),
+        "cost": np.linspace(1.0, 3.0, n),
+    }
+    return Sources(**(arguments | changed))
+
+
+# ------------------------------------------------------------------------- what follows
+
+
+def test_table_1_has_the_published_values() -> None:
+    fleet = Sources.preset("table1")
+    assert fleet.arrival_rate.tolist() == [250.0] * 4
+    assert fleet.mean_utility.tolist() == [1.0, 0.7, 0.2, 0.08]
+    assert fleet.decay_rate.tolist() == [0.70, 0.35, 0.70, 0.21]
+    assert fleet.cost.tolist() == [1.0] * 4
+    assert fleet.period == 1.0
+    near = {"rtol": 1e-6, "atol": 0}
+    np.testing.assert_allclose(
+        fleet.retention, [0.4965853, 0.7046881, 0.4965853, 0.8105842], **near
+    )
+    np.testing.assert_allclose(fleet.inflow, [179.790963, 147.655955, 35.958193, 18.039596], **near)
+    np.testing.assert_allclose(fleet.ceiling, [357.142857, 500.0, 71.428571, 95.238095], **near)
+    assert fleet.published == pytest.approx(250 * 1.98, rel=1e-12)
+    assert isinstance(fleet.published, float)
+
+
+@plainly
+@given(
+    rate=st.floats(0, 1e3),
+    utility=st.floats(0, 1e3),
+    decay=st.floats(1e-6, 50),
+    period=st.floats(1e-3, 10),
+    age=st.integers(0, 50),
+)
+def test_derived_values_follow_the_definitions(
+    rate: float, utility: float, decay: float, period: float, age: int
+) -> None:
+    fleet = Sources(rate, utility, decay, period=period)
+    m = decay * period
+    ceiling = rate * utility / decay
+    assert fleet.retention[0] == pytest.approx(math.exp(-m), rel=1e-12)
+    assert fleet.loss[0] == pytest.approx(-math.expm1(-m), rel=1e-12)
+    with mpmath.workdps(40):
+        curvature = float(mpmath.mpf(m) + mpmath.expm1(-mpmath.mpf(m)))
+    assert fleet.curvature[0] == pytest.approx(curvature, rel=1e-12)
+    assert fleet.ceiling[0] == pytest.approx(ceiling, rel=1e-12)
+    assert fleet.inflow[0] == pytest.approx(ceiling * -math.expm1(-m), rel=1e-12)
+    assert fleet.content_at(age)[0] == pytest.approx(ceiling * -math.expm1(-m * age), rel=1e-12)
+    assert fleet.content_at(math.inf)[0] == pytest.approx(ceiling, rel=1e-12)
+    assert fleet.published == pytest.approx(rate * utility * period, rel=1e-12)
+
+
+def test_content_follows_the_recursion_of_the_model() -> None:
+    fleet = fleet_of(4, period=1.7)
+    value = np.zeros(4)
+    for age in range(30):
+        np.testing.assert_allclose(fleet.content_at(age), value, rtol=1e-12)
+        value = fleet.retention * value + fleet.inflow
+    ages = np.array([[1.0], [2.0], [math.inf]])
+    assert fleet.content_at(ages).shape == (3, 4)
+
+
+def test_the_period_scales_time_only() -> None:
+    """A fleet in hours with a period of 2 h is the fleet in days with 2/24 of a day."""
+    hours = Sources([3.0, 5.0], [1.0, 2.0], [0.1, 0.4], period=2.0)
+    days = Sources([72.0, 120.0], [1.0, 2.0], [2.4, 9.6], period=2 / 24)
+    for name in DERIVED:
+        np.testing.assert_allclose(getattr(hours, name), getattr(days, name), rtol=1e-13)
+
+
+def test_another_period_changes_nothing_else() -> None:
+    fleet = fleet_of(3, names=["a", "b", "c"], period=2.0)
+    other = fleet.with_period(5.0)
+    assert other.period == 5.0
+    assert fleet.period == 2.0
+    assert other == fleet_of(3, names=["a", "b", "c"], period=5.0)
+    np.testing.assert_allclose(other.decay_per_epoch, 5.0 * fleet.decay_rate)
+    with pytest.raises(ValueError, match="period is -1"):
+        fleet.with_period(-1.0)
+
+
+# ------------------------------------------------------------------------- shapes
+
+
+@pytest.mark.parametrize("long", PARAMETERS)
+def test_scalars_are_spread_over_the_fleet(long: str) -> None:
+    arguments = dict.fromkeys(PARAMETERS, 2.0) | {long: [1.0, 2.0, 3.0]}
+    fleet = Sources(**arguments)
+    assert len(fleet) == 3
+    for name in PARAMETERS:
+        expected = [1.0, 2.0, 3.0] if name == long else [2.0] * 3
+        assert getattr(fleet, name).tolist() == expected
+        assert getattr(fleet, name).dtype == np.float64
+
+
+def test_all_scalars_are_a_fleet_of_one_and_cost_defaults_to_one() -> None:
+    fleet = Sources(2, 3, 4)
+    assert len(fleet) == 1
+    assert fleet.cost.tolist() == [1.0]
+    assert fleet.names == ("1",)
+    assert repr(fleet) == "Sources(1 sources, period=1)"
+
+
+def test_lists_integers_and_float32_are_taken_as_float64() -> None:
+    fleet = Sources([1, 2], np.array([1, 2], dtype=np.int32), np.float32(0.5))
+    assert fleet.decay_rate.tolist() == [0.5, 0.5]
+    assert {getattr(fleet, name).dtype for name in PARAMETERS} == {np.dtype(np.float64)}
+
+
+def test_batches_of_fleets_keep_their_shape() -> None:
+    fleet = Sources(np.ones((2, 3)), 1.0, np.full((2, 3), 0.5))
+    assert len(fleet) == 3
+    assert fleet.cost.shape == fleet.inflow.shape == (2, 3)
+    np.testing.assert_allclose(fleet.published, [3.0, 3.0])
+
+
+def test_select_picks_and_permutes_with_names() -> None:
+    fleet = fleet_of(4, names=["a", "b", "c", "d"], period=2.5)
+    part = fleet.select([3, 1])
+    assert part.names == ("d", "b")
+    assert part.period == 2.5
+    for name in PARAMETERS:
+        assert getattr(part, name).tolist() == getattr(fleet, name)[[3, 1]].tolist()
+    assert fleet.select(np.array([False, True, False, True])).names == ("b", "d")
+    assert fleet.select(slice(1, 3)).names == ("b", "c")
+    assert fleet.select([3, 1, 0, 2]).select([2, 1, 3, 0]) == fleet
+
+
+def test_select_of_unnamed_sources_numbers_them_anew() -> None:
+    assert fleet_of(4).select([3, 1]).names == ("1", "2")
+
+
+def test_select_works_along_the_sources_of_a_batch() -> None:
+    fleets = [fleet_of(3), fleet_of(3, decay_rate=0.7)]
+    part = Sources.stack(fleets).select([2, 0])
+    assert part == Sources.stack([fleet.select([2, 0]) for fleet in fleets])
+
+
+def test_selecting_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="empty"):
+        fleet_of(2).select(np.array([False, False]))
+
+
+def test_stack_and_row_are_inverse() -> None:
+    fleets = [fleet_of(3, decay_rate=d, names=["x", "y", "z"], period=2.0) for d in (0.1, 0.5)]
+    batch = Sources.stack(fleets)
+    assert batch.arrival_rate.shape == (2, 3)
+    assert len(batch) == 3
+    assert [batch.row(b) for b in range(2)] == fleets
+
+
+@pytest.mark.parametrize(
+    "other", [fleet_of(4), fleet_of(3, period=2.0)], ids=["sizes differ", "periods differ"]
+)
+def test_stack_refuses_fleets_that_differ_in_size_or_period(other: Sources) -> None:
+    with pytest.raises(ValueError, match="one size and period"):
+        Sources.stack([fleet_of(3), other])
+
+
+# ------------------------------------------------------------------------- equality, safety
+
+
+def test_equality_is_that_of_all_parameters() -> None:
+    assert fleet_of() == fleet_of()
+    for name in PARAMETERS:
+        assert fleet_of() != fleet_of(**{name: 7.0}), name
+    assert fleet_of() != fleet_of(period=2.0)
+    assert fleet_of() != fleet_of(names=["a", "b", "c"])
+    assert fleet_of() != "fleet"
+
+
+def test_copies_are_equal() -> None:
+    fleet = fleet_of(names=["a", "b", "c"])
+    assert pickle.loads(pickle.dumps(fleet)) == fleet
+    assert copy.deepcopy(fleet) == fleet
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_parameters_are_read_only_and_not_the_callers_arrays(name: str) -> None:
+    given_arrays = {p: np.full(3, 2.0) for p in PARAMETERS}
+    fleet = Sources(**given_arrays)
+    with pytest.raises(ValueError, match="read-only"):
+        getattr(fleet, name)[0] = 5.0
+    given_arrays[name][0] = 9.0
+    assert getattr(fleet, name).tolist() == [2.0] * 3
+    assert not any(np.shares_memory(getattr(fleet, name), array) for array in given_arrays.values())
+    with pytest.raises(AttributeError):
+        setattr(fleet, name, np.ones(3))
+
+
+@pytest.mark.parametrize("name", DERIVED)
+def test_derived_arrays_are_read_only_too(name: str) -> None:
+    """They are computed once and kept: writing into one would corrupt the fleet silently."""
+    fleet = fleet_of()
+    with pytest.raises(ValueError, match="read-only"):
+        getattr(fleet, name)[0] = 5.0
+
+
+def test_one_array_given_twice_is_two_parameters() -> None:
+    shared = np.full(3, 2.0)
+    fleet = Sources(shared, shared, shared)
+    assert not np.shares_memory(fleet.arrival_rate, fleet.decay_rate)
+
+
+# ------------------------------------------------------------------------- presets
+
+
+@pytest.mark.parametrize("n", [1, 4, 10, 101])
+def test_recovering_bandits_have_their_classes_in_turn(n: int) -> None:
+    fleet = Sources.preset(f"recovering-{n}")
+    classes = [(10, 0.2), (8.5, 0.4), (7, 0.6), (5.5, 0.8)]
+    assert len(fleet) == n
+    np.testing.assert_allclose(fleet.ceiling, [classes[i % 4][0] for i in range(n)], rtol=1e-14)
+    np.testing.assert_allclose(
+        fleet.decay_per_epoch, [classes[i % 4][1] for i in range(n)], rtol=1e-14
+    )
+    assert fleet.cost.tolist() == [1.0] * n
+
+
+@pytest.mark.parametrize(
+    ("n", "picks", "published"), [(10, 3, 14.3015), (20, 5, 25.3350), (30, 6, 32.5768)]
+)
+def test_random_crawling_of_recovering_bandits_earns_its_closed_form(
+    n: int, picks: int, published: float
+) -> None:
+    """Long-run mean of DeepTOP's protocol: Σ q u_i / (1 − (1 − q) α_i)."""
+    fleet, q = Sources.preset(f"recovering-{n}"), picks / n
+    mean = (q * fleet.inflow / (1 - (1 - q) * fleet.retention)).sum()
+    assert mean == pytest.approx(published, abs=5.1e-5)
+
+
+@pytest.mark.parametrize(
+    ("n", "picks", "published"), [(4, 1, 477.09), (10, 1, 602.76), (100, 25, 11927.3)]
+)
+def test_random_crawling_of_recovering_bandits_earns_its_discounted_return(
+    n: int, picks: int, published: float
+) -> None:
+    """NeurWIN's protocol: 300 epochs from age 1, discount .99."""
+    fleet, q = Sources.preset(f"recovering-{n}"), picks / n
+    value, earned = fleet.inflow.copy(), 0.0
+    for t in range(300):
+        earned += 0.99**t * q * value.sum()
+        value = (1 - q) * fleet.retention * value + fleet.inflow
+    assert earned == pytest.approx(published, rel=1e-5)
+
+
+def test_fleet_f_is_five_kinds_five_times() -> None:
+    fleet = Sources.preset("fleet-f")
+    kinds = [(0.5, 1, 0.35), (1, 0.7, 0.1), (0.2, 2, 0.2), (0.3, 0.5, 0.7), (2, 0.3, 0.05)]
+    expected = [kind for kind in kinds for _ in range(5)]
+    found = zip(fleet.arrival_rate, fleet.mean_utility, fleet.decay_rate, strict=True)
+    assert list(found) == expected
+    assert fleet.cost.tolist() == [1.0] * 25
+    assert fleet.period == 1.0
+
+
+def test_hacker_news_is_a_year_of_105_sites() -> None:
+    fleet = Sources.preset("hacker-news")
+    assert len(fleet) == 105
+    assert fleet.names[:2] == ("github.com", "news.ycombinator.com")
+    assert fleet.arrival_rate.sum() * 8760 == pytest.approx(12_007, rel=2e-3)
+    assert np.median(fleet.decay_rate) == pytest.approx(0.226, abs=0.01)
+    assert (fleet.arrival_rate / fleet.decay_rate).mean() == pytest.approx(0.06, abs=0.005)
+    assert fleet.cost.tolist() == [1.0] * 105
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("tabel1", "table1"),
+        ("hackernews", "hacker-news"),
+        ("Table 1", "table1"),
+        ("fleetf", "fleet-f"),
+        ("recovering", "recovering-<n>"),
+        ("recovering-ten", "recovering-<n>"),
+        ("recovering--4", "recovering-<n>"),
+    ],
+)
+def test_an_unknown_preset_suggests_the_nearest(name: str, near: str) -> None:
+    with pytest.raises(ValueError, match=rf"unknown preset '{name}'; did you mean '{near}'"):
+        Sources.preset(name)
+
+
+def test_an_outlandish_preset_lists_what_is_known() -> None:
+    with pytest.raises(ValueError, match=r"Known: table1, fleet-f, recovering-<n>, hacker-news"):
+        Sources.preset("zzz")
+
+
+def test_a_recovering_fleet_of_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one source"):
+        Sources.preset("recovering-0")
+
+
+# ------------------------------------------------------------------------- random fleets
+
+RANGES = {"dense": (0.5, 50.0), "sparse": (0.003, 0.3)}
+
+
+@pytest.mark.parametrize("regime", sorted(RANGES))
+def test_random_fleets_follow_the_stated_laws(regime: str) -> None:
+    n = 40_000
+    fleet = Sources.random(n, seed=11, regime=regime)
+    low, high = RANGES[regime]
+    uniform = {
+        "arrival_rate": np.log(fleet.arrival_rate / low) / math.log(high / low),
+        "decay_rate": np.log(fleet.decay_rate / 0.03) / math.log(0.5 / 0.03),
+    }
+    for name, share in uniform.items():
+        assert share.min() >= -1e-12, name
+        assert share.max() <= 1 + 1e-12, name
+        assert stats.kstest(share, "uniform").pvalue > 1e-4, name
+    score = np.log(fleet.mean_utility) / 0.8
+    assert stats.kstest(score, "norm").pvalue > 1e-4
+    assert abs(z_of_mean(score**2, 1.0)) < Z_LIMIT
+    assert abs(z_of_share(fleet.mean_utility < 1, 0.5)) < Z_LIMIT  # median 1
+    correlation = np.corrcoef([*uniform.values(), score])[np.triu_indices(3, 1)]
+    assert np.abs(correlation).max() * math.sqrt(n) < Z_LIMIT
+    assert np.all(fleet.cost == 1)
+    assert fleet.period == 1
+
+
+def test_random_fleets_are_dense_by_default_and_repeat_with_their_seed() -> None:
+    assert Sources.random(5, seed=3) == Sources.random(5, seed=3, regime="dense")
+    assert Sources.random(5) == Sources.random(5, seed=0)
+    assert Sources.random(5, seed=3) != Sources.random(5, seed=4)
+    rng = np.random.default_rng(3)
+    first, second = (Sources.random(5, rng) for _ in range(2))
+    assert first == Sources.random(5, seed=3)
+    assert second != first
+
+
+def test_random_fleets_do_not_touch_the_global_generator() -> None:
+    before = np.random.get_state()[1].tolist()  # noqa: NPY002
+    Sources.random(5, seed=3)
+    assert np.random.get_state()[1].tolist() == before  # noqa: NPY002
+
+
+def test_an_unknown_regime_suggests_the_nearest() -> None:
+    with pytest.raises(ValueError, match=r"unknown regime 'spars'; did you mean 'sparse'"):
+        Sources.random(3, regime="spars")
+
+
+# ------------------------------------------------------------------------- what is refused
+
+NOT_NUMBERS = [math.nan, math.inf, -math.inf, -0.1]
+
+
+@pytest.mark.parametrize("bad", NOT_NUMBERS, ids=str)
+@pytest.mark.parametrize("parameter", PARAMETERS)
+def test_bad_numbers_are_refused_by_source_parameter_and_remedy(parameter: str, bad: float) -> None:
+    column = [1.0, bad, 1.0]
+    with pytest.raises(
+        ValueError, match=rf"source '2': {parameter} is {bad:g}; it must be .*finite"
+    ):
+        fleet_of(**{parameter: column})
+    with pytest.raises(ValueError, match=rf"source 'beta': {parameter} is {bad:g}"):
+        fleet_of(**{parameter: column}, names=["alpha", "beta", "gamma"])
+
+
+@pytest.mark.parametrize("parameter", ["decay_rate", "cost"])
+def test_zero_decay_and_zero_cost_are_refused(parameter: str) -> None:
+    with pytest.raises(ValueError, match=rf"source '3': {parameter} is 0; it must be positive"):
+        fleet_of(**{parameter: [1.0, 1.0, 0.0]})
+
+
+@pytest.mark.parametrize("parameter", ["arrival_rate", "mean_utility"])
+def test_silent_and_worthless_sources_are_allowed(parameter: str) -> None:
+    fleet = fleet_of(**{parameter: [1.0, 0.0, 1.0]})
+    assert fleet.inflow[1] == fleet.ceiling[1] == 0.0
+
+
+def test_the_source_at_fault_is_named_in_a_batch_too() -> None:
+    cost = np.ones((2, 3))
+    cost[1, 2] = -1
+    with pytest.raises(ValueError, match="source '3': cost is -1"):
+        Sources(np.ones((2, 3)), 1.0, 1.0, cost)
+
+
+def test_lengths_that_differ_are_refused_with_all_shapes() -> None:
+    with pytest.raises(ValueError, match=r"arrival_rate \(3,\).*decay_rate \(2,\)"):
+        Sources([1, 2, 3], 1.0, [0.1, 0.2])
+    with pytest.raises(ValueError, match="differ in shape"):
+        Sources(np.ones(3), np.ones((2, 3)), 1.0)
+
+
+@pytest.mark.parametrize("empty", [[], np.empty((0,)), np.empty((2, 0))], ids=["list", "0", "2x0"])
+def test_an_empty_fleet_is_refused(empty: object) -> None:
+    with pytest.raises(ValueError, match="at least one source"):
+        Sources(empty, 1.0, 1.0)
+
+
+def test_too_many_axes_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"\(1, 2, 3\).*\(B, N\)"):
+        Sources(np.ones((1, 2, 3)), 1.0, 1.0)
+
+
+@pytest.mark.parametrize("bad", ["fast", [[1, 2], [3]], {"a": 1}, 1 + 2j], ids=str)
+def test_what_is_no_number_is_refused_by_name(bad: object) -> None:
+    with pytest.raises(ValueError, match="decay_rate must be a number or an array of numbers"):
+        Sources(1.0, 1.0, bad)
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf, None, [1.0, 2.0], "1"], ids=repr)
+def test_a_bad_period_is_refused(bad: object) -> None:
+    with pytest.raises(ValueError, match=r"period is .*positive, finite"):
+        fleet_of(period=bad)
+
+
+@pytest.mark.parametrize("names", [["a"], ["a", "b", "c", "d"]], ids=["too few", "too many"])
+def test_names_of_another_length_are_refused(names: list[str]) -> None:
+    with pytest.raises(ValueError, match=rf"names has {len(names)} entries for 3 sources"):
+        fleet_of(names=names)
+
+
+def overflowing() -> dict[str, Callable[[], Sources]]:
+    return {
+        "ceiling": lambda: Sources([1.0, 1e200], [1.0, 1e200], 1.0),
+        "ceiling by slow decay": lambda: Sources([1.0, 1e10], 1.0, [1.0, 1e-300]),
+        "decay per epoch to zero": lambda: Sources(1.0, 1.0, [1.0, 1e-200], period=1e-200),
+        "decay per epoch to infinity": lambda: Sources(1.0, 1.0, [1e-100, 1e300], period=1e200),
+    }
+
+
+@pytest.mark.parametrize("case", overflowing())
+def test_numbers_beyond_floating_point_are_refused_without_a_warning(case: str) -> None:
+    with pytest.raises(ValueError, match=r"source '2'.*other units"):
+        overflowing()[case]()
+
+
+def test_repeated_names_are_found_in_one_pass() -> None:
+    names = [f"s{i}" for i in range(200_000)]
+    names[-1] = "s7"
+    with pytest.raises(ValueError, match="'s7'"):
+        Sources(np.ones(200_000), 1.0, 1.0, names=names)
+
+
+@pytest.mark.parametrize("utility", [1e40, 1e-45], ids=["infinite", "zero"])
+def test_values_that_float32_cannot_show_are_refused(utility: float) -> None:
+    from crawl_env import CrawlEnv
+
+    with pytest.raises(ValueError, match="another unit of utility"):
+        CrawlEnv(sources=Sources([1.0, 2.0], utility, 0.1))

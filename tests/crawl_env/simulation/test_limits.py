@@ -1,0 +1,611 @@
+"""Delays, failures, hosts and capacities as an environment poses them: against plain Python, and
+whether any sequence of actions can break them."""
+
+from __future__ import annotations
+
+import pickle
+from copy import deepcopy
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crawl_env import CrawlEnv, CrawlVectorEnv, Sources
+from crawl_env.envs.wrappers import SequentialSelection
+from tests.crawl_env.env_plain import (
+    CHANNELS,
+    ID,
+    PlainCrawl,
+    PlainSource,
+    fleet_of,
+    same,
+    unreachable_is_fine,
+)
+from tests.references import Z_LIMIT, plainly, z_of_mean, z_of_share
+
+ALL = (*CHANNELS, "available", "failed")
+RULES = ("epoch", "average")
+fewer = settings(plainly, max_examples=60)
+
+
+@st.composite
+def tasks(draw: st.DrawFn, most: int = 6) -> tuple[list[PlainSource], dict[str, Any]]:
+    """A small fleet with all limits but capacities, and the other arguments."""
+    fleet = [
+        PlainSource(
+            rate=draw(st.sampled_from([0.5, 3.0])),
+            utility=draw(st.sampled_from([0.4, 1.0])),
+            decay=draw(st.sampled_from([0.05, 0.7])),
+            cost=draw(st.sampled_from(["1", "1", "0.3", "2.5"])),
+            delay=draw(st.sampled_from([1, 1, 2, 4])),
+            host=draw(st.sampled_from(["", "a", "a", "b"])),
+        )
+        for _ in range(draw(st.integers(1, most)))
+    ]
+    return fleet, {
+        "budget": draw(st.sampled_from(["1", "2", "2.9", "5"])),
+        "budget_rule": draw(st.sampled_from(RULES)),
+        "per_host": draw(st.integers(1, 2)),
+        "failure_rate": draw(st.sampled_from([0.0, 0.4])),
+        "start": draw(st.sampled_from(["fresh", "empty"])),
+        "seed": draw(st.integers(0, 99)),
+    }
+
+
+def posed(fleet: list[PlainSource], given_: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """The arguments of the environment that go with it."""
+    named = {name: given_[name] for name in ("budget_rule", "per_host", "start")}
+    sources = fleet_of(fleet, failure_rate=given_["failure_rate"])
+    return {"sources": sources, "budget": float(given_["budget"]), **named, **more}
+
+
+# ------------------------------------------------------------------------- trajectories
+
+
+@fewer
+@given(case=tasks())
+@pytest.mark.parametrize("action", ["priority", "subset"])
+def test_every_channel_follows_plain_python(action: str, case: Any) -> None:
+    """What is tried, what it brings and what is seen; failures are those that the env reports."""
+    fleet, arguments = case
+    if arguments["budget_rule"] == "epoch" and all(
+        Fraction(s.cost) > Fraction(arguments["budget"]) for s in fleet
+    ):
+        return  # refused: nothing can be crawled
+    with unreachable_is_fine():
+        env = CrawlEnv(**posed(fleet, arguments, features=ALL, action=action))
+    plain = PlainCrawl(
+        fleet,
+        arguments["budget"],
+        arguments["budget_rule"],
+        {"fresh": 1, "empty": 0}[arguments["start"]],
+        arguments["per_host"],
+    )
+    seen, _ = env.reset(seed=arguments["seed"])
+    np.testing.assert_allclose(seen, plain.observation(ALL), rtol=1e-6, atol=1e-6)
+    rng = np.random.default_rng(arguments["seed"])
+    for _ in range(12):
+        if action == "subset":
+            number = int(rng.integers(len(env.subsets)))
+            chosen, wanted = plain.select_subset(env.subsets[number]), np.int64(number)
+        else:
+            wanted = rng.choice([-0.5, 0.0, 0.25, 1.0], len(fleet)).astype(np.float32)
+            chosen = plain.select(wanted.tolist())
+        seen, reward, *_ = env.step(wanted)
+        failed = set(np.flatnonzero(seen[:, ALL.index("failed")]).tolist())
+        assert failed <= chosen
+        assert not failed or arguments["failure_rate"]
+        assert reward == pytest.approx(plain.step(chosen, failed), rel=1e-12)
+        np.testing.assert_allclose(seen, plain.observation(ALL), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("delay", [0.0, 3.0])
+def test_a_failed_crawl_does_not_make_a_source_younger(delay: float) -> None:
+    """Whether or not a delay holds: only success empties a source and resets its age."""
+    fleet = Sources(5.0, 1.0, [0.3, 0.3], failure_rate=[0.9, 0.0], crawl_delay=delay)
+    env = CrawlEnv(sources=fleet, features=("age", "failed", "value"), budget=1)
+    env.reset(seed=0)
+    age, fails = 1.0, 0
+    for _ in range(60):
+        (seen, _), *_ = env.step(np.array([1.0, 0.0], dtype=np.float32))
+        tried_in_vain = bool(seen[1])
+        succeeded = seen[0] == 1.0
+        assert not (tried_in_vain and succeeded)
+        age = 1.0 if succeeded else age + 1.0
+        fails += tried_in_vain
+        assert seen[0] == age
+        assert seen[2] == pytest.approx(fleet.content_at(age)[0], rel=1e-6)
+    assert fails > 10
+
+
+def test_a_success_in_the_world_counts_as_an_attempt() -> None:
+    """Also where a planner does not say which crawls failed."""
+    world = CrawlEnv(sources=Sources(5.0, 1.0, [0.3, 0.3], crawl_delay=3, failure_rate=0.5)).world
+    world.start(np.full((1, 2), 5.0), np.random.default_rng(0))
+    world.crawl(np.array([0]))
+    world.advance(np.random.default_rng(0))
+    assert world.waited.tolist() == [[1.0, 6.0]]
+    assert world.available is not None
+    assert world.available.tolist() == [[False, True]]
+
+
+# ------------------------------------------------------------------------- limits hold
+
+
+def everything(n: int = 8, **more: Any) -> Sources:
+    """A fleet with all limits at once."""
+    rng = np.random.default_rng(3)
+    parameters: dict[str, Any] = {
+        "cost": rng.choice([0.5, 1.0, 2.0], n),
+        "crawl_delay": rng.choice([0.0, 0.0, 2.0, 3.5], n),
+        "capacity": rng.choice([1.0, 3.0, np.inf], n),
+        "failure_rate": rng.choice([0.0, 0.3, 0.6], n),
+        "hosts": [["", "a", "b", "a"][i % 4] for i in range(n)],
+    }
+    return Sources(
+        rng.uniform(0.2, 4, n), rng.uniform(0.5, 2, n), rng.uniform(0.05, 1, n), **parameters | more
+    )
+
+
+class Watch:
+    """Follows what is tried in every row, and complains of the first broken limit."""
+
+    def __init__(
+        self, sources: Sources, budget: float, rule: str, per_host: int, rows: int
+    ) -> None:
+        self.sources, self.budget, self.rule, self.per_host = sources, budget, rule, per_host
+        self.last = [[-99] * len(sources) for _ in range(rows)]
+        self.spent, self.epochs, self.clock = [0.0] * rows, [0] * rows, 0
+
+    def epoch(self, picked: np.ndarray, over: np.ndarray | None = None) -> None:
+        n, fleet = len(self.sources), self.sources
+        for row, last in enumerate(self.last):
+            mine = [int(c) % n for c in np.ravel(picked) if c // n == row]
+            assert len(set(mine)) == len(mine)
+            for i in mine:
+                assert self.clock - last[i] >= fleet.crawl_delay[i] / fleet.period - 1e-9
+                last[i] = self.clock
+                shared = [j for j in mine if fleet.hosts[i] and fleet.hosts[j] == fleet.hosts[i]]
+                assert len(shared) <= self.per_host
+            cost = sum(fleet.cost[i] for i in mine)
+            self.spent[row] += cost
+            self.epochs[row] += 1
+            if self.rule == "epoch":
+                assert cost <= self.budget * (1 + 1e-9)
+            else:
+                most = self.budget * self.epochs[row] + fleet.cost.max()
+                assert self.spent[row] <= most * (1 + 1e-9)
+            if over is not None and over[row]:  # an episode begins: nobody remembers
+                last[:] = [-99] * n
+                self.spent[row], self.epochs[row] = 0.0, 0
+        self.clock += 1
+
+
+def wild(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Priorities with many ties, infinities and both signs."""
+    return rng.choice([-np.inf, -1, -0.0, 0.5, 1, np.inf], shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("action", ["priority", "subset"])
+@pytest.mark.parametrize("arrivals", ["deterministic", "poisson"])
+def test_no_action_breaks_a_limit(arrivals: str, action: str, rule: str) -> None:
+    fleet, rng = everything(), np.random.default_rng(0)
+    env = CrawlEnv(
+        sources=fleet, budget=3, budget_rule=rule, action=action, arrivals=arrivals, per_host=1
+    )
+    watch = Watch(fleet, 3, rule, 1, 1)
+    env.reset(seed=0, options={"age": np.full(8, 9.0)})
+    for _ in range(150):
+        wanted: Any = wild(rng, (8,))
+        if action == "subset":
+            wanted = int(rng.integers(len(env.subsets)))
+        env.step(wanted)
+        watch.epoch(env._crawl.harvest.picked)
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("action", ["priority", "subset"])
+def test_no_action_breaks_a_limit_in_a_vector_env(
+    action: str, rule: str, mode: AutoresetMode
+) -> None:
+    fleet, rng = everything(), np.random.default_rng(1)
+    env = CrawlVectorEnv(
+        3,
+        sources=fleet,
+        budget=3,
+        budget_rule=rule,
+        action=action,
+        per_host=2,
+        arrivals="poisson",
+        horizon=11,
+        start="random",
+        autoreset_mode=mode,
+    )
+    env.reset(seed=0)
+    watch = Watch(fleet, 3, rule, 2, 3)
+    over = np.zeros(3, dtype=bool)
+    for _ in range(80):
+        wanted: Any = wild(rng, (3, 8))
+        if action == "subset":
+            wanted = rng.integers(len(env.subsets), size=3)
+        restarts = over  # NEXT_STEP: this step is theirs to reset
+        *_, over, _ = env.step(wanted)
+        harvest = env.harvest.picked
+        if mode is AutoresetMode.NEXT_STEP:
+            assert not restarts[harvest // 8].any()
+        watch.epoch(harvest, over)  # under SAME_STEP, without the rows whose episode is over
+        if mode is AutoresetMode.DISABLED and over.any():
+            env.reset(options={"reset_mask": over})
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_no_pick_breaks_a_limit(masked: bool) -> None:
+    """One source at a time, whether or not the masks are heeded; epochs without any available
+    source included."""
+    fleet, rng = everything(crawl_delay=9.0), np.random.default_rng(2)
+    env = SequentialSelection(gym.make(ID, sources=fleet, budget=3, arrivals="poisson"))
+    inner: Any = env.unwrapped
+    watch = Watch(fleet, 3, "epoch", 1, 1)
+    env.reset(seed=0, options={"age": np.full(8, 9.0)})
+    idle = 0
+    for _ in range(400):
+        mask = env.action_masks()
+        number = int(rng.integers(8))
+        if masked and mask.any():
+            number = int(rng.choice(np.flatnonzero(mask)))
+        before = inner._elapsed
+        env.step(number)
+        if inner._elapsed > before:
+            watch.epoch(inner._crawl.harvest.picked)
+            idle += inner._crawl.harvest.picked.size == 0
+            assert mask.any() or inner._crawl.harvest.picked.size == 0
+    assert idle > 20  # there were such epochs
+
+
+def test_a_pick_is_what_is_crawled() -> None:
+    """The masks tell the truth: what they allow is tried in this epoch."""
+    fleet, rng = everything(), np.random.default_rng(4)
+    env = SequentialSelection(gym.make(ID, sources=fleet, budget=2.5, per_host=1))
+    inner: Any = env.unwrapped
+    env.reset(seed=0, options={"age": np.full(8, 9.0)})
+    picks: set[int] = set()
+    for _ in range(300):
+        mask = env.action_masks()
+        before = inner._elapsed
+        if not mask.any():
+            env.step(0)
+            assert inner._crawl.harvest.picked.size == 0
+            continue
+        number = int(rng.choice(np.flatnonzero(mask)))
+        picks.add(number)
+        env.step(number)
+        if inner._elapsed > before:
+            assert set(np.ravel(inner._crawl.harvest.picked).tolist()) == picks
+            picks = set()
+
+
+def test_delays_are_whole_epochs_rounded_up() -> None:
+    delays = [0.0, 0.5, 1.0, 1.0000001, 2.5, 0.3 * 3 / 0.9]
+    fleet = Sources(1.0, 1.0, np.full(6, 0.1), crawl_delay=delays)
+    assert fleet.delay.tolist() == [1, 1, 1, 2, 3, 1]
+    assert fleet.with_period(0.5).delay.tolist() == [1, 1, 2, 3, 5, 2]
+    assert Sources(1.0, 1.0, 0.1, crawl_delay=0.3, period=0.1).delay.tolist() == [3]
+
+
+def test_an_account_gathers_what_cannot_be_spent() -> None:
+    """Nothing runs away: what a long delay leaves unspent can be spent afterwards, and spending
+    is never above the budget on average by more than one source's cost."""
+    fleet = Sources(1.0, 1.0, np.full(4, 0.1), crawl_delay=10.0)
+    env = CrawlEnv(
+        sources=fleet, budget=0.2, budget_rule="average", features=("account", "crawled")
+    )
+    env.reset(seed=0, options={"age": np.full(4, 1.0)})
+    spent, accounts = 0.0, []
+    for epoch in range(200):
+        seen, *_ = env.step(np.ones(4, dtype=np.float32))
+        spent += seen[:, 1].sum()
+        accounts.append(float(seen[0, 0]))
+        assert spent <= 0.2 * (epoch + 1) + 1
+        assert accounts[-1] == pytest.approx(0.2 * (epoch + 2) - spent, abs=1e-5)
+    assert max(accounts) == pytest.approx(0.2 * 10, abs=1e-5)  # saved while nothing was available
+    assert spent / 200 == pytest.approx(0.2, abs=0.01)
+
+
+# ------------------------------------------------------------------------- failures
+
+
+def test_failures_have_their_rate_and_cost_their_budget() -> None:
+    """Binomial counts: a right sampler fails this once in 150,000 times."""
+    rate = np.array([0.0, 0.2, 0.7])
+    fleet = Sources(3.0, 1.0, np.full(3, 0.2), failure_rate=rate)
+    env = CrawlVectorEnv(
+        500,
+        sources=fleet,
+        budget=1.5,
+        budget_rule="average",
+        features=("crawled", "failed", "harvest", "items", "account"),
+        arrivals="poisson",
+    )
+    env.reset(seed=3)
+    tried, failed = np.zeros((500, 3)), np.zeros((500, 3))
+    for _ in range(30):
+        before = env._crawl.account.copy()
+        seen, reward, *_ = env.step(np.ones((500, 3), dtype=np.float32))
+        crawled, missed, harvest, items, account = np.moveaxis(seen, -1, 0)
+        assert not (crawled * missed).any()
+        assert not (harvest + items)[missed > 0].any()
+        np.testing.assert_allclose(harvest.sum(axis=1), reward, rtol=1e-5, atol=1e-5)
+        attempts = (crawled + missed).sum(axis=1)
+        np.testing.assert_allclose(account[:, 0], before + 1.5 - attempts, atol=1e-4)
+        tried += crawled + missed
+        failed += missed
+    assert not failed[:, 0].any()
+    for i in (1, 2):
+        outcome = np.repeat(
+            [1.0, 0.0], [int(failed[:, i].sum()), int((tried - failed)[:, i].sum())]
+        )
+        assert outcome.size > 5000
+        assert abs(z_of_share(outcome, rate[i])) < Z_LIMIT
+
+
+@pytest.mark.parametrize("arrivals", ["poisson", "poisson-lognormal", "poisson-lomax"])
+@pytest.mark.parametrize("capacity", [np.inf, 4.0])
+def test_arrivals_do_not_depend_on_actions(arrivals: str, capacity: float) -> None:
+    """With failures too: a source never crawled in one run meets what it meets in another, and so
+    does one crawled alike while others are crawled otherwise."""
+    fleet = Sources([2.0, 1.0, 4.0, 3.0], 1.0, np.full(4, 0.3), failure_rate=0.5, capacity=capacity)
+    runs = []
+    for order in ([0, 1, 2], [0, 2, 1]):
+        env = CrawlEnv(sources=fleet, budget=2, arrivals=arrivals)
+        env.reset(seed=5)
+        seen = []
+        for epoch in range(60):
+            priority = np.full(4, -1.0, dtype=np.float32)
+            priority[0], priority[order[1 + epoch % 2]] = 1.0, 0.5
+            seen.append(env.step(priority)[0][[0, 3], 0])
+        runs.append(np.array(seen))
+    assert np.array_equal(runs[0], runs[1])
+    assert np.ptp(runs[0]) > 0
+
+
+# ------------------------------------------------------------------------- states and copies
+
+
+def step_all(env: Any, actions: list[np.ndarray]) -> list[np.ndarray]:
+    seen = []
+    for action in actions:
+        observation, reward, _, truncated, _ = env.step(action)
+        seen += [observation, np.array(reward), np.array(truncated)]
+    return seen
+
+
+@pytest.mark.parametrize("arrivals", ["deterministic", "poisson", "poisson-lomax"])
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rows", [None, 3])
+def test_states_and_copies_go_on_alike(rows: int | None, rule: str, arrivals: str) -> None:
+    """Delays, failures, items of capped sources and the generator are all in the state."""
+    arguments: dict[str, Any] = {
+        "sources": everything(),
+        "budget": 3,
+        "budget_rule": rule,
+        "arrivals": arrivals,
+        "observed": np.arange(8) % 2 == 0,
+        "features": ALL,
+        "horizon": 17,
+    }
+    rng = np.random.default_rng(6)
+    actions = [
+        rng.random((8,) if rows is None else (rows, 8)).astype(np.float32) for _ in range(30)
+    ]
+    env: Any = CrawlEnv(**arguments) if rows is None else CrawlVectorEnv(rows, **arguments)
+    other: Any = CrawlEnv(**arguments) if rows is None else CrawlVectorEnv(rows, **arguments)
+    env.reset(seed=7)
+    step_all(env, actions[:10])
+    state, clone, thawed = env.get_state(), deepcopy(env), pickle.loads(pickle.dumps(env))
+    expected = step_all(env, actions[10:])
+    for restored in (clone, thawed):
+        assert same(step_all(restored, actions[10:]), expected)
+    other.reset(seed=99)
+    step_all(other, actions[:4])
+    kept = pickle.dumps(state)
+    for _ in range(2):  # twice: going back does not use up the state
+        other.set_state(state)
+        assert same(step_all(other, actions[10:]), expected)
+    assert pickle.dumps(state) == kept
+
+
+# ------------------------------------------------------------------------- capacities
+
+
+@pytest.mark.parametrize("arrivals", ["poisson", "poisson-constant", "deterministic"])
+def test_no_more_items_than_fit_are_brought(arrivals: str) -> None:
+    fleet = Sources(5.0, 1.0, np.full(3, 0.2), capacity=[1, 4, np.inf])
+    env = CrawlVectorEnv(
+        50, sources=fleet, arrivals=arrivals, features=("items", "harvest"), start="random"
+    )
+    env.reset(seed=0)
+    rng, most = np.random.default_rng(0), np.zeros(3)
+    for _ in range(40):
+        seen, *_ = env.step(rng.random((50, 3)))
+        most = np.maximum(most, seen[..., 0].max(axis=0))
+        if arrivals == "poisson-constant":
+            assert np.all(seen[..., 1] <= seen[..., 0] + 1e-6)
+    assert most[:2].tolist() == [1.0, 4.0]
+    assert most[2] > 10
+
+
+@pytest.mark.parametrize("observed", [True, False])
+@pytest.mark.parametrize("arrivals", ["deterministic", "poisson"])
+def test_what_is_believed_is_the_mean_of_the_last_items(arrivals: str, observed: bool) -> None:
+    """Deterministic content, and the belief, follow the age exactly, failures or not."""
+    if observed and arrivals == "poisson":
+        return
+    fleet = everything()
+    env = CrawlEnv(
+        sources=fleet, budget=3, arrivals=arrivals, observed=observed, features=("value", "age")
+    )
+    seen, _ = env.reset(seed=0)
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        expected = fleet.content_at(seen[:, 1].astype(float))
+        np.testing.assert_allclose(seen[:, 0], expected, rtol=2e-6)
+        seen, *_ = env.step(rng.random(8).astype(np.float32))
+
+
+@pytest.mark.parametrize("start", ["fresh", "empty", "full", "random"])
+def test_the_mean_content_of_the_world_is_the_belief(start: str) -> None:
+    """Poisson content of capped sources under failures, whatever the start: a right one fails once
+    in 150,000 times a source."""
+    fleet = Sources([0.5, 2.0, 6.0], 1.5, 0.2, capacity=[1, 3, 5], failure_rate=0.4, crawl_delay=2)
+    env = CrawlVectorEnv(
+        4000, sources=fleet, arrivals="poisson", start=start, observed=False, features=("value",)
+    )
+    env.reset(seed=8)
+    rng = np.random.default_rng(8)
+    for _ in range(6):
+        surplus = env.world.value - env.world.belief
+        for i in range(3):
+            if surplus[:, i].any():
+                assert abs(z_of_mean(surplus[:, i], 0.0)) < Z_LIMIT
+        env.step(rng.random((4000, 3)))
+
+
+# ------------------------------------------------------------------------- fleets and files
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+HEAD = "source,arrival_rate,mean_utility,decay_rate"
+
+
+def test_empty_cells_of_a_csv_mean_the_default(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "fleet.csv",
+        f"{HEAD},cost,crawl_delay,capacity,failure_rate,host\n"
+        "a,1,2,3,,,,,\n"
+        "b,1,2,3,2,0.5,10,0.25, h \n"
+        "c,1,2,3, ,,inf,,h\n",
+    )
+    fleet = Sources.from_csv(path, period=0.25)
+    assert fleet.cost.tolist() == [1, 2, 1]
+    assert fleet.crawl_delay.tolist() == [0, 0.5, 0]
+    assert fleet.delay.tolist() == [1, 2, 1]
+    assert fleet.capacity.tolist() == [np.inf, 10, np.inf]
+    assert fleet.failure_rate.tolist() == [0, 0.25, 0]
+    assert fleet.hosts == ("", "h", "h")
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "wanted"),
+    [
+        ("crawl_delay", "-1", "zero or positive"),
+        ("crawl_delay", "inf", "zero or positive and finite"),
+        ("crawl_delay", "nan", "zero or positive"),
+        ("capacity", "0", "whole number from 1 on"),
+        ("capacity", "2.5", "whole number from 1 on"),
+        ("capacity", "nan", "whole number from 1 on"),
+        ("capacity", "many", "not a number"),
+        ("failure_rate", "1", "below 1"),
+        ("failure_rate", "-0.1", "from 0 on"),
+        ("failure_rate", "nan", "below 1"),
+        ("cost", "0", "positive and finite"),
+    ],
+)
+def test_a_bad_limit_names_file_row_and_source(
+    tmp_path: Path, column: str, value: str, wanted: str
+) -> None:
+    path = write(tmp_path / "bad.csv", f"{HEAD},{column}\na,1,2,3,\nb,1,2,3,{value}\n")
+    with pytest.raises(ValueError, match=rf"bad\.csv, row 3.*{column}.*{wanted}"):
+        Sources.from_csv(path)
+    if value != "many":
+        with pytest.raises(ValueError, match=f"source '2'.*{column} is .*{wanted}"):
+            Sources(
+                1.0,
+                1.0,
+                [1.0, 1.0],
+                **{column: [1.0 if column != "failure_rate" else 0.0, float(value)]},
+            )
+
+
+def test_limits_survive_files_and_copies(tmp_path: Path) -> None:
+    fleet = everything()
+    named = Sources(**{**fleet.__getstate__(), "names": [f"s{i}" for i in range(8)]})
+    named.to_csv(tmp_path / "fleet.csv")
+    assert Sources.from_csv(tmp_path / "fleet.csv") == named
+    assert pickle.loads(pickle.dumps(named)) == named
+    part = named.select([1, 3, 4])
+    assert part.hosts == ("a", "a", "")
+    assert part.capacity.tolist() == named.capacity[[1, 3, 4]].tolist()
+    assert named.select([0, 1]).hosts == ()  # nobody shares
+    plain = Sources(1.0, 1.0, [0.5, 0.6])
+    plain.to_csv(tmp_path / "plain.csv")
+    assert "host" not in (tmp_path / "plain.csv").read_text()
+    assert "capacity" not in (tmp_path / "plain.csv").read_text()
+
+
+@pytest.mark.parametrize(
+    "change", [{"crawl_delay": 5.0}, {"capacity": 7}, {"failure_rate": 0.1}, {"hosts": ["x"] * 8}]
+)
+def test_fleets_drawn_with_other_limits_are_refused(change: dict[str, Any]) -> None:
+    calls = iter([everything(), everything(), everything(**change)])
+    env = CrawlEnv(sources=lambda rng: next(calls), budget=3)
+    env.reset(seed=0)
+    with pytest.raises(
+        ValueError, match="changed crawl delays, capacities, failure rates or hosts"
+    ):
+        env.reset()
+
+
+def test_drawn_fleets_keep_their_limits() -> None:
+    def draw(rng: np.random.Generator) -> Sources:
+        fleet = everything()
+        return Sources(**{**fleet.__getstate__(), "arrival_rate": rng.uniform(0.5, 3, 8)})
+
+    env = CrawlVectorEnv(2, sources=draw, budget=3, arrivals="poisson", horizon=9)
+    env.reset(seed=0)
+    watch = Watch(everything(), 3, "epoch", 1, 2)
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        *_, over, _ = env.step(wild(rng, (2, 8)))
+        watch.epoch(env.harvest.picked, over)
+    now = env.world.sources
+    assert now.hosts == everything().hosts
+    for name in ("crawl_delay", "capacity", "failure_rate"):
+        assert np.array_equal(getattr(now, name), np.tile(getattr(everything(), name), (2, 1)))
+
+
+@pytest.mark.parametrize(
+    ("per_host", "wrong"), [(0, "0"), (1.5, "1.5"), (True, "True"), ("a", "'a'")]
+)
+def test_per_host_is_a_positive_whole_number(per_host: Any, wrong: str) -> None:
+    with pytest.raises(ValueError, match=f"per_host is {wrong}"):
+        CrawlEnv(per_host=per_host)
+
+
+@pytest.mark.parametrize("bad", ["abc", ["a"]])
+def test_hosts_are_one_a_source(bad: Any) -> None:
+    with pytest.raises(ValueError, match=r"one host a source|entries for 2 sources"):
+        Sources(1.0, 1.0, [1.0, 2.0], hosts=bad)
+
+
+@pytest.mark.filterwarnings("ignore:.*Box observation space m.* value is")
+@pytest.mark.filterwarnings("ignore:.*unconventional shape")
+@pytest.mark.parametrize("arrivals", ["deterministic", "poisson"])
+def test_checkers_find_nothing_wrong(arrivals: str) -> None:
+    stable = pytest.importorskip("stable_baselines3.common.env_checker")
+    arguments = {"sources": everything(), "budget": 3, "arrivals": arrivals, "horizon": 20}
+    for features in (("value",), ALL):
+        check_env(CrawlEnv(**arguments, features=features), skip_render_check=True)
+        stable.check_env(CrawlEnv(**arguments, features=features))

@@ -1,0 +1,351 @@
+"""Which sources are taken: against sorting in plain Python, and never above the budget."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from crawl_env.content.arrivals import Deterministic
+from crawl_env.content.world import World
+from crawl_env.fleet.sources import Sources
+from crawl_env.simulation.selection import by_pick, draw, fill, top, whole_budget
+from tests.references import drawn, filled, in_line, plainly, total
+
+# Few values, so that ties abound; both zeros, both infinities, and neighbours of one.
+VALUES = [-math.inf, -1.0, -0.0, 0.0, 0.5, 1.0, float(np.nextafter(np.float32(1), 2)), math.inf]
+COSTS = [0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 2.0, 3.7, 1e-3, 100.0]
+BUDGETS = [0.1, 0.3, 0.6, 1.0, 1.2, 2.5, 3.0, 7.7, 150.0]
+
+
+@st.composite
+def priorities(draw_: st.DrawFn, values: list[float] = VALUES) -> tuple[np.ndarray, np.ndarray]:
+    """Priorities and epochs of the last crawl, (B, N) each."""
+    rows, n = draw_(st.integers(1, 4)), draw_(st.integers(1, 9))
+    pool = draw_(st.lists(st.sampled_from(values), min_size=1, max_size=4))
+    cell = st.sampled_from(pool) if draw_(st.booleans()) else st.floats(-1, 1, width=32)
+    dtype = draw_(st.sampled_from([np.float32, np.float64]))
+    flat = draw_(st.lists(cell, min_size=rows * n, max_size=rows * n))
+    last = draw_(st.lists(st.integers(-3, 3), min_size=rows * n, max_size=rows * n))
+    shape = (rows, n)
+    return np.array(flat, dtype=dtype).reshape(shape), np.array(last, dtype=float).reshape(shape)
+
+
+def by_row(cells: Any, rows: int, n: int) -> list[set[int]]:
+    """Return the sources picked in each row; no cell twice."""
+    flat = np.ravel(cells)
+    assert len(set(flat.tolist())) == flat.size
+    assert flat.size == 0 or (flat.min() >= 0 and flat.max() < rows * n)
+    return [{int(c) - row * n for c in flat if c // n == row} for row in range(rows)]
+
+
+# ------------------------------------------------------------------------- top
+
+
+@plainly
+@given(case=priorities(), data=st.data())
+def test_top_takes_what_sorting_takes(case: tuple[np.ndarray, np.ndarray], data: Any) -> None:
+    priority, crawled_at = case
+    rows, n = priority.shape
+    k = data.draw(st.integers(1, n + 1))
+    before = priority.copy(), crawled_at.copy()
+    picked = top(priority, k, crawled_at)
+    expected = [
+        set(in_line(p.tolist(), c.tolist())[:k]) for p, c in zip(priority, crawled_at, strict=True)
+    ]
+    assert by_row(picked, rows, n) == expected
+    assert np.array_equal(before[0], priority)
+    assert np.array_equal(before[1], crawled_at)
+    taken = min(k, n)
+    if rows > 1:  # one pick a row and line, each in the column of its row
+        assert picked.shape == (taken, rows)
+        assert np.array_equal(picked // n, np.broadcast_to(np.arange(rows), picked.shape))
+    else:
+        assert picked.shape in ((taken,), ()) if taken == 1 else (taken,)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 50, 199, 200])
+def test_top_of_a_large_fleet(rows: int, k: int, dtype: type) -> None:
+    rng = np.random.default_rng(k)
+    n = 200
+    for priority in (rng.standard_normal((rows, n)), rng.integers(0, 4, (rows, n))):
+        priority = priority.astype(dtype)
+        crawled_at = rng.integers(-9, 0, (rows, n)).astype(float)
+        expected = [set(in_line(*pair)[:k]) for pair in zip(priority, crawled_at, strict=True)]
+        assert by_row(top(priority, k, crawled_at), rows, n) == expected
+
+
+def test_ties_go_to_the_older_then_to_the_lower_number() -> None:
+    priority = np.zeros((1, 5))
+    crawled_at = np.array([[-1.0, -4.0, -4.0, -9.0, -4.0]])
+    assert set(np.ravel(top(priority, 1, crawled_at))) == {3}
+    assert set(np.ravel(top(priority, 2, crawled_at))) == {3, 1}
+    assert set(np.ravel(top(priority, 3, crawled_at))) == {3, 1, 2}
+    assert set(np.ravel(top(priority, 4, crawled_at))) == {3, 1, 2, 4}
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_both_zeros_tie(rows: int) -> None:
+    priority = np.tile([[-0.0, 0.0, -0.0]], (rows, 1))
+    crawled_at = np.tile([[-2.0, -1.0, -3.0]], (rows, 1))
+    assert by_row(top(priority, 1, crawled_at), rows, 3) == [{2}] * rows
+    assert by_row(top(priority, 2, crawled_at), rows, 3) == [{0, 2}] * rows
+
+
+def test_rounding_to_float32_does_not_make_new_ties() -> None:
+    """Neighbouring doubles differ; the same numbers as float32 tie, and the older wins."""
+    priority = np.array([[1.0, 1.0 + 2e-16 * 2]])
+    crawled_at = np.array([[-5.0, -1.0]])
+    assert set(np.ravel(top(priority, 1, crawled_at))) == {1}
+    assert set(np.ravel(top(priority.astype(np.float32), 1, crawled_at))) == {0}
+
+
+def test_by_pick_gives_each_row_its_column() -> None:
+    assert by_pick(np.array([0, 2, 4, 5]), 2).tolist() == [[0, 4], [2, 5]]
+    assert by_pick(np.array([0, 2]), 1).tolist() == [0, 2]
+
+
+# ------------------------------------------------------------------------- NaN
+
+
+def choose(how: str, priority: np.ndarray, k: int, cost: np.ndarray | None = None) -> Any:
+    crawled_at = np.zeros_like(priority, dtype=float)
+    cost = np.ones(priority.shape[1]) if cost is None else cost
+    if how == "top":
+        return top(priority, k, crawled_at)
+    if how == "fill":
+        return fill(priority, crawled_at, cost, float(k))
+    return draw(priority, crawled_at, cost, np.full(len(priority), float(k)), float(k))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+@pytest.mark.parametrize("how", ["top", "fill", "draw"])
+def test_nan_is_refused_by_source_and_environment(how: str, rows: int) -> None:
+    n, wrong = 6, []
+    for k in range(1, n + 1):
+        for row in range(rows):
+            for source in (0, 2, n - 1):
+                priority = np.random.default_rng(0).random((rows, n)).astype(np.float32)
+                priority[row, source] = np.nan
+                with pytest.raises(ValueError, match="NaN") as error:
+                    choose(how, priority, k)
+                named = f"source {source + 1} (environment {row})"
+                if named not in str(error.value):
+                    wrong.append((k, row, source, str(error.value)))
+    assert not wrong
+
+
+@plainly
+@given(case=priorities(), data=st.data())
+@example(case=(np.array([[np.nan, 0.0], [1.0, 1.0]]), np.zeros((2, 2))), data=None)
+def test_nan_never_slips_through(case: tuple[np.ndarray, np.ndarray], data: Any) -> None:
+    """Not even where ties in another row make up the number of picks."""
+    priority = case[0].copy()
+    rows, n = priority.shape
+    k = 1
+    if data is not None:
+        k = data.draw(st.integers(1, n))
+        priority[data.draw(st.integers(0, rows - 1)), data.draw(st.integers(0, n - 1))] = np.nan
+    for how in ("top", "fill", "draw"):
+        with pytest.raises(ValueError, match=r"NaN.*source"):
+            choose(how, priority, k)
+
+
+@pytest.mark.parametrize("account", [0.0, -3.0], ids=["empty", "overdrawn"])
+def test_nan_is_refused_even_where_nothing_can_be_bought(account: float) -> None:
+    with pytest.raises(ValueError, match="source 2"):
+        draw(np.array([[0.0, np.nan]]), np.zeros((1, 2)), np.ones(2), np.array([account]), 1.0)
+
+
+# ------------------------------------------------------------------------- whole_budget
+
+
+@pytest.mark.parametrize(
+    ("cost", "budget", "expected"),
+    [
+        pytest.param([0.1] * 5, 0.3, 3, id="0.3 at 0.1"),
+        pytest.param([0.1] * 20, 0.7, 7, id="0.7 at 0.1"),
+        pytest.param([0.7] * 9, 2.1, 3, id="2.1 at 0.7"),
+        pytest.param([1 / 3] * 9, 1.0, 3, id="1 at a third"),
+        pytest.param([1.0] * 4, 2.5, 2, id="a half is left"),
+        pytest.param([1.0] * 4, 1 - 1e-9, 0, id="not quite one"),
+        pytest.param([1.0] * 4, 100.0, 4, id="more than all"),
+        pytest.param([2.0], 2.0, 1, id="one source"),
+        pytest.param([1.0, 2.0], 3.0, None, id="costs differ"),
+        pytest.param([[1.0, 1.0], [1.0, 1.0]], 1.0, 1, id="a batch"),
+        pytest.param([[1.0, 1.0], [2.0, 2.0]], 2.0, None, id="rows differ"),
+        pytest.param([1e-300] * 3, 1e300, 3, id="beyond floating point"),
+    ],
+)
+def test_whole_budget(cost: list[Any], budget: float, expected: int | None) -> None:
+    with np.errstate(over="ignore"):
+        assert whole_budget(np.array(cost), budget) == expected
+
+
+@plainly
+@given(
+    cost=st.integers(1, 1000), picks=st.integers(1, 40), scale=st.sampled_from([10, 100, 1000, 7])
+)
+def test_whole_budget_of_decimal_fractions_is_what_a_person_expects(
+    cost: int, picks: int, scale: int
+) -> None:
+    """Cost c/scale and budget k·c/scale, written as decimals: k sources."""
+    n = 50
+    assert whole_budget(np.full(n, cost / scale), picks * cost / scale) == picks
+
+
+# ------------------------------------------------------------------------- fill
+
+
+@plainly
+@given(case=priorities(), data=st.data())
+def test_fill_takes_in_line_what_fits(case: tuple[np.ndarray, np.ndarray], data: Any) -> None:
+    priority, crawled_at = case
+    rows, n = priority.shape
+    shape = data.draw(st.sampled_from([(n,), (rows, n)]))
+    size = math.prod(shape)
+    cost = np.array(data.draw(st.lists(st.sampled_from(COSTS), min_size=size, max_size=size)))
+    cost, budget = cost.reshape(shape), data.draw(st.sampled_from(BUDGETS))
+    picked = fill(priority, crawled_at, cost, budget)
+    each = np.broadcast_to(cost, (rows, n))
+    expected = [
+        filled(p.tolist(), c.tolist(), price.tolist(), budget)
+        for p, c, price in zip(priority, crawled_at, each, strict=True)
+    ]
+    assert picked.ndim == 1
+    assert by_row(picked, rows, n) == expected
+
+
+@plainly
+@given(
+    cost=st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=30),
+    budget=st.floats(1e-3, 1e4),
+    seed=st.integers(0, 1000),
+)
+def test_fill_never_spends_more_than_the_budget(
+    cost: list[float], budget: float, seed: int
+) -> None:
+    rng, n = np.random.default_rng(seed), len(cost)
+    priority = rng.standard_normal((3, n))
+    picked = fill(priority, np.zeros((3, n)), np.array(cost), budget)
+    limit = Fraction(budget) * (1 + Fraction(1, 10**12))
+    for taken in by_row(picked, 3, n):
+        spent = total(cost[i] for i in taken)
+        assert spent <= limit
+        # And nothing that was left out would still fit, but for rounding.
+        for i in set(range(n)) - taken:
+            assert spent + Fraction(cost[i]) > limit * (1 - Fraction(1, 10**11))
+
+
+def test_ten_tenths_fit_into_one() -> None:
+    cost = np.array([0.1] * 10 + [0.05])
+    picked = fill(np.arange(11.0, 0, -1)[None], np.zeros((1, 11)), cost, 1.0)
+    assert picked.tolist() == list(range(10))
+
+
+def test_what_does_not_fit_is_skipped_and_the_next_one_tried() -> None:
+    cost = np.array([2.0, 3.0, 1.0, 1.0])
+    priority = np.array([[4.0, 3.0, 2.0, 1.0], [1.0, 4.0, 3.0, 2.0]])
+    picked = fill(priority, np.zeros((2, 4)), cost, 4.0)
+    assert by_row(picked, 2, 4) == [{0, 2, 3}, {1, 2}]
+
+
+def test_fill_takes_nothing_where_nothing_fits() -> None:
+    assert fill(np.ones((2, 2)), np.zeros((2, 2)), np.array([2.0, 3.0]), 1.0).size == 0
+
+
+# ------------------------------------------------------------------------- draw
+
+
+@plainly
+@given(case=priorities(), data=st.data())
+def test_draw_takes_in_line_while_the_account_is_positive(
+    case: tuple[np.ndarray, np.ndarray], data: Any
+) -> None:
+    priority, crawled_at = case
+    rows, n = priority.shape
+    cost = np.array(data.draw(st.lists(st.sampled_from(COSTS), min_size=n, max_size=n)))
+    account = np.array(
+        data.draw(st.lists(st.sampled_from([-2.0, 0.0, 0.05, 0.45, 1.15, 4.0, 1e3]),
+                           min_size=rows, max_size=rows))
+    )  # fmt: skip
+    picked = draw(priority, crawled_at, cost, account, 1.0)
+    expected = [
+        drawn(p.tolist(), c.tolist(), cost.tolist(), a)
+        for p, c, a in zip(priority, crawled_at, account, strict=True)
+    ]
+    assert picked.ndim == 1
+    assert by_row(picked, rows, n) == expected
+
+
+def test_draw_reads_costs_that_differ_by_row() -> None:
+    cost = np.array([[3.0, 1.0, 1.0], [1.0, 1.0, 1.0]])
+    priority = np.array([[3.0, 2.0, 1.0]] * 2)
+    picked = draw(priority, np.zeros((2, 3)), cost, np.array([2.0, 2.0]), 2.0)
+    assert by_row(picked, 2, 3) == [{0}, {0, 1}]
+
+
+def test_an_account_emptied_by_tenths_is_empty() -> None:
+    """1 − 10 × 0.1 is 1.4e-16 in floating point, which buys nothing."""
+    account = 1.0
+    for _ in range(10):
+        account -= 0.1
+    assert account > 0
+    assert draw(np.ones((1, 2)), np.zeros((1, 2)), np.ones(2), np.array([account]), 1.0).size == 0
+
+
+@plainly
+@given(
+    cost=st.lists(st.floats(1e-3, 1e4), min_size=1, max_size=6),
+    budget=st.floats(1e-2, 1e2),
+    seed=st.integers(0, 10_000),
+    willing=st.floats(0, 1),
+)
+def test_the_average_rule_never_spends_more_than_one_crawl_too_much(
+    cost: list[float], budget: float, seed: int, willing: float
+) -> None:
+    """The account as an environment keeps it: it starts with M, pays, and gains M."""
+    n, rows, rng = len(cost), 2, np.random.default_rng(seed)
+    account, spent = np.full(rows, budget), [Fraction(0)] * rows
+    for epoch in range(1, 41):
+        priority = rng.random((rows, n)) - (rng.random((rows, 1)) > willing)
+        picked = draw(priority, np.zeros((rows, n)), np.array(cost), account, budget)
+        chosen = by_row(picked, rows, n)
+        for row in range(rows):
+            bill = total(cost[i] for i in chosen[row])
+            spent[row] += bill
+            account[row] += budget - float(bill)
+            assert spent[row] <= Fraction(budget) * epoch + Fraction(max(cost))
+
+
+@pytest.mark.parametrize("budget", [0.3, 1.0, 2.5])
+def test_the_average_rule_spends_all_it_is_given_when_it_never_waits(budget: float) -> None:
+    n, horizon, account, crawls = 4, 1000, np.array([budget]), 0
+    for _ in range(horizon):
+        picked = draw(np.ones((1, n)), np.zeros((1, n)), np.ones(n), account, budget)
+        crawls += picked.size
+        account += budget - picked.size
+    assert budget * horizon - 1e-6 <= crawls <= budget * horizon + 1
+
+
+# ------------------------------------------------------------------------- with a world
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_where_all_tie_nobody_waits_longer_than_a_full_turn(rows: int) -> None:
+    """Equal priorities: the age decides, so that no source starves."""
+    n, k = 7, 2
+    world, rng = World(Sources.random(n, seed=1), Deterministic(), rows), np.random.default_rng(0)
+    world.start(np.ones((rows, n)), rng)
+    for epoch in range(4 * n):
+        world.crawl(top(np.zeros((rows, n), dtype=np.float32), k, world.crawled_at))
+        world.advance(rng)
+        if epoch >= n:
+            assert world.age.max() == math.ceil(n / k)

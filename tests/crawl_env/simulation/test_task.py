@@ -1,0 +1,290 @@
+"""Arguments of the environments: what is made of them, and what is said when they are wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from crawl_env import CrawlEnv, CrawlVectorEnv, Deterministic, Poisson, Sources, Task
+from tests.crawl_env.env_plain import HIDDEN, ID, TABLE1
+
+MAKERS = {
+    "scalar": CrawlEnv,
+    "vector": lambda **arguments: CrawlVectorEnv(2, **arguments),
+    "gym.make": lambda **arguments: gym.make(ID, **arguments),
+    "gym.make_vec": lambda **arguments: gym.make_vec(ID, num_envs=2, **arguments),
+}
+
+
+def costs(*cost: float) -> Sources:
+    return Sources([1.0] * len(cost), 1.0, 1.0, cost)
+
+
+def random_fleet(n: int) -> Sources:
+    return Sources.random(n)
+
+
+# ------------------------------------------------------------------------- defaults
+
+
+def test_the_defaults_are_table_1_one_crawl_deterministic() -> None:
+    env = gym.make(ID)
+    task = env.unwrapped.task
+    assert task.sources == Sources(**TABLE1)
+    assert task.sources.cost.tolist() == [1.0] * 4
+    assert task.sources.period == 1.0
+    assert (task.budget, task.budget_rule, task.horizon) == (1.0, "epoch", 500)
+    assert isinstance(task.arrivals, Deterministic)
+    assert task.observed.tolist() == [True] * 4
+    assert (task.features, task.action) == (("value",), "priority")
+    assert (task.start, task.draw, task.subsets) == ("fresh", None, ())
+    assert env.spec.max_episode_steps is None
+    assert env.action_space == gym.spaces.Box(-1.0, 1.0, (4,), dtype=np.float32)
+    assert env.observation_space == gym.spaces.Box(0.0, np.inf, (4, 1), dtype=np.float32)
+    assert env.render_mode is None
+
+
+def test_the_task_is_frozen_and_knows_its_size() -> None:
+    task = CrawlEnv().task
+    assert isinstance(task, Task)
+    assert task.n == 4
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        task.budget = 3.0  # type: ignore[misc]
+
+
+def test_sources_in_every_form(tmp_path: Path) -> None:
+    fleet = Sources(**TABLE1)
+    path = tmp_path / "fleet.csv"
+    fleet.to_csv(path)
+    for sources in (fleet, "table1", path, str(path), lambda rng: fleet):
+        task = CrawlEnv(sources=sources).task
+        for parameter in (*TABLE1, "cost"):
+            assert np.array_equal(getattr(task.sources, parameter), getattr(fleet, parameter))
+        assert (task.draw is None) == (not callable(sources))
+
+
+@pytest.mark.parametrize(
+    ("observed", "expected"),
+    [
+        (True, [True] * 4),
+        (False, [False] * 4),
+        (np.True_, [True] * 4),
+        ([True, False, False, True], [True, False, False, True]),
+        ((True, False, False, True), [True, False, False, True]),
+        (np.array([True, False, False, True]), [True, False, False, True]),
+    ],
+    ids=str,
+)
+def test_observed_in_every_form(observed: Any, expected: list[bool]) -> None:
+    assert CrawlEnv(observed=observed).task.observed.tolist() == expected
+
+
+@pytest.mark.parametrize("features", ["age", ["age"], ("age",), np.array(["age"])], ids=repr)
+def test_features_in_every_form(features: Any) -> None:
+    env = CrawlEnv(features=features)
+    assert list(env.task.features) == ["age"]
+    assert env.observation_space.shape == (4, 1)
+
+
+@pytest.mark.parametrize("budget", [1, 1.0, np.float64(1), np.int64(1), np.float32(1)], ids=repr)
+def test_budget_in_every_form(budget: Any) -> None:
+    env = CrawlEnv(budget=budget)
+    assert type(env.task.budget) is float
+    assert env.task.budget == 1.0
+
+
+@pytest.mark.parametrize("horizon", [None, 1, np.int32(1)], ids=repr)
+def test_horizon_in_every_form(horizon: Any) -> None:
+    assert CrawlEnv(horizon=horizon).task.horizon == horizon
+
+
+# ------------------------------------------------------------------------- subsets
+
+
+@pytest.mark.parametrize(
+    ("sources", "budget", "rule", "expected"),
+    [
+        ("table1", 1, "epoch", [(0,), (1,), (2,), (3,)]),
+        ("table1", 2.5, "epoch", [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]),
+        ("table1", 4, "epoch", [(0, 1, 2, 3)]),
+        (costs(1, 1, 2, 3), 3, "epoch", [(0, 1), (0, 2), (1, 2), (3,)]),
+        (costs(0.1, 0.2, 0.3), 0.3, "epoch", [(0, 1), (2,)]),
+        (costs(2, 1), 1, "average", [(), (0,), (0, 1), (1,)]),
+    ],
+    ids=["singles", "pairs", "all", "mixed", "decimal", "average"],
+)
+def test_subsets(sources: Any, budget: float, rule: str, expected: list[tuple[int, ...]]) -> None:
+    arguments = {"sources": sources, "budget": budget, "budget_rule": rule, "action": "subset"}
+    for env in (CrawlEnv(**arguments), CrawlVectorEnv(3, **arguments)):
+        assert list(env.subsets) == expected
+    assert CrawlEnv(**arguments).action_space == gym.spaces.Discrete(len(expected))
+
+
+def test_without_subset_actions_there_is_no_table() -> None:
+    assert CrawlEnv().subsets == CrawlVectorEnv(2).subsets == ()
+
+
+@pytest.mark.parametrize(
+    ("n", "budget", "rule", "action"),
+    [
+        pytest.param(20, 10, "epoch", "subset", id="20 choose 10"),
+        pytest.param(2000, 1000, "epoch", "subset", id="2000 choose 1000"),
+        pytest.param(17, 2, "average", "subset", id="2^17"),
+        pytest.param(5000, 2, "average", "subset", id="2^5000"),
+        pytest.param(10**5, 10, "epoch", "subset", id="a large fleet"),
+    ],
+)
+def test_a_table_too_large_is_refused_at_once(
+    n: int, budget: float, rule: str, action: str
+) -> None:
+    start = time.perf_counter()
+    with pytest.raises(ValueError, match=r"subsets.*65536.*action='priority'.*SequentialSel"):
+        CrawlEnv(sources=random_fleet(n), budget=budget, budget_rule=rule, action=action)
+    assert time.perf_counter() - start < 5
+
+
+def test_a_table_of_mixed_costs_too_large_is_refused_soon() -> None:
+    cost = np.random.default_rng(0).uniform(0.5, 2, 60)
+    start = time.perf_counter()
+    with pytest.raises(ValueError, match=r"subsets.*65536.*action='priority'"):
+        CrawlEnv(sources=Sources([1.0] * 60, 1.0, 1.0, cost), budget=20, action="subset")
+    assert time.perf_counter() - start < 10
+
+
+def test_the_largest_tables_are_accepted() -> None:
+    env = CrawlEnv(sources=random_fleet(16), budget_rule="average", action="subset")
+    assert env.action_space == gym.spaces.Discrete(2**16)
+    env = CrawlEnv(sources=random_fleet(18), budget=9, action="subset")
+    assert env.action_space == gym.spaces.Discrete(48620)
+
+
+# ------------------------------------------------------------------------- bad arguments
+
+BAD = {
+    # name: arguments, what the message has to say: the argument, the fact and the remedy
+    "unknown argument": ({"bugdet": 2}, ["bugdet", "did you mean 'budget'"]),
+    "unknown argument, far": ({"zzz": 2}, ["zzz", "Known: .*budget_rule"]),
+    "unknown preset": ({"sources": "tabel1"}, ["tabel1", "did you mean 'table1'", "recovering"]),
+    "unknown law": ({"arrivals": "poisson-lognromal"}, ["arrivals", "mean 'poisson-lognormal'"]),
+    "unknown arrivals": ({"arrivals": "poison"}, ["arrivals", "did you mean 'poisson'"]),
+    "arrivals of no kind": ({"arrivals": 3}, ["arrivals", "3", "poisson", "stream"]),
+    "unknown feature": ({"features": ("vlaue",)}, ["feature", "did you mean 'value'"]),
+    "unknown rule": ({"budget_rule": "epcoh"}, ["budget_rule", "did you mean 'epoch'"]),
+    "unknown action": ({"action": "prioirty"}, ["action", "did you mean 'priority'"]),
+    "unknown start": ({"start": "ful"}, ["start", "did you mean 'full'"]),
+    "unknown scale": ({"reward_scale": "relaxd"}, ["reward_scale", "did you mean 'relaxed'"]),
+    "no budget": ({"budget": 0}, ["budget", "0", "positive"]),
+    "negative budget": ({"budget": -1.0}, ["budget", "-1", "positive"]),
+    "NaN budget": ({"budget": np.nan}, ["budget", "nan", "positive, finite"]),
+    "infinite budget": ({"budget": np.inf}, ["budget", "inf", "finite"]),
+    "budget of words": ({"budget": "two"}, ["budget", "two", "number"]),
+    "budgets": ({"budget": [1, 2]}, ["budget", "number"]),
+    "budget None": ({"budget": None}, ["budget", "None", "number"]),
+    "average, no budget": ({"budget": 0, "budget_rule": "average"}, ["budget", "positive"]),
+    "budget below every cost": (
+        {"sources": costs(2, 3), "budget": 1.5},
+        ["budget is 1.5", "costs 2", "Raise the budget", "average"],
+    ),
+    "budget just below": ({"budget": 1 - 1e-9}, ["budget", "nothing", "Raise"]),
+    "observed short": ({"observed": [True, False]}, ["observed", "one bool for each of 4"]),
+    "observed a column": ({"observed": [[True]] * 4}, ["observed", "4"]),
+    "observed of numbers": ({"observed": [1, 0, 1, 0]}, ["observed", "bool"]),
+    "observed a word": ({"observed": "yes"}, ["observed", "True, False"]),
+    "observed None": ({"observed": None}, ["observed", "True, False"]),
+    "no horizon": ({"horizon": 0}, ["horizon is 0", "positive", "None"]),
+    "negative horizon": ({"horizon": -3}, ["horizon is -3", "positive"]),
+    "half a horizon": ({"horizon": 2.5}, ["horizon is 2.5", "positive number of epochs"]),
+    "horizon a word": ({"horizon": "5"}, ["horizon is '5'", "number"]),
+    "full with items": ({"start": "full", "features": ("items",)}, ["start='full'", "leave out"]),
+    "duplicate features": ({"features": ("age", "age")}, ["features", "only once"]),
+    "no features": ({"features": ()}, ["features", "at least one"]),
+    "features None": ({"features": None}, ["features"]),
+    "sources None": ({"sources": None}, ["sources", "preset", "csv"]),
+    "sources a dict": ({"sources": TABLE1}, ["sources", "preset", "csv"]),
+    "sources a batch": ({"sources": Sources.stack([costs(1, 1)] * 2)}, ["sources", "one fleet"]),
+    "sources drawing nothing": ({"sources": lambda rng: None}, ["sources", "Sources"]),
+    "relaxed, features hidden": (
+        {"reward_scale": "relaxed", "features": HIDDEN},
+        ["reward_scale='relaxed'", "use reward_scale='raw'"],
+    ),
+}
+CASES = [
+    pytest.param(arguments, word, id=f"{name}: {word}")
+    for name, (arguments, words) in BAD.items()
+    for word in words
+]
+
+
+@pytest.mark.parametrize(("arguments", "word"), CASES)
+def test_bad_arguments_are_refused(arguments: dict[str, Any], word: str) -> None:
+    with pytest.raises(ValueError, match=word):
+        CrawlEnv(**arguments)
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.parametrize("name", ["unknown argument", "no budget", "half a horizon"])
+def test_bad_arguments_are_refused_everywhere_alike(maker: str, name: str) -> None:
+    arguments, words = BAD[name]
+    with pytest.raises(ValueError, match=words[0]):
+        MAKERS[maker](**arguments)
+
+
+@pytest.mark.parametrize("channel", HIDDEN)
+def test_the_relaxed_scale_needs_features_that_tell(channel: str) -> None:
+    with pytest.raises(ValueError, match="relaxed"):
+        CrawlEnv(features=(channel,), reward_scale="relaxed")
+    CrawlEnv(features=(channel, "arrival_rate", "mean_utility", "decay_rate"))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        CrawlEnv(sources=tmp_path / "nowhere.csv")
+
+
+@pytest.mark.parametrize("given", [{}, {"budget_rule": "average"}], ids=["epoch", "average"])
+@pytest.mark.parametrize("maker", MAKERS)
+def test_a_budget_for_everything_is_warned_of(maker: str, given: dict[str, Any]) -> None:
+    with pytest.warns(UserWarning, match=r"budget is 5.*nothing to decide"):
+        MAKERS[maker](budget=5, **given)
+    MAKERS[maker](budget=4, **given)  # just enough is no warning
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+def test_sources_too_dear_are_named(maker: str) -> None:
+    fleet = Sources([1.0] * 3, 1.0, 1.0, [1, 3, 9], names=("news", "blog", "wiki"))
+    with pytest.warns(UserWarning, match=r"budget is 2;.*never be crawled: blog, wiki\. Raise"):
+        MAKERS[maker](sources=fleet, budget=2)
+    MAKERS[maker](sources=fleet, budget=2, budget_rule="average")
+
+
+def test_many_sources_too_dear_are_cut_short() -> None:
+    with pytest.warns(UserWarning, match=r"crawled: 2, 3, 4, 5, 6, …\. Raise"):
+        CrawlEnv(sources=costs(1, *[9] * 50), budget=2)
+
+
+def test_costs_that_sum_to_the_budget_but_for_rounding_are_no_reason_to_warn() -> None:
+    CrawlEnv(sources=costs(*[0.1] * 3), budget=0.3)
+    CrawlEnv(sources=costs(0.3), budget=0.1 * 3)
+    env = CrawlEnv(sources=costs(0.1 * 3), budget=0.3, features=("crawled",))
+    env.reset(seed=0)
+    assert env.step(np.zeros(1, np.float32))[0] == [[1]]
+
+
+@pytest.mark.parametrize("mode", ["nope", 3], ids=str)
+@pytest.mark.parametrize("maker", ["scalar", "vector"])
+def test_an_unknown_render_mode_is_refused(maker: str, mode: Any) -> None:
+    with pytest.raises(ValueError, match="render_mode"):
+        MAKERS[maker](render_mode=mode)
+
+
+def test_objects_may_be_given_for_names() -> None:
+    arrivals = Poisson("gamma")
+    assert CrawlEnv(arrivals=arrivals).task.arrivals is arrivals
+    assert CrawlEnv(arrivals="poisson-gamma").task.arrivals == arrivals
+    assert CrawlEnv(arrivals="poisson").task.arrivals == Poisson("exponential")

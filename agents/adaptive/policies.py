@@ -21,7 +21,7 @@ from agents.adaptive.item_sums import HarvestSums
 from agents.adaptive.names import make_estimator
 from agents.policies.base import Agent, graded, margin
 from agents.policies.view import Seen, needs
-from agents.theory.closed_form import index_at_age, whittle_index
+from agents.theory.index import index_at_age, whittle_index
 from crawl_env import NEVER, Sources, Task
 from crawl_env.numerics import FloatArray
 

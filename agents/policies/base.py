@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from agents.policies.subset_choice import SubsetChoice
 from agents.policies.view import Seen, needs, needs_parameters
-from agents.theory.price import Price
+from agents.theory.multiplier import BudgetMultiplier
 from crawl_env import Sources, Task
 from crawl_env.numerics import FloatArray
 
@@ -122,7 +122,7 @@ class IndexAgent(Agent):
         super().__init__(task, seed)
         needs(task, self.name, "value", "age")
         needs_parameters(task, self.name)
-        self._price = Price(task, self.worth)
+        self._price = BudgetMultiplier(task, self.worth)
 
     def worth(self, value: FloatArray, sources: Sources) -> FloatArray:
         """Return the index, (B, N) utility / budget unit, where `value` waits."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from agents.policies.base import Agent, IndexAgent
 from agents.policies.view import Seen, needs_parameters
-from agents.theory.closed_form import myopic_index
+from agents.theory.index import myopic_index
 from crawl_env import Sources, Task
 from crawl_env.numerics import FloatArray
 

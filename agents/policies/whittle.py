@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agents.policies.base import IndexAgent
-from agents.theory.closed_form import whittle_index
+from agents.theory.index import whittle_index
 from crawl_env import Sources
 from crawl_env.numerics import FloatArray
 

@@ -9,7 +9,7 @@ and `agents.theory.observed` (observed random content).
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
+from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
@@ -19,7 +19,7 @@ from agents.theory.renewal import renewal_arm
 from crawl_env import Poisson, Sources, Task, Varying
 from crawl_env.content.decay import EXPONENTIAL, Decay
 from crawl_env.content.utility import Law
-from crawl_env.fleet.parameters import LIMITS, PARAMETERS
+from crawl_env.fleet.parameters import CONSTRAINTS, PARAMETERS
 from crawl_env.numerics import FloatArray
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class SingleArm(Protocol):
         """Return a multiplier from which on nothing is crawled, (..., 1)."""
 
 
-class Information(str, Enum):
+class Information(StrEnum):
     """What is known of the content of a fleet before it is crawled."""
 
     DETERMINISTIC = "deterministic"
@@ -129,5 +129,5 @@ class PerFleet(Generic[T]):
 
 def _same(one: Sources, other: Sources) -> bool:
     return one is other or all(
-        np.array_equal(getattr(one, p), getattr(other, p)) for p in (*PARAMETERS, *LIMITS)
+        np.array_equal(getattr(one, p), getattr(other, p)) for p in (*PARAMETERS, *CONSTRAINTS)
     )

@@ -54,14 +54,14 @@ class ThresholdTable(NamedTuple):
 
     top: float
     even: float
-    index: FloatArray  # (n,) Cγ/ξ̄: at it, crawling and waiting are equally good
+    break_even: FloatArray  # (n,) Cγ/ξ̄: at it, crawling and waiting are equally good
     reward: FloatArray  # (n,) R, mean content at the crawl
     steps: FloatArray  # (n,) N, mean steps between crawls
 
     @property
     def state(self) -> FloatArray:
         """The grid, (n,) utility / ξ̄."""
-        return _grid(self.top, self.even, self.index.size)[:-1]
+        return _grid(self.top, self.even, self.break_even.size)[:-1]
 
 
 def solve_arm(items: float, decay: float, law: Law) -> ThresholdTable:
@@ -70,7 +70,7 @@ def solve_arm(items: float, decay: float, law: Law) -> ThresholdTable:
     >>> from crawl_env.content.utility import Exponential
     >>> arm = solve_arm(0.5, 0.2, Exponential())
     >>> x = np.array([0.0, 2.5, 5.0])  # u* = 2.5 ξ̄; Theorem 1 has 0, 2.5 and 5
-    >>> np.interp(x, arm.state, arm.index).round(2)
+    >>> np.interp(x, arm.state, arm.break_even).round(2)
     array([0.  , 1.66, 4.32])
     """
     if isinstance(law, Hashable):

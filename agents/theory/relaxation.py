@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from agents.theory.hosts import Bracket, HostMultipliers
 from agents.theory.renewal import RenewalArm, renewal_arm
 from crawl_env.content.decay import EXPONENTIAL, Decay
-from crawl_env.fleet.hosts import Bracket, Hosts
+from crawl_env.fleet.hosts import Hosts
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import BoolArray, FloatArray
 from crawl_env.simulation.selection import TOLERANCE
 from crawl_env.simulation.task import check_budget
-
 
 
 class Relaxation(NamedTuple):
@@ -102,7 +102,8 @@ class _Search:
     def __init__(self, arm: RenewalArm, per_host: int = 1) -> None:
         self._arm, self._cost = arm, arm.sources.cost
         self._top = arm.max_multiplier()
-        self._hosts = Hosts.of(arm.sources, per_host)
+        hosts = Hosts.of(arm.sources, per_host)
+        self._hosts = None if hosts is None else HostMultipliers(hosts)
         self._tolerance = 1e-12 if self._hosts else 1e-15
 
     def first_where(self, enough: Callable[[FloatArray], BoolArray]) -> FloatArray:
@@ -154,7 +155,9 @@ class _Search:
     ) -> tuple[FloatArray, FloatArray]:
         """Return the crawls per step under a charge per unit of cost, and the intervals."""
         interval = self._arm.interval(charged, *(bracket or (None, None)))
-        return np.where(charged < self._arm.break_even, self._arm.crawl_rate(interval), 0.0), interval
+        return np.where(
+            charged < self._arm.break_even, self._arm.crawl_rate(interval), 0.0
+        ), interval
 
 
 def _refuse_batch(sources: Sources, function: str) -> None:

@@ -30,7 +30,9 @@ class Bound(NamedTuple):
     """
 
     bound: float | FloatArray  # utility / epoch
-    multiplier: float | FloatArray  # λ*, utility / budget unit: what one more unit of budget is worth
+    multiplier: (
+        float | FloatArray
+    )  # λ*, utility / budget unit: what one more unit of budget is worth
     name: str
 
 

@@ -15,7 +15,7 @@ from agents.learning.arms import check_order
 from agents.learning.choice import perturbed, priority_of
 from agents.learning.learner import Learner
 from agents.learning.practice import Practice, Practices
-from agents.policies.view import Seen
+from agents.policies.base import ObservationView
 from crawl_env import CrawlVectorEnv, Task
 from crawl_env.envs.unwrap import task_of
 
@@ -51,7 +51,7 @@ class FleetPolicy:
         Raises:
             ValueError: the observation is none of the task.
         """
-        single = Seen(observation, self._task).single
+        single = ObservationView(observation, self._task).single
         array = np.ascontiguousarray(observation, dtype=np.float32)
         score = self.score(array[None] if single else array)
         if not deterministic:

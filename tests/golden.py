@@ -180,7 +180,7 @@ def drawn_fleet(rng: np.random.Generator) -> Any:
 @cache
 def log_of(name: str, span: float = 60.0, curves: bool = True) -> Any:
     """Return a small log of what a fleet published; every other item has a recorded curve."""
-    from crawl_env import Curves, Items
+    from crawl_env import DecayCurves, ItemLog
 
     rng, one = np.random.default_rng(17), fleet(name)
     counts = rng.poisson(np.minimum(one.arrival_rate, 5.0) * span)
@@ -194,8 +194,8 @@ def log_of(name: str, span: float = 60.0, curves: bool = True) -> Any:
         ages = np.concatenate([[0.0, 0.7, 2.0, 9.0]] * int((lengths > 0).sum()))
         left = np.sort(rng.random((ages.size // 4, 4)))[:, ::-1].copy()
         left[:, 0] = 1.0
-        told = Curves(np.cumsum([0, *lengths]), ages, left.ravel())
-    return Items(one.names, source, published, worth, 0.0, span, curves=told)
+        told = DecayCurves(np.cumsum([0, *lengths]), ages, left.ravel())
+    return ItemLog(one.names, source, published, worth, 0.0, span, curves=told)
 
 
 FEATURES: dict[str, tuple[str, ...]] = {
@@ -1250,9 +1250,9 @@ def statistics() -> Iterator[Entry]:
 
 @cache
 def example_log() -> Any:
-    from crawl_env import Items
+    from crawl_env import ItemLog
 
-    return Items.from_csv(DATA / "example-log.csv")
+    return ItemLog.from_csv(DATA / "example-log.csv")
 
 
 def fit() -> Iterator[Entry]:
@@ -1369,7 +1369,7 @@ CURVES_CSV = """item,age,remaining
 
 
 def files() -> Iterator[Entry]:
-    from crawl_env import Items, Sources
+    from crawl_env import ItemLog, Sources
 
     folder = tempfile.TemporaryDirectory(prefix="golden-")  # gone with the last entry
 
@@ -1391,12 +1391,12 @@ def files() -> Iterator[Entry]:
 
     def items(unit: str) -> Any:
         curves = written("curves.csv", CURVES_CSV)
-        return numbers(Items.from_csv(written("log.csv", ITEMS_CSV), curves, unit))
+        return numbers(ItemLog.from_csv(written("log.csv", ITEMS_CSV), curves, unit))
 
     def log_back() -> Any:
         log, curves = written("log.csv", ""), written("curves.csv", "")
         log_of("table1", 5.0).to_csv(log, curves)
-        again = Items.from_csv(log, curves)
+        again = ItemLog.from_csv(log, curves)
         texts = [path.read_text(encoding="utf-8") for path in (log, curves)]
         return [*texts, numbers(again)]
 

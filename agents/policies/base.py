@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from agents.policies.subset_choice import SubsetChoice
 from crawl_env import Sources, Task, task_of
-from crawl_env.fleet.parameters import LIMITS, PARAMETERS
+from crawl_env.fleet.parameters import CONSTRAINTS, PARAMETERS
 from crawl_env.numerics import FloatArray
 
 State = tuple[NDArray[Any], ...]  # arrays whose first axis is the batch
@@ -89,7 +89,9 @@ class ObservationView:
             return self._task.sources
         columns: Any = {name: self[name] for name in PARAMETERS}
         shape = columns["cost"].shape
-        limits: Any = {p: np.broadcast_to(getattr(self._task.sources, p), shape) for p in LIMITS}
+        limits: Any = {
+            p: np.broadcast_to(getattr(self._task.sources, p), shape) for p in CONSTRAINTS
+        }
         limits["hosts"] = self._task.sources.hosts
         return Sources(**columns, **limits, period=self._task.sources.period)
 

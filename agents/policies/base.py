@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from agents.policies.subset_choice import SubsetChoice
 from agents.policies.view import Seen, needs, needs_parameters
 from agents.theory.price import Price
 from crawl_env import Sources, Task
@@ -36,15 +35,11 @@ class Agent:
 
     name: str = "agent"
     features: tuple[str, ...] = ()  # shown to it by evaluations, whatever else is shown
-    leaves_ties = False  # whether it leaves the choice to the environment's rule of ties
 
     def __init__(self, task: Task, seed: int | None = None) -> None:
         self.task = task
         # Not the stream that an environment seeded alike draws its content from.
         self.rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
-        self._choice = SubsetChoice(task, self.name) if task.action == "subset" else None
-        if self._choice is not None and self.leaves_ties:
-            needs(task, self.name, "age")
 
     def priority(self, seen: Seen) -> FloatArray:
         """Return the priorities, (B, N) in [−1, 1]."""
@@ -79,8 +74,7 @@ class Agent:
         """
         seen = Seen(observation, self.task)
         wanted, memory = self.decide(seen, self._remembered(seen, state, episode_start))
-        priority = wanted.astype(np.float32)
-        action = priority if self._choice is None else self._choice(priority, seen)
+        action = wanted.astype(np.float32)
         return (action[0] if seen.single else action), memory or None
 
     def _remembered(

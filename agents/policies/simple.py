@@ -40,7 +40,6 @@ class OldestFirst(Agent):
     """Crawls the sources in turn, whatever they are."""
 
     name = "oldest-first"
-    leaves_ties = True
 
     def priority(self, seen: Seen) -> FloatArray:
         # All alike: the environment gives ties to the older source, then to the lower number.

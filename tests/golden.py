@@ -180,7 +180,7 @@ def drawn_fleet(rng: np.random.Generator) -> Any:
 @cache
 def log_of(name: str, span: float = 60.0, curves: bool = True) -> Any:
     """Return a small log of what a fleet published; every other item has a recorded curve."""
-    from crawl_env import Curves, Items
+    from crawl_env import DecayCurves, ItemLog
 
     rng, one = np.random.default_rng(17), fleet(name)
     counts = rng.poisson(np.minimum(one.arrival_rate, 5.0) * span)
@@ -194,8 +194,8 @@ def log_of(name: str, span: float = 60.0, curves: bool = True) -> Any:
         ages = np.concatenate([[0.0, 0.7, 2.0, 9.0]] * int((lengths > 0).sum()))
         left = np.sort(rng.random((ages.size // 4, 4)))[:, ::-1].copy()
         left[:, 0] = 1.0
-        told = Curves(np.cumsum([0, *lengths]), ages, left.ravel())
-    return Items(one.names, source, published, worth, 0.0, span, curves=told)
+        told = DecayCurves(np.cumsum([0, *lengths]), ages, left.ravel())
+    return ItemLog(one.names, source, published, worth, 0.0, span, curves=told)
 
 
 FEATURES: dict[str, tuple[str, ...]] = {
@@ -262,9 +262,7 @@ def task_arguments(case: Case) -> dict[str, Any]:
         "arrivals": arrivals,
         "observed": {"seen": True, "unseen": False, "half-seen": half}[case.seen],
         "features": FEATURES[case.features],
-        "action": case.action,
         "horizon": None if case.end == "endless" else int(case.end.split("-")[0]),
-        "reward_scale": case.scale,
         "start": case.start,
         "per_host": 2 if case.sources == "all-limits" else 1,
     }
@@ -319,6 +317,14 @@ def what_waits(env: Any) -> list[Any]:
     ]
 
 
+def relaxed(sources: Any, budget: float, per_host: int) -> Any:
+    """Return the relaxed bound of each fleet, (B,) or (1,), by which scaled rewards are divided."""
+    from agents.theory.relaxation import relaxation
+
+    bound = np.atleast_1d(relaxation(sources, budget, per_host).bound)
+    return np.where(bound > 0, bound, 1.0)
+
+
 def play(case: Case, steps: int) -> list[Any]:
     """Return the observations and rewards of a case, and what waits at the end."""
     arguments = task_arguments(case)
@@ -330,13 +336,19 @@ def play(case: Case, steps: int) -> list[Any]:
     agent = make_agent(case.agent, env)
     observation, _ = env.reset(seed=3)
     told, state, start, over = [observation], None, None, False
+    fleet_of_bound, bound = None, np.ones(1)
     for _ in range(steps):
         if case.face == "alone" and over:
             observation, _ = env.reset()
             told.append(observation)
             state = None
         action, state = agent.predict(observation, state, start)
+        if case.scale == "relaxed" and env.world.sources is not fleet_of_bound:
+            fleet_of_bound = env.world.sources
+            bound = relaxed(fleet_of_bound, arguments["budget"], arguments["per_host"])
         observation, reward, _, now_over, _ = env.step(action)
+        if case.scale == "relaxed":
+            reward = reward / bound if case.face != "alone" else float((reward / bound).item())
         if case.face == "rows":
             start = over if np.any(over) else None
         elif case.face == "rows-same-step":
@@ -541,46 +553,6 @@ sparse M=2 every-epoch log seen value random raw 37-epochs alone priority whittl
 dense M=2 every-epoch log unseen items random raw 37-epochs rows priority whittle
 sparse M=2 every-epoch log-from-the-beginning seen value random raw 37-epochs alone priority whittle
 dense M=2 every-epoch log-from-the-beginning unseen items random raw 37-epochs rows priority whittle
-table1 M=3.5 every-epoch poisson-drift unseen state random raw endless alone subset fixed
-table1 M=3.5 every-epoch log seen known fresh raw 37-epochs rows subset adaptive-self-tuning
-failures M=1 every-epoch log unseen everything random raw 37-epochs rows subset nutch
-delays M=2 average poisson seen state fresh raw endless alone subset random
-capacities M=3.5 every-epoch deterministic unseen known random raw 37-epochs alone subset random
-all-limits M=2 average poisson-drift seen state random raw endless rows subset adaptive-thompson
-table1 M=1 average deterministic seen state fresh raw endless rows subset nutch
-failures M=3.5 average poisson-drift unseen everything fresh raw 37-epochs alone subset whittle
-all-limits M=1 every-epoch poisson unseen state random raw 37-epochs alone subset adaptive-optimism
-delays M=2 every-epoch poisson unseen everything fresh raw 37-epochs rows subset lagrangian
-capacities M=3.5 average poisson seen everything fresh raw endless alone subset nutch
-capacities M=2 every-epoch log unseen state random raw endless alone subset whittle
-failures M=2 every-epoch poisson seen known random raw endless alone subset static
-delays M=3.5 average log unseen state random raw endless alone subset adaptive-certainty
-failures M=1 every-epoch poisson-drift seen everything random raw endless rows subset random
-delays M=1 every-epoch poisson-drift seen known fresh raw 37-epochs rows subset whittle-exact
-all-limits M=3.5 every-epoch log unseen everything fresh raw endless rows subset miniflux
-table1 M=2 average poisson seen everything fresh raw endless rows subset myopic
-capacities M=1 every-epoch poisson seen everything fresh raw 37-epochs rows subset fixed
-capacities M=2 average deterministic seen state random raw endless rows subset oldest-first
-delays M=1 every-epoch deterministic unseen known fresh raw 37-epochs alone subset oldest-first
-all-limits M=1 average deterministic seen state fresh raw 37-epochs rows subset static
-capacities M=1 every-epoch poisson-drift seen known fresh raw 37-epochs rows subset adaptive-certainty
-failures M=2 average deterministic unseen state random raw endless rows subset whittle-exact
-table1 M=3.5 every-epoch poisson seen everything fresh raw 37-epochs alone subset whittle-exact
-table1 M=1 every-epoch poisson seen known fresh raw endless rows subset whittle
-capacities M=3.5 every-epoch log seen everything fresh raw endless rows subset adaptive-optimism
-capacities M=1 average poisson unseen everything random raw endless alone subset adaptive-self-tuning
-table1 M=2 average deterministic unseen state random raw 37-epochs rows subset adaptive-optimism
-table1 M=3.5 every-epoch log unseen everything random raw 37-epochs alone subset oldest-first
-table1 M=3.5 every-epoch deterministic unseen known random raw 37-epochs alone subset myopic
-failures M=2 average poisson-drift seen state random raw 37-epochs alone subset miniflux
-table1 M=3.5 every-epoch log unseen known fresh raw endless rows subset static
-failures M=2 average poisson-drift unseen state random raw endless alone subset lagrangian
-delays M=2 every-epoch deterministic unseen state fresh raw endless alone subset whittle
-failures M=2 average log seen state fresh raw endless alone subset fixed
-table1 M=1 every-epoch log unseen everything fresh raw 37-epochs alone subset adaptive-thompson
-all-limits M=3.5 every-epoch deterministic seen known fresh raw 37-epochs alone subset whittle
-failures M=2 average poisson-drift seen state fresh raw endless alone subset adaptive-self-tuning
-capacities M=3.5 every-epoch poisson unseen known random raw endless alone subset adaptive-thompson
 """  # noqa: E501
 MULTIPLYING = ("whittle-exact", "adaptive-self-tuning")  # agents that multiply matrices
 
@@ -607,11 +579,6 @@ def trajectory_products() -> Iterator[Entry]:
     yield from trajectories("priority", True, "trajectory-products")
 
 
-def trajectory_subset() -> Iterator[Entry]:
-    for multiplying in (False, True):
-        yield from trajectories("subset", multiplying, "trajectory-subset")
-
-
 # -------------------------------------------------------------------------------- faces of a crawl
 
 
@@ -635,7 +602,7 @@ def faces() -> Iterator[Entry]:
     base = task_arguments(plain._replace(end="37-epochs", action="priority"))
 
     def one_by_one() -> Any:
-        from crawl_env.wrappers import SequentialSelection
+        from crawl_env.envs.wrappers import SequentialSelection
 
         env = SequentialSelection(alone(**base))
         rng, told = np.random.default_rng(1), [env.reset(seed=4)[0]]
@@ -644,7 +611,7 @@ def faces() -> Iterator[Entry]:
         return told
 
     def for_stable_baselines() -> Any:
-        from crawl_env.sb3 import CrawlVecEnv
+        from crawl_env.envs.sb3 import CrawlVecEnv
 
         env = CrawlVecEnv(num_envs=3, **base)
         env.seed(4)
@@ -685,9 +652,11 @@ def faces() -> Iterator[Entry]:
         return [env.step(np.arange(12) % 3)[:2] for _ in range(9)]
 
     def subsets() -> Any:
-        posed = {"sources": fleet("all-limits"), "action": "subset"}
+        from crawl_env.envs.wrappers import SubsetAction
+
+        posed = {"sources": fleet("all-limits")}
         return [
-            make_task(budget=budget, budget_rule=rule, **posed).subsets
+            SubsetAction(alone(budget=budget, budget_rule=rule, **posed)).subsets
             for budget in (1.0, 2.0, 3.5)
             for rule in ("epoch", "average")
         ]
@@ -741,14 +710,12 @@ def _budgets(one: Any) -> tuple[float, ...]:
 
 
 def tables() -> Iterator[Entry]:
-    from agents.lagrangian import best_rate, lagrangian_index
-    from agents.static import static_frequencies, static_reward
-    from crawl_env.bounds import net_reward
-    from crawl_env.cycle import Cycle
-    from crawl_env.decays import DECAYS, make_decay
-
     from agents import index_at_age, myopic_index, whittle_index
-    from crawl_env import relaxation
+    from agents.policies.lagrangian import best_rate, lagrangian_index
+    from agents.policies.static import static_frequencies, static_reward
+    from agents.theory.relaxation import net_reward, relaxation
+    from agents.theory.renewal import Cycle
+    from crawl_env.content.decay import DECAYS, make_decay
 
     def per_host(one: Any) -> int:
         return 2 if len(one) == 105 else 1
@@ -812,7 +779,7 @@ def tables() -> Iterator[Entry]:
 
 
 def optima() -> Iterator[Entry]:
-    from crawl_env import optimal_reward
+    from agents import optimal_reward
 
     for name, budget in (
         *(("table1", 1.0), ("table1", 2.0), ("table1", 3.0), ("few-dense", 1.0)),
@@ -829,7 +796,7 @@ LAWS = ("poisson", "poisson-constant", "poisson-lognormal", "poisson-gamma")
 
 def bounds() -> Iterator[Entry]:
     """Bounds of tasks, and prices found by simulation; with matrices where content is seen."""
-    from agents.bounds import task_bound
+    from agents.theory.task_bound import task_bound
 
     unseen = (*LAWS, "deterministic", "poisson-lomax", "poisson-stretched", "poisson-drift")
     for name in ("table1", "fleet-f", "sparse", "costs", "all-limits", "failures"):
@@ -856,9 +823,8 @@ def bounds() -> Iterator[Entry]:
 
 
 def prices() -> Iterator[Entry]:
-    from agents.price import Price
-
     from agents import myopic_index, whittle_index
+    from agents.theory.price import Price
 
     for name in ("table1", "costs", "delays", "failures", "capacities"):
         for arrivals, observed in (("poisson", True), ("poisson", False), ("deterministic", True)):
@@ -879,10 +845,10 @@ def prices() -> Iterator[Entry]:
 
 def arms() -> Iterator[Entry]:
     """The exact index where content is seen, which multiplies matrices."""
-    from agents.arm import Arms, solve
-    from agents.shot_noise import Content, one_item
-    from crawl_env.laws import LAWS as ALL
-    from crawl_env.laws import make_law
+    from agents.theory.observed import Arms, solve
+    from agents.theory.shot_noise import Content, one_item
+    from crawl_env.content.utility import LAWS as ALL
+    from crawl_env.content.utility import make_law
 
     for law in ALL:
         yield f"arms/one item, {law}", lambda w=law: list(one_item(make_law(w)))
@@ -911,10 +877,9 @@ def arms() -> Iterator[Entry]:
 
 def arrivals() -> Iterator[Entry]:
     """Content drawn by every law of arrivals, values and items, and at all starts."""
-    from crawl_env.arrivals import ARRIVALS
-    from crawl_env.laws import Lognormal
-
     from crawl_env import Bursts, DailyCycle, Drift, Jumps, Poisson
+    from crawl_env.content.arrivals import ARRIVALS
+    from crawl_env.content.utility import Lognormal
 
     objects = {
         "drift without reversion": lambda: Drift(0.05, 0.0),
@@ -1174,14 +1139,13 @@ def evaluation() -> Iterator[Entry]:
 
 def benchmark() -> Iterator[Entry]:
     """The benchmark's own tasks, units of work and scores, with very few epochs."""
-    from experiments.tables import apart, scores
-
-    from experiments import units
     from experiments.benchmark.learning import players
     from experiments.benchmark.learning.plan import training
     from experiments.benchmark.learning.training import train
     from experiments.benchmark.policies import AGENTS, _unit
     from experiments.benchmark.suite import SUITE
+    from experiments.core import units
+    from experiments.core.tables import apart, scores
 
     def short(setting: Any) -> Any:
         return replace(setting, epochs=20, warmup=min(setting.warmup, 5), seeds=2)
@@ -1223,8 +1187,8 @@ def benchmark() -> Iterator[Entry]:
 
 
 def statistics() -> Iterator[Entry]:
-    from agents import aggregate
-    from agents import statistics as s
+    from agents.evaluation import aggregate
+    from agents.evaluation import statistics as s
 
     rng = np.random.default_rng(0)
     one, other, third = rng.normal(5, 1, 20), rng.normal(4, 1, 20), rng.normal(1, 1, 20)
@@ -1250,9 +1214,9 @@ def statistics() -> Iterator[Entry]:
 
 @cache
 def example_log() -> Any:
-    from crawl_env import Items
+    from crawl_env import ItemLog
 
-    return Items.from_csv(DATA / "example-log.csv")
+    return ItemLog.from_csv(DATA / "example-log.csv")
 
 
 def fit() -> Iterator[Entry]:
@@ -1321,8 +1285,8 @@ def replay() -> Iterator[Entry]:
 
 
 def selection() -> Iterator[Entry]:
-    from crawl_env.hosts import Hosts
-    from crawl_env.selection import select, whole_budget
+    from crawl_env.fleet.hosts import Hosts
+    from crawl_env.simulation.selection import select, whole_budget
 
     polite = make_fleet(1.0, 1.0, [0.1] * 9, hosts=["a", "a", "b", "b", "", "c", "c", "c", ""])
 
@@ -1369,7 +1333,7 @@ CURVES_CSV = """item,age,remaining
 
 
 def files() -> Iterator[Entry]:
-    from crawl_env import Items, Sources
+    from crawl_env import ItemLog, Sources
 
     folder = tempfile.TemporaryDirectory(prefix="golden-")  # gone with the last entry
 
@@ -1391,12 +1355,12 @@ def files() -> Iterator[Entry]:
 
     def items(unit: str) -> Any:
         curves = written("curves.csv", CURVES_CSV)
-        return numbers(Items.from_csv(written("log.csv", ITEMS_CSV), curves, unit))
+        return numbers(ItemLog.from_csv(written("log.csv", ITEMS_CSV), curves, unit))
 
     def log_back() -> Any:
         log, curves = written("log.csv", ""), written("curves.csv", "")
         log_of("table1", 5.0).to_csv(log, curves)
-        again = Items.from_csv(log, curves)
+        again = ItemLog.from_csv(log, curves)
         texts = [path.read_text(encoding="utf-8") for path in (log, curves)]
         return [*texts, numbers(again)]
 
@@ -1436,7 +1400,6 @@ class Group(NamedTuple):
 GROUPS = {
     "trajectory": Group(trajectory),
     "trajectory-products": Group(trajectory_products, products=True),
-    "trajectory-subset": Group(trajectory_subset, products=True),
     "faces": Group(faces),
     "rendering": Group(rendering),
     "tables": Group(tables),

@@ -24,7 +24,7 @@ Kind = TypeVar("Kind")
 
 
 class SequentialSelection(
-    gym.Wrapper[Observation, Number, Observation, Observation],
+    gym.Wrapper[Observation, Any, Observation, Any],
     gym.utils.RecordConstructorArgs,
 ):
     """One step as a sequence of picks, each an action of `Discrete(N)`.
@@ -50,7 +50,7 @@ class SequentialSelection(
 
     def __init__(self, env: gym.Env[Observation, Observation]) -> None:
         gym.utils.RecordConstructorArgs.__init__(self)
-        gym.Wrapper.__init__(self, env)
+        super().__init__(env)
         self._inner = inner = _unwrapped(self, env, CrawlEnv)
         task = inner.task
         if task.budget_rule != "epoch":
@@ -156,7 +156,7 @@ class SubsetAction(
 
     def __init__(self, env: gym.Env[Observation, Observation]) -> None:
         gym.utils.RecordConstructorArgs.__init__(self)
-        gym.ActionWrapper.__init__(self, env)
+        super().__init__(env)
         self._inner = _unwrapped(self, env, CrawlEnv)
         task = _with_priorities(self, env.action_space, self._inner.task)
         self.subsets = _subsets(task)
@@ -188,7 +188,7 @@ class VectorSubsetAction(
 
     def __init__(self, env: gym.vector.VectorEnv[Any, Any, Any]) -> None:
         gym.utils.RecordConstructorArgs.__init__(self)
-        gym.vector.VectorActionWrapper.__init__(self, env)
+        super().__init__(env)
         self._inner = _unwrapped(self, env, CrawlVectorEnv)
         task = _with_priorities(self, env.single_action_space, self._inner.task)
         self.subsets = _subsets(task)
@@ -197,7 +197,7 @@ class VectorSubsetAction(
         self._priorities = _priorities(self.subsets, task)
 
     def reset(
-        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         result = self.env.reset(seed=seed, options=options)
         _refuse_other_costs(self._inner.world.sources.cost, self._inner.task)
@@ -255,7 +255,9 @@ def _checked(action: Any, shape: tuple[int, ...], count: int) -> NDArray[np.inte
 
 
 def _refuse_other_costs(cost: FloatArray, task: Task) -> None:
-    if task.draw is not None and not np.array_equal(cost, np.broadcast_to(task.sources.cost, cost.shape)):
+    if task.draw is not None and not np.array_equal(
+        cost, np.broadcast_to(task.sources.cost, cost.shape)
+    ):
         raise ValueError(
             "the callable `sources` changed the costs, on which the table of subsets depends; "
             "keep them, or use the environment without the wrapper"

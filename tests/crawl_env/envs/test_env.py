@@ -896,5 +896,3 @@ def test_any_numbers_will_do_as_priorities(kind: str) -> None:
     env.reset(seed=0)
     action: Any = [0, 0, 1, 0] if kind == "list" else np.array([0, 0, 1, 0], dtype=kind)
     assert np.flatnonzero(env.step(action)[0]) == [2]
-
-

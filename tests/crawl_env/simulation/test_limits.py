@@ -192,9 +192,7 @@ def wild(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
 @pytest.mark.parametrize("arrivals", ["deterministic", "poisson"])
 def test_no_action_breaks_a_limit(arrivals: str, rule: str) -> None:
     fleet, rng = everything(), np.random.default_rng(0)
-    env = CrawlEnv(
-        sources=fleet, budget=3, budget_rule=rule, arrivals=arrivals, per_host=1
-    )
+    env = CrawlEnv(sources=fleet, budget=3, budget_rule=rule, arrivals=arrivals, per_host=1)
     watch = Watch(fleet, 3, rule, 1, 1)
     env.reset(seed=0, options={"age": np.full(8, 9.0)})
     for _ in range(150):
@@ -204,9 +202,7 @@ def test_no_action_breaks_a_limit(arrivals: str, rule: str) -> None:
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 @pytest.mark.parametrize("rule", RULES)
-def test_no_action_breaks_a_limit_in_a_vector_env(
-    rule: str, mode: AutoresetMode
-) -> None:
+def test_no_action_breaks_a_limit_in_a_vector_env(rule: str, mode: AutoresetMode) -> None:
     fleet, rng = everything(), np.random.default_rng(1)
     env = CrawlVectorEnv(
         3,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 
 from crawl_env import CrawlEnv, CrawlVectorEnv, Deterministic, Poisson, Sources, Task
-from tests.crawl_env.env_plain import HIDDEN, ID, TABLE1
+from tests.crawl_env.env_plain import ID, TABLE1
 
 MAKERS = {
     "scalar": CrawlEnv,

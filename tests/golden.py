@@ -41,8 +41,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 FILE = Path(__file__).with_suffix(".json")
 DATA = ROOT / "experiments" / "data"
-if str(ROOT) not in sys.path:
-    sys.path.insert(0, str(ROOT))
+if __name__ == "__main__" and not __package__:  # run as a file: its folder must not come first
+    sys.path[0] = str(ROOT)
 
 Entry = tuple[str, Callable[[], Any]]  # its name, and what computes the results to be hashed
 
@@ -297,7 +297,7 @@ def make_agent(name: str, env: Any, seed: int = 5, **options: Any) -> Any:
 
 def evaluated(agent: Any, arguments: dict[str, Any], **settings: Any) -> list[Any]:
     """Return reward, cost, sources never visited, delay and frequency of an agent's runs."""
-    from agents.evaluation import evaluate
+    from agents.evaluation.rollout import evaluate
 
     run = evaluate(agent, arguments, **settings)
     return [run.reward, run.cost, run.never, run.delay, run.frequency]
@@ -317,12 +317,14 @@ def what_waits(env: Any) -> list[Any]:
     ]
 
 
-def relaxed(sources: Any, budget: float, per_host: int) -> Any:
-    """Return the relaxed bound of each fleet, (B,) or (1,), by which scaled rewards are divided."""
-    from agents.theory.relaxation import relaxation
+def relaxed_bounds(env: Any, case: Case) -> Any:
+    """Return the bound by which rewards are divided, of every environment's fleet."""
+    from agents import relaxation
 
-    bound = np.atleast_1d(relaxation(sources, budget, per_host).bound)
-    return np.where(bound > 0, bound, 1.0)
+    fleet, task = env.world.sources, env.unwrapped.task
+    bound = np.asarray(relaxation(fleet, task.budget, task.per_host).bound)
+    bound = np.where(bound > 0, bound, 1.0)
+    return float(bound.reshape(-1)[0]) if case.face == "alone" else bound
 
 
 def play(case: Case, steps: int) -> list[Any]:
@@ -336,19 +338,15 @@ def play(case: Case, steps: int) -> list[Any]:
     agent = make_agent(case.agent, env)
     observation, _ = env.reset(seed=3)
     told, state, start, over = [observation], None, None, False
-    fleet_of_bound, bound = None, np.ones(1)
     for _ in range(steps):
         if case.face == "alone" and over:
             observation, _ = env.reset()
             told.append(observation)
             state = None
         action, state = agent.predict(observation, state, start)
-        if case.scale == "relaxed" and env.world.sources is not fleet_of_bound:
-            fleet_of_bound = env.world.sources
-            bound = relaxed(fleet_of_bound, arguments["budget"], arguments["per_host"])
+        scale = relaxed_bounds(env, case) if case.scale == "relaxed" else None
         observation, reward, _, now_over, _ = env.step(action)
-        if case.scale == "relaxed":
-            reward = reward / bound if case.face != "alone" else float((reward / bound).item())
+        reward = reward if scale is None else reward / scale
         if case.face == "rows":
             start = over if np.any(over) else None
         elif case.face == "rows-same-step":
@@ -710,10 +708,10 @@ def _budgets(one: Any) -> tuple[float, ...]:
 
 
 def tables() -> Iterator[Entry]:
-    from agents import index_at_age, myopic_index, whittle_index
+    from agents import index_at_age, myopic_index, relaxation, whittle_index
     from agents.policies.lagrangian import best_rate, lagrangian_index
     from agents.policies.static import static_frequencies, static_reward
-    from agents.theory.relaxation import net_reward, relaxation
+    from agents.theory.relaxation import net_reward
     from agents.theory.renewal import Cycle
     from crawl_env.content.decay import DECAYS, make_decay
 
@@ -923,7 +921,7 @@ ADAPTIVE = ("certainty", "optimism", "thompson", "self-tuning")
 
 
 def adaptive() -> Iterator[Entry]:
-    from agents.adaptive import Evidence, ItemSums, LiveCrawl, fit_utility, make_estimator
+    from agents.adaptive import Evidence, LiveCrawl, make_estimator
 
     def estimated(name: str, period: float) -> Any:
         estimator = make_estimator(name, period)
@@ -1002,19 +1000,6 @@ def adaptive() -> Iterator[Entry]:
 
     yield "adaptive/live crawl, nothing known", lambda: live(False)
     yield "adaptive/live crawl, decay and utility known", lambda: live(True)
-
-    def fitted(noise: str, shrink: bool) -> Any:
-        rng = np.random.default_rng(3)
-        source, age = rng.integers(0, 5, 300), rng.exponential(3.0, 300)
-        worth = (1.0 + source) * np.exp(-0.2 * age) * rng.exponential(size=300)
-        return list(fit_utility(ItemSums.empty((5,)).add(source, age, worth), noise, shrink))
-
-    for noise in ("exponential", "lognormal"):
-        for shrink in (True, False):
-            yield (
-                f"adaptive/utility and decay from items, {noise}, {'' if shrink else 'not '}shrunk",
-                lambda n=noise, s=shrink: fitted(n, s),
-            )
 
 
 # ---------------------------------------------------------------------------------------- learners
@@ -1246,7 +1231,7 @@ def fit() -> Iterator[Entry]:
 
 
 def replay() -> Iterator[Entry]:
-    from agents.evaluation import Rollout
+    from agents.evaluation.rollout import Rollout
     from experiments.evaluate.hindsight import Hindsight
     from experiments.evaluate.log import Log
     from experiments.evaluate.replay import play as play_back

@@ -29,9 +29,9 @@ class Trace:
 
     Sources are found by name. A source of the fleet that the log does not name is silent.
 
-    >>> log = ItemLog(["1", "2"], source=[0, 1], published=[0.5, 1.5], utility=[3, 4], start=0, end=3)
+    >>> log = ItemLog(["1", "2"], source=[0, 1], published=[0.5, 1.5], utility=[3, 4], end=3)
     >>> Trace(log)
-    Trace(2 items of 2 sources, 0 to 3 hours)
+    Trace(2 items of 2 sources, 0.5 to 3 hours)
     """
 
     items: ItemLog

@@ -36,10 +36,10 @@ class ItemLog:
     Raises:
         ValueError: lengths differ, a number is out of range, or an item lies outside the span.
 
-    >>> log = ItemLog(["a", "b"], source=[0, 1, 0], published=[0.5, 1, 7], utility=[3, 1, 2], end=24)
+    >>> log = ItemLog(["a", "b"], source=[0, 1, 0], published=[0.5, 1, 7], utility=[3, 1, 2])
     >>> log
-    ItemLog(3 items of 2 sources, 0.5 to 24 hours)
-    >>> log.between(1, 12).utility
+    ItemLog(3 items of 2 sources, 0.5 to 7 hours)
+    >>> log.between(1, 7).utility
     array([1., 2.])
     """
 
@@ -186,8 +186,8 @@ class ItemLog:
         - `item`, optional: an identifier, to which curves refer; without it, row numbers from 0.
 
         Arguments:
-            curves: a table `item, age, remaining` of recorded decay, ages in `unit`s; see `DecayCurves`.
-                A first point after age 0 has (0, 1) put before it.
+            curves: a table `item, age, remaining` of recorded decay, ages in `unit`s; see
+                `DecayCurves`. A first point after age 0 has (0, 1) put before it.
             start, end: the span the log covers, as numbers or time stamps like those of the table.
             sources: all names, in the order wanted, with those that published nothing; by default
                 the names of the table in order of first appearance.

@@ -292,7 +292,7 @@ def make_task(**arguments: Any) -> Any:
 def make_agent(name: str, env: Any, seed: int = 5, **options: Any) -> Any:
     import agents
 
-    return agents.make(name, env, seed, **options)
+    return agents.make(name, env, seed=seed, **options)
 
 
 def evaluated(agent: Any, arguments: dict[str, Any], **settings: Any) -> list[Any]:
@@ -338,15 +338,17 @@ def play(case: Case, steps: int) -> list[Any]:
     agent = make_agent(case.agent, env)
     observation, _ = env.reset(seed=3)
     told, state, start, over = [observation], None, None, False
+    scaled_by, scale = None, 1.0
     for _ in range(steps):
         if case.face == "alone" and over:
             observation, _ = env.reset()
             told.append(observation)
             state = None
         action, state = agent.predict(observation, state, start)
-        scale = relaxed_bounds(env, case) if case.scale == "relaxed" else None
+        if case.scale == "relaxed" and env.world.sources is not scaled_by:
+            scaled_by, scale = env.world.sources, relaxed_bounds(env, case)
         observation, reward, _, now_over, _ = env.step(action)
-        reward = reward if scale is None else reward / scale
+        reward = reward / scale if case.scale == "relaxed" else reward
         if case.face == "rows":
             start = over if np.any(over) else None
         elif case.face == "rows-same-step":

@@ -29,7 +29,6 @@ class OldestFirst(Agent):
     """Crawls the sources in turn (round robin), whatever their parameters."""
 
     name = "oldest-first"
-    leaves_ties = True
 
     def priority(self, view: ObservationView) -> FloatArray:
         # All equal: the environment settles ties in favour of the older, then the lower number.

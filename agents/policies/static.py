@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.policies.base import Agent, Environment, ObservationView, State, needs_parameters
-from agents.policies.subset_choice import selected
 from agents.theory.multiplier import payable
 from agents.theory.renewal import simplified
-from crawl_env import Sources
+from crawl_env import Sources, Task
+from crawl_env.fleet.hosts import Hosts
 from crawl_env.numerics import FloatArray, remainder
+from crawl_env.simulation import selection
 from crawl_env.simulation.task import check_budget
 
 # Inverse of z − ln(1+z) = s²/2 near 0: 1/s, then the coefficients of the series of Stirling's
@@ -189,3 +190,28 @@ class Static(Agent):
         if self._constant is not None:
             return self._constant
         return static_frequencies(*payable(sources, self.task)) * sources.period
+
+
+def selected(
+    task: Task,
+    priority: NDArray[np.float32],
+    seen: ObservationView,
+    account: FloatArray | None = None,
+) -> NDArray[np.intp]:
+    """Return the cells that the environment will crawl under given priorities, (K,) or (k, B).
+
+    account: (B,), where it is known but not shown; unused where the budget holds every epoch.
+    """
+    cost = task.sources.cost if task.draw is None else seen.sources.cost
+    # Only the order of the last crawls matters, to settle ties.
+    crawled_at = -seen["age"] if seen.shows("age") else np.zeros(priority.shape)
+    if task.budget_rule == "epoch":
+        account = None
+    elif account is None or seen.shows("account"):
+        # Shown in float32, which may round up and seem to pay for one source more.
+        shown = seen["account"][:, 0]
+        account = shown - np.spacing(np.abs(shown).astype(np.float32))
+    whole = selection.whole_budget(cost, task.budget)
+    allowed = seen["available"] > 0 if seen.shows("available") else None
+    hosts = Hosts.of(task.sources, task.per_host)
+    return selection.select(priority, crawled_at, cost, task.budget, whole, account, allowed, hosts)

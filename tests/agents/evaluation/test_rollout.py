@@ -324,7 +324,6 @@ def test_the_crawl_goes_on_beyond_its_horizon() -> None:
 
 
 KINDS: dict[str, dict[str, Any]] = {
-    "subset": {"action": "subset", "budget": 2, "features": ("value", "age")},
     "average": {"budget": 2.5, "budget_rule": "average"},
     "drawn": {
         "sources": lambda rng: Sources.random(5, rng),

@@ -43,14 +43,12 @@ def everything(n: int = 8) -> Sources:
 
 @pytest.mark.parametrize("name", sorted(AGENTS))
 @pytest.mark.parametrize(("rule", "observed"), RULES)
-@pytest.mark.parametrize("action", ["priority", "subset"])
-def test_every_agent_keeps_the_limits(name: str, rule: str, action: str, observed: bool) -> None:
+def test_every_agent_keeps_the_limits(name: str, rule: str, observed: bool) -> None:
     fleet, rows, budget = everything(), 2, 2.5
     arguments: dict[str, Any] = {
         "sources": fleet,
         "budget": budget,
         "budget_rule": rule,
-        "action": action,
         "arrivals": "poisson",
         "observed": observed,
         "features": ("value", "age", "account", "available"),

@@ -1187,7 +1187,7 @@ def statistics() -> Iterator[Entry]:
         "ratio": lambda: s.ratio(one, other),
         "score": lambda: s.score(other, third, one),
         "score, of alike": lambda: s.score(other, one, one),
-        "bootstrap of a median": lambda: s.bootstrap(lambda x: np.median(x, axis=-1), one),
+        "loss": lambda: s.loss(other, one),
         "interquartile mean": lambda: aggregate.interquartile_mean(np.stack([one, other])),
         "interquartile mean over tasks": lambda: aggregate.iqm(tasks),
         "profile": lambda: aggregate.profile(tasks, np.linspace(0, 1, 11)),

@@ -208,7 +208,7 @@ def test_absolute_paths_do_not_enter_the_records(monkeypatch, tmp_path):
         "--epochs",
         "20",
         "--seeds",
-        "2",
+        "3",
         "--engine",
         "sequential",
         "--out",

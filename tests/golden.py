@@ -41,8 +41,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 FILE = Path(__file__).with_suffix(".json")
 DATA = ROOT / "experiments" / "data"
-if str(ROOT) not in sys.path:
-    sys.path.insert(0, str(ROOT))
+if __name__ == "__main__" and not __package__:  # run as a file: its folder must not come first
+    sys.path[0] = str(ROOT)
 
 Entry = tuple[str, Callable[[], Any]]  # its name, and what computes the results to be hashed
 
@@ -262,9 +262,7 @@ def task_arguments(case: Case) -> dict[str, Any]:
         "arrivals": arrivals,
         "observed": {"seen": True, "unseen": False, "half-seen": half}[case.seen],
         "features": FEATURES[case.features],
-        "action": case.action,
         "horizon": None if case.end == "endless" else int(case.end.split("-")[0]),
-        "reward_scale": case.scale,
         "start": case.start,
         "per_host": 2 if case.sources == "all-limits" else 1,
     }
@@ -294,12 +292,12 @@ def make_task(**arguments: Any) -> Any:
 def make_agent(name: str, env: Any, seed: int = 5, **options: Any) -> Any:
     import agents
 
-    return agents.make(name, env, seed, **options)
+    return agents.make(name, env, seed=seed, **options)
 
 
 def evaluated(agent: Any, arguments: dict[str, Any], **settings: Any) -> list[Any]:
     """Return reward, cost, sources never visited, delay and frequency of an agent's runs."""
-    from agents.evaluation import evaluate
+    from agents.evaluation.rollout import evaluate
 
     run = evaluate(agent, arguments, **settings)
     return [run.reward, run.cost, run.never, run.delay, run.frequency]
@@ -319,6 +317,16 @@ def what_waits(env: Any) -> list[Any]:
     ]
 
 
+def relaxed_bounds(env: Any, case: Case) -> Any:
+    """Return the bound by which rewards are divided, of every environment's fleet."""
+    from agents import relaxation
+
+    fleet, task = env.world.sources, env.unwrapped.task
+    bound = np.asarray(relaxation(fleet, task.budget, task.per_host).bound)
+    bound = np.where(bound > 0, bound, 1.0)
+    return float(bound.reshape(-1)[0]) if case.face == "alone" else bound
+
+
 def play(case: Case, steps: int) -> list[Any]:
     """Return the observations and rewards of a case, and what waits at the end."""
     arguments = task_arguments(case)
@@ -330,13 +338,17 @@ def play(case: Case, steps: int) -> list[Any]:
     agent = make_agent(case.agent, env)
     observation, _ = env.reset(seed=3)
     told, state, start, over = [observation], None, None, False
+    scaled_by, scale = None, 1.0
     for _ in range(steps):
         if case.face == "alone" and over:
             observation, _ = env.reset()
             told.append(observation)
             state = None
         action, state = agent.predict(observation, state, start)
+        if case.scale == "relaxed" and env.world.sources is not scaled_by:
+            scaled_by, scale = env.world.sources, relaxed_bounds(env, case)
         observation, reward, _, now_over, _ = env.step(action)
+        reward = reward / scale if case.scale == "relaxed" else reward
         if case.face == "rows":
             start = over if np.any(over) else None
         elif case.face == "rows-same-step":
@@ -541,46 +553,6 @@ sparse M=2 every-epoch log seen value random raw 37-epochs alone priority whittl
 dense M=2 every-epoch log unseen items random raw 37-epochs rows priority whittle
 sparse M=2 every-epoch log-from-the-beginning seen value random raw 37-epochs alone priority whittle
 dense M=2 every-epoch log-from-the-beginning unseen items random raw 37-epochs rows priority whittle
-table1 M=3.5 every-epoch poisson-drift unseen state random raw endless alone subset fixed
-table1 M=3.5 every-epoch log seen known fresh raw 37-epochs rows subset adaptive-self-tuning
-failures M=1 every-epoch log unseen everything random raw 37-epochs rows subset nutch
-delays M=2 average poisson seen state fresh raw endless alone subset random
-capacities M=3.5 every-epoch deterministic unseen known random raw 37-epochs alone subset random
-all-limits M=2 average poisson-drift seen state random raw endless rows subset adaptive-thompson
-table1 M=1 average deterministic seen state fresh raw endless rows subset nutch
-failures M=3.5 average poisson-drift unseen everything fresh raw 37-epochs alone subset whittle
-all-limits M=1 every-epoch poisson unseen state random raw 37-epochs alone subset adaptive-optimism
-delays M=2 every-epoch poisson unseen everything fresh raw 37-epochs rows subset lagrangian
-capacities M=3.5 average poisson seen everything fresh raw endless alone subset nutch
-capacities M=2 every-epoch log unseen state random raw endless alone subset whittle
-failures M=2 every-epoch poisson seen known random raw endless alone subset static
-delays M=3.5 average log unseen state random raw endless alone subset adaptive-certainty
-failures M=1 every-epoch poisson-drift seen everything random raw endless rows subset random
-delays M=1 every-epoch poisson-drift seen known fresh raw 37-epochs rows subset whittle-exact
-all-limits M=3.5 every-epoch log unseen everything fresh raw endless rows subset miniflux
-table1 M=2 average poisson seen everything fresh raw endless rows subset myopic
-capacities M=1 every-epoch poisson seen everything fresh raw 37-epochs rows subset fixed
-capacities M=2 average deterministic seen state random raw endless rows subset oldest-first
-delays M=1 every-epoch deterministic unseen known fresh raw 37-epochs alone subset oldest-first
-all-limits M=1 average deterministic seen state fresh raw 37-epochs rows subset static
-capacities M=1 every-epoch poisson-drift seen known fresh raw 37-epochs rows subset adaptive-certainty
-failures M=2 average deterministic unseen state random raw endless rows subset whittle-exact
-table1 M=3.5 every-epoch poisson seen everything fresh raw 37-epochs alone subset whittle-exact
-table1 M=1 every-epoch poisson seen known fresh raw endless rows subset whittle
-capacities M=3.5 every-epoch log seen everything fresh raw endless rows subset adaptive-optimism
-capacities M=1 average poisson unseen everything random raw endless alone subset adaptive-self-tuning
-table1 M=2 average deterministic unseen state random raw 37-epochs rows subset adaptive-optimism
-table1 M=3.5 every-epoch log unseen everything random raw 37-epochs alone subset oldest-first
-table1 M=3.5 every-epoch deterministic unseen known random raw 37-epochs alone subset myopic
-failures M=2 average poisson-drift seen state random raw 37-epochs alone subset miniflux
-table1 M=3.5 every-epoch log unseen known fresh raw endless rows subset static
-failures M=2 average poisson-drift unseen state random raw endless alone subset lagrangian
-delays M=2 every-epoch deterministic unseen state fresh raw endless alone subset whittle
-failures M=2 average log seen state fresh raw endless alone subset fixed
-table1 M=1 every-epoch log unseen everything fresh raw 37-epochs alone subset adaptive-thompson
-all-limits M=3.5 every-epoch deterministic seen known fresh raw 37-epochs alone subset whittle
-failures M=2 average poisson-drift seen state fresh raw endless alone subset adaptive-self-tuning
-capacities M=3.5 every-epoch poisson unseen known random raw endless alone subset adaptive-thompson
 """  # noqa: E501
 MULTIPLYING = ("whittle-exact", "adaptive-self-tuning")  # agents that multiply matrices
 
@@ -607,11 +579,6 @@ def trajectory_products() -> Iterator[Entry]:
     yield from trajectories("priority", True, "trajectory-products")
 
 
-def trajectory_subset() -> Iterator[Entry]:
-    for multiplying in (False, True):
-        yield from trajectories("subset", multiplying, "trajectory-subset")
-
-
 # -------------------------------------------------------------------------------- faces of a crawl
 
 
@@ -635,7 +602,7 @@ def faces() -> Iterator[Entry]:
     base = task_arguments(plain._replace(end="37-epochs", action="priority"))
 
     def one_by_one() -> Any:
-        from crawl_env.wrappers import SequentialSelection
+        from crawl_env.envs.wrappers import SequentialSelection
 
         env = SequentialSelection(alone(**base))
         rng, told = np.random.default_rng(1), [env.reset(seed=4)[0]]
@@ -644,7 +611,7 @@ def faces() -> Iterator[Entry]:
         return told
 
     def for_stable_baselines() -> Any:
-        from crawl_env.sb3 import CrawlVecEnv
+        from crawl_env.envs.sb3 import CrawlVecEnv
 
         env = CrawlVecEnv(num_envs=3, **base)
         env.seed(4)
@@ -685,9 +652,11 @@ def faces() -> Iterator[Entry]:
         return [env.step(np.arange(12) % 3)[:2] for _ in range(9)]
 
     def subsets() -> Any:
-        posed = {"sources": fleet("all-limits"), "action": "subset"}
+        from crawl_env.envs.wrappers import SubsetAction
+
+        posed = {"sources": fleet("all-limits")}
         return [
-            make_task(budget=budget, budget_rule=rule, **posed).subsets
+            SubsetAction(alone(budget=budget, budget_rule=rule, **posed)).subsets
             for budget in (1.0, 2.0, 3.5)
             for rule in ("epoch", "average")
         ]
@@ -741,14 +710,12 @@ def _budgets(one: Any) -> tuple[float, ...]:
 
 
 def tables() -> Iterator[Entry]:
-    from agents.lagrangian import best_rate, lagrangian_index
-    from agents.static import static_frequencies, static_reward
-    from crawl_env.bounds import net_reward
-    from crawl_env.cycle import Cycle
-    from crawl_env.decays import DECAYS, make_decay
-
-    from agents import index_at_age, myopic_index, whittle_index
-    from crawl_env import relaxation
+    from agents import index_at_age, myopic_index, relaxation, whittle_index
+    from agents.policies.lagrangian import best_rate, lagrangian_index
+    from agents.policies.static import static_frequencies, static_reward
+    from agents.theory.relaxation import net_reward
+    from agents.theory.renewal import Cycle
+    from crawl_env.content.decay import DECAYS, make_decay
 
     def per_host(one: Any) -> int:
         return 2 if len(one) == 105 else 1
@@ -812,7 +779,7 @@ def tables() -> Iterator[Entry]:
 
 
 def optima() -> Iterator[Entry]:
-    from crawl_env import optimal_reward
+    from agents import optimal_reward
 
     for name, budget in (
         *(("table1", 1.0), ("table1", 2.0), ("table1", 3.0), ("few-dense", 1.0)),
@@ -829,7 +796,7 @@ LAWS = ("poisson", "poisson-constant", "poisson-lognormal", "poisson-gamma")
 
 def bounds() -> Iterator[Entry]:
     """Bounds of tasks, and prices found by simulation; with matrices where content is seen."""
-    from agents.bounds import task_bound
+    from agents.theory.task_bound import task_bound
 
     unseen = (*LAWS, "deterministic", "poisson-lomax", "poisson-stretched", "poisson-drift")
     for name in ("table1", "fleet-f", "sparse", "costs", "all-limits", "failures"):
@@ -856,9 +823,8 @@ def bounds() -> Iterator[Entry]:
 
 
 def prices() -> Iterator[Entry]:
-    from agents.price import Price
-
     from agents import myopic_index, whittle_index
+    from agents.theory.price import Price
 
     for name in ("table1", "costs", "delays", "failures", "capacities"):
         for arrivals, observed in (("poisson", True), ("poisson", False), ("deterministic", True)):
@@ -879,10 +845,10 @@ def prices() -> Iterator[Entry]:
 
 def arms() -> Iterator[Entry]:
     """The exact index where content is seen, which multiplies matrices."""
-    from agents.arm import Arms, solve
-    from agents.shot_noise import Content, one_item
-    from crawl_env.laws import LAWS as ALL
-    from crawl_env.laws import make_law
+    from agents.theory.observed import Arms, solve
+    from agents.theory.shot_noise import Content, one_item
+    from crawl_env.content.utility import LAWS as ALL
+    from crawl_env.content.utility import make_law
 
     for law in ALL:
         yield f"arms/one item, {law}", lambda w=law: list(one_item(make_law(w)))
@@ -911,10 +877,9 @@ def arms() -> Iterator[Entry]:
 
 def arrivals() -> Iterator[Entry]:
     """Content drawn by every law of arrivals, values and items, and at all starts."""
-    from crawl_env.arrivals import ARRIVALS
-    from crawl_env.laws import Lognormal
-
     from crawl_env import Bursts, DailyCycle, Drift, Jumps, Poisson
+    from crawl_env.content.arrivals import ARRIVALS
+    from crawl_env.content.utility import Lognormal
 
     objects = {
         "drift without reversion": lambda: Drift(0.05, 0.0),
@@ -958,7 +923,7 @@ ADAPTIVE = ("certainty", "optimism", "thompson", "self-tuning")
 
 
 def adaptive() -> Iterator[Entry]:
-    from agents.adaptive import Evidence, ItemSums, LiveCrawl, fit_utility, make_estimator
+    from agents.adaptive import Evidence, LiveCrawl, make_estimator
 
     def estimated(name: str, period: float) -> Any:
         estimator = make_estimator(name, period)
@@ -1037,19 +1002,6 @@ def adaptive() -> Iterator[Entry]:
 
     yield "adaptive/live crawl, nothing known", lambda: live(False)
     yield "adaptive/live crawl, decay and utility known", lambda: live(True)
-
-    def fitted(noise: str, shrink: bool) -> Any:
-        rng = np.random.default_rng(3)
-        source, age = rng.integers(0, 5, 300), rng.exponential(3.0, 300)
-        worth = (1.0 + source) * np.exp(-0.2 * age) * rng.exponential(size=300)
-        return list(fit_utility(ItemSums.empty((5,)).add(source, age, worth), noise, shrink))
-
-    for noise in ("exponential", "lognormal"):
-        for shrink in (True, False):
-            yield (
-                f"adaptive/utility and decay from items, {noise}, {'' if shrink else 'not '}shrunk",
-                lambda n=noise, s=shrink: fitted(n, s),
-            )
 
 
 # ---------------------------------------------------------------------------------------- learners
@@ -1174,14 +1126,13 @@ def evaluation() -> Iterator[Entry]:
 
 def benchmark() -> Iterator[Entry]:
     """The benchmark's own tasks, units of work and scores, with very few epochs."""
-    from experiments.tables import apart, scores
-
-    from experiments import units
     from experiments.benchmark.learning import players
     from experiments.benchmark.learning.plan import training
     from experiments.benchmark.learning.training import train
     from experiments.benchmark.policies import AGENTS, _unit
     from experiments.benchmark.suite import SUITE
+    from experiments.core import units
+    from experiments.core.tables import apart, scores
 
     def short(setting: Any) -> Any:
         return replace(setting, epochs=20, warmup=min(setting.warmup, 5), seeds=2)
@@ -1223,8 +1174,8 @@ def benchmark() -> Iterator[Entry]:
 
 
 def statistics() -> Iterator[Entry]:
-    from agents import aggregate
-    from agents import statistics as s
+    from agents.evaluation import aggregate
+    from agents.evaluation import statistics as s
 
     rng = np.random.default_rng(0)
     one, other, third = rng.normal(5, 1, 20), rng.normal(4, 1, 20), rng.normal(1, 1, 20)
@@ -1282,7 +1233,7 @@ def fit() -> Iterator[Entry]:
 
 
 def replay() -> Iterator[Entry]:
-    from agents.evaluation import Rollout
+    from agents.evaluation.rollout import Rollout
     from experiments.evaluate.hindsight import Hindsight
     from experiments.evaluate.log import Log
     from experiments.evaluate.replay import play as play_back
@@ -1321,8 +1272,8 @@ def replay() -> Iterator[Entry]:
 
 
 def selection() -> Iterator[Entry]:
-    from crawl_env.hosts import Hosts
-    from crawl_env.selection import select, whole_budget
+    from crawl_env.fleet.hosts import Hosts
+    from crawl_env.simulation.selection import select, whole_budget
 
     polite = make_fleet(1.0, 1.0, [0.1] * 9, hosts=["a", "a", "b", "b", "", "c", "c", "c", ""])
 
@@ -1436,7 +1387,6 @@ class Group(NamedTuple):
 GROUPS = {
     "trajectory": Group(trajectory),
     "trajectory-products": Group(trajectory_products, products=True),
-    "trajectory-subset": Group(trajectory_subset, products=True),
     "faces": Group(faces),
     "rendering": Group(rendering),
     "tables": Group(tables),

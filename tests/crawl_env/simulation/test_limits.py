@@ -495,12 +495,12 @@ def test_empty_cells_of_a_csv_mean_the_default(tmp_path: Path) -> None:
         ("crawl_delay", "-1", "zero or positive"),
         ("crawl_delay", "inf", "zero or positive and finite"),
         ("crawl_delay", "nan", "zero or positive"),
-        ("capacity", "0", "whole number from 1 on"),
-        ("capacity", "2.5", "whole number from 1 on"),
-        ("capacity", "nan", "whole number from 1 on"),
+        ("capacity", "0", "a whole number, at least 1, or inf"),
+        ("capacity", "2.5", "a whole number, at least 1, or inf"),
+        ("capacity", "nan", "a whole number, at least 1, or inf"),
         ("capacity", "many", "not a number"),
         ("failure_rate", "1", "below 1"),
-        ("failure_rate", "-0.1", "from 0 on"),
+        ("failure_rate", "-0.1", "at least 0"),
         ("failure_rate", "nan", "below 1"),
         ("cost", "0", "positive and finite"),
     ],
@@ -578,7 +578,7 @@ def test_per_host_is_a_positive_whole_number(per_host: Any, wrong: str) -> None:
 
 @pytest.mark.parametrize("bad", ["abc", ["a"]])
 def test_hosts_are_one_a_source(bad: Any) -> None:
-    with pytest.raises(ValueError, match=r"one host a source|entries for 2 sources"):
+    with pytest.raises(ValueError, match=r"one host per source|entries for 2 sources"):
         Sources(1.0, 1.0, [1.0, 2.0], hosts=bad)
 
 

@@ -214,3 +214,9 @@ def test_objects_may_be_given_for_names() -> None:
     assert CrawlEnv(arrivals=arrivals).task.arrivals is arrivals
     assert CrawlEnv(arrivals="poisson-gamma").task.arrivals == arrivals
     assert CrawlEnv(arrivals="poisson").task.arrivals == Poisson("exponential")
+
+
+@pytest.mark.parametrize("utility", [1e40, 1e-45], ids=["infinite", "zero"])
+def test_values_that_float32_cannot_show_are_refused(utility: float) -> None:
+    with pytest.raises(ValueError, match="another unit of utility"):
+        Task.of(sources=Sources([1.0, 2.0], utility, 0.1))

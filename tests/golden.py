@@ -1173,7 +1173,7 @@ def benchmark() -> Iterator[Entry]:
     from experiments.benchmark.learning.training import train
     from experiments.benchmark.policies import AGENTS, _unit
     from experiments.benchmark.suite import SUITE
-    from experiments.core import units
+    from experiments.core import evaluation
     from experiments.core.tables import apart, scores
 
     def short(setting: Any) -> Any:
@@ -1183,8 +1183,8 @@ def benchmark() -> Iterator[Entry]:
         large = "100" in str(setting.arguments["sources"])  # too slow to solve all arms
         names = [n for n in AGENTS if not (large and n == "whittle-exact")]
         found = {
-            name: units.as_evaluation(units.work(_unit(setting, name, 0)), setting.seeds)
-            for name in units.players(names, setting.arguments)
+            name: evaluation.as_evaluation(evaluation.work(_unit(setting, name, 0)), setting.seeds)
+            for name in evaluation.players(names, setting.arguments)
         }
         runs, reference = apart(found)
         kept = [list(e.__dict__.values()) for e in found.values()]
@@ -1206,7 +1206,10 @@ def benchmark() -> Iterator[Entry]:
         name = f"benchmark/{setting.group.split(',')[0]}, {setting.name}"
         yield f"{name}: policies", lambda s=setting: run(s)
         if setting.discount == 1 and "100" not in str(setting.arguments["sources"]):
-            yield f"{name}: bound", lambda s=setting: units.bound(_unit(s, "whittle", 0))["bound"]
+            yield (
+                f"{name}: bound",
+                lambda s=setting: evaluation.bound(_unit(s, "whittle", 0))["bound"],
+            )
     for player in players.SUITES["quick"]:
         for lesson in player.lessons[:1]:
             yield f"benchmark/learner {player.name}", lambda p=player, x=lesson: taught(p, x)

@@ -262,7 +262,6 @@ def task_arguments(case: Case) -> dict[str, Any]:
         "arrivals": arrivals,
         "observed": {"seen": True, "unseen": False, "half-seen": half}[case.seen],
         "features": FEATURES[case.features],
-        "action": case.action,
         "horizon": None if case.end == "endless" else int(case.end.split("-")[0]),
         "start": case.start,
         "per_host": 2 if case.sources == "all-limits" else 1,
@@ -293,7 +292,7 @@ def make_task(**arguments: Any) -> Any:
 def make_agent(name: str, env: Any, seed: int = 5, **options: Any) -> Any:
     import agents
 
-    return agents.make(name, env, seed, **options)
+    return agents.make(name, env, seed=seed, **options)
 
 
 def evaluated(agent: Any, arguments: dict[str, Any], **settings: Any) -> list[Any]:
@@ -339,15 +338,17 @@ def play(case: Case, steps: int) -> list[Any]:
     agent = make_agent(case.agent, env)
     observation, _ = env.reset(seed=3)
     told, state, start, over = [observation], None, None, False
+    scaled_by, scale = None, 1.0
     for _ in range(steps):
         if case.face == "alone" and over:
             observation, _ = env.reset()
             told.append(observation)
             state = None
         action, state = agent.predict(observation, state, start)
-        scale = relaxed_bounds(env, case) if case.scale == "relaxed" else None
+        if case.scale == "relaxed" and env.world.sources is not scaled_by:
+            scaled_by, scale = env.world.sources, relaxed_bounds(env, case)
         observation, reward, _, now_over, _ = env.step(action)
-        reward = reward if scale is None else reward / scale
+        reward = reward / scale if case.scale == "relaxed" else reward
         if case.face == "rows":
             start = over if np.any(over) else None
         elif case.face == "rows-same-step":
@@ -552,46 +553,6 @@ sparse M=2 every-epoch log seen value random raw 37-epochs alone priority whittl
 dense M=2 every-epoch log unseen items random raw 37-epochs rows priority whittle
 sparse M=2 every-epoch log-from-the-beginning seen value random raw 37-epochs alone priority whittle
 dense M=2 every-epoch log-from-the-beginning unseen items random raw 37-epochs rows priority whittle
-table1 M=3.5 every-epoch poisson-drift unseen state random raw endless alone subset fixed
-table1 M=3.5 every-epoch log seen known fresh raw 37-epochs rows subset adaptive-self-tuning
-failures M=1 every-epoch log unseen everything random raw 37-epochs rows subset nutch
-delays M=2 average poisson seen state fresh raw endless alone subset random
-capacities M=3.5 every-epoch deterministic unseen known random raw 37-epochs alone subset random
-all-limits M=2 average poisson-drift seen state random raw endless rows subset adaptive-thompson
-table1 M=1 average deterministic seen state fresh raw endless rows subset nutch
-failures M=3.5 average poisson-drift unseen everything fresh raw 37-epochs alone subset whittle
-all-limits M=1 every-epoch poisson unseen state random raw 37-epochs alone subset adaptive-optimism
-delays M=2 every-epoch poisson unseen everything fresh raw 37-epochs rows subset lagrangian
-capacities M=3.5 average poisson seen everything fresh raw endless alone subset nutch
-capacities M=2 every-epoch log unseen state random raw endless alone subset whittle
-failures M=2 every-epoch poisson seen known random raw endless alone subset static
-delays M=3.5 average log unseen state random raw endless alone subset adaptive-certainty
-failures M=1 every-epoch poisson-drift seen everything random raw endless rows subset random
-delays M=1 every-epoch poisson-drift seen known fresh raw 37-epochs rows subset whittle-exact
-all-limits M=3.5 every-epoch log unseen everything fresh raw endless rows subset miniflux
-table1 M=2 average poisson seen everything fresh raw endless rows subset myopic
-capacities M=1 every-epoch poisson seen everything fresh raw 37-epochs rows subset fixed
-capacities M=2 average deterministic seen state random raw endless rows subset oldest-first
-delays M=1 every-epoch deterministic unseen known fresh raw 37-epochs alone subset oldest-first
-all-limits M=1 average deterministic seen state fresh raw 37-epochs rows subset static
-capacities M=1 every-epoch poisson-drift seen known fresh raw 37-epochs rows subset adaptive-certainty
-failures M=2 average deterministic unseen state random raw endless rows subset whittle-exact
-table1 M=3.5 every-epoch poisson seen everything fresh raw 37-epochs alone subset whittle-exact
-table1 M=1 every-epoch poisson seen known fresh raw endless rows subset whittle
-capacities M=3.5 every-epoch log seen everything fresh raw endless rows subset adaptive-optimism
-capacities M=1 average poisson unseen everything random raw endless alone subset adaptive-self-tuning
-table1 M=2 average deterministic unseen state random raw 37-epochs rows subset adaptive-optimism
-table1 M=3.5 every-epoch log unseen everything random raw 37-epochs alone subset oldest-first
-table1 M=3.5 every-epoch deterministic unseen known random raw 37-epochs alone subset myopic
-failures M=2 average poisson-drift seen state random raw 37-epochs alone subset miniflux
-table1 M=3.5 every-epoch log unseen known fresh raw endless rows subset static
-failures M=2 average poisson-drift unseen state random raw endless alone subset lagrangian
-delays M=2 every-epoch deterministic unseen state fresh raw endless alone subset whittle
-failures M=2 average log seen state fresh raw endless alone subset fixed
-table1 M=1 every-epoch log unseen everything fresh raw 37-epochs alone subset adaptive-thompson
-all-limits M=3.5 every-epoch deterministic seen known fresh raw 37-epochs alone subset whittle
-failures M=2 average poisson-drift seen state fresh raw endless alone subset adaptive-self-tuning
-capacities M=3.5 every-epoch poisson unseen known random raw endless alone subset adaptive-thompson
 """  # noqa: E501
 MULTIPLYING = ("whittle-exact", "adaptive-self-tuning")  # agents that multiply matrices
 
@@ -616,11 +577,6 @@ def trajectory() -> Iterator[Entry]:
 
 def trajectory_products() -> Iterator[Entry]:
     yield from trajectories("priority", True, "trajectory-products")
-
-
-def trajectory_subset() -> Iterator[Entry]:
-    for multiplying in (False, True):
-        yield from trajectories("subset", multiplying, "trajectory-subset")
 
 
 # -------------------------------------------------------------------------------- faces of a crawl
@@ -696,9 +652,11 @@ def faces() -> Iterator[Entry]:
         return [env.step(np.arange(12) % 3)[:2] for _ in range(9)]
 
     def subsets() -> Any:
-        posed = {"sources": fleet("all-limits"), "action": "subset"}
+        from crawl_env.envs.wrappers import SubsetAction
+
+        posed = {"sources": fleet("all-limits")}
         return [
-            make_task(budget=budget, budget_rule=rule, **posed).subsets
+            SubsetAction(alone(budget=budget, budget_rule=rule, **posed)).subsets
             for budget in (1.0, 2.0, 3.5)
             for rule in ("epoch", "average")
         ]
@@ -1432,7 +1390,6 @@ class Group(NamedTuple):
 GROUPS = {
     "trajectory": Group(trajectory),
     "trajectory-products": Group(trajectory_products, products=True),
-    "trajectory-subset": Group(trajectory_subset, products=True),
     "faces": Group(faces),
     "rendering": Group(rendering),
     "tables": Group(tables),

@@ -125,11 +125,10 @@ class CrawlArms:
 
 def check_order(task: Task) -> None:
     """Raise ValueError unless actions order the sources, for the budget of every epoch."""
-    if (task.action, task.budget_rule) != ("priority", "epoch"):
+    if task.budget_rule != "epoch":
         raise ValueError(
             "what is learnt is an order of sources, for the budget of every epoch; that needs "
-            "action='priority' and budget_rule='epoch', and the environment has "
-            f"{task.action!r} and {task.budget_rule!r}"
+            f"budget_rule='epoch', and the environment has {task.budget_rule!r}"
         )
 
 

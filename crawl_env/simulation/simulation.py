@@ -55,9 +55,6 @@ class Crawl:
         self.account = np.full(rows, task.budget)
         self._last: tuple[Any, ...] = _NOTHING
         self._observer = Observer(self.world, task.features, task.observed)
-        self._masks = np.zeros((len(task.subsets), task.n), dtype=bool)
-        for mask, subset in zip(self._masks, task.subsets, strict=True):
-            mask[list(subset)] = True
         self._fit()
 
     @property
@@ -155,18 +152,13 @@ class Crawl:
         self._polite = sources.is_delayed or self._hosts is not None
 
     def _select(self, action: ArrayLike) -> IntArray:
-        if self._masks.size:
-            return self._select_subset(action)
         priority = np.asarray(action)
         if priority.shape != self._action_shape or priority.dtype.kind != "f":
             priority = self._as_priority(priority)
-        return self._take(priority.reshape(self.world.shape))
-
-    def _take(self, priority: NDArray[np.floating]) -> IntArray:
         account = self.account if self._on_average else None
         polite = (self.world.available, self._hosts) if self._polite else ()
         return selection.select(
-            priority,
+            priority.reshape(self.world.shape),
             self.world.crawled_at,
             self._cost,
             self.task.budget,
@@ -174,29 +166,6 @@ class Crawl:
             account,
             *polite,
         )
-
-    def _select_subset(self, action: ArrayLike) -> IntArray:
-        chosen = np.asarray(action).reshape(-1)
-        if chosen.size != self.rows or chosen.dtype.kind not in "iu":
-            raise ValueError(
-                f"action is {action!r}; give {self.rows} whole number(s), one an environment"
-            )
-        if chosen.min() < 0 or chosen.max() >= len(self._masks):
-            raise ValueError(
-                f"action is {action!r}; subsets are numbered 0 … {len(self._masks) - 1}, "
-                "see env.unwrapped.subsets"
-            )
-        mask = self._masks[chosen]
-        if self._on_average:
-            # The cheapest first: in any other order a dear one might keep the rest out.
-            budget = self.task.budget
-            return self._take(np.where(mask, budget / (budget + self._cost), -1.0))
-        available = self.world.available
-        if available is not None:
-            return np.flatnonzero(mask & available)
-        picked = np.flatnonzero(mask)
-        even = self._whole is not None and self._hosts is None
-        return selection.by_pick(picked, self.rows) if even else picked
 
     def _as_priority(self, action: NDArray[Any]) -> NDArray[np.floating]:
         if action.shape != self._action_shape:

@@ -288,7 +288,7 @@ def test_named_and_made_agents_are_alike() -> None:
     for name in agents.AGENTS:
         named = evaluate(name, arguments, epochs=20, warmup=5, seeds=3, seed=2)
         made = evaluate(
-            lambda env, name=name: agents.make(name, env, 2),
+            lambda env, name=name: agents.make(name, env, seed=2),
             posed_to(name, arguments)[1],
             20,
             5,
@@ -324,7 +324,6 @@ def test_the_crawl_goes_on_beyond_its_horizon() -> None:
 
 
 KINDS: dict[str, dict[str, Any]] = {
-    "subset": {"action": "subset", "budget": 2, "features": ("value", "age")},
     "average": {"budget": 2.5, "budget_rule": "average"},
     "drawn": {
         "sources": lambda rng: Sources.random(5, rng),

@@ -257,8 +257,6 @@ def test_wrong_environments_are_refused_with_a_remedy() -> None:
         WIQL(crawl(sources=Sources(**fails)))
     with pytest.raises(ValueError, match="budget_rule='epoch'"):
         WIQL(crawl(budget_rule="average"))
-    with pytest.raises(ValueError, match="has 'subset' and 'epoch'"):
-        WIQL(crawl(action="subset"))
     with pytest.raises(ValueError, match="NEXT_STEP"):
         WIQL(CrawlVectorEnv(1, autoreset_mode="SameStep", features=FEATURES))
     with pytest.raises(ValueError, match=r"gym\.make_vec"):

@@ -170,8 +170,6 @@ def test_discounts_are_per_epoch() -> None:
 def test_wrong_environments_settings_and_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"gym\.make_vec"):
         StablePPO(CrawlEnv())  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="action='priority'"):
-        StablePPO(crawl(action="subset"))
     with pytest.raises(ValueError, match="budget_rule='epoch'"):
         StableSAC(crawl(budget_rule="average"))
     with pytest.raises(ValueError, match="as many"):

@@ -10,8 +10,8 @@ import pytest
 import agents
 from agents import relaxation
 from agents.evaluation.rollout import compare, evaluate, posed_to
-from agents.policies.base import IndexAgent
-from agents.policies.view import Seen
+from agents.policies.base import ObservationView
+from agents.policies.index import IndexAgent
 from agents.registry import AGENTS
 from agents.theory.closed_form import index_at_age, myopic_index, whittle_index
 from agents.theory.price import Price
@@ -43,14 +43,12 @@ def everything(n: int = 8) -> Sources:
 
 @pytest.mark.parametrize("name", sorted(AGENTS))
 @pytest.mark.parametrize(("rule", "observed"), RULES)
-@pytest.mark.parametrize("action", ["priority", "subset"])
-def test_every_agent_keeps_the_limits(name: str, rule: str, action: str, observed: bool) -> None:
+def test_every_agent_keeps_the_limits(name: str, rule: str, observed: bool) -> None:
     fleet, rows, budget = everything(), 2, 2.5
     arguments: dict[str, Any] = {
         "sources": fleet,
         "budget": budget,
         "budget_rule": rule,
-        "action": action,
         "arrivals": "poisson",
         "observed": observed,
         "features": ("value", "age", "account", "available"),
@@ -111,7 +109,7 @@ class Careless(IndexAgent):
 
     name = "careless"
 
-    def worth(self, value: FloatArray, sources: Sources) -> FloatArray:
+    def index(self, value: FloatArray, sources: Sources) -> FloatArray:
         state = sources.__getstate__()
         return whittle_index(value, Sources(**{**state, "failure_rate": 0.0}))
 
@@ -192,7 +190,7 @@ def test_the_price_knows_the_hosts_of_drawn_fleets() -> None:
     drawn = Task.of(lambda rng: fleet, features=shown, **arguments)
     env = CrawlVectorEnv(1, sources=lambda rng: fleet, features=shown, **arguments)
     seen, _ = env.reset(seed=0)
-    sources = Seen(seen, drawn).sources
+    sources = ObservationView(seen, drawn).sources
     assert sources.hosts == fleet.hosts
     price = Price(drawn, whittle_index)(sources)
     # Parameters are seen in float32.

@@ -58,18 +58,6 @@ KINDS: dict[str, dict[str, Any]] = {
         "sources": drawn_costs, "budget": 1.5, "budget_rule": "average",
         "features": (*CHANNELS, "age"), "arrivals": "poisson", "observed": False,
     },
-    "subset": {"budget": 2, "action": "subset", "features": ("value", "age"), "start": "empty"},
-    "subset costs": {
-        "sources": MIXED, "budget": 2.5, "action": "subset", "features": ("age",),
-        "arrivals": "poisson",
-    },
-    "subset average": {
-        "budget": 1.5, "budget_rule": "average", "action": "subset",
-        "features": ("value", "age", "account"),
-    },
-    "subset drawn": {
-        "sources": drawn, "budget": 3, "action": "subset", "features": ("age", "value", *CHANNELS),
-    },
 }  # fmt: skip
 
 DRAWS = ("random", "adaptive-thompson", "adaptive-self-tuning")
@@ -110,8 +98,7 @@ def test_actions_lie_in_the_space(name: str, kind: str) -> None:
     for _ in range(30):  # over two resets
         action, state = agent.predict(observation, state)
         assert env.action_space.contains(action)
-        if env.task.action == "priority":
-            assert action.dtype == np.float32
+        assert action.dtype == np.float32
         observation, reward, *_ = env.step(action)
         assert np.isfinite(reward).all()
     single = gym.make("EphemeralCrawl-v0", **arguments_of(kind, name))
@@ -171,7 +158,7 @@ def test_same_seed_same_actions(name: str, kind: str) -> None:
     np.testing.assert_array_equal(acts(5), acts(5))
     if name not in DRAWS:
         np.testing.assert_array_equal(acts(5), acts(6))
-    elif name == "random" or env.task.action == "priority":  # few subsets: often the same
+    else:
         assert (acts(5) != acts(6)).any()
 
 
@@ -512,7 +499,7 @@ def test_a_negative_index_is_refused() -> None:
     class Poorest(agents.IndexAgent):
         name = "poorest"
 
-        def worth(self, value: Any, sources: Sources) -> Any:
+        def index(self, value: Any, sources: Sources) -> Any:
             return -value
 
     with pytest.raises(ValueError, match="'poorest' gave source 1 the index -"):

@@ -251,7 +251,7 @@ def test_where_seen_the_value_is_what_waits_and_is_collected() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*(infinity|unconventional shape).*")
 def test_checkers_are_content() -> None:
-    for more in ({}, {"features": ("value",)}, {"action": "subset"}):
+    for more in ({}, {"features": ("value",)}):
         env = gym.make(ID, **{**POSED, **more})
         check_env(env.unwrapped)
         if env.action_space.dtype == np.float32:

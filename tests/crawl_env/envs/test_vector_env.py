@@ -116,17 +116,15 @@ def compare(vec: CrawlVectorEnv, loop: SyncVectorEnv, epochs: int, stagger: bool
 @pytest.mark.parametrize("features", FEATURES.values(), ids=FEATURES)
 @pytest.mark.parametrize("fleet", FLEETS)
 @pytest.mark.parametrize("rule", ["epoch", "average"])
-@pytest.mark.parametrize("action", ["priority", "subset"])
 @pytest.mark.parametrize("mode", MODES, ids=BY_VALUE)
 def test_equals_a_loop_of_scalar_environments(
-    mode: AutoresetMode, action: str, rule: str, fleet: str, features: tuple[str, ...]
+    mode: AutoresetMode, rule: str, fleet: str, features: tuple[str, ...]
 ) -> None:
     sources, budget = FLEETS[fleet]
     arguments = {
         "sources": sources,
         "budget": budget,
         "budget_rule": rule,
-        "action": action,
         "features": features,
         "horizon": 5,
     }
@@ -135,22 +133,20 @@ def test_equals_a_loop_of_scalar_environments(
 
 @pytest.mark.parametrize("mode", MODES, ids=BY_VALUE)
 @pytest.mark.parametrize("start", ["fresh", "empty", "full"])
-@pytest.mark.parametrize("scale", ["raw", "relaxed"])
 @pytest.mark.parametrize("observed", [True, False], ids=["seen", "unseen"])
 def test_equals_the_loop_for_other_arguments(
-    mode: AutoresetMode, start: str, scale: str, observed: bool
+    mode: AutoresetMode, start: str, observed: bool
 ) -> None:
     features = ("value", "age", "harvest")
-    arguments = {"start": start, "reward_scale": scale, "observed": observed, "features": features}
+    arguments = {"start": start, "observed": observed, "features": features}
     compare(*both(3, mode, horizon=4, **arguments), epochs=20)
 
 
 @pytest.mark.parametrize("mode", MODES, ids=BY_VALUE)
-@pytest.mark.parametrize("action", ["priority", "subset"])
 @pytest.mark.parametrize("rule", ["epoch", "average"])
-def test_one_environment(mode: AutoresetMode, action: str, rule: str) -> None:
+def test_one_environment(mode: AutoresetMode, rule: str) -> None:
     for sources, budget in FLEETS.values():
-        arguments = {"action": action, "budget_rule": rule, "features": CHANNELS}
+        arguments = {"budget_rule": rule, "features": CHANNELS}
         vec, loop = both(1, mode, sources=sources, budget=budget, horizon=3, **arguments)
         compare(vec, loop, epochs=12)
 
@@ -432,16 +428,6 @@ def test_bad_priorities_are_refused(action: Any, words: str) -> None:
         vec.step(action)
 
 
-@pytest.mark.parametrize(
-    "action", [[0], [0, 1, 2], [0, 4], [-1, 0], [0.0, 1.0], 1, [True, False]], ids=str
-)
-def test_bad_subset_numbers_are_refused(action: Any) -> None:
-    vec = CrawlVectorEnv(2, action="subset")
-    vec.reset(seed=0)
-    with pytest.raises(ValueError, match="action"):
-        vec.step(np.array(action))
-
-
 # ------------------------------------------------------------------------- states and aliases
 
 
@@ -470,7 +456,6 @@ def test_a_state_returned_to_continues_as_if_never_left(
         "sources": sources,
         "budget_rule": "average" if after == 6 else "epoch",
         "autoreset_mode": mode,
-        "reward_scale": "relaxed" if after == 5 else "raw",
     }
     vec = CrawlVectorEnv(3, **arguments)
     vec.reset(seed=7)

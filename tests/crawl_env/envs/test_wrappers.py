@@ -193,7 +193,6 @@ def test_nothing_returned_is_a_view_of_the_state() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        pytest.param({"action": "subset"}, ["action='priority'", "'subset'"], id="subset"),
         pytest.param(
             {"budget_rule": "average"}, ["budget_rule='epoch'", "'average'"], id="average"
         ),

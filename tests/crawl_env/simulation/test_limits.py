@@ -71,8 +71,7 @@ def posed(fleet: list[PlainSource], given_: dict[str, Any], **more: Any) -> dict
 
 @fewer
 @given(case=tasks())
-@pytest.mark.parametrize("action", ["priority", "subset"])
-def test_every_channel_follows_plain_python(action: str, case: Any) -> None:
+def test_every_channel_follows_plain_python(case: Any) -> None:
     """What is tried, what it brings and what is seen; failures are those that the env reports."""
     fleet, arguments = case
     if arguments["budget_rule"] == "epoch" and all(
@@ -80,7 +79,7 @@ def test_every_channel_follows_plain_python(action: str, case: Any) -> None:
     ):
         return  # refused: nothing can be crawled
     with unreachable_is_fine():
-        env = CrawlEnv(**posed(fleet, arguments, features=ALL, action=action))
+        env = CrawlEnv(**posed(fleet, arguments, features=ALL))
     plain = PlainCrawl(
         fleet,
         arguments["budget"],
@@ -92,12 +91,8 @@ def test_every_channel_follows_plain_python(action: str, case: Any) -> None:
     np.testing.assert_allclose(seen, plain.observation(ALL), rtol=1e-6, atol=1e-6)
     rng = np.random.default_rng(arguments["seed"])
     for _ in range(12):
-        if action == "subset":
-            number = int(rng.integers(len(env.subsets)))
-            chosen, wanted = plain.select_subset(env.subsets[number]), np.int64(number)
-        else:
-            wanted = rng.choice([-0.5, 0.0, 0.25, 1.0], len(fleet)).astype(np.float32)
-            chosen = plain.select(wanted.tolist())
+        wanted = rng.choice([-0.5, 0.0, 0.25, 1.0], len(fleet)).astype(np.float32)
+        chosen = plain.select(wanted.tolist())
         seen, reward, *_ = env.step(wanted)
         failed = set(np.flatnonzero(seen[:, ALL.index("failed")]).tolist())
         assert failed <= chosen
@@ -194,36 +189,26 @@ def wild(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("action", ["priority", "subset"])
 @pytest.mark.parametrize("arrivals", ["deterministic", "poisson"])
-def test_no_action_breaks_a_limit(arrivals: str, action: str, rule: str) -> None:
+def test_no_action_breaks_a_limit(arrivals: str, rule: str) -> None:
     fleet, rng = everything(), np.random.default_rng(0)
-    env = CrawlEnv(
-        sources=fleet, budget=3, budget_rule=rule, action=action, arrivals=arrivals, per_host=1
-    )
+    env = CrawlEnv(sources=fleet, budget=3, budget_rule=rule, arrivals=arrivals, per_host=1)
     watch = Watch(fleet, 3, rule, 1, 1)
     env.reset(seed=0, options={"age": np.full(8, 9.0)})
     for _ in range(150):
-        wanted: Any = wild(rng, (8,))
-        if action == "subset":
-            wanted = int(rng.integers(len(env.subsets)))
-        env.step(wanted)
+        env.step(wild(rng, (8,)))
         watch.epoch(env._crawl.harvest.picked)
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("action", ["priority", "subset"])
-def test_no_action_breaks_a_limit_in_a_vector_env(
-    action: str, rule: str, mode: AutoresetMode
-) -> None:
+def test_no_action_breaks_a_limit_in_a_vector_env(rule: str, mode: AutoresetMode) -> None:
     fleet, rng = everything(), np.random.default_rng(1)
     env = CrawlVectorEnv(
         3,
         sources=fleet,
         budget=3,
         budget_rule=rule,
-        action=action,
         per_host=2,
         arrivals="poisson",
         horizon=11,
@@ -234,11 +219,8 @@ def test_no_action_breaks_a_limit_in_a_vector_env(
     watch = Watch(fleet, 3, rule, 2, 3)
     over = np.zeros(3, dtype=bool)
     for _ in range(80):
-        wanted: Any = wild(rng, (3, 8))
-        if action == "subset":
-            wanted = rng.integers(len(env.subsets), size=3)
         restarts = over  # NEXT_STEP: this step is theirs to reset
-        *_, over, _ = env.step(wanted)
+        *_, over, _ = env.step(wild(rng, (3, 8)))
         harvest = env.harvest.picked
         if mode is AutoresetMode.NEXT_STEP:
             assert not restarts[harvest // 8].any()

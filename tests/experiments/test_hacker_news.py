@@ -91,11 +91,11 @@ def test_rare_sites_and_other_days_are_left_out(checkout: Path, tmp_path: Path, 
 
 def test_what_is_wrong_is_said(checkout: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="git clone https"):
-        HackerNews(tmp_path, out=tmp_path / "out").run()
+        HackerNews(history=tmp_path, out=tmp_path / "out").run()
     with pytest.raises(ValueError, match="0 snapshots between --since and --until"):
-        HackerNews(checkout, since="2021-01-01", out=tmp_path / "out").run()
+        HackerNews(history=checkout, since="2021-01-01", out=tmp_path / "out").run()
     with pytest.raises(ValueError, match="--since is 'soon'; give a day"):
-        HackerNews(checkout, since="soon", out=tmp_path / "out").run()
+        HackerNews(history=checkout, since="soon", out=tmp_path / "out").run()
     with pytest.raises(ValueError, match=r"no site has 25 items.*--min-items"):
-        HackerNews(checkout, out=tmp_path / "out").run()
+        HackerNews(history=checkout, out=tmp_path / "out").run()
     assert not (tmp_path / "out").exists()

@@ -714,7 +714,7 @@ def tables() -> Iterator[Entry]:
     from agents.policies.lagrangian import best_rate, lagrangian_index
     from agents.policies.static import static_frequencies, static_reward
     from agents.theory.relaxation import net_reward
-    from agents.theory.renewal import Cycle
+    from agents.theory.renewal import renewal_arm
     from crawl_env.content.decay import DECAYS, make_decay
 
     def per_host(one: Any) -> int:
@@ -766,7 +766,8 @@ def tables() -> Iterator[Entry]:
         yield (
             f"tables/{name}: cycles",
             lambda f=one, a=ages[1:-1]: [
-                *(Cycle(f).content(a), Cycle(f).length(a), Cycle(f).crawls(a), Cycle(f).charge(a)),
+                *(renewal_arm(f).cycle_reward(a), renewal_arm(f).cycle_length(a)),
+                *(renewal_arm(f).crawl_rate(a), renewal_arm(f).index_at_age(a)),
             ],
         )
         if not one.is_capped:
@@ -824,7 +825,7 @@ def bounds() -> Iterator[Entry]:
 
 def prices() -> Iterator[Entry]:
     from agents import myopic_index, whittle_index
-    from agents.theory.price import Price
+    from agents.theory.multiplier import BudgetMultiplier
 
     for name in ("table1", "costs", "delays", "failures", "capacities"):
         for arrivals, observed in (("poisson", True), ("poisson", False), ("deterministic", True)):
@@ -839,13 +840,13 @@ def prices() -> Iterator[Entry]:
                 seen = "seen" if observed else "unseen"
                 yield (
                     f"prices/{name} {arrivals} {seen}, {which} index",
-                    lambda p=posed, i=index: Price(make_task(**p), i)(p["sources"]),
+                    lambda p=posed, i=index: BudgetMultiplier(make_task(**p), i)(p["sources"]),
                 )
 
 
 def arms() -> Iterator[Entry]:
     """The exact index where content is seen, which multiplies matrices."""
-    from agents.theory.observed import Arms, solve
+    from agents.theory.observed import ObservedArm, solve_arm
     from agents.theory.shot_noise import Content, one_item
     from crawl_env.content.utility import LAWS as ALL
     from crawl_env.content.utility import make_law
@@ -861,15 +862,17 @@ def arms() -> Iterator[Entry]:
         )
         yield (
             f"arms/exact index of an arm, {law}",
-            lambda w=law: [list(solve(items, m, make_law(w))) for items, m in ((0.3, 0.2), (4, 1))],
+            lambda w=law: [
+                list(solve_arm(items, m, make_law(w))) for items, m in ((0.3, 0.2), (4, 1))
+            ],
         )
 
     def of_fleet(name: str) -> Any:
         one = fleet(name)
         half = np.arange(len(one)) % 2 == 0
-        these = Arms(one, half, make_law("exponential"))
+        these = ObservedArm(one, half, make_law("exponential"))
         price = np.array([0.5])
-        return [these.index(_grid(one)), these.net_reward(price), these.largest_charge()]
+        return [these.index(_grid(one)), these.net_reward(price), these.max_multiplier()]
 
     for name in ("table1", "fleet-f", "sparse"):
         yield f"arms/exact index of {name}, half seen", lambda n=name: of_fleet(n)

@@ -14,7 +14,7 @@ from agents.evaluation.rollout import Predicts
 from agents.policies.base import Agent
 from agents.policies.index import graded
 from agents.registry import AGENTS
-from agents.theory.closed_form import whittle_index
+from agents.theory.index import whittle_index
 from crawl_env import CrawlVectorEnv, Task
 from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.simulation.observation import SUMMED, observation_space

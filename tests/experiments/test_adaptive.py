@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from agents.evaluation.rollout import Rollout
-from agents.theory.closed_form import whittle_index
+from agents.theory.index import whittle_index
 from crawl_env import CrawlVectorEnv, Jumps, Sources, Trace
 from experiments.adaptive import (
     abandonment,

@@ -204,6 +204,6 @@ def test_the_value_of_more_budget_falls_with_budget_also_where_it_pays_for_few(t
     from experiments.evaluate.summary import View
 
     view = View(Task.of(EXAMPLE, budget=10, arrivals="poisson", observed=False))
-    prices = [float(view.relaxed(m).price) for m in (1, 2, 3, 4, 8)]
+    prices = [float(view.relaxed(m).multiplier) for m in (1, 2, 3, 4, 8)]
     assert prices == sorted(prices, reverse=True)
     assert float(view.relaxed(1).bound) < 40, "sources that cost 2 and more are out of reach"

@@ -10,7 +10,7 @@ import pytest
 
 from agents.learning.fleet.ppo import EquivariantPPO
 from agents.learning.tabular.wiql import WIQL
-from agents.theory.closed_form import whittle_index
+from agents.theory.index import whittle_index
 from crawl_env import CrawlEnv, CrawlVectorEnv
 from experiments.benchmark.learning import leaderboard, plan, runs, section, tasks, training
 from experiments.benchmark.learning.players import (

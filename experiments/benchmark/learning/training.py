@@ -17,7 +17,7 @@ import numpy as np
 
 from agents.evaluation.rollout import evaluate
 from agents.learning import Learner
-from agents.theory.closed_form import whittle_index
+from agents.theory.index import whittle_index
 from crawl_env import CrawlVectorEnv
 from experiments.benchmark.learning.players import KINDS
 from experiments.core.evaluation import arguments_of

@@ -62,7 +62,7 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
         )
     fleet = task.sources if sources is None else sources
     payable = np.full(fleet.cost.shape, True)
-    if task.budget_rule == "epoch":
+    if task.budget_rule == "step":
         payable = affordable(fleet.cost, task.budget)
     name = information(task)
     if name in ("deterministic", "unseen", "unknown"):

@@ -714,7 +714,7 @@ def tables() -> Iterator[Entry]:
     from agents.policies.lagrangian import best_rate, lagrangian_index
     from agents.policies.static import static_frequencies, static_reward
     from agents.theory.relaxation import net_reward
-    from agents.theory.renewal import Cycle
+    from agents.theory.renewal import renewal_arm
     from crawl_env.content.decay import DECAYS, make_decay
 
     def per_host(one: Any) -> int:
@@ -766,7 +766,8 @@ def tables() -> Iterator[Entry]:
         yield (
             f"tables/{name}: cycles",
             lambda f=one, a=ages[1:-1]: [
-                *(Cycle(f).content(a), Cycle(f).length(a), Cycle(f).crawls(a), Cycle(f).charge(a)),
+                *(renewal_arm(f).cycle_reward(a), renewal_arm(f).cycle_length(a)),
+                *(renewal_arm(f).crawl_rate(a), renewal_arm(f).index_at_age(a)),
             ],
         )
         if not one.is_capped:
@@ -824,7 +825,7 @@ def bounds() -> Iterator[Entry]:
 
 def prices() -> Iterator[Entry]:
     from agents import myopic_index, whittle_index
-    from agents.theory.price import Price
+    from agents.theory.multiplier import BudgetMultiplier
 
     for name in ("table1", "costs", "delays", "failures", "capacities"):
         for arrivals, observed in (("poisson", True), ("poisson", False), ("deterministic", True)):
@@ -839,13 +840,13 @@ def prices() -> Iterator[Entry]:
                 seen = "seen" if observed else "unseen"
                 yield (
                     f"prices/{name} {arrivals} {seen}, {which} index",
-                    lambda p=posed, i=index: Price(make_task(**p), i)(p["sources"]),
+                    lambda p=posed, i=index: BudgetMultiplier(make_task(**p), i)(p["sources"]),
                 )
 
 
 def arms() -> Iterator[Entry]:
     """The exact index where content is seen, which multiplies matrices."""
-    from agents.theory.observed import Arms, solve
+    from agents.theory.observed import ObservedArm, solve_arm
     from agents.theory.shot_noise import Content, one_item
     from crawl_env.content.utility import LAWS as ALL
     from crawl_env.content.utility import make_law
@@ -861,15 +862,17 @@ def arms() -> Iterator[Entry]:
         )
         yield (
             f"arms/exact index of an arm, {law}",
-            lambda w=law: [list(solve(items, m, make_law(w))) for items, m in ((0.3, 0.2), (4, 1))],
+            lambda w=law: [
+                list(solve_arm(items, m, make_law(w))) for items, m in ((0.3, 0.2), (4, 1))
+            ],
         )
 
     def of_fleet(name: str) -> Any:
         one = fleet(name)
         half = np.arange(len(one)) % 2 == 0
-        these = Arms(one, half, make_law("exponential"))
+        these = ObservedArm(one, half, make_law("exponential"))
         price = np.array([0.5])
-        return [these.index(_grid(one)), these.net_reward(price), these.largest_charge()]
+        return [these.index(_grid(one)), these.net_reward(price), these.max_multiplier()]
 
     for name in ("table1", "fleet-f", "sparse"):
         yield f"arms/exact index of {name}, half seen", lambda n=name: of_fleet(n)
@@ -1131,7 +1134,7 @@ def benchmark() -> Iterator[Entry]:
     from experiments.benchmark.learning.training import train
     from experiments.benchmark.policies import AGENTS, _unit
     from experiments.benchmark.suite import SUITE
-    from experiments.core import units
+    from experiments.core import evaluation
     from experiments.core.tables import apart, scores
 
     def short(setting: Any) -> Any:
@@ -1141,8 +1144,8 @@ def benchmark() -> Iterator[Entry]:
         large = "100" in str(setting.arguments["sources"])  # too slow to solve all arms
         names = [n for n in AGENTS if not (large and n == "whittle-exact")]
         found = {
-            name: units.as_evaluation(units.work(_unit(setting, name, 0)), setting.seeds)
-            for name in units.players(names, setting.arguments)
+            name: evaluation.as_evaluation(evaluation.work(_unit(setting, name, 0)), setting.seeds)
+            for name in evaluation.players(names, setting.arguments)
         }
         runs, reference = apart(found)
         kept = [list(e.__dict__.values()) for e in found.values()]
@@ -1164,7 +1167,10 @@ def benchmark() -> Iterator[Entry]:
         name = f"benchmark/{setting.group.split(',')[0]}, {setting.name}"
         yield f"{name}: policies", lambda s=setting: run(s)
         if setting.discount == 1 and "100" not in str(setting.arguments["sources"]):
-            yield f"{name}: bound", lambda s=setting: units.bound(_unit(s, "whittle", 0))["bound"]
+            yield (
+                f"{name}: bound",
+                lambda s=setting: evaluation.bound(_unit(s, "whittle", 0))["bound"],
+            )
     for player in players.SUITES["quick"]:
         for lesson in player.lessons[:1]:
             yield f"benchmark/learner {player.name}", lambda p=player, x=lesson: taught(p, x)

@@ -21,7 +21,7 @@ from agents.adaptive.item_sums import HarvestSums
 from agents.adaptive.names import make_estimator
 from agents.policies.base import Agent, Environment, ObservationView, needs
 from agents.policies.index import graded, margin
-from agents.theory.closed_form import index_at_age, whittle_index
+from agents.theory.index import index_at_age, whittle_index
 from crawl_env import NEVER, Sources, Task, task_of
 from crawl_env.numerics import FloatArray
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from agents.policies.base import Agent, Environment, ObservationView, needs_parameters
-from agents.theory.closed_form import myopic_index
+from agents.theory.index import myopic_index
 from crawl_env.numerics import FloatArray
 
 

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.policies.base import Agent, Environment, ObservationView, State, needs_parameters
-from agents.theory.price import alike, payable
+from agents.theory.multiplier import payable
+from agents.theory.renewal import simplified
 from crawl_env import Sources, Task
 from crawl_env.fleet.hosts import Hosts
 from crawl_env.numerics import FloatArray, remainder
@@ -34,7 +35,7 @@ def static_frequencies(sources: Sources, budget: float) -> FloatArray:
     They maximise `static_reward` under Σ C_i f_i ≤ M/T and f_i ≤ 1/T. The marginal value per cost
     at the interval I = 1/f, the continuous-time Whittle index at age I, is then the same, λ, at
     all sources that are crawled less than their delay allows: u*[1 − (1 + μI)e^{−μI}]/C = λ.
-    Failures and capacities are in it as in `agents.theory.price.alike`; shared hosts are not.
+    Failures and capacities count as in `agents.theory.renewal.simplified`; shared hosts do not.
 
     Raises:
         ValueError: budget is not positive and finite.
@@ -43,7 +44,7 @@ def static_frequencies(sources: Sources, budget: float) -> FloatArray:
     array([1.    , 0.6302, 0.2589, 0.111 ])
     """
     check_budget(budget)
-    sources = alike(sources)
+    sources = simplified(sources)
     worth, m = sources.ceiling / sources.cost, sources.decay_per_epoch
     shortest = m * sources.delay  # interval, in time constants
     live = worth > 0
@@ -73,7 +74,7 @@ def static_frequencies(sources: Sources, budget: float) -> FloatArray:
 def static_reward(sources: Sources, frequency: FloatArray) -> float | FloatArray:
     """Return T·Σ u* f (1 − e^{−μ/f}), utility / epoch: crawls at equal intervals 1/f.
 
-    Capacities are in it as in `agents.theory.price.alike`; f counts the crawls that succeed.
+    Capacities are in it as in `agents.theory.renewal.simplified`; f counts the crawls that succeed.
 
     An epoch's lattice cannot keep intervals that are no whole number of epochs, so a schedule
     earns less; the relaxed bound, which no schedule exceeds, may be below this.
@@ -82,7 +83,7 @@ def static_reward(sources: Sources, frequency: FloatArray) -> float | FloatArray
     >>> round(static_reward(fleet, static_frequencies(fleet, 2)), 2)
     340.3
     """
-    sources = alike(sources)
+    sources = simplified(sources)
     with np.errstate(divide="ignore"):
         interval = 1.0 / frequency
     brought = sources.ceiling * -np.expm1(-sources.decay_rate * interval)

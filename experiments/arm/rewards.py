@@ -10,9 +10,9 @@ from agents.evaluation import statistics
 from agents.evaluation.rollout import Evaluation
 from crawl_env import Sources
 from experiments.core import plots
+from experiments.core.evaluation import fleet_as_json
 from experiments.core.report import Report
 from experiments.core.tables import percent, share
-from experiments.core.units import fleet_as_json
 
 CLOSED, EXACT = "whittle", "whittle-exact"
 _SPARSE = Sources.random(30, seed=0, regime="sparse")

@@ -74,7 +74,7 @@ class Log:
     decay_rate: float | None = None
     """μ of all sources, 1 / unit of time, where there are neither curves nor --sources."""
     unit: str = "hour"
-    """Unit of time of the log's numbers, and of --period: second, minute, hour or day."""
+    """Job of time of the log's numbers, and of --period: second, minute, hour or day."""
     train_until: Annotated[str, tyro.conf.arg(metavar="TIME")] = ""
     """Where the first part ends, a number or a time stamp; by default at the middle of the log."""
     block: float = 0.0

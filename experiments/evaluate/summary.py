@@ -55,8 +55,8 @@ class View(NamedTuple):
     def relaxed(self, budget: float) -> Bound:
         """Return the bound of what can be crawled, and the price as if budget could be saved."""
         task = replace(self.task, budget=budget)
-        price = task_bound(replace(task, budget_rule="average")).price
-        return task_bound(task)._replace(price=price)
+        price = task_bound(replace(task, budget_rule="average")).multiplier
+        return task_bound(task)._replace(multiplier=price)
 
 
 def table(
@@ -99,7 +99,7 @@ def table(
             f"In the long run no {WHO[relaxed.name]} averages more than "
             f"{number(float(relaxed.bound))} per epoch; a measured share slightly above 100 % is "
             "chance, or stock left from the start. One more unit of budget, if it could be saved "
-            f"up, is worth λ* = {float(relaxed.price):.4g} per epoch."
+            f"up, is worth λ* = {float(relaxed.multiplier):.4g} per epoch."
         )
     else:
         report.paragraph("What no policy can exceed is not known for such arrivals.")
@@ -186,7 +186,7 @@ def curve(report: Report, view: View, runs: Mapping[float, Runs]) -> None:
             f"{m:g}",
             *(number(runs[m][name].reward.mean()) for name in names),
             number(float(r.bound)),
-            f"{float(r.price):.4g}",
+            f"{float(r.multiplier):.4g}",
         ]
         for m, r in zip(budgets, relaxed, strict=True)
     ]
@@ -205,7 +205,7 @@ def curve(report: Report, view: View, runs: Mapping[float, Runs]) -> None:
     left.plot(budgets, [r.bound for r in relaxed], "k--", lw=1, label=bound)
     left.set(xlabel="budget M", ylabel="reward / epoch", ylim=(0, None))
     left.legend()
-    right.plot(budgets, [r.price for r in relaxed], "ko-", ms=4)
+    right.plot(budgets, [r.multiplier for r in relaxed], "ko-", ms=4)
     right.set(xlabel="budget M", ylabel="λ*: value of one more unit of budget", ylim=(0, None))
     report.figure(figure, "What more budget buys.")
 

@@ -9,7 +9,7 @@ from agents.evaluation import statistics
 from agents.evaluation.rollout import evaluate
 from agents.policies.base import ObservationView
 from agents.policies.index import Whittle
-from agents.theory.observed import Arms
+from agents.theory.observed import ObservedArm
 from crawl_env import Sources
 from crawl_env.content.arrivals import Poisson
 from crawl_env.content.utility import Exponential, Lognormal
@@ -101,7 +101,7 @@ def observed_arrivals(report: Report, records: Records) -> None:
         fleet = Sources(items, 1.0, 0.2)
         ceiling = fleet.ceiling[0]
         x = np.linspace(0.05, 1.5, 30) * ceiling
-        exact = Arms(fleet, np.array([True]), Exponential()).index(x[:, None])[:, 0]
+        exact = ObservedArm(fleet, np.array([True]), Exponential()).index(x[:, None])[:, 0]
         gap = (whittle_index(x[:, None], fleet)[:, 0] - exact) / ceiling
         worst = int(np.abs(gap).argmax())
         rows.append([f"{items:g}", f"{gap[worst]:+.3f}", f"{x[worst] / ceiling:.2f}"])

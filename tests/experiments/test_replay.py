@@ -294,7 +294,7 @@ def test_a_stopped_replay_goes_on_and_one_of_another_log_does_not(tmp_path, monk
     played: list[str] = []
     work = replay.work
 
-    def stopping(trace: Trace, unit: runner.Unit) -> runner.Result:
+    def stopping(trace: Trace, unit: runner.Job) -> runner.Result:
         played.append(f"{unit['agent']} {unit['late']}")
         if len(played) == 3:
             raise KeyboardInterrupt

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from agents.adaptive.learner import AdaptiveSettings, ThompsonLearner
-from agents.theory.closed_form import index_at_age
+from agents.theory.index import index_at_age
 from crawl_env import CrawlVectorEnv, Sources
 from tests.agents.learning.common import check_runs, crawl
 from tests.agents.learning.finite import RestartArms

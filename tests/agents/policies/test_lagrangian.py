@@ -75,7 +75,7 @@ def test_formulas_on_the_lattice_and_best_rate(seed: int) -> None:
 
 def test_crawls_the_same_as_whittle_at_the_price() -> None:
     fleet = Sources.random(60, seed=4)
-    price = float(relaxation(fleet, 7).price)
+    price = float(relaxation(fleet, 7).multiplier)
     for share in np.linspace(0, 1.4, 57):
         x = share * fleet.ceiling
         gain, index = lagrangian_index(x, fleet, price), whittle_index(x, fleet)

@@ -13,8 +13,8 @@ from agents.evaluation.rollout import compare, evaluate, posed_to
 from agents.policies.base import ObservationView
 from agents.policies.index import IndexAgent
 from agents.registry import AGENTS
-from agents.theory.closed_form import index_at_age, myopic_index, whittle_index
-from agents.theory.price import Price
+from agents.theory.index import index_at_age, myopic_index, whittle_index
+from agents.theory.multiplier import BudgetMultiplier
 from agents.theory.task_bound import task_bound
 from crawl_env import CrawlVectorEnv, Sources, Task
 from crawl_env.fleet.parameters import PARAMETERS
@@ -192,9 +192,9 @@ def test_the_price_knows_the_hosts_of_drawn_fleets() -> None:
     seen, _ = env.reset(seed=0)
     sources = ObservationView(seen, drawn).sources
     assert sources.hosts == fleet.hosts
-    price = Price(drawn, whittle_index)(sources)
+    price = BudgetMultiplier(drawn, whittle_index)(sources)
     # Parameters are seen in float32.
-    np.testing.assert_allclose(price.ravel(), relaxation(fleet, 1.5).price, rtol=1e-4)
+    np.testing.assert_allclose(price.ravel(), relaxation(fleet, 1.5).multiplier, rtol=1e-4)
 
 
 def test_the_bound_of_seen_capped_fleets_holds() -> None:

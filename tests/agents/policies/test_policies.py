@@ -401,7 +401,7 @@ def test_waits_when_nothing_is_worth_its_charge(name: str, features: tuple[str, 
 def test_waits_below_the_charge_and_crawls_above() -> None:
     env = CrawlVectorEnv(1, budget=2.5, budget_rule="average", features=("value",))
     agent = agents.make("whittle", env)
-    price = relaxation(Sources.preset("table1"), 2.5).price
+    price = relaxation(Sources.preset("table1"), 2.5).multiplier
     seen = np.zeros((4, 1), dtype=np.float32)
     assert (agent.predict(seen)[0] < 0).all()
     # The first source at age 1 has the index (1 − α)u = .5034 x.

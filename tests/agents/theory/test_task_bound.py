@@ -11,7 +11,7 @@ from scipy.optimize import minimize_scalar
 import agents
 from agents import relaxation
 from agents.evaluation.rollout import compare, evaluate
-from agents.theory.observed import Arms
+from agents.theory.observed import ObservedArm
 from agents.theory.relaxation import net_reward
 from agents.theory.task_bound import task_bound
 from crawl_env import Drift, Poisson, Sources, Task, World
@@ -54,7 +54,7 @@ def test_crawling_all_above_the_price_reaches_it(budget: float, law: Exponential
     bound where the policy is best at λ*."""
     task = seen("fleet-f", budget, arrivals=Poisson(law))
     bound, price, _ = task_bound(task)
-    arms, rows = Arms(task.sources, task.observed, law), 300
+    arms, rows = ObservedArm(task.sources, task.observed, law), 300
     world, rng = World(task.sources, task.arrivals, rows), np.random.default_rng(2)
     world.start(np.ones(world.shape), rng)
     earned = np.zeros(rows)
@@ -83,13 +83,13 @@ def test_other_laws_of_decay_have_a_bound_where_nothing_is_seen() -> None:
         ):
             bound, price, name = task_bound(unknown)
             assert np.isnan(bound)
-            assert price == relaxation(unknown.sources, unknown.budget).price
+            assert price == relaxation(unknown.sources, unknown.budget).multiplier
             assert name == "unknown"
 
 
 def test_it_is_the_least_over_the_price() -> None:
     task = seen("fleet-f", 3, observed=HALF)
-    arms = Arms(task.sources, HALF, Exponential())
+    arms = ObservedArm(task.sources, HALF, Exponential())
 
     def dual(price: float) -> float:
         return float(3 * price + arms.net_reward(np.array([price])).sum())

@@ -232,7 +232,7 @@ def test_a_budget_that_does_not_bind_is_not_searched_for() -> None:
     """Only the host is short: its charge is found, and λ* is 0."""
     fleet = Sources([3.0, 2.0], 1.0, [0.4, 0.5], hosts=["a", "a"])
     found = relaxation(fleet, 2.0)
-    assert found.price == 0
+    assert found.multiplier == 0
     assert found.bound == pytest.approx(
         relaxed_bound(Sources(**{**fleet.__getstate__(), "hosts": ()}), 1.0)
     )

@@ -205,7 +205,7 @@ FEATURES: dict[str, tuple[str, ...]] = {
         *("value", "age", "crawled", "harvest"),
         *("arrival_rate", "mean_utility", "decay_rate", "cost"),
     ),
-    "state": ("value", "age", "crawled", "harvest", "account", "available", "failed"),
+    "state": ("value", "age", "crawled", "harvest", "balance", "available", "failed"),
     "items": ("age", "crawled", "harvest", "items"),
     "changed": ("age", "crawled", "changed"),
     "sums": (
@@ -214,7 +214,7 @@ FEATURES: dict[str, tuple[str, ...]] = {
     ),
     "everything": (
         *("value", "age", "crawled", "harvest", "items", "arrival_rate", "mean_utility"),
-        *("decay_rate", "cost", "account", "available", "failed", "changed", "harvest_number"),
+        *("decay_rate", "cost", "balance", "available", "failed", "changed", "harvest_number"),
         *("harvest_age", "harvest_age_squared", "harvest_log", "harvest_age_log"),
     ),
 }
@@ -258,7 +258,7 @@ def task_arguments(case: Case) -> dict[str, Any]:
     return {
         "sources": sources,
         "budget": float(case.budget.removeprefix("M=")),
-        "budget_rule": "average" if case.rule == "average" else "epoch",
+        "budget_rule": "average" if case.rule == "average" else "step",
         "arrivals": arrivals,
         "observed": {"seen": True, "unseen": False, "half-seen": half}[case.seen],
         "features": FEATURES[case.features],
@@ -658,7 +658,7 @@ def faces() -> Iterator[Entry]:
         return [
             SubsetAction(alone(budget=budget, budget_rule=rule, **posed)).subsets
             for budget in (1.0, 2.0, 3.5)
-            for rule in ("epoch", "average")
+            for rule in ("step", "average")
         ]
 
     yield "faces/one source after the other", one_by_one
@@ -811,7 +811,7 @@ def bounds() -> Iterator[Entry]:
                     f"bounds/{name} {arrivals} {seen}",
                     lambda p=posed: [
                         list(task_bound(make_task(budget=b, budget_rule=rule, **p)))
-                        for b, rule in ((1.0, "epoch"), (2.5, "average"))
+                        for b, rule in ((1.0, "step"), (2.5, "average"))
                     ],
                 )
 
@@ -972,11 +972,11 @@ def adaptive() -> Iterator[Entry]:
             )
         yield (
             f"adaptive/played by {name}, items (items-sampled)",
-            lambda n=name: played("certainty", "unseen", "items", "epoch", n),
+            lambda n=name: played("certainty", "unseen", "items", "step", n),
         )
     for agent in ADAPTIVE:
         for features in ("known", "items", "changed", "sums"):
-            for rule in ("epoch", "average"):
+            for rule in ("step", "average"):
                 for seen in ("unseen", "seen"):
                     if (agent, features) == ("self-tuning", "changed"):
                         continue
@@ -1269,7 +1269,7 @@ def replay() -> Iterator[Entry]:
             Hindsight(split().trace, split().fleet, split().epochs).bound(b) for b in (0.5, 2.0, 8)
         ],
     )
-    for rule in ("epoch", "average"):
+    for rule in ("step", "average"):
         for agent in (
             *("whittle", "lagrangian", "static", "random", "nutch", "miniflux"),
             *("adaptive-thompson", "adaptive-self-tuning", "clairvoyant"),
@@ -1295,9 +1295,9 @@ def selection() -> Iterator[Entry]:
                     priority = np.round(priority * 2) / 2
                 since = rng.integers(0, 5, (rows, n)).astype(np.float64)
                 allowed = rng.random((rows, n)) < 0.7 if allow else None
-                account = rng.normal(budget, budget, rows) if average else None
+                balance = rng.normal(budget, budget, rows) if average else None
                 whole = whole_budget(cost, budget)
-                found.append(select(priority, since, cost, budget, whole, account, allowed, hosts))
+                found.append(select(priority, since, cost, budget, whole, balance, allowed, hosts))
         return [np.sort(np.ravel(x)).astype(np.int64) for x in found]
 
     flags = [(bool(k & 1), bool(k & 2), bool(k & 4), bool(k & 8), bool(k & 16)) for k in range(32)]

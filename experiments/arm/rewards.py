@@ -45,7 +45,7 @@ def _arguments(fleet: Sources | str, budget: float) -> dict[str, Any]:
         "sources": fleet if isinstance(fleet, str) else fleet_as_json(fleet),
         "budget": budget,
         # What is less than one crawl an epoch has to be saved up.
-        "budget_rule": "epoch" if budget >= 1 else "average",
+        "budget_rule": "step" if budget >= 1 else "average",
         "arrivals": "poisson",
         "observed": True,
     }

@@ -62,8 +62,8 @@ class Evaluate(ParallelStudy):
     --items, as --warmup and --start."""
     observed: bool = False
     """Whether the crawler sees what waits at a source before crawling it."""
-    budget_rule: Literal["epoch", "average"] = "epoch"
-    """Whether the budget holds in every epoch, or on average with an account."""
+    budget_rule: Literal["step", "average"] = "step"
+    """Whether the budget holds in every epoch, or on average with a balance."""
     per_host: int = 1
     """Crawls in an epoch of sources that share a host."""
     start: Literal["fresh", "empty", "full", "random"] = "fresh"
@@ -138,7 +138,7 @@ class Evaluate(ParallelStudy):
 
     def _view(self, split: Split, budgets: list[float]) -> View:
         best = Hindsight(split.trace, split.fleet, split.epochs)
-        # An account may be overdrawn by less than one crawl.
+        # A balance may be overdrawn by less than one crawl.
         more = split.fleet.cost.max() / split.epochs if self.budget_rule == "average" else 0.0
         bounds = {m: best.bound(m + more) for m in budgets}
         block = self.log.block or WEEK / HOURS[self.log.unit]
@@ -266,7 +266,7 @@ class Evaluate(ParallelStudy):
 
     def _conditions(self) -> str:
         seeing = "seen before crawling" if self.observed else "not seen before crawling"
-        budget = "in every epoch" if self.budget_rule == "epoch" else "on average"
+        budget = "in every epoch" if self.budget_rule == "step" else "on average"
         return f"content {seeing}, budget kept {budget}"
 
     def _setting(self, fleet: Sources) -> str:

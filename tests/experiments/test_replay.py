@@ -129,7 +129,7 @@ def test_nothing_after_the_split_reaches_the_fleet_and_nothing_later_a_crawl(tmp
     assert splits[0].refitted != splits[1].refitted
     names = ("whittle", "lagrangian", "static", "nutch", "miniflux")
     for name, rule, budget, observed in (
-        *((name, "epoch", 2.0, False) for name in names),
+        *((name, "step", 2.0, False) for name in names),
         ("whittle", "average", 0.5, False),
         ("whittle", "average", 0.5, True),  # whose level is found by simulation
         ("static", "average", 0.5, True),

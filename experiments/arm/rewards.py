@@ -10,9 +10,9 @@ from agents.evaluation import statistics
 from agents.evaluation.rollout import Evaluation
 from crawl_env import Sources
 from experiments.core import plots
+from experiments.core.evaluation import fleet_as_json
 from experiments.core.report import Report
 from experiments.core.tables import percent, share
-from experiments.core.units import fleet_as_json
 
 CLOSED, EXACT = "whittle", "whittle-exact"
 _SPARSE = Sources.random(30, seed=0, regime="sparse")
@@ -45,7 +45,7 @@ def _arguments(fleet: Sources | str, budget: float) -> dict[str, Any]:
         "sources": fleet if isinstance(fleet, str) else fleet_as_json(fleet),
         "budget": budget,
         # What is less than one crawl an epoch has to be saved up.
-        "budget_rule": "epoch" if budget >= 1 else "average",
+        "budget_rule": "step" if budget >= 1 else "average",
         "arrivals": "poisson",
         "observed": True,
     }

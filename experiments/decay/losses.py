@@ -12,7 +12,7 @@ from agents.evaluation.statistics import Estimate
 from crawl_env.numerics import FloatArray
 from experiments.core import plots
 from experiments.core.report import Report
-from experiments.core.runner import Result, Unit
+from experiments.core.runner import Job, Result
 from experiments.core.tables import percent, share
 from experiments.decay.laws import EXPONENTIAL, LAWS, LOMAX, STRETCHED, Named, label
 from experiments.decay.runs import FITTED, KNOWING, RIGHT_MEAN
@@ -32,7 +32,7 @@ _TASK = ("fleet", "budget", "observed", "drawn", "law", "policy")
 class Done:
     """The results of all units."""
 
-    def __init__(self, units: Sequence[Unit], results: Sequence[Result]) -> None:
+    def __init__(self, units: Sequence[Job], results: Sequence[Result]) -> None:
         self._units, self._results = units, results
         self._found = {
             _key(*(unit[name] for name in _TASK)): result

@@ -132,7 +132,7 @@ def advice(report: Report, view: View, budget: float, runs: Runs) -> None:
             f"best, {second}."
         )
     unspent = budget - runs[best].cost.mean()
-    if view.task.budget_rule == "epoch" and unspent > 0.01 * budget:
+    if view.task.budget_rule == "step" and unspent > 0.01 * budget:
         report.paragraph(
             f"{best} leaves {unspent:.3g} of {budget:g} unspent on average, since no source that "
             "is left costs so little; --budget-rule average saves it up."

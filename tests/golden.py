@@ -205,7 +205,7 @@ FEATURES: dict[str, tuple[str, ...]] = {
         *("value", "age", "crawled", "harvest"),
         *("arrival_rate", "mean_utility", "decay_rate", "cost"),
     ),
-    "state": ("value", "age", "crawled", "harvest", "account", "available", "failed"),
+    "state": ("value", "age", "crawled", "harvest", "balance", "available", "failed"),
     "items": ("age", "crawled", "harvest", "items"),
     "changed": ("age", "crawled", "changed"),
     "sums": (
@@ -214,7 +214,7 @@ FEATURES: dict[str, tuple[str, ...]] = {
     ),
     "everything": (
         *("value", "age", "crawled", "harvest", "items", "arrival_rate", "mean_utility"),
-        *("decay_rate", "cost", "account", "available", "failed", "changed", "harvest_number"),
+        *("decay_rate", "cost", "balance", "available", "failed", "changed", "harvest_number"),
         *("harvest_age", "harvest_age_squared", "harvest_log", "harvest_age_log"),
     ),
 }
@@ -258,7 +258,7 @@ def task_arguments(case: Case) -> dict[str, Any]:
     return {
         "sources": sources,
         "budget": float(case.budget.removeprefix("M=")),
-        "budget_rule": "average" if case.rule == "average" else "epoch",
+        "budget_rule": "average" if case.rule == "average" else "step",
         "arrivals": arrivals,
         "observed": {"seen": True, "unseen": False, "half-seen": half}[case.seen],
         "features": FEATURES[case.features],
@@ -658,7 +658,7 @@ def faces() -> Iterator[Entry]:
         return [
             SubsetAction(alone(budget=budget, budget_rule=rule, **posed)).subsets
             for budget in (1.0, 2.0, 3.5)
-            for rule in ("epoch", "average")
+            for rule in ("step", "average")
         ]
 
     yield "faces/one source after the other", one_by_one
@@ -811,7 +811,7 @@ def bounds() -> Iterator[Entry]:
                     f"bounds/{name} {arrivals} {seen}",
                     lambda p=posed: [
                         list(task_bound(make_task(budget=b, budget_rule=rule, **p)))
-                        for b, rule in ((1.0, "epoch"), (2.5, "average"))
+                        for b, rule in ((1.0, "step"), (2.5, "average"))
                     ],
                 )
 
@@ -972,11 +972,11 @@ def adaptive() -> Iterator[Entry]:
             )
         yield (
             f"adaptive/played by {name}, items (items-sampled)",
-            lambda n=name: played("certainty", "unseen", "items", "epoch", n),
+            lambda n=name: played("certainty", "unseen", "items", "step", n),
         )
     for agent in ADAPTIVE:
         for features in ("known", "items", "changed", "sums"):
-            for rule in ("epoch", "average"):
+            for rule in ("step", "average"):
                 for seen in ("unseen", "seen"):
                     if (agent, features) == ("self-tuning", "changed"):
                         continue
@@ -1134,7 +1134,7 @@ def benchmark() -> Iterator[Entry]:
     from experiments.benchmark.learning.training import train
     from experiments.benchmark.policies import AGENTS, _unit
     from experiments.benchmark.suite import SUITE
-    from experiments.core import units
+    from experiments.core import evaluation
     from experiments.core.tables import apart, scores
 
     def short(setting: Any) -> Any:
@@ -1144,8 +1144,8 @@ def benchmark() -> Iterator[Entry]:
         large = "100" in str(setting.arguments["sources"])  # too slow to solve all arms
         names = [n for n in AGENTS if not (large and n == "whittle-exact")]
         found = {
-            name: units.as_evaluation(units.work(_unit(setting, name, 0)), setting.seeds)
-            for name in units.players(names, setting.arguments)
+            name: evaluation.as_evaluation(evaluation.work(_unit(setting, name, 0)), setting.seeds)
+            for name in evaluation.players(names, setting.arguments)
         }
         runs, reference = apart(found)
         kept = [list(e.__dict__.values()) for e in found.values()]
@@ -1167,7 +1167,10 @@ def benchmark() -> Iterator[Entry]:
         name = f"benchmark/{setting.group.split(',')[0]}, {setting.name}"
         yield f"{name}: policies", lambda s=setting: run(s)
         if setting.discount == 1 and "100" not in str(setting.arguments["sources"]):
-            yield f"{name}: bound", lambda s=setting: units.bound(_unit(s, "whittle", 0))["bound"]
+            yield (
+                f"{name}: bound",
+                lambda s=setting: evaluation.bound(_unit(s, "whittle", 0))["bound"],
+            )
     for player in players.SUITES["quick"]:
         for lesson in player.lessons[:1]:
             yield f"benchmark/learner {player.name}", lambda p=player, x=lesson: taught(p, x)
@@ -1190,7 +1193,7 @@ def statistics() -> Iterator[Entry]:
         "ratio": lambda: s.ratio(one, other),
         "score": lambda: s.score(other, third, one),
         "score, of alike": lambda: s.score(other, one, one),
-        "bootstrap of a median": lambda: s.bootstrap(lambda x: np.median(x, axis=-1), one),
+        "loss": lambda: s.loss(other, one),
         "interquartile mean": lambda: aggregate.interquartile_mean(np.stack([one, other])),
         "interquartile mean over tasks": lambda: aggregate.iqm(tasks),
         "profile": lambda: aggregate.profile(tasks, np.linspace(0, 1, 11)),
@@ -1266,7 +1269,7 @@ def replay() -> Iterator[Entry]:
             Hindsight(split().trace, split().fleet, split().epochs).bound(b) for b in (0.5, 2.0, 8)
         ],
     )
-    for rule in ("epoch", "average"):
+    for rule in ("step", "average"):
         for agent in (
             *("whittle", "lagrangian", "static", "random", "nutch", "miniflux"),
             *("adaptive-thompson", "adaptive-self-tuning", "clairvoyant"),
@@ -1292,9 +1295,9 @@ def selection() -> Iterator[Entry]:
                     priority = np.round(priority * 2) / 2
                 since = rng.integers(0, 5, (rows, n)).astype(np.float64)
                 allowed = rng.random((rows, n)) < 0.7 if allow else None
-                account = rng.normal(budget, budget, rows) if average else None
+                balance = rng.normal(budget, budget, rows) if average else None
                 whole = whole_budget(cost, budget)
-                found.append(select(priority, since, cost, budget, whole, account, allowed, hosts))
+                found.append(select(priority, since, cost, budget, whole, balance, allowed, hosts))
         return [np.sort(np.ravel(x)).astype(np.int64) for x in found]
 
     flags = [(bool(k & 1), bool(k & 2), bool(k & 4), bool(k & 8), bool(k & 16)) for k in range(32)]

@@ -28,7 +28,7 @@ class Static(Agent):
     A source earns credit at its rate r, crawls per epoch, and pays 1 for a crawl. First come
     those of largest credit + r·(epochs since the last crawl): the one keeps the frequency, the
     other the gaps even. Both count in the source's own intervals, since an epoch's delay costs
-    least where intervals are long. Under `budget_rule="epoch"` credit grows with what is spent,
+    least where intervals are long. Under `budget_rule="step"` credit grows with what is spent,
     so that budget which fits no source does not pile up as debt; under `"average"` a source waits
     until it has earned its crawl. Sources start at different phases.
 
@@ -54,15 +54,15 @@ class Static(Agent):
         return rate, credit, np.zeros(shape), np.zeros(shape, bool), np.zeros(view.batch)
 
     def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
-        rate, credit, age, account = self._after_the_last(view, *state)
+        rate, credit, age, balance = self._after_the_last(view, *state)
         urgency = np.where(rate > 0, credit + rate * age, -2.0)
         rank = np.argsort(np.argsort(-urgency, axis=-1, kind="stable"), axis=-1)
         waits = ((credit < 0) | (rate == 0)) & (self.task.budget_rule == "average")
         # No two alike, in float32 either: ties would be settled by ages that may not be shown.
         priority = np.where(waits, -1.0 - rank, self.task.n - rank) / self.task.n
         chosen = np.zeros(rate.shape, bool)
-        chosen.reshape(-1)[selected(self.task, priority.astype(np.float32), view, account)] = True
-        return priority, (rate, credit, age, chosen, account)
+        chosen.reshape(-1)[selected(self.task, priority.astype(np.float32), view, balance)] = True
+        return priority, (rate, credit, age, chosen, balance)
 
     def _after_the_last(
         self,
@@ -71,7 +71,7 @@ class Static(Agent):
         credit: FloatArray,
         age: FloatArray,
         chosen: NDArray[np.bool_],
-        account: FloatArray,
+        balance: FloatArray,
     ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Return what is remembered, with what the last choice crawled and earned since."""
         crawled = chosen
@@ -82,10 +82,10 @@ class Static(Agent):
         cost = view.sources.cost
         spent = np.where(crawled, cost, 0.0).sum(axis=-1)
         speed = np.ones_like(spent)
-        if self.task.budget_rule == "epoch":
+        if self.task.budget_rule == "step":
             speed = spent / np.maximum((cost * rate).sum(axis=-1), _TINY)
         credit = credit + rate * speed[:, None] - crawled
-        return rate, credit, np.where(crawled, 1.0, age + 1.0), account + self.task.budget - spent
+        return rate, credit, np.where(crawled, 1.0, age + 1.0), balance + self.task.budget - spent
 
     def _rates(self, sources: Sources) -> FloatArray:
         """Return crawls per epoch, (N,) or (B, N), of sources that the budget can pay for."""
@@ -98,22 +98,22 @@ def selected(
     task: Task,
     priority: NDArray[np.float32],
     seen: ObservationView,
-    account: FloatArray | None = None,
+    balance: FloatArray | None = None,
 ) -> NDArray[np.intp]:
     """Return the cells that the environment will crawl under given priorities, (K,) or (k, B).
 
-    account: (B,), where it is known but not shown; unused where the budget holds every epoch.
+    balance: (B,), where it is known but not shown; unused where the budget holds every epoch.
     """
     cost = task.sources.cost if task.draw is None else seen.sources.cost
     # Only the order of the last crawls matters, to settle ties.
     crawled_at = -seen["age"] if seen.shows("age") else np.zeros(priority.shape)
-    if task.budget_rule == "epoch":
-        account = None
-    elif account is None or seen.shows("account"):
+    if task.budget_rule == "step":
+        balance = None
+    elif balance is None or seen.shows("balance"):
         # Shown in float32, which may round up and seem to pay for one source more.
-        shown = seen["account"][:, 0]
-        account = shown - np.spacing(np.abs(shown).astype(np.float32))
+        shown = seen["balance"][:, 0]
+        balance = shown - np.spacing(np.abs(shown).astype(np.float32))
     whole = selection.whole_budget(cost, task.budget)
     allowed = seen["available"] > 0 if seen.shows("available") else None
     hosts = Hosts.of(task.sources, task.per_host)
-    return selection.select(priority, crawled_at, cost, task.budget, whole, account, allowed, hosts)
+    return selection.select(priority, crawled_at, cost, task.budget, whole, balance, allowed, hosts)

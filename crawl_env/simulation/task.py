@@ -27,7 +27,7 @@ from crawl_env.simulation.selection import TOLERANCE, affordable
 
 Draw = Callable[[np.random.Generator], Sources]
 
-BUDGET_RULES = ("epoch", "average")
+BUDGET_RULES = ("step", "average")
 STARTS = ("fresh", "empty", "full", "random")
 
 
@@ -80,7 +80,7 @@ class Task:
     def of(
         sources: Sources | str | Path | Draw = "table1",
         budget: float = 1.0,
-        budget_rule: str = "epoch",
+        budget_rule: str = "step",
         arrivals: str | Path | Arrivals = "deterministic",
         observed: bool | ArrayLike = True,
         features: Sequence[str] = ("value",),
@@ -164,12 +164,12 @@ def check_affordable(sources: Sources, budget: float, budget_rule: str) -> None:
     """Raise ValueError where no source can be crawled; warn where some cannot, or all always."""
     check_budget(budget)
     dear = np.flatnonzero(~affordable(sources.cost, budget))
-    if budget_rule == "epoch" and dear.size == len(sources):
+    if budget_rule == "step" and dear.size == len(sources):
         raise ValueError(
             f"budget is {budget:g} and the cheapest source costs {sources.cost.min():g}: nothing "
             "can ever be crawled. Raise the budget, or use budget_rule='average'"
         )
-    if budget_rule == "epoch" and dear.size:
+    if budget_rule == "step" and dear.size:
         names = ", ".join(sources.name(i) for i in dear[:5]) + ", …" * (dear.size > 5)
         warnings.warn(
             f"budget is {budget:g}; sources that cost more can never be crawled: {names}. "

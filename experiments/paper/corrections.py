@@ -60,7 +60,7 @@ def above_the_ceiling(report: Report, records: Records, seeds: int, epochs: int)
         runs = {"epochs": epochs, "warmup": 500, "seeds": seeds}
         printed = evaluate(lambda env: LiteralWhittle(env.task), task, **runs).reward  # type: ignore[arg-type]
         extended = evaluate("whittle", task, **runs).reward  # type: ignore[arg-type]
-        loss = statistics.bootstrap(lambda p, e: 1 - p.mean(-1) / e.mean(-1), printed, extended)
+        loss = statistics.loss(printed, extended)
         rows.append([m, statistics.mean(printed), statistics.mean(extended), _percent(loss)])
         note(records, f"fleet F, M={m}, index as printed", printed.mean())
         note(records, f"fleet F, M={m}, index extended", extended.mean())

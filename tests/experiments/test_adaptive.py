@@ -31,7 +31,7 @@ from experiments.adaptive.growth import exponent
 from experiments.adaptive.players import named, player
 from experiments.adaptive.runs import Found, unit, work
 from experiments.adaptive.sizes import QUICK, Size
-from experiments.core import units
+from experiments.core import evaluation
 from experiments.evaluate import replay
 from experiments.evaluate.log import Log
 from experiments.evaluate.replay_view import View
@@ -230,7 +230,7 @@ def test_regimes_change_all_at_once_at_the_marks() -> None:
     fleet = {"sources": "random-sparse-100-0", "budget": 10}
     arrivals = runs.arrivals_of(*regimes.switching(10))
     env = CrawlVectorEnv(
-        2, **units.arguments_of({"arguments": fleet}), arrivals=arrivals, features=("age",)
+        2, **evaluation.arguments_of({"arguments": fleet}), arrivals=arrivals, features=("age",)
     )
     env.reset(seed=0)
     action = np.zeros((2, 100), dtype=np.float32)

@@ -120,7 +120,7 @@ def test_it_writes_a_report_and_every_run(tmp_path, monkeypatch):
     monkeypatch.setattr(losses, "LOMAX", few[2:])
     monkeypatch.setattr(command, "CHECKED", few[:1])
     out = tmp_path / "report"
-    Decay(out, seeds=2, epochs=8, warmup=4, jobs=1, engine="sequential").run()
+    Decay(out=out, seeds=2, epochs=8, warmup=4, jobs=1, engine="sequential").run()
     with (out / "records.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert {"table1", "dense", "sparse"} == {row["fleet"] for row in rows}

@@ -47,7 +47,7 @@ def test_runs_repeat_and_go_on(tmp_path: Path) -> None:
     [
         ({"features": ("crawled", "age", "harvest")}, "in this order; the environment shows"),
         ({"sources": lambda rng: Sources.random(4, rng)}, "of fleets drawn anew"),
-        ({"budget_rule": "average"}, "budget_rule='epoch'"),
+        ({"budget_rule": "average"}, "budget_rule='step'"),
     ],
 )
 def test_other_crawls_are_refused(arguments: dict[str, Any], words: str) -> None:

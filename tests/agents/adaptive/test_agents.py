@@ -52,7 +52,7 @@ def poisoned(task: Task, names: tuple[str, ...]) -> Task:
 
 
 @every_kind
-@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 @pytest.mark.parametrize("shown", [COUNTS, ("crawled", "harvest"), ("value", *COUNTS), SUMS])
 def test_hidden_parameters_are_not_read(
     kind: type[Adaptive], rule: str, shown: tuple[str, ...]

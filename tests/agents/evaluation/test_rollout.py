@@ -48,16 +48,16 @@ def same(a: Any, b: Any) -> bool:
 
 
 @pytest.mark.parametrize("arrivals", ["poisson", "poisson-lognormal"])
-@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 def test_all_agents_meet_the_same_content(arrivals: str, rule: str) -> None:
     """With money for every source, all collect everything: the same up to the order of adding.
     (Under "average" an observed source that holds next to nothing is not worth its charge.)"""
     arguments = {
         "sources": "fleet-f", "arrivals": arrivals, "budget": 25, "budget_rule": rule,
-        "start": "random", "observed": rule == "epoch",
+        "start": "random", "observed": rule == "step",
     }  # fmt: skip
     # Rules that wait until a source is due do not crawl everything under "average".
-    names = [n for n in agents.AGENTS if rule == "epoch" or n not in ("nutch", "miniflux")]
+    names = [n for n in agents.AGENTS if rule == "step" or n not in ("nutch", "miniflux")]
     results = compare(names, arguments, epochs=60, warmup=10, seeds=5, seed=4)
     assert list(results) == names
     first = results["whittle"]
@@ -140,7 +140,7 @@ def test_measures_counted_by_hand() -> None:
         # At a budget of 4, sources with priority −1 would be taken too: only so many fit.
         return Scripted(env, cycle)
 
-    # Under "average" a negative priority waits; the account never empties with so much money.
+    # Under "average" a negative priority waits; the balance never empties with so much money.
     got = evaluate(
         play, {**arguments, "budget_rule": "average"}, epochs=epochs, warmup=warmup, seeds=2
     )

@@ -255,7 +255,7 @@ def test_wrong_environments_are_refused_with_a_remedy() -> None:
     fails = Sources.preset("table1").__getstate__() | {"failure_rate": [0.1] * 4}
     with pytest.raises(ValueError, match="needs the feature 'failed'"):
         WIQL(crawl(sources=Sources(**fails)))
-    with pytest.raises(ValueError, match="budget_rule='epoch'"):
+    with pytest.raises(ValueError, match="budget_rule='step'"):
         WIQL(crawl(budget_rule="average"))
     with pytest.raises(ValueError, match="NEXT_STEP"):
         WIQL(CrawlVectorEnv(1, autoreset_mode="SameStep", features=FEATURES))

@@ -22,8 +22,8 @@ from crawl_env.numerics import FloatArray
 
 Z_LIMIT = 4.0  # a right program fails one such comparison in 30,000
 # Not "average" seen: λ* of this fleet is then simulated, which takes many seconds.
-RULES = [("epoch", True), ("epoch", False), ("average", False)]
-PARAMETERS_SHOWN = ("value", "age", "account", "available", *PARAMETERS)
+RULES = [("step", True), ("step", False), ("average", False)]
+PARAMETERS_SHOWN = ("value", "age", "balance", "available", *PARAMETERS)
 
 
 def everything(n: int = 8) -> Sources:
@@ -51,7 +51,7 @@ def test_every_agent_keeps_the_limits(name: str, rule: str, observed: bool) -> N
         "budget_rule": rule,
         "arrivals": "poisson",
         "observed": observed,
-        "features": ("value", "age", "account", "available"),
+        "features": ("value", "age", "balance", "available"),
     }
     _, posed = posed_to(name, arguments)
     env = CrawlVectorEnv(rows, **posed, horizon=None)
@@ -73,7 +73,7 @@ def test_every_agent_keeps_the_limits(name: str, rule: str, observed: bool) -> N
             assert mask[:, [h == host for h in fleet.hosts]].sum(axis=1).max() <= 1
         cost = mask @ fleet.cost
         spent, tried = spent + cost, tried + mask.sum(axis=1)
-        if rule == "epoch":
+        if rule == "step":
             assert cost.max() <= budget * (1 + 1e-9)
         assert spent.max() <= budget * epoch + fleet.cost.max()
     assert tried.min() >= 20  # it does not stand still
@@ -158,7 +158,7 @@ def test_the_index_of_a_whole_fleet_is_that_of_its_sources() -> None:
 def test_epochs_in_which_nothing_is_available() -> None:
     """All agents go on, spend nothing and earn nothing there."""
     fleet = Sources([1.0, 2.0, 3.0], 1.0, [0.2, 0.3, 0.4], crawl_delay=5.0)
-    for rule in ("epoch", "average"):
+    for rule in ("step", "average"):
         for name in AGENTS:
             posed = posed_to(
                 name,
@@ -166,7 +166,7 @@ def test_epochs_in_which_nothing_is_available() -> None:
                     "sources": fleet,
                     "budget": 2,
                     "budget_rule": rule,
-                    "features": ("age", "account", "value"),
+                    "features": ("age", "balance", "value"),
                 },
             )[1]
             env = CrawlVectorEnv(2, **posed)

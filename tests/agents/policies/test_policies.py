@@ -46,11 +46,11 @@ KINDS: dict[str, dict[str, Any]] = {
     },
     "many": {
         "sources": MIXED, "arrivals": "poisson", "budget": 3, "observed": False, "start": "random",
-        "features": ("account", "items", "age", "harvest", "crawled", "value", *CHANNELS),
+        "features": ("balance", "items", "age", "harvest", "crawled", "value", *CHANNELS),
     },
     "average": {"budget": 2.5, "budget_rule": "average", "start": "full"},
     "average costs": {
-        "sources": MIXED, "budget": 1.3, "budget_rule": "average", "features": ("age", "account"),
+        "sources": MIXED, "budget": 1.3, "budget_rule": "average", "features": ("age", "balance"),
         "arrivals": "poisson",
     },
     "drawn": {"sources": drawn, "budget": 2, "features": ("value", *CHANNELS)},
@@ -221,7 +221,7 @@ def crawls(name: str, epochs: int, rows: int = 3, seed: int = 0, **arguments: An
     return history
 
 
-@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("name", ["whittle", "lagrangian", "static", "myopic"])
 def test_age_alone_is_as_good_as_the_belief(name: str, seed: int, rule: str) -> None:
@@ -294,7 +294,7 @@ def test_order_of_indices_survives_rounding() -> None:
 
 
 # Where random content is seen, λ* is simulated for each fleet: seconds each.
-@pytest.mark.parametrize(("rule", "arrivals"), [("epoch", "poisson"), ("average", "deterministic")])
+@pytest.mark.parametrize(("rule", "arrivals"), [("step", "poisson"), ("average", "deterministic")])
 def test_drawn_fleets_are_known_from_their_channels(rule: str, arrivals: str) -> None:
     arguments: dict[str, Any] = {
         "budget": 2, "budget_rule": rule, "features": ("value", *CHANNELS), "horizon": 40,
@@ -418,7 +418,7 @@ def test_waits_below_the_charge_and_crawls_above() -> None:
 def test_with_money_for_everything_crawls_everything(name: str, budget: float) -> None:
     fleet = Sources([4.0, 20, 1, 3, 9], [1.0, 0.3, 2, 1, 0.5], MIXED.decay_rate, MIXED.cost)
     waits = name in ("nutch", "miniflux")  # until a source is due, whatever money there is
-    rules = ["epoch"] if waits else ["epoch", "average"]
+    rules = ["step"] if waits else ["step", "average"]
     for rule, features in itertools.product(rules, [("value",), ("age",)]):
         history = crawls(
             name, 30, sources=fleet, budget=budget, budget_rule=rule, features=features
@@ -435,7 +435,7 @@ def test_spends_no_more_than_the_budget(name: str, seed: int) -> None:
     budget = float(rng.uniform(0.5, 0.9) * fleet.cost.sum())
     budget = max(budget, fleet.cost.max())
     arguments = {"sources": fleet, "budget": budget, "arrivals": "poisson"}
-    spent = crawls(name, 120, budget_rule="epoch", **arguments) @ fleet.cost
+    spent = crawls(name, 120, budget_rule="step", **arguments) @ fleet.cost
     assert (spent <= budget * (1 + 1e-12)).all()
     spent = np.cumsum(crawls(name, 120, budget_rule="average", **arguments) @ fleet.cost, axis=0)
     allowed = budget * np.arange(1, 121)[:, None] + fleet.cost.max()
@@ -475,7 +475,7 @@ def test_dead_sources_do_not_cost_the_living_their_order(dead: float) -> None:
     assert beside.reward[0] == pytest.approx(alone.reward[0], rel=1e-6)
 
 
-@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 def test_units_of_utility_do_not_change_what_is_crawled(rule: str) -> None:
     table1 = Sources.preset("table1")
     silent = np.zeros(5)

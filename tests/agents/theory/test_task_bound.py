@@ -224,7 +224,7 @@ def test_closed_form_below_exact_index_below_optimum_below_bound(
 # ----------------------------------------------------------------------------- no agent beats it
 
 
-@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 @pytest.mark.parametrize("information", ["seen", "mixed", "unseen"])
 def test_no_agent_beats_the_bound_of_what_it_sees(information: str, rule: str) -> None:
     observed = {"seen": True, "mixed": HALF, "unseen": False}[information]

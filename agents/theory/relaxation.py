@@ -22,6 +22,8 @@ from crawl_env.numerics import BoolArray, FloatArray
 from crawl_env.simulation.selection import TOLERANCE
 from crawl_env.simulation.task import check_budget
 
+_HALVES, _FAR = 40, 2.0**-40  # steps of bisection before λ is searched for by its logarithm
+
 
 class Relaxation(NamedTuple):
     """The Lagrangian relaxation of a fleet under a budget."""
@@ -111,8 +113,10 @@ class _Search:
         low, high = np.zeros_like(self._top), self._top.copy()
         shortest, longest = self._arm.shortest, self._arm.longest
         free = enough(self._spent(low, None)[0])
-        for _ in range(200):
+        for step in range(200):
             middle = 0.5 * (low + high)
+            if step >= _HALVES:  # λ is many orders of magnitude below the largest
+                middle = np.where(low > 0, middle, _FAR * high)
             spent, interval = self._spent(middle, (shortest, longest))
             done = enough(spent)
             high, low = np.where(done, middle, high), np.where(done, low, middle)

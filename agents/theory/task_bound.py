@@ -16,6 +16,7 @@ from crawl_env.numerics import FloatArray
 from crawl_env.simulation.selection import affordable
 
 _STEPS = 75  # of golden sections: the bracket shrinks by 2e-16
+_SLOW, _FAR = 1e-6, 2.0**-20  # μT below which λ* is first searched for by its logarithm
 _GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 
 
@@ -80,11 +81,26 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
         net = np.where(payable, arms.net_reward(multiplier), 0.0)
         return multiplier * task.budget + net.sum(axis=-1, keepdims=True)
 
-    multiplier = _least(dual, arms.max_multiplier())
+    high = arms.max_multiplier()
+    if fleet.decay_per_epoch.min() < _SLOW:
+        high = _near(dual, high, task.budget)
+    multiplier = _least(dual, high)
     bound = dual(multiplier)
     if fleet.cost.ndim == 1:
         return Bound(float(bound[0]), float(multiplier[0]), known.value)
     return Bound(bound[:, 0], multiplier[:, 0], known.value)
+
+
+def _near(dual: Callable[[FloatArray], FloatArray], high: FloatArray, budget: float) -> FloatArray:
+    """Return a bound on λ* that is not many orders of magnitude above it, or negligible."""
+    negligible = 1e-17 * dual(np.zeros_like(high)) / budget
+    while True:
+        near = _FAR * high
+        # The dual is convex: its least value lies below the larger of two points where it grows.
+        below = (dual(0.5 * near) <= dual(near)) & (near > negligible)
+        if not below.any():
+            return high
+        high = np.where(below, near, high)
 
 
 def _least(dual: Callable[[FloatArray], FloatArray], high: FloatArray) -> FloatArray:

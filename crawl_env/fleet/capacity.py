@@ -41,7 +41,7 @@ class CappedContent:
         self._place = place.reshape(self._ceiling.shape)
         rate, decay, most = kinds
         # Full to within rounding: nothing older is worth anything, or K items have surely come.
-        pushed = _surely(most) / (rate + decay)
+        pushed = surely(most) / (rate + decay)
         longest = np.ceil(np.minimum(-_NOTHING / decay, pushed).max() / period) + 1
         self._share = np.empty((0, kinds.shape[1]))
         terms = np.minimum(most, _MOST_WORK).max()
@@ -75,7 +75,7 @@ def kept_share(
     """
     time, rate, decay, most = np.broadcast_arrays(time, arrival_rate, decay_rate, capacity)
     # So many items do not come before the first is worth nothing: nothing is ever pushed out.
-    most = np.where(most >= _surely(rate * np.minimum(time, -_NOTHING / decay)), np.inf, most)
+    most = np.where(most >= surely(rate * np.minimum(time, -_NOTHING / decay)), np.inf, most)
     events = (rate + decay) * time  # arrivals at rate Λ + μ, of which r are items
     with np.errstate(divide="ignore", invalid="ignore"):
         log_ratio = -np.log1p(decay / rate)  # log r, −∞ for a silent source
@@ -91,6 +91,6 @@ def kept_share(
     return np.where(np.isinf(most), -np.expm1(-decay * time), share)
 
 
-def _surely(mean: FloatArray) -> FloatArray:
+def surely(mean: FloatArray) -> FloatArray:
     """Return more than a Poisson number of this mean ever is: 9 standard deviations above."""
     return mean + 9 * np.sqrt(mean) + 40

@@ -16,7 +16,7 @@ from crawl_env.content.rates import DailyCycle, Drift, Jumps, Varying
 from crawl_env.content.trace import Trace
 from crawl_env.content.utility import LAWS
 from crawl_env.errors import unknown
-from crawl_env.log.item_log import Items
+from crawl_env.log.item_log import ItemLog
 from crawl_env.numerics import FloatArray
 
 __all__ = ["ARRIVALS", "Arrivals", "Cells", "Deterministic", "Poisson", "make_arrivals"]
@@ -98,7 +98,7 @@ def make_arrivals(arrivals: str | PathLike[str] | Arrivals) -> Arrivals:
     `DailyCycle()` and `Bursts()`, under which rates change with time.
 
     Recorded arrivals are a `Trace`. The path of a log (.csv, .csv.gz or .parquet) stands for
-    `Trace(Items.from_csv(path))`: numbers in the unit of time of the fleet's rates, or time
+    `Trace(ItemLog.from_csv(path))`: numbers in the unit of time of the fleet's rates, or time
     stamps, which become hours; no curves; a span from the first item to the last.
 
     Raises:
@@ -106,7 +106,7 @@ def make_arrivals(arrivals: str | PathLike[str] | Arrivals) -> Arrivals:
         ValueError: unknown name, or a log that cannot be read.
     """
     if isinstance(arrivals, PathLike) or (isinstance(arrivals, str) and arrivals.endswith(LOGS)):
-        log: Any = Trace(Items.from_csv(arrivals))
+        log: Any = Trace(ItemLog.from_csv(arrivals))
         return log
     if not isinstance(arrivals, str):
         itemised = getattr(arrivals, "itemised", False)
@@ -130,6 +130,6 @@ def make_arrivals(arrivals: str | PathLike[str] | Arrivals) -> Arrivals:
     if arrivals == "trace":
         raise ValueError(
             "arrivals='trace' needs a log to play back; give its path (.csv, .csv.gz or .parquet), "
-            "or crawl_env.Trace(crawl_env.Items.from_csv(path))"
+            "or crawl_env.Trace(crawl_env.ItemLog.from_csv(path))"
         )
     raise unknown("arrivals", arrivals, ARRIVALS)

@@ -10,7 +10,7 @@ import numpy as np
 from crawl_env.content.decay import Decay, make_decay
 from crawl_env.content.item_store import IntArray, Published
 from crawl_env.fleet.sources import Sources
-from crawl_env.log.item_log import Items
+from crawl_env.log.item_log import ItemLog
 from crawl_env.numerics import FloatArray
 
 _ROUNDING = 1e-9  # epochs before a boundary at which an item counts as published at it
@@ -29,26 +29,26 @@ class Trace:
 
     Sources are found by name. A source of the fleet that the log does not name is silent.
 
-    >>> log = Items(["1", "2"], source=[0, 1], published=[0.5, 1.5], utility=[3, 4], start=0, end=3)
+    >>> log = ItemLog(["1", "2"], source=[0, 1], published=[0.5, 1.5], utility=[3, 4], end=3)
     >>> Trace(log)
-    Trace(2 items of 2 sources, 0 to 3 hours)
+    Trace(2 items of 2 sources, 0.5 to 3 hours)
     """
 
-    items: Items
+    items: ItemLog
     random_start: bool = True
     decay: str | Decay = "exponential"
     deterministic: bool = field(default=False, init=False)
     itemised: bool = field(default=True, init=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.items, Items):
+        if not isinstance(self.items, ItemLog):
             raise ValueError(
-                f"items is {self.items!r}; give a crawl_env.Items, such as Items.from_csv(path)"
+                f"items is {self.items!r}; give a crawl_env.ItemLog, such as ItemLog.from_csv(path)"
             )
         object.__setattr__(self, "decay", make_decay(self.decay))
 
     def __repr__(self) -> str:
-        return repr(self.items).replace("Items(", "Trace(", 1)
+        return repr(self.items).replace("ItemLog(", "Trace(", 1)
 
     def epochs(self, period: float) -> int:
         """Return how many epochs of the given length the log has, the last perhaps in part."""
@@ -148,7 +148,7 @@ class TraceFeed:
         return float(np.ceil(end).max(initial=0.0))
 
 
-def _places(items: Items, sources: Sources) -> IntArray:
+def _places(items: ItemLog, sources: Sources) -> IntArray:
     """Return the fleet's number of each item's source, (n,)."""
     number = {name: i for i, name in enumerate(sources.names)}
     place = np.array([number.get(name, -1) for name in items.names], dtype=np.intp)

@@ -293,7 +293,7 @@ def make_task(**arguments: Any) -> Any:
 def make_agent(name: str, env: Any, seed: int = 5, **options: Any) -> Any:
     import agents
 
-    return agents.make(name, env, seed, **options)
+    return agents.make(name, env, seed=seed, **options)
 
 
 def evaluated(agent: Any, arguments: dict[str, Any], **settings: Any) -> list[Any]:

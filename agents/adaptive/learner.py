@@ -63,7 +63,7 @@ class AdaptiveLearner(Learner):
                 "side by side; make it with num_envs=1"
             )
         seed = int(self.rng.integers(2**32))
-        self._agent = self.agent(task, seed, self.settings.estimator)
+        self._agent = self.agent(task, seed=seed, estimator=self.settings.estimator)
         self._known: Any = None  # before the first epoch
         self._model = at_rate_one(task.sources)
 

@@ -10,15 +10,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from agents.policies.base import Agent, State
-from agents.policies.view import Seen, needs, needs_parameters
+from agents.policies.base import Agent, Environment, ObservationView, State, needs, needs_parameters
 from agents.theory.closed_form import checked, whittle_index
 from agents.theory.price import Price, alike, payable
 from agents.theory.relaxation import net_reward, relaxation
-from crawl_env import Sources, Task
+from crawl_env import Sources
 from crawl_env.numerics import FloatArray
 
-# A gain this share of λ* below 0 still counts as worth it: seen in float32, it may round below.
+# A gain this share of λ* below 0 still counts as worth it: view in float32, it may round below.
 _SLACK = 1e-6
 _TINY = np.finfo(float).tiny
 
@@ -74,27 +73,28 @@ class Lagrangian(Agent):
     for its cost ranks by (W + λ*C)/C, which is the order of W/C. Under `budget_rule="average"`
     what gains nothing, W < 0, is not crawled.
 
-    Where random content is seen, the gain is that of the mean, as the Whittle index is.
+    Where random content is view, the gain is that of the mean, as the Whittle index is.
     """
 
     name = "lagrangian"
 
-    def __init__(self, task: Task, seed: int | None = None) -> None:
-        super().__init__(task, seed)
+    def __init__(self, env: Environment, *, seed: int | None = None) -> None:
+        super().__init__(env, seed=seed)
+        task = self.task
         needs(task, self.name, "value", "age")
         needs_parameters(task, self.name)
         self._find_price = Price(task, whittle_index)
         self._constant = None if task.draw else self._price_and_rate(task.sources)
 
-    def begin(self, seen: Seen) -> State:
-        price, rate = self._constant or self._price_and_rate(seen.sources)
-        rows = seen.batch
+    def begin(self, view: ObservationView) -> State:
+        price, rate = self._constant or self._price_and_rate(view.sources)
+        rows = view.batch
         return np.broadcast_to(price, (rows, 1)), np.broadcast_to(rate, (rows, self.task.n))
 
-    def decide(self, seen: Seen, state: State) -> tuple[FloatArray, State]:
+    def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
         price, rate = state
-        sources = alike(seen.sources)
-        gain = _gain(seen.value, sources, price, rate) / sources.cost + _SLACK * price
+        sources = alike(view.sources)
+        gain = _gain(view.value, sources, price, rate) / sources.cost + _SLACK * price
         # λ* is the scale of gains; without a charge, what a crawl brings when best timed.
         scale = np.where(price > 0, price, (sources.ceiling / sources.cost).max())
         return gain / (np.abs(gain) + np.maximum(scale, _TINY)), state

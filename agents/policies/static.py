@@ -10,11 +10,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.policies.base import Agent, State
+from agents.policies.base import Agent, Environment, ObservationView, State, needs_parameters
 from agents.policies.subset_choice import selected
-from agents.policies.view import Seen, needs_parameters
 from agents.theory.price import alike, payable
-from crawl_env import Sources, Task
+from crawl_env import Sources
 from crawl_env.numerics import FloatArray, remainder
 from crawl_env.simulation.task import check_budget
 
@@ -135,34 +134,35 @@ class Static(Agent):
 
     name = "static"
 
-    def __init__(self, task: Task, seed: int | None = None) -> None:
-        super().__init__(task, seed)
+    def __init__(self, env: Environment, *, seed: int | None = None) -> None:
+        super().__init__(env, seed=seed)
+        task = self.task
         needs_parameters(task, self.name)
         self._constant: FloatArray | None = None
         if task.draw is None:
             self._constant = self._rates(task.sources)
 
-    def begin(self, seen: Seen) -> State:
-        shape = (seen.batch, self.task.n)
-        rate = np.broadcast_to(self._rates(seen.sources), shape)
+    def begin(self, view: ObservationView) -> State:
+        shape = (view.batch, self.task.n)
+        rate = np.broadcast_to(self._rates(view.sources), shape)
         place = np.argsort(np.argsort(-rate, axis=-1, kind="stable"), axis=-1)
         credit = (place + 1) * _GOLDEN % 1.0 - 1.0
-        return rate, credit, np.zeros(shape), np.zeros(shape, bool), np.zeros(seen.batch)
+        return rate, credit, np.zeros(shape), np.zeros(shape, bool), np.zeros(view.batch)
 
-    def decide(self, seen: Seen, state: State) -> tuple[FloatArray, State]:
-        rate, credit, age, account = self._after_the_last(seen, *state)
+    def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
+        rate, credit, age, account = self._after_the_last(view, *state)
         urgency = np.where(rate > 0, credit + rate * age, -2.0)
         rank = np.argsort(np.argsort(-urgency, axis=-1, kind="stable"), axis=-1)
         waits = ((credit < 0) | (rate == 0)) & (self.task.budget_rule == "average")
         # No two alike, in float32 either: ties would be settled by ages that may not be shown.
         priority = np.where(waits, -1.0 - rank, self.task.n - rank) / self.task.n
         chosen = np.zeros(rate.shape, bool)
-        chosen.reshape(-1)[selected(self.task, priority.astype(np.float32), seen, account)] = True
+        chosen.reshape(-1)[selected(self.task, priority.astype(np.float32), view, account)] = True
         return priority, (rate, credit, age, chosen, account)
 
     def _after_the_last(
         self,
-        seen: Seen,
+        view: ObservationView,
         rate: FloatArray,
         credit: FloatArray,
         age: FloatArray,
@@ -171,11 +171,11 @@ class Static(Agent):
     ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Return what is remembered, with what the last choice crawled and earned since."""
         crawled = chosen
-        if seen.shows("crawled"):
-            crawled = seen["crawled"] > 0
-        elif seen.shows("age"):  # which is 1 after an epoch of an empty start, too
-            crawled = (seen["age"] == 1) & (chosen | (age > 1))
-        cost = seen.sources.cost
+        if view.shows("crawled"):
+            crawled = view["crawled"] > 0
+        elif view.shows("age"):  # which is 1 after an epoch of an empty start, too
+            crawled = (view["age"] == 1) & (chosen | (age > 1))
+        cost = view.sources.cost
         spent = np.where(crawled, cost, 0.0).sum(axis=-1)
         speed = np.ones_like(spent)
         if self.task.budget_rule == "epoch":

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.policies.view import Seen, needs
 from crawl_env import Task
 from crawl_env.fleet.hosts import Hosts
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation import selection
+
+if TYPE_CHECKING:
+    from agents.policies.base import ObservationView
 
 
 class SubsetChoice:
@@ -24,6 +28,8 @@ class SubsetChoice:
     def __init__(self, task: Task, agent: str) -> None:
         self._task = task
         if task.budget_rule == "average":
+            from agents.policies.base import needs
+
             needs(task, agent, "account")
         # A random weight for each source gives every subset a sum of its own (mod 2⁶⁴).
         rng = np.random.default_rng(0)
@@ -32,7 +38,7 @@ class SubsetChoice:
         self._order = np.argsort(sums)
         self._sums = sums[self._order]
 
-    def __call__(self, priority: NDArray[np.float32], seen: Seen) -> NDArray[np.int64]:
+    def __call__(self, priority: NDArray[np.float32], seen: ObservationView) -> NDArray[np.int64]:
         """Return the numbers of the subsets, (B,)."""
         mask = np.zeros(priority.shape, dtype=bool)
         if seen.shows("available"):  # the environment passes over the others in any set
@@ -45,7 +51,7 @@ class SubsetChoice:
 def selected(
     task: Task,
     priority: NDArray[np.float32],
-    seen: Seen,
+    seen: ObservationView,
     account: FloatArray | None = None,
     whole_sets: bool = False,
 ) -> NDArray[np.intp]:

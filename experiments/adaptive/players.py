@@ -11,7 +11,8 @@ import numpy as np
 from agents.adaptive import Adaptive, Estimator, Posterior, make_estimator
 from agents.adaptive.policies import at_rate_one
 from agents.evaluation.rollout import Predicts
-from agents.policies.base import Agent, graded
+from agents.policies.base import Agent
+from agents.policies.index import graded
 from agents.registry import AGENTS
 from agents.theory.closed_form import whittle_index
 from crawl_env import CrawlVectorEnv, Task
@@ -133,7 +134,7 @@ def agent_of(chosen: dict[str, Any], task: Task, seed: int = 0) -> Agent:
     given = {"confidence": chosen["confidence"]} if "confidence" in chosen else {}
     if chosen.get("estimator") is not None:
         given["estimator"] = estimator_of(chosen, task.sources.period)
-    agent: Agent = kind(task, seed, **given)
+    agent: Agent = kind(task, seed=seed, **given)
     return agent
 
 

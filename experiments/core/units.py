@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from agents.evaluation.rollout import Evaluation, evaluate
-from agents.policies.whittle_exact import WhittleExact
+from agents.policies.index import WhittleExact
 from agents.registry import CLAIRVOYANT
 from crawl_env import Sources
 from experiments.core.runner import Result, Unit

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.policies.base import Agent
-from agents.policies.view import Seen
+from agents.policies.base import Agent, ObservationView
 from agents.theory.renewal import Cycle
 from crawl_env import Sources, Task
 from crawl_env.content.decay import Decay
@@ -43,7 +42,7 @@ class Believer(Agent):
         rows = np.arange(ceiling.size).reshape(*ceiling.shape, 1)
         self._line = (2.0 * rows + self._share).ravel()
 
-    def priority(self, seen: Seen) -> FloatArray:
+    def priority(self, seen: ObservationView) -> FloatArray:
         index = self._at_value(seen["value"]) if seen.shows("value") else self._at_age(seen["age"])
         scale = index.mean(axis=-1, keepdims=True)
         return index / (index + np.maximum(scale, np.finfo(float).tiny))

@@ -102,6 +102,6 @@ def _arguments(unit: Unit, decay: Decay) -> dict[str, Any]:
 def _agent(unit: Unit, env: CrawlVectorEnv, decay: Decay) -> Agent:
     name, sources, oldest = unit["policy"], env.world.sources, unit["warmup"] + unit["epochs"]
     if name not in BELIEVERS:
-        return agents.make(name, env, unit["seed"])
+        return agents.make(name, env, seed=unit["seed"])
     believed = fitted(sources, decay) if name == FITTED else sources
     return Believer(env.task, believed, decay if name == KNOWING else EXPONENTIAL, oldest)

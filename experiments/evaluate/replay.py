@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from agents.evaluation.rollout import Rollout
-from agents.policies.whittle_exact import WhittleExact
+from agents.policies.index import WhittleExact
 from crawl_env import ItemLog, Sources, Task, Trace
 from crawl_env.content.item_store import IntArray
 from crawl_env.numerics import FloatArray

@@ -7,8 +7,8 @@ import numpy as np
 from agents import relaxed_bound, whittle_index
 from agents.evaluation import statistics
 from agents.evaluation.rollout import evaluate
-from agents.policies.view import Seen
-from agents.policies.whittle import Whittle
+from agents.policies.base import ObservationView
+from agents.policies.index import Whittle
 from agents.theory.observed import Arms
 from crawl_env import Sources
 from crawl_env.content.arrivals import Poisson
@@ -27,11 +27,11 @@ class LiteralWhittle(Whittle):
 
     name = "whittle as printed"
 
-    def priority(self, seen: Seen) -> FloatArray:
+    def priority(self, seen: ObservationView) -> FloatArray:
         priority = super().priority(seen)
         return np.where(priority > 0, priority, -1e-6 * np.arange(self.task.n))
 
-    def worth(self, value: FloatArray, sources: Sources) -> FloatArray:
+    def index(self, value: FloatArray, sources: Sources) -> FloatArray:
         return literal_index(value, sources)
 
 

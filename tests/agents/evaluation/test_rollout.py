@@ -288,7 +288,7 @@ def test_named_and_made_agents_are_alike() -> None:
     for name in agents.AGENTS:
         named = evaluate(name, arguments, epochs=20, warmup=5, seeds=3, seed=2)
         made = evaluate(
-            lambda env, name=name: agents.make(name, env, 2),
+            lambda env, name=name: agents.make(name, env, seed=2),
             posed_to(name, arguments)[1],
             20,
             5,

@@ -10,8 +10,8 @@ import pytest
 import agents
 from agents import relaxation
 from agents.evaluation.rollout import compare, evaluate, posed_to
-from agents.policies.base import IndexAgent
-from agents.policies.view import Seen
+from agents.policies.base import ObservationView
+from agents.policies.index import IndexAgent
 from agents.registry import AGENTS
 from agents.theory.closed_form import index_at_age, myopic_index, whittle_index
 from agents.theory.price import Price
@@ -111,7 +111,7 @@ class Careless(IndexAgent):
 
     name = "careless"
 
-    def worth(self, value: FloatArray, sources: Sources) -> FloatArray:
+    def index(self, value: FloatArray, sources: Sources) -> FloatArray:
         state = sources.__getstate__()
         return whittle_index(value, Sources(**{**state, "failure_rate": 0.0}))
 
@@ -192,7 +192,7 @@ def test_the_price_knows_the_hosts_of_drawn_fleets() -> None:
     drawn = Task.of(lambda rng: fleet, features=shown, **arguments)
     env = CrawlVectorEnv(1, sources=lambda rng: fleet, features=shown, **arguments)
     seen, _ = env.reset(seed=0)
-    sources = Seen(seen, drawn).sources
+    sources = ObservationView(seen, drawn).sources
     assert sources.hosts == fleet.hosts
     price = Price(drawn, whittle_index)(sources)
     # Parameters are seen in float32.

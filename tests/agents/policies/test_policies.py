@@ -512,7 +512,7 @@ def test_a_negative_index_is_refused() -> None:
     class Poorest(agents.IndexAgent):
         name = "poorest"
 
-        def worth(self, value: Any, sources: Sources) -> Any:
+        def index(self, value: Any, sources: Sources) -> Any:
             return -value
 
     with pytest.raises(ValueError, match="'poorest' gave source 1 the index -"):

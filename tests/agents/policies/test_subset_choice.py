@@ -137,9 +137,9 @@ def test_refusals() -> None:
         features=("age", "crawled", "harvest"),
     )
     for name in agents.AGENTS:
-        with pytest.raises(ValueError, match=f"{name}.*account.*Add one to `features`"):
+        with pytest.raises(ValueError, match=f"{name}.*account.*Add it to `features`"):
             agents.make(name, hidden)
     ageless = CrawlVectorEnv(1, action="subset", budget=2, features=("value",))
-    with pytest.raises(ValueError, match=r"oldest-first.*needs one of the features age"):
+    with pytest.raises(ValueError, match=r"oldest-first.*needs the feature age"):
         agents.make("oldest-first", ageless)
     agents.make("whittle", ageless)

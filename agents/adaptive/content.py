@@ -128,7 +128,9 @@ class HarvestSums:
         time, fleet, *known = state
         unit = self.period
         with np.errstate(over="ignore", invalid="ignore"):
-            new = [x / scale for x, scale in zip(revealed, (1, unit, unit**2, 1, unit), strict=True)]
+            new = [
+                x / scale for x, scale in zip(revealed, (1, unit, unit**2, 1, unit), strict=True)
+            ]
             valid = outcome.crawled & _possible(*new)
         new = [np.where(valid, more, 0.0) for more in new]
         fleet = fleet.copy()
@@ -234,6 +236,7 @@ DECAYS = np.geomspace(0.01, 2.0, 12)  # (J,) μT, the support of the prior
 
 DISPERSION = 1.5  # variance of an item's utility ÷ its squared mean, ξ exponential and μτ of 1 to 2
 _MOST_UTILITY = 1e25  # of one crawl: its sums are finite in single precision
+_LONGEST_GAP = 1e9  # steps
 _TINY = 1e-37
 _PSEUDO = 2.0  # items of the fleet's mean utility that are added to every source
 
@@ -270,12 +273,13 @@ class Harvests:
         time, fraction, total, number, fresh, faded = (array.copy() for array in state)
         with np.errstate(invalid="ignore"):
             valid = (outcome.items > 0) & (utility >= 0) & (utility < _MOST_UTILITY)
-        cells = np.flatnonzero(valid)
+        gaps = outcome.gap / self.period
+        cells = np.flatnonzero(valid & (gaps > 1.0 / _LONGEST_GAP) & (gaps < _LONGEST_GAP))
         if cells.size:
             n = outcome.items.reshape(-1)[cells]
             # Many crawls, but few different gaps.
-            gap, which = np.unique(outcome.gap.reshape(-1)[cells], return_inverse=True)
-            z = DECAYS * (gap / self.period)[:, None]
+            gap, which = np.unique(gaps.reshape(-1)[cells], return_inverse=True)
+            z = DECAYS * gap[:, None]
             kept = -np.expm1(-z) / z  # φ
             undecayed = utility.reshape(-1)[cells, None] / kept[which]
             number.reshape(-1)[cells] += n
@@ -350,9 +354,7 @@ def from_utility(
     exposure = outcome.gap * np.tanh(0.5 * z) / z
     mean = mean_utility / decay_rate * -np.expm1(-z)
     rate = np.where(valid, utility, 0.0) / np.where(valid, mean, 1.0)
-    return CrawlOutcome.of(
-        exposure, rate * exposure, valid, valid & (utility > 0), outcome.elapsed
-    )
+    return CrawlOutcome.of(exposure, rate * exposure, valid, valid & (utility > 0), outcome.elapsed)
 
 
 def _grid(grid: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -1,9 +1,11 @@
-"""Adaptive agents in a crawler of your own: which sources to fetch next, from what fetches found."""
+"""Adaptive agents in a crawler of your own: which sources to fetch in each period."""
 
 from __future__ import annotations
 
 import json
 import os
+import struct
+import warnings
 import zipfile
 from collections.abc import Iterable
 from math import prod
@@ -37,9 +39,9 @@ class LiveCrawl:
 
     Call `choose` once per period, fetch these sources, and `report` each. A report may come in any
     later period, or of a source that was not chosen; it counts at the time at which it is made.
-    Nothing follows from a source that is chosen and not reported: it may be chosen again in the next
-    period. Report a fetch that failed with `report_failure`: the source is then left out for 1, 3, 7
-    … periods (at most `LONGEST`), the more often it fails in a row.
+    Nothing follows from a source that is chosen and not reported: it may be chosen again in the
+    next period. Report a fetch that failed with `report_failure`: the source is then left out for
+    1, 3, 7 … periods (at most `LONGEST`), the more often it fails in a row.
 
     How long the items of the first fetch of a source took to arrive is not known; their ages reveal
     it. The newer half of them is used, so that neither a pinned entry nor an old archive matters.
@@ -51,8 +53,9 @@ class LiveCrawl:
         period: T, in your unit of time, of sources given by number; a fleet has its own.
         estimator: of the arrival rates, by name (`agents.adaptive.ESTIMATORS`). "forgetting", the
             default, follows rates that change.
-        use_rates: whether the arrival rates of a fleet are the first guess, of the weight of half an
-            item. False where they are placeholders; then every source begins at 50 items per period.
+        use_rates: whether the arrival rates of a fleet are the first guess, with the weight of half
+            an item. False where they are placeholders; every source then begins at 50 items per
+            period.
         seed: of the draws.
 
     Raises:
@@ -105,7 +108,8 @@ class LiveCrawl:
         self._agent = kind(task, seed=seed, estimator=make_estimator(estimator, 1.0, prior))
         self._report = np.zeros((len(fleet), len(_SHOWN)), dtype=np.float32)
         self._report[:, 0] = NEVER
-        self._state = self._agent.begin(ObservationView(self._report, task))
+        state = self._agent.begin(ObservationView(self._report, task))
+        self._state = self._agent.with_age(state, slice(None), NEVER)
         self._failures = np.zeros(len(fleet), dtype=np.int64)  # in a row
         self._pause = np.zeros(len(fleet), dtype=np.int64)  # periods for which it is left out
 
@@ -133,9 +137,7 @@ class LiveCrawl:
         allowed &= self._pause == 0
         priority, cost = np.asarray(action), task.sources.cost
         whole = whole_budget(cost, task.budget)
-        cells = select(
-            priority[None], -age[None], cost, task.budget, whole, None, allowed[None]
-        )
+        cells = select(priority[None], -age[None], cost, task.budget, whole, None, allowed[None])
         chosen = np.ravel(cells).astype(np.intp)
         return chosen[np.argsort(-priority[chosen], kind="stable")]
 
@@ -236,13 +238,16 @@ class LiveCrawl:
             FileNotFoundError: no such file.
             ValueError: the file was not written by `save`, or is damaged.
         """
-        try:
-            with zipfile.ZipFile(path) as archive:
-                return _restored(_Arrays(archive, os.path.getsize(path)))
-        except _DAMAGED as error:
-            raise ValueError(
-                f"{os.fspath(path)} is not a file written by LiveCrawl.save: {error}"
-            ) from error
+        with open(path, "rb") as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about the budget: shown when it was first made
+            size = os.fstat(file.fileno()).st_size
+            try:
+                with zipfile.ZipFile(file) as archive:
+                    return _restored(_Arrays(archive, size))
+            except _DAMAGED as error:
+                raise ValueError(
+                    f"{os.fspath(path)} is not a file written by LiveCrawl.save: {error}"
+                ) from error
 
 
 _DAMAGED = (
@@ -252,6 +257,8 @@ _DAMAGED = (
     AttributeError,
     OverflowError,
     EOFError,
+    OSError,
+    struct.error,
     RecursionError,
     NotImplementedError,
     RuntimeError,
@@ -367,9 +374,11 @@ def _restored(saved: _Arrays) -> LiveCrawl:
         raise ValueError(f"its settings have {size} bytes")
     settings = json.loads(saved.read("settings", (size,), np.uint8).tobytes())
     if settings["format"] != _FORMAT:
-        raise ValueError(f"its format is {settings['format']!r}, and this version reads {_FORMAT!r}")
+        raise ValueError(
+            f"its format is {settings['format']!r}, and this version reads {_FORMAT!r}"
+        )
     n = saved.length("cost")
-    columns = {name: saved.read(name, (n,), np.float64) for name in _KEPT}
+    columns: dict[str, Any] = {name: saved.read(name, (n,), np.float64) for name in _KEPT}
     known, use_rates = (_boolean(settings, name) for name in ("known", "use_rates"))
     fleet = Sources(**columns, period=settings["period"])
     crawl = LiveCrawl(

@@ -1,6 +1,6 @@
 """Agents that crawl while they learn how much each source publishes.
 
-They know what a crawler knows (`KnownParameters`): T, M, what crawls cost, and what their own crawls
+They know what a crawler knows (`KnownParameters`): T, M, what crawls cost, and what their crawls
 revealed. In each step they crawl by the Whittle index of a planning model, made of what they have
 learnt so far. Where content is not observed, this is the index at the source's age, with
 u* = Λ̂ξ̄/μ. A source that was never crawled has the prior.
@@ -100,7 +100,7 @@ class Adaptive(Agent):
             and does not show their parameters.
     """
 
-    features: ClassVar[tuple[str, ...]] = ("age", "crawled", "harvest")
+    features: tuple[str, ...] = ("age", "crawled", "harvest")
     parameters: ClassVar[tuple[str, ...]] = ("mean_utility", "decay_rate", "cost")  # known ones
 
     def __init__(
@@ -189,8 +189,8 @@ class Adaptive(Agent):
         """
         return True
 
-    def with_age(self, state: State, source: int, age: float) -> State:
-        """Return a state in which a source was last crawled `age` steps ago.
+    def with_age(self, state: State, source: int | slice, age: float) -> State:
+        """Return a state in which a source, or some, were last crawled `age` steps ago.
 
         Arguments:
             state: as `predict` returns it, of a batch of 1.
@@ -210,7 +210,9 @@ class Adaptive(Agent):
         Shapes, types and ranges are checked, and that the posterior is finite. It is meant for
         states that come from a file.
         """
-        template = self.begin(ObservationView(np.zeros((self.task.n, len(self.task.features))), self.task))
+        template = self.begin(
+            ObservationView(np.zeros((self.task.n, len(self.task.features))), self.task)
+        )
         if len(state) != len(template):
             raise ValueError(f"the state has {len(state)} arrays; it must have {len(template)}")
         signed = {3 + i for i in self.signed}
@@ -286,7 +288,9 @@ class Adaptive(Agent):
         """Return the multiplier λ now and in the next step, (B, 1) utility / budget unit."""
         cost, budget = self._parameter(view, "cost"), self.known.budget
         enough = budget >= cost.sum(axis=-1, keepdims=True)  # it pays for all: no need to save
-        multiplier = np.where(np.isnan(multiplier), margin(index, self.known.affordable), multiplier)
+        multiplier = np.where(
+            np.isnan(multiplier), margin(index, self.known.affordable), multiplier
+        )
         wanted = ((index >= multiplier) * cost).sum(axis=-1, keepdims=True)
         step = 0.5 * (1.0 + clock / 10.0) ** -0.6
         # In units in which one crawl is not clipped, however small the budget: no bias.
@@ -302,7 +306,7 @@ class Certainty(Adaptive):
     the other agents explore.
     """
 
-    name: ClassVar[str] = "adaptive-certainty"
+    name = "adaptive-certainty"
 
     def plan(
         self, view: ObservationView, posterior: Posterior, fresh: NDArray[np.bool_], state: State
@@ -321,7 +325,7 @@ class Optimism(Adaptive):
         confidence: the probability of the quantile, in [.5, 1).
     """
 
-    name: ClassVar[str] = "adaptive-optimism"
+    name = "adaptive-optimism"
 
     def __init__(
         self,
@@ -348,7 +352,7 @@ class Thompson(Adaptive):
     step, a source would be crawled as soon as one of many draws was high.
     """
 
-    name: ClassVar[str] = "adaptive-thompson"
+    name = "adaptive-thompson"
 
     def begin_plan(self, shape: tuple[int, int]) -> State:
         return (np.zeros(shape),)
@@ -379,11 +383,11 @@ class SelfTuning(Adaptive):
     ξ̄ and μ are assumed to be constant.
 
     Raises:
-        ValueError: neither `harvest` nor all of the sums are shown, or only some of them; the number
-            of items is not shown and an estimator is given.
+        ValueError: neither `harvest` nor all of the sums are shown, or only some of them; the
+            number of items is not shown and an estimator is given.
     """
 
-    name: ClassVar[str] = "adaptive-self-tuning"
+    name = "adaptive-self-tuning"
     parameters: ClassVar[tuple[str, ...]] = ("cost",)
 
     def __init__(
@@ -412,12 +416,16 @@ class SelfTuning(Adaptive):
         super().__init__(env, seed=seed, estimator=estimator)
 
     def begin_plan(self, shape: tuple[int, int]) -> State:
-        drawn = (np.ones(shape) for _ in range(3))
-        return *drawn, *self._content.begin(shape)
+        model = (np.zeros(shape) for _ in range(3))
+        return *model, *self._content.begin(shape)
 
     def learn(self, view: ObservationView, outcome: CrawlOutcome, state: State) -> State:
         revealed = (view[name] for name in self._content.features)
-        return *state[:3], *self._content.update(state[3:], outcome, *revealed)
+        content = self._content.update(state[3:], outcome, *revealed)
+        rate, utility, decay = state[:3]
+        # Estimates made before the first items are of another unit of utility.
+        first = self._content.any_items(content) & ~self._content.any_items(state[3:])
+        return rate, np.where(first, 0.0, utility), decay, *content
 
     @property
     def signed(self) -> tuple[int, ...]:
@@ -440,6 +448,7 @@ class SelfTuning(Adaptive):
     ) -> PlanningModel:
         rate, utility, decay = (array.copy() for array in state[:3])
         rate[fresh] = Posterior(posterior.shape[fresh], posterior.rate[fresh]).draw(self.rng)
+        fresh = fresh | (utility == 0)
         mean_utility, decay_rate = self._content.estimate(state[3:], np.flatnonzero(fresh))
         period = self.known.period
         utility[fresh] = np.clip(mean_utility, _LEAST_UTILITY, 1.0 / _LEAST_UTILITY)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from agents.adaptive import Adaptive, Estimator, Posterior, make_estimator
+from agents.adaptive import Adaptive, Estimator, Posterior
 from agents.adaptive.policies import at_rate_one
 from agents.evaluation.rollout import Predicts
 from agents.policies.base import Agent
@@ -18,6 +18,7 @@ from agents.theory.closed_form import whittle_index
 from crawl_env import CrawlVectorEnv, Task
 from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.simulation.observation import SUMMED, observation_space
+from experiments.adaptive.estimators import make_estimator
 from experiments.adaptive.expected import Expected
 from experiments.core.runner import Unit
 

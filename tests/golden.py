@@ -741,13 +741,14 @@ def _budgets(one: Any) -> tuple[float, ...]:
 
 
 def tables() -> Iterator[Entry]:
-    from agents import index_at_age, myopic_index, whittle_index
     from agents.lagrangian import best_rate, lagrangian_index
     from agents.static import static_frequencies, static_reward
-    from crawl_env import relaxation
     from crawl_env.bounds import net_reward
     from crawl_env.cycle import Cycle
     from crawl_env.decays import DECAYS, make_decay
+
+    from agents import index_at_age, myopic_index, whittle_index
+    from crawl_env import relaxation
 
     def per_host(one: Any) -> int:
         return 2 if len(one) == 105 else 1
@@ -855,8 +856,9 @@ def bounds() -> Iterator[Entry]:
 
 
 def prices() -> Iterator[Entry]:
-    from agents import myopic_index, whittle_index
     from agents.price import Price
+
+    from agents import myopic_index, whittle_index
 
     for name in ("table1", "costs", "delays", "failures", "capacities"):
         for arrivals, observed in (("poisson", True), ("poisson", False), ("deterministic", True)):
@@ -909,9 +911,10 @@ def arms() -> Iterator[Entry]:
 
 def arrivals() -> Iterator[Entry]:
     """Content drawn by every law of arrivals, values and items, and at all starts."""
-    from crawl_env import Bursts, DailyCycle, Drift, Jumps, Poisson
     from crawl_env.arrivals import ARRIVALS
     from crawl_env.laws import Lognormal
+
+    from crawl_env import Bursts, DailyCycle, Drift, Jumps, Poisson
 
     objects = {
         "drift without reversion": lambda: Drift(0.05, 0.0),
@@ -1171,13 +1174,14 @@ def evaluation() -> Iterator[Entry]:
 
 def benchmark() -> Iterator[Entry]:
     """The benchmark's own tasks, units of work and scores, with very few epochs."""
+    from experiments.tables import apart, scores
+
     from experiments import units
     from experiments.benchmark.learning import players
     from experiments.benchmark.learning.plan import training
     from experiments.benchmark.learning.training import train
     from experiments.benchmark.policies import AGENTS, _unit
     from experiments.benchmark.suite import SUITE
-    from experiments.tables import apart, scores
 
     def short(setting: Any) -> Any:
         return replace(setting, epochs=20, warmup=min(setting.warmup, 5), seeds=2)

@@ -9,9 +9,10 @@ from typing import Literal
 from crawl_env.errors import unknown
 from experiments.benchmark import policies
 from experiments.benchmark.learning import leaderboard, players, section
-from experiments.benchmark.learning.plan import key_of, plan, version_of
+from experiments.benchmark.learning.plan import plan, version_of
 from experiments.benchmark.learning.runs import Records, complete
 from experiments.core import runner
+from experiments.core.migration import key_of
 from experiments.core.report import Report
 from experiments.core.results import check_out, whole_folder, write_csv
 
@@ -51,7 +52,7 @@ class Benchmark:
         learners = players.SUITES[self.suite]
         chosen = [player for player in learners if player.name in (self.agents or self._names)]
         full = self.suite == "full"  # too long to be run again with every change of the code
-        before = Records.read(out) if full else Records([], [])
+        before = Records.read(out).migrated(plan(learners)) if full else Records([], [])
         records = complete(
             chosen,
             before,

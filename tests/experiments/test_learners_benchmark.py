@@ -12,8 +12,7 @@ from agents.learning.equivariant import EquivariantPPO
 from agents.learning.wiql import WIQL
 from agents.theory.closed_form import whittle_index
 from crawl_env import CrawlEnv, CrawlVectorEnv
-from experiments.benchmark.learning import leaderboard, plan, runs, tasks, training
-from experiments.benchmark.learning.plan import key_of
+from experiments.benchmark.learning import leaderboard, plan, runs, section, tasks, training
 from experiments.benchmark.learning.players import (
     AGES,
     FULL,
@@ -27,6 +26,8 @@ from experiments.benchmark.learning.players import (
 from experiments.benchmark.learning.runs import Records, complete
 from experiments.benchmark.learning.scores import Point, Run, table_of
 from experiments.benchmark.suite import Setting
+from experiments.core.migration import key_of
+from experiments.core.results import ROOT
 from experiments.core.units import arguments_of
 
 
@@ -377,3 +378,14 @@ def test_the_summary_has_a_line_for_every_agent_and_says_who_shares(records: Rec
     assert lines[3].split("|")[3].strip() == ""  # wiql did not learn the random fleet
     assert leaderboard.shares("equivariant-ppo")
     assert not leaderboard.shares("lspe")
+
+
+def test_the_committed_record_holds_every_result_of_the_full_suite() -> None:
+    """Also after hyper-parameters and arguments were renamed: see `experiments.core.migration`."""
+    folder = ROOT / "results" / "benchmark-full"
+    units = plan.plan(FULL)
+    record = Records.read(folder).migrated(units)
+    assert {row["unit"] for row in record.runs} == {key_of(unit) for unit in units}
+    shown = leaderboard.summary(table_of(record), section.source(record))
+    assert shown == (folder / "learners.md").read_text(encoding="utf-8")
+    assert sum(not row.get("protocol") for row in record.runs) == 2480

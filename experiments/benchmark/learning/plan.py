@@ -6,7 +6,6 @@ preset; its key is what records are recognised by.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -52,11 +51,6 @@ def plan(players: Sequence[Player]) -> list[runner.Unit]:
     ]
     bounds = [bound for exam in exams.values() for bound in _bounds(exam)]
     return [*baselines, *bounds, *trainings]
-
-
-def key_of(unit: runner.Unit) -> str:
-    """Return what names a unit, whichever code runs it."""
-    return hashlib.sha256(json.dumps(unit, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def version_of(unit: runner.Unit) -> str:

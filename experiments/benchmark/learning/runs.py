@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import csv
 import gzip
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,13 @@ from experiments.benchmark.learning.plan import (
     BASELINES,
     BLIND_BOUND,
     BOUND,
-    key_of,
     plan,
     version_of,
     work,
 )
 from experiments.benchmark.learning.players import Player
 from experiments.core import runner
+from experiments.core.migration import key_of, old_keys, renamed
 from experiments.core.results import provenance, write_csv
 
 RUNS, CURVES = "runs.csv.gz", "curves.csv.gz"
@@ -45,6 +46,22 @@ class Records:
         if not (runs.exists() and curves.exists()):
             return Records([], [])
         return Records(_rows(runs), _rows(curves))
+
+    def migrated(self, units: Iterable[runner.Unit]) -> Records:
+        """Return the same rows under the present names, which units may have been renamed to.
+
+        Arguments:
+            units: those whose results may lie here under an earlier key; see
+                `experiments.core.migration`.
+        """
+        keys = {row["unit"] for row in self.runs}
+        now: dict[str, str] = {}
+        for unit in units:
+            if key_of(unit) not in keys:
+                now |= {key: key_of(unit) for key in old_keys(unit) if key in keys}
+        return Records(
+            [_renamed(row, now) for row in self.runs], [_renamed(row, now) for row in self.curves]
+        )
 
     def write(self, folder: Path) -> None:
         for name, rows in ((RUNS, self.runs), (CURVES, self.curves)):
@@ -116,6 +133,15 @@ def complete(
     for rows in (together.runs, together.curves):
         rows.sort(key=lambda row: order[row["unit"]])
     return together
+
+
+def _renamed(row: Row, keys: Mapping[str, str]) -> Row:
+    """Return a row under the present names: its key, its columns and its settings."""
+    row = {**row, "unit": keys.get(row["unit"], row["unit"])}
+    if row.get("settings"):
+        settings = renamed({**row, "settings": json.loads(row["settings"])})["settings"]
+        row["settings"] = json.dumps(settings, sort_keys=True)
+    return renamed(row)
 
 
 def _rows(path: Path) -> list[Row]:

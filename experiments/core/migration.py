@@ -1,0 +1,129 @@
+"""Names that have changed in recorded units of work, so that old records stay valid.
+
+A unit of work is JSON, and the hash of that JSON is the key of its results in a record. Renaming an
+argument or a hyper-parameter therefore changes the key of a result without changing the result.
+`RENAMES` lists these renamings, oldest first. `renamed` translates JSON that was written under old
+names, `previous` translates back, and `key_of` and `old_keys` name a unit under the present and
+under all earlier names, so that a record made before a renaming is still recognised.
+
+To rename something that enters a unit, append it to `RENAMES`; nothing has to be run again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Key:
+    """A renamed key of JSON objects.
+
+    Arguments:
+        old, new: the names.
+        within: only in objects that are the value of this key, or members of a list that is;
+            default in all objects.
+        when: only in units whose top-level key has one of these values: (key, values).
+    """
+
+    old: str
+    new: str
+    within: str = ""
+    when: tuple[str, tuple[str, ...]] | None = None
+
+    def applied(self, unit: Any, back: bool = False) -> Any:
+        """Return the JSON under the new name, or back under the old one."""
+        old, new = (self.new, self.old) if back else (self.old, self.new)
+        if self.when is not None:
+            key, values = self.when
+            if not (isinstance(unit, dict) and unit.get(key) in values):
+                return unit
+        return self._walk(unit, "", old, new)
+
+    def _walk(self, node: Any, parent: str, old: str, new: str) -> Any:
+        if isinstance(node, list):
+            return [self._walk(child, parent, old, new) for child in node]
+        if not isinstance(node, dict):
+            return node
+        here = not self.within or self.within == parent
+        if here and old in node and new in node:
+            raise ValueError(f"cannot rename {old!r} to {new!r}: the record has both names")
+        return {
+            new if here and key == old else key: self._walk(child, key, old, new)
+            for key, child in node.items()
+        }
+
+
+@dataclass(frozen=True)
+class Value:
+    """A renamed value of a key, also where the key holds a list of values.
+
+    Arguments:
+        key: whose value it is, in any object.
+        old, new: the values.
+    """
+
+    key: str
+    old: str
+    new: str
+
+    def applied(self, unit: Any, back: bool = False) -> Any:
+        """Return the JSON with the new value, or back with the old one."""
+        old, new = (self.new, self.old) if back else (self.old, self.new)
+        return self._walk(unit, "", old, new)
+
+    def _walk(self, node: Any, parent: str, old: str, new: str) -> Any:
+        if isinstance(node, dict):
+            return {key: self._walk(child, key, old, new) for key, child in node.items()}
+        if isinstance(node, list):
+            return [self._walk(child, parent, old, new) for child in node]
+        return new if parent == self.key and node == old else node
+
+
+Rename = Key | Value
+
+RENAMES: tuple[Rename, ...] = ()
+
+
+def renamed(tree: Any, renames: Sequence[Rename] = RENAMES) -> Any:
+    """Return JSON that was written under old names, under the present ones.
+
+    >>> names = Key("explore", "epsilon", "settings"), Value("features", "account", "balance")
+    >>> renamed({"settings": {"explore": 0.1}, "features": ["age", "account"]}, names)
+    {'settings': {'epsilon': 0.1}, 'features': ['age', 'balance']}
+    """
+    for rename in renames:
+        tree = rename.applied(tree)
+    return tree
+
+
+def previous(tree: Any, renames: Sequence[Rename] = RENAMES) -> Any:
+    """Return JSON under the names that it had before all of these renamings.
+
+    >>> previous({"settings": {"epsilon": 0.1}}, (Key("explore", "epsilon", within="settings"),))
+    {'settings': {'explore': 0.1}}
+    """
+    for rename in reversed(renames):
+        tree = rename.applied(tree, back=True)
+    return tree
+
+
+def key_of(unit: Any) -> str:
+    """Return the key of a unit of work: a hash of its JSON."""
+    return hashlib.sha256(json.dumps(unit, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def old_keys(unit: Any, renames: Sequence[Rename] = RENAMES) -> list[str]:
+    """Return the keys that a unit had before each of the renamings, latest first.
+
+    Every key that the unit has had is among them, in whichever order renamings took effect one
+    after the other as listed.
+    """
+    keys = []
+    for rename in reversed(renames):
+        unit = rename.applied(unit, back=True)
+        keys.append(key_of(unit))
+    return list(dict.fromkeys(keys))

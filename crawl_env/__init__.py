@@ -15,8 +15,8 @@ from crawl_env.envs.env import CrawlEnv
 from crawl_env.envs.unwrap import task_of
 from crawl_env.envs.vector_env import CrawlVectorEnv
 from crawl_env.fleet.sources import Sources
-from crawl_env.log.decay_curves import Curves
-from crawl_env.log.item_log import Items
+from crawl_env.log.decay_curves import DecayCurves
+from crawl_env.log.item_log import ItemLog
 from crawl_env.simulation.task import Task
 
 __all__ = [
@@ -25,11 +25,11 @@ __all__ = [
     "Bursts",
     "CrawlEnv",
     "CrawlVectorEnv",
-    "Curves",
     "DailyCycle",
+    "DecayCurves",
     "Deterministic",
     "Drift",
-    "Items",
+    "ItemLog",
     "Jumps",
     "Poisson",
     "Sources",

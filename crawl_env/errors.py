@@ -1,9 +1,22 @@
-"""Messages for bad input: what happened, and what to do about it."""
+"""Checks of arguments, one of each kind, and their messages: the value, the reason, the remedy.
+
+Every check returns what it was given, as the type that is wanted, or raises ValueError.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
+from numbers import Integral, Real
+from types import EllipsisType
+from typing import Any
+
+import numpy as np
+
+from crawl_env.numerics import FloatArray
+
+_INF = math.inf
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> ValueError:
@@ -19,3 +32,185 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> ValueError:
     near = difflib.get_close_matches(str(name).lower(), by_lower, n=1, cutoff=0.6)
     hint = f"; did you mean {by_lower[near[0]]!r}?" if near else "."
     return ValueError(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}")
+
+
+def check_choice(kind: str, value: object, choices: Iterable[str]) -> str:
+    """Return one of `choices`.
+
+    >>> check_choice("engine", "loki", ["loky", "ray"])
+    Traceback (most recent call last):
+    ...
+    ValueError: unknown engine 'loki'; did you mean 'loky'? Known: loky, ray
+    """
+    names = list(choices)
+    if not isinstance(value, str) or value not in names:
+        raise unknown(kind, value, names)
+    return value
+
+
+def check_positive(name: str, value: object, unit: str = "") -> float:
+    """Return a positive, finite number.
+
+    >>> check_positive("budget", -1, "budget units")
+    Traceback (most recent call last):
+    ...
+    ValueError: budget is -1; it must be positive and finite (budget units)
+    """
+    return check_within(name, value, 0.0, unit=unit, open_low=True)
+
+
+def check_non_negative(name: str, value: object, unit: str = "") -> float:
+    """Return a finite number that is zero or positive."""
+    return check_within(name, value, 0.0, unit=unit)
+
+
+def check_within(
+    name: str,
+    value: object,
+    low: float = -_INF,
+    high: float = _INF,
+    *,
+    open_low: bool = False,
+    open_high: bool = False,
+    unit: str = "",
+) -> float:
+    """Return a finite number between `low` and `high`, which are excluded where they are open.
+
+    >>> check_within("discount", 1.5, 0, 1, open_low=True)
+    Traceback (most recent call last):
+    ...
+    ValueError: discount is 1.5; it must be above 0 and at most 1
+    """
+    number = math.nan
+    if isinstance(value, Real) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except OverflowError:
+            number = _INF
+    above = number > low if open_low else number >= low
+    below = number < high if open_high else number <= high
+    if not (math.isfinite(number) and above and below):
+        wanted = _range(low, high, open_low, open_high, finite=True)
+        raise ValueError(f"{name} is {_shown(value)}; it must be {wanted}{_in(unit)}")
+    return number
+
+
+def check_whole(name: str, value: object, minimum: int = 1, what: str = "") -> int:
+    """Return a whole number of at least `minimum` that fits 64 bits.
+
+    >>> check_whole("horizon", 2.5, what="steps")
+    Traceback (most recent call last):
+    ...
+    ValueError: horizon is 2.5; it must be a whole number of steps, at least 1
+    """
+    number = int(value) if isinstance(value, Integral) and not isinstance(value, bool) else None
+    if number is None or not minimum <= number < 2**63:
+        wanted = f" of {what}, at least {minimum}" if what else f" of at least {minimum}"
+        if number is not None and number >= minimum:
+            wanted += " and below 2**63"
+        raise ValueError(f"{name} is {_shown(value)}; it must be a whole number{wanted}")
+    return number
+
+
+def check_array(
+    name: str,
+    value: object,
+    shape: Sequence[int | EllipsisType | None] | None = None,
+    low: float = -_INF,
+    high: float = _INF,
+    *,
+    open_low: bool = False,
+    open_high: bool = False,
+    finite: bool = True,
+    whole: bool = False,
+    unit: str = "",
+    names: Sequence[str] = (),
+    element: str = "source",
+) -> FloatArray:
+    """Return numbers as a new array of float64, all of them within a range.
+
+    Arguments:
+        shape: that it must have; None is any length of an axis, a leading `...` any axes.
+        low, high: the range, whose ends are excluded where they are open.
+        finite: whether infinity is refused; NaN always is.
+        whole: whether the numbers must be whole.
+        names: of the elements along the last axis, for the message; by default the position from 0.
+        element: what there is one of at each position of the last axis, for the message.
+
+    >>> check_array("cost", [1, -2], (2,), low=0, unit="budget units", names=["a", "b"])
+    Traceback (most recent call last):
+    ...
+    ValueError: source 'b': cost is -2; it must be zero or positive and finite (budget units)
+    """
+    try:
+        array = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"{name} must be a number or an array of numbers: {error}") from None
+    if shape is not None and not _fits(array.shape, shape):
+        wanted = ", ".join("…" if n is ... else "any" if n is None else str(n) for n in shape)
+        comma = "," * (len(shape) == 1)
+        raise ValueError(f"{name} has shape {array.shape}; it must have shape ({wanted}{comma})")
+    fine = (array > low) if open_low else (array >= low)
+    fine &= (array < high) if open_high else (array <= high)
+    if finite:
+        fine &= np.isfinite(array)
+    if whole:
+        fine &= np.floor(array) == array
+    if not fine.all():
+        position = tuple(int(i) for i in np.argwhere(~fine)[0])
+        where = ""
+        if position:
+            label = repr(names[position[-1]]) if len(names) else str(position[-1])
+            where = f"{element} {label}: "
+        wanted = _range(low, high, open_low, open_high, finite)
+        wanted = f"a whole number, {wanted}" if whole else wanted
+        raise ValueError(f"{where}{name} is {array[position]:g}; it must be {wanted}{_in(unit)}")
+    return array
+
+
+def _fits(shape: tuple[int, ...], wanted: Sequence[int | EllipsisType | None]) -> bool:
+    lengths = list(wanted)
+    if lengths and lengths[0] is ...:
+        lengths = lengths[1:]
+        if len(shape) < len(lengths):
+            return False
+        shape = shape[len(shape) - len(lengths) :]
+    return len(shape) == len(lengths) and all(
+        length is None or n == length for n, length in zip(shape, lengths, strict=True)
+    )
+
+
+def _range(low: float, high: float, open_low: bool, open_high: bool, finite: bool) -> str:
+    """Return a range in words.
+
+    >>> _range(0, 1, False, False, True), _range(1, _INF, False, False, False)
+    ('between 0 and 1', 'at least 1')
+    """
+    if high == _INF and low == 0:
+        words = "positive" if open_low else "zero or positive"
+        return f"{words} and finite" if finite else words
+    above = f"above {low:g}" if open_low else f"at least {low:g}"
+    below = f"below {high:g}" if open_high else f"at most {high:g}"
+    if low == -_INF and high == _INF:
+        return "finite" if finite else "a number"
+    if low == -_INF or high == _INF:
+        words = above if high == _INF else below
+        return f"finite and {words}" if finite else words
+    if not (open_low or open_high):
+        return f"between {low:g} and {high:g}"
+    return f"{above} and {below}"
+
+
+def _in(unit: str) -> str:
+    return f" ({unit})" if unit else ""
+
+
+def _shown(value: Any) -> str:
+    """Return how a value is written, a number without its type and nothing at full length."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    try:
+        text = repr(value)
+    except ValueError:  # a whole number of more digits than Python writes
+        return "too large a number"
+    return text if len(text) <= 120 else f"{text[:117]}..."

@@ -1,4 +1,4 @@
-"""Expressions whose printed form cancels: z − (1 − e^−z), and Theorem 1, which is made of it."""
+"""Types of arrays, and expressions whose printed form cancels: z − (1 − e^−z), and Theorem 1."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.intp]
+BoolArray = NDArray[np.bool_]
 
 # z²/2! − z³/3! + …; ten terms are exact to rounding for z below the switch point.
 _SERIES = tuple((-1) ** n / float(np.prod(np.arange(1, n + 1, dtype=float))) for n in range(2, 12))

@@ -41,8 +41,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 FILE = Path(__file__).with_suffix(".json")
 DATA = ROOT / "experiments" / "data"
-if str(ROOT) not in sys.path:
-    sys.path.insert(0, str(ROOT))
+if __name__ == "__main__" and not __package__:  # run as a file: its folder must not come first
+    sys.path[0] = str(ROOT)
 
 Entry = tuple[str, Callable[[], Any]]  # its name, and what computes the results to be hashed
 
@@ -180,7 +180,7 @@ def drawn_fleet(rng: np.random.Generator) -> Any:
 @cache
 def log_of(name: str, span: float = 60.0, curves: bool = True) -> Any:
     """Return a small log of what a fleet published; every other item has a recorded curve."""
-    from crawl_env import Curves, Items
+    from crawl_env import DecayCurves, ItemLog
 
     rng, one = np.random.default_rng(17), fleet(name)
     counts = rng.poisson(np.minimum(one.arrival_rate, 5.0) * span)
@@ -194,8 +194,8 @@ def log_of(name: str, span: float = 60.0, curves: bool = True) -> Any:
         ages = np.concatenate([[0.0, 0.7, 2.0, 9.0]] * int((lengths > 0).sum()))
         left = np.sort(rng.random((ages.size // 4, 4)))[:, ::-1].copy()
         left[:, 0] = 1.0
-        told = Curves(np.cumsum([0, *lengths]), ages, left.ravel())
-    return Items(one.names, source, published, worth, 0.0, span, curves=told)
+        told = DecayCurves(np.cumsum([0, *lengths]), ages, left.ravel())
+    return ItemLog(one.names, source, published, worth, 0.0, span, curves=told)
 
 
 FEATURES: dict[str, tuple[str, ...]] = {
@@ -264,7 +264,6 @@ def task_arguments(case: Case) -> dict[str, Any]:
         "features": FEATURES[case.features],
         "action": case.action,
         "horizon": None if case.end == "endless" else int(case.end.split("-")[0]),
-        "reward_scale": case.scale,
         "start": case.start,
         "per_host": 2 if case.sources == "all-limits" else 1,
     }
@@ -299,7 +298,7 @@ def make_agent(name: str, env: Any, seed: int = 5, **options: Any) -> Any:
 
 def evaluated(agent: Any, arguments: dict[str, Any], **settings: Any) -> list[Any]:
     """Return reward, cost, sources never visited, delay and frequency of an agent's runs."""
-    from agents.evaluation import evaluate
+    from agents.evaluation.rollout import evaluate
 
     run = evaluate(agent, arguments, **settings)
     return [run.reward, run.cost, run.never, run.delay, run.frequency]
@@ -319,6 +318,16 @@ def what_waits(env: Any) -> list[Any]:
     ]
 
 
+def relaxed_bounds(env: Any, case: Case) -> Any:
+    """Return the bound by which rewards are divided, of every environment's fleet."""
+    from agents import relaxation
+
+    fleet, task = env.world.sources, env.unwrapped.task
+    bound = np.asarray(relaxation(fleet, task.budget, task.per_host).bound)
+    bound = np.where(bound > 0, bound, 1.0)
+    return float(bound.reshape(-1)[0]) if case.face == "alone" else bound
+
+
 def play(case: Case, steps: int) -> list[Any]:
     """Return the observations and rewards of a case, and what waits at the end."""
     arguments = task_arguments(case)
@@ -336,7 +345,9 @@ def play(case: Case, steps: int) -> list[Any]:
             told.append(observation)
             state = None
         action, state = agent.predict(observation, state, start)
+        scale = relaxed_bounds(env, case) if case.scale == "relaxed" else None
         observation, reward, _, now_over, _ = env.step(action)
+        reward = reward if scale is None else reward / scale
         if case.face == "rows":
             start = over if np.any(over) else None
         elif case.face == "rows-same-step":
@@ -635,7 +646,7 @@ def faces() -> Iterator[Entry]:
     base = task_arguments(plain._replace(end="37-epochs", action="priority"))
 
     def one_by_one() -> Any:
-        from crawl_env.wrappers import SequentialSelection
+        from crawl_env.envs.wrappers import SequentialSelection
 
         env = SequentialSelection(alone(**base))
         rng, told = np.random.default_rng(1), [env.reset(seed=4)[0]]
@@ -644,7 +655,7 @@ def faces() -> Iterator[Entry]:
         return told
 
     def for_stable_baselines() -> Any:
-        from crawl_env.sb3 import CrawlVecEnv
+        from crawl_env.envs.sb3 import CrawlVecEnv
 
         env = CrawlVecEnv(num_envs=3, **base)
         env.seed(4)
@@ -741,14 +752,12 @@ def _budgets(one: Any) -> tuple[float, ...]:
 
 
 def tables() -> Iterator[Entry]:
-    from agents.lagrangian import best_rate, lagrangian_index
-    from agents.static import static_frequencies, static_reward
-    from crawl_env.bounds import net_reward
-    from crawl_env.cycle import Cycle
-    from crawl_env.decays import DECAYS, make_decay
-
-    from agents import index_at_age, myopic_index, whittle_index
-    from crawl_env import relaxation
+    from agents import index_at_age, myopic_index, relaxation, whittle_index
+    from agents.policies.lagrangian import best_rate, lagrangian_index
+    from agents.policies.static import static_frequencies, static_reward
+    from agents.theory.relaxation import net_reward
+    from agents.theory.renewal import Cycle
+    from crawl_env.content.decay import DECAYS, make_decay
 
     def per_host(one: Any) -> int:
         return 2 if len(one) == 105 else 1
@@ -812,7 +821,7 @@ def tables() -> Iterator[Entry]:
 
 
 def optima() -> Iterator[Entry]:
-    from crawl_env import optimal_reward
+    from agents import optimal_reward
 
     for name, budget in (
         *(("table1", 1.0), ("table1", 2.0), ("table1", 3.0), ("few-dense", 1.0)),
@@ -829,7 +838,7 @@ LAWS = ("poisson", "poisson-constant", "poisson-lognormal", "poisson-gamma")
 
 def bounds() -> Iterator[Entry]:
     """Bounds of tasks, and prices found by simulation; with matrices where content is seen."""
-    from agents.bounds import task_bound
+    from agents.theory.task_bound import task_bound
 
     unseen = (*LAWS, "deterministic", "poisson-lomax", "poisson-stretched", "poisson-drift")
     for name in ("table1", "fleet-f", "sparse", "costs", "all-limits", "failures"):
@@ -856,9 +865,8 @@ def bounds() -> Iterator[Entry]:
 
 
 def prices() -> Iterator[Entry]:
-    from agents.price import Price
-
     from agents import myopic_index, whittle_index
+    from agents.theory.price import Price
 
     for name in ("table1", "costs", "delays", "failures", "capacities"):
         for arrivals, observed in (("poisson", True), ("poisson", False), ("deterministic", True)):
@@ -879,10 +887,10 @@ def prices() -> Iterator[Entry]:
 
 def arms() -> Iterator[Entry]:
     """The exact index where content is seen, which multiplies matrices."""
-    from agents.arm import Arms, solve
-    from agents.shot_noise import Content, one_item
-    from crawl_env.laws import LAWS as ALL
-    from crawl_env.laws import make_law
+    from agents.theory.observed import Arms, solve
+    from agents.theory.shot_noise import Content, one_item
+    from crawl_env.content.utility import LAWS as ALL
+    from crawl_env.content.utility import make_law
 
     for law in ALL:
         yield f"arms/one item, {law}", lambda w=law: list(one_item(make_law(w)))
@@ -911,10 +919,9 @@ def arms() -> Iterator[Entry]:
 
 def arrivals() -> Iterator[Entry]:
     """Content drawn by every law of arrivals, values and items, and at all starts."""
-    from crawl_env.arrivals import ARRIVALS
-    from crawl_env.laws import Lognormal
-
     from crawl_env import Bursts, DailyCycle, Drift, Jumps, Poisson
+    from crawl_env.content.arrivals import ARRIVALS
+    from crawl_env.content.utility import Lognormal
 
     objects = {
         "drift without reversion": lambda: Drift(0.05, 0.0),
@@ -958,7 +965,7 @@ ADAPTIVE = ("certainty", "optimism", "thompson", "self-tuning")
 
 
 def adaptive() -> Iterator[Entry]:
-    from agents.adaptive import Evidence, ItemSums, LiveCrawl, fit_utility, make_estimator
+    from agents.adaptive import Evidence, LiveCrawl, make_estimator
 
     def estimated(name: str, period: float) -> Any:
         estimator = make_estimator(name, period)
@@ -1037,19 +1044,6 @@ def adaptive() -> Iterator[Entry]:
 
     yield "adaptive/live crawl, nothing known", lambda: live(False)
     yield "adaptive/live crawl, decay and utility known", lambda: live(True)
-
-    def fitted(noise: str, shrink: bool) -> Any:
-        rng = np.random.default_rng(3)
-        source, age = rng.integers(0, 5, 300), rng.exponential(3.0, 300)
-        worth = (1.0 + source) * np.exp(-0.2 * age) * rng.exponential(size=300)
-        return list(fit_utility(ItemSums.empty((5,)).add(source, age, worth), noise, shrink))
-
-    for noise in ("exponential", "lognormal"):
-        for shrink in (True, False):
-            yield (
-                f"adaptive/utility and decay from items, {noise}, {'' if shrink else 'not '}shrunk",
-                lambda n=noise, s=shrink: fitted(n, s),
-            )
 
 
 # ---------------------------------------------------------------------------------------- learners
@@ -1174,14 +1168,13 @@ def evaluation() -> Iterator[Entry]:
 
 def benchmark() -> Iterator[Entry]:
     """The benchmark's own tasks, units of work and scores, with very few epochs."""
-    from experiments.tables import apart, scores
-
-    from experiments import units
     from experiments.benchmark.learning import players
     from experiments.benchmark.learning.plan import training
     from experiments.benchmark.learning.training import train
     from experiments.benchmark.policies import AGENTS, _unit
     from experiments.benchmark.suite import SUITE
+    from experiments.core import units
+    from experiments.core.tables import apart, scores
 
     def short(setting: Any) -> Any:
         return replace(setting, epochs=20, warmup=min(setting.warmup, 5), seeds=2)
@@ -1223,8 +1216,8 @@ def benchmark() -> Iterator[Entry]:
 
 
 def statistics() -> Iterator[Entry]:
-    from agents import aggregate
-    from agents import statistics as s
+    from agents.evaluation import aggregate
+    from agents.evaluation import statistics as s
 
     rng = np.random.default_rng(0)
     one, other, third = rng.normal(5, 1, 20), rng.normal(4, 1, 20), rng.normal(1, 1, 20)
@@ -1250,9 +1243,9 @@ def statistics() -> Iterator[Entry]:
 
 @cache
 def example_log() -> Any:
-    from crawl_env import Items
+    from crawl_env import ItemLog
 
-    return Items.from_csv(DATA / "example-log.csv")
+    return ItemLog.from_csv(DATA / "example-log.csv")
 
 
 def fit() -> Iterator[Entry]:
@@ -1282,7 +1275,7 @@ def fit() -> Iterator[Entry]:
 
 
 def replay() -> Iterator[Entry]:
-    from agents.evaluation import Rollout
+    from agents.evaluation.rollout import Rollout
     from experiments.evaluate.hindsight import Hindsight
     from experiments.evaluate.log import Log
     from experiments.evaluate.replay import play as play_back
@@ -1321,8 +1314,8 @@ def replay() -> Iterator[Entry]:
 
 
 def selection() -> Iterator[Entry]:
-    from crawl_env.hosts import Hosts
-    from crawl_env.selection import select, whole_budget
+    from crawl_env.fleet.hosts import Hosts
+    from crawl_env.simulation.selection import select, whole_budget
 
     polite = make_fleet(1.0, 1.0, [0.1] * 9, hosts=["a", "a", "b", "b", "", "c", "c", "c", ""])
 
@@ -1369,7 +1362,7 @@ CURVES_CSV = """item,age,remaining
 
 
 def files() -> Iterator[Entry]:
-    from crawl_env import Items, Sources
+    from crawl_env import ItemLog, Sources
 
     folder = tempfile.TemporaryDirectory(prefix="golden-")  # gone with the last entry
 
@@ -1391,12 +1384,12 @@ def files() -> Iterator[Entry]:
 
     def items(unit: str) -> Any:
         curves = written("curves.csv", CURVES_CSV)
-        return numbers(Items.from_csv(written("log.csv", ITEMS_CSV), curves, unit))
+        return numbers(ItemLog.from_csv(written("log.csv", ITEMS_CSV), curves, unit))
 
     def log_back() -> Any:
         log, curves = written("log.csv", ""), written("curves.csv", "")
         log_of("table1", 5.0).to_csv(log, curves)
-        again = Items.from_csv(log, curves)
+        again = ItemLog.from_csv(log, curves)
         texts = [path.read_text(encoding="utf-8") for path in (log, curves)]
         return [*texts, numbers(again)]
 

@@ -6,17 +6,17 @@ from os import PathLike
 
 from agents.learning import storage
 from agents.learning.arms import Arms
-from agents.learning.deeptop import DeepTOP
-from agents.learning.equivariant import EquivariantPPO
-from agents.learning.equivariant_index import EquivariantIndex
-from agents.learning.lagrange_q import LagrangeQ
-from agents.learning.learner import Learner
-from agents.learning.lspe import LSPE
-from agents.learning.neurwin import NeurWIN
-from agents.learning.qwinn import QWINN
-from agents.learning.stable_baselines import STABLE
-from agents.learning.whittle_q import WhittleQ
-from agents.learning.wiql import WIQL
+from agents.learning.base import Learner
+from agents.learning.fleet.index import EquivariantIndex
+from agents.learning.fleet.ppo import EquivariantPPO
+from agents.learning.neural.deeptop import DeepTOP
+from agents.learning.neural.neurwin import NeurWIN
+from agents.learning.neural.qwinn import QWINN
+from agents.learning.sb3.learners import STABLE
+from agents.learning.tabular.lagrange_q import LagrangeQ
+from agents.learning.tabular.lspe import LSPE
+from agents.learning.tabular.whittle_q import WhittleQ
+from agents.learning.tabular.wiql import WIQL
 from crawl_env import CrawlVectorEnv
 from crawl_env.errors import unknown
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from crawl_env import Sources, Task
-from crawl_env.fleet.parameters import LIMITS, PARAMETERS
+from crawl_env.fleet.parameters import CONSTRAINTS, PARAMETERS
 from crawl_env.numerics import FloatArray
 
 
@@ -50,7 +50,9 @@ class Seen:
             return self._task.sources
         columns: Any = {name: self[name] for name in PARAMETERS}
         shape = columns["cost"].shape
-        limits: Any = {p: np.broadcast_to(getattr(self._task.sources, p), shape) for p in LIMITS}
+        limits: Any = {
+            p: np.broadcast_to(getattr(self._task.sources, p), shape) for p in CONSTRAINTS
+        }
         limits["hosts"] = self._task.sources.hosts
         return Sources(**columns, **limits, period=self._task.sources.period)
 

@@ -19,7 +19,7 @@ from crawl_env.content.rates import Constant, DailyCycle, Drift, Jumps, RateMode
 from crawl_env.content.trace import Trace
 from crawl_env.content.utility import UTILITIES, Distribution, make_distribution
 from crawl_env.errors import unknown
-from crawl_env.log.item_log import Items
+from crawl_env.log.item_log import ItemLog
 from crawl_env.numerics import FloatArray
 
 __all__ = ["ARRIVALS", "RATES", "ArrivalProcess", "Arrivals", "Deterministic", "make_arrivals"]
@@ -196,7 +196,7 @@ def make_arrivals(arrivals: str | PathLike[str] | ArrivalProcess) -> ArrivalProc
     `Arrivals(rate=Drift(0.1), utility=Lognormal(0.5))` sets them.
 
     Recorded arrivals are a `Trace`. The path of a log (.csv, .csv.gz or .parquet) stands for
-    `Trace(Items.from_csv(path))`: numbers in the unit of time of the fleet's rates, or time
+    `Trace(ItemLog.from_csv(path))`: numbers in the unit of time of the fleet's rates, or time
     stamps, which become hours; no curves; a span from the first item to the last.
 
     Raises:
@@ -209,13 +209,13 @@ def make_arrivals(arrivals: str | PathLike[str] | ArrivalProcess) -> ArrivalProc
     if isinstance(arrivals, ArrivalProcess):
         return arrivals
     if isinstance(arrivals, PathLike) or (isinstance(arrivals, str) and arrivals.endswith(LOGS)):
-        return Trace(Items.from_csv(arrivals))
+        return Trace(ItemLog.from_csv(arrivals))
     if arrivals == "deterministic":
         return Deterministic()
     if arrivals == "trace":
         raise ValueError(
             "arrivals='trace' needs a log to play back; give its path (.csv, .csv.gz or .parquet), "
-            "or crawl_env.Trace(crawl_env.Items.from_csv(path))"
+            "or crawl_env.Trace(crawl_env.ItemLog.from_csv(path))"
         )
     if not isinstance(arrivals, str):
         raise ValueError(

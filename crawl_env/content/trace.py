@@ -13,7 +13,7 @@ from crawl_env.content.cells import Cells, IntArray, Published
 from crawl_env.content.decay import Decay, make_decay
 from crawl_env.content.process import ArrivalProcess, Block
 from crawl_env.fleet.sources import Sources
-from crawl_env.log.item_log import Items
+from crawl_env.log.item_log import ItemLog
 from crawl_env.numerics import FloatArray
 
 _ROUNDING = 1e-9  # steps before a boundary at which an item counts as published at it
@@ -24,7 +24,7 @@ class Trace(ArrivalProcess):
     """Replays a log: every item is published when it was, and worth what it was.
 
     Arguments:
-        items: the log, in the unit of time of the fleet's rates.
+        log: what was published, in the unit of time of the fleet's rates.
         random_start: an episode begins at a step of the log drawn at reset, so that seeds mean
             different windows; False: at its first one. At its end the log starts again; its span is
             rounded up to whole steps.
@@ -32,12 +32,12 @@ class Trace(ArrivalProcess):
 
     Sources are found by name. A source of the fleet that the log does not name is silent.
 
-    >>> log = Items(["1", "2"], source=[0, 1], published=[0.5, 1.5], utility=[3, 4], start=0, end=3)
+    >>> log = ItemLog(["1", "2"], source=[0, 1], published=[0.5, 1.5], utility=[3, 4], start=0, end=3)
     >>> Trace(log)
     Trace(2 items of 2 sources, 0 to 3 hours)
     """
 
-    log: Items
+    log: ItemLog
     random_start: bool
     decay: Decay
 
@@ -45,18 +45,18 @@ class Trace(ArrivalProcess):
     exponential = False
 
     def __init__(
-        self, items: Items, random_start: bool = True, decay: str | Decay = "exponential"
+        self, log: ItemLog, random_start: bool = True, decay: str | Decay = "exponential"
     ) -> None:
-        if not isinstance(items, Items):
+        if not isinstance(log, ItemLog):
             raise ValueError(
-                f"items is {items!r}; give a crawl_env.Items, such as Items.from_csv(path)"
+                f"log is {log!r}; give a crawl_env.ItemLog, such as ItemLog.from_csv(path)"
             )
-        object.__setattr__(self, "log", items)
+        object.__setattr__(self, "log", log)
         object.__setattr__(self, "random_start", random_start)
         object.__setattr__(self, "decay", make_decay(decay))
 
     def __repr__(self) -> str:
-        return repr(self.log).replace("Items(", "Trace(", 1)
+        return repr(self.log).replace("ItemLog(", "Trace(", 1)
 
     def steps(self, period: float) -> int:
         """Return how many steps of the given length the log has, the last perhaps in part."""
@@ -198,7 +198,7 @@ class _Replay(Block):
         yield self._read()
 
 
-def _places(items: Items, sources: Sources) -> IntArray:
+def _places(items: ItemLog, sources: Sources) -> IntArray:
     """Return the fleet's number of each item's source, (n,)."""
     number = {name: i for i, name in enumerate(sources.names)}
     place = np.array([number.get(name, -1) for name in items.names], dtype=np.intp)

@@ -23,7 +23,7 @@ class Parameter(NamedTuple):
 # What a source is, and may be shown to the crawler as a feature.
 PARAMETERS = ("arrival_rate", "mean_utility", "decay_rate", "cost")
 # What a crawl of it has to put up with; the same in all fleets that a callable draws.
-LIMITS = ("crawl_delay", "capacity", "failure_rate")
+CONSTRAINTS = ("crawl_delay", "capacity", "failure_rate")
 
 DESCRIBED: dict[str, Parameter] = {
     "arrival_rate": Parameter("items/time", "zero or positive and finite"),
@@ -108,6 +108,6 @@ def _as_array(name: str, value: ArrayLike) -> FloatArray:
 def _spread(name: str, array: FloatArray, shape: tuple[int, ...]) -> FloatArray:
     spread = np.broadcast_to(array, shape)
     # A limit is mostly one number for all: a view of it takes no memory.
-    whole = spread if name in LIMITS and array.ndim == 0 else spread.copy()
+    whole = spread if name in CONSTRAINTS and array.ndim == 0 else spread.copy()
     whole.flags.writeable = False
     return whole

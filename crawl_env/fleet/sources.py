@@ -17,12 +17,12 @@ from numpy.typing import ArrayLike, NDArray
 from crawl_env.errors import unknown
 from crawl_env.files.csv_table import line_of
 from crawl_env.fleet import fleet_csv, parameters
-from crawl_env.fleet.capacity import LastItems
-from crawl_env.fleet.parameters import LIMITS, PARAMETERS
+from crawl_env.fleet.capacity import CappedContent
+from crawl_env.fleet.parameters import CONSTRAINTS, PARAMETERS
 from crawl_env.numerics import FloatArray, remainder
 
-_COLUMNS = (*PARAMETERS, *LIMITS)
-_DEFAULT = {name: parameters.DESCRIBED[name].default for name in LIMITS}
+_COLUMNS = (*PARAMETERS, *CONSTRAINTS)
+_DEFAULT = {name: parameters.DESCRIBED[name].default for name in CONSTRAINTS}
 
 PRESETS = ("table1", "fleet-f", "recovering-<n>", "hacker-news")
 REGIMES = {"dense": (0.5, 50.0), "sparse": (0.003, 0.3)}  # range of Λ, items / time
@@ -86,7 +86,7 @@ class Sources:
     ) -> None:
         described = (arrival_rate, mean_utility, decay_rate, cost)
         limits = (crawl_delay, capacity, failure_rate)
-        given = dict(zip((*PARAMETERS, *LIMITS), (*described, *limits), strict=True))
+        given = dict(zip((*PARAMETERS, *CONSTRAINTS), (*described, *limits), strict=True))
         arrays = parameters.as_arrays(given)
         n = arrays["cost"].shape[-1]
         object.__setattr__(self, "given_names", parameters.check_names(names, n))
@@ -191,7 +191,7 @@ class Sources:
     def content_at(self, age: ArrayLike) -> FloatArray:
         """Return x_k, utility: the mean value `age` epochs after a crawl, (..., N).
 
-        x_k = (1 − α^k) u*; where only the last K items stay, what these hold (`LastItems`).
+        x_k = (1 − α^k) u*; where only the last K items stay, what these hold (`CappedContent`).
         `age` broadcasts against (N,); infinity gives the ceiling.
         """
         k = np.asarray(age, dtype=np.float64)
@@ -203,11 +203,11 @@ class Sources:
         return content
 
     @cached_property
-    def _last_items(self) -> tuple[NDArray[np.intp], LastItems]:
+    def _last_items(self) -> tuple[NDArray[np.intp], CappedContent]:
         """The sources that show only their last few items, and what waits there."""
         some = np.isfinite(self.capacity).reshape(-1, len(self)).any(axis=0)
         capped = np.flatnonzero(some)
-        return capped, LastItems(
+        return capped, CappedContent(
             self.arrival_rate[..., capped],
             self.mean_utility[..., capped],
             self.decay_rate[..., capped],
@@ -366,7 +366,7 @@ class Sources:
         """
         if self.arrival_rate.ndim != 1:
             raise ValueError("a batch of fleets does not fit one CSV; write `row(b)` of it")
-        limits = [name for name in LIMITS if (getattr(self, name) != _DEFAULT[name]).any()]
+        limits = [name for name in CONSTRAINTS if (getattr(self, name) != _DEFAULT[name]).any()]
         columns = {name: getattr(self, name) for name in (*PARAMETERS, *limits)}
         fleet_csv.write(path, self.names, columns, self.hosts)
 

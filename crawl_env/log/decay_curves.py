@@ -13,7 +13,7 @@ from crawl_env.numerics import FloatArray
 
 
 @dataclass(frozen=True, eq=False)
-class Curves:
+class DecayCurves:
     """The recorded share of n items' utility that is still to come, at some ages.
 
     Linear between an item's points; at two points of one age it drops; beyond the last point it
@@ -22,7 +22,7 @@ class Curves:
     Raises:
         ValueError: the points are no curves: see the fields.
 
-    >>> curves = Curves(first=[0, 3, 3], age=[0, 1, 3], remaining=[1, 0.5, 0.25])
+    >>> curves = DecayCurves(first=[0, 3, 3], age=[0, 1, 3], remaining=[1, 0.5, 0.25])
     >>> curves.recorded, curves.share(0, [0, 0.5, 2, 9])
     (array([ True, False]), array([1.   , 0.75 , 0.375, 0.25 ]))
     """
@@ -51,7 +51,7 @@ class Curves:
         return int(self.first.size) - 1
 
     def __reduce__(self) -> Any:
-        return Curves, (self.first, self.age, self.remaining)
+        return DecayCurves, (self.first, self.age, self.remaining)
 
     @property
     def points(self) -> NDArray[np.intp]:
@@ -68,13 +68,13 @@ class Curves:
         """Return the item of each point, (points,)."""
         return np.repeat(np.arange(len(self)), self.points)
 
-    def select(self, which: ArrayLike) -> Curves:
+    def select(self, which: ArrayLike) -> DecayCurves:
         """Return the curves of these items, by indices, in this order."""
         index = np.asarray(which, dtype=np.intp)
         points = self.points[index]
         first = np.concatenate(([0], np.cumsum(points)))
         where = np.arange(first[-1]) + np.repeat(self.first[index] - first[:-1], points)
-        return Curves(first, self.age[where], self.remaining[where])
+        return DecayCurves(first, self.age[where], self.remaining[where])
 
     def share(self, item: ArrayLike, age: ArrayLike) -> FloatArray:
         """Return what remains of items at some ages, which broadcast against each other.

@@ -43,7 +43,7 @@ def read_items(
     end: float | str | None,
     sources: Sequence[str] | None,
 ) -> Table:
-    """Read a table of items, in units of time of so many hours; see `Items.from_csv`."""
+    """Read a table of items, in units of time of so many hours; see `ItemLog.from_csv`."""
     table = _columns(path, ITEMS, ("source", "published"))
     n = len(table["source"])
     if not n:
@@ -61,7 +61,7 @@ def read_items(
 def read_curves(
     path: PathName, identifiers: Sequence[str]
 ) -> tuple[NDArray[np.intp], FloatArray, FloatArray]:
-    """Read the curves of the items with these identifiers; return the arrays of `Curves`."""
+    """Read the curves of the items with these identifiers; return the arrays of `DecayCurves`."""
     table = _columns(path, CURVES, CURVES)
     place = {name: j for j, name in enumerate(identifiers)}
     cells = _text(table["item"])
@@ -128,7 +128,7 @@ def fault_of_span(published: FloatArray, start: float | None, end: float | None)
 
 
 def fault_of_curves(first: NDArray[np.intp], age: FloatArray, remaining: FloatArray) -> Fault:
-    """Return the first point that is not on a curve of `Curves`, and why."""
+    """Return the first point that is not on a curve of `DecayCurves`, and why."""
     begins = np.zeros(age.size, dtype=bool)
     begins[first[:-1][np.diff(first) > 0]] = True
     inner = ~begins

@@ -12,14 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from crawl_env.errors import unknown
 from crawl_env.log import item_files as items_file
-from crawl_env.log.decay_curves import Curves
+from crawl_env.log.decay_curves import DecayCurves
 from crawl_env.numerics import FloatArray
 
 HOURS = {"second": 1 / 3600, "minute": 1 / 60, "hour": 1.0, "day": 24.0}  # in one unit of time
 
 
 @dataclass(frozen=True, eq=False, init=False)
-class Items:
+class ItemLog:
     """n items that N sources published within a span of time, oldest first.
 
     Arguments:
@@ -36,10 +36,10 @@ class Items:
     Raises:
         ValueError: lengths differ, a number is out of range, or an item lies outside the span.
 
-    >>> log = Items(["a", "b"], source=[0, 1, 0], published=[0.5, 1, 7], utility=[3, 1, 2], end=24)
+    >>> log = ItemLog(["a", "b"], source=[0, 1, 0], published=[0.5, 1, 7], utility=[3, 1, 2])
     >>> log
-    Items(3 items of 2 sources, 0.5 to 24 hours)
-    >>> log.between(1, 12).utility
+    ItemLog(3 items of 2 sources, 0.5 to 7 hours)
+    >>> log.between(1, 7).utility
     array([1., 2.])
     """
 
@@ -49,7 +49,7 @@ class Items:
     utility: FloatArray  # (n,) utility
     start: float  # time
     end: float  # time
-    curves: Curves | None  # of the n items
+    curves: DecayCurves | None  # of the n items
     unit: str
     origin: str
 
@@ -61,7 +61,7 @@ class Items:
         utility: ArrayLike,
         start: float | None = None,
         end: float | None = None,
-        curves: Curves | None = None,
+        curves: DecayCurves | None = None,
         unit: str = "hour",
         origin: str = "",
     ) -> None:
@@ -102,19 +102,19 @@ class Items:
     def __repr__(self) -> str:
         curves = ", with curves" if self.curves is not None else ""
         return (
-            f"Items({len(self)} items of {len(self.names)} sources, {self.start:g} to "
+            f"ItemLog({len(self)} items of {len(self.names)} sources, {self.start:g} to "
             f"{self.end:g} {self.unit}s{curves})"
         )
 
     def __reduce__(self) -> Any:  # copies are made, checked and made read-only, as any other
-        return Items, tuple(getattr(self, name) for name in self.__dataclass_fields__)
+        return ItemLog, tuple(getattr(self, name) for name in self.__dataclass_fields__)
 
     @property
     def span(self) -> float:
         """Return the time the log covers."""
         return self.end - self.start
 
-    def covering(self, start: float | str | None, end: float | str | None) -> Items:
+    def covering(self, start: float | str | None, end: float | str | None) -> ItemLog:
         """Return the log as one of the span [start, end), numbers or time stamps, which may reach
         beyond the items: what lies outside is left out, time without items counts. None keeps
         what it was."""
@@ -128,7 +128,7 @@ class Items:
         inside = np.flatnonzero((self.published >= low) & (self.published < high))
         return self._part(self.names, self.source, inside, low, high)
 
-    def between(self, start: float, end: float) -> Items:
+    def between(self, start: float, end: float) -> ItemLog:
         """Return the part of the log published in [start, end), with the same sources.
 
         Raises:
@@ -141,7 +141,7 @@ class Items:
             )
         return self.covering(start, end)
 
-    def select(self, names: Sequence[str]) -> Items:
+    def select(self, names: Sequence[str]) -> ItemLog:
         """Return the log of these sources alone, in this order.
 
         Raises:
@@ -158,10 +158,10 @@ class Items:
 
     def _part(
         self, names: Sequence[str], source: NDArray[np.intp], kept: Any, start: float, end: float
-    ) -> Items:
+    ) -> ItemLog:
         curves = self.curves.select(kept) if self.curves is not None else None
         published, utility = self.published[kept], self.utility[kept]
-        return Items(
+        return ItemLog(
             names, source[kept], published, utility, start, end, curves, self.unit, self.origin
         )
 
@@ -173,7 +173,7 @@ class Items:
         start: float | str | None = None,
         end: float | str | None = None,
         sources: Sequence[str] | None = None,
-    ) -> Items:
+    ) -> ItemLog:
         """Read a log from a table with a header, as CSV, gzipped CSV (.gz) or Parquet (.parquet).
 
         The table has one row an item, in any order, and the columns
@@ -186,8 +186,8 @@ class Items:
         - `item`, optional: an identifier, to which curves refer; without it, row numbers from 0.
 
         Arguments:
-            curves: a table `item, age, remaining` of recorded decay, ages in `unit`s; see `Curves`.
-                A first point after age 0 has (0, 1) put before it.
+            curves: a table `item, age, remaining` of recorded decay, ages in `unit`s; see
+                `DecayCurves`. A first point after age 0 has (0, 1) put before it.
             start, end: the span the log covers, as numbers or time stamps like those of the table.
             sources: all names, in the order wanted, with those that published nothing; by default
                 the names of the table in order of first appearance.
@@ -201,8 +201,8 @@ class Items:
         table = items_file.read_items(path, HOURS[unit], start, end, sources)
         recorded = None
         if curves is not None:
-            recorded = Curves(*items_file.read_curves(curves, table.item))
-        return Items(
+            recorded = DecayCurves(*items_file.read_curves(curves, table.item))
+        return ItemLog(
             table.names,
             table.source,
             table.published,

@@ -22,7 +22,7 @@ from crawl_env.content.world import NEVER
 from crawl_env.envs.subsets import Subsets, all_subsets, maximal_subsets
 from crawl_env.errors import unknown
 from crawl_env.fleet.hosts import Hosts
-from crawl_env.fleet.parameters import LIMITS
+from crawl_env.fleet.parameters import CONSTRAINTS
 from crawl_env.fleet.sources import Sources
 from crawl_env.simulation.observation import COUNTED, SUMMED, check_features, observation_space
 from crawl_env.simulation.selection import TOLERANCE, affordable
@@ -158,7 +158,7 @@ class Task:
 
 def _same_limits(fleet: Sources, other: Sources) -> bool:
     return fleet.hosts == other.hosts and all(
-        np.array_equal(getattr(fleet, name), getattr(other, name)) for name in LIMITS
+        np.array_equal(getattr(fleet, name), getattr(other, name)) for name in CONSTRAINTS
     )
 
 

@@ -34,8 +34,8 @@ class Hindsight:
 
     Epochs are crawled at their beginnings 0, T, …: what the last one brings comes too late.
 
-    >>> from crawl_env import Items
-    >>> log = Items(["a"], [0, 0], [0.5, 1.5], [3.0, 4.0], start=0, end=4)
+    >>> from crawl_env import ItemLog
+    >>> log = ItemLog(["a"], [0, 0], [0.5, 1.5], [3.0, 4.0], start=0, end=4)
     >>> fleet = Sources(arrival_rate=[0.5], mean_utility=[3.5], decay_rate=[2e-9], names=["a"])
     >>> best = Hindsight(Trace(log, random_start=False), fleet, epochs=4)
     >>> round(best.bound(1.0), 3), round(best.bound(0.25), 3)  # 4 crawls, or 1, in 4 epochs

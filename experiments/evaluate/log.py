@@ -11,7 +11,7 @@ import numpy as np
 import tyro
 from numpy.typing import ArrayLike
 
-from crawl_env import Items, Sources, Trace
+from crawl_env import ItemLog, Sources, Trace
 from crawl_env.log.item_files import time_of
 from crawl_env.log.item_log import HOURS
 from crawl_env.numerics import FloatArray
@@ -25,8 +25,8 @@ WEEK = 168.0  # hours
 class Split:
     """A log in two parts, and the fleet as it was known between them."""
 
-    past: Items  # of all sources
-    rest: Items  # of all sources
+    past: ItemLog  # of all sources
+    rest: ItemLog  # of all sources
     fleet: Sources
     refitted: Sources | None  # with rates and utilities fitted to the rest itself, if there are any
 
@@ -95,7 +95,7 @@ class Log:
         """
         self._check(fleet)
         assert self.items is not None
-        log = Items.from_csv(self.items, self.curves, unit=self.unit)
+        log = ItemLog.from_csv(self.items, self.curves, unit=self.unit)
         at = self._moment(log)
         end = log.end if epochs is None else min(log.end, at + epochs * period)
         past, rest = log.between(log.start, at), log.between(at, end)
@@ -111,7 +111,7 @@ class Log:
         refitted = _fitted(later, fading, period) if later.utility.any() else None
         return Split(past, rest, _fitted(past, fading, period), refitted)
 
-    def _moment(self, log: Items) -> float:
+    def _moment(self, log: ItemLog) -> float:
         """Return where the first part ends."""
         at = given_time("--train-until", self.train_until, log)
         moment = time_of("--train-until", at, log.origin, HOURS[log.unit])
@@ -142,14 +142,14 @@ class Log:
             raise ValueError(f"--block is {self.block:g}; it must be a positive time")
 
 
-def _fitted(log: Items, decay_rate: ArrayLike, period: float) -> Sources:
+def _fitted(log: ItemLog, decay_rate: ArrayLike, period: float) -> Sources:
     n = len(log.names)
     rate = estimate.rates(np.bincount(log.source, minlength=n), log.span)
     utility = estimate.utilities(log.source, log.utility, n)
     return Sources(rate.value, utility.value, decay_rate, period=period, names=log.names)
 
 
-def _check_fleet(fleet: Sources, log: Items) -> None:
+def _check_fleet(fleet: Sources, log: ItemLog) -> None:
     known = set(fleet.names)
     items = np.bincount(log.source, minlength=len(log.names))
     lacking = [i for i, name in enumerate(log.names) if name not in known]

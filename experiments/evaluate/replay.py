@@ -11,7 +11,7 @@ import numpy as np
 
 from agents.evaluation.rollout import Rollout
 from agents.policies.whittle_exact import WhittleExact
-from crawl_env import Items, Sources, Task, Trace
+from crawl_env import ItemLog, Sources, Task, Trace
 from crawl_env.content.item_store import IntArray
 from crawl_env.numerics import FloatArray
 from experiments.core import units
@@ -84,7 +84,7 @@ def joined(results: Sequence[Result], epochs: int) -> Played:
     return Played(reward, **means)
 
 
-def digest(log: Items) -> str:
+def digest(log: ItemLog) -> str:
     """Return a hash of all that a log says, so that what was kept of another is not taken up."""
     found = hashlib.sha256(repr((log.names, log.start, log.end, log.unit)).encode())
     arrays = [log.source, log.published, log.utility]
@@ -128,7 +128,7 @@ def play(rollout: Rollout, trace: Trace, epochs: int) -> Played:
 class _Brought:
     """Counts the items that crawls bring, and the time since each was published."""
 
-    def __init__(self, log: Items, sources: Sources, rows: int, epochs: int) -> None:
+    def __init__(self, log: ItemLog, sources: Sources, rows: int, epochs: int) -> None:
         place = {name: i for i, name in enumerate(sources.names)}
         source = np.array([place.get(name, 0) for name in log.names], dtype=np.intp)[log.source]
         when = (log.published - log.start) / sources.period

@@ -9,7 +9,7 @@ from typing import Annotated
 import numpy as np
 import tyro
 
-from crawl_env import Items, Sources
+from crawl_env import ItemLog, Sources
 from crawl_env.files.csv_table import is_number
 from experiments.core.report import Report
 from experiments.core.results import check_out, whole_folder, write_csv
@@ -86,9 +86,9 @@ class Fit:
             raise ValueError(f"--out {self.out}: its folder does not exist; create it")
         check_out(self.report, str(self.items), str(self.curves or self.items), str(self.out))
 
-    def _log(self) -> tuple[Items, str]:
+    def _log(self) -> tuple[ItemLog, str]:
         """Return the part of the log to fit, and a sentence on what was left out."""
-        whole = Items.from_csv(self.items, self.curves, unit=self.unit)
+        whole = ItemLog.from_csv(self.items, self.curves, unit=self.unit)
         log = whole.covering(
             given_time("--from", self.since, whole), given_time("--until", self.until, whole)
         )
@@ -111,7 +111,7 @@ class Fit:
             )
         return kept, f"Left out: {', '.join(left_out)}." if left_out else ""
 
-    def _found(self, log: Items) -> summary.Found:
+    def _found(self, log: ItemLog) -> summary.Found:
         counts = np.bincount(log.source, minlength=len(log.names))
         fitted = None
         if self.curves is not None:
@@ -135,7 +135,7 @@ class Fit:
         )
 
 
-def given_time(option: str, text: str, log: Items) -> float | str | None:
+def given_time(option: str, text: str, log: ItemLog) -> float | str | None:
     """Return the number or time stamp that an option holds, None where it holds nothing."""
     if not text or is_number(text):
         return float(text) if text else None

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from crawl_env import Curves, Items
+from crawl_env import DecayCurves, ItemLog
 from experiments.core.results import check_out, whole_folder
 from experiments.hacker_news import history
 from experiments.hacker_news.history import Snapshot
@@ -22,7 +22,7 @@ DAY = 86_400  # seconds
 @dataclass
 class HackerNews:
     """Turn a checkout of github.com/christian-fei/hn-history, which recorded the front page of
-    Hacker News every twenty or thirty minutes, into tables for `Items.from_csv`.
+    Hacker News every twenty or thirty minutes, into tables for `ItemLog.from_csv`.
 
     An item is published when it is first seen on the page; its utility is the votes it gained from
     then until it was last seen, its curve the share of them that was still to come.
@@ -95,20 +95,20 @@ class Recording:
         if not self._seen:
             raise ValueError("no item appears in these snapshots after the first; take more")
 
-    def log(self, midnight: int, last: int) -> Items:
+    def log(self, midnight: int, last: int) -> ItemLog:
         """Return the items, in hours since a midnight, up to the last snapshot."""
         names = list(dict.fromkeys(self._site.values()))
         place = {name: i for i, name in enumerate(names)}
         points = [recorded(np.array(seen)) for seen in self._seen.values()]
         sizes = [len(age) for age, _, _ in points]
-        return Items(
+        return ItemLog(
             names,
             source=[place[site] for site in self._site.values()],
             published=[(seen[0][0] - midnight) / 3600 for seen in self._seen.values()],
             utility=[votes for _, _, votes in points],
             start=(self.start - midnight) / 3600,
             end=np.nextafter((last - midnight) / 3600, np.inf),
-            curves=Curves(
+            curves=DecayCurves(
                 np.concatenate(([0], np.cumsum(sizes))),
                 np.concatenate([age for age, _, _ in points]),
                 np.concatenate([remaining for _, remaining, _ in points]),
@@ -134,7 +134,7 @@ def recorded(seen: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
     return (moments - moments[0]) / 3600, 1 - gained / total, total
 
 
-def with_many_items(log: Items, least: int) -> Items:
+def with_many_items(log: ItemLog, least: int) -> ItemLog:
     """Return the log of the sources with at least so many items, most active first.
 
     Raises:

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
-from agents.learning.sb3_rows import Rows
-from agents.learning.stable_baselines import STABLE
+from agents.learning.sb3.environments import Rows
+from agents.learning.sb3.learners import STABLE
 from crawl_env import CrawlEnv, CrawlVectorEnv
 
 TABLE1: dict[str, Any] = {

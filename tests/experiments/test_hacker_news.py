@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crawl_env import Items
+from crawl_env import ItemLog
 from experiments.hacker_news.command import HackerNews
 
 MIDNIGHT = 1_604_707_200  # 2020-11-07T00:00:00Z
@@ -61,8 +61,8 @@ def checkout(tmp_path: Path) -> Path:
     return folder
 
 
-def read(folder: Path) -> Items:
-    return Items.from_csv(folder / "items.csv.gz", folder / "curves.csv.gz", start=0, end=48)
+def read(folder: Path) -> ItemLog:
+    return ItemLog.from_csv(folder / "items.csv.gz", folder / "curves.csv.gz", start=0, end=48)
 
 
 def test_snapshots_become_items_and_curves(checkout: Path, tmp_path: Path, capsys) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.learning.equivariant import EquivariantPPO
-from agents.learning.wiql import WIQL
+from agents.learning.fleet.ppo import EquivariantPPO
+from agents.learning.tabular.wiql import WIQL
 from agents.theory.closed_form import whittle_index
 from crawl_env import CrawlEnv, CrawlVectorEnv
 from experiments.benchmark.learning import leaderboard, plan, runs, section, tasks, training
@@ -140,13 +140,14 @@ def test_a_report_of_what_is_done_runs_nothing(records: Records, tmp_path: Any) 
 
 
 def test_a_learners_code_is_all_that_it_imports_of_the_learners() -> None:
-    from agents.learning import fleet_network, networks
+    from agents.learning.fleet import networks as fleet_networks
+    from agents.learning.neural import networks
 
     before = training.code_of(EquivariantPPO)
     assert before == training.code_of(EquivariantPPO)
     assert before != training.code_of(WIQL)
     found = training.modules_of(EquivariantPPO)
-    assert fleet_network.__name__ in found
+    assert fleet_networks.__name__ in found
     assert networks.__name__ not in found  # of others
     assert "agents.learning.storage" in found
 

@@ -10,7 +10,7 @@ import pytest
 import agents
 from agents.evaluation.rollout import compare, evaluate, posed_to
 from agents.evaluation.statistics import difference
-from crawl_env import CrawlVectorEnv, Curves, Items, Poisson, Sources, Trace
+from crawl_env import CrawlVectorEnv, DecayCurves, ItemLog, Poisson, Sources, Trace
 from crawl_env.content.decay import StretchedDecay
 
 FIELDS = ("reward", "cost", "never", "delay", "frequency")
@@ -179,14 +179,16 @@ def test_crawls_before_the_measurement_are_not_visits() -> None:
 
 def test_delay_of_a_log_counted_by_hand() -> None:
     """Ages in units of time (T = 2) of the very items; the worthless one is not collected."""
-    log = Items(
+    log = ItemLog(
         ["a", "b"],
         source=[0, 0, 1, 0, 1, 0],
         published=[0.5, 1, 3, 5, 6, 7],
         utility=np.ones(6),
         start=0,
         end=8,
-        curves=Curves([0, 0, 2, 2, 2, 2, 2], [0, 1], [1, 0]),  # the second is worthless at age 1
+        curves=DecayCurves(
+            [0, 0, 2, 2, 2, 2, 2], [0, 1], [1, 0]
+        ),  # the second is worthless at age 1
     )
     fleet = Sources([9, 9], [9, 9], [0.1, 0.1], names=["a", "b"], period=2)
     arguments = {"sources": fleet, "arrivals": Trace(log, random_start=False), "start": "empty"}

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from agents.learning.learner import Learner
+from agents.learning.base import Learner
 from crawl_env import CrawlVectorEnv
 
 

@@ -11,8 +11,8 @@ import torch
 from agents import whittle_index
 from agents.evaluation import statistics
 from agents.evaluation.rollout import evaluate
-from agents.learning.deeptop import DeepTOP, DeepTOPSettings
-from agents.learning.networks import Batch
+from agents.learning.neural.deeptop import DeepTOP, DeepTOPSettings
+from agents.learning.neural.networks import Batch
 from crawl_env import Sources
 from tests.agents.learning.common import check_runs, crawl
 from tests.agents.learning.finite import STATES, RestartArms, restart_index

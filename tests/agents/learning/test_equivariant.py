@@ -12,9 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.evaluation.rollout import compare
-from agents.learning.choice import log_probability, perturbed, priority_of, threshold_of
-from agents.learning.equivariant import EquivariantPPO, EquivariantPPOSettings, _level
-from agents.learning.fleet_network import Columns, FleetNetwork
+from agents.learning.fleet.networks import Columns, FleetNetwork
+from agents.learning.fleet.ppo import (
+    EquivariantPPO,
+    EquivariantPPOSettings,
+    _level,
+    log_probability,
+    perturbed,
+    priority_of,
+    threshold_of,
+)
 from crawl_env import CrawlVectorEnv, Sources
 from crawl_env.simulation.selection import fill
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.evaluation.rollout import compare
-from agents.learning.equivariant_index import (
+from agents.learning.fleet.index import (
     EquivariantIndex,
     EquivariantIndexSettings,
     IndexNetwork,

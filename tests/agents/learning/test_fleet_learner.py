@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from agents.learning.equivariant import EquivariantPPO, EquivariantPPOSettings
-from agents.learning.equivariant_index import EquivariantIndex, EquivariantIndexSettings
-from agents.learning.fleet_learner import FleetLearner
+from agents.learning.fleet.base import FleetLearner
+from agents.learning.fleet.index import EquivariantIndex, EquivariantIndexSettings
+from agents.learning.fleet.ppo import EquivariantPPO, EquivariantPPOSettings
 from crawl_env import CrawlEnv, CrawlVectorEnv, Sources
 from tests.agents.learning.common import same
 

@@ -19,10 +19,10 @@ from safetensors.numpy import load_file, save_file
 
 from agents.evaluation.rollout import evaluate
 from agents.learning import LEARNERS, Learner, load, storage
-from agents.learning.lagrange_q import LagrangeQ, LagrangeQSettings
-from agents.learning.learner import explored, ranked
-from agents.learning.tabular import Tabular
-from agents.learning.wiql import WIQL
+from agents.learning.base import explored, ranked
+from agents.learning.tabular.base import Tabular
+from agents.learning.tabular.lagrange_q import LagrangeQ, LagrangeQSettings
+from agents.learning.tabular.wiql import WIQL
 from crawl_env import CrawlEnv, CrawlVectorEnv, Poisson, Sources
 
 FEATURES = ("age", "crawled", "harvest")

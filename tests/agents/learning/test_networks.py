@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from agents.learning.arms import Step
-from agents.learning.networks import Replay, Stack, Trained, Unit, indices, squeezed, tensor
+from agents.learning.neural.networks import Replay, Stack, Trained, Unit, indices, squeezed, tensor
 from tests.agents.learning.finite import restart_index
 
 

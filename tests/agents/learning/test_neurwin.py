@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from agents import whittle_index
-from agents.learning.neurwin import Episodes, NeurWIN, NeurWINSettings
+from agents.learning.neural.neurwin import Episodes, NeurWIN, NeurWINSettings
 from crawl_env import Sources
 from tests.agents.learning.common import check_runs, crawl
 from tests.agents.learning.finite import RestartArms

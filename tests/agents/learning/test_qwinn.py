@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from agents.learning.networks import Batch
-from agents.learning.qwinn import QWINN, QWINNSettings
+from agents.learning.neural.networks import Batch
+from agents.learning.neural.qwinn import QWINN, QWINNSettings
 from tests.agents.learning.common import check_runs, crawl
 from tests.agents.learning.finite import STATES, RestartArms, restart_index
 

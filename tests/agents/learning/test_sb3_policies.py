@@ -14,7 +14,7 @@ from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from agents.evaluation.rollout import compare
-from agents.learning import sb3_policies as policies
+from agents.learning.sb3 import policies
 from crawl_env import Sources
 from crawl_env.envs.sb3 import CrawlVecEnv
 from crawl_env.envs.wrappers import SequentialSelection

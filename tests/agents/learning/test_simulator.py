@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from agents.learning.simulator import CrawlSimulator
+from agents.learning.arms import CrawlSimulator
 from crawl_env import Sources, Task
 
 TABLE1 = Sources.preset("table1")

@@ -12,10 +12,12 @@ import torch
 
 from agents.evaluation.rollout import compare, evaluate
 from agents.learning import LEARNERS, load
-from agents.learning.sb3_rows import MeanReward
-from agents.learning.sb3_settings import NETWORKS, DQNSettings, PPOSettings
-from agents.learning.stable_baselines import (
+from agents.learning.sb3.environments import MeanReward
+from agents.learning.sb3.learners import (
+    NETWORKS,
     STABLE,
+    DQNSettings,
+    PPOSettings,
     StableBaselines,
     StableDQN,
     StableMaskablePPO,

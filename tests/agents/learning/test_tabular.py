@@ -15,12 +15,12 @@ from agents.evaluation import statistics
 from agents.evaluation.rollout import evaluate
 from agents.learning import LEARNERS, Learner
 from agents.learning.arms import CrawlArms
-from agents.learning.lagrange_q import LagrangeQ, LagrangeQSettings
-from agents.learning.learner import ranked
-from agents.learning.lspe import LSPE, LSPESettings
-from agents.learning.tabular import Tabular
-from agents.learning.whittle_q import WhittleQ, WhittleQSettings
-from agents.learning.wiql import WIQL, WIQLSettings
+from agents.learning.base import ranked
+from agents.learning.tabular.base import Tabular
+from agents.learning.tabular.lagrange_q import LagrangeQ, LagrangeQSettings
+from agents.learning.tabular.lspe import LSPE, LSPESettings
+from agents.learning.tabular.whittle_q import WhittleQ, WhittleQSettings
+from agents.learning.tabular.wiql import WIQL, WIQLSettings
 from agents.policies.lagrangian import lagrangian_index
 from crawl_env import CrawlVectorEnv, Sources
 

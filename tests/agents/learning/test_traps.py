@@ -13,11 +13,11 @@ import torch
 from agents import index_at_age, whittle_index
 from agents.evaluation.rollout import evaluate
 from agents.learning import LEARNERS
-from agents.learning.deeptop import DeepTOP, DeepTOPSettings
-from agents.learning.lagrange_q import LagrangeQ
-from agents.learning.networks import Unit
-from agents.learning.tabular import Tabular
-from agents.learning.whittle_q import WhittleQ, WhittleQSettings
+from agents.learning.neural.deeptop import DeepTOP, DeepTOPSettings
+from agents.learning.neural.networks import Unit
+from agents.learning.tabular.base import Tabular
+from agents.learning.tabular.lagrange_q import LagrangeQ
+from agents.learning.tabular.whittle_q import WhittleQ, WhittleQSettings
 from crawl_env import CrawlVectorEnv, Sources
 
 sys.path.insert(0, str(Path(__file__).parent))

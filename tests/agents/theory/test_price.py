@@ -6,7 +6,7 @@ import pytest
 from agents import relaxation
 from agents.theory.closed_form import myopic_index, whittle_index
 from agents.theory.price import Price
-from crawl_env import Deterministic, Items, Poisson, Sources, Task, Trace, World
+from crawl_env import Deterministic, ItemLog, Poisson, Sources, Task, Trace, World
 
 
 def spending(fleet: Sources, level: float, index, epochs: int = 4000) -> float:
@@ -73,7 +73,7 @@ def test_a_budget_below_one_crawl_is_priced_as_well():
 
 def test_a_recording_is_not_looked_into():
     fleet = Sources.preset("fleet-f")
-    silent = Items(fleet.names, source=[0], published=[1.0], utility=[1.0], start=0, end=100)
+    silent = ItemLog(fleet.names, source=[0], published=[1.0], utility=[1.0], start=0, end=100)
     priced = [
         Price(Task.of(fleet, 5, "average", arrivals), whittle_index)(fleet).item()
         for arrivals in (Trace(silent), "poisson")

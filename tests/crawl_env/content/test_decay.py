@@ -22,7 +22,7 @@ from crawl_env.content.decay import (
     make_decay,
 )
 from crawl_env.content.utility import Constant
-from crawl_env.log.item_log import Items
+from crawl_env.log.item_log import ItemLog
 
 # A right program fails one simulated comparison in 16,000 (two-sided, 4 standard errors).
 Z_LIMIT = 4.0
@@ -155,7 +155,7 @@ def test_never_crawled_it_stays_stationary_and_crawled_it_starts_anew(decay: Dec
 
 @pytest.mark.parametrize("again", [copy.deepcopy, lambda w: pickle.loads(pickle.dumps(w))])
 def test_a_copied_world_goes_on_where_the_first_stands(again) -> None:
-    log = Items(("a", "b"), [0, 1, 0, 1, 1], [0.0, 1.5, 2.5, 3.5, 7.5], np.arange(1.0, 6.0))
+    log = ItemLog(("a", "b"), [0, 1, 0, 1, 1], [0.0, 1.5, 2.5, 3.5, 7.5], np.arange(1.0, 6.0))
     sources = Sources([1.0, 1.0], 1.0, 0.3, names=("a", "b"))
     for arrivals in (Trace(log), Poisson("lognormal", "lomax")):
         world, rng = World(sources, arrivals, rows=3, count=True), np.random.default_rng(0)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.evaluation.rollout import evaluate
-from crawl_env import CrawlEnv, Curves, Items, Sources, Trace
+from crawl_env import CrawlEnv, DecayCurves, ItemLog, Sources, Trace
 from crawl_env.content.world import NEVER, World
 from tests.references import Z_LIMIT, plainly
 
@@ -37,19 +37,19 @@ class Log:
     start: Fraction
     n: int
 
-    def written(self) -> Items:
+    def written(self) -> ItemLog:
         """Return the same log for the code under test."""
         points = [point for item in self.items for point in item.curve]
         first = np.cumsum([0, *(len(item.curve) for item in self.items)])
         age, remaining = (np.array([p[i] for p in points]) for i in (0, 1))
-        return Items(
+        return ItemLog(
             [f"s{i}" for i in range(self.n)],
             [item.source for item in self.items],
             [float(self.start + item.time) for item in self.items],
             [item.utility for item in self.items],
             float(self.start),
             float(self.start + self.span),
-            Curves(first, age, remaining) if points else None,
+            DecayCurves(first, age, remaining) if points else None,
         )
 
 
@@ -208,9 +208,9 @@ def one_source(period: float = 1.0, decay: float = 0.5, **more: Any) -> Sources:
     return Sources([1.0], [1.0], [decay], period=period, **more)
 
 
-def log_of(times: list[float], utility: Any = None, **more: Any) -> Items:
+def log_of(times: list[float], utility: Any = None, **more: Any) -> ItemLog:
     worth = np.ones(len(times)) if utility is None else utility
-    return Items(["1"], [0] * len(times), times, worth, **more)
+    return ItemLog(["1"], [0] * len(times), times, worth, **more)
 
 
 def values(trace: Trace, fleet: Sources, epochs: int) -> list[float]:
@@ -274,7 +274,7 @@ def test_items_of_one_instant_all_count_and_the_last_in_the_log_stay(count: int)
 
 
 def test_a_log_without_items_is_silence() -> None:
-    log = Items(["1"], [], [], [], start=0, end=5)
+    log = ItemLog(["1"], [], [], [], start=0, end=5)
     assert values(Trace(log), one_source(), 7) == [0.0] * 7
     env = CrawlEnv(sources=one_source(), arrivals=Trace(log), start="full", horizon=None)
     env.reset(seed=0)
@@ -282,7 +282,7 @@ def test_a_log_without_items_is_silence() -> None:
 
 
 def test_a_silent_source_holds_nothing_and_sources_are_found_by_name() -> None:
-    log = Items(["b", "unheard"], [0], [0.5], [3.0], start=0, end=1)
+    log = ItemLog(["b", "unheard"], [0], [0.5], [3.0], start=0, end=1)
     fleet = Sources(1.0, 1.0, [0.5, 0.5, 0.5], names=["a", "b", "c"])
     world, rng = World(fleet, Trace(log)), np.random.default_rng(0)
     world.start(np.zeros((1, 3)), rng)
@@ -316,7 +316,10 @@ def test_a_full_start_reaches_back_as_far_as_anything_is_worth() -> None:
 
 def test_a_full_start_keeps_what_a_curve_never_lets_go() -> None:
     log = log_of(
-        [0.5, 500.5], start=0, end=1000, curves=Curves([0, 2, 4], [0, 1, 0, 1], [1, 0.25, 1, 0])
+        [0.5, 500.5],
+        start=0,
+        end=1000,
+        curves=DecayCurves([0, 2, 4], [0, 1, 0, 1], [1, 0.25, 1, 0]),
     )
     world = World(one_source(), Trace(log), 50)
     rng = np.random.default_rng(0)
@@ -327,7 +330,7 @@ def test_a_full_start_keeps_what_a_curve_never_lets_go() -> None:
 # ------------------------------------------------------------------------- as a simulated process
 
 
-def simulated(fleet: Sources, epochs: int, seed: int) -> Items:
+def simulated(fleet: Sources, epochs: int, seed: int) -> ItemLog:
     """Return a log of Poisson arrivals with exponential utilities, drawn here."""
     rng = np.random.default_rng(seed)
     number = rng.poisson(fleet.arrival_rate * fleet.period * epochs)
@@ -335,7 +338,7 @@ def simulated(fleet: Sources, epochs: int, seed: int) -> Items:
     span = fleet.period * epochs
     worth = fleet.mean_utility[source] * rng.exponential(size=source.size)
     times = rng.uniform(0, span, source.size)
-    return Items(fleet.names, source, times, worth, 0, span)
+    return ItemLog(fleet.names, source, times, worth, 0, span)
 
 
 @pytest.mark.parametrize("observed", [False, True], ids=["unseen", "seen"])

@@ -14,7 +14,7 @@ from scipy.stats import poisson
 from crawl_env.content.arrivals import Poisson
 from crawl_env.content.utility import Exponential, Lognormal
 from crawl_env.content.world import World
-from crawl_env.fleet.capacity import LastItems, kept_share
+from crawl_env.fleet.capacity import CappedContent, kept_share
 from crawl_env.fleet.sources import Sources
 from tests.references import Z_LIMIT, plainly, z_of_mean, z_of_variance
 
@@ -87,7 +87,7 @@ def test_content_grows_and_bends_with_age_and_capacity() -> None:
 
 
 def test_ages_between_epochs_and_shapes() -> None:
-    table = LastItems(*np.array([[5.0, 1.0], [1.0, 3.0], [0.2, 0.4], [3.0, 2.0]]), period=0.5)
+    table = CappedContent(*np.array([[5.0, 1.0], [1.0, 3.0], [0.2, 0.4], [3.0, 2.0]]), period=0.5)
     ages = np.array([[0.0, 0.5], [2.0, 2.5], [1e6, np.inf]])
     expected = [
         [25 * share(0.5 * a, 5, 0.2, 3), 7.5 * share(0.5 * b, 1, 0.4, 2)]

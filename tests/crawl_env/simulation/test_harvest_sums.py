@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crawl_env import CrawlEnv, CrawlVectorEnv, Items, Poisson, Sources, Trace
+from crawl_env import CrawlEnv, CrawlVectorEnv, ItemLog, Poisson, Sources, Trace
 from crawl_env.simulation.observation import SUMMED
 from tests.crawl_env.env_plain import random_actions, run, same
 
@@ -22,7 +22,7 @@ def columns(observation: np.ndarray) -> dict[str, np.ndarray]:
 
 def test_the_sums_of_a_recorded_harvest_are_those_of_its_items() -> None:
     times, utility = np.array([0.1, 0.4, 0.7, 1.2]), np.array([3.0, 0.5, 0.0, 2.0])
-    log = Items(FLEET.names, np.array([0, 0, 0, 1]), times, utility, start=0, end=9)
+    log = ItemLog(FLEET.names, np.array([0, 0, 0, 1]), times, utility, start=0, end=9)
     env = CrawlEnv(
         sources=FLEET,
         budget=2,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agents.learning.tabular import IntArray, Tabular, TabularSettings
+from agents.learning.tabular.base import IntArray, Tabular, TabularSettings
 from crawl_env.numerics import FloatArray
 
 

@@ -1,7 +1,7 @@
 """QWINN: Whittle Q-learning on two time scales, with a network for all the Q-tables of an arm.
 
 F. Robledo Relaño, V. Borkar, U. Ayesta, K. Avrachenkov: Tabular and deep learning for the Whittle
-index, ACM TOMPECS, 2024; arXiv 2406.02057. As in `agents.learning.whittle_q`, every reference state
+index, ACM TOMPECS, 2024; arXiv 2406.02057. As in `WhittleQ`, every reference state
 k has a charge λ_k and a Q-function of its own under it; here rewards are discounted, and one
 network, given (s, k), says Q_k(s, ·).
 """
@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from agents.learning.learner import Learner, explored
-from agents.learning.networks import Batch, Replay, Stack, Trained, Unit, squeezed, tensor
+from agents.learning.base import Learner, explored
+from agents.learning.neural.networks import Batch, Replay, Stack, Trained, Unit, squeezed, tensor
 from crawl_env.numerics import FloatArray
 
 
@@ -50,7 +50,7 @@ class QWINN(Learner):
     An epoch of all rows is followed by one update of the network, each transition with a k drawn
     at chance and the target r − λ_k Ca + γ [max_b Q′_k(s′, b) − max_b Q′_k(1, b)], and then one of
     the charges: λ_k += step [Q_k(k, 1) − Q_k(k, 0)]/C, for all k, never beyond what the rewards
-    seen allow. The paper's target lacks the second maximum: see `agents.learning.deeptop`. With
+    seen allow. The paper's target lacks the second maximum: see `DeepTOP`. With
     γ = .99 the index is that of `agents.whittle_index(…, discount=0.99)`, not of the average
     reward.
 

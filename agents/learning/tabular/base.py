@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.learning.arms import BoolArray
-from agents.learning.learner import Learner, explored
+from agents.learning.base import Learner, explored
 from crawl_env.numerics import FloatArray
 
 IntArray = NDArray[np.intp]

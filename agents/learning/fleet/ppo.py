@@ -18,20 +18,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agents.learning.choice import (
-    entropy,
-    log_crawled,
-    log_probability,
+from agents.learning.fleet.base import (
+    BoolArray,
+    FleetLearner,
+    FleetPolicy,
+    Practice,
+    follow,
+    fresh_share,
     perturbed,
     priority_of,
-    threshold_of,
 )
-from agents.learning.fleet_learner import FleetLearner, FleetPolicy, follow, fresh_share
-from agents.learning.fleet_network import Columns, FleetNetwork
-from agents.learning.practice import BoolArray, Practice
+from agents.learning.fleet.networks import Columns, FleetNetwork
 from agents.learning.storage import tensors
 from crawl_env import Task
 from crawl_env.numerics import FloatArray
+from crawl_env.simulation.selection import TOLERANCE
 
 _NO_CRAWL = 1e-6  # of cost: below that nothing was crawled by chance
 
@@ -317,3 +318,75 @@ def _level(gain: FloatArray, valid: BoolArray) -> FloatArray:
     for t in range(len(gain) - 2, -1, -1):
         level[t] = np.where(valid[t + 1], level[t + 1], gain[t])
     return np.where(level > 0, level, 1.0)
+
+
+_FAR = 1e9  # beyond every score
+_FINITE = (-30.0, 10.0)  # where probabilities, and their derivatives, are numbers in float32
+
+
+def log_crawled(score: Tensor, threshold: Tensor) -> Tensor:
+    """Return ln P(s + Gumbel > τ) = ln(1 − exp(−exp(s − τ)))."""
+    return torch.log(-torch.expm1(-torch.exp((score - threshold).clamp(*_FINITE))))
+
+
+def log_probability(score: Tensor, active: Tensor, threshold: Tensor) -> Tensor:
+    """Return the logarithm of the probability of each source's own choice, given the others'.
+
+    >>> score, threshold = torch.zeros(2), torch.zeros(2)
+    >>> log_probability(score, torch.tensor([True, False]), threshold).exp()  # 1 − 1/e, 1/e
+    tensor([0.6321, 0.3679])
+    """
+    left = -torch.exp((score - threshold).clamp(*_FINITE))
+    return torch.where(active, log_crawled(score, threshold), left)
+
+
+def entropy(score: Tensor, threshold: Tensor) -> Tensor:
+    """Return the entropy of each source's own choice, given the others', in nats.
+
+    >>> entropy(torch.log(torch.log(torch.tensor([2.0]))), torch.zeros(1))  # p = 1/2: ln 2
+    tensor([0.6931])
+    """
+    crawled, left = (
+        log_probability(score, torch.full_like(score, a, dtype=torch.bool), threshold)
+        for a in (True, False)
+    )
+    return -(torch.exp(crawled) * crawled + torch.exp(left) * left)
+
+
+def threshold_of(
+    drawn: NDArray[np.float32], active: BoolArray, cost: FloatArray
+) -> NDArray[np.float32]:
+    """Return what each perturbed score, (B, N), had to exceed to be crawled, the others given.
+
+    At equal costs it is the best that was not crawled, or for that and those behind it the last
+    that was. Else the others are taken in order as the crawl does, and it is the score of the one
+    that leaves too little for this source.
+
+    Arguments:
+        drawn: perturbed scores, all of which may be crawled now.
+        active: what was crawled.
+        cost: of crawls, (B, N), in units of M/N, so that N are spent in an epoch.
+    """
+    if (cost == cost[:, :1]).all():
+        best = np.max(drawn, axis=-1, keepdims=True, where=~active, initial=-_FAR)
+        last = np.min(drawn, axis=-1, keepdims=True, where=active, initial=_FAR)
+        return np.where(active, best, last).astype(np.float32)
+    return _threshold_in_line(drawn, cost)
+
+
+def _threshold_in_line(drawn: NDArray[np.float32], cost: FloatArray) -> NDArray[np.float32]:
+    rows, n = np.arange(len(drawn)), drawn.shape[-1]
+    slack = n * TOLERANCE
+    left = np.full(drawn.shape, float(n))  # for the others, were each source left out
+    threshold = np.where(cost <= left + slack, -_FAR, _FAR).astype(np.float32)
+    for which in np.argsort(-drawn, axis=-1).T:
+        price = cost[rows, which][:, None]
+        spent = np.where(price <= left + slack, price, 0.0)
+        spent[rows, which] = 0.0
+        enough = left + slack >= cost
+        left -= spent
+        now_less = enough & (left + slack < cost)
+        np.copyto(threshold, drawn[rows, which][:, None], where=now_less)
+        if (left + slack < cost.min()).all():
+            break
+    return threshold

@@ -13,6 +13,7 @@ index is a part of the critic, and needs no actor of its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from os import PathLike
@@ -23,11 +24,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from agents.learning.choice import priority_of
-from agents.learning.fleet_learner import FleetLearner, follow, fresh_share
-from agents.learning.index_network import IndexNetwork, IndexPolicy, SourceColumns
+from agents.learning.fleet.base import FleetLearner, FleetPolicy, follow, fresh_share, priority_of
+from agents.learning.fleet.networks import IndexNetwork, SourceColumns
 from agents.learning.storage import tensors
 from crawl_env import Task
+from crawl_env.numerics import FloatArray
 
 _CHARGES = (-7.0, 6.0)  # logarithms of the least and the largest, in units
 _STEEPEST = 1.0  # norm of a gradient
@@ -290,3 +291,35 @@ class EquivariantIndex(FleetLearner):
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(array.astype(np.float32)).to(self.device)
+
+
+class IndexPolicy(FleetPolicy):
+    """Crawls what has the largest index, in a task that need not be one it has learnt in."""
+
+    def __init__(
+        self,
+        network: IndexNetwork,
+        features: Sequence[str],
+        task: Task,
+        unit: float,
+        rng: np.random.Generator,
+        device: str = "cpu",
+    ) -> None:
+        super().__init__(task, rng)
+        self._network, self._device = network, device
+        self._columns = SourceColumns(task, features, unit)
+
+    def columns(self, observation: NDArray[np.float32]) -> tuple[Tensor, FloatArray]:
+        """Return columns (B, N, D) and units (B, N) of a batch."""
+        columns, unit = self._columns(observation)
+        return torch.from_numpy(columns.astype(np.float32)).to(self._device), unit
+
+    @torch.no_grad()
+    def log_index(self, observation: NDArray[np.float32]) -> FloatArray:
+        """Return the logarithms of the indices, utility per budget unit: (B, N, F) to (B, N)."""
+        columns, unit = self.columns(observation)
+        own = self._network.index(columns).cpu().numpy().astype(np.float64)
+        return own + np.log(unit / self._columns.cost(observation))
+
+    def score(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:
+        return self.log_index(observation).astype(np.float32)

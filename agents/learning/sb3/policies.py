@@ -28,7 +28,7 @@ from stable_baselines3.td3.policies import Actor as TD3Actor
 from stable_baselines3.td3.policies import TD3Policy
 from torch import Tensor, nn
 
-from agents.learning.fleet_network import Columns, FleetNetwork
+from agents.learning.fleet.networks import Columns, FleetNetwork
 
 
 class FleetColumns(BaseFeaturesExtractor):

@@ -15,8 +15,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from agents.learning.learner import Learner, explored
-from agents.learning.networks import Batch, Replay, Stack, Trained, Unit, indices, squeezed, tensor
+from agents.learning.base import Learner, explored
+from agents.learning.neural.networks import (
+    Batch,
+    Replay,
+    Stack,
+    Trained,
+    Unit,
+    indices,
+    squeezed,
+    tensor,
+)
 from crawl_env.numerics import FloatArray
 
 

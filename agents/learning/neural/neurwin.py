@@ -14,10 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from agents.learning.arms import CrawlArms
-from agents.learning.learner import Learner
-from agents.learning.networks import Stack, Trained, Unit, indices, squeezed, tensor
-from agents.learning.simulator import CrawlSimulator, Simulator
+from agents.learning.arms import CrawlArms, CrawlSimulator, Simulator
+from agents.learning.base import Learner
+from agents.learning.neural.networks import Stack, Trained, Unit, indices, squeezed, tensor
 from crawl_env.numerics import FloatArray
 
 

@@ -1,0 +1,1 @@
+"""Learners with one permutation-equivariant network for all sources of all fleets."""

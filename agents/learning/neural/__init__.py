@@ -1,0 +1,1 @@
+"""Neural learners with one network per source."""

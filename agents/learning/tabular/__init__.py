@@ -1,0 +1,1 @@
+"""Tabular learners: one table per source, indexed by the source's age."""

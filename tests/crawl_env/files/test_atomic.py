@@ -1,0 +1,115 @@
+"""A file appears whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from crawl_env.files.atomic import atomic_file, write_bytes, write_text
+
+SIZE = 1 << 18
+
+
+def test_the_file_appears_with_the_permissions_of_a_new_file_and_nothing_else_stays(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / ("n" * 250 + ".txt")  # as long as a name may be
+    before = os.umask(0o027)
+    try:
+        write_text(path, "one\r\ntwö")
+        with atomic_file(path) as new:
+            new.chmod(0o600)
+            new.write_bytes(path.read_bytes() + b"!")
+    finally:
+        os.umask(before)
+    assert path.read_bytes() == "one\r\ntwö!".encode()
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failure_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_bytes(path, b"old")
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(path)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def interrupted(path: Path) -> None:
+    with atomic_file(path) as new:
+        new.write_bytes(b"half of the n")
+        raise KeyboardInterrupt
+
+
+def test_a_link_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    write_bytes(tmp_path / "link", b"new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_bytes() == b"new"
+
+
+def test_missing_folders_and_folders_are_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"create it first.*missing'"):
+        write_bytes(tmp_path / "missing" / "file", b"")
+    with pytest.raises(IsADirectoryError, match="give the path of a file"):
+        write_bytes(tmp_path, b"")
+
+
+def test_writers_in_two_threads_have_files_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with atomic_file(path) as mine:
+        mine.write_bytes(b"mine")
+        other = threading.Thread(target=write_bytes, args=(path, b"theirs"))
+        other.start()
+        other.join()
+        assert path.read_bytes() == b"theirs"
+    assert path.read_bytes() == b"mine"
+
+
+WRITER = f"""
+import sys
+from crawl_env.files.atomic import atomic_file
+letter, path = sys.argv[1:]
+print("ready", flush=True)
+while True:
+    with atomic_file(path) as new, new.open("wb") as file:
+        for _ in range({SIZE} // 4096):
+            file.write(letter.encode() * 4096)
+"""
+
+
+def test_concurrent_processes_killed_while_writing_leave_a_whole_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, x, str(path)], stdout=subprocess.PIPE)
+        for x in "ab"
+    ]
+    try:
+        for writer in writers:
+            assert writer.stdout is not None
+            writer.stdout.readline()
+        seen = set()
+        for _ in range(10_000):  # until both have been seen, whole each time
+            if path.exists():
+                content = path.read_bytes()
+                assert len(content) == SIZE
+                assert content in (content[:1] * SIZE,)
+                seen.add(content[:1])
+            if len(seen) == 2:
+                break
+    finally:
+        for writer in writers:
+            writer.send_signal(signal.SIGKILL)
+            writer.communicate()
+    assert seen == {b"a", b"b"}
+    assert path.read_bytes() in (b"a" * SIZE, b"b" * SIZE)
+    write_bytes(path, b"after")  # what the killed ones left is in nobody's way
+    assert path.read_bytes() == b"after"
+    assert all(x == path or x.name.startswith(".") for x in tmp_path.iterdir())

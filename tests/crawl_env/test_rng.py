@@ -1,0 +1,20 @@
+"""Random streams."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from crawl_env.rng import STREAMS, generator, seed_sequence
+
+
+def test_streams_differ_from_each_other_and_from_the_seed_alone() -> None:
+    first = {generator(7, stream).integers(2**63) for stream in STREAMS}
+    assert len(first | {np.random.default_rng(7).integers(2**63)}) == len(STREAMS) + 1
+
+
+def test_a_stream_is_determined_by_seed_and_name_and_fresh_without_a_seed() -> None:
+    assert generator(7, "policy").random() == generator(7, "policy").random()
+    assert generator(None, "policy").random() != generator(None, "policy").random()
+    # The numbers of recorded results: they must not change.
+    assert seed_sequence(7, "policy").spawn_key == (1,)
+    assert seed_sequence(0, "training-environments").spawn_key == (5,)

@@ -9,7 +9,7 @@ from agents.theory.closed_form import whittle_index
 from agents.theory.observed import Arms
 from agents.theory.price import Price, alike
 from agents.theory.task_bound import information, law_of, task_bound
-from crawl_env import Poisson, Sources, Task
+from crawl_env import Arrivals, Sources, Task
 from crawl_env.fleet.hosts import Hosts
 from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.numerics import FloatArray
@@ -31,7 +31,8 @@ class WhittleExact(IndexAgent):
 
     def __init__(self, task: Task, seed: int | None = None) -> None:
         super().__init__(task, seed)
-        self._solves = information(task) in ("seen", "mixed") and isinstance(task.arrivals, Poisson)
+        poisson = isinstance(task.arrivals, Arrivals)
+        self._solves = poisson and information(task) in ("seen", "mixed")
         self._arms: Arms | None = None
         self._sources: Sources | None = None
         if self._solves:

@@ -32,7 +32,7 @@ from agents.theory.closed_form import whittle_index
 from agents.theory.relaxation import net_reward
 from agents.theory.shot_noise import Content, one_item
 from crawl_env import Sources
-from crawl_env.content.utility import Law
+from crawl_env.content.utility import Distribution
 from crawl_env.numerics import FloatArray
 
 # Measured against grids of four times as many states, for ΛT in .01 … 20,000, μT in .02 … 5 and
@@ -66,7 +66,7 @@ class Arm(NamedTuple):
         return _grid(self.top, self.even, self.charge.size)[:-1]
 
 
-def solve(items: float, decay: float, law: Law) -> Arm:
+def solve(items: float, decay: float, law: Distribution) -> Arm:
     """Return the arm with ℓ = ΛT `items` > 0 and m = μT `decay` > 0; the last 4096 are kept.
 
     >>> from crawl_env.content.utility import Exponential
@@ -80,7 +80,7 @@ def solve(items: float, decay: float, law: Law) -> Arm:
     return _solved(items, decay, law)
 
 
-def _solved(items: float, decay: float, law: Law, states: int = _STATES) -> Arm:
+def _solved(items: float, decay: float, law: Distribution, states: int = _STATES) -> Arm:
     ceiling, loss = items / decay, -expm1(-decay)
     item = one_item(law)
     spread = sqrt(items * (item.weight @ item.value**2) / (2 * decay))
@@ -186,7 +186,7 @@ class Arms:
         ValueError: more than 20,000 different sources are seen.
     """
 
-    def __init__(self, sources: Sources, observed: NDArray[np.bool_], law: Law) -> None:
+    def __init__(self, sources: Sources, observed: NDArray[np.bool_], law: Distribution) -> None:
         self._sources = sources
         self._seen = observed & (sources.ceiling > 0)
         items = (sources.arrival_rate * sources.period)[self._seen]

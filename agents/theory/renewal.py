@@ -57,7 +57,8 @@ class Cycle:
         """Return x, utility, the shape of `age`: u*∫_0^{μT·age} R where no capacity holds."""
         if isinstance(self._decay, ExponentialDecay):
             return self.sources.content_at(age)
-        return self.sources.ceiling * self._decay.total(self.sources.decay_per_epoch * age)
+        grown = self._decay.integrated_survival(self.sources.decay_per_epoch * age)
+        return self.sources.ceiling * grown
 
     def content(self, age: FloatArray) -> FloatArray:
         """Return G, utility, the shape of `age`."""

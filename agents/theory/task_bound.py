@@ -10,9 +10,9 @@ import numpy as np
 from agents.theory.observed import Arms
 from agents.theory.price import alike
 from agents.theory.relaxation import relaxation
-from crawl_env import Poisson, Sources, Task, Varying
-from crawl_env.content.decay import EXPONENTIAL, Decay
-from crawl_env.content.utility import Law
+from crawl_env import Arrivals, Sources, Task
+from crawl_env.content.decay import Decay
+from crawl_env.content.utility import Distribution
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation.selection import affordable
 
@@ -87,13 +87,14 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
 
 def information(task: Task) -> str:
     """Return what is known of the content before crawling; see `Bound.name`."""
-    if task.arrivals.deterministic:
+    arrivals = task.arrivals
+    if not arrivals.random:
         return "deterministic"
-    if isinstance(task.arrivals, Varying):
+    poisson = isinstance(arrivals, Arrivals) and arrivals.rate.constant
+    if arrivals.stateful and not poisson:
         return "unknown"
-    other = getattr(task.arrivals, "itemised", False)  # recorded, or other than exponential
-    known = isinstance(task.arrivals, Poisson) and not task.sources.is_capped
-    if other and (task.observed.any() or not known):
+    known = poisson and not task.sources.is_capped
+    if not arrivals.exponential and (task.observed.any() or not known):
         return "unknown"
     if not task.observed.any():
         return "unseen"
@@ -101,21 +102,17 @@ def information(task: Task) -> str:
 
 
 def _decay_of(task: Task) -> Decay:
-    if not isinstance(task.arrivals, Poisson):
-        return EXPONENTIAL
-    assert not isinstance(task.arrivals.decay, str)  # made into a law by Poisson
     return task.arrivals.decay
 
 
-def law_of(task: Task) -> Law:
+def law_of(task: Task) -> Distribution:
     """Return the law of ξ of a task with Poisson arrivals; raise ValueError for others."""
-    if not isinstance(task.arrivals, Poisson):
+    if not (isinstance(task.arrivals, Arrivals) and task.arrivals.rate.constant):
         raise ValueError(
             f"arrivals are {task.arrivals!r}: what can be earned by seeing random content is only "
             "known for Poisson arrivals; use arrivals='poisson' or observed=False"
         )
-    assert not isinstance(task.arrivals.law, str)  # made into a law by Poisson
-    return task.arrivals.law
+    return task.arrivals.utility
 
 
 def _least(dual: Callable[[FloatArray], FloatArray], high: FloatArray) -> FloatArray:

@@ -98,6 +98,14 @@ class Arrivals(ArrivalProcess):
     def stateful(self) -> bool:  # type: ignore[override]
         return not self.rate.constant
 
+    def model(self, items: bool) -> Arrivals:
+        return Arrivals(
+            rate=self.rate,
+            utility=self.utility,
+            decay=self.decay,
+            sampler="items" if items else "total",
+        )
+
     def block(self, cells: Cells, state: FloatArray) -> Block:
         if self.items:
             return ItemSampler(cells, self.utility, self.rate.times(cells, state))
@@ -204,7 +212,7 @@ def make_arrivals(arrivals: str | PathLike[str] | ArrivalProcess) -> ArrivalProc
         ValueError: unknown name, or a log that cannot be read.
 
     >>> make_arrivals("poisson-jumps-gamma-items").rate
-    Jumps(rate=0.01, distribution='gamma')
+    Jumps(rate=0.01, distribution=Gamma(shape=2.0))
     """
     if isinstance(arrivals, ArrivalProcess):
         return arrivals

@@ -29,7 +29,7 @@ class Decay(Protocol):
         """z from which an item counts as worth nothing."""
 
     def survival(self, z: FloatArray) -> FloatArray:
-        """Return R(z), the fraction of an item's utility that is left, any shape; 0 from `end` on."""
+        """Return R(z), the fraction of utility that is left, any shape; 0 from `end` on."""
 
     def integrated_survival(self, z: ArrayLike) -> FloatArray:
         """Return ∫_0^z R, any shape: the mean content of a source, as a fraction of u*."""

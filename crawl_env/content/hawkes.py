@@ -64,8 +64,8 @@ class Hawkes(RateModel):
             heirs = np.repeat(everywhere, rng.poisson(excited))
             where = np.concatenate((alone, heirs))
             # Time left in the step, which at its end is the age.
-            later = _later(np.ones(heirs.size), beta, rng)
-            left = np.concatenate((rng.random(alone.size), later))
+            left = rng.random(alone.size)
+            left = np.concatenate((left, _later(np.ones(heirs.size), beta, rng)))
             generations = [(where, left)]
             while where.size:
                 children = rng.poisson(self.branching * -np.expm1(-beta * left))
@@ -74,8 +74,9 @@ class Hawkes(RateModel):
                 generations.append((where, left))
             where, age = (np.concatenate(column) for column in zip(*generations, strict=True))
             brought = np.bincount(where, np.exp(-beta * age), everywhere.size)
-            state *= np.exp(-beta)
-            state += self.branching * beta * brought / np.where(cells.items > 0, cells.items, 1.0)
+            items = np.where(cells.items > 0, cells.items, 1.0)
+            np.multiply(state, np.exp(-beta), out=state)
+            np.add(state, self.branching * beta * brought / items, out=state)
             yield where, age
 
         return drawn

@@ -83,10 +83,10 @@ class ArrivalProcess:
     ...         self._mean = cells.mean_content(steps)
     ...     def add(self, value, count, rng):
     ...         value += 2.0 * self._mean * rng.random(value.size)
-    >>> env = CrawlEnv("table1", budget=2, arrivals=Uniform())
+    >>> env = CrawlEnv(sources="table1", budget=2, arrivals=Uniform())
     >>> observation, _ = env.reset(seed=0)
     >>> observation.ravel().round(1)
-    array([229. , 109.6,   3.1,   0.9], dtype=float32)
+    array([229. ,  79.7,   2.9,   0.6], dtype=float32)
 
     One that draws single items sets `items`, and its blocks implement `Block.draw` instead of
     `Block.add`. A rate that changes with time needs no process of its own, but a
@@ -126,6 +126,11 @@ class ArrivalProcess:
         """Return the rate of the coming step relative to the mean rate Λ, the shape of `state`;
         asked for if `stateful`."""
         return np.ones_like(state)
+
+    def model(self, items: bool) -> ArrivalProcess:
+        """Return what a planner may simulate instead: the same distribution, drawn as totals unless
+        single `items` are needed."""
+        return self
 
     def check(self, sources: Sources) -> None:
         """Raise ValueError, or warn, where the process does not fit the fleet."""

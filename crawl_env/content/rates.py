@@ -38,7 +38,7 @@ class RateModel:
     ...     def step(self, state, period, rng):
     ...         state /= 2
     >>> from crawl_env import Arrivals, CrawlEnv
-    >>> env = CrawlEnv("table1", arrivals=Arrivals(rate=Halving()))
+    >>> env = CrawlEnv(sources="table1", arrivals=Arrivals(rate=Halving()))
     >>> _ = env.reset(seed=0), env.step(np.zeros(4))
     >>> env.world.rate
     array([[125., 125., 125., 125.]])

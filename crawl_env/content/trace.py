@@ -32,7 +32,7 @@ class Trace(ArrivalProcess):
 
     Sources are found by name. A source of the fleet that the log does not name is silent.
 
-    >>> log = ItemLog(["1", "2"], source=[0, 1], published=[0.5, 1.5], utility=[3, 4], start=0, end=3)
+    >>> log = ItemLog(["1", "2"], [0, 1], published=[0.5, 1.5], utility=[3, 4], start=0, end=3)
     >>> Trace(log)
     Trace(2 items of 2 sources, 0 to 3 hours)
     """
@@ -68,9 +68,9 @@ class Trace(ArrivalProcess):
         span, unit = self.log.span, self.log.unit
         if span < sources.period:
             warnings.warn(
-                f"the log covers {span:.3g} {unit}s, less than one period of {sources.period:g}, so "
-                "every step repeats it all; give the log its `start` and `end`, or use the unit of "
-                "time of the fleet",
+                f"the log covers {span:.3g} {unit}s, less than one period of {sources.period:g}, "
+                "so every step repeats it all; give the log its `start` and `end`, or use the unit "
+                "of time of the fleet",
                 stacklevel=5,
             )
 
@@ -82,8 +82,8 @@ class Trace(ArrivalProcess):
         """
         if sources.arrival_rate.ndim != 1:
             raise ValueError(
-                "a log belongs to one fleet of named sources, and `sources` is a batch of fleets or "
-                "draws a new one at each reset; give one fleet"
+                "a log belongs to one fleet of named sources, and `sources` is a batch of fleets "
+                "or draws a new one at each reset; give one fleet"
             )
         return TraceFeed(self, sources, num_envs)
 

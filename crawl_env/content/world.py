@@ -87,6 +87,12 @@ class World:
             self._belief = Stock(Deterministic().bind(sources, num_envs), self.shape)
         self.value, self.items = self._stock.value, self._stock.count
         self.belief = self._belief.value
+        self._flat_crawled_at = self.crawled_at.reshape(-1)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # Copies and pickles tear views from what they show.
+        vars(self).update(state)
+        self._flat_crawled_at = self.crawled_at.reshape(-1)
 
     def _bind(self, sources: Sources) -> None:
         if sources.arrival_rate.shape not in (self.shape[1:], self.shape):
@@ -186,14 +192,14 @@ class World:
         """
         collected: FloatArray = self.value.take(picked)
         if self.sources.fails:
-            self.tried_at.put(picked, self._clock)
+            self.tried_at.reshape(-1)[picked] = self._clock
         if failed is not None:
             collected = np.where(failed, 0.0, collected)
             picked = picked[~failed]
         if self.harvested is not None and isinstance(self._stock, ItemStock):
             sums = self._stock.store.sums(picked.ravel())
             self.harvested[...] = sums.reshape(self.harvested.shape)
-        self.crawled_at.put(picked, self._clock)
+        self._flat_crawled_at[picked] = self._clock
         self._stock.empty(picked)
         if self._belief is not self._stock:
             self._belief.empty(picked)

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from agents.learning import storage
 from agents.learning.arms import Arms, CrawlArms
-from agents.policies.view import Seen
+from agents.policies.base import ObservationView
 from crawl_env import CrawlVectorEnv, Task
 from crawl_env.numerics import FloatArray
 
@@ -139,7 +139,7 @@ class Learner:
         """
         if self.task is None:
             raise ValueError("this agent has learnt from bare arms; only crawls have observations")
-        seen = Seen(observation, self.task)
+        seen = ObservationView(observation, self.task)
         columns = [seen[name] for name in self.state_features]
         priority = ranked(self.score(np.stack(columns, axis=-1)))
         return (priority[0] if seen.single else priority), state

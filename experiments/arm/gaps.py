@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agents import whittle_index
-from agents.theory.observed import solve
+from agents.theory.observed import solve_arm
 from crawl_env import Sources
 from crawl_env.content.utility import Constant, Distribution, Exponential, Lognormal
 from crawl_env.numerics import FloatArray
@@ -48,11 +48,11 @@ class Gap(NamedTuple):
 
 
 def gap(items: float, decay: float, law: Distribution) -> Gap:
-    arm, source = solve(items, decay, law), Sources(items, 1.0, decay)
-    reached = arm.epochs <= _REACHED
+    arm, source = solve_arm(items, decay, law), Sources(items, 1.0, decay)
+    reached = arm.steps <= _REACHED
     state, ceiling = arm.state[reached], source.ceiling[0]
     closed = whittle_index(state[:, None], source)[:, 0]
-    return Gap(state / ceiling, closed / ceiling, arm.charge[reached] / ceiling)
+    return Gap(state / ceiling, closed / ceiling, arm.break_even[reached] / ceiling)
 
 
 def compare(report: Report) -> list[dict[str, Any]]:

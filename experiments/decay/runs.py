@@ -17,7 +17,7 @@ from crawl_env.content.world import IntArray
 from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.fleet.sources import REGIMES
 from crawl_env.numerics import FloatArray
-from experiments.core.runner import Result, Unit
+from experiments.core.runner import Job, Result
 from experiments.decay.believer import Believer
 from experiments.decay.laws import fitted, law
 
@@ -43,7 +43,7 @@ class Fleets:
         return Sources(0.05 * drawn.arrival_rate, 20 * drawn.mean_utility, drawn.decay_rate)
 
 
-def work(unit: Unit) -> Result:
+def work(unit: Job) -> Result:
     """Run a unit: its policy on its task, for some seeds.
 
     Returns the reward per epoch of each run (S,) and, of the policy that knows the decay where
@@ -86,7 +86,7 @@ def expected(sources: Sources, decay: Decay, picked: IntArray, age: FloatArray) 
     return np.asarray(np.bincount(picked.ravel() // n, brought.ravel(), rows), dtype=np.float64)
 
 
-def _arguments(unit: Unit, decay: Decay) -> dict[str, Any]:
+def _arguments(unit: Job, decay: Decay) -> dict[str, Any]:
     fleet, observed = unit["fleet"], unit["observed"]
     arguments = {
         "sources": Fleets(fleet) if fleet in REGIMES else fleet,
@@ -99,9 +99,9 @@ def _arguments(unit: Unit, decay: Decay) -> dict[str, Any]:
     return posed_to(AGENTS.get(unit["policy"], Believer), arguments)[1]
 
 
-def _agent(unit: Unit, env: CrawlVectorEnv, decay: Decay) -> Agent:
+def _agent(unit: Job, env: CrawlVectorEnv, decay: Decay) -> Agent:
     name, sources, oldest = unit["policy"], env.world.sources, unit["warmup"] + unit["epochs"]
     if name not in BELIEVERS:
-        return agents.make(name, env, unit["seed"])
+        return agents.make(name, env, seed=unit["seed"])
     believed = fitted(sources, decay) if name == FITTED else sources
     return Believer(env.task, believed, decay if name == KNOWING else EXPONENTIAL, oldest)

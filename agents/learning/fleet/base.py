@@ -13,7 +13,7 @@ from torch import nn
 
 from agents.learning.arms import check_last_states, check_order, check_same, described
 from agents.learning.base import Learner
-from agents.policies.view import Seen
+from agents.policies.base import ObservationView
 from crawl_env import CrawlVectorEnv, Task
 from crawl_env.envs.unwrap import task_of
 from crawl_env.numerics import FloatArray
@@ -143,7 +143,7 @@ class FleetPolicy:
         Raises:
             ValueError: the observation is none of the task.
         """
-        single = Seen(observation, self._task).single
+        single = ObservationView(observation, self._task).single
         array = np.ascontiguousarray(observation, dtype=np.float32)
         score = self.score(array[None] if single else array)
         if not deterministic:

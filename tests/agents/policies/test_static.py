@@ -131,11 +131,11 @@ def history(epochs: int, **arguments: Any) -> np.ndarray:
     return crawled
 
 
-SHOWN = [("value",), ("age",), ("value", "crawled"), ("age", "account")]
+SHOWN = [("value",), ("age",), ("value", "crawled"), ("age", "balance")]
 
 
 @pytest.mark.parametrize("features", SHOWN, ids=" ".join)
-@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 @pytest.mark.parametrize("start", ["fresh", "empty", "random", "full"])
 def test_keeps_its_frequencies_whatever_is_shown(features: Any, rule: str, start: str) -> None:
     fleet = Sources.random(12, seed=5)
@@ -143,7 +143,7 @@ def test_keeps_its_frequencies_whatever_is_shown(features: Any, rule: str, start
     crawled = history(1000, features=features, **arguments)
     f = static_frequencies(fleet, 3)
     np.testing.assert_allclose(crawled.mean(axis=0), f, atol=2.5e-3)
-    if rule == "epoch":
+    if rule == "step":
         assert (crawled.sum(axis=1) == 3).all()
     # No source is ever far from its share: the count of crawls is right to two.
     due = np.outer(np.arange(1, 1001), f)
@@ -151,7 +151,7 @@ def test_keeps_its_frequencies_whatever_is_shown(features: Any, rule: str, start
     np.testing.assert_array_equal(crawled, history(1000, features=("value",), **arguments))
 
 
-@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 def test_gaps_are_the_two_whole_numbers_about_the_interval(rule: str) -> None:
     """Nearly always: budgets in every epoch do not let all sources keep their rhythm at once."""
     fleet = Sources.random(30, seed=2)
@@ -230,7 +230,7 @@ def test_earns_nearly_what_the_best_periodic_schedule_does(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 def test_earns_less_than_the_bound_and_little_less_than_the_formula(seed: int, rule: str) -> None:
     fleet = Sources.random(30, seed=seed)
     arguments = {"sources": fleet, "budget": 4, "budget_rule": rule}

@@ -131,7 +131,7 @@ def test_names_and_copies() -> None:
 def test_content_has_the_mean_and_variance_of_its_age(decay: Decay, age: float) -> None:
     """E X = u*∫R and, for constant ξ, Var X = Λξ̄²/μ ∫R²; at 1e9 the source was never crawled."""
     n, rate, decay_rate = 4000, 0.8, 0.2
-    world = World(Sources(np.full(n, rate), 3.0, decay_rate), Arrivals(Constant(), decay))
+    world = World(Sources(np.full(n, rate), 3.0, decay_rate), Arrivals(utility=Constant(), decay=decay))
     world.start(np.full((1, n), age), np.random.default_rng(3))
     mean = 3 * rate / decay_rate * float(decay.integrated_survival(decay_rate * age))
     z = np.geomspace(1e-9, min(decay_rate * age, decay.end), 20_001)
@@ -161,7 +161,7 @@ def test_never_crawled_it_stays_stationary_and_crawled_it_starts_anew(decay: Dec
 def test_a_copied_world_goes_on_where_the_first_stands(again) -> None:
     log = ItemLog(("a", "b"), [0, 1, 0, 1, 1], [0.0, 1.5, 2.5, 3.5, 7.5], np.arange(1.0, 6.0))
     sources = Sources([1.0, 1.0], 1.0, 0.3, names=("a", "b"))
-    for arrivals in (Trace(log), Arrivals("lognormal", "lomax")):
+    for arrivals in (Trace(log), Arrivals(utility="lognormal", decay="lomax")):
         world, rng = World(sources, arrivals, rows=3, count=True), np.random.default_rng(0)
         world.start(np.full((3, 2), 2.0), rng)
         for _ in range(3):

@@ -87,7 +87,7 @@ def test_names_and_objects_are_understood() -> None:
     }
     law = Lognormal(0.5)
     assert make_distribution(law) is law
-    assert Arrivals(utility=law).law is law
+    assert Arrivals(utility=law).utility is law
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from agents.policies.lagrangian import Lagrangian
 from agents.policies.simple import Fixed, OldestFirst, Random
 from agents.policies.static import Static
 from agents.registry import AGENTS, make
-from agents.theory.closed_form import index_at_age, myopic_index, whittle_index
+from agents.theory.index import index_at_age, myopic_index, whittle_index
 from agents.theory.optimum import optimal_reward
 from agents.theory.relaxation import relaxation, relaxed_bound
 from agents.theory.task_bound import task_bound

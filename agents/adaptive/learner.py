@@ -10,7 +10,7 @@ import numpy as np
 from agents.adaptive.policies import Thompson, at_rate_one
 from agents.learning.arms import CrawlArms
 from agents.learning.base import Learner
-from agents.theory.closed_form import index_at_age
+from agents.theory.index import index_at_age
 from crawl_env import Task
 from crawl_env.numerics import FloatArray
 

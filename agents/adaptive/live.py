@@ -99,7 +99,7 @@ class LiveCrawl:
                 fleet.cost,
             ),
             budget=budget,
-            arrivals="poisson",
+            arrivals="poisson-items",
             observed=False,
             features=_SHOWN,
         )

@@ -20,7 +20,7 @@ from agents.adaptive.estimators import make_estimator
 from agents.adaptive.estimators.counts import CrawlOutcome, Estimator, Posterior, State
 from agents.policies.base import Agent, Environment, ObservationView, needs
 from agents.policies.index import graded, margin
-from agents.theory.closed_form import index_at_age, whittle_index
+from agents.theory.index import index_at_age, whittle_index
 from crawl_env import NEVER, Sources, Task, task_of
 from crawl_env.errors import check_within
 from crawl_env.numerics import FloatArray

@@ -12,7 +12,6 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
-from agents.policies.subset_choice import SubsetChoice
 from crawl_env import Sources, Task, task_of
 from crawl_env.fleet.parameters import CONSTRAINTS, PARAMETERS
 from crawl_env.numerics import FloatArray
@@ -182,7 +181,7 @@ class Policy:
         view = ObservationView(observation, self.task)
         choose = self.decide if deterministic else self.sample
         priority, new_state = choose(view, self._current(view, state, episode_start))
-        action = self._action(priority.astype(np.float32), view)
+        action = priority.astype(np.float32)
         return (action[0] if view.single else action), new_state or None
 
     def _current(
@@ -206,9 +205,6 @@ class Policy:
             for new, old in zip(fresh, state, strict=True)
         )
 
-    def _action(self, priority: NDArray[np.float32], view: ObservationView) -> NDArray[Any]:
-        return priority
-
 
 class Agent(Policy):
     """Base of the agents: policies that are made for an environment, and need no training.
@@ -224,15 +220,8 @@ class Agent(Policy):
 
     name: str = "agent"
     features: tuple[str, ...] = ()  # that evaluations add to those of the environment
-    leaves_ties = False  # whether it leaves the choice to the environment's rule of ties
 
     def __init__(self, env: Environment, *, seed: int | None = None) -> None:
-        self.task = task = task_of(env)
+        self.task = task_of(env)
         # Not the stream from which an environment of the same seed draws its content.
         self.rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
-        self._choice = SubsetChoice(task, self.name) if task.action == "subset" else None
-        if self._choice is not None and self.leaves_ties:
-            needs(task, self.name, "age")
-
-    def _action(self, priority: NDArray[np.float32], view: ObservationView) -> NDArray[Any]:
-        return priority if self._choice is None else self._choice(priority, view)

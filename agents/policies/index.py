@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from agents.policies.base import Agent, Environment, ObservationView, needs, needs_parameters
-from agents.theory.closed_form import myopic_index, whittle_index
-from agents.theory.observed import Arms
-from agents.theory.price import Price, alike
-from agents.theory.task_bound import information, law_of, task_bound
-from crawl_env import Poisson, Sources
+from agents.theory.arm import PerFleet, arm_of, information
+from agents.theory.index import myopic_index, whittle_index
+from agents.theory.multiplier import BudgetMultiplier
+from agents.theory.renewal import simplified
+from agents.theory.task_bound import task_bound
+from crawl_env import Arrivals, Sources
 from crawl_env.fleet.hosts import Hosts
-from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.numerics import FloatArray
 
 # An index below λ* by this fraction still counts as equal: the index of a value observed in
@@ -37,7 +37,7 @@ class IndexAgent(Agent):
         super().__init__(env, seed=seed)
         needs(self.task, self.name, "value", "age")
         needs_parameters(self.task, self.name)
-        self._price = Price(self.task, self.index)
+        self._price = BudgetMultiplier(self.task, self.index)
 
     def index(self, value: FloatArray, sources: Sources) -> FloatArray:
         """Return the index of each source, (B, N) utility / budget unit.
@@ -98,7 +98,7 @@ class WhittleExact(IndexAgent):
     Theorem 1 is exact for the belief and for deterministic arrivals, and is used there. It is also
     used for arrivals of other kinds, for which no exact index is known. Each different observed
     source takes some milliseconds to solve when the agent first meets it. Failures count as higher
-    costs, and capacities as in `agents.theory.price.alike`.
+    costs, and capacities as in `agents.theory.renewal.simplified`.
 
     Raises:
         ValueError: as for other index agents, or there are too many different sources to solve.
@@ -109,38 +109,22 @@ class WhittleExact(IndexAgent):
     def __init__(self, env: Environment, *, seed: int | None = None) -> None:
         super().__init__(env, seed=seed)
         task = self.task
-        self._solves = information(task) in ("seen", "mixed") and isinstance(task.arrivals, Poisson)
-        self._arms: Arms | None = None
-        self._sources: Sources | None = None
+        self._solves = information(task).is_random and isinstance(task.arrivals, Arrivals)
+        self._arm = PerFleet(lambda sources: arm_of(task, sources))
         if self._solves:
-            self._price = _ExactPrice(task, self.index)
+            self._price = _ExactMultiplier(task, self.index)
 
     def index(self, value: FloatArray, sources: Sources) -> FloatArray:
-        if not self._solves:
-            return whittle_index(value, sources)
-        if self._arms is None or not _equal(sources, self._sources):
-            self._arms = Arms(alike(sources), self.task.observed, law_of(self.task))
-        self._sources = sources
-        index = self._arms.index(value)
-        if sources.fails or sources.is_capped:  # which the closed form takes into account
-            return np.where(self.task.observed, index, whittle_index(value, sources))
-        return index
+        return self._arm(sources).index(value) if self._solves else whittle_index(value, sources)
 
 
-class _ExactPrice(Price):
+class _ExactMultiplier(BudgetMultiplier):
     """λ* of the exact relaxation, which ignores delays and hosts; with these, it is simulated."""
 
     def _find(self, sources: Sources) -> FloatArray:
         if sources.is_delayed or Hosts.of(sources, self._task.per_host) is not None:
             return super()._find(sources)
-        return np.atleast_1d(task_bound(self._task, alike(sources)).price)
-
-
-def _equal(sources: Sources, other: Sources | None) -> bool:
-    return sources is other or (
-        other is not None
-        and all(np.array_equal(getattr(sources, p), getattr(other, p)) for p in PARAMETERS)
-    )
+        return np.atleast_1d(task_bound(self._task, simplified(sources)).multiplier)
 
 
 def graded(index: FloatArray, multiplier: FloatArray | None, affordable: float) -> FloatArray:

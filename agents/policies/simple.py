@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from agents.policies.base import Agent, Environment, ObservationView, needs_parameters
-from agents.theory.closed_form import myopic_index
+from agents.theory.index import myopic_index
 from crawl_env.numerics import FloatArray
 
 
@@ -29,7 +29,6 @@ class OldestFirst(Agent):
     """Crawls the sources in turn (round robin), whatever their parameters."""
 
     name = "oldest-first"
-    leaves_ties = True
 
     def priority(self, view: ObservationView) -> FloatArray:
         # All equal: the environment settles ties in favour of the older, then the lower number.

@@ -14,13 +14,13 @@ from agents.evaluation.rollout import Predicts
 from agents.policies.base import Agent
 from agents.policies.index import graded
 from agents.registry import AGENTS
-from agents.theory.closed_form import whittle_index
+from agents.theory.index import whittle_index
 from crawl_env import CrawlVectorEnv, Task
 from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.simulation.observation import SUMMED, observation_space
 from experiments.adaptive.estimators import make_estimator
 from experiments.adaptive.expected import Expected
-from experiments.core.runner import Unit
+from experiments.core.runner import Job
 
 WEAK = (0.5, 0.01)  # Gamma prior: half an item in a hundredth of an epoch, so 50 an epoch
 LOW = (0.5, 0.5)  # 1 an epoch, as sure as half an epoch of crawling makes: low if dense
@@ -148,7 +148,7 @@ def estimator_of(chosen: dict[str, Any], period: float = 1.0) -> Estimator:
     return make_estimator(chosen["estimator"], period, prior, **own)
 
 
-def name_of(unit: Unit) -> str:
+def name_of(unit: Job) -> str:
     """Return what a unit's player is called in records and reports."""
     return str(unit["player"].get("name", unit["player"]["agent"]))
 

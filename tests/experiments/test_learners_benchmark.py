@@ -10,7 +10,7 @@ import pytest
 
 from agents.learning.fleet.ppo import EquivariantPPO
 from agents.learning.tabular.wiql import WIQL
-from agents.theory.closed_form import whittle_index
+from agents.theory.index import whittle_index
 from crawl_env import CrawlEnv, CrawlVectorEnv
 from experiments.benchmark.learning import leaderboard, plan, runs, section, tasks, training
 from experiments.benchmark.learning.players import (
@@ -26,9 +26,10 @@ from experiments.benchmark.learning.players import (
 from experiments.benchmark.learning.runs import Records, complete
 from experiments.benchmark.learning.scores import Point, Run, table_of
 from experiments.benchmark.suite import Setting
+from experiments.core.evaluation import arguments_of
 from experiments.core.migration import key_of
-from experiments.core.results import ROOT
-from experiments.core.units import arguments_of
+from experiments.core.results import ROOT, write_csv
+from experiments.core.runner import Runner
 
 
 def short(setting: Setting) -> Setting:
@@ -44,7 +45,14 @@ SMALL = (
 
 def run(folder: Any, these: Any = SMALL, found: Records | None = None, **k: Any) -> Records:
     nothing = Records([], [])
-    return complete(these, found or nothing, folder / "kept", engine="sequential", jobs=1, **k)
+    return complete(
+        these, found or nothing, Runner(folder / "kept", engine="sequential", jobs=1), **k
+    )
+
+
+def write(records: Records, folder: Any) -> None:
+    write_csv(folder / runs.RUNS, records.runs)
+    write_csv(folder / runs.CURVES, records.curves)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +90,7 @@ def test_units_differ_and_their_names_do_not_depend_on_code() -> None:
 def test_records_survive_files_and_are_not_run_again(
     records: Records, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    records.write(tmp_path)
+    write(records, tmp_path)
     read = Records.read(tmp_path)
     for mine, its in ((records.runs, read.runs), (records.curves, read.curves)):
         assert [as_text(row) for row in mine] == [as_text(row) for row in its]
@@ -128,7 +136,7 @@ def test_only_what_is_missing_or_to_be_redone_is_run(
     with pytest.raises(ValueError, match="did you mean 'wiql'"):
         run(tmp_path / "c", redo=["wiqll"])
     with pytest.raises(ValueError, match="threads"):
-        runs.complete(SMALL, grown, tmp_path / "d", engine="threading")
+        runs.complete(SMALL, grown, Runner(tmp_path / "d", engine="threading"))
 
 
 def test_a_report_of_what_is_done_runs_nothing(records: Records, tmp_path: Any) -> None:
@@ -349,18 +357,20 @@ def test_a_record_of_other_agents_is_kept(records: Records, tmp_path: Any) -> No
     out = tmp_path / "full"
     out.mkdir()
     stranger = {"unit": "0123456789ab", "player": "of another day", "task": "t", "reward": 1.0}
-    Records([*records.runs, stranger], records.curves).write(out)
+    write(Records([*records.runs, stranger], records.curves), out)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("experiments.benchmark.learning.players.SUITES", {"full": SMALL})
         patch.setattr(leaderboard, "ALL", SMALL)
-        Benchmark("full", out, only_report=True, engine="sequential").run()
+        Benchmark(suite="full", out=out, only_report=True, engine="sequential").run()
         with pytest.raises(ValueError, match="record of suite full"):
-            Benchmark("quick", out).run()
+            Benchmark(suite="quick", out=out).run()
         with pytest.raises(ValueError, match="quick one is run as a whole"):
-            Benchmark("quick", tmp_path / "new", only_report=True).run()
+            Benchmark(suite="quick", out=tmp_path / "new", only_report=True).run()
         with pytest.raises(ValueError, match="did you mean 'wiql'"):
-            Benchmark("full", out, agents=("wiqll",)).run()
-        Benchmark("full", out, agents=("wiql",), redo=("wiql",), engine="sequential").run()
+            Benchmark(suite="full", out=out, agents=("wiqll",)).run()
+        Benchmark(
+            suite="full", out=out, agents=("wiql",), redo=("wiql",), engine="sequential"
+        ).run()
     again = Records.read(out)
     assert {row["player"] for row in again.runs} == {row["player"] for row in records.runs} | {
         "of another day"

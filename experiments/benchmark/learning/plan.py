@@ -16,7 +16,8 @@ import numpy as np
 from experiments.benchmark.learning.players import KINDS, Lesson, Player
 from experiments.benchmark.learning.training import code_of, made_by, train
 from experiments.benchmark.suite import Setting
-from experiments.core import runner, units
+from experiments.core import evaluation
+from experiments.core.runner import Job, Result
 
 BASELINES = ("whittle", "random", "myopic")
 # What no policy can beat that sees as much as the task shows, and that sees no content.
@@ -30,7 +31,7 @@ _PAUSES = 10
 _INDEX_EPOCHS = 300  # in which the index is compared with the true one, after a third of them
 
 
-def plan(players: Sequence[Player]) -> list[runner.Unit]:
+def plan(players: Sequence[Player]) -> list[Job]:
     """Return the baselines and bounds, then all trainings: run 0 of every agent, run 1, …"""
     trainings = [
         training(player, lesson, seed)
@@ -53,7 +54,7 @@ def plan(players: Sequence[Player]) -> list[runner.Unit]:
     return [*baselines, *bounds, *trainings]
 
 
-def version_of(unit: runner.Unit) -> str:
+def version_of(unit: Job) -> str:
     """Return the version of the learner that a unit trains."""
     return code_of(KINDS[unit["learner"]]) if unit["kind"] == "training" else ""
 
@@ -62,7 +63,7 @@ def name_of(setting: Setting) -> str:
     return f"{setting.group}{SEPARATOR}{setting.name}"
 
 
-def training(player: Player, lesson: Lesson, seed: int) -> runner.Unit:
+def training(player: Player, lesson: Lesson, seed: int) -> Job:
     """Return run `seed` of a lesson as a unit of work."""
     return {
         "kind": "training",
@@ -83,7 +84,7 @@ def training(player: Player, lesson: Lesson, seed: int) -> runner.Unit:
     }
 
 
-def baseline(player: str, exam: dict[str, Any], protocol: str = "full") -> runner.Unit:
+def baseline(player: str, exam: dict[str, Any], protocol: str = "full") -> Job:
     """Return an exam of a policy that trainings are compared with, as a unit of work."""
     runs = dict(exam[protocol])
     if player == "random" and exam["arguments"]["arrivals"] == "deterministic":
@@ -91,23 +92,23 @@ def baseline(player: str, exam: dict[str, Any], protocol: str = "full") -> runne
     return {"kind": "baseline", **_of(player, exam, protocol), "runs": runs}
 
 
-def work(unit: runner.Unit) -> runner.Result:
+def work(unit: Job) -> Result:
     """Run a unit, whatever it is; return its rows: `runs`, and `curves` of a training."""
     if unit["kind"] == "training":
         return train(unit)
     row = {name: unit[name] for name in ("player", "task", "fleet", "protocol")}
     if unit["kind"] == "baseline":
-        result = units.work(
+        result = evaluation.work(
             {name: unit[name] for name in ("arguments", "runs")} | {"agent": unit["player"]}
         )
         row["reward"] = float(np.mean(result["reward"]))
     else:
-        result = units.bound({name: unit[name] for name in ("arguments", "runs")})
+        result = evaluation.bound({name: unit[name] for name in ("arguments", "runs")})
         row |= {"reward": float(np.mean(result["bound"])), "information": result["name"]}
     return {"runs": [{**row, **made_by()}], "curves": []}
 
 
-def _bounds(exam: dict[str, Any]) -> list[runner.Unit]:
+def _bounds(exam: dict[str, Any]) -> list[Job]:
     """Return the bounds of a task: none of a discounted return, two where content is seen."""
     if exam["full"]["discount"] < 1:
         return []

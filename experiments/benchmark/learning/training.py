@@ -17,17 +17,17 @@ import numpy as np
 
 from agents.evaluation.rollout import evaluate
 from agents.learning import Learner
-from agents.theory.closed_form import whittle_index
+from agents.theory.index import whittle_index
 from crawl_env import CrawlVectorEnv
 from experiments.benchmark.learning.players import KINDS
+from experiments.core.evaluation import arguments_of
 from experiments.core.results import provenance
-from experiments.core.runner import Result, Unit
-from experiments.core.units import arguments_of
+from experiments.core.runner import Job, Result
 
 _OWN = ("agents.learning.", "agents.adaptive.")  # packages whose code makes a learner
 
 
-def train(unit: Unit) -> Result:
+def train(unit: Job) -> Result:
     """Return the rows of one training: `runs`, one for each exam, and `curves` of the first.
 
     Time is of one core, of learning alone.
@@ -40,7 +40,7 @@ def train(unit: Unit) -> Result:
         return _train(unit)
 
 
-def _train(unit: Unit) -> Result:
+def _train(unit: Job) -> Result:
     envs = _envs(unit)
     learner = _learner(unit, envs)
     first = unit["exams"][0]
@@ -122,7 +122,7 @@ def _module_of(value: object) -> str:
     return str(getattr(value, "__module__", None) or "")
 
 
-def _envs(unit: Unit) -> list[CrawlVectorEnv]:
+def _envs(unit: Job) -> list[CrawlVectorEnv]:
     return [
         CrawlVectorEnv(
             unit["rows"],
@@ -135,17 +135,17 @@ def _envs(unit: Unit) -> list[CrawlVectorEnv]:
     ]
 
 
-def _learner(unit: Unit, envs: list[CrawlVectorEnv]) -> Learner:
+def _learner(unit: Job, envs: list[CrawlVectorEnv]) -> Learner:
     kind = KINDS[unit["learner"]]
     arms: Any = envs[0] if len(envs) == 1 else envs
     return kind(arms, kind.Settings(**unit["settings"]), seed=unit["seed"])
 
 
-def _posed(unit: Unit, exam: dict[str, Any]) -> dict[str, Any]:
+def _posed(unit: Job, exam: dict[str, Any]) -> dict[str, Any]:
     return {**arguments_of(exam), "features": tuple(unit["features"])}
 
 
-def _measure(learner: Learner, unit: Unit, exam: dict[str, Any], protocol: str) -> float:
+def _measure(learner: Learner, unit: Job, exam: dict[str, Any], protocol: str) -> float:
     """Return the frozen policy's mean reward per epoch in rollouts of its own."""
     on: Callable[[CrawlVectorEnv], Any] | None = getattr(learner, "on", None)
     run = evaluate(learner if on is None else on, _posed(unit, exam), **exam[protocol])

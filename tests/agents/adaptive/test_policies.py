@@ -37,7 +37,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 COUNTS = ("age", "crawled", "items", "harvest")
 SUMS = ("age", "crawled", *HarvestSums.features)
 CHANGES = ("age", "crawled", "changed")
-UNSEEN: dict[str, Any] = {"arrivals": "poisson", "observed": False, "features": COUNTS}
+UNSEEN: dict[str, Any] = {"arrivals": "poisson-items", "observed": False, "features": COUNTS}
 
 
 def poisoned(task: Task, names: tuple[str, ...]) -> Task:
@@ -59,9 +59,9 @@ def hidden_from(kind: type[Adaptive]) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     ("rule", "shown"),
     [
-        ("epoch", COUNTS),
+        ("step", COUNTS),
         ("average", ("crawled", "harvest")),
-        ("epoch", ("value", *COUNTS)),
+        ("step", ("value", *COUNTS)),
         ("average", SUMS),
     ],
 )
@@ -70,7 +70,7 @@ def test_hidden_parameters_are_not_read(
 ) -> None:
     arguments = {
         "sources": Sources.random(8, 0), "budget": 2, "budget_rule": rule, "horizon": None,
-        "arrivals": "poisson", "features": shown, "observed": np.arange(8) % 2 == 0,
+        "arrivals": "poisson-items", "features": shown, "observed": np.arange(8) % 2 == 0,
     }  # fmt: skip
     env = CrawlVectorEnv(2, **arguments)
     honest, blind = kind(env, seed=1), kind(poisoned(env.task, hidden_from(kind)), seed=1)
@@ -116,10 +116,10 @@ def in_units(seen: Any, shown: tuple[str, ...], time: float, utility: float) -> 
 @pytest.mark.parametrize(
     ("shown", "rule", "estimator"),
     [
-        (COUNTS, "epoch", "forgetting"),
+        (COUNTS, "step", "forgetting"),
         (COUNTS, "average", None),
         (("age", "crawled", "harvest"), "average", None),
-        ((*CHANGES, "harvest"), "epoch", "changed"),
+        ((*CHANGES, "harvest"), "step", "changed"),
         (SUMS, "average", "fleet-prior"),
     ],
 )
@@ -188,7 +188,7 @@ def test_rows_and_episodes_do_not_mix(kind: type[Adaptive]) -> None:
 @pytest.mark.parametrize("shown", [COUNTS, SUMS])
 def test_what_one_row_learns_does_not_depend_on_the_others(shown: tuple[str, ...]) -> None:
     task = Task.of(
-        Sources.random(5, 0), arrivals="poisson", budget=2, observed=False, features=shown
+        Sources.random(5, 0), arrivals="poisson-items", budget=2, observed=False, features=shown
     )
     for kind in (Thompson, SelfTuning):
         for estimator in ("forgetting", "fleet-prior"):
@@ -280,7 +280,7 @@ def test_failed_crawls_reveal_nothing_and_the_gap_goes_on(shown: tuple[str, ...]
 def test_content_that_arrived_in_an_unknown_time_reveals_nothing(kind: type[Adaptive]) -> None:
     """The first crawl of sources never crawled before; the second is the first that counts."""
     env = CrawlVectorEnv(
-        1, sources=Sources([4.0, 1.0], 1.0, 0.2), arrivals="poisson", budget=2, observed=False,
+        1, sources=Sources([4.0, 1.0], 1.0, 0.2), arrivals="poisson-items", budget=2, observed=False,
         start="full", features=("age", "crawled", "harvest"), horizon=None,
     )  # fmt: skip
     agent, state, prior = kind(env, seed=0), None, weak_prior()
@@ -310,7 +310,7 @@ def test_no_observation_breaks_an_agent(kind: type[Adaptive], data: Any) -> None
         st.sampled_from([COUNTS[1:], SUMS, ("crawled", "harvest"), (*CHANGES, "items", "harvest")])
     )
     task = Task.of(
-        Sources.random(3, 0), arrivals="poisson", budget=1, observed=False, features=shown
+        Sources.random(3, 0), arrivals="poisson-items", budget=1, observed=False, features=shown
     )
     estimator = "changed" if "changed" in shown else None
     agent = kind(poisoned(task, hidden_from(kind)), seed=0, estimator=estimator)
@@ -428,7 +428,7 @@ def test_self_tuning_learns_decay_and_utility() -> None:
 def test_observed_value_decides() -> None:
     """Of equal sources, the one of the largest value is crawled first."""
     fleet = Sources(np.full(4, 3.0), 1.0, 0.2)
-    env = CrawlVectorEnv(1, sources=fleet, features=("value", *COUNTS), arrivals="poisson")
+    env = CrawlVectorEnv(1, sources=fleet, features=("value", *COUNTS), arrivals="poisson-items")
     seen = np.zeros((4, 5), dtype=np.float32)
     seen[:, 0], seen[:, 1] = [1.0, 4.0, 2.0, 3.0], 3.0
     for kind in (Certainty, Optimism):
@@ -452,7 +452,7 @@ def test_evaluations_add_the_features_they_need_and_all_meet_the_same_content() 
     features = posed_to("adaptive-thompson", {"features": ("age",)})[1]["features"]
     assert features == ("age", "crawled", "harvest")
     fleet = Sources([0.2, 3.0, 40.0, 60.0], 1.0, 0.2)  # dense and sparse
-    arguments = {"sources": fleet, "arrivals": "poisson", "observed": False, "budget": 4}
+    arguments = {"sources": fleet, "arrivals": "poisson-items", "observed": False, "budget": 4}
     runs = compare(["whittle", *(k.name for k in KINDS)], arguments, epochs=50, seeds=3)
     for run in runs.values():
         np.testing.assert_allclose(run.reward, runs["whittle"].reward, rtol=1e-12)
@@ -497,7 +497,7 @@ DRAWN = {"sources": lambda rng: Sources.random(4, rng)}
         (SelfTuning, {**DRAWN, "features": COUNTS}, {}, "needs the feature cost"),
         (SelfTuning, {"features": COUNTS[:2] + COUNTS[3:]}, {"estimator": "changed"},
          r"an estimator of rates' needs one of the features it"),
-        (SelfTuning, {"arrivals": "poisson", "features": (*COUNTS, *HarvestSums.features[:-1])}, {},
+        (SelfTuning, {"arrivals": "poisson-items", "features": (*COUNTS, *HarvestSums.features[:-1])}, {},
          r"all five sums over items or none, .* harvest_age_log;"),
         (Optimism, {"features": COUNTS}, {"confidence": 1.0}, r"confidence is 1\.0; it must be"),
     ],

@@ -85,8 +85,7 @@ def test_without_parameters_among_the_features_sources_are_known_by_what_they_sh
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"action": "subset"}, "action='priority'"),
-        ({"budget_rule": "average"}, "budget_rule='epoch'"),
+        ({"budget_rule": "average"}, "budget_rule='step'"),
         ({"autoreset_mode": "SameStep"}, "NEXT_STEP"),
         ({"autoreset_mode": "Disabled"}, "NEXT_STEP"),
     ],
@@ -102,8 +101,6 @@ def test_what_cannot_be_played_is_refused(kind: Kind) -> None:
     agent = learner(kind)
     with pytest.raises(ValueError, match="does not show decay_rate, cost"):
         agent.on(practice(features=("value", "arrival_rate", "mean_utility")))
-    with pytest.raises(ValueError, match="action='priority'"):
-        agent.on(practice(action="subset"))
     with pytest.raises(ValueError, match="2 sets of features"):
         learner(kind, [practice(), practice(features=("age",))])
     with pytest.raises(ValueError, match="shape"):

@@ -23,7 +23,7 @@ from agents.learning.base import explored, ranked
 from agents.learning.tabular.base import Tabular
 from agents.learning.tabular.lagrange_q import LagrangeQ, LagrangeQSettings
 from agents.learning.tabular.wiql import WIQL
-from crawl_env import CrawlEnv, CrawlVectorEnv, Poisson, Sources
+from crawl_env import Arrivals, CrawlEnv, CrawlVectorEnv, Sources
 
 FEATURES = ("age", "crawled", "harvest")
 TABULAR = [learner for learner in LEARNERS.values() if issubclass(learner, Tabular)]
@@ -237,7 +237,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
         LagrangeQ(crawl(), seed=2).learn(200, checkpoint=path)
     for what, other in (
         ("budget", {"budget": 2}),
-        ("arrivals", {"arrivals": Poisson("lognormal")}),
+        ("arrivals", {"arrivals": Arrivals(utility="lognormal")}),
         ("sources", {"sources": "recovering-4"}),
         ("observed", {"observed": False}),
         ("horizon", {"horizon": None}),
@@ -255,10 +255,8 @@ def test_wrong_environments_are_refused_with_a_remedy() -> None:
     fails = Sources.preset("table1").__getstate__() | {"failure_rate": [0.1] * 4}
     with pytest.raises(ValueError, match="needs the feature 'failed'"):
         WIQL(crawl(sources=Sources(**fails)))
-    with pytest.raises(ValueError, match="budget_rule='epoch'"):
+    with pytest.raises(ValueError, match="budget_rule='step'"):
         WIQL(crawl(budget_rule="average"))
-    with pytest.raises(ValueError, match="has 'subset' and 'epoch'"):
-        WIQL(crawl(action="subset"))
     with pytest.raises(ValueError, match="NEXT_STEP"):
         WIQL(CrawlVectorEnv(1, autoreset_mode="SameStep", features=FEATURES))
     with pytest.raises(ValueError, match=r"gym\.make_vec"):

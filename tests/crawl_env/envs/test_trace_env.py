@@ -209,7 +209,7 @@ def test_equals_gymnasium_s_vector_environments(many: Any, mode: AutoresetMode) 
 
 @pytest.mark.parametrize("start", ["fresh", "empty", "random"])
 def test_nothing_of_the_log_is_seen_before_a_crawl(start: str) -> None:
-    features = ("age", "crawled", "harvest", "items", "account")
+    features = ("age", "crawled", "harvest", "items", "balance")
     posed = {**POSED, "features": features, "start": start, "budget_rule": "average"}
     wait = np.full(N, -1, dtype=np.float32)
     seen = []
@@ -251,7 +251,7 @@ def test_where_seen_the_value_is_what_waits_and_is_collected() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*(infinity|unconventional shape).*")
 def test_checkers_are_content() -> None:
-    for more in ({}, {"features": ("value",)}, {"action": "subset"}):
+    for more in ({}, {"features": ("value",)}):
         env = gym.make(ID, **{**POSED, **more})
         check_env(env.unwrapped)
         if env.action_space.dtype == np.float32:

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from agents.adaptive.policies import Thompson, at_rate_one
+from agents.adaptive.policies import Thompson, UnitArms
 from agents.learning.arms import CrawlArms
 from agents.learning.base import Learner
-from agents.theory.index import index_at_age
 from crawl_env import Task
 from crawl_env.numerics import FloatArray
 
@@ -65,7 +64,8 @@ class ThompsonLearner(Learner):
         seed = int(self.rng.integers(2**32))
         self._agent = Thompson(task, seed=seed, estimator=self.settings.estimator)
         self._known: Any = None  # before the first step
-        self._model = at_rate_one(task.sources)
+        fleet = task.sources
+        self._unit = UnitArms.of(fleet.mean_utility, fleet.decay_rate, fleet.cost, fleet.period)
 
     def improve(self) -> dict[str, float]:
         state = self.arms.state().astype(np.float32)
@@ -74,7 +74,8 @@ class ThompsonLearner(Learner):
         return {"reward per epoch": float(step.reward.sum(axis=-1).mean())}
 
     def score(self, state: FloatArray) -> FloatArray:
-        return self.rate() * index_at_age(np.maximum(state[..., 0], 1.0), self._model)
+        value = self._unit.content_at(np.maximum(state[..., 0], 1.0))
+        return self.rate() * self._unit.index(value)
 
     def rate(self) -> FloatArray:
         """Return the posterior means of the arrival rates, (N,) items / time."""

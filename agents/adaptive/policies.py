@@ -20,10 +20,10 @@ from agents.adaptive.estimators import make_estimator
 from agents.adaptive.estimators.counts import CrawlOutcome, Estimator, Posterior, State
 from agents.policies.base import Agent, Environment, ObservationView, needs
 from agents.policies.index import graded, margin
-from agents.theory.index import index_at_age, whittle_index
-from crawl_env import NEVER, Sources, Task, task_of
+from agents.theory.closed_form import in_blocks, theorem_1
+from crawl_env import NEVER, Task, task_of
 from crawl_env.errors import check_within
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import FloatArray, remainder
 
 _NUMBER = ("items", "harvest_number")  # features with the number of items of a crawl
 _COUNTED = (*_NUMBER, "harvest")  # … or their utility, from which it can be inferred
@@ -62,17 +62,47 @@ class KnownParameters:
         return max(1, int(np.ceil(self.cost.sum() / self.budget)))
 
 
-def at_rate_one(fleet: Sources) -> Sources:
-    """Return a fleet with all arrival rates 1: the index at rate Λ is Λ times that at rate 1."""
-    columns = (fleet.mean_utility, fleet.decay_rate, fleet.cost)
-    return Sources(np.ones_like(fleet.cost), *columns, period=fleet.period)
+class UnitArms(NamedTuple):
+    """Sources of arrival rate 1: the index at rate Λ is Λ times theirs. (N,) or (B, N) each."""
+
+    mean_utility: FloatArray  # utility
+    decay_rate: FloatArray  # 1 / time
+    ceiling: FloatArray  # u* at rate 1, utility · time
+    cost: FloatArray  # budget units
+    decay: FloatArray  # μT
+    loss: FloatArray  # 1 − α
+    curvature: FloatArray  # μT − (1 − α)
+
+    @staticmethod
+    def of(
+        mean_utility: FloatArray, decay_rate: FloatArray, cost: FloatArray, period: float
+    ) -> UnitArms:
+        """Return the arms of some parameters."""
+        decay = decay_rate * period
+        return UnitArms(
+            mean_utility,
+            decay_rate,
+            mean_utility / decay_rate,
+            cost,
+            decay,
+            -np.expm1(-decay),
+            remainder(decay),
+        )
+
+    def index(self, value: FloatArray) -> FloatArray:
+        """Return the index at values x/Λ, (B, N): Theorem 1."""
+        return in_blocks(theorem_1, value, *self[2:])
+
+    def content_at(self, age: FloatArray) -> FloatArray:
+        """Return the mean value `age` steps after a crawl, (B, N)."""
+        return self.ceiling * -np.expm1(-self.decay * age)
 
 
 class PlanningModel(NamedTuple):
     """The fleet by whose index an agent crawls in one step."""
 
     rate: FloatArray  # (B, N) items / time
-    others: Sources  # all other parameters, at rate 1, (N,) or (B, N)
+    arms: UnitArms
     state: State  # what the agent keeps of it for the next step
 
 
@@ -122,7 +152,7 @@ class Adaptive(Agent):
         self.estimator = make_estimator(estimator or default, self.known.period)
         if self.estimator.counts:
             needs(task, self.name, *_COUNTED)
-        self._fleet: Sources | None = None
+        self._arms: UnitArms | None = None
         self._turn = np.arange(task.n) % self.known.round
         self._width = len(self.begin_plan((1, task.n)))
 
@@ -256,17 +286,15 @@ class Adaptive(Agent):
         self, view: ObservationView, outcome: CrawlOutcome, harvest: FloatArray
     ) -> CrawlOutcome:
         """Return the outcome with the numbers of items inferred from their utility."""
-        known = self._others(view)
-        return from_utility(outcome, harvest, known.mean_utility, known.decay_rate)
+        arms = self._unit_arms(view)
+        return from_utility(outcome, harvest, arms.mean_utility, arms.decay_rate)
 
-    def _others(self, view: ObservationView) -> Sources:
+    def _unit_arms(self, view: ObservationView) -> UnitArms:
         """Return the known parameters, (N,) or (B, N), at rate 1."""
-        if self._fleet is None or self.task.draw is not None:
-            columns: Any = {name: self._parameter(view, name) for name in self.parameters}
-            self._fleet = Sources(
-                arrival_rate=np.ones_like(columns["cost"]), **columns, period=self.known.period
-            )
-        return self._fleet
+        if self._arms is None or self.task.draw is not None:
+            utility, decay, cost = (self._parameter(view, name) for name in self.parameters)
+            self._arms = UnitArms.of(utility, decay, cost, self.known.period)
+        return self._arms
 
     def _parameter(self, view: ObservationView, name: str) -> FloatArray:
         """Return a known parameter, (N,), or (B, N) of fleets drawn anew."""
@@ -275,12 +303,11 @@ class Adaptive(Agent):
 
     def _index(self, view: ObservationView, age: FloatArray, model: PlanningModel) -> FloatArray:
         """Return the Whittle index, (B, N); at rate Λ it is Λ times that at rate 1."""
-        rate, others = np.maximum(model.rate, _LEAST / self.known.period), model.others
-        observed = self.known.observed
-        if not (view.shows("value") and observed.any()):
-            return rate * index_at_age(age, others)
-        value = np.where(observed, view["value"] / rate, others.content_at(age))
-        return rate * whittle_index(value, others)
+        rate, arms = np.maximum(model.rate, _LEAST / self.known.period), model.arms
+        value, observed = arms.content_at(age), self.known.observed
+        if view.shows("value") and observed.any():
+            value = np.where(observed, view["value"] / rate, value)
+        return rate * arms.index(value)
 
     def _multiplier(
         self, view: ObservationView, index: FloatArray, multiplier: FloatArray, clock: FloatArray
@@ -311,7 +338,7 @@ class Certainty(Adaptive):
     def plan(
         self, view: ObservationView, posterior: Posterior, fresh: NDArray[np.bool_], state: State
     ) -> PlanningModel:
-        return PlanningModel(posterior.mean, self._others(view), state)
+        return PlanningModel(posterior.mean, self._unit_arms(view), state)
 
 
 class Optimism(Adaptive):
@@ -341,7 +368,7 @@ class Optimism(Adaptive):
     def plan(
         self, view: ObservationView, posterior: Posterior, fresh: NDArray[np.bool_], state: State
     ) -> PlanningModel:
-        return PlanningModel(posterior.quantile(self.confidence), self._others(view), state)
+        return PlanningModel(posterior.quantile(self.confidence), self._unit_arms(view), state)
 
 
 class Thompson(Adaptive):
@@ -362,7 +389,7 @@ class Thompson(Adaptive):
     ) -> PlanningModel:
         rate = state[0].copy()
         rate[fresh] = Posterior(posterior.shape[fresh], posterior.rate[fresh]).draw(self.rng)
-        return PlanningModel(rate, self._others(view), (rate,))
+        return PlanningModel(rate, self._unit_arms(view), (rate,))
 
 
 class SelfTuning(Adaptive):
@@ -454,5 +481,5 @@ class SelfTuning(Adaptive):
         utility[fresh] = np.clip(mean_utility, _LEAST_UTILITY, 1.0 / _LEAST_UTILITY)
         decay[fresh] = np.clip(decay_rate, _LEAST / period, 1.0 / _LEAST / period)
         cost = np.broadcast_to(self._parameter(view, "cost"), rate.shape)
-        others = Sources(np.ones_like(rate), utility, decay, cost, period)
-        return PlanningModel(rate, others, (rate, utility, decay, *state[3:]))
+        arms = UnitArms.of(utility, decay, cost, period)
+        return PlanningModel(rate, arms, (rate, utility, decay, *state[3:]))

@@ -270,13 +270,15 @@ class Forgetting:
         *batch, n = shape
         width = len(self.retentions)
         sums = (np.zeros((*batch, k)) for k in (1, width, width))
-        return *sums, *self._each().begin((*batch, width, n))
+        return *sums, *(np.zeros((*batch, width, n)) for _ in range(2))
 
     def update(self, state: State, outcome: CrawlOutcome) -> State:
-        each, (crawls, misfit, spread, *known) = self._each(), state
-        faded = each.faded(tuple(known), outcome.elapsed)
-        number, error, log_variance = _predicted(each.posterior(faded), outcome)
-        count, exposure = faded
+        crawls, misfit, spread, count, exposure = state
+        retentions = np.array(self.retentions, dtype=np.float64)[:, None]
+        kept = retentions ** (outcome.elapsed / self.period)
+        count, exposure = kept * count, kept * exposure
+        before = Posterior(self.prior.shape + count, self.prior.rate + exposure)
+        number, error, log_variance = _predicted(before, outcome)
         return (
             crawls + number,
             misfit + error,
@@ -297,10 +299,6 @@ class Forgetting:
         crawls, misfit, spread = state[:3]
         dispersion = np.maximum(misfit / np.maximum(crawls, 1.0), _TINY_MEAN)
         return np.asarray((-crawls * np.log(dispersion) - spread).argmax(axis=-1))
-
-    def _each(self) -> GammaPoisson:
-        retentions = np.array(self.retentions, dtype=np.float64)[:, None]
-        return GammaPoisson(self.prior, retentions, self.period)
 
 
 def _predicted(

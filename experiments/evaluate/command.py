@@ -11,7 +11,7 @@ import tyro
 
 from agents import AGENTS
 from agents.evaluation.rollout import Evaluation
-from agents.evaluation.statistics import number
+from agents.evaluation.statistics import FEWEST_RUNS, number
 from crawl_env import Sources, Task
 from crawl_env.errors import unknown
 from crawl_env.log.item_log import HOURS
@@ -254,8 +254,8 @@ class Evaluate(ParallelStudy):
             raise ValueError("no budget; give --budget 5, or --budgets 1,2,5,10 for a curve")
         if self._epochs < 1:
             raise ValueError(f"--epochs is {self._epochs}; it must be at least 1")
-        if self.seeds < 2:
-            raise ValueError(f"--seeds is {self.seeds}; intervals need at least 2 runs")
+        if self.seeds < FEWEST_RUNS:
+            raise ValueError(f"--seeds is {self.seeds}; intervals need at least {FEWEST_RUNS} runs")
         if self.warmup < 0:
             raise ValueError(f"--warmup is {self.warmup}; it must be zero or more epochs")
         return sorted(set(given))
@@ -273,6 +273,6 @@ class Evaluate(ParallelStudy):
         return (
             f"Arrivals {self.arrivals}; {self._conditions()}, period "
             f"{fleet.period:g}. {self._epochs} epochs after {self.warmup} left out, {self.seeds} "
-            "runs, the same arrivals for every policy. Intervals hold 95 % (bootstrap over runs). "
+            "runs, the same arrivals for every policy. Intervals hold 95 % (t over runs). "
             f"The fleet is expected to publish {number(float(fleet.published))} utility an epoch."
         )

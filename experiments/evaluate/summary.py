@@ -126,9 +126,7 @@ def advice(report: Report, view: View, budget: float, runs: Runs) -> None:
         )
     else:
         second = order[1]
-        gain = statistics.bootstrap(
-            lambda a, b: a.mean(-1) / b.mean(-1) - 1, runs[best].reward, runs[second].reward
-        )
+        gain = statistics.gain(runs[best].reward, runs[second].reward)
         report.paragraph(
             f"Use {best}: on the same arrivals it collects {percent(gain)} more than the next "
             f"best, {second}."

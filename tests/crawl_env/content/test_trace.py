@@ -347,7 +347,7 @@ def test_a_simulated_log_earns_what_poisson_arrivals_do(observed: bool) -> None:
     log to log. Wrong once in 150,000 seeds."""
     fleet = Sources([0.5, 1, 0.2, 0.3, 2], [1, 0.7, 2, 0.5, 0.3], [0.35, 0.1, 0.2, 0.7, 0.05])
     posed = {"sources": fleet, "budget": 1, "observed": observed}
-    settings = {"epochs": 250, "warmup": 0}
+    settings = {"steps": 250, "warmup": 0}
     played = [
         evaluate("whittle", {**posed, "arrivals": Trace(log)}, seeds=1, seed=i, **settings).reward
         for i, log in enumerate(simulated(fleet, 250, i) for i in range(24))

@@ -712,7 +712,7 @@ def _budgets(one: Any) -> tuple[float, ...]:
 def tables() -> Iterator[Entry]:
     from agents import index_at_age, myopic_index, relaxation, whittle_index
     from agents.policies.lagrangian import best_rate, lagrangian_index
-    from agents.policies.static import static_frequencies, static_reward
+    from agents.theory.frequencies import static_frequencies, static_reward
     from agents.theory.relaxation import net_reward
     from agents.theory.renewal import renewal_arm
     from crawl_env.content.decay import DECAYS, make_decay

@@ -1138,7 +1138,7 @@ def benchmark() -> Iterator[Entry]:
     from experiments.core.tables import apart, scores
 
     def short(setting: Any) -> Any:
-        return replace(setting, epochs=20, warmup=min(setting.warmup, 5), seeds=2)
+        return replace(setting, epochs=20, warmup=min(setting.warmup, 5), seeds=3)
 
     def run(setting: Any) -> Any:
         large = "100" in str(setting.arguments["sources"])  # too slow to solve all arms

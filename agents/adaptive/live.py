@@ -72,7 +72,7 @@ class LiveCrawl:
         if not budget >= fleet.cost.min():
             raise ValueError(f"budget is {budget}, which pays for no source; give at least a fetch")
         self.task = Task.of(
-            fleet, budget=budget, arrivals="poisson", observed=False, features=_SHOWN
+            fleet, budget=budget, arrivals="poisson-items", observed=False, features=_SHOWN
         )
         kind: type[Adaptive] = Thompson if known else SelfTuning
         self._agent = kind(self.task, seed=seed, estimator=estimator)

@@ -68,7 +68,8 @@ class RenewalArm:
         """Return x, utility, the shape of `age`: u*∫_0^{μT·age} R where no capacity holds."""
         if self._exponential:
             return self.sources.content_at(age)
-        return self.sources.ceiling * self._decay.total(self.sources.decay_per_epoch * age)
+        grown = self._decay.integrated_survival(self.sources.decay_per_epoch * age)
+        return self.sources.ceiling * grown
 
     def cycle_reward(self, age: FloatArray) -> FloatArray:
         """Return G, utility, the shape of `age`."""

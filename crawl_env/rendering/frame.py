@@ -61,7 +61,7 @@ class Frame:
             rewards=None if rewards is None else np.array(rewards, dtype=np.float64),
             budget=task.budget,
             balance=float(crawl.balance[row]) if task.budget_rule == "average" else None,
-            scale=_scale(sources, task.arrivals.deterministic),
+            scale=_scale(sources, not task.arrivals.random),
         )
 
     @property

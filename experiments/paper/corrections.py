@@ -11,7 +11,7 @@ from agents.policies.base import ObservationView
 from agents.policies.index import Whittle
 from agents.theory.observed import ObservedArm
 from crawl_env import Sources
-from crawl_env.content.arrivals import Poisson
+from crawl_env.content.arrivals import Arrivals
 from crawl_env.content.utility import Exponential, Lognormal
 from crawl_env.numerics import FloatArray
 from experiments.core.report import Report
@@ -136,7 +136,7 @@ def source_one(report: Report, records: Records, seeds: int, epochs: int) -> Non
         ("constant", "constant"),
         ("lognormal, σ = 1.2", Lognormal(1.2)),
     ):
-        task = {"budget": 2, "arrivals": Poisson(law)}
+        task = {"budget": 2, "arrivals": Arrivals(utility=law)}
         share = evaluate("whittle", task, steps=epochs, seeds=seeds).frequency[0]
         rows.append([name, f"{share:.5f}"])
         note(records, f"share of epochs in which source 1 is crawled, ξ {name}", share)

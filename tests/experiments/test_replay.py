@@ -319,7 +319,7 @@ def test_runs_start_one_epoch_after_the_other(tmp_path):
     played = replay.joined(found, split.epochs)
     assert played.reward.shape == (3, split.epochs)
     assert all(not row[: late + 1].any() for late, row in enumerate(played.reward))
-    later = Trace(split.trace.items.covering(split.rest.start + 2, None), random_start=False)
+    later = Trace(split.trace.log.covering(split.rest.start + 2, None), random_start=False)
     arguments = {"sources": split.fleet, "budget": 2, "start": "empty", "arrivals": later}
     alone = play(Rollout("static", arguments), later, split.epochs - 2)
     assert played.reward[2, 2:].tolist() == alone.reward[0].tolist()

@@ -11,7 +11,7 @@ import pytest
 import agents
 from agents.evaluation.rollout import compare, evaluate, with_features
 from agents.evaluation.statistics import difference
-from crawl_env import CrawlEnv, CrawlVectorEnv, DecayCurves, ItemLog, Poisson, Sources, Trace
+from crawl_env import Arrivals, CrawlEnv, CrawlVectorEnv, DecayCurves, ItemLog, Sources, Trace
 from crawl_env.content.decay import StretchedDecay
 from crawl_env.fleet.parameters import PARAMETERS
 
@@ -211,7 +211,7 @@ def test_delay_item_by_item_is_that_of_the_formula() -> None:
     """Where nothing is lost or forgotten; 20 runs, wrong once in 150,000."""
     fleet = Sources([3.0, 1, 2, 0.5], [1.0, 2, 3, 4], [0.03, 0.02, 0.05, 0.01], period=0.5)
     arguments = {"sources": fleet, "start": "empty"}
-    arrivals = Poisson(decay=StretchedDecay(1.0))  # exponential, followed item by item
+    arrivals = Arrivals(decay=StretchedDecay(1.0))  # exponential, followed item by item
     settings = {"steps": 400, "warmup": 0}
     expected = evaluate("oldest-first", arguments, seeds=1, **settings).delay
     got = evaluate("oldest-first", {**arguments, "arrivals": arrivals}, **settings).delay

@@ -23,7 +23,7 @@ from agents.learning.base import explored, ranked
 from agents.learning.tabular.base import Tabular
 from agents.learning.tabular.lagrange_q import LagrangeQ, LagrangeQSettings
 from agents.learning.tabular.wiql import WIQL
-from crawl_env import CrawlEnv, CrawlVectorEnv, Poisson, Sources
+from crawl_env import Arrivals, CrawlEnv, CrawlVectorEnv, Sources
 
 FEATURES = ("age", "crawled", "harvest")
 TABULAR = [learner for learner in LEARNERS.values() if issubclass(learner, Tabular)]
@@ -237,7 +237,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
         LagrangeQ(crawl(), seed=2).learn(200, checkpoint=path)
     for what, other in (
         ("budget", {"budget": 2}),
-        ("arrivals", {"arrivals": Poisson("lognormal")}),
+        ("arrivals", {"arrivals": Arrivals(utility="lognormal")}),
         ("sources", {"sources": "recovering-4"}),
         ("observed", {"observed": False}),
         ("horizon", {"horizon": None}),

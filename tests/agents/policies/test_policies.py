@@ -15,7 +15,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
 import agents
 from agents import Agent, IndexAgent, relaxation
 from agents.evaluation.rollout import evaluate, with_features
-from crawl_env import Arrivals, CrawlVectorEnv, Sources
+from crawl_env import ArrivalProcess, CrawlVectorEnv, Sources
+from crawl_env.content.process import Block
 from crawl_env.envs.sb3 import CrawlVecEnv
 
 Z_LIMIT = 4.5  # a right sampler fails one such test in 150,000
@@ -345,27 +346,25 @@ def test_random_is_uniform() -> None:
     assert (np.abs(pairs - 0.1) < Z_LIMIT * np.sqrt(0.1 * 0.9 / 40_000)).all()
 
 
-class Uniform:
-    """Arrivals of one's own: U uniform on (0, 2), one number a source and epoch."""
+class Uniform(ArrivalProcess):
+    """Arrivals of one's own: U uniform on (0, 2), one number a source and step."""
 
-    deterministic = False
+    def block(self, cells: Any, state: Any) -> Block:
+        return UniformContent(cells)
 
-    def stream(self, cells: Any, count: bool) -> Any:
-        def add(value: np.ndarray, items: Any, rng: np.random.Generator) -> None:
-            value += 2 * rng.random(value.size)
+    def past(self, cells: Any, steps: Any) -> Block:
+        return UniformContent(cells)
 
-        return add
 
-    def content(
-        self, cells: Any, epochs: np.ndarray, count: bool, rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray]:
-        return 2 * rng.random(epochs.size), np.zeros(epochs.size)
+class UniformContent(Block):
+    def add(self, value: np.ndarray, count: Any, rng: np.random.Generator) -> None:
+        value += 2 * rng.random(value.size)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_random_knows_nothing_of_what_arrives(seed: int) -> None:
     """The same seed for the agent and the environment must not give them the same numbers."""
-    arrivals: Arrivals = Uniform()
+    arrivals = Uniform()
     env = CrawlVectorEnv(
         20, sources="recovering-4", arrivals=arrivals, budget=1, horizon=None, observed=False
     )

@@ -75,7 +75,7 @@ class ThompsonLearner(Learner):
 
     def score(self, state: FloatArray) -> FloatArray:
         value = self._unit.content_at(np.maximum(state[..., 0], 1.0))
-        return self.rate() * self._unit.index(value)
+        return self.rate() * self._unit.index_at(value)
 
     def rate(self) -> FloatArray:
         """Return the posterior means of the arrival rates, (N,) items / time."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,7 +89,7 @@ class UnitArms(NamedTuple):
             remainder(decay),
         )
 
-    def index(self, value: FloatArray) -> FloatArray:
+    def index_at(self, value: FloatArray) -> FloatArray:
         """Return the index at values x/Λ, (B, N): Theorem 1."""
         return in_blocks(theorem_1, value, *self[2:])
 
@@ -307,7 +307,7 @@ class Adaptive(Agent):
         value, observed = arms.content_at(age), self.known.observed
         if view.shows("value") and observed.any():
             value = np.where(observed, view["value"] / rate, value)
-        return rate * arms.index(value)
+        return rate * arms.index_at(value)
 
     def _multiplier(
         self, view: ObservationView, index: FloatArray, multiplier: FloatArray, clock: FloatArray

@@ -10,8 +10,7 @@ import numpy as np
 
 from agents.adaptive import Adaptive, Estimator, Posterior
 from agents.adaptive.policies import UnitArms
-from agents.evaluation.rollout import Predicts
-from agents.policies.base import Agent
+from agents.policies.base import Agent, Predictor
 from agents.policies.index import graded
 from agents.registry import AGENTS
 from crawl_env import CrawlVectorEnv, Task
@@ -108,11 +107,11 @@ class Knowing:
             self._waiting.crawl(self._env.harvest.picked, self._rate)
         self._rate = world.rate
         rate = np.maximum(self._rate, _LEAST)
-        index = rate * self._arms.index(self._waiting.value / rate)
+        index = rate * self._arms.index_at(self._waiting.value / rate)
         return graded(index, None, self._affordable).astype(np.float32), None
 
 
-def seat(env: CrawlVectorEnv, chosen: dict[str, Any], seed: int) -> Predicts:
+def seat(env: CrawlVectorEnv, chosen: dict[str, Any], seed: int) -> Predictor:
     """Return a player for an environment."""
     return Knowing(env) if chosen["agent"] == CLAIRVOYANT else Shown(env, chosen, seed)
 

@@ -27,7 +27,7 @@ from agents.adaptive import (
     Thompson,
     weak_prior,
 )
-from agents.evaluation.rollout import Rollout, compare, evaluate, posed_to
+from agents.evaluation.rollout import Rollout, compare, evaluate, with_features
 from crawl_env import NEVER, CrawlVectorEnv, Sources, Task
 from crawl_env.fleet.parameters import PARAMETERS
 from tests.agents.adaptive.estimators.common import UNIT
@@ -280,7 +280,7 @@ def test_failed_crawls_reveal_nothing_and_the_gap_goes_on(shown: tuple[str, ...]
 def test_content_that_arrived_in_an_unknown_time_reveals_nothing(kind: type[Adaptive]) -> None:
     """The first crawl of sources never crawled before; the second is the first that counts."""
     env = CrawlVectorEnv(
-        1, sources=Sources([4.0, 1.0], 1.0, 0.2), arrivals="poisson-items", budget=2, observed=False,
+        1, sources=Sources([4.0, 1.0], 1.0, 0.2), arrivals="poisson", budget=2, observed=False,
         start="full", features=("age", "crawled", "harvest"), horizon=None,
     )  # fmt: skip
     agent, state, prior = kind(env, seed=0), None, weak_prior()
@@ -339,7 +339,7 @@ def test_delays_and_failures_at_once_do_no_harm(kind: type[Adaptive]) -> None:
     shown = (*COUNTS, "available", "failed")
     arguments = {**UNSEEN, "features": shown, "sources": fleet, "budget": 2}
     names = {"whittle": "whittle", "adaptive": kind}
-    runs = compare(names, arguments, epochs=150, warmup=150, seeds=4)
+    runs = compare(names, arguments, steps=150, warmup=150, seeds=4)
     assert runs["adaptive"].reward.mean() > 0.85 * runs["whittle"].reward.mean()
 
 
@@ -353,7 +353,7 @@ def test_every_estimator_serves_every_agent(estimator: Any) -> None:
     entrants = {k.name: _with(k, estimator) for k in (Certainty, Optimism, Thompson)}
     runs = compare(
         {"whittle": "whittle", "random": "random", **entrants}, arguments,
-        epochs=60, warmup=60, seeds=3,
+        steps=60, warmup=60, seeds=3,
     )  # fmt: skip
     best, worst = (runs[name].reward.mean() for name in ("whittle", "random"))
     for name in entrants:
@@ -372,7 +372,7 @@ def test_learning_costs_little(regime: str) -> None:
     names = ["whittle", *(kind.name for kind in KINDS)]
     for features, close, tuning in ((COUNTS, 0.97, 0.9), (("age",), 0.95, 0.75)):
         arguments["features"] = features
-        runs = compare(names, arguments, epochs=200, warmup=300, seeds=2)
+        runs = compare(names, arguments, steps=200, warmup=300, seeds=2)
         best = runs["whittle"].reward.mean()
         for name in names[1:-1]:
             assert runs[name].reward.mean() > close * best
@@ -402,9 +402,9 @@ def test_certainty_gives_sources_up_where_the_others_do_not() -> None:
     """A prior far below the rates of a dense fleet: what was never crawled never will be."""
     low = GammaPoisson(Posterior(np.array(0.5), np.array(0.5)))
     arguments = {**UNSEEN, "sources": Sources.random(100, 0), "budget": 10}
-    base = evaluate("whittle", arguments, epochs=100, warmup=200, seeds=1).reward.mean()
+    base = evaluate("whittle", arguments, steps=100, warmup=200, seeds=1).reward.mean()
     score = {
-        kind: evaluate(_with(kind, low), arguments, epochs=100, warmup=200, seeds=1).reward.mean()
+        kind: evaluate(_with(kind, low), arguments, steps=100, warmup=200, seeds=1).reward.mean()
         for kind in (Certainty, Optimism, Thompson)
     }
     assert score[Certainty] < 0.92 * base
@@ -442,18 +442,18 @@ def test_average_budgets_are_spent(kind: type[Adaptive]) -> None:
         **UNSEEN, "sources": Sources.random(20, 4, "sparse"), "budget": 1.5,
         "budget_rule": "average",
     }  # fmt: skip
-    run = evaluate(kind, arguments, epochs=300, warmup=150, seeds=4)
+    run = evaluate(kind, arguments, steps=300, warmup=150, seeds=4)
     np.testing.assert_allclose(run.cost.mean(), 1.5, rtol=0.06)
-    best = evaluate("whittle", arguments, epochs=300, warmup=150, seeds=4).reward.mean()
+    best = evaluate("whittle", arguments, steps=300, warmup=150, seeds=4).reward.mean()
     assert run.reward.mean() > 0.75 * best
 
 
 def test_evaluations_add_the_features_they_need_and_all_meet_the_same_content() -> None:
-    features = posed_to("adaptive-thompson", {"features": ("age",)})[1]["features"]
+    features = with_features("adaptive-thompson", {"features": ("age",)})[1]["features"]
     assert features == ("age", "crawled", "harvest")
     fleet = Sources([0.2, 3.0, 40.0, 60.0], 1.0, 0.2)  # dense and sparse
     arguments = {"sources": fleet, "arrivals": "poisson-items", "observed": False, "budget": 4}
-    runs = compare(["whittle", *(k.name for k in KINDS)], arguments, epochs=50, seeds=3)
+    runs = compare(["whittle", *(k.name for k in KINDS)], arguments, steps=50, seeds=3)
     for run in runs.values():
         np.testing.assert_allclose(run.reward, runs["whittle"].reward, rtol=1e-12)
 
@@ -497,7 +497,7 @@ DRAWN = {"sources": lambda rng: Sources.random(4, rng)}
         (SelfTuning, {**DRAWN, "features": COUNTS}, {}, "needs the feature cost"),
         (SelfTuning, {"features": COUNTS[:2] + COUNTS[3:]}, {"estimator": "changed"},
          r"an estimator of rates' needs one of the features it"),
-        (SelfTuning, {"arrivals": "poisson-items", "features": (*COUNTS, *HarvestSums.features[:-1])}, {},
+        (SelfTuning, {"arrivals": "poisson-items", "features": (*COUNTS, *SUMS[2:-1])}, {},
          r"all five sums over items or none, .* harvest_age_log;"),
         (Optimism, {"features": COUNTS}, {"confidence": 1.0}, r"confidence is 1\.0; it must be"),
     ],

@@ -46,7 +46,7 @@ class Frame:
             raise gym.error.ResetNeeded("call env.reset() before the first env.render()")
         task, world = crawl.task, crawl.world
         fleet = world.sources
-        sources = fleet.row(row) if fleet.arrival_rate.ndim == 2 else fleet
+        sources = fleet.fleet(row) if fleet.arrival_rate.ndim == 2 else fleet
         crawled, collected = _last_harvest(crawl, row)
         unsure = world.belief is not world.value
         return Frame(

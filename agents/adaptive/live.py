@@ -95,7 +95,7 @@ class LiveCrawl:
             Sources(
                 np.ones(len(fleet)),
                 fleet.mean_utility,
-                fleet.decay_per_epoch,
+                fleet.decay_per_step,
                 fleet.cost,
             ),
             budget=budget,

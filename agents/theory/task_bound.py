@@ -82,7 +82,7 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
         return multiplier * task.budget + net.sum(axis=-1, keepdims=True)
 
     high = arms.max_multiplier()
-    if fleet.decay_per_epoch.min() < _SLOW:
+    if fleet.decay_per_step.min() < _SLOW:
         high = _near(dual, high, task.budget)
     multiplier = _least(dual, high)
     bound = dual(multiplier)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from crawl_env.numerics import FloatArray
 from crawl_env.rendering.frame import Frame
-from crawl_env.simulation.simulation import Crawl
+from crawl_env.simulation.simulation import Simulation
 
 if TYPE_CHECKING:
     from crawl_env.rendering.window import Window
@@ -51,7 +51,7 @@ class Viewer:
             self._window = None
 
 
-def pictures(crawl: Crawl, elapsed: FloatArray) -> tuple[Picture, ...]:
+def pictures(simulation: Simulation, elapsed: FloatArray) -> tuple[Picture, ...]:
     """Return a picture (480, 800, 3) uint8 of each row; `elapsed` (B,) counts its epochs.
 
     Raises:
@@ -61,7 +61,8 @@ def pictures(crawl: Crawl, elapsed: FloatArray) -> tuple[Picture, ...]:
     from crawl_env.rendering import picture
 
     return tuple(
-        picture.pixels(Frame.of(crawl, elapsed[row], row=row)) for row in range(crawl.rows)
+        picture.pixels(Frame.of(simulation, elapsed[row], row=row))
+        for row in range(simulation.num_envs)
     )
 
 

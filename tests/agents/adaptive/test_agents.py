@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -48,7 +47,7 @@ def poisoned(task: Task, names: tuple[str, ...]) -> Task:
     fleet = Sources(**task.sources.__getstate__())
     for name in names:
         object.__setattr__(fleet, name, np.full(task.n, np.nan))
-    return replace(task, sources=fleet)
+    return task.replaced(sources=fleet)
 
 
 @every_kind
@@ -203,7 +202,7 @@ def test_every_estimator_serves_every_agent(estimator: str) -> None:
 def test_what_one_row_brings_tells_the_others_nothing(shown: tuple[str, ...]) -> None:
     """All that is learnt of the first row, whatever comes in the second."""
     fleet = Sources.random(5, 0)
-    task = Task.of(fleet, arrivals="poisson", budget=2, observed=False, features=shown)
+    task = Task(fleet, arrivals="poisson", budget=2, observed=False, features=shown)
     for kind in (Thompson, SelfTuning):
         for estimator in ("forgetting", "fleet-prior"):
             learnt = []
@@ -357,9 +356,7 @@ REPORTS = st.one_of(
 @settings(max_examples=10, deadline=None)
 @given(data=st.data())
 def test_no_report_breaks_an_agent(kind: type[Adaptive], shown: tuple[str, ...], data: Any) -> None:
-    task = Task.of(
-        Sources.random(3, 0), arrivals="poisson", budget=1, observed=False, features=shown
-    )
+    task = Task(Sources.random(3, 0), arrivals="poisson", budget=1, observed=False, features=shown)
     hidden = PARAMETERS[:3] if kind is SelfTuning else PARAMETERS[:1]
     estimator = "changed" if "changed" in shown else None
     agent = kind(poisoned(task, hidden), seed=0, estimator=estimator)
@@ -391,11 +388,11 @@ def test_no_report_breaks_an_agent(kind: type[Adaptive], shown: tuple[str, ...],
 )
 def test_refuses_what_tells_nothing(features: Any, estimator: Any, what: str) -> None:
     with pytest.raises(ValueError, match=what):
-        Certainty(Task.of(features=features), estimator=estimator)
+        Certainty(Task(features=features), estimator=estimator)
 
 
 def test_refuses_fleets_drawn_anew_without_their_parameters() -> None:
-    task = Task.of(lambda rng: Sources.random(4, rng), features=COUNTS)
+    task = Task(lambda rng: Sources.random(4, rng), features=COUNTS)
     for kind in KINDS:
         wanted = "cost" if kind is SelfTuning else "mean_utility"
         with pytest.raises(ValueError, match=f"needs the feature {wanted}"):
@@ -404,14 +401,14 @@ def test_refuses_fleets_drawn_anew_without_their_parameters() -> None:
 
 def test_what_self_tuning_learns_rates_by() -> None:
     """Of items, by one that finds out how much to forget; where none are shown, by nothing."""
-    shown = SelfTuning(Task.of(features=COUNTS)).estimator
+    shown = SelfTuning(Task(features=COUNTS)).estimator
     assert isinstance(shown, Forgetting)
     alone = ("age", "crawled", "harvest")
-    assert isinstance(SelfTuning(Task.of(features=alone)).estimator, GammaPoisson)
+    assert isinstance(SelfTuning(Task(features=alone)).estimator, GammaPoisson)
     with pytest.raises(ValueError, match=r"an estimator of rates' needs one of the features it"):
-        SelfTuning(Task.of(features=alone), estimator="drifting")
+        SelfTuning(Task(features=alone), estimator="drifting")
     with pytest.raises(ValueError, match=r"all five sums over items or none, .* harvest_age_log;"):
-        SelfTuning(Task.of(arrivals="poisson", features=(*COUNTS, *HarvestSums.features[:-1])))
+        SelfTuning(Task(arrivals="poisson", features=(*COUNTS, *HarvestSums.features[:-1])))
 
 
 @pytest.mark.parametrize("shown", [COUNTS, ("age", "crawled", "harvest"), ("age", *SUMS[1:])])
@@ -437,7 +434,7 @@ def _tuning(env: CrawlVectorEnv) -> SelfTuning:
 
 def test_refuses_a_confidence_out_of_range() -> None:
     with pytest.raises(ValueError, match=r"confidence is 1.0; it must be at least .5"):
-        Optimism(Task.of(features=COUNTS), confidence=1.0)
+        Optimism(Task(features=COUNTS), confidence=1.0)
 
 
 def test_made_by_name() -> None:

@@ -371,7 +371,7 @@ def test_fleets_drawn_anew_vary_too() -> None:
         (lambda: Bursts(0.5, 0), "decay is 0; it must be positive"),
         (lambda: Drift(poisson="gamma"), r"poisson is 'gamma'; .* Drift\(poisson=Poisson"),
         (
-            lambda: Task.of(arrivals=DailyCycle(phase=[1, 2])),
+            lambda: Task(arrivals=DailyCycle(phase=[1, 2])),
             "phase has 2 values and the fleet 4 sources",
         ),
     ],

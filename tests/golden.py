@@ -218,7 +218,7 @@ FEATURES: dict[str, tuple[str, ...]] = {
         *("harvest_age", "harvest_age_squared", "harvest_log", "harvest_age_log"),
     ),
 }
-# With these, random arrivals are drawn item by item, today: other numbers than without them.
+# With these, random arrivals have to be drawn item by item: other numbers than without them.
 ITEMISED = ("items", "changed", "sums", "everything")
 
 
@@ -268,25 +268,51 @@ def task_arguments(case: Case) -> dict[str, Any]:
     }
 
 
+# Arrivals by the names that entries give them.
+ARRIVALS = (
+    *("deterministic", "poisson"),
+    *(f"poisson-{law}" for law in ("constant", "exponential", "lognormal", "gamma")),
+    *("poisson-stretched", "poisson-lomax"),
+    *(
+        f"poisson-{law}-{decay}"
+        for law in ("constant", "exponential", "lognormal", "gamma")
+        for decay in ("stretched", "lomax")
+    ),
+    *("poisson-drift", "poisson-jumps", "poisson-cycle", "poisson-bursts"),
+)
+
+
+def sampled(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of an environment with arrivals that draw items where it needs them."""
+    name, sources = arguments.get("arrivals"), arguments.get("sources")
+    if not (isinstance(name, str) and name.startswith("poisson")):
+        return arguments
+    shown = {*arguments.get("features", ())}
+    counted = bool(shown & {"items", "changed"}) or any(x.startswith("harvest_") for x in shown)
+    items = counted or (is_fleet(sources) and sources.is_capped)
+    name = name.replace("bursts", "hawkes") + "-items" * items
+    return {**arguments, "arrivals": name}
+
+
 def alone(**arguments: Any) -> Any:
     """Return one environment."""
     from crawl_env import CrawlEnv
 
-    return CrawlEnv(**arguments)
+    return CrawlEnv(**sampled(arguments))
 
 
 def rows_of(rows: int, **arguments: Any) -> Any:
     """Return a vector environment."""
     from crawl_env import CrawlVectorEnv
 
-    return CrawlVectorEnv(rows, **arguments)
+    return CrawlVectorEnv(rows, **sampled(arguments))
 
 
 def make_task(**arguments: Any) -> Any:
     """Return what an environment with these arguments poses."""
     from crawl_env import Task
 
-    return Task(**arguments)
+    return Task(**sampled(arguments))
 
 
 def make_agent(name: str, env: Any, seed: int = 5, **options: Any) -> Any:
@@ -299,7 +325,7 @@ def evaluated(agent: Any, arguments: dict[str, Any], **settings: Any) -> list[An
     """Return reward, cost, sources never visited, delay and frequency of an agent's runs."""
     from agents.evaluation.rollout import evaluate
 
-    run = evaluate(agent, arguments, **settings)
+    run = evaluate(agent, sampled(arguments), **settings)
     return [run.reward, run.cost, run.never, run.delay, run.frequency]
 
 
@@ -730,7 +756,7 @@ def tables() -> Iterator[Entry]:
         yield (
             f"tables/{name}: derived parameters",
             lambda f=one: [
-                *(fleet_numbers(f), f.decay_per_epoch, f.retention, f.loss, f.curvature, f.ceiling),
+                *(fleet_numbers(f), f.decay_per_step, f.retention, f.loss, f.curvature, f.ceiling),
                 *(f.inflow, f.published, f.delay, f.host_of),
             ],
         )
@@ -880,30 +906,34 @@ def arms() -> Iterator[Entry]:
 
 def arrivals() -> Iterator[Entry]:
     """Content drawn by every law of arrivals, values and items, and at all starts."""
-    from crawl_env import Bursts, DailyCycle, Drift, Jumps, Poisson
-    from crawl_env.content.arrivals import ARRIVALS
+    from crawl_env import Arrivals, DailyCycle, Drift, Hawkes, Jumps
     from crawl_env.content.utility import Lognormal
 
-    objects = {
-        "drift without reversion": lambda: Drift(0.05, 0.0),
-        "jumps, lognormal": lambda: Jumps(0.2, "lognormal", poisson=Poisson("gamma")),
-        "cycle with a phase": lambda: DailyCycle(0.9, 12, 3.0),
-        "bursts of bursts": lambda: Bursts(0.8, 0.3, poisson=Poisson("lognormal", "lomax")),
-        "narrow lognormal": lambda: Poisson(Lognormal(0.3)),
+    objects: dict[str, dict[str, Any]] = {
+        "drift without reversion": {"rate": Drift(0.05, 0.0)},
+        "jumps, lognormal": {"rate": Jumps(0.2, "lognormal"), "utility": "gamma"},
+        "cycle with a phase": {"rate": DailyCycle(0.9, 12, 3.0)},
+        "bursts of bursts": {
+            "rate": Hawkes(0.8, 0.3),
+            "utility": "lognormal",
+            "decay": "lomax",
+        },
+        "narrow lognormal": {"utility": Lognormal(0.3)},
     }
-    named: dict[str, Callable[[], Any]] = {name: lambda n=name: n for name in ARRIVALS}
-    for name, make in (named | objects).items():
+    for name in (*ARRIVALS, *objects):
         for features in ("value", "items"):
             for start in ("empty", "full", "random"):
                 if (features, start) == ("items", "full"):
                     continue
 
-                def drawn(make: Any = make, features: str = features, start: str = start) -> Any:
+                def drawn(name: str = name, features: str = features, start: str = start) -> Any:
+                    sampler: Any = "total" if features == "value" else "items"
+                    given = name in objects and Arrivals(**objects[name], sampler=sampler)
                     env = rows_of(
                         2,
                         sources=fleet("dense" if features == "value" else "capacities"),
                         budget=2.0,
-                        arrivals=make(),
+                        arrivals=given or name,
                         features=FEATURES[features],
                         start=start,
                     )
@@ -1086,7 +1116,7 @@ def learners() -> Iterator[Entry]:
 
 
 def evaluation() -> Iterator[Entry]:
-    settings = {"epochs": 60, "warmup": 10, "seeds": 3, "seed": 2}
+    settings = {"steps": 60, "warmup": 10, "seeds": 3, "seed": 2}
     tasks: dict[str, dict[str, Any]] = {
         "table1, deterministic": {"sources": fleet("table1"), "budget": 2},
         "costs, average": {
@@ -1138,7 +1168,7 @@ def benchmark() -> Iterator[Entry]:
     from experiments.core.tables import apart, scores
 
     def short(setting: Any) -> Any:
-        return replace(setting, epochs=20, warmup=min(setting.warmup, 5), seeds=2)
+        return replace(setting, epochs=20, warmup=min(setting.warmup, 5), seeds=3)
 
     def run(setting: Any) -> Any:
         large = "100" in str(setting.arguments["sources"])  # too slow to solve all arms

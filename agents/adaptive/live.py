@@ -71,7 +71,9 @@ class LiveCrawl:
         _check_plain(fleet)
         if not budget >= fleet.cost.min():
             raise ValueError(f"budget is {budget}, which pays for no source; give at least a fetch")
-        self.task = Task(fleet, budget=budget, arrivals="poisson", observed=False, features=_SHOWN)
+        self.task = Task(
+            fleet, budget=budget, arrivals="poisson-items", observed=False, features=_SHOWN
+        )
         kind: type[Adaptive] = Thompson if known else SelfTuning
         self._agent = kind(self.task, seed=seed, estimator=estimator)
         self._settings = {"known": known, "estimator": estimator}

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
-from crawl_env.content.arrivals import Arrivals
+from crawl_env.content.process import ArrivalProcess
 from crawl_env.content.world import World
 from crawl_env.errors import check_choice
 from crawl_env.fleet.sources import Sources
@@ -148,7 +148,7 @@ class CrawlEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
         budget: float = 1.0,
         *,
         budget_rule: BudgetRule = "step",
-        arrivals: str | Path | Arrivals = "deterministic",
+        arrivals: str | Path | ArrivalProcess = "deterministic",
         observed: bool | ArrayLike = True,
         features: str | Sequence[str] = ("value",),
         horizon: int | None = 500,
@@ -186,7 +186,7 @@ class CrawlEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
     def sources(self) -> Sources:
         """The fleet of this episode, whether or not its parameters are observed."""
         now = self._simulation.world.sources
-        return now if self.task.draw is None else now.row(0)
+        return now if self.task.draw is None else now.fleet(0)
 
     @property
     def world(self) -> World:

@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike, NDArray
 
-from crawl_env.content.arrivals import Arrivals
+from crawl_env.content.process import ArrivalProcess
 from crawl_env.envs.vector_env import CrawlVectorEnv
 from crawl_env.fleet.sources import Sources
 from crawl_env.simulation.task import BudgetRule, Draw, Start, suggest_arguments
@@ -45,7 +45,7 @@ class CrawlVecEnv(VecEnv):
         budget: float = 1.0,
         *,
         budget_rule: BudgetRule = "step",
-        arrivals: str | Path | Arrivals = "deterministic",
+        arrivals: str | Path | ArrivalProcess = "deterministic",
         observed: bool | ArrayLike = True,
         features: str | Sequence[str] = ("value",),
         horizon: int | None = 500,

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
-from crawl_env.content.arrivals import Arrivals
+from crawl_env.content.process import ArrivalProcess
 from crawl_env.content.world import World
 from crawl_env.errors import check_choice, check_whole
 from crawl_env.fleet.sources import Sources
@@ -59,7 +59,7 @@ class CrawlVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], NDArray[np.float3
         budget: float = 1.0,
         *,
         budget_rule: BudgetRule = "step",
-        arrivals: str | Path | Arrivals = "deterministic",
+        arrivals: str | Path | ArrivalProcess = "deterministic",
         observed: bool | ArrayLike = True,
         features: str | Sequence[str] = ("value",),
         horizon: int | None = 500,

@@ -17,9 +17,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
-from crawl_env.content.arrivals import Arrivals, make_arrivals
-from crawl_env.content.rates import Varying
-from crawl_env.content.trace import Trace
+from crawl_env.content.arrivals import make_arrivals
+from crawl_env.content.process import ArrivalProcess, require_items
 from crawl_env.content.world import NEVER
 from crawl_env.errors import check_choice, check_positive, check_whole, unknown
 from crawl_env.fleet.hosts import Hosts
@@ -44,7 +43,7 @@ class TaskArguments(TypedDict, total=False):
     sources: Sources | str | Path | Draw
     budget: float
     budget_rule: BudgetRule
-    arrivals: str | Path | Arrivals
+    arrivals: str | Path | ArrivalProcess
     observed: bool | ArrayLike
     features: str | Sequence[str]
     horizon: int | None
@@ -97,7 +96,7 @@ class Task:
     draw: Draw | None  # rng → fleet at each reset, or None
     budget: float  # M, budget units / step
     budget_rule: BudgetRule
-    arrivals: Arrivals
+    arrivals: ArrivalProcess
     observed: NDArray[np.bool_]  # (N,)
     features: tuple[str, ...]
     horizon: int | None  # steps
@@ -111,7 +110,7 @@ class Task:
         budget: float = 1.0,
         *,
         budget_rule: BudgetRule = "step",
-        arrivals: str | Path | Arrivals = "deterministic",
+        arrivals: str | Path | ArrivalProcess = "deterministic",
         observed: bool | ArrayLike = True,
         features: str | Sequence[str] = ("value",),
         horizon: int | None = 500,
@@ -241,29 +240,14 @@ class Task:
                 "start='full' has sources never crawled, which hold infinitely many items; "
                 "leave out the features 'items' and 'changed', or use another start"
             )
-        if isinstance(arrivals, Varying):
-            arrivals.start((1, len(fleet)), fleet.period, np.random.default_rng(0))
-        if isinstance(arrivals, Trace):
-            if self.draw is not None:
-                raise ValueError(
-                    "a trace tells what named sources published, and the callable `sources` draws "
-                    "others at each reset; give one fleet"
-                )
-            arrivals.feed(fleet, 1)
-            span, unit = arrivals.items.span, arrivals.items.unit
-            if span < fleet.period:
-                warnings.warn(
-                    f"the log covers {span:.3g} {unit}s, less than one step of {fleet.period:g}, "
-                    "so every step repeats it all; give the log its `start` and `end`, or in the "
-                    "unit of time of the fleet",
-                    stacklevel=6,
-                )
-        shown = [name for name in SUMMED if name in features]
-        if shown and arrivals.deterministic:
-            raise ValueError(
-                f"features {', '.join(shown)} sum up single items, and deterministic arrivals "
-                "bring only their mean; use arrivals='poisson', or leave them out"
-            )
+        counted = [name for name in (*COUNTED, *SUMMED) if name in features]
+        if not arrivals.random:  # whose mean number of items is known
+            counted = [name for name in counted if name in SUMMED]
+        if counted:
+            require_items(arrivals, f"features {', '.join(counted)}")
+        if arrivals.random and fleet.is_capped:
+            require_items(arrivals, "some sources have a finite capacity")
+        arrivals.check(fleet if self.draw is None else Sources.stack([fleet]))
 
 
 def make_sources(sources: object) -> Sources:

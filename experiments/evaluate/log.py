@@ -32,7 +32,7 @@ class Split:
     @cached_property
     def epochs(self) -> int:
         """Return H, how many epochs the rest holds, the last perhaps in part."""
-        return self.trace.epochs(self.fleet.period)
+        return self.trace.steps(self.fleet.period)
 
     @cached_property
     def published(self) -> FloatArray:

@@ -19,13 +19,13 @@ from gymnasium.utils import env_checker
 from stable_baselines3.common.env_checker import check_env as check_env_sb3
 
 from crawl_env import Sources
-from crawl_env.content.arrivals import VARYING
 from crawl_env.envs.wrappers import SequentialSelection
 from crawl_env.simulation.observation import SUMMED
 from tests.crawl_env.env_plain import (
     CHANNELS,
     HIDDEN,
     ID,
+    VARYING,
     arrays_in,
     random_actions,
     run,
@@ -219,7 +219,7 @@ SPECS = {
         "horizon": None,
         "start": "full",
     },
-    "rates that vary": {"arrivals": "poisson-bursts", "features": ("changed", "harvest_age_log")},
+    "rates that vary": {"arrivals": "poisson-hawkes", "features": ("changed", "harvest_age_log")},
     "time limit": {"max_episode_steps": 6, "horizon": None},
 }
 

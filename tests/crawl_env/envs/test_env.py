@@ -13,8 +13,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from crawl_env import Bursts, CrawlEnv, CrawlVectorEnv, Poisson, Sources
-from crawl_env.content.arrivals import VARYING
+from crawl_env import Arrivals, CrawlEnv, CrawlVectorEnv, Hawkes, Sources
 from crawl_env.content.utility import Gamma
 from tests.crawl_env.env_plain import (
     CHANNELS,
@@ -23,6 +22,7 @@ from tests.crawl_env.env_plain import (
     NEVER,
     PARAMETERS,
     TABLE1,
+    VARYING,
     PlainCrawl,
     PlainSource,
     arrays_in,
@@ -477,8 +477,8 @@ RANDOM = {
         "poisson-lognormal",
         "poisson-gamma",
         *VARYING,
-        Poisson(Gamma(0.5)),
-        Bursts(0.9, poisson=Poisson(Gamma(0.5), "lomax")),
+        Arrivals(utility=Gamma(0.5)),
+        Arrivals(rate=Hawkes(0.9), utility=Gamma(0.5), decay="lomax"),
     ],
     ids=str,
 )

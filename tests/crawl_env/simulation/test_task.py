@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from crawl_env import CrawlEnv, CrawlVectorEnv, Deterministic, Poisson, Sources, Task
+from crawl_env import Arrivals, CrawlEnv, CrawlVectorEnv, Deterministic, Sources, Task
 from tests.crawl_env.env_plain import ID, TABLE1
 
 MAKERS = {
@@ -219,10 +219,10 @@ def test_an_unknown_render_mode_is_refused(maker: str, mode: Any) -> None:
 
 
 def test_objects_may_be_given_for_names() -> None:
-    arrivals = Poisson("gamma")
+    arrivals = Arrivals(utility="gamma")
     assert CrawlEnv(arrivals=arrivals).task.arrivals is arrivals
     assert CrawlEnv(arrivals="poisson-gamma").task.arrivals == arrivals
-    assert CrawlEnv(arrivals="poisson").task.arrivals == Poisson("exponential")
+    assert CrawlEnv(arrivals="poisson").task.arrivals == Arrivals(utility="exponential")
 
 
 @pytest.mark.parametrize("utility", [1e40, 1e-45], ids=["infinite", "zero"])

@@ -100,7 +100,7 @@ class Static(Agent):
             return static_frequencies(plain, budget) * sources.period
         if plain.cost.ndim == 1:
             return _within_hosts(plain, budget, hosts)
-        fleets = (plain.select_rows(np.array(b)) for b in range(len(plain.cost)))
+        fleets = (plain.fleet(b) for b in range(len(plain.cost)))
         return np.array([_within_hosts(fleet, budget, hosts) for fleet in fleets])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -15,16 +15,18 @@ from numpy.typing import ArrayLike
 
 from crawl_env.errors import (
     ElementError,
+    as_array,
     check_choice,
     check_names,
     check_positive,
+    check_range,
     check_whole,
     unknown,
 )
 from crawl_env.files import table
 from crawl_env.files.table import Column
 from crawl_env.fleet.capacity import CappedContent
-from crawl_env.fleet.parameters import CONSTRAINTS, DESCRIBED, PARAMETERS, checked
+from crawl_env.fleet.parameters import CONSTRAINTS, DESCRIBED, PARAMETERS
 from crawl_env.numerics import FloatArray, IntArray, remainder
 
 _ARRAYS = (*PARAMETERS, *CONSTRAINTS)
@@ -99,7 +101,7 @@ class Sources:
         hosts: Sequence[str] = (),
     ) -> None:
         labels = check_names(names)
-        arrays = checked(
+        arrays = _checked(
             {
                 "arrival_rate": arrival_rate,
                 "mean_utility": mean_utility,
@@ -384,6 +386,43 @@ class Sources:
             if name in PARAMETERS or (array != default).any():
                 text[name] = map(repr, array.tolist())
         table.write(path, text | ({"host": self.hosts} if self.hosts else {}))
+
+
+def _checked(given: Mapping[str, ArrayLike], names: Sequence[str]) -> dict[str, FloatArray]:
+    """Return the parameters as read-only arrays of one shape, scalars repeated over the fleet.
+
+    Arguments:
+        names: of the sources, or () where they are numbered.
+
+    Raises:
+        ElementError: a number is out of range, or a name is missing or appears twice.
+        ValueError: a parameter is not numeric, shapes differ, or there are not N names.
+    """
+    arrays = {name: as_array(name, value) for name, value in given.items()}
+    shapes = {name: array.shape for name, array in arrays.items() if array.ndim}
+    if len(set(shapes.values())) > 1:
+        listing = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        raise ValueError(f"parameters differ in shape: {listing}; give one number per source")
+    shape = next(iter(shapes.values()), (1,))
+    if 0 in shape:
+        raise ValueError("the fleet is empty; give at least one source")
+    if len(shape) > 2:
+        raise ValueError(f"parameters have shape {shape}; give (N,), or (B, N) for B fleets")
+    if names and len(names) != shape[-1]:
+        raise ValueError(
+            f"names has {len(names)} entries for {shape[-1]} sources; give one per source"
+        )
+    labels = names or range(1, shape[-1] + 1)
+    for name, array in arrays.items():
+        unit, low, high, open_low, open_high, finite, whole, _ = DESCRIBED[name]
+        check_range(name, array, low, high, open_low, open_high, finite, whole, unit, labels)
+        repeated = np.broadcast_to(array, shape)
+        # A constraint is mostly one number for all: a view of it takes no memory.
+        arrays[name] = array = (
+            repeated if name in CONSTRAINTS and not array.ndim else repeated.copy()
+        )
+        array.flags.writeable = False
+    return arrays
 
 
 def _shared_hosts(hosts: Iterable[str], n: int) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -45,7 +44,7 @@ def poisoned(task: Task, names: tuple[str, ...]) -> Task:
     fleet = Sources(**task.sources.__getstate__())
     for name in names:
         object.__setattr__(fleet, name, np.full(task.n, np.nan))
-    return replace(task, sources=fleet)
+    return task.replaced(sources=fleet)
 
 
 def hidden_from(kind: type[Adaptive]) -> tuple[str, ...]:

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from agents.theory.relaxation import _refuse_batch, relaxation, relaxed_bound
 from agents.theory.renewal import renewal_arm
 from crawl_env.envs.subsets import maximal_subsets
+from crawl_env.errors import check_positive
 from crawl_env.fleet.hosts import Hosts
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation.selection import affordable
-from crawl_env.simulation.task import check_budget
 
 
 def optimal_reward(
@@ -38,7 +38,7 @@ def optimal_reward(
     >>> round(optimal_reward(Sources.preset("table1"), 2), 6)
     337.77455
     """
-    check_budget(budget)
+    check_positive("budget", budget, "budget units / step")
     _refuse_batch(sources, "optimal_reward")
     if sources.fails and sources.is_delayed:
         raise ValueError(

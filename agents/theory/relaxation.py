@@ -16,11 +16,11 @@ import numpy as np
 from agents.theory.hosts import Bracket, HostMultipliers
 from agents.theory.renewal import RenewalArm, renewal_arm
 from crawl_env.content.decay import EXPONENTIAL, Decay
+from crawl_env.errors import check_positive
 from crawl_env.fleet.hosts import Hosts
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import BoolArray, FloatArray
 from crawl_env.simulation.selection import TOLERANCE
-from crawl_env.simulation.task import check_budget
 
 _HALVES, _FAR = 40, 2.0**-40  # steps of bisection before λ is searched for by its logarithm
 
@@ -54,7 +54,7 @@ def relaxation(
     338.05394
     """
     _refuse_no_fleet(sources)
-    check_budget(budget)
+    check_positive("budget", budget, "budget units / step")
     _check_per_host(per_host)
     search = _Search(renewal_arm(sources, decay), per_host)
     low = search.first_where(lambda spent: spent <= budget * (1 + TOLERANCE))

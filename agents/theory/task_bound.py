@@ -53,15 +53,13 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
         ValueError: some sources are observed, and arrivals are neither deterministic nor Poisson;
             or there are too many different sources to solve.
 
-    >>> task = Task.of("fleet-f", budget=2, arrivals="poisson")
+    >>> task = Task("fleet-f", budget=2, arrivals="poisson")
     >>> seen = task_bound(task)
     >>> round(seen.bound, 2), seen.name
     (8.14, 'seen')
     """
     if not isinstance(task, Task):
-        raise ValueError(
-            f"task is {task!r}; give a Task: env.unwrapped.task, or Task.of(**arguments)"
-        )
+        raise ValueError(f"task is {task!r}; give a Task: env.unwrapped.task, or Task(**arguments)")
     fleet = task.sources if sources is None else sources
     payable = np.full(fleet.cost.shape, True)
     if task.budget_rule == "step":

@@ -543,7 +543,7 @@ def test_the_committed_record_is_readable_and_says_what_the_page_says() -> None:
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     for (part, case), named_so in SHOWN.items():
         for label, name in named_so.items():
-            (line,) = [line for line in lines if line.startswith(label)]
+            line = next(line for line in lines if line.startswith(label))
             for regime in ("dense", "sparse"):
                 mine, best = (
                     np.mean(second[part, case.format(regime), who]) for who in (name, "whittle")

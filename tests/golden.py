@@ -205,7 +205,7 @@ FEATURES: dict[str, tuple[str, ...]] = {
         *("value", "age", "crawled", "harvest"),
         *("arrival_rate", "mean_utility", "decay_rate", "cost"),
     ),
-    "state": ("value", "age", "crawled", "harvest", "account", "available", "failed"),
+    "state": ("value", "age", "crawled", "harvest", "balance", "available", "failed"),
     "items": ("age", "crawled", "harvest", "items"),
     "changed": ("age", "crawled", "changed"),
     "sums": (
@@ -214,11 +214,11 @@ FEATURES: dict[str, tuple[str, ...]] = {
     ),
     "everything": (
         *("value", "age", "crawled", "harvest", "items", "arrival_rate", "mean_utility"),
-        *("decay_rate", "cost", "account", "available", "failed", "changed", "harvest_number"),
+        *("decay_rate", "cost", "balance", "available", "failed", "changed", "harvest_number"),
         *("harvest_age", "harvest_age_squared", "harvest_log", "harvest_age_log"),
     ),
 }
-# With these, random arrivals are drawn item by item, today: other numbers than without them.
+# With these, random arrivals have to be drawn item by item: other numbers than without them.
 ITEMISED = ("items", "changed", "sums", "everything")
 
 
@@ -258,7 +258,7 @@ def task_arguments(case: Case) -> dict[str, Any]:
     return {
         "sources": sources,
         "budget": float(case.budget.removeprefix("M=")),
-        "budget_rule": "average" if case.rule == "average" else "epoch",
+        "budget_rule": "average" if case.rule == "average" else "step",
         "arrivals": arrivals,
         "observed": {"seen": True, "unseen": False, "half-seen": half}[case.seen],
         "features": FEATURES[case.features],
@@ -268,25 +268,51 @@ def task_arguments(case: Case) -> dict[str, Any]:
     }
 
 
+# Arrivals by the names that entries give them.
+ARRIVALS = (
+    *("deterministic", "poisson"),
+    *(f"poisson-{law}" for law in ("constant", "exponential", "lognormal", "gamma")),
+    *("poisson-stretched", "poisson-lomax"),
+    *(
+        f"poisson-{law}-{decay}"
+        for law in ("constant", "exponential", "lognormal", "gamma")
+        for decay in ("stretched", "lomax")
+    ),
+    *("poisson-drift", "poisson-jumps", "poisson-cycle", "poisson-bursts"),
+)
+
+
+def sampled(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of an environment with arrivals that draw items where it needs them."""
+    name, sources = arguments.get("arrivals"), arguments.get("sources")
+    if not (isinstance(name, str) and name.startswith("poisson")):
+        return arguments
+    shown = {*arguments.get("features", ())}
+    counted = bool(shown & {"items", "changed"}) or any(x.startswith("harvest_") for x in shown)
+    items = counted or (is_fleet(sources) and sources.is_capped)
+    name = name.replace("bursts", "hawkes") + "-items" * items
+    return {**arguments, "arrivals": name}
+
+
 def alone(**arguments: Any) -> Any:
     """Return one environment."""
     from crawl_env import CrawlEnv
 
-    return CrawlEnv(**arguments)
+    return CrawlEnv(**sampled(arguments))
 
 
 def rows_of(rows: int, **arguments: Any) -> Any:
     """Return a vector environment."""
     from crawl_env import CrawlVectorEnv
 
-    return CrawlVectorEnv(rows, **arguments)
+    return CrawlVectorEnv(rows, **sampled(arguments))
 
 
 def make_task(**arguments: Any) -> Any:
     """Return what an environment with these arguments poses."""
     from crawl_env import Task
 
-    return Task.of(**arguments)
+    return Task.of(**sampled(arguments))
 
 
 def make_agent(name: str, env: Any, seed: int = 5, **options: Any) -> Any:
@@ -299,7 +325,7 @@ def evaluated(agent: Any, arguments: dict[str, Any], **settings: Any) -> list[An
     """Return reward, cost, sources never visited, delay and frequency of an agent's runs."""
     from agents.evaluation.rollout import evaluate
 
-    run = evaluate(agent, arguments, **settings)
+    run = evaluate(agent, sampled(arguments), **settings)
     return [run.reward, run.cost, run.never, run.delay, run.frequency]
 
 
@@ -658,7 +684,7 @@ def faces() -> Iterator[Entry]:
         return [
             SubsetAction(alone(budget=budget, budget_rule=rule, **posed)).subsets
             for budget in (1.0, 2.0, 3.5)
-            for rule in ("epoch", "average")
+            for rule in ("step", "average")
         ]
 
     yield "faces/one source after the other", one_by_one
@@ -712,7 +738,7 @@ def _budgets(one: Any) -> tuple[float, ...]:
 def tables() -> Iterator[Entry]:
     from agents import index_at_age, myopic_index, relaxation, whittle_index
     from agents.policies.lagrangian import best_rate, lagrangian_index
-    from agents.policies.static import static_frequencies, static_reward
+    from agents.theory.frequencies import static_frequencies, static_reward
     from agents.theory.relaxation import net_reward
     from agents.theory.renewal import renewal_arm
     from crawl_env.content.decay import DECAYS, make_decay
@@ -730,7 +756,7 @@ def tables() -> Iterator[Entry]:
         yield (
             f"tables/{name}: derived parameters",
             lambda f=one: [
-                *(fleet_numbers(f), f.decay_per_epoch, f.retention, f.loss, f.curvature, f.ceiling),
+                *(fleet_numbers(f), f.decay_per_step, f.retention, f.loss, f.curvature, f.ceiling),
                 *(f.inflow, f.published, f.delay, f.host_of),
             ],
         )
@@ -811,7 +837,7 @@ def bounds() -> Iterator[Entry]:
                     f"bounds/{name} {arrivals} {seen}",
                     lambda p=posed: [
                         list(task_bound(make_task(budget=b, budget_rule=rule, **p)))
-                        for b, rule in ((1.0, "epoch"), (2.5, "average"))
+                        for b, rule in ((1.0, "step"), (2.5, "average"))
                     ],
                 )
 
@@ -880,30 +906,34 @@ def arms() -> Iterator[Entry]:
 
 def arrivals() -> Iterator[Entry]:
     """Content drawn by every law of arrivals, values and items, and at all starts."""
-    from crawl_env import Bursts, DailyCycle, Drift, Jumps, Poisson
-    from crawl_env.content.arrivals import ARRIVALS
+    from crawl_env import Arrivals, DailyCycle, Drift, Hawkes, Jumps
     from crawl_env.content.utility import Lognormal
 
-    objects = {
-        "drift without reversion": lambda: Drift(0.05, 0.0),
-        "jumps, lognormal": lambda: Jumps(0.2, "lognormal", poisson=Poisson("gamma")),
-        "cycle with a phase": lambda: DailyCycle(0.9, 12, 3.0),
-        "bursts of bursts": lambda: Bursts(0.8, 0.3, poisson=Poisson("lognormal", "lomax")),
-        "narrow lognormal": lambda: Poisson(Lognormal(0.3)),
+    objects: dict[str, dict[str, Any]] = {
+        "drift without reversion": {"rate": Drift(0.05, 0.0)},
+        "jumps, lognormal": {"rate": Jumps(0.2, "lognormal"), "utility": "gamma"},
+        "cycle with a phase": {"rate": DailyCycle(0.9, 12, 3.0)},
+        "bursts of bursts": {
+            "rate": Hawkes(0.8, 0.3),
+            "utility": "lognormal",
+            "decay": "lomax",
+        },
+        "narrow lognormal": {"utility": Lognormal(0.3)},
     }
-    named: dict[str, Callable[[], Any]] = {name: lambda n=name: n for name in ARRIVALS}
-    for name, make in (named | objects).items():
+    for name in (*ARRIVALS, *objects):
         for features in ("value", "items"):
             for start in ("empty", "full", "random"):
                 if (features, start) == ("items", "full"):
                     continue
 
-                def drawn(make: Any = make, features: str = features, start: str = start) -> Any:
+                def drawn(name: str = name, features: str = features, start: str = start) -> Any:
+                    sampler: Any = "total" if features == "value" else "items"
+                    given = name in objects and Arrivals(**objects[name], sampler=sampler)
                     env = rows_of(
                         2,
                         sources=fleet("dense" if features == "value" else "capacities"),
                         budget=2.0,
-                        arrivals=make(),
+                        arrivals=given or name,
                         features=FEATURES[features],
                         start=start,
                     )
@@ -926,7 +956,8 @@ ADAPTIVE = ("certainty", "optimism", "thompson", "self-tuning")
 
 
 def adaptive() -> Iterator[Entry]:
-    from agents.adaptive import Evidence, LiveCrawl, make_estimator
+    from agents.adaptive import CrawlOutcome, LiveCrawl
+    from experiments.adaptive.estimators import make_estimator
 
     def estimated(name: str, period: float) -> Any:
         estimator = make_estimator(name, period)
@@ -938,7 +969,7 @@ def adaptive() -> Iterator[Entry]:
             crawled = rng.random(shape) < 0.3
             items = rng.poisson(rate * gap).astype(np.float64)
             state = estimator.update(
-                state, Evidence.of(gap.copy(), items, crawled, items > 0, period)
+                state, CrawlOutcome.of(gap.copy(), items, crawled, items > 0, period)
             )
             gap = np.where(crawled, period, gap + period)
         law = estimator.posterior(state)
@@ -954,14 +985,14 @@ def adaptive() -> Iterator[Entry]:
             observed=seen == "seen",
             features=FEATURES[features],
         )
-        options = {} if estimator is None else {"estimator": estimator}
+        options = {} if estimator is None else {"estimator": make_estimator(estimator)}
         player = make_agent(f"adaptive-{agent}", env, **options)
         observation, _ = env.reset(seed=6)
         state = None
         for _ in range(60):
             action, state = player.predict(observation, state)
             observation = env.step(action)[0]
-        law = player.believed(state)
+        law = player.posterior(state)
         return [action, observation, list(state), law.mean, law.deviation]
 
     for name in ESTIMATORS:
@@ -972,11 +1003,11 @@ def adaptive() -> Iterator[Entry]:
             )
         yield (
             f"adaptive/played by {name}, items (items-sampled)",
-            lambda n=name: played("certainty", "unseen", "items", "epoch", n),
+            lambda n=name: played("certainty", "unseen", "items", "step", n),
         )
     for agent in ADAPTIVE:
         for features in ("known", "items", "changed", "sums"):
-            for rule in ("epoch", "average"):
+            for rule in ("step", "average"):
                 for seen in ("unseen", "seen"):
                     if (agent, features) == ("self-tuning", "changed"):
                         continue
@@ -1086,7 +1117,7 @@ def learners() -> Iterator[Entry]:
 
 
 def evaluation() -> Iterator[Entry]:
-    settings = {"epochs": 60, "warmup": 10, "seeds": 3, "seed": 2}
+    settings = {"steps": 60, "warmup": 10, "seeds": 3, "seed": 2}
     tasks: dict[str, dict[str, Any]] = {
         "table1, deterministic": {"sources": fleet("table1"), "budget": 2},
         "costs, average": {
@@ -1138,7 +1169,7 @@ def benchmark() -> Iterator[Entry]:
     from experiments.core.tables import apart, scores
 
     def short(setting: Any) -> Any:
-        return replace(setting, epochs=20, warmup=min(setting.warmup, 5), seeds=2)
+        return replace(setting, epochs=20, warmup=min(setting.warmup, 5), seeds=3)
 
     def run(setting: Any) -> Any:
         large = "100" in str(setting.arguments["sources"])  # too slow to solve all arms
@@ -1193,7 +1224,7 @@ def statistics() -> Iterator[Entry]:
         "ratio": lambda: s.ratio(one, other),
         "score": lambda: s.score(other, third, one),
         "score, of alike": lambda: s.score(other, one, one),
-        "bootstrap of a median": lambda: s.bootstrap(lambda x: np.median(x, axis=-1), one),
+        "loss": lambda: s.loss(other, one),
         "interquartile mean": lambda: aggregate.interquartile_mean(np.stack([one, other])),
         "interquartile mean over tasks": lambda: aggregate.iqm(tasks),
         "profile": lambda: aggregate.profile(tasks, np.linspace(0, 1, 11)),
@@ -1269,7 +1300,7 @@ def replay() -> Iterator[Entry]:
             Hindsight(split().trace, split().fleet, split().epochs).bound(b) for b in (0.5, 2.0, 8)
         ],
     )
-    for rule in ("epoch", "average"):
+    for rule in ("step", "average"):
         for agent in (
             *("whittle", "lagrangian", "static", "random", "nutch", "miniflux"),
             *("adaptive-thompson", "adaptive-self-tuning", "clairvoyant"),
@@ -1295,9 +1326,9 @@ def selection() -> Iterator[Entry]:
                     priority = np.round(priority * 2) / 2
                 since = rng.integers(0, 5, (rows, n)).astype(np.float64)
                 allowed = rng.random((rows, n)) < 0.7 if allow else None
-                account = rng.normal(budget, budget, rows) if average else None
+                balance = rng.normal(budget, budget, rows) if average else None
                 whole = whole_budget(cost, budget)
-                found.append(select(priority, since, cost, budget, whole, account, allowed, hosts))
+                found.append(select(priority, since, cost, budget, whole, balance, allowed, hosts))
         return [np.sort(np.ravel(x)).astype(np.int64) for x in found]
 
     flags = [(bool(k & 1), bool(k & 2), bool(k & 4), bool(k & 8), bool(k & 16)) for k in range(32)]

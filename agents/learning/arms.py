@@ -125,10 +125,10 @@ class CrawlArms:
 
 def check_order(task: Task) -> None:
     """Raise ValueError unless actions order the sources, for the budget of every epoch."""
-    if task.budget_rule != "epoch":
+    if task.budget_rule != "step":
         raise ValueError(
             "what is learnt is an order of sources, for the budget of every epoch; that needs "
-            f"budget_rule='epoch', and the environment has {task.budget_rule!r}"
+            f"budget_rule='step', and the environment has {task.budget_rule!r}"
         )
 
 
@@ -186,7 +186,7 @@ class Simulator(Protocol):
 class CrawlSimulator:
     """The sources of a task, each crawled or not as one likes; a state is an age.
 
-    An account that is never empty lets every source of priority ≥ 0 be crawled, and none else.
+    A balance that is never empty lets every source of priority ≥ 0 be crawled, and none else.
 
     Arguments:
         task: whose sources and arrivals; of these only what crawls bring is seen.

@@ -222,6 +222,6 @@ class Agent(Policy):
     features: tuple[str, ...] = ()  # that evaluations add to those of the environment
 
     def __init__(self, env: Environment, *, seed: int | None = None) -> None:
-        self.task = task = task_of(env)
+        self.task = task_of(env)
         # Not the stream from which an environment of the same seed draws its content.
         self.rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))

@@ -10,7 +10,7 @@ from agents.theory.index import myopic_index, whittle_index
 from agents.theory.multiplier import BudgetMultiplier
 from agents.theory.renewal import simplified
 from agents.theory.task_bound import task_bound
-from crawl_env import Poisson, Sources
+from crawl_env import Arrivals, Sources
 from crawl_env.fleet.hosts import Hosts
 from crawl_env.numerics import FloatArray
 
@@ -109,7 +109,7 @@ class WhittleExact(IndexAgent):
     def __init__(self, env: Environment, *, seed: int | None = None) -> None:
         super().__init__(env, seed=seed)
         task = self.task
-        self._solves = information(task).is_random and isinstance(task.arrivals, Poisson)
+        self._solves = information(task).is_random and isinstance(task.arrivals, Arrivals)
         self._arm = PerFleet(lambda sources: arm_of(task, sources))
         if self._solves:
             self._price = _ExactMultiplier(task, self.index)

@@ -16,9 +16,9 @@ import numpy as np
 
 from agents.theory.observed import ObservedArm
 from agents.theory.renewal import renewal_arm
-from crawl_env import Poisson, Sources, Task, Varying
+from crawl_env import Arrivals, Sources, Task
 from crawl_env.content.decay import EXPONENTIAL, Decay
-from crawl_env.content.utility import Law
+from crawl_env.content.utility import Distribution
 from crawl_env.fleet.parameters import CONSTRAINTS, PARAMETERS
 from crawl_env.numerics import FloatArray
 
@@ -59,13 +59,13 @@ class Information(StrEnum):
 
 def information(task: Task) -> Information:
     """Return what a crawler of the task knows of the content before crawling."""
-    if task.arrivals.deterministic:
+    arrivals = task.arrivals
+    if not arrivals.random:
         return Information.DETERMINISTIC
-    if isinstance(task.arrivals, Varying):
+    if arrivals.stateful:
         return Information.UNKNOWN
-    other = getattr(task.arrivals, "itemised", False)  # recorded, or other than exponential
-    known = isinstance(task.arrivals, Poisson) and not task.sources.is_capped
-    if other and (task.observed.any() or not known):
+    known = isinstance(arrivals, Arrivals) and not task.sources.is_capped
+    if not arrivals.exponential and (task.observed.any() or not known):
         return Information.UNKNOWN
     if not task.observed.any():
         return Information.UNOBSERVED
@@ -85,28 +85,24 @@ def arm_of(task: Task, sources: Sources | None = None) -> SingleArm:
     """
     fleet = task.sources if sources is None else sources
     known = information(task)
-    if known.is_random and isinstance(task.arrivals, Poisson):
+    if known.is_random and isinstance(task.arrivals, Arrivals):
         return ObservedArm(fleet, task.observed, utility_of(task))
     return renewal_arm(fleet, EXPONENTIAL if known is Information.UNKNOWN else decay_of(task))
 
 
 def decay_of(task: Task) -> Decay:
-    """Return the decay function of a task's items; exponential unless arrivals are Poisson."""
-    if not isinstance(task.arrivals, Poisson):
-        return EXPONENTIAL
-    assert not isinstance(task.arrivals.decay, str)  # made into a function by Poisson
+    """Return the decay function of a task's items."""
     return task.arrivals.decay
 
 
-def utility_of(task: Task) -> Law:
+def utility_of(task: Task) -> Distribution:
     """Return the distribution of ξ of a task with Poisson arrivals; raise ValueError for others."""
-    if not isinstance(task.arrivals, Poisson):
+    if task.arrivals.stateful or not isinstance(task.arrivals, Arrivals):
         raise ValueError(
             f"arrivals are {task.arrivals!r}: what can be earned by observing random content is "
             "only known for Poisson arrivals; use arrivals='poisson' or observed=False"
         )
-    assert not isinstance(task.arrivals.law, str)  # made into a distribution by Poisson
-    return task.arrivals.law
+    return task.arrivals.utility
 
 
 class PerFleet(Generic[T]):

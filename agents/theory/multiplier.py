@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from agents.theory.relaxation import relaxation
 from agents.theory.renewal import simplified
-from crawl_env import Poisson, Sources, Task, Trace, World
+from crawl_env import Arrivals, Sources, Task, Trace, World
 from crawl_env.content.world import IntArray
 from crawl_env.fleet.hosts import Hosts
 from crawl_env.fleet.parameters import PARAMETERS
@@ -66,7 +66,7 @@ class BudgetMultiplier:
             if new.all():
                 self._multiplier = self._find(sources)
             elif new.any():  # some environments of a batch have drawn another fleet
-                self._multiplier[new] = self._find(sources.select_rows(new))
+                self._multiplier[new] = self._find(sources.select_fleets(new))
             self._sources = sources
         return self._multiplier[:, None]
 
@@ -82,7 +82,7 @@ class BudgetMultiplier:
         task = self._task
         blind = np.atleast_1d(relaxation(sources, task.budget, task.per_host).multiplier)
         calm = sources.arrival_rate.max() * sources.period > _MANY
-        if task.arrivals.deterministic or calm or not task.observed.any():
+        if not task.arrivals.random or calm or not task.observed.any():
             return blind
         found = self._simulate(sources, blind)
         # What pays for everything need not be saved.
@@ -91,7 +91,8 @@ class BudgetMultiplier:
     def _simulate(self, sources: Sources, blind: FloatArray) -> FloatArray:
         task, rows = self._task, blind.size
         # What a log goes on to tell is not known when the level is set.
-        arrivals = Poisson() if isinstance(task.arrivals, Trace) else task.arrivals
+        replay = isinstance(task.arrivals, Trace)
+        arrivals = (Arrivals() if replay else task.arrivals).model(items=sources.is_capped)
         world = World(sources, arrivals, rows, believe=not task.observed.all())
         rng = np.random.default_rng(np.random.SeedSequence(0, spawn_key=(2,)))
         world.start(np.ones(world.shape), rng)

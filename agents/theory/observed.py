@@ -30,7 +30,7 @@ import numpy as np
 from agents.theory.renewal import renewal_arm, simplified
 from agents.theory.shot_noise import Content, one_item
 from crawl_env import Sources
-from crawl_env.content.utility import Law
+from crawl_env.content.utility import Distribution
 from crawl_env.numerics import BoolArray, FloatArray
 
 # Measured against grids of four times as many states, for ΛT in .01 … 20,000, μT in .02 … 5 and
@@ -64,7 +64,7 @@ class ThresholdTable(NamedTuple):
         return _grid(self.top, self.even, self.break_even.size)[:-1]
 
 
-def solve_arm(items: float, decay: float, law: Law) -> ThresholdTable:
+def solve_arm(items: float, decay: float, law: Distribution) -> ThresholdTable:
     """Return the arm with ℓ = ΛT `items` > 0 and m = μT `decay` > 0; the last 4096 are kept.
 
     >>> from crawl_env.content.utility import Exponential
@@ -78,7 +78,7 @@ def solve_arm(items: float, decay: float, law: Law) -> ThresholdTable:
     return _solved(items, decay, law)
 
 
-def _solved(items: float, decay: float, law: Law, states: int = _STATES) -> ThresholdTable:
+def _solved(items: float, decay: float, law: Distribution, states: int = _STATES) -> ThresholdTable:
     ceiling, loss = items / decay, -expm1(-decay)
     item = one_item(law)
     spread = sqrt(items * (item.weight @ item.value**2) / (2 * decay))
@@ -186,13 +186,13 @@ class ObservedArm:
         ValueError: more than 20,000 different sources are observed.
     """
 
-    def __init__(self, sources: Sources, observed: BoolArray, law: Law) -> None:
+    def __init__(self, sources: Sources, observed: BoolArray, law: Distribution) -> None:
         self._unobserved = renewal_arm(sources)
         sources = simplified(sources)
         self._seen = observed & (sources.ceiling > 0)
         self._break_even = np.broadcast_to(self._unobserved.break_even, self._seen.shape)
         items = (sources.arrival_rate * sources.period)[self._seen]
-        decay = sources.decay_per_epoch[self._seen]
+        decay = sources.decay_per_step[self._seen]
         # Per unit of u*, an arm with more items earns less: averages of U are less spread.
         solved = np.minimum(items, _MANY)
         kinds, which = np.unique(np.stack([solved, decay], axis=-1), axis=0, return_inverse=True)

@@ -63,7 +63,7 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
         )
     fleet = task.sources if sources is None else sources
     payable = np.full(fleet.cost.shape, True)
-    if task.budget_rule == "epoch":
+    if task.budget_rule == "step":
         payable = affordable(fleet.cost, task.budget)
     known = information(task)
     if not known.is_random:

@@ -30,7 +30,7 @@ class CrawlEnv(gym.Env[NDArray[np.float32], Any]):
     `value` what waits, or its belief where not observed; `age` epochs since the last crawl (1e9:
     never); `crawled`, `harvest`, `items` whether it was crawled in the last epoch, the utility
     and the number of new items this brought; `arrival_rate`, `mean_utility`, `decay_rate`,
-    `cost` the true parameters; `account` the budget units that can be spent now, in every row;
+    `cost` the true parameters; `balance` the budget units that can be spent now, in every row;
     `available` 0 where a crawl delay does not yet allow a crawl, else 1; `failed` whether its crawl
     failed in the last epoch (`crawled` is then 0, and the age goes on);
     `changed` whether a crawl in the last epoch found a new item; and of the items found that were
@@ -66,7 +66,7 @@ class CrawlEnv(gym.Env[NDArray[np.float32], Any]):
       `rng → Sources` drawn anew at each reset (N and period fixed; also called once when the
       environment is made, to learn N). Default "table1".
     - `budget`: M > 0, the cost that one epoch's crawls may have. Default 1.
-    - `budget_rule`: "epoch" (Σ cost ≤ M in every epoch) or "average": an account starts at 0 and
+    - `budget_rule`: "step" (Σ cost ≤ M in every epoch) or "average": a balance starts at 0 and
       gains M every epoch; sources are taken while it is positive, the last may overdraw it.
     - `arrivals`: "deterministic" (default), "poisson" or "poisson-exponential" (exponential ξ),
       "poisson-constant", "poisson-lognormal" (σ = 1.2), "poisson-gamma" (shape 2); interest falls
@@ -133,7 +133,7 @@ class CrawlEnv(gym.Env[NDArray[np.float32], Any]):
     def sources(self) -> Sources:
         """The fleet of this episode, whether the crawler knows it or not."""
         now = self._crawl.world.sources
-        return now if self.task.draw is None else now.row(0)
+        return now if self.task.draw is None else now.fleet(0)
 
     @property
     def world(self) -> World:

@@ -53,9 +53,9 @@ class SequentialSelection(
         super().__init__(env)
         self._inner = inner = _unwrapped(self, env, CrawlEnv)
         task = inner.task
-        if task.budget_rule != "epoch":
+        if task.budget_rule != "step":
             raise ValueError(
-                f"SequentialSelection needs budget_rule='epoch'; the environment has "
+                f"SequentialSelection needs budget_rule='step'; the environment has "
                 f"{task.budget_rule!r}"
             )
         box = task.observation_space
@@ -136,10 +136,10 @@ class SubsetAction(
     """`Discrete` actions: each stands for a set of sources that are crawled together.
 
     `subsets` lists the sets, tuples of source numbers from 0, in lexicographic order: under
-    `budget_rule="epoch"` the maximal sets that the budget pays for and the hosts allow, under
-    "average" all sets. Members have equal priority under "epoch"; under "average" cheaper members
+    `budget_rule="step"` the maximal sets that the budget pays for and the hosts allow, under
+    "average" all sets. Members have equal priority under "step"; under "average" cheaper members
     have the higher priority, so that if the balance does not cover the set, its most expensive
-    members (ties: the most recently crawled) are dropped. Under "epoch" what an unavailable
+    members (ties: the most recently crawled) are dropped. Under "step" what an unavailable
     member (crawl delay) leaves of the budget goes to other sources, least recently crawled first.
 
     Raises:

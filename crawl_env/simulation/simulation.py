@@ -33,7 +33,7 @@ class Crawl:
 
     Attributes:
         world: what waits.
-        account: (B,) budget units that can be spent now.
+        balance: (B,) budget units that can be spent now.
     """
 
     def __init__(self, task: Task, rows: int | None = None) -> None:
@@ -52,7 +52,7 @@ class Crawl:
             believe=hidden,
             itemise=not set(SUMMED).isdisjoint(task.features),
         )
-        self.account = np.full(rows, task.budget)
+        self.balance = np.full(rows, task.budget)
         self._last: tuple[Any, ...] = _NOTHING
         self._observer = Observer(self.world, task.features, task.observed)
         self._fit()
@@ -81,7 +81,7 @@ class Crawl:
             ages = np.broadcast_to(age, self.world.shape)[which]
         values = None if value is None else np.broadcast_to(value, self.world.shape)[which]
         self.world.start(ages, rng, which, values)
-        self.account[which] = self.task.budget
+        self.balance[which] = self.task.budget
         kept = ~which[self.harvest.picked // self.task.n]
         self._last = tuple(None if x is None else x[kept] for x in self.harvest)
 
@@ -100,7 +100,7 @@ class Crawl:
         self._last = (picked, value, items, failed)
         if self._on_average:
             spent = self._by_row(picked, np.broadcast_to(self._cost, self.world.shape).take(picked))
-            self.account += self.task.budget - spent
+            self.balance += self.task.budget - spent
         self.world.advance(rng)
         return self._by_row(picked, value)
 
@@ -111,13 +111,13 @@ class Crawl:
 
     def observe(self) -> NDArray[np.float32]:
         """Return what the crawler sees now, (B, N, F)."""
-        return self._observer(self._last, self.account)
+        return self._observer(self._last, self.balance)
 
     def get_state(self) -> dict[str, Any]:
         """Return a copy of all that changes with time or was drawn at reset."""
         return {
             "world": self.world.get_state(),
-            "account": self.account.copy(),
+            "balance": self.balance.copy(),
             "harvest": self.harvest,
             "sources": self.world.sources,
         }
@@ -128,7 +128,7 @@ class Crawl:
             self.world.set_sources(state["sources"])
             self._fit()
         self.world.set_state(state["world"])
-        self.account[...] = state["account"]
+        self.balance[...] = state["balance"]
         self._last = tuple(None if x is None else x.copy() for x in state["harvest"])
 
     def _draw_fleets(self, rows: IntArray, rng: np.random.Generator) -> None:
@@ -155,7 +155,7 @@ class Crawl:
         priority = np.asarray(action)
         if priority.shape != self._action_shape or priority.dtype.kind != "f":
             priority = self._as_priority(priority)
-        account = self.account if self._on_average else None
+        balance = self.balance if self._on_average else None
         polite = (self.world.available, self._hosts) if self._polite else ()
         return selection.select(
             priority.reshape(self.world.shape),
@@ -163,7 +163,7 @@ class Crawl:
             self._cost,
             self.task.budget,
             self._whole,
-            account,
+            balance,
             *polite,
         )
 

@@ -15,9 +15,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
-from crawl_env.content.arrivals import Arrivals, make_arrivals
-from crawl_env.content.rates import Varying
-from crawl_env.content.trace import Trace
+from crawl_env.content.arrivals import make_arrivals
+from crawl_env.content.process import ArrivalProcess, require_items
 from crawl_env.content.world import NEVER
 from crawl_env.errors import unknown
 from crawl_env.fleet.parameters import CONSTRAINTS
@@ -27,7 +26,7 @@ from crawl_env.simulation.selection import TOLERANCE, affordable
 
 Draw = Callable[[np.random.Generator], Sources]
 
-BUDGET_RULES = ("epoch", "average")
+BUDGET_RULES = ("step", "average")
 STARTS = ("fresh", "empty", "full", "random")
 
 
@@ -44,7 +43,7 @@ class Task:
     draw: Draw | None  # rng → fleet at each reset, or None
     budget: float  # M, budget units / epoch
     budget_rule: str
-    arrivals: Arrivals
+    arrivals: ArrivalProcess
     observed: NDArray[np.bool_]  # (N,)
     features: tuple[str, ...]
     horizon: int | None  # epochs
@@ -80,8 +79,8 @@ class Task:
     def of(
         sources: Sources | str | Path | Draw = "table1",
         budget: float = 1.0,
-        budget_rule: str = "epoch",
-        arrivals: str | Path | Arrivals = "deterministic",
+        budget_rule: str = "step",
+        arrivals: str | Path | ArrivalProcess = "deterministic",
         observed: bool | ArrayLike = True,
         features: Sequence[str] = ("value",),
         horizon: int | None = 500,
@@ -104,8 +103,8 @@ class Task:
         check_affordable(fleet, budget, budget_rule)
         _check_whole("per_host", per_host, "crawls an epoch")
         content = make_arrivals(arrivals)
-        _check_arrivals(content, fleet, draw)
-        _check_summed(content, channels)
+        _check_items(content, fleet, channels)
+        content.check(fleet if draw is None else Sources.stack([fleet]))
         return Task(
             sources=fleet,
             draw=draw,
@@ -164,12 +163,12 @@ def check_affordable(sources: Sources, budget: float, budget_rule: str) -> None:
     """Raise ValueError where no source can be crawled; warn where some cannot, or all always."""
     check_budget(budget)
     dear = np.flatnonzero(~affordable(sources.cost, budget))
-    if budget_rule == "epoch" and dear.size == len(sources):
+    if budget_rule == "step" and dear.size == len(sources):
         raise ValueError(
             f"budget is {budget:g} and the cheapest source costs {sources.cost.min():g}: nothing "
             "can ever be crawled. Raise the budget, or use budget_rule='average'"
         )
-    if budget_rule == "epoch" and dear.size:
+    if budget_rule == "step" and dear.size:
         names = ", ".join(sources.name(i) for i in dear[:5]) + ", …" * (dear.size > 5)
         warnings.warn(
             f"budget is {budget:g}; sources that cost more can never be crawled: {names}. "
@@ -204,33 +203,14 @@ def _check_combination(features: tuple[str, ...], start: str, horizon: int | Non
         )
 
 
-def _check_arrivals(arrivals: Arrivals, fleet: Sources, draw: Draw | None) -> None:
-    if isinstance(arrivals, Varying):
-        arrivals.start((1, len(fleet)), fleet.period, np.random.default_rng(0))
-    if isinstance(arrivals, Trace):
-        if draw is not None:
-            raise ValueError(
-                "a trace tells what named sources published, and the callable `sources` draws "
-                "others at each reset; give one fleet"
-            )
-        arrivals.feed(fleet, 1)
-        span, unit = arrivals.items.span, arrivals.items.unit
-        if span < fleet.period:
-            warnings.warn(
-                f"the log covers {span:.3g} {unit}s, less than one epoch of {fleet.period:g}, so "
-                "every epoch repeats it all; give the log its `start` and `end`, or in the unit of "
-                "time of the fleet",
-                stacklevel=4,
-            )
-
-
-def _check_summed(arrivals: Arrivals, features: tuple[str, ...]) -> None:
-    shown = [name for name in SUMMED if name in features]
-    if shown and arrivals.deterministic:
-        raise ValueError(
-            f"features {', '.join(shown)} sum up single items, and deterministic arrivals bring "
-            "only their mean; use arrivals='poisson', or leave them out"
-        )
+def _check_items(arrivals: ArrivalProcess, fleet: Sources, features: tuple[str, ...]) -> None:
+    counted = [name for name in (*COUNTED, *SUMMED) if name in features]
+    if not arrivals.random:  # the mean number of items is known, and so is that of capped sources
+        counted = [name for name in counted if name in SUMMED]
+    if counted:
+        require_items(arrivals, f"features {', '.join(counted)}")
+    if arrivals.random and fleet.is_capped:
+        require_items(arrivals, "some sources have a finite capacity")
 
 
 def _check_whole(name: str, number: object, what: str) -> None:

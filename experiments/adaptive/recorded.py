@@ -159,7 +159,7 @@ def players(split: Split) -> list[dict[str, Any]]:
 
 def work(trace: Trace, unit: Job) -> Result:
     """Play one run of a player, which starts `late` epochs after the trace."""
-    log, period = trace.items, unit["arguments"]["sources"]["period"]
+    log, period = trace.log, unit["arguments"]["sources"]["period"]
     rest = Trace(log.covering(log.start + unit["late"] * period, None), random_start=False)
     arguments = {**evaluation.arguments_of(unit), "arrivals": rest}
     seed = unit["seed"] + unit["late"]

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from agents.evaluation import statistics
 from agents.evaluation.rollout import Rollout
 from agents.evaluation.statistics import Estimate
-from crawl_env import Bursts, CrawlVectorEnv, DailyCycle, Drift, Jumps, Poisson
-from crawl_env.content.arrivals import Arrivals
+from crawl_env import ArrivalProcess, Arrivals, CrawlVectorEnv
+from crawl_env.content.arrivals import RATES
 from crawl_env.numerics import FloatArray
 from experiments.adaptive.expected import Expected
 from experiments.adaptive.players import FLOOR, features, name_of, seat
@@ -214,17 +214,11 @@ def work(unit: Job) -> Result:
     return {name: array.tolist() for name, array in result.items()}
 
 
-def arrivals_of(name: str, arguments: dict[str, Any]) -> Arrivals:
-    """Return a law of arrivals from JSON."""
-    kinds: dict[str, Any] = {
-        "poisson": Poisson,
-        "drift": Drift,
-        "jumps": Jumps,
-        "cycle": DailyCycle,
-        "bursts": Bursts,
-    }
-    law: Arrivals = kinds[name](**arguments)
-    return law
+def arrivals_of(name: str, arguments: dict[str, Any]) -> ArrivalProcess:
+    """Return arrivals from JSON: a model of the rate, in the words of the records, and its
+    arguments. Items are drawn one by one, so that all players can be shown what they ask for."""
+    model = {"poisson": "constant", "bursts": "hawkes"}.get(name, name)
+    return Arrivals(rate=RATES[model](**arguments), sampler="items")
 
 
 def as_run(unit: Job, result: Result) -> Run:

@@ -80,7 +80,7 @@ def write(report: Report, runner: Runner, seed: int = 0) -> Policies:
         "Score: 0 is a random choice, 1 the Whittle index policy. Share of bound: of what no "
         "policy can average in the long run, given what it sees before crawling: nothing "
         "(unseen), all content (seen), or with nothing random to see (deterministic). Brackets "
-        "hold 95 % intervals (bootstrap over runs, the same arrivals for all policies); a "
+        "hold 95 % intervals (Student's t over runs, the same arrivals for all policies); a "
         "number without one is not random. A discounted return has no such bound: n/a."
     )
     bounds = _bounds(runner, seed)

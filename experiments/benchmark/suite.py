@@ -116,7 +116,7 @@ def _csv() -> list[Setting]:
             warmup=200,
         )
         for label, rule in (
-            ("Poisson, not seen, budget in every epoch", "epoch"),
+            ("Poisson, not seen, budget in every epoch", "step"),
             ("Poisson, not seen, budget on average", "average"),
         )
     ]

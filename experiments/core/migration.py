@@ -85,7 +85,10 @@ class Value:
 
 Rename = Key | Value
 
-RENAMES: tuple[Rename, ...] = ()
+RENAMES: tuple[Rename, ...] = (
+    Value("budget_rule", "epoch", "step"),
+    Value("features", "account", "balance"),
+)
 
 
 def renamed(tree: Any, renames: Sequence[Rename] = RENAMES) -> Any:

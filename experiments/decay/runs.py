@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 import agents
-from agents.evaluation.rollout import posed_to
+from agents.evaluation.rollout import with_features
 from agents.policies.base import Agent
 from agents.registry import AGENTS
 from agents.theory.task_bound import task_bound
-from crawl_env import CrawlVectorEnv, Poisson, Sources, Task
+from crawl_env import Arrivals, CrawlVectorEnv, Sources, Task
 from crawl_env.content.decay import EXPONENTIAL, Decay
 from crawl_env.content.world import IntArray
 from crawl_env.fleet.parameters import PARAMETERS
@@ -68,7 +68,7 @@ def work(unit: Job) -> Result:
             reward += earned
     result = {"reward": (reward / unit["epochs"]).tolist()}
     if unit["policy"] == KNOWING and not unit["observed"]:
-        task = Task.of(**{**arguments, "arrivals": Poisson(decay=decay)})
+        task = Task.of(**{**arguments, "arrivals": Arrivals(decay=decay)})
         bound = task_bound(task, env.world.sources).bound
         result["bound"] = np.broadcast_to(bound, seeds).tolist()
     return result
@@ -79,9 +79,9 @@ def expected(sources: Sources, decay: Decay, picked: IntArray, age: FloatArray) 
     them at `age` (B, N) brings on average."""
     ceiling, rate = (
         np.broadcast_to(x, age.shape).reshape(-1)[picked]
-        for x in (sources.ceiling, sources.decay_per_epoch)
+        for x in (sources.ceiling, sources.decay_per_step)
     )
-    brought = ceiling * decay.total(rate * age.reshape(-1)[picked])
+    brought = ceiling * decay.integrated_survival(rate * age.reshape(-1)[picked])
     rows, n = age.shape
     return np.asarray(np.bincount(picked.ravel() // n, brought.ravel(), rows), dtype=np.float64)
 
@@ -91,12 +91,12 @@ def _arguments(unit: Job, decay: Decay) -> dict[str, Any]:
     arguments = {
         "sources": Fleets(fleet) if fleet in REGIMES else fleet,
         "budget": unit["budget"],
-        "arrivals": Poisson(decay=decay) if unit["drawn"] else "deterministic",
+        "arrivals": Arrivals(decay=decay) if unit["drawn"] else "deterministic",
         "observed": observed,
         "features": ("value" if observed else "age", *PARAMETERS),
         "horizon": None,
     }
-    return posed_to(AGENTS.get(unit["policy"], Believer), arguments)[1]
+    return with_features(AGENTS.get(unit["policy"], Believer), arguments)[1]
 
 
 def _agent(unit: Job, env: CrawlVectorEnv, decay: Decay) -> Agent:

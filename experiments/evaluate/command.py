@@ -11,7 +11,7 @@ import tyro
 
 from agents import AGENTS
 from agents.evaluation.rollout import Evaluation
-from agents.evaluation.statistics import number
+from agents.evaluation.statistics import FEWEST_RUNS, number
 from crawl_env import Sources, Task
 from crawl_env.errors import unknown
 from crawl_env.log.item_log import HOURS
@@ -62,8 +62,8 @@ class Evaluate(ParallelStudy):
     --items, as --warmup and --start."""
     observed: bool = False
     """Whether the crawler sees what waits at a source before crawling it."""
-    budget_rule: Literal["epoch", "average"] = "epoch"
-    """Whether the budget holds in every epoch, or on average with an account."""
+    budget_rule: Literal["step", "average"] = "step"
+    """Whether the budget holds in every epoch, or on average with a balance."""
     per_host: int = 1
     """Crawls in an epoch of sources that share a host."""
     start: Literal["fresh", "empty", "full", "random"] = "fresh"
@@ -138,7 +138,7 @@ class Evaluate(ParallelStudy):
 
     def _view(self, split: Split, budgets: list[float]) -> View:
         best = Hindsight(split.trace, split.fleet, split.epochs)
-        # An account may be overdrawn by less than one crawl.
+        # A balance may be overdrawn by less than one crawl.
         more = split.fleet.cost.max() / split.epochs if self.budget_rule == "average" else 0.0
         bounds = {m: best.bound(m + more) for m in budgets}
         block = self.log.block or WEEK / HOURS[self.log.unit]
@@ -254,8 +254,8 @@ class Evaluate(ParallelStudy):
             raise ValueError("no budget; give --budget 5, or --budgets 1,2,5,10 for a curve")
         if self._epochs < 1:
             raise ValueError(f"--epochs is {self._epochs}; it must be at least 1")
-        if self.seeds < 2:
-            raise ValueError(f"--seeds is {self.seeds}; intervals need at least 2 runs")
+        if self.seeds < FEWEST_RUNS:
+            raise ValueError(f"--seeds is {self.seeds}; intervals need at least {FEWEST_RUNS} runs")
         if self.warmup < 0:
             raise ValueError(f"--warmup is {self.warmup}; it must be zero or more epochs")
         return sorted(set(given))
@@ -266,13 +266,13 @@ class Evaluate(ParallelStudy):
 
     def _conditions(self) -> str:
         seeing = "seen before crawling" if self.observed else "not seen before crawling"
-        budget = "in every epoch" if self.budget_rule == "epoch" else "on average"
+        budget = "in every epoch" if self.budget_rule == "step" else "on average"
         return f"content {seeing}, budget kept {budget}"
 
     def _setting(self, fleet: Sources) -> str:
         return (
             f"Arrivals {self.arrivals}; {self._conditions()}, period "
             f"{fleet.period:g}. {self._epochs} epochs after {self.warmup} left out, {self.seeds} "
-            "runs, the same arrivals for every policy. Intervals hold 95 % (bootstrap over runs). "
+            "runs, the same arrivals for every policy. Intervals hold 95 % (t over runs). "
             f"The fleet is expected to publish {number(float(fleet.published))} utility an epoch."
         )

@@ -12,8 +12,7 @@ import tyro
 from numpy.typing import ArrayLike
 
 from crawl_env import ItemLog, Sources, Trace
-from crawl_env.log.item_files import time_of
-from crawl_env.log.item_log import HOURS
+from crawl_env.log.item_log import HOURS, time_of
 from crawl_env.numerics import FloatArray
 from experiments.fit import decay, estimate
 from experiments.fit.command import given_time
@@ -33,7 +32,7 @@ class Split:
     @cached_property
     def epochs(self) -> int:
         """Return H, how many epochs the rest holds, the last perhaps in part."""
-        return self.trace.epochs(self.fleet.period)
+        return self.trace.steps(self.fleet.period)
 
     @cached_property
     def published(self) -> FloatArray:

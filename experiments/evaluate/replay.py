@@ -12,7 +12,7 @@ import numpy as np
 from agents.evaluation.rollout import Rollout
 from agents.policies.index import WhittleExact
 from crawl_env import ItemLog, Sources, Task, Trace
-from crawl_env.content.item_store import IntArray
+from crawl_env.content.cells import IntArray
 from crawl_env.numerics import FloatArray
 from experiments.core import evaluation
 from experiments.core.runner import Job, Result
@@ -60,7 +60,7 @@ def task(unit: Job, trace: Trace) -> Task:
 
 def work(trace: Trace, unit: Job) -> Result:
     """Play one run of a unit's agent, which starts `late` epochs after the trace."""
-    log, period = trace.items, unit["arguments"]["sources"]["period"]
+    log, period = trace.log, unit["arguments"]["sources"]["period"]
     rest = Trace(log.covering(log.start + unit["late"] * period, None), random_start=False)
     with warnings.catch_warnings():  # the command has shown them once, for all its units
         warnings.simplefilter("ignore")
@@ -103,7 +103,7 @@ def play(rollout: Rollout, trace: Trace, epochs: int) -> Played:
     """
     world = rollout.env.world
     sources, (rows, n) = world.sources, world.shape
-    brought = _Brought(trace.items, sources, rows, epochs)
+    brought = _Brought(trace.log, sources, rows, epochs)
     reward, crawls, cost = np.zeros((rows, epochs)), np.zeros(n), 0.0
     visited = np.zeros(rows * n, dtype=bool)
     for epoch in range(epochs):

@@ -126,15 +126,13 @@ def advice(report: Report, view: View, budget: float, runs: Runs) -> None:
         )
     else:
         second = order[1]
-        gain = statistics.bootstrap(
-            lambda a, b: a.mean(-1) / b.mean(-1) - 1, runs[best].reward, runs[second].reward
-        )
+        gain = statistics.gain(runs[best].reward, runs[second].reward)
         report.paragraph(
             f"Use {best}: on the same arrivals it collects {percent(gain)} more than the next "
             f"best, {second}."
         )
     unspent = budget - runs[best].cost.mean()
-    if view.task.budget_rule == "epoch" and unspent > 0.01 * budget:
+    if view.task.budget_rule == "step" and unspent > 0.01 * budget:
         report.paragraph(
             f"{best} leaves {unspent:.3g} of {budget:g} unspent on average, since no source that "
             "is left costs so little; --budget-rule average saves it up."

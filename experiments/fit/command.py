@@ -10,7 +10,7 @@ import numpy as np
 import tyro
 
 from crawl_env import ItemLog, Sources
-from crawl_env.files.csv_table import is_number
+from crawl_env.files.table import is_number
 from experiments.core.report import Report
 from experiments.core.study import Study
 from experiments.fit import checks, decay, estimate, summary

@@ -13,7 +13,7 @@ import pytest
 
 from agents.evaluation.rollout import Rollout
 from agents.theory.index import whittle_index
-from crawl_env import CrawlVectorEnv, Jumps, Sources, Trace
+from crawl_env import Arrivals, CrawlVectorEnv, Jumps, Sources, Trace
 from experiments.adaptive import (
     abandonment,
     command,
@@ -198,7 +198,7 @@ def test_one_who_knows_the_rates_knows_what_waits_after_they_have_changed() -> N
     """Content by plain recursion; its order is that of Λ(t)γ(x/Λ(t))."""
     arguments = {
         "sources": Sources([1.0, 2.0, 3.0], 1.5, 0.3), "budget": 1, "observed": False,
-        "arrivals": Jumps(rate=0.2), "features": ("age",), "horizon": None,
+        "arrivals": Arrivals(rate=Jumps(rate=0.2)), "features": ("age",), "horizon": None,
     }  # fmt: skip
     env = CrawlVectorEnv(2, **arguments)
     seen, _ = env.reset(seed=0)
@@ -480,7 +480,7 @@ def test_a_recorded_log_is_played_back(tmp_path: Path, monkeypatch: pytest.Monke
     split = log.split(None, 1.0, 400)
     collected = []
     for late in range(2):
-        rest = Trace(split.trace.items.covering(split.trace.items.start + late, None), False)
+        rest = Trace(split.trace.log.covering(split.trace.log.start + late, None), False)
         arguments = {"sources": split.fleet, "budget": 5, "observed": False, "start": "empty"}
         whittle = Rollout("whittle", {**arguments, "arrivals": rest})
         collected.append(replay.play(whittle, rest, 400 - late).total)

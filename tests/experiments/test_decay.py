@@ -8,7 +8,7 @@ import pytest
 from agents import index_at_age, whittle_index
 from agents.theory.renewal import renewal_arm
 from agents.theory.task_bound import task_bound
-from crawl_env import Poisson, Sources, Task
+from crawl_env import Arrivals, Sources, Task
 from crawl_env.content.decay import EXPONENTIAL, LomaxDecay, StretchedDecay
 from experiments.decay import command, losses
 from experiments.decay.believer import Believer
@@ -94,7 +94,7 @@ def test_expected_rewards_are_the_mean_of_drawn_ones():
 
 
 def test_the_bound_is_of_the_decay_that_is_there():
-    task = Task.of("table1", 2, arrivals=Poisson(decay=LomaxDecay(1.5)), observed=False)
+    task = Task.of("table1", 2, arrivals=Arrivals(decay=LomaxDecay(1.5)), observed=False)
     bound = task_bound(task)
     found = work({**UNIT, "law": ["lomax", [1.5]], "fleet": "table1", "budget": 2})
     assert found["bound"] == pytest.approx([bound.bound] * 3)

@@ -58,7 +58,7 @@ def test_the_curve_has_a_row_and_a_picture_for_the_budgets(tmp_path, capsys):
 
 
 def test_where_rates_vary_no_bound_is_told(tmp_path, capsys):
-    evaluated(tmp_path, sources="table1", budget="2", arrivals="poisson-bursts", epochs=20)
+    evaluated(tmp_path, sources="table1", budget="2", arrivals="poisson-hawkes", epochs=20)
     printed = capsys.readouterr().out
     assert "of bound (unknown)" in printed
     assert "What no policy can exceed is not known" in printed
@@ -190,7 +190,7 @@ def test_absolute_paths_do_not_enter_the_records(monkeypatch, tmp_path):
         "--epochs",
         "20",
         "--seeds",
-        "2",
+        "3",
         "--engine",
         "sequential",
         "--out",

@@ -31,7 +31,7 @@ class Columns:
 
     Utilities are relative to the mean of Λξ̄T over the fleet where the features show it, else to
     the mean of the first utility that they show; rates are per epoch, costs relative to their mean
-    and the account to the budget. Positive numbers enter as logarithms. The last column is the
+    and the balance to the budget. Positive numbers enter as logarithms. The last column is the
     share of the fleet that an epoch pays for, M/ΣC (M/N where costs are not shown). Nothing but the
     observation, M, N and T is used.
 
@@ -103,7 +103,7 @@ class Columns:
             return torch.log1p(x)
         if name in FLAGS:
             return x
-        if name == "account":
+        if name == "balance":
             return x / self._budget
         if name == "cost":
             return torch.log(x / x.mean(-1, keepdim=True))
@@ -193,7 +193,7 @@ class SourceColumns:
         Raises:
             ValueError: none does.
         """
-        left = ("cost", "account", *(("mean_utility",) if _shows_flow(features) else ()))
+        left = ("cost", "balance", *(("mean_utility",) if _shows_flow(features) else ()))
         names = tuple(name for name in features if name not in left)
         if not names:
             raise ValueError(

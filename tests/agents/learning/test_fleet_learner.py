@@ -85,7 +85,7 @@ def test_without_parameters_among_the_features_sources_are_known_by_what_they_sh
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"budget_rule": "average"}, "budget_rule='epoch'"),
+        ({"budget_rule": "average"}, "budget_rule='step'"),
         ({"autoreset_mode": "SameStep"}, "NEXT_STEP"),
         ({"autoreset_mode": "Disabled"}, "NEXT_STEP"),
     ],

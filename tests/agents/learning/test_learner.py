@@ -23,7 +23,7 @@ from agents.learning.base import explored, ranked
 from agents.learning.tabular.base import Tabular
 from agents.learning.tabular.lagrange_q import LagrangeQ, LagrangeQSettings
 from agents.learning.tabular.wiql import WIQL
-from crawl_env import CrawlEnv, CrawlVectorEnv, Poisson, Sources
+from crawl_env import Arrivals, CrawlEnv, CrawlVectorEnv, Sources
 
 FEATURES = ("age", "crawled", "harvest")
 TABULAR = [learner for learner in LEARNERS.values() if issubclass(learner, Tabular)]
@@ -237,7 +237,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
         LagrangeQ(crawl(), seed=2).learn(200, checkpoint=path)
     for what, other in (
         ("budget", {"budget": 2}),
-        ("arrivals", {"arrivals": Poisson("lognormal")}),
+        ("arrivals", {"arrivals": Arrivals(utility="lognormal")}),
         ("sources", {"sources": "recovering-4"}),
         ("observed", {"observed": False}),
         ("horizon", {"horizon": None}),
@@ -255,7 +255,7 @@ def test_wrong_environments_are_refused_with_a_remedy() -> None:
     fails = Sources.preset("table1").__getstate__() | {"failure_rate": [0.1] * 4}
     with pytest.raises(ValueError, match="needs the feature 'failed'"):
         WIQL(crawl(sources=Sources(**fails)))
-    with pytest.raises(ValueError, match="budget_rule='epoch'"):
+    with pytest.raises(ValueError, match="budget_rule='step'"):
         WIQL(crawl(budget_rule="average"))
     with pytest.raises(ValueError, match="NEXT_STEP"):
         WIQL(CrawlVectorEnv(1, autoreset_mode="SameStep", features=FEATURES))
@@ -291,13 +291,13 @@ def test_evaluations_take_what_has_learnt() -> None:
 
     arguments = {"arrivals": "deterministic", "features": FEATURES}
     agent = LagrangeQ(crawl(**arguments)).learn(3000)
-    mean = evaluate(agent, arguments, epochs=100, seeds=1).reward.mean()
+    mean = evaluate(agent, arguments, steps=100, seeds=1).reward.mean()
     assert mean == pytest.approx(260.38993, rel=0.01)  # chance: 177
     env = CrawlVecEnv(num_envs=2, horizon=100, **arguments)
     total, _ = evaluate_policy(agent, env, n_eval_episodes=2, warn=False)  # type: ignore[arg-type]
     assert total / 100 == pytest.approx(260.38993, rel=0.02)
     with pytest.raises(ValueError, match="shape"):
-        evaluate(agent, {"features": ("age",)}, epochs=1, seeds=1)
+        evaluate(agent, {"features": ("age",)}, steps=1, seeds=1)
 
 
 def test_one_observation_and_a_batch_of_it_are_answered_alike() -> None:

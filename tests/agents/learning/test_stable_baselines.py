@@ -170,7 +170,7 @@ def test_discounts_are_per_epoch() -> None:
 def test_wrong_environments_settings_and_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"gym\.make_vec"):
         StablePPO(CrawlEnv())  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="budget_rule='epoch'"):
+    with pytest.raises(ValueError, match="budget_rule='step'"):
         StableSAC(crawl(budget_rule="average"))
     with pytest.raises(ValueError, match="as many"):
         StableDQN(crawl(sources=Sources([5.0, 2.0, 1.0], 1, 0.3, [1, 2, 1])))
@@ -203,7 +203,7 @@ def test_all_are_registered() -> None:
 
 def score(learner: StableBaselines, arguments: dict[str, Any]) -> float:
     """Return 1 where it earns what Whittle earns, 0 for random."""
-    settings: dict[str, Any] = {"epochs": 280, "warmup": 100, "seeds": 1}
+    settings: dict[str, Any] = {"steps": 280, "warmup": 100, "seeds": 1}
     runs = compare(["whittle", "random"], arguments, **settings)
     best, worst = (runs[name].reward.mean() for name in ("whittle", "random"))
     mean = evaluate(learner, arguments, **settings).reward.mean()

@@ -6,13 +6,13 @@ import pytest
 from agents import relaxation
 from agents.theory.index import myopic_index, whittle_index
 from agents.theory.multiplier import BudgetMultiplier
-from crawl_env import Deterministic, ItemLog, Poisson, Sources, Task, Trace, World
+from crawl_env import Arrivals, Deterministic, ItemLog, Sources, Task, Trace, World
 
 
 def spending(fleet: Sources, level: float, index, epochs: int = 4000) -> float:
     """Simulate, with content of its own, what crawling all at or above the level costs."""
     rng = np.random.default_rng(99)
-    world = World(fleet, Poisson())
+    world = World(fleet, Arrivals())
     world.start(np.ones(world.shape), rng)
     spent = 0.0
     for _ in range(epochs):
@@ -32,7 +32,7 @@ def test_seen_random_content_is_priced_where_spending_meets_the_budget(index, bu
     assert spending(fleet, price.item(), index) == pytest.approx(budget, rel=0.05)
 
 
-@pytest.mark.parametrize("arrivals", [Deterministic(), Poisson()])
+@pytest.mark.parametrize("arrivals", [Deterministic(), Arrivals()])
 def test_unseen_content_is_priced_by_the_relaxation(arrivals):
     fleet = Sources.random(12, seed=1)
     task = Task.of(fleet, 3, "average", arrivals, observed=False)

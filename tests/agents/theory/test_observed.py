@@ -14,8 +14,8 @@ from agents.theory import observed as arms
 from agents.theory.index import whittle_index
 from agents.theory.observed import ObservedArm, ThresholdTable, solve_arm, thresholds
 from agents.theory.relaxation import net_reward
-from crawl_env import Poisson, Sources, World
-from crawl_env.content.utility import Constant, Exponential, Gamma, Law, Lognormal
+from crawl_env import Arrivals, Sources, World
+from crawl_env.content.utility import Constant, Distribution, Exponential, Gamma, Lognormal
 
 # A right program fails one simulated comparison in 16,000 (two-sided, 4 standard errors).
 Z_LIMIT = 4.0
@@ -120,7 +120,9 @@ def test_published_distances_from_theorem_1(items: float, low: float, high: floa
     assert low < np.abs(gap).max() / source.ceiling[0] < high
 
 
-def value_iteration(items: float, decay: float, law: Law, charge: float) -> tuple[float, float]:
+def value_iteration(
+    items: float, decay: float, law: Distribution, charge: float
+) -> tuple[float, float]:
     """Return numbers between which g lies: an even grid, U by the means of groups of draws."""
     rng, n, step = np.random.default_rng(1), 2_000_000, 0.02
     size = 4000 if isinstance(law, Lognormal) else 900
@@ -148,7 +150,7 @@ def value_iteration(items: float, decay: float, law: Law, charge: float) -> tupl
 @each_law
 @pytest.mark.parametrize(("items", "decay", "charge"), [(0.5, 0.35, 1.37), (0.2, 1.0, 0.5)])
 def test_net_reward_as_in_value_iteration(
-    law: Law, items: float, decay: float, charge: float
+    law: Distribution, items: float, decay: float, charge: float
 ) -> None:
     low, high = value_iteration(items, decay, law, charge)
     got = net(solve_arm(items, decay, law), np.array([charge]))[0]
@@ -160,13 +162,15 @@ def test_net_reward_as_in_value_iteration(
 
 @each_law
 @pytest.mark.parametrize(("items", "decay"), [(0.1, 0.1), (2.0, 0.3), (30.0, 0.7)])
-def test_simulated_thresholds_earn_what_is_computed(law: Law, items: float, decay: float) -> None:
+def test_simulated_thresholds_earn_what_is_computed(
+    law: Distribution, items: float, decay: float
+) -> None:
     arm, rows = solve_arm(items, decay, law), 400
     source = Sources(items, 1.0, decay)
     b = int(np.searchsorted(arm.steps, 8.0))  # crawled every eight epochs or so
     # What falls between two states counts to each in part.
     threshold = arm.state[b - 1 : b + 1].mean()
-    world, rng = World(source, Poisson(law), rows), np.random.default_rng(5)
+    world, rng = World(source, Arrivals(utility=law), rows), np.random.default_rng(5)
     world.start(np.ones(world.shape), rng)
     reward, crawls = np.zeros(rows), np.zeros(rows)
     for epoch in range(700):
@@ -184,7 +188,9 @@ def test_simulated_thresholds_earn_what_is_computed(law: Law, items: float, deca
 @each_law
 @pytest.mark.parametrize("items", [0.01, 0.3, 5.0, 250.0, 20_000.0])
 @pytest.mark.parametrize("decay", [0.02, 0.2, 2.0])
-def test_stated_error_and_the_bound_from_above(law: Law, items: float, decay: float) -> None:
+def test_stated_error_and_the_bound_from_above(
+    law: Distribution, items: float, decay: float
+) -> None:
     arm, fine = solve_arm(items, decay, law), arms._solved(items, decay, law, states=512)
     reached = fine.steps < 1e5
     state = fine.state[reached & (fine.state <= arm.state[-1])]
@@ -295,7 +301,7 @@ def test_a_law_of_ones_own() -> None:
 @each_law
 @pytest.mark.parametrize("items", [1e-6, 1e-3, 1.0, 2e4])
 @pytest.mark.parametrize("decay", [1e-6, 1e-3, 30.0, 600.0])
-def test_extreme_sources_have_an_index(law: Law, items: float, decay: float) -> None:
+def test_extreme_sources_have_an_index(law: Distribution, items: float, decay: float) -> None:
     arm = solve_arm(items, decay, law)
     assert np.isfinite(arm.break_even).all()
     assert (np.diff(arm.break_even) > -1e-9 * arm.break_even[-1]).all()

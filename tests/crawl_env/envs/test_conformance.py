@@ -19,13 +19,13 @@ from gymnasium.utils import env_checker
 from stable_baselines3.common.env_checker import check_env as check_env_sb3
 
 from crawl_env import Sources
-from crawl_env.content.arrivals import VARYING
 from crawl_env.envs.wrappers import SequentialSelection
 from crawl_env.simulation.observation import SUMMED
 from tests.crawl_env.env_plain import (
     CHANNELS,
     HIDDEN,
     ID,
+    VARYING,
     arrays_in,
     random_actions,
     run,
@@ -36,7 +36,7 @@ from tests.crawl_env.env_plain import (
 # Remarks that are right and meant; everything else is an error.
 ALLOWED = {
     r".*Box observation space maximum value is infinity.*": "utility and age have no upper bound",
-    r".*Box observation space minimum value is -infinity.*": "an account can be overdrawn",
+    r".*Box observation space minimum value is -infinity.*": "a balance can be overdrawn",
     r".*unconventional shape.*": "(N, F) is the contract; policies flatten it themselves",
     r"budget is .*": "the grid holds budgets that pay for every source",
 }
@@ -68,7 +68,7 @@ AXES: dict[str, dict[str, Any]] = {
     "features": {name: FEATURES[name] for name in ("value", "hidden", "known", "all")},
     "arrivals": {name: name for name in ARRIVALS},
     "observed": OBSERVED,
-    "budget_rule": {"epoch": "epoch", "average": "average"},
+    "budget_rule": {"step": "step", "average": "average"},
     "start": {name: name for name in STARTS},
     "horizon": {"endless": None, "5 epochs": 5},
     "budget": {"1": 1, "2.5": 2.5},
@@ -209,7 +209,7 @@ SPECS = {
         "budget_rule": "average",
         "arrivals": "poisson-gamma",
         "observed": False,
-        "features": ("age", "harvest", "account"),
+        "features": ("age", "harvest", "balance"),
         "horizon": 12,
         "start": "random",
     },
@@ -219,7 +219,7 @@ SPECS = {
         "horizon": None,
         "start": "full",
     },
-    "rates that vary": {"arrivals": "poisson-bursts", "features": ("changed", "harvest_age_log")},
+    "rates that vary": {"arrivals": "poisson-hawkes", "features": ("changed", "harvest_age_log")},
     "time limit": {"max_episode_steps": 6, "horizon": None},
 }
 

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from crawl_env import Bursts, CrawlEnv, CrawlVectorEnv, Poisson, Sources
-from crawl_env.content.arrivals import VARYING
+from crawl_env import Arrivals, CrawlEnv, CrawlVectorEnv, Hawkes, Sources
 from crawl_env.content.utility import Gamma
 from tests.crawl_env.env_plain import (
     CHANNELS,
@@ -23,6 +22,7 @@ from tests.crawl_env.env_plain import (
     NEVER,
     PARAMETERS,
     TABLE1,
+    VARYING,
     PlainCrawl,
     PlainSource,
     arrays_in,
@@ -87,7 +87,7 @@ def close(env: CrawlEnv, observation: np.ndarray, plain: PlainCrawl) -> None:
 @given(
     fleet=plain_fleets(),
     budget=st.sampled_from(DECIMALS),
-    rule=st.sampled_from(["epoch", "average"]),
+    rule=st.sampled_from(["step", "average"]),
     start=st.sampled_from(["fresh", "empty", "full"]),
     data=st.data(),
 )
@@ -155,7 +155,7 @@ def test_the_sign_of_a_priority_means_nothing_in_an_epoch_but_much_on_average() 
     env = CrawlEnv(budget=2, features=("crawled",))
     env.reset(seed=0)
     assert crawled(env, low) == {1, 2}
-    env = CrawlEnv(budget=2, budget_rule="average", features=("crawled", "account"))
+    env = CrawlEnv(budget=2, budget_rule="average", features=("crawled", "balance"))
     env.reset(seed=0)
     for t in range(3):
         observation, reward, *_ = env.step(low)
@@ -165,9 +165,9 @@ def test_the_sign_of_a_priority_means_nothing_in_an_epoch_but_much_on_average() 
     assert env.step(low)[0][0, 1] == 2.0 * 6 - 4
 
 
-def test_the_last_source_taken_may_overdraw_the_account() -> None:
+def test_the_last_source_taken_may_overdraw_the_balance() -> None:
     env = CrawlEnv(
-        sources=COSTLY, budget=1.5, budget_rule="average", features=("crawled", "account")
+        sources=COSTLY, budget=1.5, budget_rule="average", features=("crawled", "balance")
     )
     env.reset(seed=0)
     observation, *_ = env.step(np.array([0.5, -1, -1, 1, -1], dtype=np.float32))
@@ -194,7 +194,7 @@ def test_float64_priorities_keep_their_order() -> None:
 
 
 @plainly
-@given(data=st.data(), rule=st.sampled_from(["epoch", "average"]), seed=st.integers(0, 2**31))
+@given(data=st.data(), rule=st.sampled_from(["step", "average"]), seed=st.integers(0, 2**31))
 def test_spending_keeps_its_promise(data: Any, rule: str, seed: int) -> None:
     """Never above M in an epoch; on average, never above M by more than one source's cost."""
     n = data.draw(st.integers(1, 6))
@@ -214,7 +214,7 @@ def test_spending_keeps_its_promise(data: Any, rule: str, seed: int) -> None:
         priority = np.ones(n, np.float32) if eager else data.draw(priorities(n))
         now = float(cost @ env.step(priority)[0][:, 0])
         spent += now
-        if rule == "epoch":
+        if rule == "step":
             assert now <= budget * (1 + 1e-11)
         else:
             assert spent <= t * budget + cost.max() + 1e-9 * budget * t
@@ -309,7 +309,7 @@ def test_waiting_tells_nothing(start: str, arrivals: str) -> None:
         assert a[1:] == b[1:] == (0.0, False, False, {})
 
 
-@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 @pytest.mark.parametrize("start", ["fresh", "random"])
 def test_a_crawl_tells_only_of_the_sources_crawled(start: str, rule: str) -> None:
     """Sources 3 to 5 differ and are never crawled; what happens at 1 and 2 is seen."""
@@ -403,7 +403,7 @@ def test_arrivals_are_the_same_whatever_is_done(arrivals: str, count: bool) -> N
 
 
 @pytest.mark.parametrize("budget", [1, 2, 4])
-@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 @pytest.mark.parametrize("sources", [MIXED, COSTLY], ids=["unit costs", "mixed costs"])
 def test_permuting_the_sources_permutes_everything(
     sources: Sources, rule: str, budget: float
@@ -432,7 +432,7 @@ RANDOM = {
 }
 
 
-@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 @pytest.mark.parametrize(
     "arrivals",
     [
@@ -441,8 +441,8 @@ RANDOM = {
         "poisson-lognormal",
         "poisson-gamma",
         *VARYING,
-        Poisson(Gamma(0.5)),
-        Bursts(0.9, poisson=Poisson(Gamma(0.5), "lomax")),
+        Arrivals(utility=Gamma(0.5)),
+        Arrivals(rate=Hawkes(0.9), utility=Gamma(0.5), decay="lomax"),
     ],
     ids=str,
 )
@@ -537,7 +537,7 @@ def fleets(rng: np.random.Generator) -> Sources:
 
 
 @pytest.mark.parametrize("sources", [MIXED, COSTLY, fleets], ids=["one", "costly", "drawn anew"])
-@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 @pytest.mark.parametrize("where", ["same env", "new env"])
 def test_a_state_returned_to_continues_as_if_never_left(
     sources: Any, rule: str, where: str
@@ -625,7 +625,7 @@ def test_options_set_value_and_age() -> None:
 
 @pytest.mark.parametrize("start", ["fresh", "empty", "full", "random"])
 def test_options_override_the_start(start: str) -> None:
-    env = CrawlEnv(features=("value", "age", "account"), start=start, budget_rule="average")
+    env = CrawlEnv(features=("value", "age", "balance"), start=start, budget_rule="average")
     env.reset(seed=0)
     env.step(np.ones(4, np.float32))
     seen, _ = env.reset(options={"value": [1, 2, 3, 4], "age": [5, 6, 7, 8]})
@@ -851,7 +851,7 @@ def test_changed_costs_are_respected_on_average() -> None:
         sources=Changing(costs(1, 3, 2)),
         budget=1,
         budget_rule="average",
-        features=("crawled", "account"),
+        features=("crawled", "balance"),
     )
     env.reset(seed=0)
     env.reset()
@@ -875,7 +875,7 @@ def test_changed_costs_are_respected_on_average() -> None:
         pytest.param(np.array([0, np.nan, 1, 1]), ["action", "NaN", "source 2"], id="one NaN"),
     ],
 )
-@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 @pytest.mark.parametrize("budget", [1, 2, 4])
 def test_bad_priorities_are_refused(
     action: Any, words: list[str], rule: str, budget: float

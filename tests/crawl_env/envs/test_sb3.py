@@ -126,7 +126,7 @@ def pair(rows: int, **arguments: Any) -> tuple[CrawlVecEnv, DummyVecEnv]:
 
 
 @pytest.mark.parametrize("rows", [1, 3])
-@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 @pytest.mark.parametrize("sources", ["table1", MIXED], ids=["table1", "mixed costs"])
 def test_equals_dummy_vec_env_step_by_step(sources: Any, rule: str, rows: int) -> None:
     arguments = {

@@ -128,14 +128,14 @@ def costs(*cost: float, **more: Any) -> Sources:
     )
 
 
-@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 @pytest.mark.parametrize(("cost", "budget"), [(["1"] * 4, "2"), (["1", "2", "0.5", "0.7"], "2.2")])
 def test_a_step_is_the_plain_one(cost: list[str], budget: str, rule: str) -> None:
     plain_fleet = [PlainSource(3.0 + i, 1.0, 0.3, c) for i, c in enumerate(cost)]
     arguments = {"sources": fleet_of(plain_fleet), "budget": float(budget), "budget_rule": rule}
     env = SubsetAction(gym.make(ID, **arguments, features=CHANNELS))
     vec = VectorSubsetAction(CrawlVectorEnv(2, **arguments, features=CHANNELS))
-    table = maximal_sets(cost, budget) if rule == "epoch" else all_sets(len(cost))
+    table = maximal_sets(cost, budget) if rule == "step" else all_sets(len(cost))
     assert list(env.subsets) == list(vec.subsets) == table
     assert env.action_space == vec.single_action_space == gym.spaces.Discrete(len(table))
     assert vec.action_space == gym.vector.utils.batch_space(vec.single_action_space, 2)

@@ -209,7 +209,7 @@ def test_equals_gymnasium_s_vector_environments(many: Any, mode: AutoresetMode) 
 
 @pytest.mark.parametrize("start", ["fresh", "empty", "random"])
 def test_nothing_of_the_log_is_seen_before_a_crawl(start: str) -> None:
-    features = ("age", "crawled", "harvest", "items", "account")
+    features = ("age", "crawled", "harvest", "items", "balance")
     posed = {**POSED, "features": features, "start": start, "budget_rule": "average"}
     wait = np.full(N, -1, dtype=np.float32)
     seen = []

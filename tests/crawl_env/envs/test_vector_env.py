@@ -115,7 +115,7 @@ def compare(vec: CrawlVectorEnv, loop: SyncVectorEnv, epochs: int, stagger: bool
 
 @pytest.mark.parametrize("features", FEATURES.values(), ids=FEATURES)
 @pytest.mark.parametrize("fleet", FLEETS)
-@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 @pytest.mark.parametrize("mode", MODES, ids=BY_VALUE)
 def test_equals_a_loop_of_scalar_environments(
     mode: AutoresetMode, rule: str, fleet: str, features: tuple[str, ...]
@@ -143,7 +143,7 @@ def test_equals_the_loop_for_other_arguments(
 
 
 @pytest.mark.parametrize("mode", MODES, ids=BY_VALUE)
-@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 def test_one_environment(mode: AutoresetMode, rule: str) -> None:
     for sources, budget in FLEETS.values():
         arguments = {"budget_rule": rule, "features": CHANNELS}
@@ -151,7 +151,7 @@ def test_one_environment(mode: AutoresetMode, rule: str) -> None:
         compare(vec, loop, epochs=12)
 
 
-@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 @pytest.mark.parametrize("budget", [1, 2, 3, 4, 7, 8, 12, 19, 30])
 @pytest.mark.filterwarnings("ignore:budget is 30")
 def test_rewards_agree_bit_for_bit_however_many_are_crawled(budget: int, rule: str) -> None:
@@ -161,7 +161,7 @@ def test_rewards_agree_bit_for_bit_however_many_are_crawled(budget: int, rule: s
     compare(vec, loop, epochs=60, stagger=False)
 
 
-@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 def test_rewards_agree_bit_for_bit_with_mixed_costs(rule: str) -> None:
     rng = np.random.default_rng(2)
     random = Sources.random(20, seed=1)
@@ -197,7 +197,7 @@ def test_equals_an_asynchronous_vector_environment() -> None:
 # ------------------------------------------------------------------------- in law
 
 
-@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 @pytest.mark.parametrize("arrivals", ["poisson", "poisson-constant", "poisson-gamma"])
 @pytest.mark.parametrize("observed", [True, [False, True, False, True, True]], ids=["all", "some"])
 def test_random_environments_agree_in_law(arrivals: str, rule: str, observed: Any) -> None:
@@ -454,7 +454,7 @@ def test_a_state_returned_to_continues_as_if_never_left(
     arguments = {
         **RANDOM,
         "sources": sources,
-        "budget_rule": "average" if after == 6 else "epoch",
+        "budget_rule": "average" if after == 6 else "step",
         "autoreset_mode": mode,
     }
     vec = CrawlVectorEnv(3, **arguments)
@@ -622,11 +622,11 @@ def test_rows_with_costs_of_their_own() -> None:
         cost = rng.uniform(0.2, 1.0, 5)
         return Sources(fleet.arrival_rate, fleet.mean_utility, fleet.decay_rate, cost)
 
-    for rule in ("epoch", "average"):
+    for rule in ("step", "average"):
         arguments = {"budget": 1.3, "budget_rule": rule, "features": CHANNELS}
         vec = CrawlVectorEnv(4, sources=draw, **arguments)
         seen, _ = vec.reset(seed=0)
-        scalars = [CrawlEnv(sources=vec.world.sources.row(row), **arguments) for row in range(4)]
+        scalars = [CrawlEnv(sources=vec.world.sources.fleet(row), **arguments) for row in range(4)]
         for row, env in enumerate(scalars):
             assert np.array_equal(env.reset(seed=0)[0], seen[row])
         for action in random_actions(vec, 25):

@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from crawl_env import CrawlEnv, CrawlVectorEnv, Deterministic, Poisson, Sources, Task
+from crawl_env import Arrivals, CrawlEnv, CrawlVectorEnv, Deterministic, Sources, Task
 from tests.crawl_env.env_plain import ID, TABLE1
 
 MAKERS = {
@@ -38,7 +38,7 @@ def test_the_defaults_are_table_1_one_crawl_deterministic() -> None:
     assert task.sources == Sources(**TABLE1)
     assert task.sources.cost.tolist() == [1.0] * 4
     assert task.sources.period == 1.0
-    assert (task.budget, task.budget_rule, task.horizon) == (1.0, "epoch", 500)
+    assert (task.budget, task.budget_rule, task.horizon) == (1.0, "step", 500)
     assert isinstance(task.arrivals, Deterministic)
     assert task.observed.tolist() == [True] * 4
     assert task.features == ("value",)
@@ -114,7 +114,7 @@ BAD = {
     "unknown arrivals": ({"arrivals": "poison"}, ["arrivals", "did you mean 'poisson'"]),
     "arrivals of no kind": ({"arrivals": 3}, ["arrivals", "3", "poisson", "stream"]),
     "unknown feature": ({"features": ("vlaue",)}, ["feature", "did you mean 'value'"]),
-    "unknown rule": ({"budget_rule": "epcoh"}, ["budget_rule", "did you mean 'epoch'"]),
+    "unknown rule": ({"budget_rule": "setp"}, ["budget_rule", "did you mean 'step'"]),
     "unknown start": ({"start": "ful"}, ["start", "did you mean 'full'"]),
     "no budget": ({"budget": 0}, ["budget", "0", "positive"]),
     "negative budget": ({"budget": -1.0}, ["budget", "-1", "positive"]),
@@ -173,7 +173,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         CrawlEnv(sources=tmp_path / "nowhere.csv")
 
 
-@pytest.mark.parametrize("given", [{}, {"budget_rule": "average"}], ids=["epoch", "average"])
+@pytest.mark.parametrize("given", [{}, {"budget_rule": "average"}], ids=["step", "average"])
 @pytest.mark.parametrize("maker", MAKERS)
 def test_a_budget_for_everything_is_warned_of(maker: str, given: dict[str, Any]) -> None:
     with pytest.warns(UserWarning, match=r"budget is 5.*nothing to decide"):
@@ -210,7 +210,13 @@ def test_an_unknown_render_mode_is_refused(maker: str, mode: Any) -> None:
 
 
 def test_objects_may_be_given_for_names() -> None:
-    arrivals = Poisson("gamma")
+    arrivals = Arrivals(utility="gamma")
     assert CrawlEnv(arrivals=arrivals).task.arrivals is arrivals
     assert CrawlEnv(arrivals="poisson-gamma").task.arrivals == arrivals
-    assert CrawlEnv(arrivals="poisson").task.arrivals == Poisson("exponential")
+    assert CrawlEnv(arrivals="poisson").task.arrivals == Arrivals(utility="exponential")
+
+
+@pytest.mark.parametrize("utility", [1e40, 1e-45], ids=["infinite", "zero"])
+def test_values_that_float32_cannot_show_are_refused(utility: float) -> None:
+    with pytest.raises(ValueError, match="another unit of utility"):
+        Task.of(sources=Sources([1.0, 2.0], utility, 0.1))

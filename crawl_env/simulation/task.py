@@ -19,6 +19,7 @@ from crawl_env.content.arrivals import make_arrivals
 from crawl_env.content.process import ArrivalProcess, require_items
 from crawl_env.content.world import NEVER
 from crawl_env.errors import unknown
+from crawl_env.files.table import SUFFIXES
 from crawl_env.fleet.parameters import CONSTRAINTS
 from crawl_env.fleet.sources import Sources
 from crawl_env.simulation.observation import COUNTED, SUMMED, check_features, observation_space
@@ -144,17 +145,20 @@ def _same_limits(fleet: Sources, other: Sources) -> bool:
 
 
 def make_sources(sources: object) -> Sources:
-    """Return a fleet from what the argument `sources` may be: a fleet, a preset, a CSV's path."""
+    """Return a fleet from what the argument `sources` may be: a fleet, a preset, a path."""
     if isinstance(sources, Sources):
         if sources.arrival_rate.ndim != 1:
             raise ValueError("sources holds a batch of fleets; give one fleet of shape (N,)")
         return sources
-    if isinstance(sources, Path) or (isinstance(sources, str) and sources.lower().endswith(".csv")):
+    if isinstance(sources, Path) or (
+        isinstance(sources, str) and sources.lower().endswith(SUFFIXES)
+    ):
         return Sources.from_csv(sources)
     if isinstance(sources, str):
         return Sources.preset(sources)
     raise ValueError(
-        f"sources is {sources!r}; give a Sources, the name of a preset, the path of a .csv file, "
+        f"sources is {sources!r}; give a Sources, the name of a preset, the path of a .csv file "
+        "(also .csv.gz or .parquet), "
         "or a callable that draws a Sources from a random generator"
     )
 

@@ -59,9 +59,10 @@ def test_the_task_is_frozen_and_knows_its_size() -> None:
 
 def test_sources_in_every_form(tmp_path: Path) -> None:
     fleet = Sources(**TABLE1)
-    path = tmp_path / "fleet.csv"
+    path, packed = tmp_path / "fleet.csv", tmp_path / "Fleet.csv.gz"
     fleet.to_csv(path)
-    for sources in (fleet, "table1", path, str(path), lambda rng: fleet):
+    fleet.to_csv(packed)
+    for sources in (fleet, "table1", path, str(path), str(packed), lambda rng: fleet):
         task = CrawlEnv(sources=sources).task
         for parameter in (*TABLE1, "cost"):
             assert np.array_equal(getattr(task.sources, parameter), getattr(fleet, parameter))

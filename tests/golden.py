@@ -312,7 +312,7 @@ def make_task(**arguments: Any) -> Any:
     """Return what an environment with these arguments poses."""
     from crawl_env import Task
 
-    return Task.of(**sampled(arguments))
+    return Task(**sampled(arguments))
 
 
 def make_agent(name: str, env: Any, seed: int = 5, **options: Any) -> Any:

@@ -91,7 +91,7 @@ class LiveCrawl:
         self.sources = fleet
         self._settings = {"known": known, "estimator": estimator, "use_rates": use_rates}
         # Time is counted in periods, whatever the unit of the caller.
-        task = Task.of(
+        task = Task(
             Sources(
                 np.ones(len(fleet)),
                 fleet.mean_utility,

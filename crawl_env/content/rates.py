@@ -15,10 +15,10 @@ from numbers import Real
 import numpy as np
 from numpy.typing import NDArray
 
-from crawl_env.content.cells import Cells, IntArray
+from crawl_env.content.cells import Cells
 from crawl_env.content.poisson import PoissonTimes, Times
 from crawl_env.content.utility import Distribution, make_distribution, positive
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import FloatArray, IntArray
 
 __all__ = ["Constant", "DailyCycle", "Drift", "Jumps", "RateModel"]
 

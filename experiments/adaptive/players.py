@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from agents.policies.index import graded
 from agents.registry import AGENTS
 from crawl_env import CrawlVectorEnv, Task
 from crawl_env.fleet.parameters import PARAMETERS
-from crawl_env.simulation.observation import SUMMED, observation_space
+from crawl_env.simulation.observation import SUMMED
 from experiments.adaptive.estimators import make_estimator
 from experiments.adaptive.expected import Expected
 from experiments.core.runner import Job
@@ -65,7 +64,7 @@ class Shown:
     def __init__(self, env: CrawlVectorEnv, chosen: dict[str, Any], seed: int) -> None:
         task, names = env.task, shown(chosen, env.task.features)
         self._columns = [task.features.index(name) for name in names]
-        mine = replace(task, features=names, observation_space=observation_space(names, task.n))
+        mine = task.replaced(features=names)
         self.agent = agent_of(chosen, mine, seed)
 
     def predict(

@@ -12,8 +12,7 @@ import numpy as np
 from agents.evaluation.rollout import Rollout
 from agents.policies.index import WhittleExact
 from crawl_env import ItemLog, Sources, Task, Trace
-from crawl_env.content.cells import IntArray
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import FloatArray, IntArray
 from experiments.core import evaluation
 from experiments.core.runner import Job, Result
 
@@ -55,7 +54,7 @@ def players(agents: Iterable[str], observed: bool, refitted: bool) -> tuple[str,
 
 def task(unit: Job, trace: Trace) -> Task:
     """Return the task of a unit, which is refused where it is none."""
-    return Task.of(**{**evaluation.arguments_of(unit), "arrivals": trace})
+    return Task(**{**evaluation.arguments_of(unit), "arrivals": trace})
 
 
 def work(trace: Trace, unit: Job) -> Result:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -45,7 +44,7 @@ def poisoned(task: Task, names: tuple[str, ...]) -> Task:
     fleet = Sources(**task.sources.__getstate__())
     for name in names:
         object.__setattr__(fleet, name, np.full(task.n, np.nan))
-    return replace(task, sources=fleet)
+    return task.replaced(sources=fleet)
 
 
 def hidden_from(kind: type[Adaptive]) -> tuple[str, ...]:
@@ -187,7 +186,7 @@ def test_rows_and_episodes_do_not_mix(kind: type[Adaptive]) -> None:
 
 @pytest.mark.parametrize("shown", [COUNTS, SUMS])
 def test_what_one_row_learns_does_not_depend_on_the_others(shown: tuple[str, ...]) -> None:
-    task = Task.of(
+    task = Task(
         Sources.random(5, 0), arrivals="poisson-items", budget=2, observed=False, features=shown
     )
     for kind in (Thompson, SelfTuning):
@@ -209,7 +208,7 @@ def test_what_one_row_learns_does_not_depend_on_the_others(shown: tuple[str, ...
 
 
 def test_states_of_other_agents_are_refused() -> None:
-    task = Task.of(Sources.random(5, 0), features=COUNTS)
+    task = Task(Sources.random(5, 0), features=COUNTS)
     agent = SelfTuning(task, seed=0)
     _, state = agent.predict(np.ones((5, 4), dtype=np.float32))
     assert state is not None
@@ -309,7 +308,7 @@ def test_no_observation_breaks_an_agent(kind: type[Adaptive], data: Any) -> None
     shown = data.draw(
         st.sampled_from([COUNTS[1:], SUMS, ("crawled", "harvest"), (*CHANGES, "items", "harvest")])
     )
-    task = Task.of(
+    task = Task(
         Sources.random(3, 0), arrivals="poisson-items", budget=1, observed=False, features=shown
     )
     estimator = "changed" if "changed" in shown else None
@@ -476,8 +475,8 @@ def test_agents_are_made_by_class_and_by_name() -> None:
 
 def test_the_default_estimators_of_self_tuning() -> None:
     """ "forgetting" where the number of items is shown; where it is not, none is used."""
-    assert isinstance(SelfTuning(Task.of(features=COUNTS)).estimator, Forgetting)
-    alone = Task.of(features=("age", "crawled", "harvest"))
+    assert isinstance(SelfTuning(Task(features=COUNTS)).estimator, Forgetting)
+    alone = Task(features=("age", "crawled", "harvest"))
     assert isinstance(SelfTuning(alone).estimator, GammaPoisson)
 
 
@@ -506,4 +505,4 @@ def test_unusable_tasks_and_options_are_refused(
     kind: Any, arguments: dict[str, Any], options: dict[str, Any], what: str
 ) -> None:
     with pytest.raises(ValueError, match=what):
-        kind(Task.of(**arguments), **options)
+        kind(Task(**arguments), **options)

@@ -131,7 +131,9 @@ def test_names_and_copies() -> None:
 def test_content_has_the_mean_and_variance_of_its_age(decay: Decay, age: float) -> None:
     """E X = u*∫R and, for constant ξ, Var X = Λξ̄²/μ ∫R²; at 1e9 the source was never crawled."""
     n, rate, decay_rate = 4000, 0.8, 0.2
-    world = World(Sources(np.full(n, rate), 3.0, decay_rate), Arrivals(utility=Constant(), decay=decay))
+    world = World(
+        Sources(np.full(n, rate), 3.0, decay_rate), Arrivals(utility=Constant(), decay=decay)
+    )
     world.start(np.full((1, n), age), np.random.default_rng(3))
     mean = 3 * rate / decay_rate * float(decay.integrated_survival(decay_rate * age))
     z = np.geomspace(1e-9, min(decay_rate * age, decay.end), 20_001)

@@ -284,7 +284,9 @@ def pair(one: Sources = MIXED, two: Sources = OTHER, **arguments: Any) -> list[C
 
 
 @pytest.mark.parametrize("observed", [True, False], ids=["observed", "unobserved"])
-@pytest.mark.parametrize("arrivals", ["deterministic", "poisson", "poisson-lognormal", *VARYING])
+@pytest.mark.parametrize(
+    "arrivals", ["deterministic", "poisson-items", "poisson-lognormal-items", *VARYING]
+)
 @pytest.mark.parametrize("start", ["fresh", "empty", "full", "random"])
 def test_nothing_tells_the_parameters_before_a_crawl(
     start: str, arrivals: str, observed: bool
@@ -298,7 +300,9 @@ def test_nothing_tells_the_parameters_before_a_crawl(
     assert info_a == info_b == {}
 
 
-@pytest.mark.parametrize("arrivals", ["deterministic", "poisson", "poisson-lognormal", *VARYING])
+@pytest.mark.parametrize(
+    "arrivals", ["deterministic", "poisson-items", "poisson-lognormal-items", *VARYING]
+)
 @pytest.mark.parametrize("start", ["fresh", "empty", "random"])
 def test_waiting_tells_nothing(start: str, arrivals: str) -> None:
     one, two = pair(start=start, arrivals=arrivals, budget_rule="average")
@@ -328,7 +332,7 @@ def test_a_crawl_tells_only_of_the_sources_crawled(start: str, rule: str) -> Non
         seen = [step[0] for step in steps]
 
 
-@pytest.mark.parametrize("arrivals", ["poisson", "poisson-gamma", *VARYING])
+@pytest.mark.parametrize("arrivals", ["poisson-items", "poisson-gamma-items", *VARYING])
 @pytest.mark.parametrize("start", ["fresh", "empty"])
 def test_future_content_is_not_seen(start: str, arrivals: str) -> None:
     """Another seed brings other content; until a crawl nothing tells."""
@@ -360,7 +364,9 @@ def test_the_belief_does_not_follow_the_content(arrivals: str) -> None:
 # ------------------------------------------------------------------------- arrivals, seeds
 
 
-@pytest.mark.parametrize("arrivals", ["deterministic", "poisson", "poisson-lognormal", *VARYING])
+@pytest.mark.parametrize(
+    "arrivals", ["deterministic", "poisson-items", "poisson-lognormal-items", *VARYING]
+)
 @pytest.mark.parametrize("count", [True, False], ids=["items", "utility"])
 def test_arrivals_are_the_same_whatever_is_done(arrivals: str, count: bool) -> None:
     """Give back what was crawled, aged: every policy, budget and rule has seen one world."""
@@ -423,7 +429,7 @@ def test_permuting_the_sources_permutes_everything(
 
 RANDOM = {
     "sources": MIXED,
-    "arrivals": "poisson",
+    "arrivals": "poisson-items",
     "observed": [True, False, True, False, False],
     "features": CHANNELS,
     "start": "random",
@@ -436,12 +442,12 @@ RANDOM = {
 @pytest.mark.parametrize(
     "arrivals",
     [
-        "poisson",
-        "poisson-constant",
-        "poisson-lognormal",
-        "poisson-gamma",
+        "poisson-items",
+        "poisson-constant-items",
+        "poisson-lognormal-items",
+        "poisson-gamma-items",
         *VARYING,
-        Arrivals(utility=Gamma(0.5)),
+        Arrivals(utility=Gamma(0.5), sampler="items"),
         Arrivals(rate=Hawkes(0.9), utility=Gamma(0.5), decay="lomax"),
     ],
     ids=str,
@@ -589,7 +595,7 @@ def test_a_state_is_independent_in_both_directions() -> None:
 
 
 @pytest.mark.parametrize("how", ["deepcopy", "pickle"])
-@pytest.mark.parametrize("arrivals", ["deterministic", "poisson", *VARYING])
+@pytest.mark.parametrize("arrivals", ["deterministic", "poisson-items", *VARYING])
 def test_a_copy_is_an_environment_of_its_own(arrivals: str, how: str) -> None:
     """Planners copy environments; a copy that looks right and steps wrong would be worst."""
     arguments = {**RANDOM, "arrivals": arrivals}
@@ -686,7 +692,7 @@ def test_refused_options_leave_the_state_alone() -> None:
         assert np.array_equal(a, b)
 
 
-@pytest.mark.parametrize("arrivals", ["deterministic", "poisson", "poisson-lognormal"])
+@pytest.mark.parametrize("arrivals", ["deterministic", "poisson-items", "poisson-lognormal-items"])
 def test_an_age_without_a_count_of_items_is_refused_alike(arrivals: str) -> None:
     """start='full' is refused where items are counted; so must be the same state by options."""
     env = CrawlEnv(features=("items",), arrivals=arrivals)

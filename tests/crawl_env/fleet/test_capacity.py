@@ -119,7 +119,9 @@ def test_the_world_is_as_items_one_by_one(law: str) -> None:
     cells = [(0.4, 0.3, 1), (3.0, 0.2, 4), (8.0, 1.0, 3)]
     rate, decay, most = np.array(cells).T
     fleet = Sources(rate, 1.0, decay, capacity=most)
-    arrivals = Arrivals(utility=Exponential() if law == "exponential" else Lognormal(0.8))
+    arrivals = Arrivals(
+        utility=Exponential() if law == "exponential" else Lognormal(0.8), sampler="items"
+    )
     world = World(fleet, arrivals, 20_000, count=True)
     rng = np.random.default_rng(4)
     world.start(np.zeros(world.shape), rng)
@@ -146,7 +148,10 @@ def test_the_world_is_as_items_one_by_one(law: str) -> None:
 def test_a_worthless_item_still_takes_a_place() -> None:
     """The last item hides those before, however little it is worth."""
     fleet = Sources(2.0, 1.0, 50.0, capacity=1)  # worth nothing after an epoch
-    world, rng = World(fleet, Arrivals(utility="constant"), 4000), np.random.default_rng(1)
+    world, rng = (
+        World(fleet, Arrivals(utility="constant", sampler="items"), 4000),
+        np.random.default_rng(1),
+    )
     world.start(np.full(world.shape, np.inf), rng)
     assert abs(z_of_mean(world.value[:, 0], fleet.content_at(np.inf)[0])) < Z_LIMIT
     for _ in range(5):

@@ -1116,7 +1116,7 @@ def learners() -> Iterator[Entry]:
 
 
 def evaluation() -> Iterator[Entry]:
-    settings = {"epochs": 60, "warmup": 10, "seeds": 3, "seed": 2}
+    settings = {"steps": 60, "warmup": 10, "seeds": 3, "seed": 2}
     tasks: dict[str, dict[str, Any]] = {
         "table1, deterministic": {"sources": fleet("table1"), "budget": 2},
         "costs, average": {
@@ -1168,7 +1168,7 @@ def benchmark() -> Iterator[Entry]:
     from experiments.core.tables import apart, scores
 
     def short(setting: Any) -> Any:
-        return replace(setting, epochs=20, warmup=min(setting.warmup, 5), seeds=2)
+        return replace(setting, epochs=20, warmup=min(setting.warmup, 5), seeds=3)
 
     def run(setting: Any) -> Any:
         large = "100" in str(setting.arguments["sources"])  # too slow to solve all arms

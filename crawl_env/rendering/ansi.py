@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from crawl_env.content.world import NEVER, IntArray
+from crawl_env.content.world import NEVER
+from crawl_env.numerics import IntArray
 from crawl_env.rendering.frame import Frame, number
 
 ALL = 24  # sources up to which each has its line

@@ -10,8 +10,7 @@ import numpy as np
 
 from agents.adaptive import Adaptive, Estimator, Posterior, make_estimator
 from agents.adaptive.policies import at_rate_one
-from agents.evaluation.rollout import Predicts
-from agents.policies.base import Agent
+from agents.policies.base import Agent, Predictor
 from agents.policies.index import graded
 from agents.registry import AGENTS
 from agents.theory.index import whittle_index
@@ -110,7 +109,7 @@ class Knowing:
         return graded(index, None, self._affordable).astype(np.float32), None
 
 
-def seat(env: CrawlVectorEnv, chosen: dict[str, Any], seed: int) -> Predicts:
+def seat(env: CrawlVectorEnv, chosen: dict[str, Any], seed: int) -> Predictor:
     """Return a player for an environment."""
     return Knowing(env) if chosen["agent"] == CLAIRVOYANT else Shown(env, chosen, seed)
 

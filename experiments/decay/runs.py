@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import agents
-from agents.evaluation.rollout import posed_to
+from agents.evaluation.rollout import with_features
 from agents.policies.base import Agent
 from agents.registry import AGENTS
 from agents.theory.task_bound import task_bound
@@ -96,7 +96,7 @@ def _arguments(unit: Job, decay: Decay) -> dict[str, Any]:
         "features": ("value" if observed else "age", *PARAMETERS),
         "horizon": None,
     }
-    return posed_to(AGENTS.get(unit["policy"], Believer), arguments)[1]
+    return with_features(AGENTS.get(unit["policy"], Believer), arguments)[1]
 
 
 def _agent(unit: Job, env: CrawlVectorEnv, decay: Decay) -> Agent:

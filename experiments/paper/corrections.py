@@ -57,7 +57,7 @@ def above_the_ceiling(report: Report, records: Records, seeds: int, epochs: int)
     rows = []
     for m in (2, 5, 10):
         task = {"sources": fleet, "budget": m, "arrivals": "poisson"}
-        runs = {"epochs": epochs, "warmup": 500, "seeds": seeds}
+        runs = {"steps": epochs, "warmup": 500, "seeds": seeds}
         printed = evaluate(lambda env: LiteralWhittle(env.task), task, **runs).reward  # type: ignore[arg-type]
         extended = evaluate("whittle", task, **runs).reward  # type: ignore[arg-type]
         loss = statistics.loss(printed, extended)
@@ -137,7 +137,7 @@ def source_one(report: Report, records: Records, seeds: int, epochs: int) -> Non
         ("lognormal, σ = 1.2", Lognormal(1.2)),
     ):
         task = {"budget": 2, "arrivals": Arrivals(utility=law)}
-        share = evaluate("whittle", task, epochs=epochs, seeds=seeds).frequency[0]
+        share = evaluate("whittle", task, steps=epochs, seeds=seeds).frequency[0]
         rows.append([name, f"{share:.5f}"])
         note(records, f"share of epochs in which source 1 is crawled, ξ {name}", share)
     report.paragraph(

@@ -20,7 +20,7 @@ from agents.learning import Learner
 from agents.theory.index import whittle_index
 from crawl_env import CrawlVectorEnv
 from experiments.benchmark.learning.players import KINDS
-from experiments.core.evaluation import arguments_of
+from experiments.core.evaluation import arguments_of, of_runs
 from experiments.core.results import provenance
 from experiments.core.runner import Job, Result
 
@@ -148,7 +148,7 @@ def _posed(unit: Job, exam: dict[str, Any]) -> dict[str, Any]:
 def _measure(learner: Learner, unit: Job, exam: dict[str, Any], protocol: str) -> float:
     """Return the frozen policy's mean reward per epoch in rollouts of its own."""
     on: Callable[[CrawlVectorEnv], Any] | None = getattr(learner, "on", None)
-    run = evaluate(learner if on is None else on, _posed(unit, exam), **exam[protocol])
+    run = evaluate(learner if on is None else on, _posed(unit, exam), **of_runs(exam[protocol]))
     return float(run.reward.mean())
 
 

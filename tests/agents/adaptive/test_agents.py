@@ -31,7 +31,7 @@ from agents.adaptive import (
     Windowed,
     make_estimator,
 )
-from agents.evaluation.rollout import Rollout, compare, evaluate, posed_to
+from agents.evaluation.rollout import Rollout, compare, evaluate, with_features
 from crawl_env import NEVER, CrawlVectorEnv, Sources, Task
 from crawl_env.fleet.parameters import PARAMETERS
 
@@ -164,7 +164,7 @@ def test_sources_that_may_not_be_crawled_yet_do_no_harm(kind: type[Adaptive]) ->
     shown = (*COUNTS, "available", "failed")
     arguments = {**UNSEEN, "features": shown, "sources": fleet, "budget": 2}
     names = {"whittle": "whittle", "random": "random", "adaptive": kind}
-    runs = compare(names, arguments, epochs=150, warmup=150, seeds=4)
+    runs = compare(names, arguments, steps=150, warmup=150, seeds=4)
     reward = {name: run.reward.mean() for name, run in runs.items()}
     assert reward["adaptive"] > 0.85 * reward["whittle"]
 
@@ -192,7 +192,7 @@ def test_every_estimator_serves_every_agent(estimator: str) -> None:
     players = {k.name: _with(k, ESTIMATORS[estimator]) for k in (Certainty, Optimism, Thompson)}
     runs = compare(
         {"whittle": "whittle", "random": "random", **players}, arguments,
-        epochs=60, warmup=60, seeds=3,
+        steps=60, warmup=60, seeds=3,
     )  # fmt: skip
     best, worst = (runs[name].reward.mean() for name in ("whittle", "random"))
     for name in players:
@@ -230,7 +230,7 @@ def test_learning_costs_little(regime: str) -> None:
     """Of what Whittle collects with known rates, later than at the start."""
     arguments = {**UNSEEN, "sources": Sources.random(30, 7, regime), "budget": 3}
     names = ["whittle", "adaptive-certainty", "adaptive-optimism", "adaptive-thompson"]
-    runs = compare([*names, "adaptive-self-tuning"], arguments, epochs=200, warmup=300, seeds=2)
+    runs = compare([*names, "adaptive-self-tuning"], arguments, steps=200, warmup=300, seeds=2)
     best = runs["whittle"].reward.mean()
     for name in names[1:]:
         assert runs[name].reward.mean() > 0.97 * best
@@ -242,9 +242,9 @@ def test_certainty_gets_stuck_where_the_others_do_not() -> None:
     low = GammaPoisson(Posterior(np.array(0.5), np.array(0.5)))
     arguments = {**UNSEEN, "sources": Sources.random(100, 0), "budget": 10}
     share = {}
-    base = evaluate("whittle", arguments, epochs=100, warmup=200, seeds=1).reward.mean()
+    base = evaluate("whittle", arguments, steps=100, warmup=200, seeds=1).reward.mean()
     for kind in (Certainty, Optimism, Thompson):
-        run = evaluate(_with(kind, low), arguments, epochs=100, warmup=200, seeds=1)
+        run = evaluate(_with(kind, low), arguments, steps=100, warmup=200, seeds=1)
         share[kind] = run.reward.mean() / base
     assert share[Certainty] < 0.92
     assert share[Thompson] > share[Certainty] + 0.03
@@ -317,19 +317,19 @@ def test_average_budgets_are_spent(kind: type[Adaptive]) -> None:
         **UNSEEN, "sources": Sources.random(20, 4, "sparse"), "budget": 1.5,
         "budget_rule": "average",
     }  # fmt: skip
-    run = evaluate(kind, arguments, epochs=300, warmup=150, seeds=4)
+    run = evaluate(kind, arguments, steps=300, warmup=150, seeds=4)
     np.testing.assert_allclose(run.cost.mean(), 1.5, rtol=0.06)
-    best = evaluate("whittle", arguments, epochs=300, warmup=150, seeds=4).reward.mean()
+    best = evaluate("whittle", arguments, steps=300, warmup=150, seeds=4).reward.mean()
     assert run.reward.mean() > 0.75 * best
 
 
 def test_evaluations_show_them_harvests_and_others_meet_the_same_content() -> None:
-    assert posed_to("adaptive-thompson", {"features": ("age",)})[1]["features"] == (
+    assert with_features("adaptive-thompson", {"features": ("age",)})[1]["features"] == (
         "age", "crawled", "harvest",
     )  # fmt: skip
     fleet = Sources([0.2, 3.0, 40.0, 60.0], 1.0, 0.2)  # dense and sparse
     arguments = {"sources": fleet, "arrivals": "poisson", "observed": False, "budget": 4}
-    runs = compare(["whittle", *(k.name for k in KINDS)], arguments, epochs=50, seeds=3)
+    runs = compare(["whittle", *(k.name for k in KINDS)], arguments, steps=50, seeds=3)
     for run in runs.values():
         np.testing.assert_allclose(run.reward, runs["whittle"].reward, rtol=1e-12)
 
@@ -339,7 +339,7 @@ def test_harvests_alone_are_enough(regime: str) -> None:
     arguments = {**UNSEEN, "sources": Sources.random(30, 7, regime), "budget": 3}
     arguments["features"] = ("age",)
     names = ["whittle", "adaptive-thompson", "adaptive-self-tuning"]
-    runs = compare(names, arguments, epochs=200, warmup=300, seeds=2)
+    runs = compare(names, arguments, steps=200, warmup=300, seeds=2)
     best, thompson, tuning = (runs[name].reward.mean() for name in names)
     assert thompson > 0.95 * best
     assert tuning > 0.75 * best  # Λξ̄ and μ from harvests alone, a few items a source
@@ -427,7 +427,7 @@ def test_self_tuning_does_not_mind_the_unit_of_time(shown: tuple[str, ...]) -> N
             "sources": fleet, "budget": 2, "arrivals": "poisson", "observed": False,
             "features": shown,
         }  # fmt: skip
-        rewards.append(evaluate(_tuning, arguments, epochs=150, warmup=0, seeds=2).reward)
+        rewards.append(evaluate(_tuning, arguments, steps=150, warmup=0, seeds=2).reward)
     np.testing.assert_allclose(rewards[0], rewards[1], rtol=1e-3)
 
 

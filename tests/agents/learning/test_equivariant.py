@@ -220,7 +220,7 @@ def test_it_learns_table_1() -> None:
     runs = compare(
         {"whittle": "whittle", "random": "random", "learnt": agent.on},
         TABLE1,
-        epochs=280,
+        steps=280,
         warmup=70,
         seeds=8,
     )

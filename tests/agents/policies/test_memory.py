@@ -73,7 +73,7 @@ def test_refuses_the_state_of_another_batch() -> None:
 
 
 def test_evaluations_pass_the_state_on() -> None:
-    got = evaluate(Counter, {}, epochs=8, warmup=0, seeds=2)
+    got = evaluate(Counter, {}, steps=8, warmup=0, seeds=2)
     assert got.frequency == pytest.approx([0.25] * 4)
 
 

@@ -14,7 +14,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
 
 import agents
 from agents import Agent, IndexAgent, relaxation
-from agents.evaluation.rollout import evaluate, posed_to
+from agents.evaluation.rollout import evaluate, with_features
 from crawl_env import ArrivalProcess, CrawlVectorEnv, Sources
 from crawl_env.content.process import Block
 from crawl_env.envs.sb3 import CrawlVecEnv
@@ -69,7 +69,7 @@ everyone = pytest.mark.parametrize("name", agents.AGENTS)
 
 def arguments_of(kind: str, name: str) -> dict[str, Any]:
     """Return the environment's arguments, with all features that the agent asks for."""
-    return {"horizon": 12, **posed_to(name, KINDS[kind])[1]}
+    return {"horizon": 12, **with_features(name, KINDS[kind])[1]}
 
 
 def batch_of(kind: str, name: str, rows: int = 5) -> CrawlVectorEnv:
@@ -210,7 +210,7 @@ def test_refuses_observations_of_other_shapes(name: str, shape: tuple[int, ...])
 
 def crawls(name: str, epochs: int, rows: int = 3, seed: int = 0, **arguments: Any) -> np.ndarray:
     """Return what an agent crawls, (T, B, N) bool."""
-    env = CrawlVectorEnv(rows, **{**posed_to(name, arguments)[1], "horizon": None})
+    env = CrawlVectorEnv(rows, **{**with_features(name, arguments)[1], "horizon": None})
     agent = agents.make(name, env, seed=seed)
     observation, _ = env.reset(seed=seed)
     history = np.zeros((epochs, rows, env.task.n), dtype=bool)
@@ -469,8 +469,8 @@ def test_dead_sources_do_not_cost_the_living_their_order(dead: float) -> None:
             (fleet.arrival_rate, fleet.mean_utility, fleet.decay_rate), (dead, 1, 0.1), strict=True
         )
     ]
-    alone = evaluate("whittle", {"sources": fleet, "budget": 4}, epochs=300, seeds=1)
-    beside = evaluate("whittle", {"sources": Sources(*columns), "budget": 4}, epochs=300, seeds=1)
+    alone = evaluate("whittle", {"sources": fleet, "budget": 4}, steps=300, seeds=1)
+    beside = evaluate("whittle", {"sources": Sources(*columns), "budget": 4}, steps=300, seeds=1)
     assert beside.reward[0] == pytest.approx(alone.reward[0], rel=1e-6)
 
 
@@ -487,7 +487,7 @@ def test_units_of_utility_do_not_change_what_is_crawled(rule: str) -> None:
         for unit in (1.0, 1e9, 1e-9)
     ]
     rewards = [
-        evaluate("whittle", {"sources": f, "budget": 2, "budget_rule": rule}, epochs=280, seeds=1)
+        evaluate("whittle", {"sources": f, "budget": 2, "budget_rule": rule}, steps=280, seeds=1)
         for f in fleets
     ]
     assert rewards[1].reward[0] == pytest.approx(1e9 * rewards[0].reward[0], rel=1e-6)
@@ -502,4 +502,4 @@ def test_a_negative_index_is_refused() -> None:
             return -value
 
     with pytest.raises(ValueError, match="'poorest' gave source 1 the index -"):
-        evaluate(Poorest, {}, epochs=1, seeds=1)
+        evaluate(Poorest, {}, steps=1, seeds=1)

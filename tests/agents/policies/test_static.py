@@ -10,7 +10,7 @@ import pytest
 
 import agents
 from agents import relaxed_bound
-from agents.evaluation.rollout import evaluate, posed_to
+from agents.evaluation.rollout import evaluate, with_features
 from agents.theory.frequencies import static_frequencies, static_reward
 from crawl_env import CrawlVectorEnv, Sources
 
@@ -22,7 +22,7 @@ TABLE1 = Sources.preset("table1")
 
 def history(epochs: int, **arguments: Any) -> np.ndarray:
     """Return what the agent crawls, (T, N) bool."""
-    env = CrawlVectorEnv(1, **{**posed_to("static", arguments)[1], "horizon": None})
+    env = CrawlVectorEnv(1, **{**with_features("static", arguments)[1], "horizon": None})
     agent = agents.make("static", env)
     seen, _ = env.reset(seed=0)
     crawled, state = np.zeros((epochs, env.task.n), dtype=bool), None
@@ -99,7 +99,7 @@ def test_a_source_that_is_too_dear_takes_no_share() -> None:
 
 def test_a_hundred_thousand_sources() -> None:
     fleet = Sources.random(100_000, seed=3)
-    got = evaluate("static", {"sources": fleet, "budget": 10_000}, epochs=12, warmup=0, seeds=1)
+    got = evaluate("static", {"sources": fleet, "budget": 10_000}, steps=12, warmup=0, seeds=1)
     assert got.cost[0] == 10_000
 
 
@@ -126,7 +126,7 @@ def best_periodic(fleet: Sources, longest: int) -> float:
 def test_earns_nearly_what_the_best_periodic_schedule_does(seed: int) -> None:
     fleet = Sources.random(3, seed=seed)
     best = best_periodic(fleet, 8)
-    got = evaluate("static", {"sources": fleet}, epochs=3000, warmup=500, seeds=1).reward[0]
+    got = evaluate("static", {"sources": fleet}, steps=3000, warmup=500, seeds=1).reward[0]
     assert best <= relaxed_bound(fleet, 1) * (1 + 1e-9)
     assert 0.97 * best <= got <= relaxed_bound(fleet, 1) * (1 + 1e-4)
 
@@ -136,6 +136,6 @@ def test_earns_nearly_what_the_best_periodic_schedule_does(seed: int) -> None:
 def test_earns_less_than_the_bound_and_little_less_than_the_formula(seed: int, rule: str) -> None:
     fleet = Sources.random(30, seed=seed)
     arguments = {"sources": fleet, "budget": 4, "budget_rule": rule}
-    got = evaluate("static", arguments, epochs=3000, warmup=500, seeds=1).reward[0]
+    got = evaluate("static", arguments, steps=3000, warmup=500, seeds=1).reward[0]
     formula = static_reward(fleet, static_frequencies(fleet, 4))
     assert 0.99 * formula < got < relaxed_bound(fleet, 4) * (1 + 1e-4)

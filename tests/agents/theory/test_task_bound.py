@@ -205,7 +205,7 @@ def test_closed_form_below_exact_index_below_optimum_below_bound(
         "sources": Sources(*columns), "budget": 1, "arrivals": "poisson",
         "observed": np.array(observed),
     }  # fmt: skip
-    runs = compare(["whittle", "whittle-exact"], arguments, epochs=600, warmup=100, seeds=400)
+    runs = compare(["whittle", "whittle-exact"], arguments, steps=600, warmup=100, seeds=400)
     closed, exact = runs["whittle"].reward, runs["whittle-exact"].reward
     error = exact.std(ddof=1) / np.sqrt(exact.size)
     paired = (exact - closed).std(ddof=1) / np.sqrt(exact.size)
@@ -228,7 +228,7 @@ def test_no_agent_beats_the_bound_of_what_it_sees(information: str, rule: str) -
         "observed": observed,
     }  # fmt: skip
     bound = float(task_bound(Task.of(**arguments)).bound)
-    runs = compare(list(agents.AGENTS), arguments, epochs=300, warmup=100, seeds=100)
+    runs = compare(list(agents.AGENTS), arguments, steps=300, warmup=100, seeds=100)
     for name, run in runs.items():
         error = run.reward.std(ddof=1) / np.sqrt(run.reward.size)
         assert run.reward.mean() < bound + Z_LIMIT * error, name
@@ -245,7 +245,7 @@ def test_the_exact_index_reaches_the_bound_when_the_budget_may_be_saved(budget: 
         "budget_rule": "average",
         "arrivals": "poisson",
     }
-    got = evaluate("whittle-exact", arguments, epochs=2000, warmup=500, seeds=20)
+    got = evaluate("whittle-exact", arguments, steps=2000, warmup=500, seeds=20)
     assert got.cost.mean() == pytest.approx(budget, rel=0.05)
     assert got.reward.mean() > 0.97 * task_bound(Task.of(**arguments)).bound  # type: ignore[arg-type]
 

@@ -756,7 +756,7 @@ def tables() -> Iterator[Entry]:
         yield (
             f"tables/{name}: derived parameters",
             lambda f=one: [
-                *(fleet_numbers(f), f.decay_per_epoch, f.retention, f.loss, f.curvature, f.ceiling),
+                *(fleet_numbers(f), f.decay_per_step, f.retention, f.loss, f.curvature, f.ceiling),
                 *(f.inflow, f.published, f.delay, f.host_of),
             ],
         )

@@ -38,7 +38,7 @@ def static_frequencies(sources: Sources, budget: float) -> FloatArray:
     """
     check_budget(budget)
     sources = simplified(sources)
-    full, m = sources.ceiling / sources.cost, sources.decay_per_epoch
+    full, m = sources.ceiling / sources.cost, sources.decay_per_step
     most = (full > 0) / sources.delay  # crawls per step
 
     def rate(multiplier: FloatArray) -> FloatArray:

@@ -192,7 +192,7 @@ class ObservedArm:
         self._seen = observed & (sources.ceiling > 0)
         self._break_even = np.broadcast_to(self._unobserved.break_even, self._seen.shape)
         items = (sources.arrival_rate * sources.period)[self._seen]
-        decay = sources.decay_per_epoch[self._seen]
+        decay = sources.decay_per_step[self._seen]
         # Per unit of u*, an arm with more items earns less: averages of U are less spread.
         solved = np.minimum(items, _MANY)
         kinds, which = np.unique(np.stack([solved, decay], axis=-1), axis=0, return_inverse=True)

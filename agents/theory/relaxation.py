@@ -163,4 +163,4 @@ class _Search:
 def _refuse_batch(sources: Sources, function: str) -> None:
     _refuse_no_fleet(sources)
     if sources.arrival_rate.ndim != 1:
-        raise ValueError(f"{function} takes one fleet, not a batch; give it `sources.row(b)`")
+        raise ValueError(f"{function} takes one fleet, not a batch; give it `sources.fleet(b)`")

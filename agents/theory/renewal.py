@@ -68,7 +68,7 @@ class RenewalArm:
         """Return x, utility, the shape of `age`: u*∫_0^{μT·age} R where no capacity holds."""
         if self._exponential:
             return self.sources.content_at(age)
-        grown = self._decay.integrated_survival(self.sources.decay_per_epoch * age)
+        grown = self._decay.integrated_survival(self.sources.decay_per_step * age)
         return self.sources.ceiling * grown
 
     def cycle_reward(self, age: FloatArray) -> FloatArray:
@@ -84,7 +84,7 @@ class RenewalArm:
         total = np.zeros(shape)
         most = int(np.ceil(np.log(_LEAST) / np.log(sources.failure_rate.max())))
         # Where so many retries have filled the source to its ceiling, the rest is one number.
-        filled = (max(_FULL, self._decay.end) / (sources.decay_per_epoch * sources.delay)).max()
+        filled = (max(_FULL, self._decay.end) / (sources.decay_per_step * sources.delay)).max()
         most = int(min(most, np.ceil(min(filled, 1e9)))) + 1
         some = max(1, _CELLS // total.size)
         for first in range(0, most, some):
@@ -170,7 +170,7 @@ class RenewalArm:
     def longest(self) -> FloatArray:
         """An interval beyond which nothing grows any more, (..., N)."""
         sources = self.sources
-        most = np.ceil(max(_FULL, self._decay.end) / sources.decay_per_epoch) + 1
+        most = np.ceil(max(_FULL, self._decay.end) / sources.decay_per_step) + 1
         # A silent source is never worth a crawl: no need to search for its interval.
         return np.where(self.break_even > 0, np.maximum(most, sources.delay), sources.delay)
 
@@ -227,12 +227,12 @@ class ClosedFormArm(RenewalArm):
         if not sources.fails:
             return self.mean_content(age)
         # 1 − a α^k, a = q/(1 − pα^d), without its cancellation where little decays.
-        lost = self.success * -np.expm1(-sources.decay_per_epoch * age)
-        missed = sources.failure_rate * -np.expm1(-sources.decay_per_epoch * sources.delay)
+        lost = self.success * -np.expm1(-sources.decay_per_step * age)
+        missed = sources.failure_rate * -np.expm1(-sources.decay_per_step * sources.delay)
         return sources.ceiling * (lost + missed) / (self.success + missed)
 
     def index_at_age(self, age: FloatArray) -> FloatArray:
-        level = -np.expm1(-self.sources.decay_per_epoch * age)
+        level = -np.expm1(-self.sources.decay_per_step * age)
         return self._fraction(age, level) * (self.sources.ceiling / self.sources.cost)
 
     def index(self, value: FloatArray, discount: float = 1.0) -> FloatArray:
@@ -247,7 +247,7 @@ class ClosedFormArm(RenewalArm):
                 value,
                 sources.ceiling,
                 sources.cost,
-                sources.decay_per_epoch,
+                sources.decay_per_step,
                 sources.loss,
                 sources.curvature,
             )
@@ -256,7 +256,7 @@ class ClosedFormArm(RenewalArm):
             level = value / sources.ceiling
         below = level < 1.0
         inside = np.where(below, level, 0.0)
-        steps = np.ceil(np.log1p(-inside) / -sources.decay_per_epoch)
+        steps = np.ceil(np.log1p(-inside) / -sources.decay_per_step)
         gamma = self._fraction(steps, inside) * (sources.ceiling / sources.cost)
         return np.where(below, np.clip(gamma, 0.0, at_once), at_once)
 
@@ -268,7 +268,7 @@ class ClosedFormArm(RenewalArm):
         a = q/(1 − pα^d) and g of `numerics.remainder`; the bracket alone, Theorem 1, where p = 0.
         """
         sources = self.sources
-        decay, loss, curvature = sources.decay_per_epoch, sources.loss, sources.curvature
+        decay, loss, curvature = sources.decay_per_step, sources.loss, sources.curvature
         theorem = closed_form_index(steps, level, decay, loss, curvature)
         if not sources.fails:
             return theorem
@@ -286,7 +286,7 @@ class ClosedFormArm(RenewalArm):
         sources = self.sources
         if sources.fails:
             return (self.index_at_age(age) >= multiplier)[where]
-        decay, k = sources.decay_per_epoch[where], age[where]
+        decay, k = sources.decay_per_step[where], age[where]
         fraction = closed_form_index(
             k, -np.expm1(-decay * k), decay, sources.loss[where], sources.curvature[where]
         )

@@ -133,7 +133,7 @@ class CrawlEnv(gym.Env[NDArray[np.float32], Any]):
     def sources(self) -> Sources:
         """The fleet of this episode, whether the crawler knows it or not."""
         now = self._crawl.world.sources
-        return now if self.task.draw is None else now.row(0)
+        return now if self.task.draw is None else now.fleet(0)
 
     @property
     def world(self) -> World:

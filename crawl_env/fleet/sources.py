@@ -115,7 +115,7 @@ class Sources:
         self._check_derived()
 
     def _check_derived(self) -> None:
-        decay = self.decay_per_epoch
+        decay = self.decay_per_step
         with np.errstate(over="ignore", invalid="ignore"):
             derived = self.ceiling + decay + self.ceiling * decay + self.crawl_delay / self.period
         bad = np.argwhere(~(np.isfinite(derived) & (decay > 0)))
@@ -164,7 +164,7 @@ class Sources:
         return self.given_names or tuple(map(str, range(1, len(self) + 1)))
 
     @cached_property
-    def decay_per_epoch(self) -> FloatArray:
+    def decay_per_step(self) -> FloatArray:
         """μT, (N,), dimensionless."""
         with np.errstate(over="ignore", under="ignore"):  # refused when the fleet is made
             return _fixed(self.decay_rate * self.period)
@@ -172,17 +172,17 @@ class Sources:
     @cached_property
     def retention(self) -> FloatArray:
         """α = exp(−μT), (N,): the share of value kept over one epoch."""
-        return _fixed(np.exp(-self.decay_per_epoch))
+        return _fixed(np.exp(-self.decay_per_step))
 
     @cached_property
     def loss(self) -> FloatArray:
         """1 − α, (N,): the share of value lost over one epoch, exact for the smallest μT."""
-        return _fixed(-np.expm1(-self.decay_per_epoch))
+        return _fixed(-np.expm1(-self.decay_per_step))
 
     @cached_property
     def curvature(self) -> FloatArray:
         """g(μT) = μT − (1 − α), (N,); see `crawl_env.numerics.remainder`."""
-        return _fixed(remainder(self.decay_per_epoch))
+        return _fixed(remainder(self.decay_per_step))
 
     @cached_property
     def ceiling(self) -> FloatArray:
@@ -208,7 +208,7 @@ class Sources:
         `age` broadcasts against (N,); infinity gives the ceiling.
         """
         k = np.asarray(age, dtype=np.float64)
-        content = self.ceiling * -np.expm1(-self.decay_per_epoch * k)
+        content = self.ceiling * -np.expm1(-self.decay_per_step * k)
         if self.is_capped:
             capped, table = self._last_items
             epochs = k[..., capped] if k.ndim and k.shape[-1] > 1 else k
@@ -270,7 +270,7 @@ class Sources:
         }
         return self._with(lambda parameter: parameter[..., index], **labels)
 
-    def row(self, b: int) -> Sources:
+    def fleet(self, b: int) -> Sources:
         """Return fleet b of a batch."""
         return self._with(lambda parameter: parameter[b])
 
@@ -278,7 +278,7 @@ class Sources:
         columns: Any = {name: change(getattr(self, name)) for name in _ARRAYS}
         return Sources(**{**self.__getstate__(), **columns, **labels})
 
-    def select_rows(self, which: Any) -> Sources:
+    def select_fleets(self, which: Any) -> Sources:
         """Return some fleets of a batch, by indices or a mask, as a batch."""
         return self._with(lambda parameter: parameter[which])
 
@@ -371,7 +371,7 @@ class Sources:
             ValueError: this is a batch of fleets.
         """
         if self.arrival_rate.ndim != 1:
-            raise ValueError("a batch of fleets does not fit one CSV; write `row(b)` of it")
+            raise ValueError("a batch of fleets does not fit one CSV; write `fleet(b)` of it")
         text: dict[str, Iterable[str]] = {"source": self.names}
         for name in _ARRAYS:
             array, default = getattr(self, name), DESCRIBED[name].default

@@ -79,7 +79,7 @@ def expected(sources: Sources, decay: Decay, picked: IntArray, age: FloatArray) 
     them at `age` (B, N) brings on average."""
     ceiling, rate = (
         np.broadcast_to(x, age.shape).reshape(-1)[picked]
-        for x in (sources.ceiling, sources.decay_per_epoch)
+        for x in (sources.ceiling, sources.decay_per_step)
     )
     brought = ceiling * decay.integrated_survival(rate * age.reshape(-1)[picked])
     rows, n = age.shape

@@ -121,7 +121,7 @@ def observed_arrivals(report: Report, records: Records) -> None:
 
 def missing_period(report: Report) -> None:
     fleet = Sources(250.0, 1.0, 0.7, period=2.0)
-    middle = fleet.arrival_rate * -np.expm1(-fleet.decay_per_epoch) / fleet.decay_per_epoch
+    middle = fleet.arrival_rate * -np.expm1(-fleet.decay_per_step) / fleet.decay_per_step
     report.paragraph(
         "4. Equation (1) omits the factor T in its middle expression, Λ E[ξ exp(−μτ)] with τ "
         f"uniform on an epoch. For source 1 at T = 2 it gives {middle[0]:.3f}; with the factor "

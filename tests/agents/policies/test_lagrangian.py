@@ -59,7 +59,7 @@ def test_is_the_gain_of_the_dynamic_programme(seed: int) -> None:
 def test_formulas_on_the_lattice_and_best_rate(seed: int) -> None:
     fleet, charge = arm(20 + seed)
     k = np.arange(1, 2000)
-    x = fleet.ceiling * -np.expm1(-fleet.decay_per_epoch * k)
+    x = fleet.ceiling * -np.expm1(-fleet.decay_per_step * k)
     rates = (x - charge * fleet.cost) / k
     beta, best = max(0.0, rates.max()), int(k[rates.argmax()])
     assert best_rate(fleet, charge)[0] == pytest.approx(beta, rel=1e-12, abs=1e-12)

@@ -348,7 +348,7 @@ def small_fleet(seed: int) -> tuple[Sources, float]:
 @pytest.mark.parametrize("seed", range(12))
 def test_whittle_below_optimum_below_bound(seed: int) -> None:
     fleet, budget = small_fleet(seed)
-    parameters = fleet.ceiling, fleet.decay_per_epoch, fleet.cost
+    parameters = fleet.ceiling, fleet.decay_per_step, fleet.cost
     low, high = optimum(*parameters, budget, cap=22 if len(fleet) == 3 else 40)
     assert high - low < 1e-3 * high
     arguments = {"sources": fleet, "budget": budget}
@@ -378,7 +378,7 @@ def test_no_total_exceeds_the_relaxed_bound(name: str, rule: str, start: str) ->
     be overdrawn by one source's cost at the end, worth its charge."""
     for seed in range(3):
         fleet, budget = any_fleet(seed)
-        bound, price = relaxed(fleet.ceiling, fleet.decay_per_epoch, fleet.cost, budget)
+        bound, price = relaxed(fleet.ceiling, fleet.decay_per_step, fleet.cost, budget)
         env = CrawlVectorEnv(
             1, sources=fleet, budget=budget, budget_rule=rule, start=start, horizon=None,
             features=("value", "age", "balance", "crawled", "harvest"),
@@ -398,7 +398,7 @@ def test_no_total_exceeds_the_relaxed_bound(name: str, rule: str, start: str) ->
 @pytest.mark.parametrize("seed", range(4))
 def test_whittle_reaches_the_bound_under_average(seed: int) -> None:
     fleet, budget = any_fleet(seed)
-    bound, _ = relaxed(fleet.ceiling, fleet.decay_per_epoch, fleet.cost, budget)
+    bound, _ = relaxed(fleet.ceiling, fleet.decay_per_step, fleet.cost, budget)
     arguments = {"sources": fleet, "budget": budget, "budget_rule": "average"}
     got = evaluate("whittle", arguments, steps=3000, warmup=1000, seeds=1)
     assert got.reward[0] >= 0.95 * bound

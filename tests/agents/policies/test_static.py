@@ -116,7 +116,7 @@ def best_periodic(fleet: Sources, longest: int) -> float:
                 at = [t for t in range(period) if cycle[t] == i]
                 gaps = [(b - a - 1) % period + 1 for a, b in zip(at, at[1:] + at[:1], strict=True)]
                 total += fleet.ceiling[i] * sum(
-                    -np.expm1(-fleet.decay_per_epoch[i] * g) for g in gaps
+                    -np.expm1(-fleet.decay_per_step[i] * g) for g in gaps
                 )
             best = max(best, total / period)
     return best

@@ -628,7 +628,7 @@ def test_rows_with_costs_of_their_own() -> None:
         arguments = {"budget": 1.3, "budget_rule": rule, "features": CHANNELS}
         vec = CrawlVectorEnv(4, sources=draw, **arguments)
         seen, _ = vec.reset(seed=0)
-        scalars = [CrawlEnv(sources=vec.world.sources.row(row), **arguments) for row in range(4)]
+        scalars = [CrawlEnv(sources=vec.world.sources.fleet(row), **arguments) for row in range(4)]
         for row, env in enumerate(scalars):
             assert np.array_equal(env.reset(seed=0)[0], seen[row])
         for action in random_actions(vec, 25):

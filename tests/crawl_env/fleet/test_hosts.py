@@ -177,7 +177,7 @@ def by_linear_programming(fleet: Sources, budget: float, per_host: int) -> float
     gain, time, spent, tries, owner = [], [], [], [], []
     for i in range(len(fleet)):
         p, d = float(fleet.failure_rate[i]), int(fleet.delay[i])
-        for k in range(d, d + math.ceil(40 / fleet.decay_per_epoch[i]) + 2):
+        for k in range(d, d + math.ceil(40 / fleet.decay_per_step[i]) + 2):
             j = np.arange(200)
             odds = (1 - p) * p**j
             one = fleet.select([i])

@@ -40,7 +40,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 COUNTS = ("age", "crawled", "items", "harvest")
 SUMS = ("age", "crawled", *HarvestSums.features)
 CHANGES = ("age", "crawled", "changed")
-UNSEEN: dict[str, Any] = {"arrivals": "poisson", "observed": False, "features": COUNTS}
+UNSEEN: dict[str, Any] = {"arrivals": "poisson-items", "observed": False, "features": COUNTS}
 
 
 def poisoned(task: Task, names: tuple[str, ...]) -> Task:
@@ -59,7 +59,7 @@ def test_hidden_parameters_are_not_read(
 ) -> None:
     arguments = {
         "sources": Sources.random(8, 0), "budget": 2, "budget_rule": rule, "horizon": None,
-        "arrivals": "poisson", "features": shown, "observed": np.arange(8) % 2 == 0,
+        "arrivals": "poisson-items", "features": shown, "observed": np.arange(8) % 2 == 0,
     }  # fmt: skip
     env = CrawlVectorEnv(2, **arguments)
     hidden = PARAMETERS[:3] if kind is SelfTuning else PARAMETERS[:1]
@@ -203,7 +203,7 @@ def test_every_estimator_serves_every_agent(estimator: str) -> None:
 def test_what_one_row_brings_tells_the_others_nothing(shown: tuple[str, ...]) -> None:
     """All that is learnt of the first row, whatever comes in the second."""
     fleet = Sources.random(5, 0)
-    task = Task.of(fleet, arrivals="poisson", budget=2, observed=False, features=shown)
+    task = Task.of(fleet, arrivals="poisson-items", budget=2, observed=False, features=shown)
     for kind in (Thompson, SelfTuning):
         for estimator in ("forgetting", "fleet-prior"):
             learnt = []
@@ -267,7 +267,7 @@ def test_self_tuning_learns_decay_and_utility() -> None:
 def test_observed_value_is_what_counts() -> None:
     """Among sources alike, the one that holds most is crawled first."""
     fleet = Sources(np.full(4, 3.0), 1.0, 0.2)
-    env = CrawlVectorEnv(1, sources=fleet, features=("value", *COUNTS), arrivals="poisson")
+    env = CrawlVectorEnv(1, sources=fleet, features=("value", *COUNTS), arrivals="poisson-items")
     seen = np.zeros((4, 5), dtype=np.float32)
     seen[:, 0], seen[:, 1] = [1.0, 4.0, 2.0, 3.0], 3.0
     for kind in (Certainty, Optimism):
@@ -328,7 +328,7 @@ def test_evaluations_show_them_harvests_and_others_meet_the_same_content() -> No
         "age", "crawled", "harvest",
     )  # fmt: skip
     fleet = Sources([0.2, 3.0, 40.0, 60.0], 1.0, 0.2)  # dense and sparse
-    arguments = {"sources": fleet, "arrivals": "poisson", "observed": False, "budget": 4}
+    arguments = {"sources": fleet, "arrivals": "poisson-items", "observed": False, "budget": 4}
     runs = compare(["whittle", *(k.name for k in KINDS)], arguments, steps=50, seeds=3)
     for run in runs.values():
         np.testing.assert_allclose(run.reward, runs["whittle"].reward, rtol=1e-12)
@@ -358,7 +358,7 @@ REPORTS = st.one_of(
 @given(data=st.data())
 def test_no_report_breaks_an_agent(kind: type[Adaptive], shown: tuple[str, ...], data: Any) -> None:
     task = Task.of(
-        Sources.random(3, 0), arrivals="poisson", budget=1, observed=False, features=shown
+        Sources.random(3, 0), arrivals="poisson-items", budget=1, observed=False, features=shown
     )
     hidden = PARAMETERS[:3] if kind is SelfTuning else PARAMETERS[:1]
     estimator = "changed" if "changed" in shown else None
@@ -411,7 +411,9 @@ def test_what_self_tuning_learns_rates_by() -> None:
     with pytest.raises(ValueError, match=r"an estimator of rates' needs one of the features it"):
         SelfTuning(Task.of(features=alone), estimator="drifting")
     with pytest.raises(ValueError, match=r"all five sums over items or none, .* harvest_age_log;"):
-        SelfTuning(Task.of(arrivals="poisson", features=(*COUNTS, *HarvestSums.features[:-1])))
+        SelfTuning(
+            Task.of(arrivals="poisson-items", features=(*COUNTS, *HarvestSums.features[:-1]))
+        )
 
 
 @pytest.mark.parametrize("shown", [COUNTS, ("age", "crawled", "harvest"), ("age", *SUMS[1:])])
@@ -424,7 +426,7 @@ def test_self_tuning_does_not_mind_the_unit_of_time(shown: tuple[str, ...]) -> N
             one.arrival_rate / unit, one.mean_utility, one.decay_rate / unit, period=unit
         )
         arguments = {
-            "sources": fleet, "budget": 2, "arrivals": "poisson", "observed": False,
+            "sources": fleet, "budget": 2, "arrivals": "poisson-items", "observed": False,
             "features": shown,
         }  # fmt: skip
         rewards.append(evaluate(_tuning, arguments, steps=150, warmup=0, seeds=2).reward)
@@ -451,7 +453,7 @@ def test_what_waited_in_a_time_that_nobody_knows_tells_nothing(kind: type[Adapti
     """The first crawl of sources never crawled before; the second is the first that counts."""
     fleet = Sources([4.0, 1.0], 1.0, 0.2)
     env = CrawlVectorEnv(
-        1, sources=fleet, arrivals="poisson", budget=2, observed=False, start="full",
+        1, sources=fleet, arrivals="poisson-items", budget=2, observed=False, start="full",
         features=("age", "crawled", "harvest"), horizon=None,
     )  # fmt: skip
     agent, state = kind(env.task, seed=0), None

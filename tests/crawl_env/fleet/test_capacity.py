@@ -166,9 +166,8 @@ def test_the_world_is_as_items_one_by_one(law: str) -> None:
     cells = [(0.4, 0.3, 1), (3.0, 0.2, 4), (8.0, 1.0, 3)]
     rate, decay, most = np.array(cells).T
     fleet = Sources(rate, 1.0, decay, capacity=most)
-    arrivals = Arrivals(
-        utility=Exponential() if law == "exponential" else Lognormal(0.8), sampler="items"
-    )
+    utility = Exponential() if law == "exponential" else Lognormal(0.8)
+    arrivals = Arrivals(utility=utility, sampler="items")
     world = World(fleet, arrivals, 20_000, count=True)
     rng = np.random.default_rng(4)
     world.start(np.zeros(world.shape), rng)

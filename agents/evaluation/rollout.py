@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 from agents.evaluation import statistics
 from agents.policies.base import Agent, Environment, Predictor, State
 from agents.registry import AGENTS, CLAIRVOYANT, make
-from crawl_env import NEVER, CrawlVectorEnv, Task, task_of
+from crawl_env import NEVER, CrawlVectorEnv, task_of
 from crawl_env.content.world import World
 from crawl_env.errors import check_whole, check_within
 from crawl_env.numerics import FloatArray
@@ -201,9 +200,7 @@ def _arguments(env: EnvironmentLike) -> dict[str, Any]:
     """Return the arguments that make an environment of the same task."""
     if isinstance(env, Mapping):
         return dict(env)
-    task = task_of(env)
-    found = {name: getattr(task, name) for name in inspect.signature(Task.of).parameters}
-    return {**found, "sources": task.draw or task.sources}
+    return dict(task_of(env).arguments)
 
 
 def _predictor(agent: AgentLike, env: CrawlVectorEnv, seed: int) -> Predictor:

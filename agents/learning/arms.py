@@ -6,7 +6,6 @@ Learners take nothing else from it. Their tests put finite chains with known ind
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from crawl_env import CrawlVectorEnv, Task
 from crawl_env.numerics import FloatArray
-from crawl_env.simulation.simulation import Crawl
+from crawl_env.simulation.simulation import Simulation
 
 BoolArray = NDArray[np.bool_]
 
@@ -193,7 +192,7 @@ class CrawlSimulator:
         rows: B.
         oldest: ages are drawn from 1 … oldest, log-uniformly: where the index still changes.
 
-    >>> simulator = CrawlSimulator(Task.of(), rows=1, oldest=32)
+    >>> simulator = CrawlSimulator(Task(), rows=1, oldest=32)
     >>> rng = np.random.default_rng(0)
     >>> simulator.start(np.array([[[1.0], [2.0], [3.0], [40.0]]]), rng)
     >>> step = simulator.step(np.array([[True, False, True, True]]), rng)
@@ -204,28 +203,28 @@ class CrawlSimulator:
     def __init__(self, task: Task, rows: int, oldest: int) -> None:
         free = float(task.sources.cost.sum())
         features = ("age", "crawled", "harvest")
-        self._crawl = Crawl(
-            replace(task, budget=free, budget_rule="average", per_host=task.n, features=features),
+        self._simulation = Simulation(
+            task.replaced(budget=free, budget_rule="average", per_host=task.n, features=features),
             rows,
         )
         self._oldest = oldest
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        return *self._crawl.world.shape, 1
+        return *self._simulation.world.shape, 1
 
     @property
     def cost(self) -> FloatArray:
-        return self._crawl.task.sources.cost
+        return self._simulation.task.sources.cost
 
     def draw(self, rows: int, rng: np.random.Generator) -> FloatArray:
         exponent = rng.uniform(0, np.log(self._oldest + 1), (rows, *self.shape[1:]))
         return np.floor(np.exp(exponent))
 
     def start(self, state: FloatArray, rng: np.random.Generator) -> None:
-        self._crawl.reset(rng, options={"age": state[..., 0]})
+        self._simulation.reset(rng, options={"age": state[..., 0]})
 
     def step(self, active: BoolArray, rng: np.random.Generator) -> Step:
-        self._crawl.step(np.where(active, 1.0, -1.0), rng)
-        seen = self._crawl.observe().astype(np.float64)
+        self._simulation.step(np.where(active, 1.0, -1.0), rng)
+        seen = self._simulation.observe().astype(np.float64)
         return Step(seen[..., 1] > 0, seen[..., 2], seen[..., :1])

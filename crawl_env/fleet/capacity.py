@@ -47,7 +47,7 @@ class CappedContent:
         rate, decay, most = kinds
         # Full to within rounding: nothing older has any utility, or K items have surely come.
         with np.errstate(over="ignore"):
-            pushed = _surely(most) / (rate + decay)
+            pushed = surely(most) / (rate + decay)
             longest = np.ceil(np.minimum(-_NOTHING / decay, pushed).max() / period) + 1
         self._fraction = np.empty((0, kinds.shape[1]))
         terms = np.minimum(most, _MOST_TERMS).max()
@@ -93,7 +93,7 @@ def kept_fraction(
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         # So many items do not come before the first has no utility left: none is ever lost.
         come = rate * np.minimum(time, -_NOTHING / decay)
-        most = np.where(most >= _surely(come), np.inf, most)
+        most = np.where(most >= surely(come), np.inf, most)
         events = (rate + decay) * time  # arrivals at rate Λ + μ, of which r are items
         log_ratio = -np.log1p(decay / rate)  # log r, −∞ for a source without items
         log_events = np.where(np.isfinite(events), np.log(events), 0.0)
@@ -146,6 +146,6 @@ def _many_items(
     return np.asarray(whole - lost)
 
 
-def _surely(mean: FloatArray) -> FloatArray:
+def surely(mean: FloatArray) -> FloatArray:
     """Return more than a Poisson number of this mean ever is: 9 standard deviations above."""
     return mean + 9 * np.sqrt(mean) + 40

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import FloatArray
-from crawl_env.simulation.simulation import Crawl
+from crawl_env.simulation.simulation import Simulation
 
 UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """One environment of a `Crawl` at one step; all arrays are copies."""
+    """One environment of a `Simulation` at one step; all arrays are copies."""
 
     names: tuple[str, ...]  # (N,)
     value: FloatArray  # (N,) uncollected utility
@@ -35,7 +35,7 @@ class Frame:
 
     @staticmethod
     def of(
-        crawl: Crawl, elapsed: float, rewards: Sequence[float] | None = None, row: int = 0
+        simulation: Simulation, elapsed: float, rewards: Sequence[float] | None = None, row: int = 0
     ) -> Frame:
         """Return the frame after `elapsed` steps with these `rewards`.
 
@@ -44,10 +44,10 @@ class Frame:
         """
         if not np.isfinite(elapsed):
             raise gym.error.ResetNeeded("call env.reset() before the first env.render()")
-        task, world = crawl.task, crawl.world
+        task, world = simulation.task, simulation.world
         fleet = world.sources
         sources = fleet.fleet(row) if fleet.arrival_rate.ndim == 2 else fleet
-        crawled, collected = _last_harvest(crawl, row)
+        crawled, collected = _last_harvest(simulation, row)
         unsure = world.belief is not world.value
         return Frame(
             names=sources.names,
@@ -60,7 +60,7 @@ class Frame:
             step=int(elapsed),
             rewards=None if rewards is None else np.array(rewards, dtype=np.float64),
             budget=task.budget,
-            balance=float(crawl.balance[row]) if task.budget_rule == "average" else None,
+            balance=float(simulation.balance[row]) if task.budget_rule == "average" else None,
             scale=_scale(sources, not task.arrivals.random),
         )
 
@@ -102,13 +102,13 @@ def number(x: float, digits: int = 3) -> str:
     return f"{rounded:.{digits}g}"
 
 
-def _last_harvest(crawl: Crawl, row: int) -> tuple[NDArray[np.bool_], FloatArray]:
-    n = crawl.task.n
-    rows, source = np.divmod(crawl.harvest.picked, n)
+def _last_harvest(simulation: Simulation, row: int) -> tuple[NDArray[np.bool_], FloatArray]:
+    n = simulation.task.n
+    rows, source = np.divmod(simulation.harvest.picked, n)
     here = source[rows == row]
     crawled, collected = np.zeros(n, dtype=bool), np.zeros(n)
     crawled[here] = True
-    collected[here] = crawl.harvest.value[rows == row]
+    collected[here] = simulation.harvest.value[rows == row]
     return crawled, collected
 
 

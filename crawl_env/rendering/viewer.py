@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from crawl_env.numerics import FloatArray
 from crawl_env.rendering.frame import Frame
-from crawl_env.simulation.simulation import Crawl
+from crawl_env.simulation.simulation import Simulation
 
 if TYPE_CHECKING:
     import pygame
@@ -58,7 +58,7 @@ class Viewer:
             self._clock = None
 
 
-def pictures(crawl: Crawl, elapsed: FloatArray) -> tuple[Picture, ...]:
+def pictures(simulation: Simulation, elapsed: FloatArray) -> tuple[Picture, ...]:
     """Return a picture (480, 800, 3) uint8 of each environment, of which `elapsed` (B,) counts the
     steps.
 
@@ -69,7 +69,8 @@ def pictures(crawl: Crawl, elapsed: FloatArray) -> tuple[Picture, ...]:
     from crawl_env.rendering import picture
 
     return tuple(
-        picture.pixels(Frame.of(crawl, elapsed[row], row=row)) for row in range(crawl.rows)
+        picture.pixels(Frame.of(simulation, elapsed[row], row=row))
+        for row in range(simulation.num_envs)
     )
 
 

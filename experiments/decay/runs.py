@@ -68,7 +68,7 @@ def work(unit: Job) -> Result:
             reward += earned
     result = {"reward": (reward / unit["epochs"]).tolist()}
     if unit["policy"] == KNOWING and not unit["observed"]:
-        task = Task.of(**{**arguments, "arrivals": Arrivals(decay=decay)})
+        task = Task(**{**arguments, "arrivals": Arrivals(decay=decay)})
         bound = task_bound(task, env.world.sources).bound
         result["bound"] = np.broadcast_to(bound, seeds).tolist()
     return result

@@ -3,7 +3,6 @@ exactly where they were left."""
 
 from __future__ import annotations
 
-import inspect
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 
 from agents.learning.arms import check_order, check_same, described
-from crawl_env import CrawlEnv, CrawlVectorEnv, Task
+from crawl_env import CrawlEnv, CrawlVectorEnv, TaskArguments
 from crawl_env.envs.sb3 import CrawlVecEnv
 from crawl_env.envs.wrappers import SequentialSelection
 from crawl_env.simulation.selection import TOLERANCE
@@ -41,14 +40,12 @@ class Rows:
         check_order(task)
         self._env, self._sequential = env, sequential
         self.picks = picks(env) if sequential else 1
-        arguments = {name: getattr(task, name) for name in inspect.signature(Task.of).parameters}
-        arguments["sources"] = task.draw or task.sources
-        self.venv = MeanReward(self.vec_env(arguments), self.picks)
+        self.venv = MeanReward(self.vec_env(task.arguments), self.picks)
         # Where the next step begins; empty before the first reset.
         self.observation: NDArray[np.float32] = np.empty(0, dtype=np.float32)
         self.starts: NDArray[np.bool_] = np.ones(env.num_envs, dtype=bool)
 
-    def vec_env(self, arguments: dict[str, Any]) -> VecEnv:
+    def vec_env(self, arguments: TaskArguments) -> VecEnv:
         """Return the rows, made with the arguments of an environment."""
         if not self._sequential:
             return CrawlVecEnv(self._env.num_envs, **arguments)

@@ -385,7 +385,7 @@ def test_content_does_not_depend_on_what_is_seen_or_shown(arrivals: str) -> None
 def test_refuses_as_make_does() -> None:
     with pytest.raises(ValueError, match="did you mean 'whittle'"):
         evaluate("whitle", {})
-    with pytest.raises(ValueError, match="did you mean 'budget'"):
+    with pytest.raises(TypeError, match="did you mean 'budget'"):
         evaluate("whittle", {"buget": 2})
     with pytest.raises(ValueError, match="needs one of the features"):
         compare(["fixed", "whittle"], {"features": ("crawled",)}, steps=2, seeds=1)

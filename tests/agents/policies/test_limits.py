@@ -187,7 +187,7 @@ def test_the_price_knows_the_hosts_of_drawn_fleets() -> None:
     fleet = Sources([3.0, 3.0, 2.0], 1.0, [0.3, 0.4, 0.2], hosts=["a", "a", ""])
     arguments: dict[str, Any] = {"budget": 1.5, "budget_rule": "average"}
     shown = (*PARAMETERS_SHOWN,)
-    drawn = Task.of(lambda rng: fleet, features=shown, **arguments)
+    drawn = Task(lambda rng: fleet, features=shown, **arguments)
     env = CrawlVectorEnv(1, sources=lambda rng: fleet, features=shown, **arguments)
     seen, _ = env.reset(seed=0)
     sources = ObservationView(seen, drawn).sources
@@ -202,7 +202,7 @@ def test_the_bound_of_seen_capped_fleets_holds() -> None:
     same ceiling would: the bound must not take it for that."""
     fleet = Sources(1000.0, 1.0, np.full(6, 0.01), capacity=2000)
     arguments = {"sources": fleet, "budget": 3, "arrivals": "poisson-constant"}
-    bound = task_bound(Task.of(**arguments)).bound  # type: ignore[arg-type]
+    bound = task_bound(Task(**arguments)).bound  # type: ignore[arg-type]
     run = evaluate("whittle", arguments, steps=20, warmup=5, seeds=2)
     assert run.reward.mean() > 5000  # 2 epochs' content of 3 sources, nearly
     assert run.reward.mean() <= bound
@@ -210,6 +210,6 @@ def test_the_bound_of_seen_capped_fleets_holds() -> None:
 
 def test_the_bound_of_seen_fleets_that_fail_holds() -> None:
     arguments: dict[str, Any] = {"sources": everything(), "budget": 2.0, "arrivals": "poisson"}
-    bound = task_bound(Task.of(**arguments)).bound
+    bound = task_bound(Task(**arguments)).bound
     for name in ("whittle", "whittle-exact"):
         assert evaluate(name, arguments, steps=60, warmup=30, seeds=4).reward.mean() < bound

@@ -172,6 +172,7 @@ def test_stack_and_row_are_inverse() -> None:
     assert batch.arrival_rate.shape == (2, 3)
     assert len(batch) == 3
     assert [batch.fleet(b) for b in range(2)] == fleets
+    assert batch.select_fleets([1, 0]) == Sources.stack(fleets[::-1])
 
 
 def test_stack_refuses_fleets_that_differ_in_size_period_or_hosts() -> None:
@@ -386,6 +387,10 @@ def test_what_is_no_array_of_sources_is_refused() -> None:
     for period in (0.0, -1.0, math.nan, math.inf, None, [1.0, 2.0], "1", 10**400):
         with refused("period is ", "; it must be positive and finite (time)"):
             fleet_of(period=period)
+    with refused("hosts is 'abc'; give a sequence, one host per source"):
+        fleet_of(hosts="abc")
+    with refused("hosts has 2 entries for 3 sources"):
+        fleet_of(hosts=["a", "a"])
     for names in (["a"], ["a", "b", "c", "d"]):
         with refused(f"names has {len(names)} entries for 3 sources"):
             fleet_of(names=names)

@@ -40,7 +40,7 @@ def started(render_mode: str | None, **arguments: Any) -> gym.Env[Any, Any]:
 
 def frame_of(env: gym.Env[Any, Any]) -> Frame:
     inner: Any = env.unwrapped
-    return Frame.of(inner._crawl, inner._elapsed, inner._rewards)
+    return Frame.of(inner._simulation, inner._elapsed, inner._rewards)
 
 
 def fleet(n: int) -> Sources:

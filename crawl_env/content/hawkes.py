@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from crawl_env.content.cells import Cells, IntArray
+from crawl_env.content.cells import Cells
 from crawl_env.content.poisson import Times
 from crawl_env.content.rates import RateModel
 from crawl_env.errors import check_positive, check_within
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import FloatArray, IntArray
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from functools import cached_property
 
 import numpy as np
 
-from crawl_env.content.cells import Cells, IntArray
+from crawl_env.content.cells import Cells
 from crawl_env.content.poisson import PoissonTimes, Times
 from crawl_env.content.utility import Distribution, make_distribution
 from crawl_env.errors import check_array, check_non_negative, check_positive, check_within
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import FloatArray, IntArray
 
 __all__ = ["Constant", "DailyCycle", "Drift", "Jumps", "RateModel"]
 

@@ -22,7 +22,7 @@ class AdaptiveSettings:
     estimator: str = "gamma-poisson"  # of `agents.adaptive.ESTIMATORS`
 
 
-class AdaptiveLearner(Learner):
+class AdaptiveLearner(Learner[AdaptiveSettings]):
     """An adaptive agent that crawls to learn, in one row, and is then played frozen.
 
     What is played is Theorem 1's index with the mean of what it believes of each rate: so it is
@@ -41,13 +41,12 @@ class AdaptiveLearner(Learner):
     """
 
     state_features = ("age", "crawled", "harvest")
-    finds_index = True
-    told = "the model"  # beside what it is shown
+    estimates_index = True
+    prior_knowledge = "the model"
     Settings = AdaptiveSettings
-    settings: AdaptiveSettings
     agent: type[Adaptive]
 
-    def prepare(self) -> None:
+    def setup(self) -> None:
         if not isinstance(self.arms, CrawlArms):
             raise ValueError(f"{self.name} knows crawls alone; give it a CrawlVectorEnv")
         task: Task = self.arms.env.task
@@ -67,11 +66,11 @@ class AdaptiveLearner(Learner):
         self._known: Any = None  # before the first epoch
         self._model = at_rate_one(task.sources)
 
-    def improve(self) -> dict[str, float]:
+    def update(self) -> dict[str, float]:
         state = self.arms.state().astype(np.float32)
         priority, self._known = self._agent.predict(state, self._known)
         step = self.arms.step(np.asarray(priority, dtype=np.float32))
-        return {"reward per epoch": float(step.reward.sum(axis=-1).mean())}
+        return {"reward per step": float(step.reward.sum(axis=-1).mean())}
 
     def score(self, state: FloatArray) -> FloatArray:
         return self.rate() * index_at_age(np.maximum(state[..., 0], 1.0), self._model)
@@ -81,13 +80,13 @@ class AdaptiveLearner(Learner):
         mean = self._agent.believed(self._known).mean
         return np.broadcast_to(mean, self.arms.shape[:2])[0].copy()
 
-    def memory(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         chance = self._agent.rng.bit_generator.state
         return {"known": None if self._known is None else list(self._known), "chance": chance}
 
-    def remember(self, memory: dict[str, Any]) -> None:
-        self._known = None if memory["known"] is None else tuple(memory["known"])
-        self._agent.rng.bit_generator.state = memory["chance"]
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._known = None if state["known"] is None else tuple(state["known"])
+        self._agent.rng.bit_generator.state = state["chance"]
 
 
 class ThompsonLearner(AdaptiveLearner):

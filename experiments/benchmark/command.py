@@ -8,7 +8,7 @@ from typing import Literal
 
 from crawl_env.errors import unknown
 from experiments.benchmark import policies
-from experiments.benchmark.learning import leaderboard, players, section
+from experiments.benchmark.learning import entrants, leaderboard, section
 from experiments.benchmark.learning.plan import plan, version_of
 from experiments.benchmark.learning.runs import Records, complete
 from experiments.core import runner
@@ -49,7 +49,7 @@ class Benchmark:
         out = self.out or Path("results/benchmark" + "-full" * (self.suite == "full"))
         self._check(out)
         kept = out.with_name(f".{out.name}.kept")
-        learners = players.SUITES[self.suite]
+        learners = entrants.SUITES[self.suite]
         chosen = [player for player in learners if player.name in (self.agents or self._names)]
         full = self.suite == "full"  # too long to be run again with every change of the code
         before = Records.read(out).migrated(plan(learners)) if full else Records([], [])
@@ -82,7 +82,7 @@ class Benchmark:
 
     @property
     def _names(self) -> list[str]:
-        return list(dict.fromkeys(player.name for player in players.SUITES[self.suite]))
+        return list(dict.fromkeys(player.name for player in entrants.SUITES[self.suite]))
 
     def _check(self, out: Path) -> None:
         """Refuse what would replace the other suite's record, or make no sense."""

@@ -69,7 +69,7 @@ def test_the_critic_is_taught_what_the_equation_says() -> None:
             future = best - q(agent._target, i, 1.0, paid).max()
             now = q(agent._critic.network, i, float(b.state[i, k]), paid)[a]
             expected += (now - (reward + 0.99 * future)).item() ** 2 / 5
-    assert agent.surprise(b, charge).item() == pytest.approx(expected, rel=1e-4)
+    assert agent.critic_loss(b, charge).item() == pytest.approx(expected, rel=1e-4)
 
 
 def test_each_loss_moves_its_own_network_alone() -> None:
@@ -83,7 +83,7 @@ def test_each_loss_moves_its_own_network_alone() -> None:
     agent.gain(b).backward()
     assert moved() == [True, False, False]
     actor.zero_grad()
-    agent.surprise(b, torch.zeros(4, 5, 1)).backward()
+    agent.critic_loss(b, torch.zeros(4, 5, 1)).backward()
     assert moved() == [False, True, False]
 
 
@@ -101,7 +101,7 @@ def test_the_actor_climbs_by_the_gain_of_activating_and_no_more() -> None:
 def test_charges_cover_all_that_an_index_can_be() -> None:
     agent, seen = DeepTOP(crawl(8), DeepTOPSettings(explore=1.0)), []
     agent.learn(50)
-    agent.surprise, inner = lambda b, c: (seen.append(c), inner(b, c))[1], agent.surprise
+    agent.critic_loss, inner = lambda b, c: (seen.append(c), inner(b, c))[1], agent.critic_loss
     agent.learn(80)
     drawn = torch.stack(seen).numpy() * agent._unit.size[:, None, None]
     lowest, highest = drawn.min(axis=(0, 2, 3)), drawn.max(axis=(0, 2, 3))

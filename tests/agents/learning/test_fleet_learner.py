@@ -62,7 +62,7 @@ def test_several_fleets_drawn_anew_are_learnt_together(kind: Kind) -> None:
         practice(2, sources=Sources([1, 0, 3], 1, 0.2, cost=[1, 2, 3]), budget=3),
     ]
     agent = learner(kind, envs, seed=1).learn(30)
-    played = agent.memory()["played"]
+    played = agent.state_dict()["played"]
     assert all(torch.isfinite(weight).all() for weight in played.values())
     assert agent.epochs == 30
 
@@ -124,7 +124,8 @@ def test_the_same_seed_is_the_same_run_and_leaves_torch_alone(kind: Kind) -> Non
     torch.manual_seed(5)
     before = torch.get_rng_state()
     one, two, other = (
-        learner(kind, practice(arrivals="poisson"), seed).learn(24).memory() for seed in (3, 3, 4)
+        learner(kind, practice(arrivals="poisson"), seed).learn(24).state_dict()
+        for seed in (3, 3, 4)
     )
     assert same(one, two)
     assert not same(one, other)
@@ -141,9 +142,9 @@ def test_learning_goes_on_from_a_checkpoint_as_if_never_stopped(
     file = tmp_path / "agent.safetensors"
     learner(kind, envs[1]).learn(24, checkpoint=file)
     part = learner(kind, envs[2]).learn(48, checkpoint=file)
-    assert same(part.memory(), whole.memory())
+    assert same(part.state_dict(), whole.state_dict())
     loaded = kind.load(file, practice(7, **arguments))
-    assert same(loaded.memory()["played"], whole.memory()["played"])
+    assert same(loaded.state_dict()["played"], whole.state_dict()["played"])
     assert loaded.epochs == 48
     loaded.learn(60)
 
@@ -178,7 +179,7 @@ def test_ctrl_c_keeps_what_was_learnt(kind: Kind, tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         agent.learn(10**9, checkpoint=file, progress=press)
-    assert same(kind.load(file, practice()).memory()["played"], agent.memory()["played"])
+    assert same(kind.load(file, practice()).state_dict()["played"], agent.state_dict()["played"])
 
 
 def test_a_checkpoint_of_another_crawl_is_refused(kind: Kind, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from safetensors.numpy import load_file, save_file
 
 from agents.evaluation.rollout import evaluate
 from agents.learning import LEARNERS, Learner, load, storage
-from agents.learning.base import explored, ranked
+from agents.learning.base import epsilon_greedy, priorities_of
 from agents.learning.tabular.base import Tabular
 from agents.learning.tabular.lagrange_q import LagrangeQ, LagrangeQSettings
 from agents.learning.tabular.wiql import WIQL
@@ -314,22 +314,22 @@ def test_one_observation_and_a_batch_of_it_are_answered_alike() -> None:
 
 def test_ranks_keep_the_order_of_scores_that_float32_cannot_tell_apart() -> None:
     score = np.array([1e9, 1e9 + 1e-6, -5.0, 1e9 + 2e-6])
-    assert np.argsort(-ranked(score)).tolist() == [3, 1, 0, 2]
-    assert np.abs(ranked(score)).max() <= 1
+    assert np.argsort(-priorities_of(score)).tolist() == [3, 1, 0, 2]
+    assert np.abs(priorities_of(score)).max() <= 1
 
 
 def test_ties_take_exactly_as_many_as_the_budget_pays_for() -> None:
     env = crawl(rows=5, budget=2)
     env.reset(seed=0)
     for _ in range(20):
-        seen, *_ = env.step(ranked(np.zeros((5, 4))))
+        seen, *_ = env.step(priorities_of(np.zeros((5, 4))))
         assert (seen[..., 1].sum(axis=-1) == 2).all()
 
 
 def test_exploration_is_pure_chance_in_its_share_of_the_rows() -> None:
     rng = np.random.default_rng(0)
     score = np.tile([3.0, 2.0, 1.0, 0.0], (20_000, 1))
-    first = explored(score, 0.4, rng).argmax(axis=-1)
+    first = epsilon_greedy(score, 0.4, rng).argmax(axis=-1)
     # 0.4 of the rows, of which 1/4 choose each; standard error .0035
     assert np.bincount(first) / 20_000 == pytest.approx([0.7, 0.1, 0.1, 0.1], abs=0.015)
 

@@ -7,7 +7,15 @@ import pytest
 import torch
 
 from agents.learning.arms import Step
-from agents.learning.neural.networks import Replay, Stack, Trained, Unit, indices, squeezed, tensor
+from agents.learning.neural.networks import (
+    Replay,
+    RewardScale,
+    Stack,
+    TrainedNetwork,
+    indices,
+    squeezed,
+    tensor,
+)
 from tests.agents.learning.finite import restart_index
 
 
@@ -29,44 +37,46 @@ def test_every_arm_has_an_ordinary_network_of_its_own() -> None:
 
 def test_what_one_arm_loses_moves_no_other_arm() -> None:
     network = stack()
-    before = network.memory()
+    before = network.state_dict()
     x = torch.ones(3, 4, 2)
-    Trained(network, 0.1, "cpu").descend(network(x)[1].square().sum())
-    moved = [np.abs(a - b).max(axis=(1, 2)) for a, b in zip(before, network.memory(), strict=True)]
+    TrainedNetwork(network, 0.1, "cpu").optimizer_step(network(x)[1].square().sum())
+    moved = [
+        np.abs(a - b).max(axis=(1, 2)) for a, b in zip(before, network.state_dict(), strict=True)
+    ]
     assert np.max(moved, axis=0)[1] > 0
     assert not np.max(moved, axis=0)[[0, 2]].any()
 
 
 def test_training_goes_on_bit_by_bit_from_what_is_remembered() -> None:
-    def train(trained: Trained, steps: range) -> None:
+    def train(trained: TrainedNetwork, steps: range) -> None:
         for step in steps:
             x = torch.full((3, 4, 2), float(step))
-            trained.descend((trained.network(x) - 1).square().sum())
+            trained.optimizer_step((trained.network(x) - 1).square().sum())
 
-    through, first, second = (Trained(stack(seed), 1e-2, "cpu") for seed in (0, 0, 5))
+    through, first, second = (TrainedNetwork(stack(seed), 1e-2, "cpu") for seed in (0, 0, 5))
     train(through, range(10))
     train(first, range(6))
-    second.remember(first.memory())
+    second.load_state_dict(first.state_dict())
     train(second, range(6, 10))
-    for a, b in zip(through.network.memory(), second.network.memory(), strict=True):
+    for a, b in zip(through.network.state_dict(), second.network.state_dict(), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
 def test_a_memory_is_not_changed_by_further_training() -> None:
-    trained = Trained(stack(), 1e-2, "cpu")
-    trained.descend(trained.network(torch.ones(3, 1, 2)).sum())
-    memory = trained.memory()
+    trained = TrainedNetwork(stack(), 1e-2, "cpu")
+    trained.optimizer_step(trained.network(torch.ones(3, 1, 2)).sum())
+    memory = trained.state_dict()
     kept = [memory["weights"][0].copy(), memory["moments"][0]["exp_avg"].copy()]
-    trained.descend(trained.network(torch.ones(3, 1, 2)).square().sum())
+    trained.optimizer_step(trained.network(torch.ones(3, 1, 2)).square().sum())
     np.testing.assert_array_equal(memory["weights"][0], kept[0])
     np.testing.assert_array_equal(memory["moments"][0]["exp_avg"], kept[1])
 
 
 def test_a_follower_goes_a_share_of_the_way() -> None:
     follower, leader = stack(0), stack(1)
-    start, aim = follower.memory(), leader.memory()
+    start, aim = follower.state_dict(), leader.state_dict()
     follower.follow(leader, 0.25)
-    for now, a, b in zip(follower.memory(), start, aim, strict=True):
+    for now, a, b in zip(follower.state_dict(), start, aim, strict=True):
         np.testing.assert_allclose(now, 0.75 * a + 0.25 * b, rtol=1e-5, atol=1e-7)
 
 
@@ -93,14 +103,14 @@ def test_a_replay_keeps_the_last_transitions_whole_and_by_arm() -> None:
 @pytest.mark.parametrize("epochs", [2, 5])
 def test_a_replay_is_remembered(epochs: int) -> None:
     replay, other = fed(6, epochs), Replay(6, arms=2, numbers=1)
-    other.remember(replay.memory())
+    other.load_state_dict(replay.state_dict())
     drawn = [r.draw(50, np.random.default_rng(1), "cpu") for r in (replay, other)]
     assert all(torch.equal(a, b) for a, b in zip(*drawn, strict=True))
     assert len(other) == len(replay)
 
 
 def test_the_unit_is_the_largest_reward_and_charges_reach_a_little_beyond() -> None:
-    unit = Unit(3)
+    unit = RewardScale(3)
     np.testing.assert_array_equal(unit.size, 1.0)
     unit.see(np.array([[0.5, -3.0, 0.0], [0.25, 2.0, 0.0]]), np.array([[1, 0, 1], [1, 1, 0]]))
     unit.see(np.array([[[0.1, 0.0, 0.0]]]), np.array([[[0, 1, 1]]]))

@@ -77,7 +77,7 @@ def test_the_gradient_is_that_of_the_likelihood_under_a_constant_charge() -> Non
         chosen = np.where(episodes.active > 0, active, 1 - active)
         return float((np.log(chosen) * advantage).mean(axis=(0, 1)).sum())
 
-    praise = agent.praise(episodes)
+    praise = agent.policy_objective(episodes)
     assert praise.item() == pytest.approx(likelihood(), rel=1e-4)
     praise.backward()
     offset = agent._index.network.offsets[-1]

@@ -47,7 +47,7 @@ def test_the_network_is_taught_what_the_equation_says() -> None:
             now = q(agent._critic.network, i, state[i, j, 0], k[i, j])[active[i, j]].item()
             expected += (now - (net + 0.99 * future)) ** 2 / 5
     batch = Batch(*(torch.tensor(x).float() for x in (state, active, reward, after)))
-    loss = agent.surprise(batch, k)
+    loss = agent.critic_loss(batch, k)
     assert loss.item() == pytest.approx(expected, rel=1e-4)
     loss.backward()
     assert all(weight.grad is None for weight in agent._target.parameters())

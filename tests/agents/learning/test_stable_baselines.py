@@ -12,7 +12,7 @@ import torch
 
 from agents.evaluation.rollout import compare, evaluate
 from agents.learning import LEARNERS, load
-from agents.learning.sb3.environments import MeanReward
+from agents.learning.sb3.environments import CenteredReward
 from agents.learning.sb3.learners import (
     NETWORKS,
     STABLE,
@@ -72,9 +72,9 @@ def test_runs_repeat_differ_with_the_seed_and_go_on_exactly_when_stopped(
     agent(kind, network, seed=3).learn(24, checkpoint=file)
     resumed = agent(kind, network, seed=3).learn(48, checkpoint=file)
     assert resumed.epochs == through.epochs == 48
-    assert same(through.memory(), resumed.memory())
+    assert same(through.state_dict(), resumed.state_dict())
     other = agent(kind, network, seed=4).learn(48)
-    assert not same(through.memory()["parameters"], other.memory()["parameters"])
+    assert not same(through.state_dict()["parameters"], other.state_dict()["parameters"])
     loaded = load(file, crawl(rows=2))
     assert type(loaded) is kind
     seen = crawl(rows=5, start="random").reset(seed=1)[0]
@@ -147,7 +147,7 @@ def test_priorities_are_in_the_order_of_sb3s(kind: type[StableBaselines]) -> Non
 
 
 def test_rewards_are_centred_and_kept_as_they_are_in_the_buffer() -> None:
-    rows = MeanReward(CrawlVecEnv(num_envs=2, budget=2, horizon=None), picks=1)
+    rows = CenteredReward(CrawlVecEnv(num_envs=2, budget=2, horizon=None), picks=1)
     rows.seed(0)
     rows.reset()
     raw, scaled = [], []

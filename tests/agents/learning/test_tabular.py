@@ -15,7 +15,7 @@ from agents.evaluation import statistics
 from agents.evaluation.rollout import evaluate
 from agents.learning import LEARNERS, Learner
 from agents.learning.arms import CrawlArms
-from agents.learning.base import ranked
+from agents.learning.base import priorities_of
 from agents.learning.tabular.base import Tabular
 from agents.learning.tabular.lagrange_q import LagrangeQ, LagrangeQSettings
 from agents.learning.tabular.lspe import LSPE, LSPESettings
@@ -168,7 +168,7 @@ def test_steps_by_the_index_inside_an_exploring_run_overstate_it() -> None:
         by_chance = rng.random() < 0.3
         age = arms.state()[..., 0]
         score = rng.random((1, 4)) if by_chance else index_at_age(age, TABLE1)
-        reward = arms.step(ranked(score)).reward.sum()
+        reward = arms.step(priorities_of(score)).reward.sum()
         rewards += [] if by_chance else [reward]
     assert np.mean(rewards) > 1.03 * relaxed_bound(TABLE1, 2)
 

@@ -14,7 +14,6 @@ from agents import index_at_age, whittle_index
 from agents.evaluation.rollout import evaluate
 from agents.learning import LEARNERS
 from agents.learning.neural.deeptop import DeepTOP, DeepTOPSettings
-from agents.learning.neural.networks import Unit
 from agents.learning.tabular.base import Tabular
 from agents.learning.tabular.lagrange_q import LagrangeQ
 from agents.learning.tabular.whittle_q import WhittleQ, WhittleQSettings
@@ -96,7 +95,7 @@ def test_the_subsidy_of_whittle_q_is_paid_for_waiting_alone(action: int) -> None
 def drawn_charges() -> Any:
     """Return the largest charge that DeepTOP's critic is asked of, in utility, by source."""
     agent, seen = DeepTOP(crawl(8), DeepTOPSettings(explore=1.0)).learn(40), []
-    agent.surprise, inner = lambda b, c: (seen.append(c), inner(b, c))[1], agent.surprise
+    agent.critic_loss, inner = lambda b, c: (seen.append(c), inner(b, c))[1], agent.critic_loss
     agent.learn(60)
     return torch.stack(seen).amax((0, 2, 3)).numpy() * agent._unit.size
 
@@ -105,7 +104,7 @@ def test_deeptops_charges_must_cover_what_an_index_can_be(monkeypatch: Any) -> N
     needed = TABLE1.ceiling * 0.9
     assert np.all(drawn_charges() > needed)
     narrow = property(lambda unit: np.stack((0 * unit.size, 0 * unit.size + 0.5)))
-    monkeypatch.setattr(Unit, "reach", narrow)
+    monkeypatch.setattr(RewardScale, "reach", narrow)
     assert not np.any(drawn_charges() > needed)
 
 
@@ -126,10 +125,10 @@ def test_equal_scores_still_select_exactly_m(name: str) -> None:
 @pytest.mark.parametrize("name", [n for n, kind in LEARNERS.items() if issubclass(kind, Tabular)])
 def test_an_evaluation_leaves_the_agent_as_it_was_and_does_not_explore(name: str) -> None:
     agent = LEARNERS[name](crawl(1, budget=2), seed=2).learn(300)
-    before, drawn = agent.memory(), agent.rng.bit_generator.state
+    before, drawn = agent.state_dict(), agent.rng.bit_generator.state
     kept = {key: value.copy() for key, value in before.items()}
     first, second = (evaluate(agent, ARGUMENTS, 100, seeds=2).reward for _ in range(2))
-    assert same(agent.memory(), kept)
+    assert same(agent.state_dict(), kept)
     assert agent.rng.bit_generator.state == drawn
     np.testing.assert_array_equal(first, second)
     assert first[0] == first[1]  # nothing is random: neither arrivals nor choices

@@ -41,8 +41,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 FILE = Path(__file__).with_suffix(".json")
 DATA = ROOT / "experiments" / "data"
-if str(ROOT) not in sys.path:
-    sys.path.insert(0, str(ROOT))
+if __name__ == "__main__" and not __package__:  # run as a file: its folder must not come first
+    sys.path[0] = str(ROOT)
 
 Entry = tuple[str, Callable[[], Any]]  # its name, and what computes the results to be hashed
 
@@ -180,7 +180,7 @@ def drawn_fleet(rng: np.random.Generator) -> Any:
 @cache
 def log_of(name: str, span: float = 60.0, curves: bool = True) -> Any:
     """Return a small log of what a fleet published; every other item has a recorded curve."""
-    from crawl_env import Curves, Items
+    from crawl_env import DecayCurves, ItemLog
 
     rng, one = np.random.default_rng(17), fleet(name)
     counts = rng.poisson(np.minimum(one.arrival_rate, 5.0) * span)
@@ -194,8 +194,8 @@ def log_of(name: str, span: float = 60.0, curves: bool = True) -> Any:
         ages = np.concatenate([[0.0, 0.7, 2.0, 9.0]] * int((lengths > 0).sum()))
         left = np.sort(rng.random((ages.size // 4, 4)))[:, ::-1].copy()
         left[:, 0] = 1.0
-        told = Curves(np.cumsum([0, *lengths]), ages, left.ravel())
-    return Items(one.names, source, published, worth, 0.0, span, curves=told)
+        told = DecayCurves(np.cumsum([0, *lengths]), ages, left.ravel())
+    return ItemLog(one.names, source, published, worth, 0.0, span, curves=told)
 
 
 FEATURES: dict[str, tuple[str, ...]] = {
@@ -205,7 +205,7 @@ FEATURES: dict[str, tuple[str, ...]] = {
         *("value", "age", "crawled", "harvest"),
         *("arrival_rate", "mean_utility", "decay_rate", "cost"),
     ),
-    "state": ("value", "age", "crawled", "harvest", "account", "available", "failed"),
+    "state": ("value", "age", "crawled", "harvest", "balance", "available", "failed"),
     "items": ("age", "crawled", "harvest", "items"),
     "changed": ("age", "crawled", "changed"),
     "sums": (
@@ -214,11 +214,11 @@ FEATURES: dict[str, tuple[str, ...]] = {
     ),
     "everything": (
         *("value", "age", "crawled", "harvest", "items", "arrival_rate", "mean_utility"),
-        *("decay_rate", "cost", "account", "available", "failed", "changed", "harvest_number"),
+        *("decay_rate", "cost", "balance", "available", "failed", "changed", "harvest_number"),
         *("harvest_age", "harvest_age_squared", "harvest_log", "harvest_age_log"),
     ),
 }
-# With these, random arrivals are drawn item by item, today: other numbers than without them.
+# With these, random arrivals have to be drawn item by item: other numbers than without them.
 ITEMISED = ("items", "changed", "sums", "everything")
 
 
@@ -258,50 +258,74 @@ def task_arguments(case: Case) -> dict[str, Any]:
     return {
         "sources": sources,
         "budget": float(case.budget.removeprefix("M=")),
-        "budget_rule": "average" if case.rule == "average" else "epoch",
+        "budget_rule": "average" if case.rule == "average" else "step",
         "arrivals": arrivals,
         "observed": {"seen": True, "unseen": False, "half-seen": half}[case.seen],
         "features": FEATURES[case.features],
-        "action": case.action,
         "horizon": None if case.end == "endless" else int(case.end.split("-")[0]),
-        "reward_scale": case.scale,
         "start": case.start,
         "per_host": 2 if case.sources == "all-limits" else 1,
     }
+
+
+# Arrivals by the names that entries give them.
+ARRIVALS = (
+    *("deterministic", "poisson"),
+    *(f"poisson-{law}" for law in ("constant", "exponential", "lognormal", "gamma")),
+    *("poisson-stretched", "poisson-lomax"),
+    *(
+        f"poisson-{law}-{decay}"
+        for law in ("constant", "exponential", "lognormal", "gamma")
+        for decay in ("stretched", "lomax")
+    ),
+    *("poisson-drift", "poisson-jumps", "poisson-cycle", "poisson-bursts"),
+)
+
+
+def sampled(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of an environment with arrivals that draw items where it needs them."""
+    name, sources = arguments.get("arrivals"), arguments.get("sources")
+    if not (isinstance(name, str) and name.startswith("poisson")):
+        return arguments
+    shown = {*arguments.get("features", ())}
+    counted = bool(shown & {"items", "changed"}) or any(x.startswith("harvest_") for x in shown)
+    items = counted or (is_fleet(sources) and sources.is_capped)
+    name = name.replace("bursts", "hawkes") + "-items" * items
+    return {**arguments, "arrivals": name}
 
 
 def alone(**arguments: Any) -> Any:
     """Return one environment."""
     from crawl_env import CrawlEnv
 
-    return CrawlEnv(**arguments)
+    return CrawlEnv(**sampled(arguments))
 
 
 def rows_of(rows: int, **arguments: Any) -> Any:
     """Return a vector environment."""
     from crawl_env import CrawlVectorEnv
 
-    return CrawlVectorEnv(rows, **arguments)
+    return CrawlVectorEnv(rows, **sampled(arguments))
 
 
 def make_task(**arguments: Any) -> Any:
     """Return what an environment with these arguments poses."""
     from crawl_env import Task
 
-    return Task.of(**arguments)
+    return Task.of(**sampled(arguments))
 
 
 def make_agent(name: str, env: Any, seed: int = 5, **options: Any) -> Any:
     import agents
 
-    return agents.make(name, env, seed, **options)
+    return agents.make(name, env, seed=seed, **options)
 
 
 def evaluated(agent: Any, arguments: dict[str, Any], **settings: Any) -> list[Any]:
     """Return reward, cost, sources never visited, delay and frequency of an agent's runs."""
-    from agents.evaluation import evaluate
+    from agents.evaluation.rollout import evaluate
 
-    run = evaluate(agent, arguments, **settings)
+    run = evaluate(agent, sampled(arguments), **settings)
     return [run.reward, run.cost, run.never, run.delay, run.frequency]
 
 
@@ -319,6 +343,16 @@ def what_waits(env: Any) -> list[Any]:
     ]
 
 
+def relaxed_bounds(env: Any, case: Case) -> Any:
+    """Return the bound by which rewards are divided, of every environment's fleet."""
+    from agents import relaxation
+
+    fleet, task = env.world.sources, env.unwrapped.task
+    bound = np.asarray(relaxation(fleet, task.budget, task.per_host).bound)
+    bound = np.where(bound > 0, bound, 1.0)
+    return float(bound.reshape(-1)[0]) if case.face == "alone" else bound
+
+
 def play(case: Case, steps: int) -> list[Any]:
     """Return the observations and rewards of a case, and what waits at the end."""
     arguments = task_arguments(case)
@@ -330,13 +364,17 @@ def play(case: Case, steps: int) -> list[Any]:
     agent = make_agent(case.agent, env)
     observation, _ = env.reset(seed=3)
     told, state, start, over = [observation], None, None, False
+    scaled_by, scale = None, 1.0
     for _ in range(steps):
         if case.face == "alone" and over:
             observation, _ = env.reset()
             told.append(observation)
             state = None
         action, state = agent.predict(observation, state, start)
+        if case.scale == "relaxed" and env.world.sources is not scaled_by:
+            scaled_by, scale = env.world.sources, relaxed_bounds(env, case)
         observation, reward, _, now_over, _ = env.step(action)
+        reward = reward / scale if case.scale == "relaxed" else reward
         if case.face == "rows":
             start = over if np.any(over) else None
         elif case.face == "rows-same-step":
@@ -541,46 +579,6 @@ sparse M=2 every-epoch log seen value random raw 37-epochs alone priority whittl
 dense M=2 every-epoch log unseen items random raw 37-epochs rows priority whittle
 sparse M=2 every-epoch log-from-the-beginning seen value random raw 37-epochs alone priority whittle
 dense M=2 every-epoch log-from-the-beginning unseen items random raw 37-epochs rows priority whittle
-table1 M=3.5 every-epoch poisson-drift unseen state random raw endless alone subset fixed
-table1 M=3.5 every-epoch log seen known fresh raw 37-epochs rows subset adaptive-self-tuning
-failures M=1 every-epoch log unseen everything random raw 37-epochs rows subset nutch
-delays M=2 average poisson seen state fresh raw endless alone subset random
-capacities M=3.5 every-epoch deterministic unseen known random raw 37-epochs alone subset random
-all-limits M=2 average poisson-drift seen state random raw endless rows subset adaptive-thompson
-table1 M=1 average deterministic seen state fresh raw endless rows subset nutch
-failures M=3.5 average poisson-drift unseen everything fresh raw 37-epochs alone subset whittle
-all-limits M=1 every-epoch poisson unseen state random raw 37-epochs alone subset adaptive-optimism
-delays M=2 every-epoch poisson unseen everything fresh raw 37-epochs rows subset lagrangian
-capacities M=3.5 average poisson seen everything fresh raw endless alone subset nutch
-capacities M=2 every-epoch log unseen state random raw endless alone subset whittle
-failures M=2 every-epoch poisson seen known random raw endless alone subset static
-delays M=3.5 average log unseen state random raw endless alone subset adaptive-certainty
-failures M=1 every-epoch poisson-drift seen everything random raw endless rows subset random
-delays M=1 every-epoch poisson-drift seen known fresh raw 37-epochs rows subset whittle-exact
-all-limits M=3.5 every-epoch log unseen everything fresh raw endless rows subset miniflux
-table1 M=2 average poisson seen everything fresh raw endless rows subset myopic
-capacities M=1 every-epoch poisson seen everything fresh raw 37-epochs rows subset fixed
-capacities M=2 average deterministic seen state random raw endless rows subset oldest-first
-delays M=1 every-epoch deterministic unseen known fresh raw 37-epochs alone subset oldest-first
-all-limits M=1 average deterministic seen state fresh raw 37-epochs rows subset static
-capacities M=1 every-epoch poisson-drift seen known fresh raw 37-epochs rows subset adaptive-certainty
-failures M=2 average deterministic unseen state random raw endless rows subset whittle-exact
-table1 M=3.5 every-epoch poisson seen everything fresh raw 37-epochs alone subset whittle-exact
-table1 M=1 every-epoch poisson seen known fresh raw endless rows subset whittle
-capacities M=3.5 every-epoch log seen everything fresh raw endless rows subset adaptive-optimism
-capacities M=1 average poisson unseen everything random raw endless alone subset adaptive-self-tuning
-table1 M=2 average deterministic unseen state random raw 37-epochs rows subset adaptive-optimism
-table1 M=3.5 every-epoch log unseen everything random raw 37-epochs alone subset oldest-first
-table1 M=3.5 every-epoch deterministic unseen known random raw 37-epochs alone subset myopic
-failures M=2 average poisson-drift seen state random raw 37-epochs alone subset miniflux
-table1 M=3.5 every-epoch log unseen known fresh raw endless rows subset static
-failures M=2 average poisson-drift unseen state random raw endless alone subset lagrangian
-delays M=2 every-epoch deterministic unseen state fresh raw endless alone subset whittle
-failures M=2 average log seen state fresh raw endless alone subset fixed
-table1 M=1 every-epoch log unseen everything fresh raw 37-epochs alone subset adaptive-thompson
-all-limits M=3.5 every-epoch deterministic seen known fresh raw 37-epochs alone subset whittle
-failures M=2 average poisson-drift seen state fresh raw endless alone subset adaptive-self-tuning
-capacities M=3.5 every-epoch poisson unseen known random raw endless alone subset adaptive-thompson
 """  # noqa: E501
 MULTIPLYING = ("whittle-exact", "adaptive-self-tuning")  # agents that multiply matrices
 
@@ -607,11 +605,6 @@ def trajectory_products() -> Iterator[Entry]:
     yield from trajectories("priority", True, "trajectory-products")
 
 
-def trajectory_subset() -> Iterator[Entry]:
-    for multiplying in (False, True):
-        yield from trajectories("subset", multiplying, "trajectory-subset")
-
-
 # -------------------------------------------------------------------------------- faces of a crawl
 
 
@@ -635,7 +628,7 @@ def faces() -> Iterator[Entry]:
     base = task_arguments(plain._replace(end="37-epochs", action="priority"))
 
     def one_by_one() -> Any:
-        from crawl_env.wrappers import SequentialSelection
+        from crawl_env.envs.wrappers import SequentialSelection
 
         env = SequentialSelection(alone(**base))
         rng, told = np.random.default_rng(1), [env.reset(seed=4)[0]]
@@ -644,7 +637,7 @@ def faces() -> Iterator[Entry]:
         return told
 
     def for_stable_baselines() -> Any:
-        from crawl_env.sb3 import CrawlVecEnv
+        from crawl_env.envs.sb3 import CrawlVecEnv
 
         env = CrawlVecEnv(num_envs=3, **base)
         env.seed(4)
@@ -685,11 +678,13 @@ def faces() -> Iterator[Entry]:
         return [env.step(np.arange(12) % 3)[:2] for _ in range(9)]
 
     def subsets() -> Any:
-        posed = {"sources": fleet("all-limits"), "action": "subset"}
+        from crawl_env.envs.wrappers import SubsetAction
+
+        posed = {"sources": fleet("all-limits")}
         return [
-            make_task(budget=budget, budget_rule=rule, **posed).subsets
+            SubsetAction(alone(budget=budget, budget_rule=rule, **posed)).subsets
             for budget in (1.0, 2.0, 3.5)
-            for rule in ("epoch", "average")
+            for rule in ("step", "average")
         ]
 
     yield "faces/one source after the other", one_by_one
@@ -741,14 +736,12 @@ def _budgets(one: Any) -> tuple[float, ...]:
 
 
 def tables() -> Iterator[Entry]:
-    from agents.lagrangian import best_rate, lagrangian_index
-    from agents.static import static_frequencies, static_reward
-    from crawl_env.bounds import net_reward
-    from crawl_env.cycle import Cycle
-    from crawl_env.decays import DECAYS, make_decay
-
-    from agents import index_at_age, myopic_index, whittle_index
-    from crawl_env import relaxation
+    from agents import index_at_age, myopic_index, relaxation, whittle_index
+    from agents.policies.lagrangian import best_rate, lagrangian_index
+    from agents.theory.frequencies import static_frequencies, static_reward
+    from agents.theory.relaxation import net_reward
+    from agents.theory.renewal import renewal_arm
+    from crawl_env.content.decay import DECAYS, make_decay
 
     def per_host(one: Any) -> int:
         return 2 if len(one) == 105 else 1
@@ -799,7 +792,8 @@ def tables() -> Iterator[Entry]:
         yield (
             f"tables/{name}: cycles",
             lambda f=one, a=ages[1:-1]: [
-                *(Cycle(f).content(a), Cycle(f).length(a), Cycle(f).crawls(a), Cycle(f).charge(a)),
+                *(renewal_arm(f).cycle_reward(a), renewal_arm(f).cycle_length(a)),
+                *(renewal_arm(f).crawl_rate(a), renewal_arm(f).index_at_age(a)),
             ],
         )
         if not one.is_capped:
@@ -812,7 +806,7 @@ def tables() -> Iterator[Entry]:
 
 
 def optima() -> Iterator[Entry]:
-    from crawl_env import optimal_reward
+    from agents import optimal_reward
 
     for name, budget in (
         *(("table1", 1.0), ("table1", 2.0), ("table1", 3.0), ("few-dense", 1.0)),
@@ -829,7 +823,7 @@ LAWS = ("poisson", "poisson-constant", "poisson-lognormal", "poisson-gamma")
 
 def bounds() -> Iterator[Entry]:
     """Bounds of tasks, and prices found by simulation; with matrices where content is seen."""
-    from agents.bounds import task_bound
+    from agents.theory.task_bound import task_bound
 
     unseen = (*LAWS, "deterministic", "poisson-lomax", "poisson-stretched", "poisson-drift")
     for name in ("table1", "fleet-f", "sparse", "costs", "all-limits", "failures"):
@@ -843,7 +837,7 @@ def bounds() -> Iterator[Entry]:
                     f"bounds/{name} {arrivals} {seen}",
                     lambda p=posed: [
                         list(task_bound(make_task(budget=b, budget_rule=rule, **p)))
-                        for b, rule in ((1.0, "epoch"), (2.5, "average"))
+                        for b, rule in ((1.0, "step"), (2.5, "average"))
                     ],
                 )
 
@@ -856,9 +850,8 @@ def bounds() -> Iterator[Entry]:
 
 
 def prices() -> Iterator[Entry]:
-    from agents.price import Price
-
     from agents import myopic_index, whittle_index
+    from agents.theory.multiplier import BudgetMultiplier
 
     for name in ("table1", "costs", "delays", "failures", "capacities"):
         for arrivals, observed in (("poisson", True), ("poisson", False), ("deterministic", True)):
@@ -873,16 +866,16 @@ def prices() -> Iterator[Entry]:
                 seen = "seen" if observed else "unseen"
                 yield (
                     f"prices/{name} {arrivals} {seen}, {which} index",
-                    lambda p=posed, i=index: Price(make_task(**p), i)(p["sources"]),
+                    lambda p=posed, i=index: BudgetMultiplier(make_task(**p), i)(p["sources"]),
                 )
 
 
 def arms() -> Iterator[Entry]:
     """The exact index where content is seen, which multiplies matrices."""
-    from agents.arm import Arms, solve
-    from agents.shot_noise import Content, one_item
-    from crawl_env.laws import LAWS as ALL
-    from crawl_env.laws import make_law
+    from agents.theory.observed import ObservedArm, solve_arm
+    from agents.theory.shot_noise import Content, one_item
+    from crawl_env.content.utility import LAWS as ALL
+    from crawl_env.content.utility import make_law
 
     for law in ALL:
         yield f"arms/one item, {law}", lambda w=law: list(one_item(make_law(w)))
@@ -895,15 +888,17 @@ def arms() -> Iterator[Entry]:
         )
         yield (
             f"arms/exact index of an arm, {law}",
-            lambda w=law: [list(solve(items, m, make_law(w))) for items, m in ((0.3, 0.2), (4, 1))],
+            lambda w=law: [
+                list(solve_arm(items, m, make_law(w))) for items, m in ((0.3, 0.2), (4, 1))
+            ],
         )
 
     def of_fleet(name: str) -> Any:
         one = fleet(name)
         half = np.arange(len(one)) % 2 == 0
-        these = Arms(one, half, make_law("exponential"))
+        these = ObservedArm(one, half, make_law("exponential"))
         price = np.array([0.5])
-        return [these.index(_grid(one)), these.net_reward(price), these.largest_charge()]
+        return [these.index(_grid(one)), these.net_reward(price), these.max_multiplier()]
 
     for name in ("table1", "fleet-f", "sparse"):
         yield f"arms/exact index of {name}, half seen", lambda n=name: of_fleet(n)
@@ -911,31 +906,34 @@ def arms() -> Iterator[Entry]:
 
 def arrivals() -> Iterator[Entry]:
     """Content drawn by every law of arrivals, values and items, and at all starts."""
-    from crawl_env.arrivals import ARRIVALS
-    from crawl_env.laws import Lognormal
+    from crawl_env import Arrivals, DailyCycle, Drift, Hawkes, Jumps
+    from crawl_env.content.utility import Lognormal
 
-    from crawl_env import Bursts, DailyCycle, Drift, Jumps, Poisson
-
-    objects = {
-        "drift without reversion": lambda: Drift(0.05, 0.0),
-        "jumps, lognormal": lambda: Jumps(0.2, "lognormal", poisson=Poisson("gamma")),
-        "cycle with a phase": lambda: DailyCycle(0.9, 12, 3.0),
-        "bursts of bursts": lambda: Bursts(0.8, 0.3, poisson=Poisson("lognormal", "lomax")),
-        "narrow lognormal": lambda: Poisson(Lognormal(0.3)),
+    objects: dict[str, dict[str, Any]] = {
+        "drift without reversion": {"rate": Drift(0.05, 0.0)},
+        "jumps, lognormal": {"rate": Jumps(0.2, "lognormal"), "utility": "gamma"},
+        "cycle with a phase": {"rate": DailyCycle(0.9, 12, 3.0)},
+        "bursts of bursts": {
+            "rate": Hawkes(0.8, 0.3),
+            "utility": "lognormal",
+            "decay": "lomax",
+        },
+        "narrow lognormal": {"utility": Lognormal(0.3)},
     }
-    named: dict[str, Callable[[], Any]] = {name: lambda n=name: n for name in ARRIVALS}
-    for name, make in (named | objects).items():
+    for name in (*ARRIVALS, *objects):
         for features in ("value", "items"):
             for start in ("empty", "full", "random"):
                 if (features, start) == ("items", "full"):
                     continue
 
-                def drawn(make: Any = make, features: str = features, start: str = start) -> Any:
+                def drawn(name: str = name, features: str = features, start: str = start) -> Any:
+                    sampler: Any = "total" if features == "value" else "items"
+                    given = name in objects and Arrivals(**objects[name], sampler=sampler)
                     env = rows_of(
                         2,
                         sources=fleet("dense" if features == "value" else "capacities"),
                         budget=2.0,
-                        arrivals=make(),
+                        arrivals=given or name,
                         features=FEATURES[features],
                         start=start,
                     )
@@ -958,7 +956,7 @@ ADAPTIVE = ("certainty", "optimism", "thompson", "self-tuning")
 
 
 def adaptive() -> Iterator[Entry]:
-    from agents.adaptive import Evidence, ItemSums, LiveCrawl, fit_utility, make_estimator
+    from agents.adaptive import Evidence, LiveCrawl, make_estimator
 
     def estimated(name: str, period: float) -> Any:
         estimator = make_estimator(name, period)
@@ -1004,11 +1002,11 @@ def adaptive() -> Iterator[Entry]:
             )
         yield (
             f"adaptive/played by {name}, items (items-sampled)",
-            lambda n=name: played("certainty", "unseen", "items", "epoch", n),
+            lambda n=name: played("certainty", "unseen", "items", "step", n),
         )
     for agent in ADAPTIVE:
         for features in ("known", "items", "changed", "sums"):
-            for rule in ("epoch", "average"):
+            for rule in ("step", "average"):
                 for seen in ("unseen", "seen"):
                     if (agent, features) == ("self-tuning", "changed"):
                         continue
@@ -1037,19 +1035,6 @@ def adaptive() -> Iterator[Entry]:
 
     yield "adaptive/live crawl, nothing known", lambda: live(False)
     yield "adaptive/live crawl, decay and utility known", lambda: live(True)
-
-    def fitted(noise: str, shrink: bool) -> Any:
-        rng = np.random.default_rng(3)
-        source, age = rng.integers(0, 5, 300), rng.exponential(3.0, 300)
-        worth = (1.0 + source) * np.exp(-0.2 * age) * rng.exponential(size=300)
-        return list(fit_utility(ItemSums.empty((5,)).add(source, age, worth), noise, shrink))
-
-    for noise in ("exponential", "lognormal"):
-        for shrink in (True, False):
-            yield (
-                f"adaptive/utility and decay from items, {noise}, {'' if shrink else 'not '}shrunk",
-                lambda n=noise, s=shrink: fitted(n, s),
-            )
 
 
 # ---------------------------------------------------------------------------------------- learners
@@ -1174,14 +1159,13 @@ def evaluation() -> Iterator[Entry]:
 
 def benchmark() -> Iterator[Entry]:
     """The benchmark's own tasks, units of work and scores, with very few epochs."""
-    from experiments.tables import apart, scores
-
-    from experiments import units
     from experiments.benchmark.learning import entrants
     from experiments.benchmark.learning.plan import training_unit
     from experiments.benchmark.learning.training import train
     from experiments.benchmark.policies import AGENTS, _unit
     from experiments.benchmark.suite import SUITE
+    from experiments.core import evaluation
+    from experiments.core.tables import apart, scores
 
     def short(setting: Any) -> Any:
         return replace(setting, epochs=20, warmup=min(setting.warmup, 5), seeds=2)
@@ -1190,8 +1174,8 @@ def benchmark() -> Iterator[Entry]:
         large = "100" in str(setting.arguments["sources"])  # too slow to solve all arms
         names = [n for n in AGENTS if not (large and n == "whittle-exact")]
         found = {
-            name: units.as_evaluation(units.work(_unit(setting, name, 0)), setting.seeds)
-            for name in units.players(names, setting.arguments)
+            name: evaluation.as_evaluation(evaluation.work(_unit(setting, name, 0)), setting.seeds)
+            for name in evaluation.players(names, setting.arguments)
         }
         runs, reference = apart(found)
         kept = [list(e.__dict__.values()) for e in found.values()]
@@ -1213,7 +1197,10 @@ def benchmark() -> Iterator[Entry]:
         name = f"benchmark/{setting.group.split(',')[0]}, {setting.name}"
         yield f"{name}: policies", lambda s=setting: run(s)
         if setting.discount == 1 and "100" not in str(setting.arguments["sources"]):
-            yield f"{name}: bound", lambda s=setting: units.bound(_unit(s, "whittle", 0))["bound"]
+            yield (
+                f"{name}: bound",
+                lambda s=setting: evaluation.bound(_unit(s, "whittle", 0))["bound"],
+            )
     for entrant in entrants.SUITES["quick"]:
         for one in entrant.trainings[:1]:
             yield f"benchmark/learner {entrant.name}", lambda e=entrant, t=one: taught(e, t)
@@ -1223,8 +1210,8 @@ def benchmark() -> Iterator[Entry]:
 
 
 def statistics() -> Iterator[Entry]:
-    from agents import aggregate
-    from agents import statistics as s
+    from agents.evaluation import aggregate
+    from agents.evaluation import statistics as s
 
     rng = np.random.default_rng(0)
     one, other, third = rng.normal(5, 1, 20), rng.normal(4, 1, 20), rng.normal(1, 1, 20)
@@ -1236,7 +1223,7 @@ def statistics() -> Iterator[Entry]:
         "ratio": lambda: s.ratio(one, other),
         "score": lambda: s.score(other, third, one),
         "score, of alike": lambda: s.score(other, one, one),
-        "bootstrap of a median": lambda: s.bootstrap(lambda x: np.median(x, axis=-1), one),
+        "loss": lambda: s.loss(other, one),
         "interquartile mean": lambda: aggregate.interquartile_mean(np.stack([one, other])),
         "interquartile mean over tasks": lambda: aggregate.iqm(tasks),
         "profile": lambda: aggregate.profile(tasks, np.linspace(0, 1, 11)),
@@ -1250,9 +1237,9 @@ def statistics() -> Iterator[Entry]:
 
 @cache
 def example_log() -> Any:
-    from crawl_env import Items
+    from crawl_env import ItemLog
 
-    return Items.from_csv(DATA / "example-log.csv")
+    return ItemLog.from_csv(DATA / "example-log.csv")
 
 
 def fit() -> Iterator[Entry]:
@@ -1282,7 +1269,7 @@ def fit() -> Iterator[Entry]:
 
 
 def replay() -> Iterator[Entry]:
-    from agents.evaluation import Rollout
+    from agents.evaluation.rollout import Rollout
     from experiments.evaluate.hindsight import Hindsight
     from experiments.evaluate.log import Log
     from experiments.evaluate.replay import play as play_back
@@ -1312,7 +1299,7 @@ def replay() -> Iterator[Entry]:
             Hindsight(split().trace, split().fleet, split().epochs).bound(b) for b in (0.5, 2.0, 8)
         ],
     )
-    for rule in ("epoch", "average"):
+    for rule in ("step", "average"):
         for agent in (
             *("whittle", "lagrangian", "static", "random", "nutch", "miniflux"),
             *("adaptive-thompson", "adaptive-self-tuning", "clairvoyant"),
@@ -1321,8 +1308,8 @@ def replay() -> Iterator[Entry]:
 
 
 def selection() -> Iterator[Entry]:
-    from crawl_env.hosts import Hosts
-    from crawl_env.selection import select, whole_budget
+    from crawl_env.fleet.hosts import Hosts
+    from crawl_env.simulation.selection import select, whole_budget
 
     polite = make_fleet(1.0, 1.0, [0.1] * 9, hosts=["a", "a", "b", "b", "", "c", "c", "c", ""])
 
@@ -1338,9 +1325,9 @@ def selection() -> Iterator[Entry]:
                     priority = np.round(priority * 2) / 2
                 since = rng.integers(0, 5, (rows, n)).astype(np.float64)
                 allowed = rng.random((rows, n)) < 0.7 if allow else None
-                account = rng.normal(budget, budget, rows) if average else None
+                balance = rng.normal(budget, budget, rows) if average else None
                 whole = whole_budget(cost, budget)
-                found.append(select(priority, since, cost, budget, whole, account, allowed, hosts))
+                found.append(select(priority, since, cost, budget, whole, balance, allowed, hosts))
         return [np.sort(np.ravel(x)).astype(np.int64) for x in found]
 
     flags = [(bool(k & 1), bool(k & 2), bool(k & 4), bool(k & 8), bool(k & 16)) for k in range(32)]
@@ -1369,7 +1356,7 @@ CURVES_CSV = """item,age,remaining
 
 
 def files() -> Iterator[Entry]:
-    from crawl_env import Items, Sources
+    from crawl_env import ItemLog, Sources
 
     folder = tempfile.TemporaryDirectory(prefix="golden-")  # gone with the last entry
 
@@ -1391,12 +1378,12 @@ def files() -> Iterator[Entry]:
 
     def items(unit: str) -> Any:
         curves = written("curves.csv", CURVES_CSV)
-        return numbers(Items.from_csv(written("log.csv", ITEMS_CSV), curves, unit))
+        return numbers(ItemLog.from_csv(written("log.csv", ITEMS_CSV), curves, unit))
 
     def log_back() -> Any:
         log, curves = written("log.csv", ""), written("curves.csv", "")
         log_of("table1", 5.0).to_csv(log, curves)
-        again = Items.from_csv(log, curves)
+        again = ItemLog.from_csv(log, curves)
         texts = [path.read_text(encoding="utf-8") for path in (log, curves)]
         return [*texts, numbers(again)]
 
@@ -1436,7 +1423,6 @@ class Group(NamedTuple):
 GROUPS = {
     "trajectory": Group(trajectory),
     "trajectory-products": Group(trajectory_products, products=True),
-    "trajectory-subset": Group(trajectory_subset, products=True),
     "faces": Group(faces),
     "rendering": Group(rendering),
     "tables": Group(tables),

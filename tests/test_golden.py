@@ -1,11 +1,12 @@
 """No number has changed: the hashes of `golden.json`; see `golden.py` for the command."""
 
-import golden
 import pytest
+
+from tests import golden
 
 QUICK = [name for name, group in golden.GROUPS.items() if group.quick]
 RECORD = golden.recorded()
-HOW = "Where this is meant: .venv/bin/python tests/golden.py --renew NAME"
+HOW = "Where this is meant: .venv/bin/python -m tests.golden --renew NAME"
 
 
 @pytest.mark.parametrize("group", QUICK)

@@ -10,7 +10,7 @@ import numpy as np
 from agents.adaptive.policies import Adaptive, Thompson, at_rate_one
 from agents.learning.arms import CrawlArms
 from agents.learning.base import Learner
-from agents.theory.closed_form import index_at_age
+from agents.theory.index import index_at_age
 from crawl_env import Task
 from crawl_env.numerics import FloatArray
 
@@ -62,7 +62,7 @@ class AdaptiveLearner(Learner[AdaptiveSettings]):
                 "side by side; make it with num_envs=1"
             )
         seed = int(self.rng.integers(2**32))
-        self._agent = self.agent(task, seed, self.settings.estimator)
+        self._agent = self.agent(task, seed=seed, estimator=self.settings.estimator)
         self._known: Any = None  # before the first epoch
         self._model = at_rate_one(task.sources)
 

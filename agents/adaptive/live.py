@@ -72,10 +72,10 @@ class LiveCrawl:
         if not budget >= fleet.cost.min():
             raise ValueError(f"budget is {budget}, which pays for no source; give at least a fetch")
         self.task = Task.of(
-            fleet, budget=budget, arrivals="poisson", observed=False, features=_SHOWN
+            fleet, budget=budget, arrivals="poisson-items", observed=False, features=_SHOWN
         )
         kind: type[Adaptive] = Thompson if known else SelfTuning
-        self._agent = kind(self.task, seed, estimator)
+        self._agent = kind(self.task, seed=seed, estimator=estimator)
         self._settings = {"known": known, "estimator": estimator}
         self._state: Any = None
         self._report = np.zeros((len(fleet), len(_SHOWN)), dtype=np.float32)

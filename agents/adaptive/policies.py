@@ -19,10 +19,10 @@ from agents.adaptive.evidence import Estimator, Evidence, Posterior, State
 from agents.adaptive.harvests import Harvests, from_utility
 from agents.adaptive.item_sums import HarvestSums
 from agents.adaptive.names import make_estimator
-from agents.policies.base import Agent, graded, margin
-from agents.policies.view import Seen, needs
-from agents.theory.closed_form import index_at_age, whittle_index
-from crawl_env import NEVER, Sources, Task
+from agents.policies.base import Agent, Environment, ObservationView, needs
+from agents.policies.index import graded, margin
+from agents.theory.index import index_at_age, whittle_index
+from crawl_env import NEVER, Sources, Task, task_of
 from crawl_env.numerics import FloatArray
 
 _ITEMS = ("items", "harvest_number")  # what tells how many items a crawl brought
@@ -101,9 +101,10 @@ class Adaptive(Agent):
     parameters: tuple[str, ...] = ("mean_utility", "decay_rate", "cost")  # known ones
 
     def __init__(
-        self, task: Task, seed: int | None = None, estimator: Estimator | str | None = None
+        self, env: Environment, *, seed: int | None = None, estimator: Estimator | str | None = None
     ) -> None:
-        super().__init__(task, seed)
+        super().__init__(env, seed=seed)
+        task = self.task
         needs(task, self.name, "crawled")
         needs(task, self.name, *_BROUGHT)
         for name in self.parameters if task.draw is not None else ():
@@ -119,7 +120,12 @@ class Adaptive(Agent):
         self._width = len(self.remembered((1, task.n)))
 
     def suppose(
-        self, seen: Seen, law: Posterior, fresh: NDArray[np.bool_], clock: FloatArray, memory: State
+        self,
+        seen: ObservationView,
+        law: Posterior,
+        fresh: NDArray[np.bool_],
+        clock: FloatArray,
+        memory: State,
     ) -> Supposed:
         """Return the fleet to crawl by.
 
@@ -136,7 +142,7 @@ class Adaptive(Agent):
         """Return what `suppose` remembers at first, of (B, N) sources."""
         return ()
 
-    def learn(self, seen: Seen, evidence: Evidence, memory: State) -> State:
+    def learn(self, seen: ObservationView, evidence: Evidence, memory: State) -> State:
         """Return what `suppose` remembers after an epoch's crawls."""
         return memory
 
@@ -147,13 +153,13 @@ class Adaptive(Agent):
             return self.estimator.posterior(self.estimator.begin((self.task.n,)))
         return self.estimator.posterior(state[3 + self._width :])
 
-    def begin(self, seen: Seen) -> State:
+    def begin(self, seen: ObservationView) -> State:
         shape = (seen.batch, self.task.n)
         age = (seen["age"] if seen.shows("age") else np.ones(shape)) - 1.0
         clock, price = np.zeros((seen.batch, 1)), np.full((seen.batch, 1), np.nan)
         return clock, price, age, *self.remembered(shape), *self.estimator.begin(shape)
 
-    def decide(self, seen: Seen, state: State) -> tuple[FloatArray, State]:
+    def decide(self, seen: ObservationView, state: State) -> tuple[FloatArray, State]:
         clock, price, age = state[:3]
         memory, known = state[3 : 3 + self._width], state[3 + self._width :]
         crawled = seen["crawled"] > 0
@@ -171,7 +177,9 @@ class Adaptive(Agent):
         priority = graded(index, level, self.knowledge.affordable)
         return priority, (clock + 1.0, price, age, *supposed.memory, *known)
 
-    def _evidence(self, seen: Seen, crawled: NDArray[np.bool_], age: FloatArray) -> Evidence:
+    def _evidence(
+        self, seen: ObservationView, crawled: NDArray[np.bool_], age: FloatArray
+    ) -> Evidence:
         """Return what the last epoch's crawls told; `age` is that at which they came."""
         period = self.knowledge.period
         items = next((seen[name] for name in _ITEMS if seen.shows(name)), None)
@@ -182,12 +190,12 @@ class Adaptive(Agent):
             return self._worth(seen, told, seen["harvest"])
         return told
 
-    def _worth(self, seen: Seen, told: Evidence, harvest: FloatArray) -> Evidence:
+    def _worth(self, seen: ObservationView, told: Evidence, harvest: FloatArray) -> Evidence:
         """Return the evidence with items made of what crawls brought."""
         known = self._others(seen)
         return from_utility(told, harvest, known.mean_utility, known.decay_rate)
 
-    def _others(self, seen: Seen) -> Sources:
+    def _others(self, seen: ObservationView) -> Sources:
         """Return the known parameters, (N,) or (B, N), with a rate of 1."""
         if self._fleet is None or self.task.draw is not None:
             columns: Any = {name: self._known(seen, name) for name in self.parameters}
@@ -196,12 +204,12 @@ class Adaptive(Agent):
             )
         return self._fleet
 
-    def _known(self, seen: Seen, name: str) -> FloatArray:
+    def _known(self, seen: ObservationView, name: str) -> FloatArray:
         """Return a known parameter, (N,), or (B, N) of fleets drawn anew."""
         constant = self.knowledge.parameters
         return constant[name] if name in constant else seen[name]
 
-    def _index(self, seen: Seen, age: FloatArray, supposed: Supposed) -> FloatArray:
+    def _index(self, seen: ObservationView, age: FloatArray, supposed: Supposed) -> FloatArray:
         """Return the Whittle index, (B, N); of sources of rate Λ it is Λ times that of rate 1."""
         rate, others = np.maximum(supposed.rate, _LEAST), supposed.others
         observed = self.knowledge.observed
@@ -211,7 +219,7 @@ class Adaptive(Agent):
         return rate * whittle_index(value, others)
 
     def _charge(
-        self, seen: Seen, index: FloatArray, price: FloatArray, clock: FloatArray
+        self, seen: ObservationView, index: FloatArray, price: FloatArray, clock: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         """Return the charge λ now and in the next epoch, (B, 1) utility / budget unit."""
         cost, budget = self._known(seen, "cost"), self.knowledge.budget
@@ -235,7 +243,12 @@ class Certainty(Adaptive):
     name = "adaptive-certainty"
 
     def suppose(
-        self, seen: Seen, law: Posterior, fresh: NDArray[np.bool_], clock: FloatArray, memory: State
+        self,
+        seen: ObservationView,
+        law: Posterior,
+        fresh: NDArray[np.bool_],
+        clock: FloatArray,
+        memory: State,
     ) -> Supposed:
         return Supposed(law.mean, self._others(seen), memory)
 
@@ -254,18 +267,24 @@ class Optimism(Adaptive):
 
     def __init__(
         self,
-        task: Task,
+        env: Environment,
+        *,
         seed: int | None = None,
         estimator: Estimator | str | None = None,
         confidence: float = 0.9,
     ) -> None:
-        super().__init__(task, seed, estimator)
+        super().__init__(env, seed=seed, estimator=estimator)
         if not 0.5 <= confidence < 1:
             raise ValueError(f"confidence is {confidence}; it must be at least .5 and below 1")
         self.confidence = confidence
 
     def suppose(
-        self, seen: Seen, law: Posterior, fresh: NDArray[np.bool_], clock: FloatArray, memory: State
+        self,
+        seen: ObservationView,
+        law: Posterior,
+        fresh: NDArray[np.bool_],
+        clock: FloatArray,
+        memory: State,
     ) -> Supposed:
         return Supposed(law.quantile(self.confidence), self._others(seen), memory)
 
@@ -285,7 +304,12 @@ class Thompson(Adaptive):
         return (np.zeros(shape),)
 
     def suppose(
-        self, seen: Seen, law: Posterior, fresh: NDArray[np.bool_], clock: FloatArray, memory: State
+        self,
+        seen: ObservationView,
+        law: Posterior,
+        fresh: NDArray[np.bool_],
+        clock: FloatArray,
+        memory: State,
     ) -> Supposed:
         rate = memory[0].copy()
         rate[fresh] = Posterior(law.shape[fresh], law.rate[fresh]).draw(self.rng)
@@ -318,8 +342,9 @@ class SelfTuning(Adaptive):
     parameters = ("cost",)
 
     def __init__(
-        self, task: Task, seed: int | None = None, estimator: Estimator | str | None = None
+        self, env: Environment, *, seed: int | None = None, estimator: Estimator | str | None = None
     ) -> None:
+        task = task_of(env)
         sums = [name for name in HarvestSums.features if name in task.features]
         itemised = len(sums) == len(HarvestSums.features)
         if sums and not itemised and sums != ["harvest_number"]:
@@ -335,21 +360,26 @@ class SelfTuning(Adaptive):
             needs(task, f"{self.name} with an estimator of rates", *_ITEMS)
         elif set(_ITEMS) & set(task.features):
             estimator = "forgetting"
-        super().__init__(task, seed, estimator)
+        super().__init__(env, seed=seed, estimator=estimator)
 
     def remembered(self, shape: tuple[int, int]) -> State:
         drawn = (np.ones(shape) for _ in range(3))
         return *drawn, *self._content.begin(shape)
 
-    def learn(self, seen: Seen, evidence: Evidence, memory: State) -> State:
+    def learn(self, seen: ObservationView, evidence: Evidence, memory: State) -> State:
         brought = (seen[name] for name in self._content.features)
         return *memory[:3], *self._content.update(memory[3:], evidence, *brought)
 
-    def _worth(self, seen: Seen, told: Evidence, harvest: FloatArray) -> Evidence:
+    def _worth(self, seen: ObservationView, told: Evidence, harvest: FloatArray) -> Evidence:
         return told._replace(items=told.gap / self.knowledge.period)
 
     def suppose(
-        self, seen: Seen, law: Posterior, fresh: NDArray[np.bool_], clock: FloatArray, memory: State
+        self,
+        seen: ObservationView,
+        law: Posterior,
+        fresh: NDArray[np.bool_],
+        clock: FloatArray,
+        memory: State,
     ) -> Supposed:
         rate, utility, decay = (array.copy() for array in memory[:3])
         rate[fresh] = Posterior(law.shape[fresh], law.rate[fresh]).draw(self.rng)

@@ -179,9 +179,9 @@ def posed_to(agent: Player, arguments: Mapping[str, Any]) -> tuple[Player, dict[
 
 def _player(agent: Player, env: CrawlVectorEnv, seed: int) -> Predicts:
     if isinstance(agent, str):
-        return make(agent, env, seed)
+        return make(agent, env, seed=seed)
     if isinstance(agent, type) and issubclass(agent, Agent):
-        return agent(env.task, seed)
+        return agent(env, seed=seed)
     player: Any = agent if hasattr(agent, "predict") else cast(Any, agent)(env)
     trained_on = getattr(player, "observation_space", None)
     if trained_on is not None and trained_on.shape != env.single_observation_space.shape:

@@ -74,8 +74,8 @@ class CrawlArms:
         seed: of the environment.
 
     Raises:
-        ValueError: a feature is not shown, actions are not priorities, the budget rule is
-            "average", or the environment hides how episodes end.
+        ValueError: a feature is not shown, the budget rule is "average", or the environment hides
+            how episodes end.
     """
 
     def __init__(self, env: CrawlVectorEnv, features: tuple[str, ...], seed: int = 0) -> None:
@@ -87,7 +87,7 @@ class CrawlArms:
                     f"learning needs the feature {name!r}, and the environment shows "
                     f"{', '.join(task.features)}; add it to `features`"
                 )
-        check_priority_actions(task)
+        check_budget_rule(task)
         check_autoreset_mode(env)
         self.env = env
         self._attempted = [task.features.index(name) for name in attempted]
@@ -129,13 +129,12 @@ class CrawlArms:
         self._observation = restore_env(self.env, state["env"])
 
 
-def check_priority_actions(task: Task) -> None:
-    """Raise ValueError unless actions are priorities and the budget is one for each step."""
-    if (task.action, task.budget_rule) != ("priority", "epoch"):
+def check_budget_rule(task: Task) -> None:
+    """Raise ValueError unless there is a budget for each step."""
+    if task.budget_rule != "step":
         raise ValueError(
             "learners learn an order of the sources for a budget in every step; that needs "
-            "action='priority' and budget_rule='epoch', and the environment has "
-            f"{task.action!r} and {task.budget_rule!r}"
+            f"budget_rule='step', and the environment has {task.budget_rule!r}"
         )
 
 

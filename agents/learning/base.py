@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from agents.learning import storage
 from agents.learning.arms import Arms, CrawlArms
-from agents.policies.view import Seen
+from agents.policies.base import ObservationView
 from crawl_env import CrawlVectorEnv, Task
 from crawl_env.errors import check_whole, check_within
 from crawl_env.numerics import FloatArray
@@ -155,7 +155,7 @@ class Learner(Generic[S]):
         """
         if self.task is None:
             raise ValueError("this agent was trained on arms without observations; use `score`")
-        seen = Seen(observation, self.task)
+        seen = ObservationView(observation, self.task)
         columns = [seen[name] for name in self.state_features]
         priority = priorities_of(self.score(np.stack(columns, axis=-1)))
         return (priority[0] if seen.single else priority), state

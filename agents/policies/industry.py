@@ -11,9 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.policies.base import Agent, State
-from agents.policies.view import Seen, needs
-from crawl_env import Task
+from agents.policies.base import Agent, Environment, ObservationView, State, needs
 from crawl_env.numerics import FloatArray
 
 _LEAST = 1e-12  # items expected: none, but no division by zero
@@ -34,8 +32,9 @@ class Rule(Agent):
     longest = 24.0  # epochs, the greatest
     first = 24.0  # epochs, the one to begin with
 
-    def __init__(self, task: Task, seed: int | None = None) -> None:
-        super().__init__(task, seed)
+    def __init__(self, env: Environment, *, seed: int | None = None) -> None:
+        super().__init__(env, seed=seed)
+        task = self.task
         needs(task, self.name, "crawled")
         needs(task, self.name, "items", "harvest")
 
@@ -65,15 +64,15 @@ class Rule(Agent):
         """Return what is known at the beginning, of every source."""
         raise NotImplementedError
 
-    def begin(self, seen: Seen) -> State:
-        shape = (seen.batch, self.task.n)
+    def begin(self, view: ObservationView) -> State:
+        shape = (view.batch, self.task.n)
         return np.full(shape, self.first - 1.0), np.full(shape, self.initial())
 
-    def decide(self, seen: Seen, state: State) -> tuple[FloatArray, State]:
+    def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
         age, known = state
-        crawled = seen["crawled"] > 0
-        items = seen["items"] if seen.shows("items") else None
-        brought = (seen["harvest"] if items is None else items) > 0
+        crawled = view["crawled"] > 0
+        items = view["items"] if view.shows("items") else None
+        brought = (view["harvest"] if items is None else items) > 0
         known = self.learn(known, age, crawled, brought, items)
         age = np.where(crawled, 1.0, age + 1.0)
         overdue = age - self.interval(known)

@@ -10,15 +10,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from agents.policies.base import Agent, State
-from agents.policies.view import Seen, needs, needs_parameters
-from agents.theory.closed_form import checked, whittle_index
-from agents.theory.price import Price, alike, payable
+from agents.policies.base import Agent, Environment, ObservationView, State, needs, needs_parameters
+from agents.theory.index import checked_value, whittle_index
+from agents.theory.multiplier import BudgetMultiplier, payable
 from agents.theory.relaxation import net_reward, relaxation
-from crawl_env import Sources, Task
+from agents.theory.renewal import simplified
+from crawl_env import Sources
 from crawl_env.numerics import FloatArray
 
-# A gain this share of λ* below 0 still counts as worth it: seen in float32, it may round below.
+# A gain this share of λ* below 0 still counts as worth it: view in float32, it may round below.
 _SLACK = 1e-6
 _TINY = np.finfo(float).tiny
 
@@ -33,7 +33,7 @@ def lagrangian_index(value: ArrayLike, sources: Sources, price: ArrayLike) -> Fl
         W(x) = Q(x, 1) − Q(x, 0) = x − x⁽ⁿ⁾ + nβ,
 
     and where no crawl pays (β = 0), W(x) = min(x − λC, x − x⁽¹⁾), which is x − λC up to u*.
-    Failures and capacities are in it as in `agents.theory.price.alike`.
+    Failures and capacities are in it as in `agents.theory.renewal.simplified`.
 
     Arguments:
         value: x ≥ 0, (..., N), what waits, or the belief.
@@ -47,13 +47,13 @@ def lagrangian_index(value: ArrayLike, sources: Sources, price: ArrayLike) -> Fl
     >>> lagrangian_index(table1.inflow, table1, 43.6046).round(2)
     array([ 46.9 ,  -0.  , -14.01, -29.81])
     """
-    plain = alike(sources)
-    return _gain(checked(value, plain), plain, price, best_rate(plain, price))
+    plain = simplified(sources)
+    return _gain(checked_value(value, plain), plain, price, best_rate(plain, price))
 
 
 def best_rate(sources: Sources, price: ArrayLike) -> FloatArray:
     """Return β = max(0, max_k (x_k − λC)/k), utility / epoch, of every source alone, (..., N)."""
-    return net_reward(alike(sources), np.atleast_1d(np.asarray(price, dtype=np.float64)))
+    return net_reward(simplified(sources), np.atleast_1d(np.asarray(price, dtype=np.float64)))
 
 
 def _gain(x: FloatArray, sources: Sources, price: ArrayLike, rate: FloatArray) -> FloatArray:
@@ -74,27 +74,28 @@ class Lagrangian(Agent):
     for its cost ranks by (W + λ*C)/C, which is the order of W/C. Under `budget_rule="average"`
     what gains nothing, W < 0, is not crawled.
 
-    Where random content is seen, the gain is that of the mean, as the Whittle index is.
+    Where random content is view, the gain is that of the mean, as the Whittle index is.
     """
 
     name = "lagrangian"
 
-    def __init__(self, task: Task, seed: int | None = None) -> None:
-        super().__init__(task, seed)
+    def __init__(self, env: Environment, *, seed: int | None = None) -> None:
+        super().__init__(env, seed=seed)
+        task = self.task
         needs(task, self.name, "value", "age")
         needs_parameters(task, self.name)
-        self._find_price = Price(task, whittle_index)
+        self._find_price = BudgetMultiplier(task, whittle_index)
         self._constant = None if task.draw else self._price_and_rate(task.sources)
 
-    def begin(self, seen: Seen) -> State:
-        price, rate = self._constant or self._price_and_rate(seen.sources)
-        rows = seen.batch
+    def begin(self, view: ObservationView) -> State:
+        price, rate = self._constant or self._price_and_rate(view.sources)
+        rows = view.batch
         return np.broadcast_to(price, (rows, 1)), np.broadcast_to(rate, (rows, self.task.n))
 
-    def decide(self, seen: Seen, state: State) -> tuple[FloatArray, State]:
+    def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
         price, rate = state
-        sources = alike(seen.sources)
-        gain = _gain(seen.value, sources, price, rate) / sources.cost + _SLACK * price
+        sources = simplified(view.sources)
+        gain = _gain(view.value, sources, price, rate) / sources.cost + _SLACK * price
         # λ* is the scale of gains; without a charge, what a crawl brings when best timed.
         scale = np.where(price > 0, price, (sources.ceiling / sources.cost).max())
         return gain / (np.abs(gain) + np.maximum(scale, _TINY)), state
@@ -104,5 +105,7 @@ class Lagrangian(Agent):
             price = self._find_price(sources)
         else:
             payable_now = payable(sources, self.task)
-            price = np.reshape(relaxation(*payable_now, self.task.per_host).price, (-1, 1))
-        return price, best_rate(alike(sources), price if sources.ceiling.ndim > 1 else price[0])
+            price = np.reshape(relaxation(*payable_now, self.task.per_host).multiplier, (-1, 1))
+        return price, best_rate(
+            simplified(sources), price if sources.ceiling.ndim > 1 else price[0]
+        )

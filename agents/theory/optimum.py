@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.theory.relaxation import _PriceSearch, _refuse_batch, relaxation, relaxed_bound
-from agents.theory.renewal import Cycle
+from agents.theory.relaxation import _refuse_batch, relaxation, relaxed_bound
+from agents.theory.renewal import renewal_arm
 from crawl_env.envs.subsets import maximal_subsets
 from crawl_env.fleet.hosts import Hosts
 from crawl_env.fleet.sources import Sources
@@ -62,10 +62,9 @@ def optimal_reward(
 
 def _first_caps(sources: Sources, budget: float) -> NDArray[np.int_]:
     """Return ages at which jumping to the ceiling no longer pays at the relaxed charge."""
-    price = np.array([relaxation(sources, budget).price])
-    cycle, interval = Cycle(sources), _PriceSearch(sources).interval(price)
-    charge = price * sources.cost / cycle.success
-    rate = (cycle.content(interval) - charge) / cycle.length(interval)
+    multiplier, arm = np.array([relaxation(sources, budget).multiplier]), renewal_arm(sources)
+    charge = multiplier * sources.cost / arm.success
+    rate = arm.reward_rate(arm.interval(multiplier), multiplier * sources.cost)
     with np.errstate(divide="ignore", invalid="ignore"):
         pays_until = np.where(rate > 0, (sources.content_at(np.inf) - charge) / rate, 0.0)
     return np.maximum(sources.delay + 2, np.ceil(pays_until) + 1).astype(int)

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crawl_env.content.world import World
-from crawl_env.envs.subsets import Subsets
 from crawl_env.errors import unknown
 from crawl_env.fleet.sources import Sources
 from crawl_env.simulation.simulation import Crawl
@@ -31,7 +30,7 @@ class CrawlEnv(gym.Env[NDArray[np.float32], Any]):
     `value` what waits, or its belief where not observed; `age` epochs since the last crawl (1e9:
     never); `crawled`, `harvest`, `items` whether it was crawled in the last epoch, the utility
     and the number of new items this brought; `arrival_rate`, `mean_utility`, `decay_rate`,
-    `cost` the true parameters; `account` the budget units that can be spent now, in every row;
+    `cost` the true parameters; `balance` the budget units that can be spent now, in every row;
     `available` 0 where a crawl delay does not yet allow a crawl, else 1; `failed` whether its crawl
     failed in the last epoch (`crawled` is then 0, and the age goes on);
     `changed` whether a crawl in the last epoch found a new item; and of the items found that were
@@ -42,14 +41,12 @@ class CrawlEnv(gym.Env[NDArray[np.float32], Any]):
     are then drawn one by one; the sums are refused under deterministic arrivals.
 
     ## Action
-    `action="priority"`: `Box` (−1, 1, (N,)), float32. Sources are crawled in decreasing priority,
-    ties going to the older, then to the lower number; one that does not fit is skipped, and so is
-    one that may not be crawled now: its crawl delay has not passed since the last attempt, or its
-    host has had its crawls of this epoch. Under `budget_rule="average"` only sources of
-    priority ≥ 0 are taken.
-    `action="subset"`: `Discrete`, an entry of `env.unwrapped.subsets`. Under "average" the sources
-    of a subset that the account does not cover are left out, the dearest first, then the younger.
-    Sources of a subset that may not be crawled now are left out, and no others take their place.
+    `Box` (−1, 1, (N,)), float32: a priority for each source. Sources are crawled in decreasing
+    priority; ties go to the source crawled longer ago, then to the lower number. A source that
+    does not fit the budget is skipped, and so is one that may not be crawled now: its crawl delay
+    has not passed since the last attempt, or its host has had its crawls of this step. Under
+    `budget_rule="average"` only sources of priority ≥ 0 are crawled. The wrappers
+    `SequentialSelection` and `SubsetAction` (crawl_env.envs.wrappers) have discrete actions.
 
     ## Reward
     The utility collected.
@@ -69,7 +66,7 @@ class CrawlEnv(gym.Env[NDArray[np.float32], Any]):
       `rng → Sources` drawn anew at each reset (N and period fixed; also called once when the
       environment is made, to learn N). Default "table1".
     - `budget`: M > 0, the cost that one epoch's crawls may have. Default 1.
-    - `budget_rule`: "epoch" (Σ cost ≤ M in every epoch) or "average": an account starts at 0 and
+    - `budget_rule`: "step" (Σ cost ≤ M in every epoch) or "average": a balance starts at 0 and
       gains M every epoch; sources are taken while it is positive, the last may overdraw it.
     - `arrivals`: "deterministic" (default), "poisson" or "poisson-exponential" (exponential ξ),
       "poisson-constant", "poisson-lognormal" (σ = 1.2), "poisson-gamma" (shape 2); interest falls
@@ -93,7 +90,7 @@ class CrawlEnv(gym.Env[NDArray[np.float32], Any]):
     - `features`: names of the channels above. Default ("value",).
     - `per_host`: crawls that sources with the same host may have in an epoch, failed ones too.
       Default 1; without `hosts` in the fleet it means nothing.
-    - `action`: "priority" or "subset". `horizon`: epochs or None; default 500.
+    - `horizon`: epochs or None; default 500.
     - `start`: see above.
     - `render_mode`: "rgb_array", "human", "ansi" or None.
 
@@ -131,11 +128,6 @@ class CrawlEnv(gym.Env[NDArray[np.float32], Any]):
         self._horizon = np.inf if self.task.horizon is None else self.task.horizon
         self._rewards: list[float] = []  # kept only where something is rendered
         self._viewer: Any = None
-
-    @property
-    def subsets(self) -> Subsets:
-        """The sets of sources (numbers from 0) that discrete actions stand for, in order."""
-        return self.task.subsets
 
     @property
     def sources(self) -> Sources:

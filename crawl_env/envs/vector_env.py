@@ -12,7 +12,6 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
 from crawl_env.content.world import World
-from crawl_env.envs.subsets import Subsets
 from crawl_env.errors import unknown
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation.observation import Harvest
@@ -25,8 +24,8 @@ BoolArray = NDArray[np.bool_]
 class CrawlVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], Any, NDArray[Any]]):
     """`num_envs` environments like `CrawlEnv`, in one array program.
 
-    All of them share one random generator. Observations are (B, N, F), actions (B, N) or, for
-    subsets, (B,); rewards (B,) float64.
+    All of them share one random generator. Observations are (B, N, F), actions (B, N), rewards
+    (B,) float64.
 
     Arguments:
         num_envs: B.
@@ -77,11 +76,6 @@ class CrawlVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], Any, NDArray[Any]
         self._over = np.zeros(num_envs, dtype=bool)  # truncated, and not yet reset
         self._any_over = False
         self._ready = False
-
-    @property
-    def subsets(self) -> Subsets:
-        """The sets of sources (numbers from 0) that discrete actions stand for, in order."""
-        return self.task.subsets
 
     @property
     def world(self) -> World:

@@ -13,12 +13,12 @@ _NOTHING = -40.0  # logarithm of a share that adds nothing
 _MOST_WORK = 1e8  # cells of the table × items: some seconds
 
 
-class LastItems:
+class CappedContent:
     """Mean content by age, for sources with a capacity, (..., n).
 
     Ages that are whole epochs are looked up in a table, which is made once.
 
-    >>> last_three = LastItems(*np.array([[5.0], [1.0], [0.2], [3.0]]), period=1.0)
+    >>> last_three = CappedContent(*np.array([[5.0], [1.0], [0.2], [3.0]]), period=1.0)
     >>> last_three([[1], [2], [np.inf]]).round(3).ravel()
     array([2.641, 2.773, 2.775])
     """

@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Real
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from crawl_env.errors import unknown
-from crawl_env.files.csv_table import line_of
-from crawl_env.fleet import fleet_csv, parameters
-from crawl_env.fleet.capacity import LastItems
-from crawl_env.fleet.parameters import LIMITS, PARAMETERS
-from crawl_env.numerics import FloatArray, remainder
+from crawl_env.errors import (
+    ElementError,
+    check_choice,
+    check_names,
+    check_positive,
+    check_whole,
+    unknown,
+)
+from crawl_env.files import table
+from crawl_env.files.table import Column
+from crawl_env.fleet.capacity import CappedContent
+from crawl_env.fleet.parameters import CONSTRAINTS, DESCRIBED, PARAMETERS, checked
+from crawl_env.numerics import FloatArray, IntArray, remainder
 
-_COLUMNS = (*PARAMETERS, *LIMITS)
-_DEFAULT = {name: parameters.DESCRIBED[name].default for name in LIMITS}
+_ARRAYS = (*PARAMETERS, *CONSTRAINTS)
+_COLUMNS = (
+    Column("source", "text"),
+    *(Column(name, "number", p.default is None, p.default) for name, p in DESCRIBED.items()),
+    Column("host", "text", required=False),
+)
 
 PRESETS = ("table1", "fleet-f", "recovering-<n>", "hacker-news")
 REGIMES = {"dense": (0.5, 50.0), "sparse": (0.003, 0.3)}  # range of Λ, items / time
@@ -84,36 +94,39 @@ class Sources:
         failure_rate: ArrayLike = 0.0,
         hosts: Sequence[str] = (),
     ) -> None:
-        described = (arrival_rate, mean_utility, decay_rate, cost)
-        limits = (crawl_delay, capacity, failure_rate)
-        given = dict(zip((*PARAMETERS, *LIMITS), (*described, *limits), strict=True))
-        arrays = parameters.as_arrays(given)
-        n = arrays["cost"].shape[-1]
-        object.__setattr__(self, "given_names", parameters.check_names(names, n))
-        object.__setattr__(self, "hosts", parameters.check_hosts(hosts, n))
-        if not (isinstance(period, Real) and np.isfinite(period) and period > 0):
-            raise ValueError(f"period is {period!r}; it must be a positive, finite time")
-        for name, array in arrays.items():
-            self._check_range(name, array)
-            object.__setattr__(self, name, array)
-        object.__setattr__(self, "period", float(period))
+        labels = check_names(names)
+        arrays = checked(
+            {
+                "arrival_rate": arrival_rate,
+                "mean_utility": mean_utility,
+                "decay_rate": decay_rate,
+                "cost": cost,
+                "crawl_delay": crawl_delay,
+                "capacity": capacity,
+                "failure_rate": failure_rate,
+            },
+            labels,
+        )
+        length = check_positive("period", period, "time")
+        shared = _shared_hosts(hosts, arrays["cost"].shape[-1])
+        values = {**arrays, "period": length, "given_names": labels, "hosts": shared}
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
         self._check_derived()
-
-    def _check_range(self, name: str, array: FloatArray) -> None:
-        bad = parameters.out_of_range(name, array)
-        if bad.size:
-            i = int(bad[0])
-            label = self.name(i % array.shape[-1])
-            raise ValueError(f"source {label!r}: {parameters.range_message(name, array.flat[i])}")
 
     def _check_derived(self) -> None:
         decay = self.decay_per_epoch
-        bad = np.argwhere(~(np.isfinite(self.ceiling) & np.isfinite(decay) & (decay > 0)))
+        with np.errstate(over="ignore", invalid="ignore"):
+            derived = self.ceiling + decay + self.ceiling * decay + self.crawl_delay / self.period
+        bad = np.argwhere(~(np.isfinite(derived) & (decay > 0)))
         if bad.size:
-            raise ValueError(
-                f"source {self.name(int(bad[0][-1]))!r}: arrival_rate × mean_utility / decay_rate "
-                "(the value of a source never crawled) or decay_rate × period leaves the range "
-                "of floating point numbers; use other units of time or utility"
+            i = int(bad[0][-1])
+            raise ElementError(
+                "arrival_rate × mean_utility / decay_rate (the value of a source never crawled), "
+                "decay_rate × period or crawl_delay / period leaves the range of floating point "
+                "numbers; use other units of time or utility",
+                i,
+                f"source {self.name(i)!r}",
             )
 
     def __len__(self) -> int:
@@ -129,7 +142,7 @@ class Sources:
             and self.period == other.period
             and self.given_names == other.given_names
             and self.hosts == other.hosts
-            and all(np.array_equal(getattr(self, p), getattr(other, p)) for p in _COLUMNS)
+            and all(np.array_equal(getattr(self, p), getattr(other, p)) for p in _ARRAYS)
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -139,7 +152,7 @@ class Sources:
         return self.given_names[i] if self.given_names else str(i + 1)
 
     def __getstate__(self) -> dict[str, Any]:
-        columns: dict[str, Any] = {name: getattr(self, name) for name in _COLUMNS}
+        columns: dict[str, Any] = {name: getattr(self, name) for name in _ARRAYS}
         return {**columns, "period": self.period, "names": self.given_names, "hosts": self.hosts}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -191,7 +204,7 @@ class Sources:
     def content_at(self, age: ArrayLike) -> FloatArray:
         """Return x_k, utility: the mean value `age` epochs after a crawl, (..., N).
 
-        x_k = (1 − α^k) u*; where only the last K items stay, what these hold (`LastItems`).
+        x_k = (1 − α^k) u*; where only the last K items stay, what these hold (`CappedContent`).
         `age` broadcasts against (N,); infinity gives the ceiling.
         """
         k = np.asarray(age, dtype=np.float64)
@@ -203,11 +216,11 @@ class Sources:
         return content
 
     @cached_property
-    def _last_items(self) -> tuple[NDArray[np.intp], LastItems]:
+    def _last_items(self) -> tuple[IntArray, CappedContent]:
         """The sources that show only their last few items, and what waits there."""
         some = np.isfinite(self.capacity).reshape(-1, len(self)).any(axis=0)
         capped = np.flatnonzero(some)
-        return capped, LastItems(
+        return capped, CappedContent(
             self.arrival_rate[..., capped],
             self.mean_utility[..., capped],
             self.decay_rate[..., capped],
@@ -236,7 +249,7 @@ class Sources:
         return bool((self.delay > 1).any())
 
     @cached_property
-    def host_of(self) -> NDArray[np.intp] | None:
+    def host_of(self) -> IntArray | None:
         """The number of each source's host, (N,), or None where no two sources share one."""
         if not self.hosts:
             return None
@@ -262,7 +275,7 @@ class Sources:
         return self._with(lambda parameter: parameter[b])
 
     def _with(self, change: Callable[[FloatArray], FloatArray], **labels: Any) -> Sources:
-        columns: Any = {name: change(getattr(self, name)) for name in _COLUMNS}
+        columns: Any = {name: change(getattr(self, name)) for name in _ARRAYS}
         return Sources(**{**self.__getstate__(), **columns, **labels})
 
     def select_rows(self, which: Any) -> Sources:
@@ -283,7 +296,7 @@ class Sources:
                     f"fleets of {len(first)} and {len(fleet)} sources (periods {first.period:g} and"
                     f" {fleet.period:g}) cannot share a batch; draw fleets of one size and period"
                 )
-        columns: Any = {p: np.stack([getattr(fleet, p) for fleet in fleets]) for p in _COLUMNS}
+        columns: Any = {p: np.stack([getattr(fleet, p) for fleet in fleets]) for p in _ARRAYS}
         return Sources(**{**first.__getstate__(), **columns})
 
     @staticmethod
@@ -324,12 +337,9 @@ class Sources:
         >>> Sources.random(3, seed=1, regime="sparse")
         Sources(3 sources, period=1)
         """
-        if regime not in REGIMES:
-            raise unknown("regime", regime, REGIMES)
-        if n < 1:
-            raise ValueError(f"n is {n}; a fleet has at least one source")
+        low, high = np.log(REGIMES[check_choice("regime", regime, REGIMES)])
+        check_whole("n", n, what="sources")
         rng = np.random.default_rng(seed)
-        low, high = np.log(REGIMES[regime])
         return Sources(
             arrival_rate=np.exp(rng.uniform(low, high, n)),
             mean_utility=rng.lognormal(0.0, 0.8, n),
@@ -347,16 +357,12 @@ class Sources:
             FileNotFoundError: no such file.
             ValueError: anything else that is wrong with it, naming file, row and column.
         """
-        names, hosts, columns = fleet_csv.read(path)
-        for name, column in columns.items():
-            bad = parameters.out_of_range(name, column)
-            if bad.size:
-                i = int(bad[0])
-                raise ValueError(
-                    f"{path}, row {line_of(path, i)} (source {names[i]!r}): "
-                    f"{parameters.range_message(name, column[i])}"
-                )
-        return Sources(**columns, period=period, names=names, hosts=hosts)
+        rows = table.read(path, _COLUMNS, "source")
+        names = rows.text["source"]
+        with rows.located(element=lambda i: f"source {names[i]!r}"):
+            return Sources(
+                **rows.number, period=period, names=names, hosts=rows.text.get("host", ())
+            )
 
     def to_csv(self, path: str | PathLike[str]) -> None:
         """Write the fleet so that `from_csv` reads back the same numbers (not the period).
@@ -366,9 +372,23 @@ class Sources:
         """
         if self.arrival_rate.ndim != 1:
             raise ValueError("a batch of fleets does not fit one CSV; write `row(b)` of it")
-        limits = [name for name in LIMITS if (getattr(self, name) != _DEFAULT[name]).any()]
-        columns = {name: getattr(self, name) for name in (*PARAMETERS, *limits)}
-        fleet_csv.write(path, self.names, columns, self.hosts)
+        text: dict[str, Iterable[str]] = {"source": self.names}
+        for name in _ARRAYS:
+            array, default = getattr(self, name), DESCRIBED[name].default
+            if name in PARAMETERS or (array != default).any():
+                text[name] = map(repr, array.tolist())
+        table.write(path, text | ({"host": self.hosts} if self.hosts else {}))
+
+
+def _shared_hosts(hosts: Iterable[str], n: int) -> tuple[str, ...]:
+    """Return one host per source, or () where no two sources share one."""
+    if isinstance(hosts, str):
+        raise ValueError(f"hosts is {hosts!r}; give a sequence, one host per source")
+    labels = tuple(str(host).strip() for host in hosts)
+    if len(labels) not in (0, n):
+        raise ValueError(f"hosts has {len(labels)} entries for {n} sources; give one per source")
+    named = [label for label in labels if label]
+    return labels if len(set(named)) < len(named) else ()
 
 
 def _fixed(array: FloatArray) -> FloatArray:

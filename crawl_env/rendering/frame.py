@@ -30,7 +30,7 @@ class Frame:
     epoch: int  # epochs elapsed
     rewards: FloatArray | None  # (up to epoch,) the latest last; None: not kept
     budget: float  # budget units / epoch
-    account: float | None  # budget units to spend now; None: the budget, every epoch
+    balance: float | None  # budget units to spend now; None: the budget, every epoch
     scale: float  # utility, the end of the axis: constant for a fleet, so that it does not jump
 
     @staticmethod
@@ -60,8 +60,8 @@ class Frame:
             epoch=int(elapsed),
             rewards=None if rewards is None else np.array(rewards, dtype=np.float64),
             budget=task.budget,
-            account=float(crawl.account[row]) if task.budget_rule == "average" else None,
-            scale=_scale(sources, task.arrivals.deterministic),
+            balance=float(crawl.balance[row]) if task.budget_rule == "average" else None,
+            scale=_scale(sources, not task.arrivals.random),
         )
 
     @property
@@ -84,8 +84,8 @@ class Frame:
                 ("mean reward", number(self.rewards.mean(), 4) if some else "–"),
             ]
         pairs += [("budget", number(self.budget, 4))]
-        if self.account is not None:
-            pairs += [("account", number(self.account, 4))]
+        if self.balance is not None:
+            pairs += [("balance", number(self.balance, 4))]
         return [*pairs, ("crawled", f"{self.crawled.sum()} of {self.crawled.size}")]
 
 

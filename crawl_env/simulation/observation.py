@@ -25,7 +25,7 @@ FEATURES: dict[str, tuple[float, float]] = {  # bounds that hold whatever the pa
     "mean_utility": (0.0, np.inf),
     "decay_rate": (0.0, np.inf),
     "cost": (0.0, np.inf),
-    "account": (-np.inf, np.inf),
+    "balance": (-np.inf, np.inf),
     "available": (0.0, 1.0),
     "failed": (0.0, 1.0),
     "changed": (0.0, 1.0),
@@ -84,20 +84,20 @@ class Observer:
         self._world, self._features, self._observed = world, tuple(features), observed
         self._value_alone = self._features == ("value",) and world.belief is world.value
 
-    def __call__(self, harvest: tuple[Any, ...], account: FloatArray) -> NDArray[np.float32]:
+    def __call__(self, harvest: tuple[Any, ...], balance: FloatArray) -> NDArray[np.float32]:
         """`harvest` holds the fields of a `Harvest`, in whatever shape selections have."""
         if self._value_alone:
             return self._world.value.astype(np.float32)[..., None]
         seen = np.empty((*self._world.shape, len(self._features)), dtype=np.float32)
         for channel, name in enumerate(self._features):
-            self._write(name, seen[..., channel], account, *harvest)
+            self._write(name, seen[..., channel], balance, *harvest)
         return seen
 
     def _write(
         self,
         name: str,
         out: NDArray[np.float32],
-        account: FloatArray,
+        balance: FloatArray,
         picked: IntArray,
         utility: FloatArray,
         items: FloatArray | None,
@@ -112,8 +112,8 @@ class Observer:
             out[...] = world.age
         elif name == "available":
             out[...] = 1.0 if world.available is None else world.available
-        elif name == "account":
-            out[...] = account[:, None]
+        elif name == "balance":
+            out[...] = balance[:, None]
         elif name in SUMMED:
             assert world.harvested is not None  # as the features ask for it
             which = SUMMED.index(name)

@@ -23,8 +23,8 @@ BoolArray = NDArray[np.bool_]
 
 # A sum of costs may exceed the budget by this share of it: rounding, not overspending.
 TOLERANCE = 1e-12
-# An account within this share of the budget counts as empty: what many additions may round to.
-ACCOUNT_TOLERANCE = 1e-9
+# A balance within this share of the budget counts as empty: what many additions may round to.
+BALANCE_TOLERANCE = 1e-9
 # Up to this many sources, finding the largest again and again is cheaper than partitioning.
 _FEW = 3
 
@@ -48,20 +48,20 @@ def select(
     cost: FloatArray,
     budget: float,
     whole: int | None,
-    account: FloatArray | None,
+    balance: FloatArray | None,
     allowed: BoolArray | None = None,
     hosts: Hosts | None = None,
 ) -> IntArray:
     """Return the sources that are crawled; priority, crawled_at: (B, N).
 
-    whole: of `whole_budget`. account: (B,) under the rule "average", None under "epoch".
+    whole: of `whole_budget`. balance: (B,) under the rule "average", None under "step".
     allowed: (B, N), or None where all sources may be crawled. hosts: where some are shared.
     """
     free = allowed is None and hosts is None
-    if account is not None and free:
-        return draw(priority, crawled_at, cost, account, budget)
-    if account is not None:
-        return draw_politely(priority, crawled_at, cost, account, budget, allowed, hosts)
+    if balance is not None and free:
+        return draw(priority, crawled_at, cost, balance, budget)
+    if balance is not None:
+        return draw_politely(priority, crawled_at, cost, balance, budget, allowed, hosts)
     if whole is not None and free:
         return top(priority, whole, crawled_at)
     return fill(priority, crawled_at, cost, budget, allowed, hosts)
@@ -203,16 +203,16 @@ def draw(
     priority: NDArray[np.floating],
     crawled_at: FloatArray,
     cost: FloatArray,
-    account: FloatArray,
+    balance: FloatArray,
     budget: float,
 ) -> IntArray:
-    """Return the sources of priority ≥ 0 taken in order while the account is positive, flat (K,).
+    """Return the sources of priority ≥ 0 taken in order while the balance is positive, flat (K,).
 
-    account: (B,) budget units; the last source taken may overdraw it.
+    balance: (B,) budget units; the last source taken may overdraw it.
     """
     cost = np.broadcast_to(cost, priority.shape)
-    empty = budget * ACCOUNT_TOLERANCE
-    most = np.ceil(max((account.max() + empty) / cost.min(), 0.0))
+    empty = budget * BALANCE_TOLERANCE
+    most = np.ceil(max((balance.max() + empty) / cost.min(), 0.0))
     k = int(min(most, priority.shape[-1]))
     if k == 0:
         _refuse_nan(priority)
@@ -224,7 +224,7 @@ def draw(
     )
     price = cost.take(order)
     before = np.cumsum(price, axis=-1) - price
-    taken = (account[:, None] - before > empty) & (priority.take(order) >= 0)
+    taken = (balance[:, None] - before > empty) & (priority.take(order) >= 0)
     return np.sort(order[taken])
 
 
@@ -232,7 +232,7 @@ def draw_politely(
     priority: NDArray[np.floating],
     crawled_at: FloatArray,
     cost: FloatArray,
-    account: FloatArray,
+    balance: FloatArray,
     budget: float,
     allowed: BoolArray | None,
     hosts: Hosts | None,
@@ -247,7 +247,7 @@ def draw_politely(
     cost = np.take_along_axis(np.broadcast_to(cost, priority.shape), order, axis=-1)
     price = np.where(ready, cost, 0.0)
     before = np.cumsum(price, axis=-1) - price
-    return _flat(order, ready & (account[:, None] - before > budget * ACCOUNT_TOLERANCE))
+    return _flat(order, ready & (balance[:, None] - before > budget * BALANCE_TOLERANCE))
 
 
 def _in_order(priority: NDArray[np.floating], crawled_at: FloatArray) -> IntArray:

@@ -33,7 +33,7 @@ class Crawl:
 
     Attributes:
         world: what waits.
-        account: (B,) budget units that can be spent now.
+        balance: (B,) budget units that can be spent now.
     """
 
     def __init__(self, task: Task, rows: int | None = None) -> None:
@@ -52,12 +52,9 @@ class Crawl:
             believe=hidden,
             itemise=not set(SUMMED).isdisjoint(task.features),
         )
-        self.account = np.full(rows, task.budget)
+        self.balance = np.full(rows, task.budget)
         self._last: tuple[Any, ...] = _NOTHING
         self._observer = Observer(self.world, task.features, task.observed)
-        self._masks = np.zeros((len(task.subsets), task.n), dtype=bool)
-        for mask, subset in zip(self._masks, task.subsets, strict=True):
-            mask[list(subset)] = True
         self._fit()
 
     @property
@@ -84,7 +81,7 @@ class Crawl:
             ages = np.broadcast_to(age, self.world.shape)[which]
         values = None if value is None else np.broadcast_to(value, self.world.shape)[which]
         self.world.start(ages, rng, which, values)
-        self.account[which] = self.task.budget
+        self.balance[which] = self.task.budget
         kept = ~which[self.harvest.picked // self.task.n]
         self._last = tuple(None if x is None else x[kept] for x in self.harvest)
 
@@ -103,7 +100,7 @@ class Crawl:
         self._last = (picked, value, items, failed)
         if self._on_average:
             spent = self._by_row(picked, np.broadcast_to(self._cost, self.world.shape).take(picked))
-            self.account += self.task.budget - spent
+            self.balance += self.task.budget - spent
         self.world.advance(rng)
         return self._by_row(picked, value)
 
@@ -114,13 +111,13 @@ class Crawl:
 
     def observe(self) -> NDArray[np.float32]:
         """Return what the crawler sees now, (B, N, F)."""
-        return self._observer(self._last, self.account)
+        return self._observer(self._last, self.balance)
 
     def get_state(self) -> dict[str, Any]:
         """Return a copy of all that changes with time or was drawn at reset."""
         return {
             "world": self.world.get_state(),
-            "account": self.account.copy(),
+            "balance": self.balance.copy(),
             "harvest": self.harvest,
             "sources": self.world.sources,
         }
@@ -131,7 +128,7 @@ class Crawl:
             self.world.set_sources(state["sources"])
             self._fit()
         self.world.set_state(state["world"])
-        self.account[...] = state["account"]
+        self.balance[...] = state["balance"]
         self._last = tuple(None if x is None else x.copy() for x in state["harvest"])
 
     def _draw_fleets(self, rows: IntArray, rng: np.random.Generator) -> None:
@@ -155,48 +152,20 @@ class Crawl:
         self._polite = sources.is_delayed or self._hosts is not None
 
     def _select(self, action: ArrayLike) -> IntArray:
-        if self._masks.size:
-            return self._select_subset(action)
         priority = np.asarray(action)
         if priority.shape != self._action_shape or priority.dtype.kind != "f":
             priority = self._as_priority(priority)
-        return self._take(priority.reshape(self.world.shape))
-
-    def _take(self, priority: NDArray[np.floating]) -> IntArray:
-        account = self.account if self._on_average else None
+        balance = self.balance if self._on_average else None
         polite = (self.world.available, self._hosts) if self._polite else ()
         return selection.select(
-            priority,
+            priority.reshape(self.world.shape),
             self.world.crawled_at,
             self._cost,
             self.task.budget,
             self._whole,
-            account,
+            balance,
             *polite,
         )
-
-    def _select_subset(self, action: ArrayLike) -> IntArray:
-        chosen = np.asarray(action).reshape(-1)
-        if chosen.size != self.rows or chosen.dtype.kind not in "iu":
-            raise ValueError(
-                f"action is {action!r}; give {self.rows} whole number(s), one an environment"
-            )
-        if chosen.min() < 0 or chosen.max() >= len(self._masks):
-            raise ValueError(
-                f"action is {action!r}; subsets are numbered 0 … {len(self._masks) - 1}, "
-                "see env.unwrapped.subsets"
-            )
-        mask = self._masks[chosen]
-        if self._on_average:
-            # The cheapest first: in any other order a dear one might keep the rest out.
-            budget = self.task.budget
-            return self._take(np.where(mask, budget / (budget + self._cost), -1.0))
-        available = self.world.available
-        if available is not None:
-            return np.flatnonzero(mask & available)
-        picked = np.flatnonzero(mask)
-        even = self._whole is not None and self._hosts is None
-        return selection.by_pick(picked, self.rows) if even else picked
 
     def _as_priority(self, action: NDArray[Any]) -> NDArray[np.floating]:
         if action.shape != self._action_shape:

@@ -15,22 +15,18 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
-from crawl_env.content.arrivals import Arrivals, make_arrivals
-from crawl_env.content.rates import Varying
-from crawl_env.content.trace import Trace
+from crawl_env.content.arrivals import make_arrivals
+from crawl_env.content.process import ArrivalProcess, require_items
 from crawl_env.content.world import NEVER
-from crawl_env.envs.subsets import Subsets, all_subsets, maximal_subsets
 from crawl_env.errors import unknown
-from crawl_env.fleet.hosts import Hosts
-from crawl_env.fleet.parameters import LIMITS
+from crawl_env.fleet.parameters import CONSTRAINTS
 from crawl_env.fleet.sources import Sources
 from crawl_env.simulation.observation import COUNTED, SUMMED, check_features, observation_space
 from crawl_env.simulation.selection import TOLERANCE, affordable
 
 Draw = Callable[[np.random.Generator], Sources]
 
-BUDGET_RULES = ("epoch", "average")
-ACTIONS = ("priority", "subset")
+BUDGET_RULES = ("step", "average")
 STARTS = ("fresh", "empty", "full", "random")
 
 
@@ -47,16 +43,14 @@ class Task:
     draw: Draw | None  # rng → fleet at each reset, or None
     budget: float  # M, budget units / epoch
     budget_rule: str
-    arrivals: Arrivals
+    arrivals: ArrivalProcess
     observed: NDArray[np.bool_]  # (N,)
     features: tuple[str, ...]
-    action: str
     horizon: int | None  # epochs
     start: str
     per_host: int  # crawls per epoch of a shared host
-    subsets: Subsets  # of discrete actions; () under "priority"
     observation_space: Any  # Box (N, F)
-    action_space: Any  # Box (N,) or Discrete
+    action_space: Any  # Box (N,)
 
     @property
     def n(self) -> int:
@@ -85,11 +79,10 @@ class Task:
     def of(
         sources: Sources | str | Path | Draw = "table1",
         budget: float = 1.0,
-        budget_rule: str = "epoch",
-        arrivals: str | Path | Arrivals = "deterministic",
+        budget_rule: str = "step",
+        arrivals: str | Path | ArrivalProcess = "deterministic",
         observed: bool | ArrayLike = True,
         features: Sequence[str] = ("value",),
-        action: str = "priority",
         horizon: int | None = 500,
         start: str = "fresh",
         per_host: int = 1,
@@ -100,7 +93,6 @@ class Task:
         fleet = make_sources(sources if draw is None else draw(np.random.default_rng(0)))
         for name, choice, choices in (
             ("budget_rule", budget_rule, BUDGET_RULES),
-            ("action", action, ACTIONS),
             ("start", start, STARTS),
         ):
             if choice not in choices:
@@ -110,11 +102,9 @@ class Task:
         _check_combination(channels, start, horizon)
         check_affordable(fleet, budget, budget_rule)
         _check_whole("per_host", per_host, "crawls an epoch")
-        hosts = Hosts.of(fleet, per_host)
-        subsets = _subsets(fleet, budget, budget_rule, hosts) if action == "subset" else ()
         content = make_arrivals(arrivals)
-        _check_arrivals(content, fleet, draw)
-        _check_summed(content, channels)
+        _check_items(content, fleet, channels)
+        content.check(fleet if draw is None else Sources.stack([fleet]))
         return Task(
             sources=fleet,
             draw=draw,
@@ -123,15 +113,11 @@ class Task:
             arrivals=content,
             observed=_mask(observed, len(fleet)),
             features=channels,
-            action=action,
             horizon=None if horizon is None else int(horizon),
             start=start,
             per_host=int(per_host),
-            subsets=subsets,
             observation_space=observation_space(channels, len(fleet)),
-            action_space=spaces.Discrete(len(subsets))
-            if subsets
-            else spaces.Box(-1.0, 1.0, (len(fleet),), dtype=np.float32),
+            action_space=spaces.Box(-1.0, 1.0, (len(fleet),), dtype=np.float32),
         )
 
     def check_drawn(self, fleet: Sources) -> Sources:
@@ -147,18 +133,13 @@ class Task:
                 "the callable `sources` changed crawl delays, capacities, failure rates or hosts; "
                 "they must be the same in every fleet it returns"
             )
-        if self.action == "subset" and not np.array_equal(fleet.cost, self.sources.cost):
-            raise ValueError(
-                "the callable `sources` changed the costs, on which the table of subsets "
-                "depends; keep them, or use action='priority'"
-            )
         check_affordable(fleet, self.budget, self.budget_rule)
         return fleet
 
 
 def _same_limits(fleet: Sources, other: Sources) -> bool:
     return fleet.hosts == other.hosts and all(
-        np.array_equal(getattr(fleet, name), getattr(other, name)) for name in LIMITS
+        np.array_equal(getattr(fleet, name), getattr(other, name)) for name in CONSTRAINTS
     )
 
 
@@ -182,12 +163,12 @@ def check_affordable(sources: Sources, budget: float, budget_rule: str) -> None:
     """Raise ValueError where no source can be crawled; warn where some cannot, or all always."""
     check_budget(budget)
     dear = np.flatnonzero(~affordable(sources.cost, budget))
-    if budget_rule == "epoch" and dear.size == len(sources):
+    if budget_rule == "step" and dear.size == len(sources):
         raise ValueError(
             f"budget is {budget:g} and the cheapest source costs {sources.cost.min():g}: nothing "
             "can ever be crawled. Raise the budget, or use budget_rule='average'"
         )
-    if budget_rule == "epoch" and dear.size:
+    if budget_rule == "step" and dear.size:
         names = ", ".join(sources.name(i) for i in dear[:5]) + ", …" * (dear.size > 5)
         warnings.warn(
             f"budget is {budget:g}; sources that cost more can never be crawled: {names}. "
@@ -222,33 +203,14 @@ def _check_combination(features: tuple[str, ...], start: str, horizon: int | Non
         )
 
 
-def _check_arrivals(arrivals: Arrivals, fleet: Sources, draw: Draw | None) -> None:
-    if isinstance(arrivals, Varying):
-        arrivals.start((1, len(fleet)), fleet.period, np.random.default_rng(0))
-    if isinstance(arrivals, Trace):
-        if draw is not None:
-            raise ValueError(
-                "a trace tells what named sources published, and the callable `sources` draws "
-                "others at each reset; give one fleet"
-            )
-        arrivals.feed(fleet, 1)
-        span, unit = arrivals.items.span, arrivals.items.unit
-        if span < fleet.period:
-            warnings.warn(
-                f"the log covers {span:.3g} {unit}s, less than one epoch of {fleet.period:g}, so "
-                "every epoch repeats it all; give the log its `start` and `end`, or in the unit of "
-                "time of the fleet",
-                stacklevel=4,
-            )
-
-
-def _check_summed(arrivals: Arrivals, features: tuple[str, ...]) -> None:
-    shown = [name for name in SUMMED if name in features]
-    if shown and arrivals.deterministic:
-        raise ValueError(
-            f"features {', '.join(shown)} sum up single items, and deterministic arrivals bring "
-            "only their mean; use arrivals='poisson', or leave them out"
-        )
+def _check_items(arrivals: ArrivalProcess, fleet: Sources, features: tuple[str, ...]) -> None:
+    counted = [name for name in (*COUNTED, *SUMMED) if name in features]
+    if not arrivals.random:  # the mean number of items is known, and so is that of capped sources
+        counted = [name for name in counted if name in SUMMED]
+    if counted:
+        require_items(arrivals, f"features {', '.join(counted)}")
+    if arrivals.random and fleet.is_capped:
+        require_items(arrivals, "some sources have a finite capacity")
 
 
 def _check_whole(name: str, number: object, what: str) -> None:
@@ -267,12 +229,6 @@ def _check_visible(fleet: Sources, features: tuple[str, ...]) -> None:
             f"sources reach a value of {largest:.3g}, beyond what the float32 of the observation "
             f"({', '.join(shown)}) can show; use another unit of utility"
         )
-
-
-def _subsets(fleet: Sources, budget: float, budget_rule: str, hosts: Hosts | None) -> Subsets:
-    if budget_rule == "average":
-        return all_subsets(len(fleet))
-    return maximal_subsets(fleet.cost, budget, hosts)
 
 
 def _mask(observed: bool | ArrayLike, n: int) -> NDArray[np.bool_]:

@@ -24,7 +24,7 @@ from experiments.adaptive.runs import Found, Run, unit
 from experiments.adaptive.sizes import Size
 from experiments.core import plots
 from experiments.core.report import Report
-from experiments.core.runner import Unit
+from experiments.core.runner import Job
 from experiments.core.tables import percent
 
 PART = "abandonment"
@@ -60,7 +60,7 @@ CASES = (
 RUNS = 25  # times as many as of regret: shares under 1 % are to be told from 1 %
 
 
-def units(size: Size) -> list[Unit]:
+def units(size: Size) -> list[Job]:
     runs = 5 * size.seeds if size.quick else RUNS * size.seeds
     return [
         unit(

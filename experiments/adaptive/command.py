@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
 
@@ -13,9 +12,8 @@ from experiments.adaptive import abandonment, cost, drift, information, regimes,
 from experiments.adaptive.recorded import Recorded
 from experiments.adaptive.runs import Found, work
 from experiments.adaptive.sizes import FULL, QUICK, Size
-from experiments.core import runner
 from experiments.core.report import Report
-from experiments.core.results import check_out, provenance, whole_folder, write_csv
+from experiments.core.study import ParallelStudy, attributed
 from experiments.evaluate.log import Log
 
 SIMULATED: dict[str, Any] = {
@@ -25,11 +23,18 @@ Part = Literal["regret", "abandonment", "information", "drift", "regimes", "cost
 Rows = list[dict[str, Any]]
 
 
-@dataclass
-class Adaptive:
+@dataclass(kw_only=True)
+class Adaptive(ParallelStudy):
     """Crawling while learning how much each source publishes: what it costs, when good sources are
     given up, what a crawler needs to be told, rates that change, and a recorded log (--items, as
     for `evaluate`), whose first part is known beforehand and whose rest is played back."""
+
+    outputs: ClassVar[tuple[str, ...]] = (
+        "runs.csv.gz",
+        "curves.csv.gz",
+        "report.html",
+        "*.png",
+    )
 
     part: tuple[Part, ...] = ()
     """Parts to run; by default all, the recorded one if --items is given."""
@@ -43,25 +48,18 @@ class Adaptive:
     """Epochs of each run, instead of those of the suite."""
     seed: int = 0
     """Seed of fleets and arrivals."""
-    out: Path = field(default=Path("results/adaptive"))
-    """Folder of the report and the records; replaced as a whole."""
-    jobs: int = -1
-    """Processes; -1 for all cores."""
-    engine: str = "loky"
-    """joblib backend: loky, threading, sequential, or ray / dask where installed."""
 
     def run(self) -> None:
-        check_out(self.out, *(str(name) for name in (self.log.items, self.log.curves) if name))
+        self.check(self.log.items, self.log.curves)
         size, parts = self._size(), self._parts()
         recorded = self._recorded(size) if "recorded" in parts else None
-        kept = self.out.with_name(f".{self.out.name}.kept")
         report = Report("Crawling while learning how much each source publishes")
         records: Rows = []
         curves: Rows = []
         for name in parts:
             if name in SIMULATED:
                 todo = SIMULATED[name].units(size)
-                done = Found(todo, runner.run(todo, work, kept, self.jobs, self.engine))
+                done = Found(todo, self.runner.run(todo, work))
                 SIMULATED[name].write(report, done)
                 records += done.records(abandonment.counts if name == abandonment.PART else None)
                 if name != regimes.PART:  # which is measured at thousands of epochs
@@ -71,19 +69,8 @@ class Adaptive:
             cost.write(report, costs, size.sources)
             records += cost.records(costs, size.sources)
         if recorded is not None:
-            records += recorded.run(report, kept, self.jobs, self.engine)
-        self._write(report, records, curves)
-        runner.forget(kept)
-
-    def _write(self, report: Report, records: Rows, curves: Rows) -> None:
-        with whole_folder(self.out) as folder:
-            write_csv(folder / "runs.csv.gz", [{**r, **provenance()} for r in records])
-            write_csv(folder / "curves.csv.gz", curves)
-            report.write(folder / "report.html")
-        print(
-            f"Report: {self.out / 'report.html'}   every run: {self.out / 'runs.csv.gz'}   "
-            f"in the course of time: {self.out / 'curves.csv.gz'}"
-        )
+            records += recorded.run(report, self.runner)
+        self.publish(report, {"runs.csv.gz": attributed(records), "curves.csv.gz": curves})
 
     def _size(self) -> Size:
         size = QUICK if self.suite == "quick" else FULL

@@ -96,7 +96,7 @@ class _Seat:
             "sources": Sources.random(n, seed=0),
             "budget": n // ROUND,
             "observed": False,
-            "arrivals": "poisson",
+            "arrivals": "poisson-items",
             # Of one fleet parameters come with the task, and need not come with each observation.
             "features": tuple(name for name in seen if name not in PARAMETERS),
         }

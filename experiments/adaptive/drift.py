@@ -19,7 +19,7 @@ from experiments.adaptive.runs import Found, unit
 from experiments.adaptive.sizes import Size
 from experiments.core import plots
 from experiments.core.report import Report
-from experiments.core.runner import Unit
+from experiments.core.runner import Job
 from experiments.core.tables import percent, plain
 
 PART = "drift"
@@ -49,7 +49,7 @@ PLAYERS = [
 ]
 
 
-def units(size: Size) -> list[Unit]:
+def units(size: Size) -> list[Job]:
     laws = ("still", "drift .1", "jumps .02", BURSTS) if size.quick else tuple(LAWS)
     marks = sorted({size.epochs // 2, size.epochs})
     return [

@@ -10,7 +10,7 @@ from experiments.adaptive.players import FLOOR, REFERENCE, THOMPSON, TUNING, nam
 from experiments.adaptive.runs import Found, unit
 from experiments.adaptive.sizes import Size
 from experiments.core.report import Report
-from experiments.core.runner import Unit
+from experiments.core.runner import Job
 from experiments.core.tables import percent, plain
 
 PART = "information"
@@ -43,7 +43,7 @@ PLAYERS = [
 ]
 
 
-def units(size: Size) -> list[Unit]:
+def units(size: Size) -> list[Job]:
     return [
         unit(
             PART,

@@ -11,14 +11,15 @@ import numpy as np
 from agents.adaptive import Adaptive, Estimator, Posterior, make_estimator
 from agents.adaptive.policies import at_rate_one
 from agents.evaluation.rollout import Predicts
-from agents.policies.base import Agent, graded
+from agents.policies.base import Agent
+from agents.policies.index import graded
 from agents.registry import AGENTS
-from agents.theory.closed_form import whittle_index
+from agents.theory.index import whittle_index
 from crawl_env import CrawlVectorEnv, Task
 from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.simulation.observation import SUMMED, observation_space
 from experiments.adaptive.expected import Expected
-from experiments.core.runner import Unit
+from experiments.core.runner import Job
 
 WEAK = (0.5, 0.01)  # Gamma prior: half an item in a hundredth of an epoch, so 50 an epoch
 LOW = (0.5, 0.5)  # 1 an epoch, as sure as half an epoch of crawling makes: low if dense
@@ -133,7 +134,7 @@ def agent_of(chosen: dict[str, Any], task: Task, seed: int = 0) -> Agent:
     given = {"confidence": chosen["confidence"]} if "confidence" in chosen else {}
     if chosen.get("estimator") is not None:
         given["estimator"] = estimator_of(chosen, task.sources.period)
-    agent: Agent = kind(task, seed, **given)
+    agent: Agent = kind(task, seed=seed, **given)
     return agent
 
 
@@ -146,7 +147,7 @@ def estimator_of(chosen: dict[str, Any], period: float = 1.0) -> Estimator:
     return make_estimator(chosen["estimator"], period, prior, **own)
 
 
-def name_of(unit: Unit) -> str:
+def name_of(unit: Job) -> str:
     """Return what a unit's player is called in records and reports."""
     return str(unit["player"].get("name", unit["player"]["agent"]))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,10 +26,10 @@ from experiments.adaptive.players import (
     seat,
 )
 from experiments.adaptive.sizes import Size
-from experiments.core import plots, runner, units
+from experiments.core import evaluation, plots
 from experiments.core.report import Report
 from experiments.core.results import provenance
-from experiments.core.runner import Result, Unit
+from experiments.core.runner import Job, Result, Runner
 from experiments.core.tables import percent
 from experiments.evaluate import replay
 from experiments.evaluate.log import WEEK, Log, Split
@@ -56,7 +55,7 @@ class Recorded:
         self._budgets = (5.0,) if size.quick else BUDGETS
         self._runs = min(2 if size.quick else RUNS, self._split.epochs)
 
-    def run(self, report: Report, kept: Path, jobs: int, engine: str) -> list[dict[str, Any]]:
+    def run(self, report: Report, runner: Runner) -> list[dict[str, Any]]:
         """Write the part of the report; return one row for each budget, player and week."""
         parts = {
             (m, name_of(base)): [{**base, "late": late} for late in range(self._runs)]
@@ -64,7 +63,7 @@ class Recorded:
             for base in self._units(m)
         }
         todo = [unit for of_player in parts.values() for unit in of_player]
-        results = iter(runner.run(todo, partial(work, self._split.trace), kept, jobs, engine))
+        results = iter(runner.run(todo, partial(work, self._split.trace)))
         runs: dict[float, dict[str, Played]] = {m: {} for m in self._budgets}
         for (m, name), of_player in parts.items():
             runs[m][name] = replay.joined([next(results) for _ in of_player], self._split.epochs)
@@ -73,13 +72,13 @@ class Recorded:
         rows = records(view, runs, {"part": PART, **provenance()})
         return [row for row in rows if row["block"] != "all"]
 
-    def _units(self, budget: float) -> list[Unit]:
+    def _units(self, budget: float) -> list[Job]:
         return [
             {
                 "part": PART,
                 "player": chosen,
                 "arguments": {
-                    "sources": units.fleet_as_json(
+                    "sources": evaluation.fleet_as_json(
                         self._split.refitted
                         if name_of({"player": chosen}) == REFITTED and self._split.refitted
                         else self._split.fleet
@@ -158,11 +157,11 @@ def players(split: Split) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def work(trace: Trace, unit: Unit) -> Result:
+def work(trace: Trace, unit: Job) -> Result:
     """Play one run of a player, which starts `late` epochs after the trace."""
-    log, period = trace.items, unit["arguments"]["sources"]["period"]
+    log, period = trace.log, unit["arguments"]["sources"]["period"]
     rest = Trace(log.covering(log.start + unit["late"] * period, None), random_start=False)
-    arguments = {**units.arguments_of(unit), "arrivals": rest}
+    arguments = {**evaluation.arguments_of(unit), "arrivals": rest}
     seed = unit["seed"] + unit["late"]
 
     def chosen(env: CrawlVectorEnv) -> Any:

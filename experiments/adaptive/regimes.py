@@ -22,7 +22,7 @@ from experiments.adaptive.runs import Found, Run, unit
 from experiments.adaptive.sizes import Size
 from experiments.core import plots
 from experiments.core.report import Report
-from experiments.core.runner import Unit
+from experiments.core.runner import Job
 from experiments.core.tables import percent, plain
 
 PART = "regimes"
@@ -54,7 +54,7 @@ PLAYERS = [
 ]  # fmt: skip
 
 
-def units(size: Size) -> list[Unit]:
+def units(size: Size) -> list[Job]:
     return [
         unit(PART, regime, chosen,
              {"sources": f"drawn-{regime}-{N}", "budget": M}, SWITCHES * long, size.seeds,

@@ -26,7 +26,7 @@ from experiments.adaptive.runs import Found, Run, unit
 from experiments.adaptive.sizes import Size
 from experiments.core import plots
 from experiments.core.report import Report
-from experiments.core.runner import Unit
+from experiments.core.runner import Job
 from experiments.core.tables import percent, plain
 
 PART = "regret"
@@ -73,7 +73,7 @@ SHAPES = ((20, 2), (100, 10), (400, 40), (100, 2), (100, 30))  # N, M
 USUAL = (100, 10)
 
 
-def units(size: Size) -> list[Unit]:
+def units(size: Size) -> list[Job]:
     shapes = (USUAL,) if size.quick else SHAPES
     return [
         unit(

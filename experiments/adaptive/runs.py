@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from agents.evaluation import statistics
 from agents.evaluation.rollout import Rollout
 from agents.evaluation.statistics import Estimate
-from crawl_env import Bursts, CrawlVectorEnv, DailyCycle, Drift, Jumps, Poisson
-from crawl_env.content.arrivals import Arrivals
+from crawl_env import ArrivalProcess, Arrivals, CrawlVectorEnv
+from crawl_env.content.arrivals import RATES
 from crawl_env.numerics import FloatArray
 from experiments.adaptive.expected import Expected
 from experiments.adaptive.players import FLOOR, features, name_of, seat
-from experiments.core import units
-from experiments.core.runner import Result, Unit
+from experiments.core import evaluation
+from experiments.core.runner import Job, Result
 
 _PER_DECADE = 20
 
@@ -62,9 +62,9 @@ class Found:
         ValueError: two players of a case did not meet the same content.
     """
 
-    def __init__(self, todo: Sequence[Unit], results: Sequence[Result]) -> None:
+    def __init__(self, todo: Sequence[Job], results: Sequence[Result]) -> None:
         self._runs: dict[tuple[str, str], Run] = {}
-        self._parts: list[tuple[Unit, Run, int]] = []
+        self._parts: list[tuple[Job, Run, int]] = []
         for unit, result in zip(todo, results, strict=True):
             key, run = (unit["case"], name_of(unit)), as_run(unit, result)
             before = self._runs.get(key)
@@ -144,7 +144,7 @@ def unit(
     arrivals: tuple[str, dict[str, Any]] = ("poisson", {}),
     marks: Sequence[int] | None = None,
     itemised: bool = False,
-) -> Unit:
+) -> Job:
     """Return a player's runs as a unit of work.
 
     Arguments:
@@ -172,12 +172,12 @@ def marks_of(epochs: int) -> list[int]:
     return sorted({*spread, max(1, epochs // 2), epochs})
 
 
-def work(unit: Unit) -> Result:
+def work(unit: Job) -> Result:
     """Run a unit; see `Run` for what it returns, as lists."""
     seen = bool(unit["arguments"].get("observed", False))
     arguments = {
         "observed": False,
-        **units.arguments_of(unit),
+        **evaluation.arguments_of(unit),
         "arrivals": arrivals_of(*unit["arrivals"]),
         "features": features(seen, unit["itemised"]),
     }
@@ -214,20 +214,14 @@ def work(unit: Unit) -> Result:
     return {name: array.tolist() for name, array in result.items()}
 
 
-def arrivals_of(name: str, arguments: dict[str, Any]) -> Arrivals:
-    """Return a law of arrivals from JSON."""
-    kinds: dict[str, Any] = {
-        "poisson": Poisson,
-        "drift": Drift,
-        "jumps": Jumps,
-        "cycle": DailyCycle,
-        "bursts": Bursts,
-    }
-    law: Arrivals = kinds[name](**arguments)
-    return law
+def arrivals_of(name: str, arguments: dict[str, Any]) -> ArrivalProcess:
+    """Return arrivals from JSON: a model of the rate, in the words of the records, and its
+    arguments. Items are drawn one by one, so that all players can be shown what they ask for."""
+    model = {"poisson": "constant", "bursts": "hawkes"}.get(name, name)
+    return Arrivals(rate=RATES[model](**arguments), sampler="items")
 
 
-def as_run(unit: Unit, result: Result) -> Run:
+def as_run(unit: Job, result: Result) -> Run:
     arrays = {name: np.array(values, dtype=np.float64) for name, values in result.items()}
     return Run(np.array(unit["marks"], dtype=np.float64), **arrays)
 
@@ -248,5 +242,5 @@ def _check_paired(case: str, runs: dict[str, Run]) -> None:
             )
 
 
-def _labels(unit: Unit, run: int) -> dict[str, Any]:
+def _labels(unit: Job, run: int) -> dict[str, Any]:
     return {"part": unit["part"], "case": unit["case"], "player": name_of(unit), "run": run}

@@ -10,7 +10,7 @@ import numpy as np
 from agents import relaxation
 from agents.evaluation.rollout import evaluate
 from crawl_env import Sources
-from experiments.core.runner import Result, Unit
+from experiments.core.runner import Job, Result
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ FLEETS = {
 }
 
 
-def work(unit: Unit) -> Result:
+def work(unit: Job) -> Result:
     """Return the rewards per epoch and copy of one agent on k copies of a fleet."""
     copied = FLEETS[unit["fleet"]]
     k = unit["copies"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import groupby
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -14,9 +13,10 @@ from agents.evaluation import statistics
 from agents.evaluation.rollout import Evaluation
 from agents.evaluation.statistics import Estimate
 from experiments.benchmark.suite import SUITE, BenchmarkTask
-from experiments.core import plots, runner, units
+from experiments.core import evaluation, plots
 from experiments.core.report import Report
 from experiments.core.results import provenance
+from experiments.core.runner import Job, Result, Runner
 from experiments.core.tables import (
     SEES_ALL,
     apart,
@@ -60,20 +60,18 @@ class Policies(NamedTuple):
     summary: str
 
 
-def write(
-    report: Report, kept: Path, seed: int = 0, jobs: int = -1, engine: str = "loky"
-) -> Policies:
+def write(report: Report, runner: Runner, seed: int = 0) -> Policies:
     """Run every index policy on every reference task; add tables and pictures to a report."""
     todo = [
         _unit(setting, agent, seed)
         for setting in SUITE
-        for agent in units.players(AGENTS, setting.arguments)
+        for agent in evaluation.players(AGENTS, setting.arguments)
     ]
-    results = iter(runner.run(todo, units.work, kept, jobs, engine))
+    results = iter(runner.run(todo, evaluation.work))
     runs = [
         {
-            agent: units.as_evaluation(next(results), setting.seeds)
-            for agent in units.players(AGENTS, setting.arguments)
+            agent: evaluation.as_evaluation(next(results), setting.seeds)
+            for agent in evaluation.players(AGENTS, setting.arguments)
         }
         for setting in SUITE
     ]
@@ -82,10 +80,10 @@ def write(
         "Score: 0 is a random choice, 1 the Whittle index policy. Share of bound: of what no "
         "policy can average in the long run, given what it sees before crawling: nothing "
         "(unseen), all content (seen), or with nothing random to see (deterministic). Brackets "
-        "hold 95 % intervals (bootstrap over runs, the same arrivals for all policies); a "
+        "hold 95 % intervals (Student's t over runs, the same arrivals for all policies); a "
         "number without one is not random. A discounted return has no such bound: n/a."
     )
-    bounds = _bounds(kept, seed, jobs, engine)
+    bounds = _bounds(runner, seed)
     done = [
         Done(setting, *apart(found), scores(apart(found)[0]), *bound)
         for setting, found, bound in zip(SUITE, runs, bounds, strict=True)
@@ -100,8 +98,8 @@ def write(
     return Policies(rows, _summary(done))
 
 
-def _unit(setting: BenchmarkTask, agent: str, seed: int) -> runner.Unit:
-    seeds = units.seeds_needed(setting.arguments, agent, setting.seeds)
+def _unit(setting: BenchmarkTask, agent: str, seed: int) -> Job:
+    seeds = evaluation.seeds_needed(setting.arguments, agent, setting.seeds)
     runs = {
         "epochs": setting.epochs,
         "warmup": setting.warmup,
@@ -165,12 +163,12 @@ def _summary(done: list[Done]) -> str:
     return markdown(lines)
 
 
-def _bounds(kept: Path, seed: int, jobs: int, engine: str) -> list[tuple[NDArray[np.float64], str]]:
+def _bounds(runner: Runner, seed: int) -> list[tuple[NDArray[np.float64], str]]:
     """Return every setting's bound and its name; 0 for a discounted return: it has none."""
     bounded = [setting for setting in SUITE if setting.discount == 1]
     todo = [{**_unit(setting, "whittle", seed), "what": "bound"} for setting in bounded]
-    found = iter(runner.run(todo, units.bound, kept, jobs, engine))
-    none: runner.Result = {"bound": 0.0, "name": ""}
+    found = iter(runner.run(todo, evaluation.bound))
+    none: Result = {"bound": 0.0, "name": ""}
     results = [none if setting.discount < 1 else next(found) for setting in SUITE]
     return [(np.array(result["bound"]), result["name"]) for result in results]
 

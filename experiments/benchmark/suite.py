@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from crawl_env import Sources
-from experiments.core.units import fleet_as_json
+from experiments.core.evaluation import fleet_as_json
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "data" / "example.csv"
 
@@ -116,7 +116,7 @@ def _csv() -> list[BenchmarkTask]:
             warmup=200,
         )
         for label, rule in (
-            ("Poisson, not seen, budget in every epoch", "epoch"),
+            ("Poisson, not seen, budget in every epoch", "step"),
             ("Poisson, not seen, budget on average", "average"),
         )
     ]

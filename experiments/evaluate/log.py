@@ -11,9 +11,8 @@ import numpy as np
 import tyro
 from numpy.typing import ArrayLike
 
-from crawl_env import Items, Sources, Trace
-from crawl_env.log.item_files import time_of
-from crawl_env.log.item_log import HOURS
+from crawl_env import ItemLog, Sources, Trace
+from crawl_env.log.item_log import HOURS, time_of
 from crawl_env.numerics import FloatArray
 from experiments.fit import decay, estimate
 from experiments.fit.command import given_time
@@ -25,15 +24,15 @@ WEEK = 168.0  # hours
 class Split:
     """A log in two parts, and the fleet as it was known between them."""
 
-    past: Items  # of all sources
-    rest: Items  # of all sources
+    past: ItemLog  # of all sources
+    rest: ItemLog  # of all sources
     fleet: Sources
     refitted: Sources | None  # with rates and utilities fitted to the rest itself, if there are any
 
     @cached_property
     def epochs(self) -> int:
         """Return H, how many epochs the rest holds, the last perhaps in part."""
-        return self.trace.epochs(self.fleet.period)
+        return self.trace.steps(self.fleet.period)
 
     @cached_property
     def published(self) -> FloatArray:
@@ -74,7 +73,7 @@ class Log:
     decay_rate: float | None = None
     """μ of all sources, 1 / unit of time, where there are neither curves nor --sources."""
     unit: str = "hour"
-    """Unit of time of the log's numbers, and of --period: second, minute, hour or day."""
+    """Job of time of the log's numbers, and of --period: second, minute, hour or day."""
     train_until: Annotated[str, tyro.conf.arg(metavar="TIME")] = ""
     """Where the first part ends, a number or a time stamp; by default at the middle of the log."""
     block: float = 0.0
@@ -95,7 +94,7 @@ class Log:
         """
         self._check(fleet)
         assert self.items is not None
-        log = Items.from_csv(self.items, self.curves, unit=self.unit)
+        log = ItemLog.from_csv(self.items, self.curves, unit=self.unit)
         at = self._moment(log)
         end = log.end if epochs is None else min(log.end, at + epochs * period)
         past, rest = log.between(log.start, at), log.between(at, end)
@@ -111,7 +110,7 @@ class Log:
         refitted = _fitted(later, fading, period) if later.utility.any() else None
         return Split(past, rest, _fitted(past, fading, period), refitted)
 
-    def _moment(self, log: Items) -> float:
+    def _moment(self, log: ItemLog) -> float:
         """Return where the first part ends."""
         at = given_time("--train-until", self.train_until, log)
         moment = time_of("--train-until", at, log.origin, HOURS[log.unit])
@@ -142,14 +141,14 @@ class Log:
             raise ValueError(f"--block is {self.block:g}; it must be a positive time")
 
 
-def _fitted(log: Items, decay_rate: ArrayLike, period: float) -> Sources:
+def _fitted(log: ItemLog, decay_rate: ArrayLike, period: float) -> Sources:
     n = len(log.names)
     rate = estimate.rates(np.bincount(log.source, minlength=n), log.span)
     utility = estimate.utilities(log.source, log.utility, n)
     return Sources(rate.value, utility.value, decay_rate, period=period, names=log.names)
 
 
-def _check_fleet(fleet: Sources, log: Items) -> None:
+def _check_fleet(fleet: Sources, log: ItemLog) -> None:
     known = set(fleet.names)
     items = np.bincount(log.source, minlength=len(log.names))
     lacking = [i for i, name in enumerate(log.names) if name not in known]

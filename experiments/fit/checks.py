@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.stats import chi2, norm
 from tqdm import tqdm
 
-from crawl_env import Items
+from crawl_env import ItemLog
 from crawl_env.log.item_log import HOURS
 from crawl_env.numerics import FloatArray
 
@@ -32,7 +32,7 @@ class Check(NamedTuple):
     p: FloatArray  # (N,)
 
 
-def day(log: Items) -> float:
+def day(log: ItemLog) -> float:
     """Return the length of a day in the log's unit of time."""
     return 24.0 / HOURS[log.unit]
 
@@ -53,7 +53,7 @@ def failing(p: FloatArray, level: float = LEVEL) -> NDArray[np.bool_]:
     return fails
 
 
-def dispersion(log: Items, seed: int = 0) -> Check:
+def dispersion(log: ItemLog, seed: int = 0) -> Check:
     """Fano factor of the daily counts, variance / mean: 1 for a Poisson process, above for bursts.
 
     Given their number n, items of a Poisson process fall on the days independently; p is from
@@ -98,7 +98,7 @@ def _squares(n: int, days: int, size: int, rng: np.random.Generator) -> NDArray[
     return np.concatenate(parts)
 
 
-def resolution(log: Items) -> float:
+def resolution(log: ItemLog) -> float:
     """Return how finely time was recorded: 0, or about the time between two snapshots.
 
     Where more than one item in twenty shares its moment with another, the log comes from looking
@@ -110,7 +110,7 @@ def resolution(log: Items) -> float:
     return float(np.quantile(np.diff(moments), 0.25))
 
 
-def operational_times(log: Items, seed: int = 0) -> FloatArray:
+def operational_times(log: ItemLog, seed: int = 0) -> FloatArray:
     """Return the times (n,) as the fleet's own clock shows them, in days: it runs fast in the busy
     hours and slow in the quiet ones, so that the fleet's daily cycle is taken out. Moments that
     were recorded coarsely are spread over the time since the look before."""
@@ -129,7 +129,7 @@ def scaled_gaps(times: FloatArray) -> FloatArray:
     return gaps / gaps.mean() if gaps.size and gaps.mean() > 0 else np.zeros(0)
 
 
-def gaps(log: Items, seed: int = 0) -> Check:
+def gaps(log: ItemLog, seed: int = 0) -> Check:
     """Kolmogorov–Smirnov distance of the gaps between items from an exponential law with their
     mean, once the fleet's daily cycle is taken out (`operational_times`).
 
@@ -168,7 +168,7 @@ def _lilliefors_p(statistic: float | FloatArray) -> float:
     return (1 + larger) / (_MANY + 1)
 
 
-def drift(log: Items, bunching: FloatArray | float = 1.0) -> Check:
+def drift(log: ItemLog, bunching: FloatArray | float = 1.0) -> Check:
     """Items in the second half of the log over those in the first, and Laplace's test of a trend:
     under a constant rate, the mean of n times is normal around the middle of the log.
 
@@ -182,7 +182,7 @@ def drift(log: Items, bunching: FloatArray | float = 1.0) -> Check:
     return _tested(n, (late + 0.5) / (n - late + 0.5), p)
 
 
-def cycle(log: Items, bunching: FloatArray | float = 1.0) -> Check:
+def cycle(log: ItemLog, bunching: FloatArray | float = 1.0) -> Check:
     """Strength 0 … 1 of the daily cycle, and Rayleigh's test of it: the length of the mean of the
     items' directions on the clock (p by Zar's formula).
 
@@ -198,7 +198,7 @@ def cycle(log: Items, bunching: FloatArray | float = 1.0) -> Check:
 
 
 def busiest_over_quietest(
-    log: Items, bins: int, days: int = 1, seed: int = 0
+    log: ItemLog, bins: int, days: int = 1, seed: int = 0
 ) -> tuple[FloatArray, float, float]:
     """Return the fleet's items per bin (bins,) of a cycle of so many days, the ratio of the largest
     to the smallest, and its standard error by a bootstrap over whole cycles."""
@@ -214,7 +214,7 @@ def busiest_over_quietest(
     return counts, float(counts.max() / max(counts.min(), 1)), float(ratios.std(ddof=1))
 
 
-def by_source(log: Items) -> list[NDArray[np.intp]]:
+def by_source(log: ItemLog) -> list[NDArray[np.intp]]:
     """Return the items of every source, as N arrays of positions in the log."""
     order = np.argsort(log.source, kind="stable")
     counts = np.bincount(log.source, minlength=len(log.names))
@@ -226,5 +226,5 @@ def _tested(n: NDArray[np.intp], statistic: FloatArray, p: FloatArray) -> Check:
     return Check(np.where(enough, statistic, np.nan), np.where(enough, p, np.nan))
 
 
-def _nothing(log: Items) -> FloatArray:
+def _nothing(log: ItemLog) -> FloatArray:
     return np.full(len(log.names), np.nan)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 from tqdm import tqdm
 
-from crawl_env import Items
+from crawl_env import ItemLog
 from crawl_env.log.item_log import HOURS
 from crawl_env.numerics import FloatArray
 from experiments.fit.checks import by_source
@@ -38,7 +38,7 @@ class Decay(NamedTuple):
     stretch: tuple[float, float]  # β of exp(−(μ·age)^β) with its standard error; 1 is exponential
 
 
-def measure(log: Items, window: float = 0.0, seed: int = 0) -> Decay:
+def measure(log: ItemLog, window: float = 0.0, seed: int = 0) -> Decay:
     """Fit μ to the utility-weighted remaining share of every source, and of the fleet.
 
     Errors, and the test of the exponential, are from a bootstrap over items, stratified by source.

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from scipy.stats import expon, norm
 
-from crawl_env import Items
+from crawl_env import ItemLog
 from crawl_env.numerics import FloatArray
 from experiments.core import plots
 from experiments.fit import checks
@@ -52,7 +52,7 @@ def estimates(found: Found) -> Any:
     return figure
 
 
-def time_of_day(log: Items) -> Any:
+def time_of_day(log: ItemLog) -> Any:
     """Items by hour of the day and by day of the week."""
     figure, axes = plots.new(1, 2, width=11, height=3.2)
     known = " (UTC)" if log.origin else ""
@@ -156,7 +156,7 @@ def _quantiles(axis: Any, sample: FloatArray, law: Any, scale: float) -> None:
     axis.plot(expected, scale * expected, "k--", lw=1)
 
 
-def centred_logs(log: Items) -> FloatArray:
+def centred_logs(log: ItemLog) -> FloatArray:
     """Return ln ξ minus its source's mean, of items worth something at sources with enough."""
     source = log.source[log.utility > 0]
     logs, counts = np.log(log.utility[log.utility > 0]), np.bincount(source)

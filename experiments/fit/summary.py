@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agents.evaluation.statistics import number
-from crawl_env import Items
+from crawl_env import ItemLog
 from crawl_env.numerics import FloatArray
 from experiments.core.report import Report
 from experiments.core.results import provenance
@@ -22,7 +22,7 @@ SHOWN = 25  # sources in a table; all are in the CSV
 class Found(NamedTuple):
     """Everything a fit found out about a log."""
 
-    log: Items
+    log: ItemLog
     rate: Estimates
     utility: Estimates
     decay: Decay | None

@@ -7,11 +7,11 @@ import numpy as np
 from agents import relaxed_bound, whittle_index
 from agents.evaluation import statistics
 from agents.evaluation.rollout import evaluate
-from agents.policies.view import Seen
-from agents.policies.whittle import Whittle
-from agents.theory.observed import Arms
+from agents.policies.base import ObservationView
+from agents.policies.index import Whittle
+from agents.theory.observed import ObservedArm
 from crawl_env import Sources
-from crawl_env.content.arrivals import Poisson
+from crawl_env.content.arrivals import Arrivals
 from crawl_env.content.utility import Exponential, Lognormal
 from crawl_env.numerics import FloatArray
 from experiments.core.report import Report
@@ -27,11 +27,11 @@ class LiteralWhittle(Whittle):
 
     name = "whittle as printed"
 
-    def priority(self, seen: Seen) -> FloatArray:
+    def priority(self, seen: ObservationView) -> FloatArray:
         priority = super().priority(seen)
         return np.where(priority > 0, priority, -1e-6 * np.arange(self.task.n))
 
-    def worth(self, value: FloatArray, sources: Sources) -> FloatArray:
+    def index(self, value: FloatArray, sources: Sources) -> FloatArray:
         return literal_index(value, sources)
 
 
@@ -60,7 +60,7 @@ def above_the_ceiling(report: Report, records: Records, seeds: int, epochs: int)
         runs = {"epochs": epochs, "warmup": 500, "seeds": seeds}
         printed = evaluate(lambda env: LiteralWhittle(env.task), task, **runs).reward  # type: ignore[arg-type]
         extended = evaluate("whittle", task, **runs).reward  # type: ignore[arg-type]
-        loss = statistics.bootstrap(lambda p, e: 1 - p.mean(-1) / e.mean(-1), printed, extended)
+        loss = statistics.loss(printed, extended)
         rows.append([m, statistics.mean(printed), statistics.mean(extended), _percent(loss)])
         note(records, f"fleet F, M={m}, index as printed", printed.mean())
         note(records, f"fleet F, M={m}, index extended", extended.mean())
@@ -101,7 +101,7 @@ def observed_arrivals(report: Report, records: Records) -> None:
         fleet = Sources(items, 1.0, 0.2)
         ceiling = fleet.ceiling[0]
         x = np.linspace(0.05, 1.5, 30) * ceiling
-        exact = Arms(fleet, np.array([True]), Exponential()).index(x[:, None])[:, 0]
+        exact = ObservedArm(fleet, np.array([True]), Exponential()).index(x[:, None])[:, 0]
         gap = (whittle_index(x[:, None], fleet)[:, 0] - exact) / ceiling
         worst = int(np.abs(gap).argmax())
         rows.append([f"{items:g}", f"{gap[worst]:+.3f}", f"{x[worst] / ceiling:.2f}"])
@@ -136,7 +136,7 @@ def source_one(report: Report, records: Records, seeds: int, epochs: int) -> Non
         ("constant", "constant"),
         ("lognormal, σ = 1.2", Lognormal(1.2)),
     ):
-        task = {"budget": 2, "arrivals": Poisson(law)}
+        task = {"budget": 2, "arrivals": Arrivals(utility=law)}
         share = evaluate("whittle", task, epochs=epochs, seeds=seeds).frequency[0]
         rows.append([name, f"{share:.5f}"])
         note(records, f"share of epochs in which source 1 is crawled, ξ {name}", share)

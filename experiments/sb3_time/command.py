@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 
 from tqdm import tqdm
 
 from experiments.core import plots
 from experiments.core.report import Report
-from experiments.core.results import check_out, provenance, whole_folder, write_csv
+from experiments.core.study import Study, attributed
 from experiments.sb3_time.spent import CASES, ONE_BY_ONE, Spent, spent
 
 PARTS = ("environment", "collection", "gradient")
 
 
-@dataclass
-class SB3Time:
+@dataclass(kw_only=True)
+class SB3Time(Study):
     """Time per step that Stable-Baselines3's algorithms spend in the environment, in collecting
     its transitions, and in gradients: on Table 1, M = 2, in one thread."""
 
-    out: Path = field(default=Path("results/sb3-time"))
-    """Folder of the report and the records; replaced as a whole."""
     rounds: int = 20
     """Updates timed; of each part the fastest counts."""
     num_envs: int = 16
@@ -31,7 +28,7 @@ class SB3Time:
     def run(self) -> None:
         import torch
 
-        check_out(self.out)
+        self.check()
         for name in ("rounds", "num_envs"):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name} is {getattr(self, name)}; it must be at least 1")
@@ -56,11 +53,8 @@ class SB3Time:
         )
         report.paragraph(_reading(all_spent))
         report.figure(_picture(all_spent), "Time per step of one environment.")
-        records = [{**s._asdict(), "total": s.total, **provenance()} for s in all_spent]
-        with whole_folder(self.out) as folder:
-            write_csv(folder / "records.csv", records)
-            report.write(folder / "report.html")
-        print(f"Report: {self.out / 'report.html'}")
+        records = attributed([{**s._asdict(), "total": s.total} for s in all_spent])
+        self.publish(report, {"records.csv": records})
 
 
 def _row(s: Spent) -> list[str]:

@@ -282,7 +282,7 @@ def test_refuses_missing_features_and_channels() -> None:
     with pytest.raises(ValueError, match="needs one of the features value, age"):
         agents.make("whittle", crawl(features=("crawled",)))
     for name in ("nutch", "miniflux"):
-        with pytest.raises(ValueError, match=f"{name}.*needs one of the features crawled"):
+        with pytest.raises(ValueError, match=f"{name}.*needs the feature crawled"):
             agents.make(name, crawl())
         with pytest.raises(ValueError, match=f"{name}.*needs one of the features items, harvest"):
             agents.make(name, crawl(features=("value", "crawled")))

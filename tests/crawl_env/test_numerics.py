@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
+from agents.theory.closed_form import closed_form_index
 from crawl_env.fleet.sources import Sources
-from crawl_env.numerics import break_even, remainder
+from crawl_env.numerics import remainder
 
 ACCURACY = 2e-14
 DECAYS = np.logspace(-12, 3, 61)
@@ -30,7 +31,7 @@ def exact_bracket(epochs: int, share: mpmath.mpf | float, decay: float) -> mpmat
 def charge_at(epochs: ArrayLike, share: ArrayLike, decay: ArrayLike) -> np.ndarray:
     """Theorem 1's bracket as the code computes it, with the constants a fleet keeps."""
     m = np.asarray(decay, dtype=float)
-    return break_even(epochs, share, m, -np.expm1(-m), remainder(m))
+    return closed_form_index(epochs, share, m, -np.expm1(-m), remainder(m))
 
 
 def relative_error(found: float, exact: mpmath.mpf) -> float:

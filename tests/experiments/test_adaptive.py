@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from agents.evaluation.rollout import Rollout
-from agents.theory.closed_form import whittle_index
-from crawl_env import CrawlVectorEnv, Jumps, Sources, Trace
+from agents.theory.index import whittle_index
+from crawl_env import Arrivals, CrawlVectorEnv, Jumps, Sources, Trace
 from experiments.adaptive import (
     abandonment,
     command,
@@ -31,7 +31,7 @@ from experiments.adaptive.growth import exponent
 from experiments.adaptive.players import named, player
 from experiments.adaptive.runs import Found, unit, work
 from experiments.adaptive.sizes import QUICK, Size
-from experiments.core import units
+from experiments.core import evaluation
 from experiments.evaluate import replay
 from experiments.evaluate.log import Log
 from experiments.evaluate.replay_view import View
@@ -198,7 +198,7 @@ def test_one_who_knows_the_rates_knows_what_waits_after_they_have_changed() -> N
     """Content by plain recursion; its order is that of Λ(t)γ(x/Λ(t))."""
     arguments = {
         "sources": Sources([1.0, 2.0, 3.0], 1.5, 0.3), "budget": 1, "observed": False,
-        "arrivals": Jumps(rate=0.2), "features": ("age",), "horizon": None,
+        "arrivals": Arrivals(rate=Jumps(rate=0.2)), "features": ("age",), "horizon": None,
     }  # fmt: skip
     env = CrawlVectorEnv(2, **arguments)
     seen, _ = env.reset(seed=0)
@@ -230,7 +230,7 @@ def test_regimes_change_all_at_once_at_the_marks() -> None:
     fleet = {"sources": "random-sparse-100-0", "budget": 10}
     arrivals = runs.arrivals_of(*regimes.switching(10))
     env = CrawlVectorEnv(
-        2, **units.arguments_of({"arguments": fleet}), arrivals=arrivals, features=("age",)
+        2, **evaluation.arguments_of({"arguments": fleet}), arrivals=arrivals, features=("age",)
     )
     env.reset(seed=0)
     action = np.zeros((2, 100), dtype=np.float32)
@@ -480,7 +480,7 @@ def test_a_recorded_log_is_played_back(tmp_path: Path, monkeypatch: pytest.Monke
     split = log.split(None, 1.0, 400)
     collected = []
     for late in range(2):
-        rest = Trace(split.trace.items.covering(split.trace.items.start + late, None), False)
+        rest = Trace(split.trace.log.covering(split.trace.log.start + late, None), False)
         arguments = {"sources": split.fleet, "budget": 5, "observed": False, "start": "empty"}
         whittle = Rollout("whittle", {**arguments, "arrivals": rest})
         collected.append(replay.play(whittle, rest, 400 - late).total)

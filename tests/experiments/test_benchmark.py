@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from experiments.benchmark import command, policies
-from experiments.benchmark.learning import tasks
+from experiments.benchmark.learning import entrants, tasks
 from experiments.benchmark.suite import SUITE, BenchmarkTask
-from experiments.core import units
+from experiments.core import evaluation
 from experiments.core.tables import bound_of
 
 
@@ -41,7 +41,7 @@ def test_the_whole_suite_runs_and_writes_report_records_and_summary(tmp_path, mo
     summary = (out / "summary.md").read_text(encoding="utf-8").splitlines()
     assert len(summary) == 2 + len(SUITE) + len({s.group for s in SUITE})
     assert (out / "report.html").stat().st_size > 10_000
-    runs = sum(2 * len(units.players(policies.AGENTS, setting.arguments)) for setting in SUITE)
+    runs = sum(2 * len(evaluation.players(policies.AGENTS, setting.arguments)) for setting in SUITE)
     assert (out / "records.csv").read_text(encoding="utf-8").count("\n") == 1 + runs
     assert len(summary[0].split("|")) - 2 <= 10
     page = (out / "report.html").read_text(encoding="utf-8")
@@ -52,10 +52,10 @@ def test_the_whole_suite_runs_and_writes_report_records_and_summary(tmp_path, mo
 @pytest.mark.parametrize("setting", SUITE, ids=lambda s: f"{s.group[:12]} {s.name}")
 def test_one_seed_stands_for_all_only_where_nothing_is_random(setting):
     arguments = {**setting.arguments, "start": "fresh"}
-    one = units.seeds_needed(arguments, "whittle", 20) == 1
+    one = evaluation.seeds_needed(arguments, "whittle", 20) == 1
     drawn = str(arguments["sources"]).startswith("drawn")
     assert one == (arguments["arrivals"] == "deterministic" and not drawn)
-    assert units.seeds_needed(arguments, "random", 20) == 20
+    assert evaluation.seeds_needed(arguments, "random", 20) == 20
 
 
 def test_the_bound_of_a_hard_budget_leaves_out_what_it_cannot_pay():
@@ -74,7 +74,7 @@ def test_bounds_of_drawn_fleets_are_those_of_the_fleets_that_are_run():
     from agents.evaluation.rollout import evaluate
 
     arguments = {
-        "sources": units.RandomFleet(6, "dense"),
+        "sources": evaluation.RandomFleet(6, "dense"),
         "budget": 2,
         "features": ("value", "arrival_rate", "mean_utility", "decay_rate", "cost"),
     }

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from crawl_env import Curves, Items, Sources
+from crawl_env import DecayCurves, ItemLog, Sources
 from experiments.fit import checks, decay, estimate
 from experiments.fit.command import Fit
 
@@ -25,17 +25,17 @@ def share_is(found: np.ndarray, expected: float, slack: float = 0.0) -> bool:
 
 def poisson_log(
     rng: np.random.Generator, rate: np.ndarray, span: float, unit: str = "hour"
-) -> Items:
+) -> ItemLog:
     counts = rng.poisson(rate * span)
     source = np.repeat(np.arange(rate.size), counts)
     names = [f"s{i}" for i in range(rate.size)]
     times = rng.uniform(0, span, source.size)
-    return Items(names, source, times, np.ones(source.size), 0, span, unit=unit)
+    return ItemLog(names, source, times, np.ones(source.size), 0, span, unit=unit)
 
 
 def with_votes(
-    rng: np.random.Generator, log: Items, votes: np.ndarray, ages_of: np.ndarray
-) -> Items:
+    rng: np.random.Generator, log: ItemLog, votes: np.ndarray, ages_of: np.ndarray
+) -> ItemLog:
     """The log with utility = votes, whose ages (votes.sum(),) are seen at every half hour."""
     item = np.repeat(np.arange(len(log)), votes)
     look = np.arange(0.0, 60.5, 0.5)
@@ -45,12 +45,12 @@ def with_votes(
     told = np.flatnonzero(votes)
     left = 1 - np.cumsum(gone, axis=1)[told, : look.size] / votes[told, None]
     points = np.where(votes > 0, look.size, 0)
-    curves = Curves(
+    curves = DecayCurves(
         np.concatenate(([0], np.cumsum(points))),
         np.tile(look, told.size),
         np.clip(left, 0, 1).ravel(),
     )
-    return Items(log.names, log.source, log.published, votes, log.start, log.end, curves)
+    return ItemLog(log.names, log.source, log.published, votes, log.start, log.end, curves)
 
 
 # ------------------------------------------------------------------------------ rates
@@ -198,7 +198,7 @@ def test_other_shapes_are_told_from_an_exponential(rate: float, second: float) -
     )
 
 
-def decaying_log(beta: float, n: int = 100, spread: float = 0.3) -> tuple[np.ndarray, Items]:
+def decaying_log(beta: float, n: int = 100, spread: float = 0.3) -> tuple[np.ndarray, ItemLog]:
     rng = np.random.default_rng(5)
     log = poisson_log(rng, rng.uniform(15, 80, n) / 1000, 1000.0)
     true = 0.2 * rng.lognormal(0, spread, n)
@@ -238,8 +238,8 @@ def test_sources_without_curves_have_the_fleets_decay() -> None:
     points = np.zeros(len(log), dtype=int)
     points[kept] = log.curves.points[kept]
     some = log.curves.select(kept)
-    curves = Curves(np.concatenate(([0], np.cumsum(points))), some.age, some.remaining)
-    less = Items(log.names, log.source, log.published, log.utility, 0, 1000, curves)
+    curves = DecayCurves(np.concatenate(([0], np.cumsum(points))), some.age, some.remaining)
+    less = ItemLog(log.names, log.source, log.published, log.utility, 0, 1000, curves)
     found = decay.measure(less)
     assert found.counts[0] == 0
     assert found.rate.value[0] == pytest.approx(found.rate.mean)
@@ -275,30 +275,32 @@ def test_sources_with_few_items_are_not_tested() -> None:
         assert np.isnan(check(log).p[np.bincount(log.source, minlength=20) < 10]).all()
 
 
-def bursty(rng: np.random.Generator) -> Items:
+def bursty(rng: np.random.Generator) -> ItemLog:
     parents = poisson_log(rng, np.full(40, 0.02), 2400.0)
     each = rng.integers(1, 7, len(parents))
     source, times = np.repeat(parents.source, each), np.repeat(parents.published, each)
     times = np.clip(times + rng.exponential(2.0, times.size), 0, 2399)
-    return Items(parents.names, source, times, np.ones(times.size), 0, 2400)
+    return ItemLog(parents.names, source, times, np.ones(times.size), 0, 2400)
 
 
-def regular(rng: np.random.Generator) -> Items:
+def regular(rng: np.random.Generator) -> ItemLog:
     times = (np.arange(100)[:, None] * 24 + rng.uniform(0, 24, (100, 40))).T.ravel()
     names = [f"s{i}" for i in range(40)]
-    return Items(names, np.repeat(np.arange(40), 100), times, np.ones(4000), 0, 2400)
+    return ItemLog(names, np.repeat(np.arange(40), 100), times, np.ones(4000), 0, 2400)
 
 
-def drifting(rng: np.random.Generator) -> Items:
+def drifting(rng: np.random.Generator) -> ItemLog:
     log = poisson_log(rng, np.full(40, 0.04), 2400.0)
-    return Items(log.names, log.source, 2400 * (log.published / 2400) ** 0.6, log.utility, 0, 2400)
+    return ItemLog(
+        log.names, log.source, 2400 * (log.published / 2400) ** 0.6, log.utility, 0, 2400
+    )
 
 
-def cyclic(rng: np.random.Generator) -> Items:
+def cyclic(rng: np.random.Generator) -> ItemLog:
     log = poisson_log(rng, np.full(40, 0.12), 2400.0)
     busy = 0.5 + 0.45 * np.sin(2 * np.pi * log.published / 24)
     kept = rng.random(len(log)) < busy
-    return Items(log.names, log.source[kept], log.published[kept], np.ones(kept.sum()), 0, 2400)
+    return ItemLog(log.names, log.source[kept], log.published[kept], np.ones(kept.sum()), 0, 2400)
 
 
 SEEN = {  # which checks must see it, which must not
@@ -338,7 +340,7 @@ def test_items_recorded_by_looking_now_and_then_pass_as_poisson() -> None:
     rng = np.random.default_rng(9)
     exact = poisson_log(rng, np.full(100, 0.4), 2400.0)
     looks = np.ceil(exact.published * 2) / 2
-    coarse = Items(exact.names, exact.source, looks, exact.utility, 0, 2401)
+    coarse = ItemLog(exact.names, exact.source, looks, exact.utility, 0, 2401)
     assert checks.resolution(exact) == 0.0
     assert checks.resolution(coarse) == 0.5
     assert share_is(checks.gaps(coarse).p < 0.05, 0.05, 0.02)
@@ -386,7 +388,7 @@ def test_the_command_writes_a_fleet_that_can_be_read(files, tmp_path, capsys) ->
     assert [row["source"] for row in rows] == list(fleet.names)
     assert [float(row["decay_rate"]) for row in rows] == fleet.decay_rate.tolist()
     assert [float(row["arrival_rate"]) for row in rows] == fleet.arrival_rate.tolist()
-    log = Items.from_csv(files[0])
+    log = ItemLog.from_csv(files[0])
     assert fleet.arrival_rate.sum() == pytest.approx(len(log) / 1000, rel=0.01)
     page = (report / "report.html").read_text(encoding="utf-8")
     for word in ("fails for", "half-life", "Benjamini", "<img"):
@@ -398,7 +400,7 @@ def test_decay_may_be_given_and_part_of_the_log_taken(files, tmp_path) -> None:
     out = tmp_path / "fleet.csv"
     common = {"decay_rate": 0.3, "out": out, "report": tmp_path / "r"}
     Fit(files[0], since="500", until="2000", min_items=20, **common).run()
-    log = Items.from_csv(files[0])
+    log = ItemLog.from_csv(files[0])
     counts = np.bincount(log.source[log.published >= 500], minlength=6)
     fleet = Sources.from_csv(out)
     assert fleet.decay_rate.tolist() == [0.3] * (counts >= 20).sum()
@@ -446,7 +448,7 @@ def test_the_report_names_the_source_that_fails_and_how(tmp_path, capsys) -> Non
     steady, burst = poisson_log(rng, np.full(5, 0.1), 2400.0), bursty(rng)
     times = burst.published[burst.source == 0]
     source = np.concatenate((steady.source, np.full(times.size, 5)))
-    both = Items(
+    both = ItemLog(
         [*steady.names, "burster"],
         source,
         np.concatenate((steady.published, times)),

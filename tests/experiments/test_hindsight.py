@@ -6,34 +6,34 @@ import numpy as np
 import pytest
 
 from agents.evaluation.rollout import Rollout
-from crawl_env import Curves, Items, Sources, Trace
+from crawl_env import DecayCurves, ItemLog, Sources, Trace
 from experiments.evaluate.hindsight import Hindsight
 from experiments.evaluate.replay import play
 
 EPOCHS = 5
 
 
-def tiny(seed: int, period: float = 1.0, silent: bool = False) -> tuple[Items, Sources]:
+def tiny(seed: int, period: float = 1.0, silent: bool = False) -> tuple[ItemLog, Sources]:
     """Two sources, a few items, every other with a curve of its own."""
     rng = np.random.default_rng(seed)
     n = 7
     points = [([0.0, 0.6, 2.0], [1.0, rng.uniform(0.3, 0.9), 0.1 * (j % 4 == 0)]) for j in range(n)]
     told = [points[j] if j % 2 else ([], []) for j in range(n)]
-    curves = Curves(
+    curves = DecayCurves(
         np.cumsum([0, *(len(age) for age, _ in told)]),
         np.concatenate([age for age, _ in told]),
         np.concatenate([left for _, left in told]),
     )
     source = np.zeros(n, dtype=int) if silent else rng.integers(0, 2, n)
     published = np.sort(rng.uniform(0, EPOCHS * period, n))
-    log = Items(
+    log = ItemLog(
         ["a", "b"], source, published, rng.lognormal(size=n), 0.0, EPOCHS * period, curves=curves
     )
     cost = [1.0, rng.choice([1.0, 2.0])]
     return log, Sources([0.5, 0.5], 1.0, [0.3, 0.9], cost, period=period, names=["a", "b"])
 
 
-def left(log: Items, j: int, age: float, rate: float) -> float:
+def left(log: ItemLog, j: int, age: float, rate: float) -> float:
     """What is left of an item, from the definition."""
     assert log.curves is not None
     mine = slice(log.curves.first[j], log.curves.first[j + 1])
@@ -42,7 +42,7 @@ def left(log: Items, j: int, age: float, rate: float) -> float:
     return float(np.interp(age, log.curves.age[mine], log.curves.remaining[mine]))
 
 
-def collected(log: Items, fleet: Sources, schedule: np.ndarray) -> float:
+def collected(log: ItemLog, fleet: Sources, schedule: np.ndarray) -> float:
     """What a schedule (EPOCHS, N) of crawls at 0, T, … brings, item by item."""
     total = 0.0
     for j, (i, when) in enumerate(zip(log.source, log.published, strict=True)):
@@ -53,7 +53,7 @@ def collected(log: Items, fleet: Sources, schedule: np.ndarray) -> float:
     return total
 
 
-def every_schedule(log: Items, fleet: Sources) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def every_schedule(log: ItemLog, fleet: Sources) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Reward, cost, and the most that one epoch costs, of all 2^(2·EPOCHS) schedules."""
     found = []
     for bits in product((0, 1), repeat=2 * EPOCHS):
@@ -101,7 +101,7 @@ def test_no_policy_exceeds_it_and_more_budget_never_lowers_it():
     fleet = Sources.random(8, seed=5, regime="sparse")
     source = rng.choice(8, 200, p=fleet.arrival_rate / fleet.arrival_rate.sum())
     times, worth = rng.uniform(0, 300, 200), fleet.mean_utility[source] * rng.exponential(size=200)
-    log = Items(fleet.names, source, times, worth, 0, 300)
+    log = ItemLog(fleet.names, source, times, worth, 0, 300)
     trace = Trace(log, random_start=False)
     bounds = [Hindsight(trace, fleet, 300).bound(m) for m in (0.1, 0.5, 1, 2, 8)]
     assert (np.diff(bounds) >= 0).all()
@@ -115,5 +115,5 @@ def test_no_policy_exceeds_it_and_more_budget_never_lowers_it():
 
 def test_a_log_without_items_brings_nothing():
     fleet = Sources([1.0], 1.0, 0.1, names=["a"])
-    log = Items(["a"], [], [], [], start=0, end=10)
+    log = ItemLog(["a"], [], [], [], start=0, end=10)
     assert Hindsight(Trace(log, random_start=False), fleet, 10).bound(1.0) == 0.0

@@ -9,7 +9,7 @@ import pytest
 
 from agents import AGENTS
 from agents.evaluation.rollout import Rollout, evaluate
-from crawl_env import Curves, Items, Sources, Trace
+from crawl_env import DecayCurves, ItemLog, Sources, Trace
 from experiments import __main__ as cli
 from experiments.core import results, runner
 from experiments.evaluate import command, replay
@@ -43,13 +43,13 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def simulated(fleet: Sources, span: float, seed: int) -> Items:
+def simulated(fleet: Sources, span: float, seed: int) -> ItemLog:
     """A log of Poisson arrivals, exponential utilities."""
     rng = np.random.default_rng(seed)
     counts = rng.poisson(fleet.arrival_rate * span)
     source = np.repeat(np.arange(len(fleet)), counts)
     worth = fleet.mean_utility[source] * rng.exponential(size=source.size)
-    return Items(fleet.names, source, rng.uniform(0, span, source.size), worth, 0.0, span)
+    return ItemLog(fleet.names, source, rng.uniform(0, span, source.size), worth, 0.0, span)
 
 
 def written(tmp_path: Path, text: str, name: str = "log.csv") -> Path:
@@ -78,8 +78,8 @@ def test_a_poisson_log_earns_what_poisson_arrivals_earn():
 
 
 def test_a_tiny_log_by_hand():
-    curves = Curves([0, 0, 2, 2], age=[0, 4], remaining=[1, 0])
-    log = Items(["a", "b"], [0, 1, 0], [0.5, 1.5, 2.25], [8.0, 4.0, 1.0], 0, 4, curves=curves)
+    curves = DecayCurves([0, 0, 2, 2], age=[0, 4], remaining=[1, 0])
+    log = ItemLog(["a", "b"], [0, 1, 0], [0.5, 1.5, 2.25], [8.0, 4.0, 1.0], 0, 4, curves=curves)
     trace = Trace(log, random_start=False)
     fleet = Sources([1, 1], 1.0, np.log(2), names=["a", "b"])
     arguments = {"sources": fleet, "budget": 1, "start": "empty", "arrivals": trace}
@@ -93,7 +93,7 @@ def test_a_tiny_log_by_hand():
 
 
 def test_the_delay_counts_only_items_that_a_source_still_shows():
-    log = Items(["a"], [0, 0, 0], [0.25, 0.5, 0.75], [1.0, 1.0, 1.0], 0, 2)
+    log = ItemLog(["a"], [0, 0, 0], [0.25, 0.5, 0.75], [1.0, 1.0, 1.0], 0, 2)
     trace = Trace(log, random_start=False)
     fleet = Sources([1], 1.0, 0.1, names=["a"], capacity=2, period=0.5)
     arguments = {"sources": fleet, "budget": 1, "start": "empty", "arrivals": trace}
@@ -117,9 +117,9 @@ def test_all_policies_meet_the_same_items(tmp_path):
 
 
 def test_nothing_after_the_split_reaches_the_fleet_and_nothing_later_a_crawl(tmp_path):
-    log = Items.from_csv(EXAMPLE)
+    log = ItemLog.from_csv(EXAMPLE)
     shuffled = np.where(log.published > 1500, log.utility[::-1] * 5 + 1, log.utility)
-    other = Items(log.names, log.source, log.published, shuffled, log.start, log.end)
+    other = ItemLog(log.names, log.source, log.published, shuffled, log.start, log.end)
     other.to_csv(tmp_path / "other.csv")
     splits = [
         Log(items=path, decay_rate=0.12, train_until="1000").split(None, 1.0)
@@ -129,7 +129,7 @@ def test_nothing_after_the_split_reaches_the_fleet_and_nothing_later_a_crawl(tmp
     assert splits[0].refitted != splits[1].refitted
     names = ("whittle", "lagrangian", "static", "nutch", "miniflux")
     for name, rule, budget, observed in (
-        *((name, "epoch", 2.0, False) for name in names),
+        *((name, "step", 2.0, False) for name in names),
         ("whittle", "average", 0.5, False),
         ("whittle", "average", 0.5, True),  # whose level is found by simulation
         ("static", "average", 0.5, True),
@@ -294,7 +294,7 @@ def test_a_stopped_replay_goes_on_and_one_of_another_log_does_not(tmp_path, monk
     played: list[str] = []
     work = replay.work
 
-    def stopping(trace: Trace, unit: runner.Unit) -> runner.Result:
+    def stopping(trace: Trace, unit: runner.Job) -> runner.Result:
         played.append(f"{unit['agent']} {unit['late']}")
         if len(played) == 3:
             raise KeyboardInterrupt
@@ -317,17 +317,17 @@ def test_runs_start_one_epoch_after_the_other(tmp_path):
     played = replay.joined(found, split.epochs)
     assert played.reward.shape == (3, split.epochs)
     assert all(not row[: late + 1].any() for late, row in enumerate(played.reward))
-    later = Trace(split.trace.items.covering(split.rest.start + 2, None), random_start=False)
+    later = Trace(split.trace.log.covering(split.rest.start + 2, None), random_start=False)
     arguments = {"sources": split.fleet, "budget": 2, "start": "empty", "arrivals": later}
     alone = play(Rollout("static", arguments), later, split.epochs - 2)
     assert played.reward[2, 2:].tolist() == alone.reward[0].tolist()
 
 
 def test_units_of_different_logs_differ():
-    log = Items.from_csv(EXAMPLE)
-    changed = Items(log.names, log.source, log.published, log.utility + 1e-9, log.start, log.end)
-    curves = Curves([0, *([2] * len(log))], [0, 1], [1, 0])
-    curved = Items(
+    log = ItemLog.from_csv(EXAMPLE)
+    changed = ItemLog(log.names, log.source, log.published, log.utility + 1e-9, log.start, log.end)
+    curves = DecayCurves([0, *([2] * len(log))], [0, 1], [1, 0])
+    curved = ItemLog(
         log.names, log.source, log.published, log.utility, log.start, log.end, curves=curves
     )
     assert len({replay.digest(x) for x in (log, changed, curved)}) == 3

@@ -14,14 +14,14 @@ from torch import nn
 
 from agents.learning.arms import (
     check_autoreset_mode,
-    check_priority_actions,
+    check_budget_rule,
     check_same_task,
     restore_env,
     task_description,
 )
 from agents.learning.base import Learner
 from agents.learning.storage import check_keys, check_like
-from agents.policies.view import Seen
+from agents.policies.base import ObservationView
 from crawl_env import CrawlVectorEnv, Task
 from crawl_env.envs.unwrap import task_of
 from crawl_env.numerics import BoolArray, FloatArray
@@ -33,7 +33,7 @@ class TrainingEnv:
     """A vector environment, its present observation, and the recent mean reward of each copy."""
 
     def __init__(self, env: CrawlVectorEnv, seed: int) -> None:
-        check_priority_actions(env.task)
+        check_budget_rule(env.task)
         check_autoreset_mode(env)
         self.env = env
         self.observation, _ = env.reset(seed=seed)
@@ -135,11 +135,11 @@ class FleetPolicy:
     A subclass has `score`.
 
     Raises:
-        ValueError: actions are not priorities, or the budget rule is "average".
+        ValueError: the budget rule is "average".
     """
 
     def __init__(self, task: Task, rng: np.random.Generator) -> None:
-        check_priority_actions(task)
+        check_budget_rule(task)
         self._task, self._rng = task, rng
 
     def score(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -160,7 +160,7 @@ class FleetPolicy:
         Raises:
             ValueError: the observation does not belong to the task.
         """
-        single = Seen(observation, self._task).single
+        single = ObservationView(observation, self._task).single
         array = np.ascontiguousarray(observation, dtype=np.float32)
         score = self.score(array[None] if single else array)
         if not deterministic:

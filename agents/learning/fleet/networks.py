@@ -103,7 +103,7 @@ class Columns:
             return torch.log1p(x)
         if name in FLAGS:
             return x
-        if name == "account":
+        if name == "balance":
             return x / self._budget
         if name == "cost":
             return torch.log(x / x.mean(-1, keepdim=True))
@@ -193,7 +193,7 @@ class SourceColumns:
         Raises:
             ValueError: none does.
         """
-        left = ("cost", "account", *(("mean_utility",) if _shows_flow(features) else ()))
+        left = ("cost", "balance", *(("mean_utility",) if _shows_flow(features) else ()))
         names = tuple(name for name in features if name not in left)
         if not names:
             raise ValueError(

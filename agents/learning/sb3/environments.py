@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 
 from agents.learning.arms import (
-    check_priority_actions,
+    check_budget_rule,
     check_same_task,
     restore_env,
     task_description,
@@ -44,7 +44,7 @@ class TrainingVecEnv:
 
     def __init__(self, env: CrawlVectorEnv, sequential: bool) -> None:
         task = env.task
-        check_priority_actions(task)
+        check_budget_rule(task)
         self._env, self._sequential = env, sequential
         self.picks = picks(env) if sequential else 1
         arguments = {name: getattr(task, name) for name in inspect.signature(Task.of).parameters}

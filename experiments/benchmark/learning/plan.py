@@ -16,7 +16,8 @@ import numpy as np
 from experiments.benchmark.learning.entrants import KINDS, Entrant, Training
 from experiments.benchmark.learning.training import code_of, evaluation_arguments, made_by, train
 from experiments.benchmark.suite import BenchmarkTask
-from experiments.core import runner, units
+from experiments.core import evaluation
+from experiments.core.runner import Job, Result
 
 BASELINES = ("whittle", "random", "myopic")
 # Upper bounds for policies that observe what the task shows, and that observe no content.
@@ -30,7 +31,7 @@ _EVALUATIONS = 10
 _INDEX_STEPS = 300  # in which the index is compared with the true one, after a third of them
 
 
-def plan(entrants: Sequence[Entrant]) -> list[runner.Unit]:
+def plan(entrants: Sequence[Entrant]) -> list[Job]:
     """Return the baselines and bounds, then all trainings: run 0 of every agent, run 1, …"""
     trainings = [
         training_unit(entrant, training, seed)
@@ -53,7 +54,7 @@ def plan(entrants: Sequence[Entrant]) -> list[runner.Unit]:
     return [*baselines, *bounds, *trainings]
 
 
-def version_of(unit: runner.Unit) -> str:
+def version_of(unit: Job) -> str:
     """Return the version of the learner that a unit trains."""
     return code_of(KINDS[unit["learner"]]) if unit["kind"] == "training" else ""
 
@@ -62,7 +63,7 @@ def name_of(task: BenchmarkTask) -> str:
     return f"{task.group}{SEPARATOR}{task.name}"
 
 
-def training_unit(entrant: Entrant, training: Training, seed: int) -> runner.Unit:
+def training_unit(entrant: Entrant, training: Training, seed: int) -> Job:
     """Return run `seed` of a training as a unit of work."""
     return {
         "kind": "training",
@@ -83,7 +84,7 @@ def training_unit(entrant: Entrant, training: Training, seed: int) -> runner.Uni
     }
 
 
-def baseline(name: str, test: dict[str, Any], protocol: str = "full") -> runner.Unit:
+def baseline(name: str, test: dict[str, Any], protocol: str = "full") -> Job:
     """Return a test of a policy that trainings are compared with, as a unit of work."""
     runs = dict(test[protocol])
     if name == "random" and test["arguments"]["arrivals"] == "deterministic":
@@ -91,13 +92,13 @@ def baseline(name: str, test: dict[str, Any], protocol: str = "full") -> runner.
     return {"kind": "baseline", **_of(name, test, protocol), "runs": runs}
 
 
-def work(unit: runner.Unit) -> runner.Result:
+def work(unit: Job) -> Result:
     """Run a unit, whatever it is; return its rows: `runs`, and `curves` of a training."""
     if unit["kind"] == "training":
         return train(unit)
     row = {name: unit[name] for name in ("entrant", "task", "fleet", "protocol")}
     if unit["kind"] == "baseline":
-        result = units.work(
+        result = evaluation.work(
             {
                 "arguments": unit["arguments"],
                 "runs": evaluation_arguments(unit["runs"]),
@@ -106,12 +107,12 @@ def work(unit: runner.Unit) -> runner.Result:
         )
         row["reward"] = float(np.mean(result["reward"]))
     else:
-        result = units.bound({name: unit[name] for name in ("arguments", "runs")})
+        result = evaluation.bound({name: unit[name] for name in ("arguments", "runs")})
         row |= {"reward": float(np.mean(result["bound"])), "information": result["name"]}
     return {"runs": [{**row, **made_by()}], "curves": []}
 
 
-def _bounds(test: dict[str, Any]) -> list[runner.Unit]:
+def _bounds(test: dict[str, Any]) -> list[Job]:
     """Return the bounds of a task: none of a discounted return, two where content is observed."""
     if test["full"]["discount"] < 1:
         return []

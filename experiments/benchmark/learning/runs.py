@@ -24,9 +24,9 @@ from experiments.benchmark.learning.plan import (
     version_of,
     work,
 )
-from experiments.core import runner
 from experiments.core.migration import key_of, old_keys, renamed
-from experiments.core.results import provenance, write_csv
+from experiments.core.results import provenance
+from experiments.core.runner import Job, Runner, Version
 
 RUNS, CURVES = "runs.csv.gz", "curves.csv.gz"
 
@@ -47,7 +47,7 @@ class Records:
             return Records([], [])
         return Records(_rows(runs), _rows(curves))
 
-    def migrated(self, units: Iterable[runner.Unit]) -> Records:
+    def migrated(self, units: Iterable[Job]) -> Records:
         """Return the same rows under the present names, which units may have been renamed to.
 
         Arguments:
@@ -62,10 +62,6 @@ class Records:
         return Records(
             [_renamed(row, now) for row in self.runs], [_renamed(row, now) for row in self.curves]
         )
-
-    def write(self, folder: Path) -> None:
-        for name, rows in ((RUNS, self.runs), (CURVES, self.curves)):
-            write_csv(folder / name, rows)
 
     def of(self, keys: Iterable[str], among: bool = True) -> Records:
         """Return the rows of these units alone, or all others."""
@@ -82,18 +78,16 @@ class Records:
 def complete(
     entrants: Sequence[Entrant],
     found: Records,
-    kept: Path,
+    runner: Runner,
     redo: Sequence[str] = (),
-    jobs: int = -1,
-    engine: str = "loky",
     only_done: bool = False,
-    version: runner.Version | None = version_of,
+    version: Version | None = version_of,
 ) -> Records:
     """Return the records of all entrants, running what `found` lacks, and what is to be redone.
 
     Arguments:
-        kept: folder of what is finished while others still run; a later call takes it up, as long
-            as `version` says the same: see `experiments.core.runner.run`.
+        runner: keeps finished units while others still run; a later call reuses them as long as
+            `version` is the same: see `experiments.core.runner`.
         redo: names of entrants, baselines or bounds, or "all".
         only_done: run nothing, and leave out what has not been run before.
 
@@ -105,7 +99,7 @@ def complete(
     for name in redo:
         if name not in names:
             raise unknown("name after --redo,", name, names)
-    if engine == "threading":
+    if runner.engine == "threading":
         raise ValueError(
             "trainings draw from generators of the whole process and count its time, which threads "
             "would share; use --engine loky, or --jobs 1 with sequential"
@@ -119,10 +113,10 @@ def complete(
     done = {row["unit"] for row in old.runs}
     missing = [key for key in todo if key not in done]
     if only_done:
-        missing = [key for key in missing if runner.is_kept(todo[key], kept, version)]
+        missing = [key for key in missing if runner.has(todo[key], version)]
         if not (done or missing):
             raise ValueError("nothing has been run yet; leave out --only-report")
-    results = runner.run([todo[key] for key in missing], work, kept, jobs, engine, version)
+    results = runner.run([todo[key] for key in missing], work, version)
     fresh = Records([], [])
     command = {"command": provenance()["command"]}
     for key, result in zip(missing, results, strict=True):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from crawl_env import Sources
 from experiments.benchmark.suite import DRAWN, EXAMPLE, POISSON_UNSEEN, SUITE, BenchmarkTask
-from experiments.core.units import fleet_as_json
+from experiments.core.evaluation import fleet_as_json
 
 Tasks = tuple[BenchmarkTask, ...]
 

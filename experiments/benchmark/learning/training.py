@@ -17,17 +17,17 @@ import numpy as np
 
 from agents.evaluation.rollout import evaluate
 from agents.learning import Learner
-from agents.theory.closed_form import whittle_index
+from agents.theory.index import whittle_index
 from crawl_env import CrawlVectorEnv
 from experiments.benchmark.learning.entrants import KINDS
+from experiments.core.evaluation import arguments_of
 from experiments.core.results import provenance
-from experiments.core.runner import Result, Unit
-from experiments.core.units import arguments_of
+from experiments.core.runner import Job, Result
 
 _OWN = ("agents.learning.", "agents.adaptive.")  # packages that a learner's code is in
 
 
-def train(unit: Unit) -> Result:
+def train(unit: Job) -> Result:
     """Return the rows of one training: `runs`, one for each test, and `curves` of the first.
 
     Time is of one core, of learning alone.
@@ -40,7 +40,7 @@ def train(unit: Unit) -> Result:
         return _train(unit)
 
 
-def _train(unit: Unit) -> Result:
+def _train(unit: Job) -> Result:
     envs = _envs(unit)
     learner = _learner(unit, envs)
     first = unit["tests"][0]
@@ -122,7 +122,7 @@ def _module_of(value: object) -> str:
     return str(getattr(value, "__module__", None) or "")
 
 
-def _envs(unit: Unit) -> list[CrawlVectorEnv]:
+def _envs(unit: Job) -> list[CrawlVectorEnv]:
     return [
         CrawlVectorEnv(
             unit["num_envs"],
@@ -135,13 +135,13 @@ def _envs(unit: Unit) -> list[CrawlVectorEnv]:
     ]
 
 
-def _learner(unit: Unit, envs: list[CrawlVectorEnv]) -> Learner[Any]:
+def _learner(unit: Job, envs: list[CrawlVectorEnv]) -> Learner[Any]:
     kind = KINDS[unit["learner"]]
     arms: Any = envs[0] if len(envs) == 1 else envs
     return kind(arms, kind.Settings(**unit["settings"]), seed=unit["seed"])
 
 
-def _arguments_of(unit: Unit, test: dict[str, Any]) -> dict[str, Any]:
+def _arguments_of(unit: Job, test: dict[str, Any]) -> dict[str, Any]:
     return {**arguments_of(test), "features": tuple(unit["features"])}
 
 
@@ -150,7 +150,7 @@ def evaluation_arguments(runs: dict[str, Any]) -> dict[str, Any]:
     return {"epochs" if name == "steps" else name: value for name, value in runs.items()}
 
 
-def _measure(learner: Learner[Any], unit: Unit, test: dict[str, Any], protocol: str) -> float:
+def _measure(learner: Learner[Any], unit: Job, test: dict[str, Any], protocol: str) -> float:
     """Return the frozen policy's mean reward per step in rollouts of its own."""
     policy_for: Callable[[CrawlVectorEnv], Any] | None = getattr(learner, "policy_for", None)
     run = evaluate(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from agents.adaptive.learner import AdaptiveSettings, ThompsonLearner
-from agents.theory.closed_form import index_at_age
+from agents.theory.index import index_at_age
 from crawl_env import CrawlVectorEnv, Sources
 from tests.agents.learning.common import check_runs, crawl
 from tests.agents.learning.finite import RestartArms
@@ -47,7 +47,7 @@ def test_runs_repeat_and_go_on(tmp_path: Path) -> None:
     [
         ({"features": ("crawled", "age", "harvest")}, "in this order; the environment shows"),
         ({"sources": lambda rng: Sources.random(4, rng)}, "of fleets drawn anew"),
-        ({"budget_rule": "average"}, "budget_rule='epoch'"),
+        ({"budget_rule": "average"}, "budget_rule='step'"),
     ],
 )
 def test_other_crawls_are_refused(arguments: dict[str, Any], words: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 import agents
 from agents.evaluation.rollout import compare, evaluate, posed_to
 from agents.evaluation.statistics import difference
-from crawl_env import CrawlVectorEnv, Curves, Items, Poisson, Sources, Trace
+from crawl_env import Arrivals, CrawlVectorEnv, DecayCurves, ItemLog, Sources, Trace
 from crawl_env.content.decay import StretchedDecay
 
 FIELDS = ("reward", "cost", "never", "delay", "frequency")
@@ -48,16 +48,16 @@ def same(a: Any, b: Any) -> bool:
 
 
 @pytest.mark.parametrize("arrivals", ["poisson", "poisson-lognormal"])
-@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 def test_all_agents_meet_the_same_content(arrivals: str, rule: str) -> None:
     """With money for every source, all collect everything: the same up to the order of adding.
     (Under "average" an observed source that holds next to nothing is not worth its charge.)"""
     arguments = {
         "sources": "fleet-f", "arrivals": arrivals, "budget": 25, "budget_rule": rule,
-        "start": "random", "observed": rule == "epoch",
+        "start": "random", "observed": rule == "step",
     }  # fmt: skip
     # Rules that wait until a source is due do not crawl everything under "average".
-    names = [n for n in agents.AGENTS if rule == "epoch" or n not in ("nutch", "miniflux")]
+    names = [n for n in agents.AGENTS if rule == "step" or n not in ("nutch", "miniflux")]
     results = compare(names, arguments, epochs=60, warmup=10, seeds=5, seed=4)
     assert list(results) == names
     first = results["whittle"]
@@ -140,7 +140,7 @@ def test_measures_counted_by_hand() -> None:
         # At a budget of 4, sources with priority −1 would be taken too: only so many fit.
         return Scripted(env, cycle)
 
-    # Under "average" a negative priority waits; the account never empties with so much money.
+    # Under "average" a negative priority waits; the balance never empties with so much money.
     got = evaluate(
         play, {**arguments, "budget_rule": "average"}, epochs=epochs, warmup=warmup, seeds=2
     )
@@ -179,14 +179,16 @@ def test_crawls_before_the_measurement_are_not_visits() -> None:
 
 def test_delay_of_a_log_counted_by_hand() -> None:
     """Ages in units of time (T = 2) of the very items; the worthless one is not collected."""
-    log = Items(
+    log = ItemLog(
         ["a", "b"],
         source=[0, 0, 1, 0, 1, 0],
         published=[0.5, 1, 3, 5, 6, 7],
         utility=np.ones(6),
         start=0,
         end=8,
-        curves=Curves([0, 0, 2, 2, 2, 2, 2], [0, 1], [1, 0]),  # the second is worthless at age 1
+        curves=DecayCurves(
+            [0, 0, 2, 2, 2, 2, 2], [0, 1], [1, 0]
+        ),  # the second is worthless at age 1
     )
     fleet = Sources([9, 9], [9, 9], [0.1, 0.1], names=["a", "b"], period=2)
     arguments = {"sources": fleet, "arrivals": Trace(log, random_start=False), "start": "empty"}
@@ -207,7 +209,7 @@ def test_delay_item_by_item_is_that_of_the_formula() -> None:
     """Where nothing is lost or forgotten; 20 runs, wrong once in 150,000."""
     fleet = Sources([3.0, 1, 2, 0.5], [1.0, 2, 3, 4], [0.03, 0.02, 0.05, 0.01], period=0.5)
     arguments = {"sources": fleet, "start": "empty"}
-    arrivals = Poisson(decay=StretchedDecay(1.0))  # exponential, followed item by item
+    arrivals = Arrivals(decay=StretchedDecay(1.0))  # exponential, followed item by item
     settings = {"epochs": 400, "warmup": 0}
     expected = evaluate("oldest-first", arguments, seeds=1, **settings).delay
     got = evaluate("oldest-first", {**arguments, "arrivals": arrivals}, **settings).delay
@@ -286,7 +288,7 @@ def test_named_and_made_agents_are_alike() -> None:
     for name in agents.AGENTS:
         named = evaluate(name, arguments, epochs=20, warmup=5, seeds=3, seed=2)
         made = evaluate(
-            lambda env, name=name: agents.make(name, env, 2),
+            lambda env, name=name: agents.make(name, env, seed=2),
             posed_to(name, arguments)[1],
             20,
             5,
@@ -322,7 +324,6 @@ def test_the_crawl_goes_on_beyond_its_horizon() -> None:
 
 
 KINDS: dict[str, dict[str, Any]] = {
-    "subset": {"action": "subset", "budget": 2, "features": ("value", "age")},
     "average": {"budget": 2.5, "budget_rule": "average"},
     "drawn": {
         "sources": lambda rng: Sources.random(5, rng),

@@ -39,7 +39,7 @@ def check_runs(kind: type[Learner], rows: int, some: int, more: int, folder: Pat
     file = folder / "agent.safetensors"
     agent().learn(some, checkpoint=file)
     resumed = agent().learn(more, checkpoint=file)
-    assert resumed.epochs == through.epochs
+    assert resumed.steps == through.steps
     assert same(through.state_dict(), resumed.state_dict())
     loaded = kind.load(file, crawl(1, budget=2) if rows == 8 else crawl(rows, budget=2))
     state = np.arange(1.0, 9.0).reshape(2, 4, 1)

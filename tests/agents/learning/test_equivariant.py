@@ -28,7 +28,7 @@ from crawl_env.simulation.selection import fill
 torch.set_num_threads(1)
 PARAMETERS = ("arrival_rate", "mean_utility", "decay_rate", "cost")
 ALL = ("value", "age", "crawled", "harvest", "items", *PARAMETERS, "available", "failed")
-SMALL = EquivariantPPOSettings(hidden=8, window=6)
+SMALL = EquivariantPPOSettings(hidden=8, n_steps=6)
 TABLE1 = {"sources": "table1", "budget": 2, "features": ("value", *PARAMETERS), "horizon": None}
 
 
@@ -173,7 +173,7 @@ def test_rewards_of_a_reset_are_no_part_of_what_is_learnt() -> None:
 
 
 def test_the_price_of_a_crawl_is_what_chance_crawls_brought_and_counts_later_costs() -> None:
-    agent = EquivariantPPO(practice(3), replace(SMALL, few=0.0))
+    agent = EquivariantPPO(practice(3), replace(SMALL, small_fleet=0.0))
     window = agent._collect(agent.practices[0])
     p = log_probability(
         torch.zeros(6, 3, 4), torch.ones(6, 3, 4, dtype=torch.bool), window.threshold
@@ -203,7 +203,7 @@ def test_costs_are_in_units_of_what_an_epoch_pays_for_each_source() -> None:
 
 def test_columns_are_standardised_by_what_was_seen_first() -> None:
     agent = EquivariantPPO(practice(), SMALL).learn(6)
-    for network in (agent._policy, agent._critic, agent._played):
+    for network in (agent._policy, agent.critic, agent._played):
         torch.testing.assert_close(network.mean, agent._played.mean)
         assert network.mean.abs().max() > 0.1
         assert network.spread.min() >= np.float32(0.2)
@@ -218,7 +218,7 @@ def test_columns_are_standardised_by_what_was_seen_first() -> None:
 def test_it_learns_table_1() -> None:
     agent = EquivariantPPO(practice(64, start="random"), seed=1).learn(1120)
     runs = compare(
-        {"whittle": "whittle", "random": "random", "learnt": agent.on},
+        {"whittle": "whittle", "random": "random", "learnt": agent.policy_for},
         TABLE1,
         epochs=280,
         warmup=70,

@@ -26,7 +26,7 @@ torch.set_num_threads(1)
 PARAMETERS = ("arrival_rate", "mean_utility", "decay_rate", "cost")
 ALL = ("value", "age", "crawled", "harvest", "items", *PARAMETERS, "available", "failed")
 KNOWN = ("value", *PARAMETERS)
-SMALL = EquivariantIndexSettings(hidden=8, window=6, replay=100, batch=8, updates=3)
+SMALL = EquivariantIndexSettings(hidden=8, n_steps=6, buffer_size=100, batch_size=8, gradient_steps=3)
 TABLE1 = {"sources": "table1", "budget": 1, "features": KNOWN, "horizon": None}
 
 
@@ -52,7 +52,7 @@ def policy(n: int, seed: int) -> IndexPolicy:
 
 def scores(agent: EquivariantIndex, arguments: dict[str, Any], **runs: int) -> float:
     """Return what the agent earns in new runs, where random earns 0 and Whittle 1."""
-    all_of = {"whittle": "whittle", "random": "random", "learnt": agent.on}
+    all_of = {"whittle": "whittle", "random": "random", "learnt": agent.policy_for}
     reward = {name: run.reward.mean() for name, run in compare(all_of, arguments, **runs).items()}
     return float((reward["learnt"] - reward["random"]) / (reward["whittle"] - reward["random"]))
 
@@ -128,9 +128,9 @@ class Critic:
 
 @pytest.mark.parametrize("trace", [0.0, 0.7, 1.0])
 def test_the_critic_is_taught_to_look_ahead_as_far_as_it_agrees(trace: float) -> None:
-    agent = EquivariantIndex(practice(), EquivariantIndexSettings(trace=trace, replay=10))
+    agent = EquivariantIndex(practice(), EquivariantIndexSettings(trace_decay=trace, buffer_size=10))
     critic: Any = Critic()
-    agent._target = critic
+    agent.target_critic = critic
     rng = np.random.default_rng(0)
     q, after = rng.normal(size=(30, 7, 2)), rng.normal(size=(30, 2))
     active, valid = rng.random((30, 6)) < 0.3, np.sort(rng.random((30, 6)) < 0.8)[:, ::-1]

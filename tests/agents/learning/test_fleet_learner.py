@@ -21,8 +21,8 @@ torch.set_num_threads(1)
 FEATURES = ("value", "arrival_rate", "mean_utility", "decay_rate", "cost")
 TABLE1 = {"sources": "table1", "budget": 2, "features": FEATURES, "horizon": None}
 SMALL: dict[type[FleetLearner], Any] = {
-    EquivariantPPO: EquivariantPPOSettings(hidden=8, window=6),
-    EquivariantIndex: EquivariantIndexSettings(hidden=8, window=6, replay=100, batch=8, updates=3),
+    EquivariantPPO: EquivariantPPOSettings(hidden=8, n_steps=6),
+    EquivariantIndex: EquivariantIndexSettings(hidden=8, n_steps=6, buffer_size=100, batch_size=8, gradient_steps=3),
 }
 
 pytestmark = pytest.mark.parametrize("kind", SMALL, ids=lambda kind: kind.name)
@@ -48,8 +48,8 @@ def test_what_was_learnt_plays_fleets_of_any_size(kind: Kind, n: int) -> None:
         2, sources=Sources.random(n, 1), budget=1, features=("age", *reversed(FEATURES))
     )
     observation, _ = env.reset(seed=0)
-    batch, _ = agent.on(env).predict(observation)
-    single, _ = agent.on(env).predict(observation[1])
+    batch, _ = agent.policy_for(env).predict(observation)
+    single, _ = agent.policy_for(env).predict(observation[1])
     np.testing.assert_allclose(batch[1], single, atol=1e-6)
     assert np.isfinite(batch).all()
     env.step(batch)
@@ -64,7 +64,7 @@ def test_several_fleets_drawn_anew_are_learnt_together(kind: Kind) -> None:
     agent = learner(kind, envs, seed=1).learn(30)
     played = agent.state_dict()["played"]
     assert all(torch.isfinite(weight).all() for weight in played.values())
-    assert agent.epochs == 30
+    assert agent.steps == 30
 
 
 def test_without_parameters_among_the_features_sources_are_known_by_what_they_show(
@@ -77,16 +77,15 @@ def test_without_parameters_among_the_features_sources_are_known_by_what_they_sh
     )
     agent = learner(kind, one).learn(24)
     observation, _ = one.reset(seed=0)
-    priority = agent.on(one).predict(observation)[0]
-    np.testing.assert_array_equal(priority, agent.on(two).predict(observation)[0])
+    priority = agent.policy_for(one).predict(observation)[0]
+    np.testing.assert_array_equal(priority, agent.policy_for(two).predict(observation)[0])
     assert (priority == priority[:, :1]).all()  # all are of age 1
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"action": "subset"}, "action='priority'"),
-        ({"budget_rule": "average"}, "budget_rule='epoch'"),
+        ({"budget_rule": "average"}, "budget_rule='step'"),
         ({"autoreset_mode": "SameStep"}, "NEXT_STEP"),
         ({"autoreset_mode": "Disabled"}, "NEXT_STEP"),
     ],
@@ -101,9 +100,7 @@ def test_what_cannot_be_learnt_in_is_refused(
 def test_what_cannot_be_played_is_refused(kind: Kind) -> None:
     agent = learner(kind)
     with pytest.raises(ValueError, match="does not show decay_rate, cost"):
-        agent.on(practice(features=("value", "arrival_rate", "mean_utility")))
-    with pytest.raises(ValueError, match="action='priority'"):
-        agent.on(practice(action="subset"))
+        agent.policy_for(practice(features=("value", "arrival_rate", "mean_utility")))
     with pytest.raises(ValueError, match="2 sets of features"):
         learner(kind, [practice(), practice(features=("age",))])
     with pytest.raises(ValueError, match="shape"):
@@ -145,7 +142,7 @@ def test_learning_goes_on_from_a_checkpoint_as_if_never_stopped(
     assert same(part.state_dict(), whole.state_dict())
     loaded = kind.load(file, practice(7, **arguments))
     assert same(loaded.state_dict()["played"], whole.state_dict()["played"])
-    assert loaded.epochs == 48
+    assert loaded.steps == 48
     loaded.learn(60)
 
 

@@ -8,26 +8,26 @@ import torch
 
 from agents.learning.arms import Step
 from agents.learning.neural.networks import (
-    Replay,
+    ReplayBuffer,
     RewardScale,
-    Stack,
+    NetworkStack,
     TrainedNetwork,
     indices,
-    squeezed,
+    log_scaled,
     tensor,
 )
 from tests.agents.learning.finite import restart_index
 
 
-def stack(seed: int = 0) -> Stack:
-    return Stack(3, (2, 8, 8, 1), np.random.default_rng(seed))
+def stack(seed: int = 0) -> NetworkStack:
+    return NetworkStack(3, (2, 8, 8, 1), np.random.default_rng(seed))
 
 
 def test_every_arm_has_an_ordinary_network_of_its_own() -> None:
     network, x = stack(), torch.randn(3, 5, 2, generator=torch.Generator().manual_seed(1))
     for arm in range(3):
         layers: list[torch.nn.Module] = []
-        for weight, offset in zip(network.weights, network.offsets, strict=True):
+        for weight, offset in zip(network.weights, network.biases, strict=True):
             linear = torch.nn.Linear(*weight.shape[1:])
             linear.weight.data, linear.bias.data = weight[arm].T, offset[arm, 0]
             layers += [linear, torch.nn.ReLU()]
@@ -75,14 +75,14 @@ def test_a_memory_is_not_changed_by_further_training() -> None:
 def test_a_follower_goes_a_share_of_the_way() -> None:
     follower, leader = stack(0), stack(1)
     start, aim = follower.state_dict(), leader.state_dict()
-    follower.follow(leader, 0.25)
+    follower.polyak_update(leader, 0.25)
     for now, a, b in zip(follower.state_dict(), start, aim, strict=True):
         np.testing.assert_allclose(now, 0.75 * a + 0.25 * b, rtol=1e-5, atol=1e-7)
 
 
-def fed(capacity: int, epochs: int) -> Replay:
+def fed(capacity: int, epochs: int) -> ReplayBuffer:
     """Return a replay of two arms, two rows; every number tells epoch, row and arm."""
-    replay = Replay(capacity, arms=2, numbers=1)
+    replay = ReplayBuffer(capacity, arms=2, numbers=1)
     for epoch in range(epochs):
         name = 100.0 * epoch + 10.0 * np.arange(2)[:, None] + np.arange(2)
         step = Step(name % 20 >= 10, name + 0.25, name[..., None] + 0.5)
@@ -92,7 +92,7 @@ def fed(capacity: int, epochs: int) -> Replay:
 
 def test_a_replay_keeps_the_last_transitions_whole_and_by_arm() -> None:
     replay = fed(capacity=6, epochs=5)
-    batch = replay.draw(500, np.random.default_rng(0), "cpu")
+    batch = replay.sample(500, np.random.default_rng(0), "cpu")
     assert set(batch.state[0, :, 0].tolist()) == {200, 210, 300, 310, 400, 410}
     assert set(batch.state[1, :, 0].tolist()) == {201, 211, 301, 311, 401, 411}
     torch.testing.assert_close(batch.reward, batch.state[..., 0] + 0.25)
@@ -102,9 +102,9 @@ def test_a_replay_keeps_the_last_transitions_whole_and_by_arm() -> None:
 
 @pytest.mark.parametrize("epochs", [2, 5])
 def test_a_replay_is_remembered(epochs: int) -> None:
-    replay, other = fed(6, epochs), Replay(6, arms=2, numbers=1)
+    replay, other = fed(6, epochs), ReplayBuffer(6, arms=2, numbers=1)
     other.load_state_dict(replay.state_dict())
-    drawn = [r.draw(50, np.random.default_rng(1), "cpu") for r in (replay, other)]
+    drawn = [r.sample(50, np.random.default_rng(1), "cpu") for r in (replay, other)]
     assert all(torch.equal(a, b) for a, b in zip(*drawn, strict=True))
     assert len(other) == len(replay)
 
@@ -119,17 +119,17 @@ def test_the_unit_is_the_largest_reward_and_charges_reach_a_little_beyond() -> N
 
 
 def test_states_are_squeezed_into_0_to_1_in_their_order() -> None:
-    x = squeezed(torch.tensor([0.0, 1.0, 10.0, 100.0, 1e9]), 100.0)
+    x = log_scaled(torch.tensor([0.0, 1.0, 10.0, 100.0, 1e9]), 100.0)
     assert x[0] == 0
     assert bool((x.diff()[:3] > 0).all())
     torch.testing.assert_close(x[3:], torch.ones(2))
 
 
 def test_indices_have_the_layout_of_states() -> None:
-    network = Stack(3, (1, 8, 1), np.random.default_rng(0))
+    network = NetworkStack(3, (1, 8, 1), np.random.default_rng(0))
     state = np.arange(24.0).reshape(2, 4, 3, 1)
     found = indices(network, state, 100.0, "cpu")
-    one = network(squeezed(tensor(np.full((3, 1, 1), state[1, 2, 1, 0]), "cpu"), 100.0))[1]
+    one = network(log_scaled(tensor(np.full((3, 1, 1), state[1, 2, 1, 0]), "cpu"), 100.0))[1]
     assert found.shape == (2, 4, 3)
     assert found[1, 2, 1] == pytest.approx(one.item(), rel=1e-5)
 

@@ -12,7 +12,7 @@ TABLE1 = Sources.preset("table1")
 
 
 @pytest.mark.parametrize("cost", [1.0, [0.5, 2.0, 1.0, 1.5]])
-@pytest.mark.parametrize("budget_rule", ["epoch", "average"])
+@pytest.mark.parametrize("budget_rule", ["step", "average"])
 def test_every_source_is_crawled_as_one_likes(cost: object, budget_rule: str) -> None:
     sources = Sources(TABLE1.arrival_rate, TABLE1.mean_utility, TABLE1.decay_rate, cost=cost)
     task = Task.of(sources, budget=2.0, budget_rule=budget_rule)

@@ -70,7 +70,7 @@ def test_the_published_indices_of_the_chains(chain: Any, index: Any) -> None:
 
 @CHAINS
 def test_whittle_q_learns_the_indices_of_a_chain(chain: Any, index: Any) -> None:
-    settings = WhittleQSettings(states=len(index), explore=1, fast=0.2, visits=200)
+    settings = WhittleQSettings(max_age=len(index), epsilon=1, learning_rate=0.2, learning_rate_decay_visits=200)
     agent = WhittleQ(ChainArms(*chain, n=5, m=2), settings, seed=1).learn(4000)
     error = agent.index - np.array(index)
     assert often(agent).mean() > 0.7
@@ -80,10 +80,10 @@ def test_whittle_q_learns_the_indices_of_a_chain(chain: Any, index: Any) -> None
 
 @CHAINS
 def test_lagrange_q_learns_charge_and_gains_of_a_chain(chain: Any, index: Any) -> None:
-    settings = LagrangeQSettings(states=len(index), explore=1, fast=0.5, visits=20)
+    settings = LagrangeQSettings(max_age=len(index), epsilon=1, learning_rate=0.5, learning_rate_decay_visits=20)
     agent = LagrangeQ(ChainArms(*chain, n=5, m=1), settings, seed=1).learn(4000)
     law, reward = np.stack(chain[:2]), np.asarray(chain[2])
-    charge = float(agent.charge[0])
+    charge = float(agent.multiplier[0])
     gains = worth(law, reward, charge)
     assert np.abs(agent.index - gains)[often(agent)].mean() < 0.15
     # λ* is where the activity of the best policy passes M/N.
@@ -98,7 +98,7 @@ def activity(law: Any, active: Any) -> float:
 
 
 def test_lspe_learns_the_indices_of_a_chain_of_thresholds() -> None:
-    settings = LSPESettings(states=5, explore=1, knots=(1, 2, 3, 4, 5))
+    settings = LSPESettings(max_age=5, epsilon=1, knots=(1, 2, 3, 4, 5))
     agent = LSPE(ChainArms(*RESTART, n=5, m=2), settings, seed=1).learn(4000)
     error = np.abs(agent.index - np.array(RESTART_INDEX))
     assert error[often(agent)].max() < 0.25
@@ -113,7 +113,7 @@ def test_lspe_learns_the_indices_of_a_chain_of_thresholds() -> None:
 def test_the_index_of_visited_ages_is_whittles(
     name: str, least: int, many: int, tolerance: float
 ) -> None:
-    agent = learnt(name, visits=500)  # steps that fall late: no noise here to average
+    agent = learnt(name, learning_rate_decay_visits=500)  # steps that fall late: no noise here to average
     true = index_at_age(AGES[:, None], TABLE1).T
     error = np.abs(agent.index - true) / TABLE1.ceiling[:, None]
     assert often(agent, least).sum() >= many
@@ -126,9 +126,9 @@ def test_the_index_of_visited_ages_is_whittles(
 
 def test_the_gain_of_visited_ages_is_the_lagrangian_index() -> None:
     agent = learnt("lagrange-q")
-    charge = float(agent.charge[0])
+    charge = float(agent.multiplier[0])
     assert charge == pytest.approx(43.6046, abs=3)  # λ* of the relaxed bound, model of the paper
-    ages = np.arange(1, agent.settings.states + 1)
+    ages = np.arange(1, agent.settings.max_age + 1)
     true = lagrangian_index(TABLE1.content_at(ages[:, None]), TABLE1, charge).T
     error = np.abs(agent.index - true) / TABLE1.ceiling[:, None]
     assert often(agent).sum() >= 10

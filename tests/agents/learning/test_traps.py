@@ -35,12 +35,12 @@ class Gated(WhittleQ):
 
     def slow_step_size(self, first: float) -> float:
         t = int(self.visits[0].sum())
-        return super().slow_step_size(first) if t % len(self.sources) == 0 else 0.0
+        return super()._x(first) if t % len(self.sources) == 0 else 0.0
 
 
 def test_a_charge_that_moves_in_every_nth_epoch_comes_too_late() -> None:
     def error(learner: type[WhittleQ]) -> float:
-        settings = WhittleQSettings(states=4, explore=1)
+        settings = WhittleQSettings(max_age=4, epsilon=1)
         agent = learner(ChainArms(*CIRCULANT, n=100, m=20), settings, seed=1).learn(1500)
         return float(np.abs(agent.index - np.array(CIRCULANT_INDEX)).mean())
 
@@ -71,20 +71,20 @@ class Flat(LagrangeQ):
 
     def transition(self, state: Any, action: Any, reward: Any, after: Any) -> None:
         waited = (1 - action) * self.arms.cost
-        super().transition(state, action, reward - waited * self.charge, after)
+        super().transition(state, action, reward - waited * self.multiplier, after)
 
 
 def test_a_charge_paid_whatever_is_done_runs_to_its_limit() -> None:
     ours, flat = (learner(crawl(8, budget=2), seed=1).learn(1500) for learner in (LagrangeQ, Flat))
-    assert ours.charge[0] == pytest.approx(43.6046, abs=8)
-    assert flat.charge[0] > 4 * 43.6046
+    assert ours.multiplier[0] == pytest.approx(43.6046, abs=8)
+    assert flat.multiplier[0] > 4 * 43.6046
 
 
 @pytest.mark.parametrize("action", [0, 1])
 def test_the_subsidy_of_whittle_q_is_paid_for_waiting_alone(action: int) -> None:
     fleet = Sources([20.0], [1.0], [0.3], cost=[2.0])
-    agent = WhittleQ(crawl(1, sources=fleet, budget=2), WhittleQSettings(fast=1.0))
-    agent.charge[:] = AGES
+    agent = WhittleQ(crawl(1, sources=fleet, budget=2), WhittleQSettings(learning_rate=1.0))
+    agent.multiplier[:] = AGES
     state, after = np.array([[2]]), np.array([[0 if action else 3]])
     agent.visits[0, 2, action] = 1
     agent.transition(state, np.array([[action]]), np.array([[7.0 * action]]), after)
@@ -94,10 +94,10 @@ def test_the_subsidy_of_whittle_q_is_paid_for_waiting_alone(action: int) -> None
 
 def drawn_charges() -> Any:
     """Return the largest charge that DeepTOP's critic is asked of, in utility, by source."""
-    agent, seen = DeepTOP(crawl(8), DeepTOPSettings(explore=1.0)).learn(40), []
+    agent, seen = DeepTOP(crawl(8), DeepTOPSettings(epsilon=1.0)).learn(40), []
     agent.critic_loss, inner = lambda b, c: (seen.append(c), inner(b, c))[1], agent.critic_loss
     agent.learn(60)
-    return torch.stack(seen).amax((0, 2, 3)).numpy() * agent._unit.size
+    return torch.stack(seen).amax((0, 2, 3)).numpy() * agent.reward_scale.scale
 
 
 def test_deeptops_charges_must_cover_what_an_index_can_be(monkeypatch: Any) -> None:
@@ -146,7 +146,7 @@ def test_the_largest_error_of_all_ages_says_nothing() -> None:
 
 def test_an_average_reward_learner_learns_no_discounted_index() -> None:
     fleet = Sources([20.0] * 3, [1.0] * 3, [0.04] * 3)
-    agent = WhittleQ(crawl(8, sources=fleet), WhittleQSettings(visits=500), seed=1).learn(4000)
+    agent = WhittleQ(crawl(8, sources=fleet), WhittleQSettings(learning_rate_decay_visits=500), seed=1).learn(4000)
     value = fleet.content_at(np.ones(3))
     average, discounted = (whittle_index(value, fleet, discount=d)[0] for d in (1.0, 0.99))
     found = agent.index[:, 0].mean()
@@ -155,7 +155,7 @@ def test_an_average_reward_learner_learns_no_discounted_index() -> None:
 
 
 def test_a_discounted_learner_learns_the_index_of_its_discount() -> None:
-    settings = DeepTOPSettings(discount=0.6, explore=1.0, oldest=STATES)
+    settings = DeepTOPSettings(discount=0.6, epsilon=1.0, max_age=STATES)
     agent = DeepTOP(RestartArms(8, 4), settings).learn(1200)
     found = agent.score(np.arange(1.0, STATES + 1)[:, None, None].repeat(4, axis=1)).mean(axis=1)
     own, other = (np.abs(found - restart_index(d)).mean() for d in (0.6, 0.99))

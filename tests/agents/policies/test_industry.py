@@ -34,7 +34,7 @@ class PlainMiniflux:
 
 
 @pytest.mark.parametrize("shown", ["harvest", "items"])
-@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 @pytest.mark.parametrize("name", ["nutch", "miniflux"])
 def test_follows_the_rule_epoch_by_epoch(name: str, rule: str, shown: str) -> None:
     env = CrawlVectorEnv(

@@ -12,8 +12,7 @@ from stable_baselines3.common.vec_env import VecMonitor
 import agents
 from agents import Agent
 from agents.evaluation.rollout import evaluate
-from agents.policies.base import State
-from agents.policies.view import Seen
+from agents.policies.base import ObservationView, State
 from crawl_env import CrawlVectorEnv, Task
 from crawl_env.envs.sb3 import CrawlVecEnv
 from crawl_env.numerics import FloatArray
@@ -27,10 +26,10 @@ class Counter(Agent):
     name = "counter"
     seen_states: list[State]
 
-    def begin(self, seen: Seen) -> State:
+    def begin(self, seen: ObservationView) -> State:
         return np.zeros(seen.batch), np.zeros((seen.batch, 2, 3))
 
-    def decide(self, seen: Seen, state: State) -> tuple[FloatArray, State]:
+    def decide(self, seen: ObservationView, state: State) -> tuple[FloatArray, State]:
         asked, other = state
         turn = np.arange(self.task.n) == asked[:, None] % self.task.n
         return turn * 1.0, (asked + 1, other + 1)
@@ -83,7 +82,7 @@ def test_evaluate_policy_of_stable_baselines3_passes_state_and_starts() -> None:
     asked: list[Any] = []
 
     class Spy(Counter):
-        def decide(self, seen: Seen, state: State) -> tuple[FloatArray, State]:
+        def decide(self, seen: ObservationView, state: State) -> tuple[FloatArray, State]:
             asked.append(state[0].tolist())
             return super().decide(seen, state)
 

@@ -15,7 +15,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
 import agents
 from agents import Agent, IndexAgent, relaxation
 from agents.evaluation.rollout import evaluate, posed_to
-from crawl_env import Arrivals, CrawlVectorEnv, Sources
+from crawl_env import ArrivalProcess, CrawlVectorEnv, Sources
+from crawl_env.content.process import Block
 from crawl_env.envs.sb3 import CrawlVecEnv
 
 Z_LIMIT = 4.5  # a right sampler fails one such test in 150,000
@@ -46,29 +47,17 @@ KINDS: dict[str, dict[str, Any]] = {
     },
     "many": {
         "sources": MIXED, "arrivals": "poisson", "budget": 3, "observed": False, "start": "random",
-        "features": ("account", "items", "age", "harvest", "crawled", "value", *CHANNELS),
+        "features": ("balance", "items", "age", "harvest", "crawled", "value", *CHANNELS),
     },
     "average": {"budget": 2.5, "budget_rule": "average", "start": "full"},
     "average costs": {
-        "sources": MIXED, "budget": 1.3, "budget_rule": "average", "features": ("age", "account"),
+        "sources": MIXED, "budget": 1.3, "budget_rule": "average", "features": ("age", "balance"),
         "arrivals": "poisson",
     },
     "drawn": {"sources": drawn, "budget": 2, "features": ("value", *CHANNELS)},
     "drawn average": {
         "sources": drawn_costs, "budget": 1.5, "budget_rule": "average",
         "features": (*CHANNELS, "age"), "arrivals": "poisson", "observed": False,
-    },
-    "subset": {"budget": 2, "action": "subset", "features": ("value", "age"), "start": "empty"},
-    "subset costs": {
-        "sources": MIXED, "budget": 2.5, "action": "subset", "features": ("age",),
-        "arrivals": "poisson",
-    },
-    "subset average": {
-        "budget": 1.5, "budget_rule": "average", "action": "subset",
-        "features": ("value", "age", "account"),
-    },
-    "subset drawn": {
-        "sources": drawn, "budget": 3, "action": "subset", "features": ("age", "value", *CHANNELS),
     },
 }  # fmt: skip
 
@@ -110,8 +99,7 @@ def test_actions_lie_in_the_space(name: str, kind: str) -> None:
     for _ in range(30):  # over two resets
         action, state = agent.predict(observation, state)
         assert env.action_space.contains(action)
-        if env.task.action == "priority":
-            assert action.dtype == np.float32
+        assert action.dtype == np.float32
         observation, reward, *_ = env.step(action)
         assert np.isfinite(reward).all()
     single = gym.make("EphemeralCrawl-v0", **arguments_of(kind, name))
@@ -171,7 +159,7 @@ def test_same_seed_same_actions(name: str, kind: str) -> None:
     np.testing.assert_array_equal(acts(5), acts(5))
     if name not in DRAWS:
         np.testing.assert_array_equal(acts(5), acts(6))
-    elif name == "random" or env.task.action == "priority":  # few subsets: often the same
+    else:
         assert (acts(5) != acts(6)).any()
 
 
@@ -234,7 +222,7 @@ def crawls(name: str, epochs: int, rows: int = 3, seed: int = 0, **arguments: An
     return history
 
 
-@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("name", ["whittle", "lagrangian", "static", "myopic"])
 def test_age_alone_is_as_good_as_the_belief(name: str, seed: int, rule: str) -> None:
@@ -307,7 +295,7 @@ def test_order_of_indices_survives_rounding() -> None:
 
 
 # Where random content is seen, λ* is simulated for each fleet: seconds each.
-@pytest.mark.parametrize(("rule", "arrivals"), [("epoch", "poisson"), ("average", "deterministic")])
+@pytest.mark.parametrize(("rule", "arrivals"), [("step", "poisson"), ("average", "deterministic")])
 def test_drawn_fleets_are_known_from_their_channels(rule: str, arrivals: str) -> None:
     arguments: dict[str, Any] = {
         "budget": 2, "budget_rule": rule, "features": ("value", *CHANNELS), "horizon": 40,
@@ -358,27 +346,25 @@ def test_random_is_uniform() -> None:
     assert (np.abs(pairs - 0.1) < Z_LIMIT * np.sqrt(0.1 * 0.9 / 40_000)).all()
 
 
-class Uniform:
-    """Arrivals of one's own: U uniform on (0, 2), one number a source and epoch."""
+class Uniform(ArrivalProcess):
+    """Arrivals of one's own: U uniform on (0, 2), one number a source and step."""
 
-    deterministic = False
+    def block(self, cells: Any, state: Any) -> Block:
+        return UniformContent(cells)
 
-    def stream(self, cells: Any, count: bool) -> Any:
-        def add(value: np.ndarray, items: Any, rng: np.random.Generator) -> None:
-            value += 2 * rng.random(value.size)
+    def past(self, cells: Any, steps: Any) -> Block:
+        return UniformContent(cells)
 
-        return add
 
-    def content(
-        self, cells: Any, epochs: np.ndarray, count: bool, rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray]:
-        return 2 * rng.random(epochs.size), np.zeros(epochs.size)
+class UniformContent(Block):
+    def add(self, value: np.ndarray, count: Any, rng: np.random.Generator) -> None:
+        value += 2 * rng.random(value.size)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_random_knows_nothing_of_what_arrives(seed: int) -> None:
     """The same seed for the agent and the environment must not give them the same numbers."""
-    arrivals: Arrivals = Uniform()
+    arrivals = Uniform()
     env = CrawlVectorEnv(
         20, sources="recovering-4", arrivals=arrivals, budget=1, horizon=None, observed=False
     )
@@ -414,7 +400,7 @@ def test_waits_when_nothing_is_worth_its_charge(name: str, features: tuple[str, 
 def test_waits_below_the_charge_and_crawls_above() -> None:
     env = CrawlVectorEnv(1, budget=2.5, budget_rule="average", features=("value",))
     agent = agents.make("whittle", env)
-    price = relaxation(Sources.preset("table1"), 2.5).price
+    price = relaxation(Sources.preset("table1"), 2.5).multiplier
     seen = np.zeros((4, 1), dtype=np.float32)
     assert (agent.predict(seen)[0] < 0).all()
     # The first source at age 1 has the index (1 − α)u = .5034 x.
@@ -431,7 +417,7 @@ def test_waits_below_the_charge_and_crawls_above() -> None:
 def test_with_money_for_everything_crawls_everything(name: str, budget: float) -> None:
     fleet = Sources([4.0, 20, 1, 3, 9], [1.0, 0.3, 2, 1, 0.5], MIXED.decay_rate, MIXED.cost)
     waits = name in ("nutch", "miniflux")  # until a source is due, whatever money there is
-    rules = ["epoch"] if waits else ["epoch", "average"]
+    rules = ["step"] if waits else ["step", "average"]
     for rule, features in itertools.product(rules, [("value",), ("age",)]):
         history = crawls(
             name, 30, sources=fleet, budget=budget, budget_rule=rule, features=features
@@ -448,7 +434,7 @@ def test_spends_no_more_than_the_budget(name: str, seed: int) -> None:
     budget = float(rng.uniform(0.5, 0.9) * fleet.cost.sum())
     budget = max(budget, fleet.cost.max())
     arguments = {"sources": fleet, "budget": budget, "arrivals": "poisson"}
-    spent = crawls(name, 120, budget_rule="epoch", **arguments) @ fleet.cost
+    spent = crawls(name, 120, budget_rule="step", **arguments) @ fleet.cost
     assert (spent <= budget * (1 + 1e-12)).all()
     spent = np.cumsum(crawls(name, 120, budget_rule="average", **arguments) @ fleet.cost, axis=0)
     allowed = budget * np.arange(1, 121)[:, None] + fleet.cost.max()
@@ -488,7 +474,7 @@ def test_dead_sources_do_not_cost_the_living_their_order(dead: float) -> None:
     assert beside.reward[0] == pytest.approx(alone.reward[0], rel=1e-6)
 
 
-@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 def test_units_of_utility_do_not_change_what_is_crawled(rule: str) -> None:
     table1 = Sources.preset("table1")
     silent = np.zeros(5)
@@ -512,7 +498,7 @@ def test_a_negative_index_is_refused() -> None:
     class Poorest(agents.IndexAgent):
         name = "poorest"
 
-        def worth(self, value: Any, sources: Sources) -> Any:
+        def index(self, value: Any, sources: Sources) -> Any:
             return -value
 
     with pytest.raises(ValueError, match="'poorest' gave source 1 the index -"):

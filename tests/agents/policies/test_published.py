@@ -255,7 +255,7 @@ def test_fleet_f_observed_average_is_not_below_epoch(budget: int) -> None:
         evaluate(
             "whittle", {**arguments, "budget_rule": rule}, epochs=400, warmup=100, seeds=200, seed=5
         )
-        for rule in ("epoch", "average")
+        for rule in ("step", "average")
     )
     assert free.reward.mean() >= 0.995 * hard.reward.mean(), f"spends {free.cost.mean():.2f}"
 
@@ -371,17 +371,17 @@ def any_fleet(seed: int) -> tuple[Sources, float]:
 
 
 @pytest.mark.parametrize("name", agents.AGENTS)
-@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 @pytest.mark.parametrize("start", ["fresh", "empty"])
 def test_no_total_exceeds_the_relaxed_bound(name: str, rule: str, start: str) -> None:
-    """A sharp test: every deterministic total over H epochs is at most H × bound. An account may
+    """A sharp test: every deterministic total over H epochs is at most H × bound. A balance may
     be overdrawn by one source's cost at the end, worth its charge."""
     for seed in range(3):
         fleet, budget = any_fleet(seed)
         bound, price = relaxed(fleet.ceiling, fleet.decay_per_epoch, fleet.cost, budget)
         env = CrawlVectorEnv(
             1, sources=fleet, budget=budget, budget_rule=rule, start=start, horizon=None,
-            features=("value", "age", "account", "crawled", "harvest"),
+            features=("value", "age", "balance", "crawled", "harvest"),
         )  # fmt: skip
         agent = agents.make(name, env, seed=seed)
         observation, _ = env.reset(seed=seed)

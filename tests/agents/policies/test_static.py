@@ -3,116 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import time
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy.optimize import brentq, minimize
 
 import agents
 from agents import relaxed_bound
 from agents.evaluation.rollout import evaluate, posed_to
-from agents.policies.static import static_frequencies, static_reward
+from agents.theory.frequencies import static_frequencies, static_reward
 from crawl_env import CrawlVectorEnv, Sources
 
 TABLE1 = Sources.preset("table1")
-
-
-@pytest.mark.parametrize(("budget", "reward"), [(1, 264.22), (2, 340.30), (3, 373.50)])
-def test_published_rewards(budget: int, reward: float) -> None:
-    assert static_reward(TABLE1, static_frequencies(TABLE1, budget)) == pytest.approx(
-        reward, abs=6e-3
-    )
-
-
-def test_published_frequencies() -> None:
-    np.testing.assert_allclose(
-        static_frequencies(TABLE1, 2), [1, 0.6302, 0.2589, 0.1110], atol=5e-5
-    )
-
-
-def fleet_of(seed: int, n: int, spread: float = 1.0) -> Sources:
-    rng = np.random.default_rng(seed)
-    decay = 10 ** rng.uniform(-1.5 * spread, 0.3 * spread, n)
-    return Sources(
-        decay * 10 ** rng.uniform(0, 2, n),
-        1.0,
-        decay,
-        rng.uniform(0.3, 2, n),
-        period=float(rng.uniform(0.3, 3)),
-    )
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_no_other_frequencies_are_better(seed: int) -> None:
-    fleet = fleet_of(seed, 6)
-    budget = 0.4 * fleet.cost.sum()
-    f = static_frequencies(fleet, budget)
-    limit = 1 / fleet.period
-    assert (fleet.cost @ f) * fleet.period == pytest.approx(budget, rel=1e-9)
-    assert ((f >= 0) & (f <= limit)).all()
-    found = minimize(
-        lambda g: -static_reward(fleet, np.maximum(g, 1e-9)),
-        np.full(6, 0.4 * limit),
-        bounds=[(1e-6, limit)] * 6,
-        constraints={"type": "ineq", "fun": lambda g: budget - fleet.period * fleet.cost @ g},
-        method="SLSQP",
-        options={"ftol": 1e-13, "maxiter": 500},
-    )
-    best = static_reward(fleet, f)
-    assert -found.fun <= best * (1 + 1e-9)
-    assert -found.fun == pytest.approx(best, rel=1e-5)
-
-
-@pytest.mark.parametrize("m", [1e-12, 1e-6, 1e-3, 0.3, 5.0, 200.0])
-def test_marginal_values_are_alike_for_the_smallest_and_the_largest_decay(m: float) -> None:
-    """p(z) = 1 − (1+z)e^{−z} summed from its series, which does not cancel."""
-    fleet = Sources([1.0, 2.0, 3.0], 1.0, m)
-    f = static_frequencies(fleet, 1.2)
-    assert f.sum() == pytest.approx(1.2, rel=1e-12)
-    inside = (f > 0) & (f < 1)
-    z = m / f[inside]
-
-    def p(x: float) -> float:
-        if x > 1:
-            return 1 - (1 + x) * np.exp(-x)
-        terms = [(-1) ** k * (k - 1) / np.prod(np.arange(1.0, k + 1)) for k in range(2, 25)]
-        return float(sum(c * x**k for k, c in enumerate(terms, 2)))
-
-    values = fleet.ceiling[inside] * [p(x) for x in z]
-    np.testing.assert_allclose(values, values[0], rtol=2e-12)
-    if m < 5:
-        j = np.flatnonzero(inside)[1]
-        again = brentq(
-            lambda x: fleet.ceiling[j] * p(x) - values[0],
-            1e-3 * z.min(),
-            1e3 * z.max(),
-            xtol=1e-300,
-        )
-        assert m / f[j] == pytest.approx(again, rel=1e-10)
-
-
-def test_batches_silent_fleets_and_money_for_all() -> None:
-    fleets = [fleet_of(seed, 5) for seed in range(3)]
-    fleets = [f.with_period(1.0) for f in fleets]
-    together = static_frequencies(Sources.stack(fleets), 2.0)
-    for row, fleet in zip(together, fleets, strict=True):
-        np.testing.assert_allclose(row, static_frequencies(fleet, 2.0), rtol=1e-12)
-    silent = Sources([0.0, 3.0, 0.0], 1.0, 0.2, period=2.0)
-    np.testing.assert_array_equal(static_frequencies(silent, 1), [0, 0.5, 0])
-    np.testing.assert_array_equal(static_frequencies(silent, 0.5)[[0, 2]], 0)
-    np.testing.assert_array_equal(static_frequencies(Sources(np.zeros(3), 1, 1), 1), 0)
-    with pytest.raises(ValueError, match="budget is -1"):
-        static_frequencies(TABLE1, -1)
-
-
-def test_a_hundred_thousand_sources_take_a_second() -> None:
-    fleet = Sources.random(100_000, 1)
-    begun = time.perf_counter()
-    f = static_frequencies(fleet, 1e4)
-    assert time.perf_counter() - begun < 10
-    assert f.sum() == pytest.approx(1e4, rel=1e-9)
 
 
 # -------------------------------------------------------------------------------- on the lattice
@@ -131,11 +33,11 @@ def history(epochs: int, **arguments: Any) -> np.ndarray:
     return crawled
 
 
-SHOWN = [("value",), ("age",), ("value", "crawled"), ("age", "account")]
+SHOWN = [("value",), ("age",), ("value", "crawled"), ("age", "balance")]
 
 
 @pytest.mark.parametrize("features", SHOWN, ids=" ".join)
-@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 @pytest.mark.parametrize("start", ["fresh", "empty", "random", "full"])
 def test_keeps_its_frequencies_whatever_is_shown(features: Any, rule: str, start: str) -> None:
     fleet = Sources.random(12, seed=5)
@@ -143,7 +45,7 @@ def test_keeps_its_frequencies_whatever_is_shown(features: Any, rule: str, start
     crawled = history(1000, features=features, **arguments)
     f = static_frequencies(fleet, 3)
     np.testing.assert_allclose(crawled.mean(axis=0), f, atol=2.5e-3)
-    if rule == "epoch":
+    if rule == "step":
         assert (crawled.sum(axis=1) == 3).all()
     # No source is ever far from its share: the count of crawls is right to two.
     due = np.outer(np.arange(1, 1001), f)
@@ -151,7 +53,7 @@ def test_keeps_its_frequencies_whatever_is_shown(features: Any, rule: str, start
     np.testing.assert_array_equal(crawled, history(1000, features=("value",), **arguments))
 
 
-@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 def test_gaps_are_the_two_whole_numbers_about_the_interval(rule: str) -> None:
     """Nearly always: budgets in every epoch do not let all sources keep their rhythm at once."""
     fleet = Sources.random(30, seed=2)
@@ -230,19 +132,10 @@ def test_earns_nearly_what_the_best_periodic_schedule_does(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 def test_earns_less_than_the_bound_and_little_less_than_the_formula(seed: int, rule: str) -> None:
     fleet = Sources.random(30, seed=seed)
     arguments = {"sources": fleet, "budget": 4, "budget_rule": rule}
     got = evaluate("static", arguments, epochs=3000, warmup=500, seeds=1).reward[0]
     formula = static_reward(fleet, static_frequencies(fleet, 4))
     assert 0.99 * formula < got < relaxed_bound(fleet, 4) * (1 + 1e-4)
-
-
-def test_no_frequency_is_beyond_what_a_delay_allows():
-    fleet = Sources([5, 1, 1, 1], 1, 0.3, crawl_delay=[4, 1, 1, 1])
-    frequency = static_frequencies(fleet, 1)
-    assert frequency[0] == pytest.approx(0.25)
-    assert frequency.sum() == pytest.approx(1.0)
-    free = static_frequencies(fleet, 10)
-    np.testing.assert_allclose(free, [0.25, 1, 1, 1])

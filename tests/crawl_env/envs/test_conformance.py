@@ -19,13 +19,13 @@ from gymnasium.utils import env_checker
 from stable_baselines3.common.env_checker import check_env as check_env_sb3
 
 from crawl_env import Sources
-from crawl_env.content.arrivals import VARYING
 from crawl_env.envs.wrappers import SequentialSelection
 from crawl_env.simulation.observation import SUMMED
 from tests.crawl_env.env_plain import (
     CHANNELS,
     HIDDEN,
     ID,
+    VARYING,
     arrays_in,
     random_actions,
     run,
@@ -36,7 +36,7 @@ from tests.crawl_env.env_plain import (
 # Remarks that are right and meant; everything else is an error.
 ALLOWED = {
     r".*Box observation space maximum value is infinity.*": "utility and age have no upper bound",
-    r".*Box observation space minimum value is -infinity.*": "an account can be overdrawn",
+    r".*Box observation space minimum value is -infinity.*": "a balance can be overdrawn",
     r".*unconventional shape.*": "(N, F) is the contract; policies flatten it themselves",
     r"budget is .*": "the grid holds budgets that pay for every source",
 }
@@ -68,11 +68,9 @@ AXES: dict[str, dict[str, Any]] = {
     "features": {name: FEATURES[name] for name in ("value", "hidden", "known", "all")},
     "arrivals": {name: name for name in ARRIVALS},
     "observed": OBSERVED,
-    "action": {"priority": "priority", "subset": "subset"},
-    "budget_rule": {"epoch": "epoch", "average": "average"},
+    "budget_rule": {"step": "step", "average": "average"},
     "start": {name: name for name in STARTS},
     "horizon": {"endless": None, "5 epochs": 5},
-    "reward_scale": {"raw": "raw", "relaxed": "relaxed"},
     "budget": {"1": 1, "2.5": 2.5},
     "sources": {"table1": "table1", "mixed costs": "mixed costs", "drawn": "drawn"},
 }
@@ -80,9 +78,7 @@ AXES: dict[str, dict[str, Any]] = {
 
 def possible(chosen: dict[str, str]) -> bool:
     """Return whether the arguments go together."""
-    counted = chosen["start"] == "full" and "items" in FEATURES[chosen["features"]]
-    secret = chosen["reward_scale"] == "relaxed" and chosen["features"] == "hidden"
-    return not counted and not secret
+    return not (chosen["start"] == "full" and "items" in FEATURES[chosen["features"]])
 
 
 def sample_of_the_grid(size: int) -> list[dict[str, str]]:
@@ -122,7 +118,7 @@ def test_any_two_values_that_go_together_meet_in_the_grid() -> None:
     met = {pair for choice in CHOICES for pair in itertools.combinations(choice.items(), 2)}
     for (a, left), (b, right) in itertools.combinations(AXES.items(), 2):
         for i, j in itertools.product(left, right):
-            rest = {"features": "value", "start": "fresh", "reward_scale": "raw"}
+            rest = {"features": "value", "start": "fresh"}
             if possible({**rest, a: i, b: j}):
                 assert ((a, i), (b, j)) in met, (i, j)
 
@@ -213,19 +209,17 @@ SPECS = {
         "budget_rule": "average",
         "arrivals": "poisson-gamma",
         "observed": False,
-        "features": ("age", "harvest", "account"),
-        "action": "subset",
+        "features": ("age", "harvest", "balance"),
         "horizon": 12,
         "start": "random",
     },
-    "mask and scale": {
+    "mask": {
         "observed": [True, False, True, False],
         "features": ("value", "age"),
-        "reward_scale": "relaxed",
         "horizon": None,
         "start": "full",
     },
-    "rates that vary": {"arrivals": "poisson-bursts", "features": ("changed", "harvest_age_log")},
+    "rates that vary": {"arrivals": "poisson-hawkes", "features": ("changed", "harvest_age_log")},
     "time limit": {"max_episode_steps": 6, "horizon": None},
 }
 

@@ -13,9 +13,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from agents import relaxed_bound
-from crawl_env import Bursts, CrawlEnv, CrawlVectorEnv, Poisson, Sources
-from crawl_env.content.arrivals import VARYING
+from crawl_env import Arrivals, CrawlEnv, CrawlVectorEnv, Hawkes, Sources
 from crawl_env.content.utility import Gamma
 from tests.crawl_env.env_plain import (
     CHANNELS,
@@ -24,12 +22,11 @@ from tests.crawl_env.env_plain import (
     NEVER,
     PARAMETERS,
     TABLE1,
+    VARYING,
     PlainCrawl,
     PlainSource,
-    all_sets,
     arrays_in,
     fleet_of,
-    maximal_sets,
     random_actions,
     run,
     same,
@@ -90,7 +87,7 @@ def close(env: CrawlEnv, observation: np.ndarray, plain: PlainCrawl) -> None:
 @given(
     fleet=plain_fleets(),
     budget=st.sampled_from(DECIMALS),
-    rule=st.sampled_from(["epoch", "average"]),
+    rule=st.sampled_from(["step", "average"]),
     start=st.sampled_from(["fresh", "empty", "full"]),
     data=st.data(),
 )
@@ -116,39 +113,6 @@ def test_a_priority_step_is_the_plain_one(
         assert type(reward) is float
         assert reward == pytest.approx(expected, rel=1e-12, abs=1e-300)
         assert (terminated, truncated, info) == (False, False, {})
-        close(env, observation, plain)
-
-
-@plainly
-@given(
-    fleet=plain_fleets(),
-    budget=st.sampled_from(DECIMALS),
-    rule=st.sampled_from(["epoch", "average"]),
-    data=st.data(),
-)
-def test_a_subset_step_is_the_plain_one(
-    fleet: list[PlainSource], budget: str, rule: str, data: Any
-) -> None:
-    cost = [source.cost for source in fleet]
-    assume(rule == "average" or min(map(float, cost)) <= float(budget))
-    with unreachable_is_fine():
-        env = CrawlEnv(
-            sources=fleet_of(fleet),
-            budget=float(budget),
-            budget_rule=rule,
-            action="subset",
-            features=CHANNELS,
-        )
-    table = maximal_sets(cost, budget) if rule == "epoch" else all_sets(len(fleet))
-    assert list(env.subsets) == table
-    assert env.action_space == gym.spaces.Discrete(len(table))
-    plain = PlainCrawl(fleet, budget, rule, 1.0)
-    close(env, env.reset(seed=0)[0], plain)
-    for _ in range(8):
-        number = data.draw(st.integers(0, len(table) - 1))
-        observation, reward, *_ = env.step(np.int64(number))
-        expected = plain.step(plain.select_subset(table[number]))
-        assert reward == pytest.approx(expected, rel=1e-12, abs=1e-300)
         close(env, observation, plain)
 
 
@@ -191,7 +155,7 @@ def test_the_sign_of_a_priority_means_nothing_in_an_epoch_but_much_on_average() 
     env = CrawlEnv(budget=2, features=("crawled",))
     env.reset(seed=0)
     assert crawled(env, low) == {1, 2}
-    env = CrawlEnv(budget=2, budget_rule="average", features=("crawled", "account"))
+    env = CrawlEnv(budget=2, budget_rule="average", features=("crawled", "balance"))
     env.reset(seed=0)
     for t in range(3):
         observation, reward, *_ = env.step(low)
@@ -201,9 +165,9 @@ def test_the_sign_of_a_priority_means_nothing_in_an_epoch_but_much_on_average() 
     assert env.step(low)[0][0, 1] == 2.0 * 6 - 4
 
 
-def test_the_last_source_taken_may_overdraw_the_account() -> None:
+def test_the_last_source_taken_may_overdraw_the_balance() -> None:
     env = CrawlEnv(
-        sources=COSTLY, budget=1.5, budget_rule="average", features=("crawled", "account")
+        sources=COSTLY, budget=1.5, budget_rule="average", features=("crawled", "balance")
     )
     env.reset(seed=0)
     observation, *_ = env.step(np.array([0.5, -1, -1, 1, -1], dtype=np.float32))
@@ -230,7 +194,7 @@ def test_float64_priorities_keep_their_order() -> None:
 
 
 @plainly
-@given(data=st.data(), rule=st.sampled_from(["epoch", "average"]), seed=st.integers(0, 2**31))
+@given(data=st.data(), rule=st.sampled_from(["step", "average"]), seed=st.integers(0, 2**31))
 def test_spending_keeps_its_promise(data: Any, rule: str, seed: int) -> None:
     """Never above M in an epoch; on average, never above M by more than one source's cost."""
     n = data.draw(st.integers(1, 6))
@@ -250,7 +214,7 @@ def test_spending_keeps_its_promise(data: Any, rule: str, seed: int) -> None:
         priority = np.ones(n, np.float32) if eager else data.draw(priorities(n))
         now = float(cost @ env.step(priority)[0][:, 0])
         spent += now
-        if rule == "epoch":
+        if rule == "step":
             assert now <= budget * (1 + 1e-11)
         else:
             assert spent <= t * budget + cost.max() + 1e-9 * budget * t
@@ -309,41 +273,6 @@ def test_step_before_reset_is_refused() -> None:
         gym.make(ID).step(np.zeros(4, np.float32))
 
 
-# ------------------------------------------------------------------------- reward scale
-
-
-@pytest.mark.parametrize("budget", [1, 2, 2.5])
-@pytest.mark.parametrize("sources", ["table1", COSTLY], ids=["table1", "costly"])
-def test_the_relaxed_scale_divides_by_the_bound(sources: Any, budget: float) -> None:
-    features = ("value", "arrival_rate")
-    with unreachable_is_fine():
-        raw, scaled = (
-            CrawlEnv(sources=sources, budget=budget, features=features, reward_scale=scale)
-            for scale in ("raw", "relaxed")
-        )
-    bound = relaxed_bound(raw.sources, budget)
-    raw.reset(seed=0)
-    scaled.reset(seed=0)
-    for action in random_actions(raw, 20):
-        one, two = raw.step(action), scaled.step(action)
-        assert np.array_equal(one[0], two[0])
-        assert two[1] == pytest.approx(one[1] / bound, rel=1e-12)
-
-
-def test_the_relaxed_scale_of_a_silent_fleet_is_one() -> None:
-    env = CrawlEnv(sources=Sources([0, 0], 1, 1), reward_scale="relaxed")
-    env.reset(seed=0)
-    assert env.step(np.zeros(2, np.float32))[1] == 0.0
-
-
-def test_table_1_pattern_earns_what_the_page_says() -> None:
-    """Crawling 1 and 2 in turn: 260.389930 in the long run, and the bound is 1 in its own unit."""
-    env = gym.make(ID, reward_scale="relaxed")
-    env.reset(seed=0)
-    rewards = [env.step(np.eye(4, dtype=np.float32)[(t + 1) % 2])[1] for t in range(400)]
-    assert np.mean(rewards[200:]) == pytest.approx(1.0, rel=1e-9)
-
-
 # ------------------------------------------------------------------------- no leak
 
 OTHER = Sources([9.0, 0.01, 1.0, 30.0, 2.0], [0.1, 9.0, 2.0, 5.0, 0.0], [2.0, 0.01, 0.3, 1.0, 0.4])
@@ -357,18 +286,13 @@ def pair(one: Sources = MIXED, two: Sources = OTHER, **arguments: Any) -> list[C
 @pytest.mark.parametrize("observed", [True, False], ids=["observed", "unobserved"])
 @pytest.mark.parametrize("arrivals", ["deterministic", "poisson", "poisson-lognormal", *VARYING])
 @pytest.mark.parametrize("start", ["fresh", "empty", "full", "random"])
-@pytest.mark.parametrize("action", ["priority", "subset"])
 def test_nothing_tells_the_parameters_before_a_crawl(
-    start: str, arrivals: str, observed: bool, action: str
+    start: str, arrivals: str, observed: bool
 ) -> None:
     features = [name for name in HIDDEN if start != "full" or name != "items"]
-    one, two = pair(
-        features=features, start=start, arrivals=arrivals, observed=observed, action=action
-    )
+    one, two = pair(features=features, start=start, arrivals=arrivals, observed=observed)
     assert one.observation_space == two.observation_space
     assert one.action_space == two.action_space
-    if action == "subset":
-        assert one.subsets == two.subsets
     (a, info_a), (b, info_b) = one.reset(seed=3), two.reset(seed=3)
     assert np.array_equal(a, b)
     assert info_a == info_b == {}
@@ -385,7 +309,7 @@ def test_waiting_tells_nothing(start: str, arrivals: str) -> None:
         assert a[1:] == b[1:] == (0.0, False, False, {})
 
 
-@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 @pytest.mark.parametrize("start", ["fresh", "random"])
 def test_a_crawl_tells_only_of_the_sources_crawled(start: str, rule: str) -> None:
     """Sources 3 to 5 differ and are never crawled; what happens at 1 and 2 is seen."""
@@ -449,7 +373,7 @@ def test_arrivals_are_the_same_whatever_is_done(arrivals: str, count: bool) -> N
     envs = [
         CrawlEnv(**shared, budget=2),
         CrawlEnv(**shared, budget=3, budget_rule="average"),
-        CrawlEnv(**shared, budget=2, action="subset", observed=False),
+        CrawlEnv(**shared, budget=2, observed=False),
         CrawlEnv(**shared, budget=1, budget_rule="average"),
     ]
     choose = [random_actions(env, 20, seed) for seed, env in enumerate(envs[:3])]
@@ -479,7 +403,7 @@ def test_arrivals_are_the_same_whatever_is_done(arrivals: str, count: bool) -> N
 
 
 @pytest.mark.parametrize("budget", [1, 2, 4])
-@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 @pytest.mark.parametrize("sources", [MIXED, COSTLY], ids=["unit costs", "mixed costs"])
 def test_permuting_the_sources_permutes_everything(
     sources: Sources, rule: str, budget: float
@@ -508,8 +432,7 @@ RANDOM = {
 }
 
 
-@pytest.mark.parametrize("rule", ["epoch", "average"])
-@pytest.mark.parametrize("action", ["priority", "subset"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 @pytest.mark.parametrize(
     "arrivals",
     [
@@ -518,13 +441,13 @@ RANDOM = {
         "poisson-lognormal",
         "poisson-gamma",
         *VARYING,
-        Poisson(Gamma(0.5)),
-        Bursts(0.9, poisson=Poisson(Gamma(0.5), "lomax")),
+        Arrivals(utility=Gamma(0.5)),
+        Arrivals(rate=Hawkes(0.9), utility=Gamma(0.5), decay="lomax"),
     ],
     ids=str,
 )
-def test_same_seed_same_run(arrivals: Any, action: str, rule: str) -> None:
-    arguments = {**RANDOM, "arrivals": arrivals, "action": action, "budget_rule": rule}
+def test_same_seed_same_run(arrivals: Any, rule: str) -> None:
+    arguments = {**RANDOM, "arrivals": arrivals, "budget_rule": rule}
     runs = []
     for seed in (5, 5, 6):
         env = CrawlEnv(**arguments)
@@ -614,19 +537,15 @@ def fleets(rng: np.random.Generator) -> Sources:
 
 
 @pytest.mark.parametrize("sources", [MIXED, COSTLY, fleets], ids=["one", "costly", "drawn anew"])
-@pytest.mark.parametrize("rule", ["epoch", "average"])
-@pytest.mark.parametrize("action", ["priority", "subset"])
-@pytest.mark.parametrize("scale", ["raw", "relaxed"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 @pytest.mark.parametrize("where", ["same env", "new env"])
 def test_a_state_returned_to_continues_as_if_never_left(
-    sources: Any, rule: str, action: str, scale: str, where: str
+    sources: Any, rule: str, where: str
 ) -> None:
     arguments = {
         **RANDOM,
         "sources": sources,
         "budget_rule": rule,
-        "action": action,
-        "reward_scale": scale,
         "budget": 3,
     }
     env = CrawlEnv(**arguments)
@@ -706,7 +625,7 @@ def test_options_set_value_and_age() -> None:
 
 @pytest.mark.parametrize("start", ["fresh", "empty", "full", "random"])
 def test_options_override_the_start(start: str) -> None:
-    env = CrawlEnv(features=("value", "age", "account"), start=start, budget_rule="average")
+    env = CrawlEnv(features=("value", "age", "balance"), start=start, budget_rule="average")
     env.reset(seed=0)
     env.step(np.ones(4, np.float32))
     seen, _ = env.reset(options={"value": [1, 2, 3, 4], "age": [5, 6, 7, 8]})
@@ -881,15 +800,6 @@ def test_a_fleet_is_drawn_at_each_reset() -> None:
     assert env.unwrapped.sources == drawn[0]
 
 
-def test_the_relaxed_scale_follows_the_fleet_drawn() -> None:
-    env = CrawlEnv(sources=fleets, reward_scale="relaxed", budget=2)
-    for _ in range(3):
-        env.reset()
-        inflow = np.sort(env.sources.inflow)[::-1]
-        reward = env.step(env.sources.inflow.astype(np.float64))[1]
-        assert reward == pytest.approx(inflow[:2].sum() / relaxed_bound(env.sources, 2), rel=1e-9)
-
-
 class Changing:
     """Draws fleets that are all right until asked for the second time after construction."""
 
@@ -912,9 +822,6 @@ def costs(*cost: float) -> Sources:
         pytest.param("table1", {}, ["sources", "fleet of 3"], id="a name"),
         pytest.param(
             Sources.stack([costs(1, 1, 1)] * 2), {}, ["sources", "fleet of 3"], id="a batch"
-        ),
-        pytest.param(
-            costs(1, 1, 0.5), {"action": "subset"}, ["costs", "action='priority'"], id="costs"
         ),
         pytest.param(costs(3, 2, 2), {}, ["budget", "average"], id="nothing affordable"),
     ],
@@ -944,7 +851,7 @@ def test_changed_costs_are_respected_on_average() -> None:
         sources=Changing(costs(1, 3, 2)),
         budget=1,
         budget_rule="average",
-        features=("crawled", "account"),
+        features=("crawled", "balance"),
     )
     env.reset(seed=0)
     env.reset()
@@ -968,7 +875,7 @@ def test_changed_costs_are_respected_on_average() -> None:
         pytest.param(np.array([0, np.nan, 1, 1]), ["action", "NaN", "source 2"], id="one NaN"),
     ],
 )
-@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 @pytest.mark.parametrize("budget", [1, 2, 4])
 def test_bad_priorities_are_refused(
     action: Any, words: list[str], rule: str, budget: float
@@ -989,30 +896,3 @@ def test_any_numbers_will_do_as_priorities(kind: str) -> None:
     env.reset(seed=0)
     action: Any = [0, 0, 1, 0] if kind == "list" else np.array([0, 0, 1, 0], dtype=kind)
     assert np.flatnonzero(env.step(action)[0]) == [2]
-
-
-@pytest.mark.parametrize(
-    ("action", "words"),
-    [
-        pytest.param(4, ["action", "0 … 3"], id="one too many"),
-        pytest.param(-1, ["action", "0 … 3"], id="negative"),
-        pytest.param(1.0, ["action", "whole"], id="a float"),
-        pytest.param(np.nan, ["action", "whole"], id="NaN"),
-        pytest.param(True, ["action", "whole"], id="a bool"),
-        pytest.param(np.zeros(2, int), ["action", "1 whole"], id="two"),
-        pytest.param(np.zeros(4, np.float32), ["action", "1 whole"], id="priorities"),
-    ],
-)
-def test_bad_subset_numbers_are_refused(action: Any, words: list[str]) -> None:
-    env = CrawlEnv(action="subset")
-    env.reset(seed=0)
-    for word in words:
-        with pytest.raises(ValueError, match=word):
-            env.step(action)
-
-
-@pytest.mark.parametrize("kind", [int, np.int64, np.int32, np.uint8, np.array], ids=str)
-def test_any_whole_number_will_do_as_a_subset(kind: Any) -> None:
-    env = CrawlEnv(action="subset", features=("crawled",))
-    env.reset(seed=0)
-    assert np.flatnonzero(env.step(kind(2))[0]) == [2]

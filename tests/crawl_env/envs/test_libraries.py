@@ -147,7 +147,7 @@ def train(envs: SyncVectorEnv, updates: int, steps: int = 32, seed: int = 1) -> 
         },
         {
             "sources": fleets,
-            "features": ("age", "crawled", "harvest", "items", "account"),
+            "features": ("age", "crawled", "harvest", "items", "balance"),
             "arrivals": "poisson-lognormal",
             "budget_rule": "average",
         },

@@ -15,7 +15,7 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from stable_baselines3.common.env_checker import check_env as check_env_sb3
 
-from crawl_env import CrawlEnv, CrawlVectorEnv, Curves, Items, Sources, Trace
+from crawl_env import CrawlEnv, CrawlVectorEnv, DecayCurves, ItemLog, Sources, Trace
 from crawl_env.content.arrivals import make_arrivals
 from crawl_env.content.world import World
 from tests.crawl_env.env_plain import CHANNELS, ID, arrays_in, random_actions, run, same
@@ -31,18 +31,20 @@ CAPPED = Sources(
 )
 
 
-def recorded(seed: int = 0, n: int = 90, curves: bool = True) -> Items:
+def recorded(seed: int = 0, n: int = 90, curves: bool = True) -> ItemLog:
     """A log of 30 hours, every other item with a curve."""
     rng = np.random.default_rng(seed)
     with_curve = np.arange(n) % 2 * curves
     first = np.concatenate(([0], np.cumsum(3 * with_curve)))
-    shapes = Curves(
+    shapes = DecayCurves(
         first,
         np.tile([0.0, 1.5, 6.0], with_curve.sum()),
         np.tile([1.0, 0.4, 0.0], with_curve.sum()),
     )
     times = rng.uniform(0, 30, n)
-    return Items(FLEET.names, rng.integers(0, N, n), times, rng.exponential(size=n), 0, 30, shapes)
+    return ItemLog(
+        FLEET.names, rng.integers(0, N, n), times, rng.exponential(size=n), 0, 30, shapes
+    )
 
 
 LOG = recorded()
@@ -207,11 +209,11 @@ def test_equals_gymnasium_s_vector_environments(many: Any, mode: AutoresetMode) 
 
 @pytest.mark.parametrize("start", ["fresh", "empty", "random"])
 def test_nothing_of_the_log_is_seen_before_a_crawl(start: str) -> None:
-    features = ("age", "crawled", "harvest", "items", "account")
+    features = ("age", "crawled", "harvest", "items", "balance")
     posed = {**POSED, "features": features, "start": start, "budget_rule": "average"}
     wait = np.full(N, -1, dtype=np.float32)
     seen = []
-    for log in (LOG, recorded(1, n=500), Items(FLEET.names, [], [], [], 0, 30)):
+    for log in (LOG, recorded(1, n=500), ItemLog(FLEET.names, [], [], [], 0, 30)):
         env = CrawlEnv(**{**posed, "arrivals": Trace(log)})
         seen.append([env.reset(seed=4)[0], *(env.step(wait)[0] for _ in range(5))])
         assert env.step(wait)[4] == {}
@@ -249,7 +251,7 @@ def test_where_seen_the_value_is_what_waits_and_is_collected() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*(infinity|unconventional shape).*")
 def test_checkers_are_content() -> None:
-    for more in ({}, {"features": ("value",)}, {"action": "subset"}):
+    for more in ({}, {"features": ("value",)}):
         env = gym.make(ID, **{**POSED, **more})
         check_env(env.unwrapped)
         if env.action_space.dtype == np.float32:
@@ -296,7 +298,7 @@ def test_the_path_of_a_log_is_a_trace_of_it(tmp_path: Path, ending: str, kind: A
     assert got.items.start == log.published[0]
     env = CrawlEnv(**{**POSED, "arrivals": kind(path)})
     env.reset(seed=0)
-    same_log = CrawlEnv(**{**POSED, "arrivals": Trace(Items.from_csv(path))})
+    same_log = CrawlEnv(**{**POSED, "arrivals": Trace(ItemLog.from_csv(path))})
     same_log.reset(seed=0)
     actions = random_actions(env, 5)
     assert same(run(env, actions), run(same_log, actions))
@@ -355,7 +357,7 @@ def test_a_value_cannot_be_set_and_an_age_can() -> None:
 
 def test_a_log_shorter_than_an_epoch_is_doubted() -> None:
     """As a log in days is, given for hours."""
-    short = Items(FLEET.names, [0, 1], [0.1, 0.2], [1, 1], start=0, end=0.25)
+    short = ItemLog(FLEET.names, [0, 1], [0.1, 0.2], [1, 1], start=0, end=0.25)
     with pytest.warns(UserWarning, match=r"covers 0\.25 hours, less than one epoch of 0\.5"):
         CrawlEnv(sources=FLEET, arrivals=Trace(short))
     with warnings.catch_warnings():

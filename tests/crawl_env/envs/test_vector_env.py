@@ -115,18 +115,16 @@ def compare(vec: CrawlVectorEnv, loop: SyncVectorEnv, epochs: int, stagger: bool
 
 @pytest.mark.parametrize("features", FEATURES.values(), ids=FEATURES)
 @pytest.mark.parametrize("fleet", FLEETS)
-@pytest.mark.parametrize("rule", ["epoch", "average"])
-@pytest.mark.parametrize("action", ["priority", "subset"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 @pytest.mark.parametrize("mode", MODES, ids=BY_VALUE)
 def test_equals_a_loop_of_scalar_environments(
-    mode: AutoresetMode, action: str, rule: str, fleet: str, features: tuple[str, ...]
+    mode: AutoresetMode, rule: str, fleet: str, features: tuple[str, ...]
 ) -> None:
     sources, budget = FLEETS[fleet]
     arguments = {
         "sources": sources,
         "budget": budget,
         "budget_rule": rule,
-        "action": action,
         "features": features,
         "horizon": 5,
     }
@@ -135,27 +133,25 @@ def test_equals_a_loop_of_scalar_environments(
 
 @pytest.mark.parametrize("mode", MODES, ids=BY_VALUE)
 @pytest.mark.parametrize("start", ["fresh", "empty", "full"])
-@pytest.mark.parametrize("scale", ["raw", "relaxed"])
 @pytest.mark.parametrize("observed", [True, False], ids=["seen", "unseen"])
 def test_equals_the_loop_for_other_arguments(
-    mode: AutoresetMode, start: str, scale: str, observed: bool
+    mode: AutoresetMode, start: str, observed: bool
 ) -> None:
     features = ("value", "age", "harvest")
-    arguments = {"start": start, "reward_scale": scale, "observed": observed, "features": features}
+    arguments = {"start": start, "observed": observed, "features": features}
     compare(*both(3, mode, horizon=4, **arguments), epochs=20)
 
 
 @pytest.mark.parametrize("mode", MODES, ids=BY_VALUE)
-@pytest.mark.parametrize("action", ["priority", "subset"])
-@pytest.mark.parametrize("rule", ["epoch", "average"])
-def test_one_environment(mode: AutoresetMode, action: str, rule: str) -> None:
+@pytest.mark.parametrize("rule", ["step", "average"])
+def test_one_environment(mode: AutoresetMode, rule: str) -> None:
     for sources, budget in FLEETS.values():
-        arguments = {"action": action, "budget_rule": rule, "features": CHANNELS}
+        arguments = {"budget_rule": rule, "features": CHANNELS}
         vec, loop = both(1, mode, sources=sources, budget=budget, horizon=3, **arguments)
         compare(vec, loop, epochs=12)
 
 
-@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 @pytest.mark.parametrize("budget", [1, 2, 3, 4, 7, 8, 12, 19, 30])
 @pytest.mark.filterwarnings("ignore:budget is 30")
 def test_rewards_agree_bit_for_bit_however_many_are_crawled(budget: int, rule: str) -> None:
@@ -165,7 +161,7 @@ def test_rewards_agree_bit_for_bit_however_many_are_crawled(budget: int, rule: s
     compare(vec, loop, epochs=60, stagger=False)
 
 
-@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 def test_rewards_agree_bit_for_bit_with_mixed_costs(rule: str) -> None:
     rng = np.random.default_rng(2)
     random = Sources.random(20, seed=1)
@@ -201,7 +197,7 @@ def test_equals_an_asynchronous_vector_environment() -> None:
 # ------------------------------------------------------------------------- in law
 
 
-@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 @pytest.mark.parametrize("arrivals", ["poisson", "poisson-constant", "poisson-gamma"])
 @pytest.mark.parametrize("observed", [True, [False, True, False, True, True]], ids=["all", "some"])
 def test_random_environments_agree_in_law(arrivals: str, rule: str, observed: Any) -> None:
@@ -432,16 +428,6 @@ def test_bad_priorities_are_refused(action: Any, words: str) -> None:
         vec.step(action)
 
 
-@pytest.mark.parametrize(
-    "action", [[0], [0, 1, 2], [0, 4], [-1, 0], [0.0, 1.0], 1, [True, False]], ids=str
-)
-def test_bad_subset_numbers_are_refused(action: Any) -> None:
-    vec = CrawlVectorEnv(2, action="subset")
-    vec.reset(seed=0)
-    with pytest.raises(ValueError, match="action"):
-        vec.step(np.array(action))
-
-
 # ------------------------------------------------------------------------- states and aliases
 
 
@@ -468,9 +454,8 @@ def test_a_state_returned_to_continues_as_if_never_left(
     arguments = {
         **RANDOM,
         "sources": sources,
-        "budget_rule": "average" if after == 6 else "epoch",
+        "budget_rule": "average" if after == 6 else "step",
         "autoreset_mode": mode,
-        "reward_scale": "relaxed" if after == 5 else "raw",
     }
     vec = CrawlVectorEnv(3, **arguments)
     vec.reset(seed=7)
@@ -637,7 +622,7 @@ def test_rows_with_costs_of_their_own() -> None:
         cost = rng.uniform(0.2, 1.0, 5)
         return Sources(fleet.arrival_rate, fleet.mean_utility, fleet.decay_rate, cost)
 
-    for rule in ("epoch", "average"):
+    for rule in ("step", "average"):
         arguments = {"budget": 1.3, "budget_rule": rule, "features": CHANNELS}
         vec = CrawlVectorEnv(4, sources=draw, **arguments)
         seen, _ = vec.reset(seed=0)

@@ -157,7 +157,7 @@ def test_a_reset_in_the_middle_of_an_epoch_forgets_the_picks() -> None:
 
 
 def test_spaces() -> None:
-    env = make(budget=2, features=("value", "crawled", "account"))
+    env = make(budget=2, features=("value", "crawled", "balance"))
     assert env.action_space == gym.spaces.Discrete(4)
     box = env.observation_space
     assert (box.shape, box.dtype) == ((4, 4), np.float32)
@@ -193,10 +193,7 @@ def test_nothing_returned_is_a_view_of_the_state() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        pytest.param({"action": "subset"}, ["action='priority'", "'subset'"], id="subset"),
-        pytest.param(
-            {"budget_rule": "average"}, ["budget_rule='epoch'", "'average'"], id="average"
-        ),
+        pytest.param({"budget_rule": "average"}, ["budget_rule='step'", "'average'"], id="average"),
     ],
 )
 def test_what_cannot_be_wrapped_is_refused(arguments: dict[str, Any], words: list[str]) -> None:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from scipy.special import gammainc, gammaincc
 from scipy.stats import poisson
 
-from crawl_env.content.arrivals import Poisson
+from crawl_env.content.arrivals import Arrivals
 from crawl_env.content.utility import Exponential, Lognormal
 from crawl_env.content.world import World
-from crawl_env.fleet.capacity import LastItems, kept_share
+from crawl_env.fleet.capacity import CappedContent, kept_share
 from crawl_env.fleet.sources import Sources
 from tests.references import Z_LIMIT, plainly, z_of_mean, z_of_variance
 
@@ -87,7 +87,7 @@ def test_content_grows_and_bends_with_age_and_capacity() -> None:
 
 
 def test_ages_between_epochs_and_shapes() -> None:
-    table = LastItems(*np.array([[5.0, 1.0], [1.0, 3.0], [0.2, 0.4], [3.0, 2.0]]), period=0.5)
+    table = CappedContent(*np.array([[5.0, 1.0], [1.0, 3.0], [0.2, 0.4], [3.0, 2.0]]), period=0.5)
     ages = np.array([[0.0, 0.5], [2.0, 2.5], [1e6, np.inf]])
     expected = [
         [25 * share(0.5 * a, 5, 0.2, 3), 7.5 * share(0.5 * b, 1, 0.4, 2)]
@@ -119,7 +119,7 @@ def test_the_world_is_as_items_one_by_one(law: str) -> None:
     cells = [(0.4, 0.3, 1), (3.0, 0.2, 4), (8.0, 1.0, 3)]
     rate, decay, most = np.array(cells).T
     fleet = Sources(rate, 1.0, decay, capacity=most)
-    arrivals = Poisson(Exponential() if law == "exponential" else Lognormal(0.8))
+    arrivals = Arrivals(utility=Exponential() if law == "exponential" else Lognormal(0.8))
     world = World(fleet, arrivals, 20_000, count=True)
     rng = np.random.default_rng(4)
     world.start(np.zeros(world.shape), rng)
@@ -146,7 +146,7 @@ def test_the_world_is_as_items_one_by_one(law: str) -> None:
 def test_a_worthless_item_still_takes_a_place() -> None:
     """The last item hides those before, however little it is worth."""
     fleet = Sources(2.0, 1.0, 50.0, capacity=1)  # worth nothing after an epoch
-    world, rng = World(fleet, Poisson("constant"), 4000), np.random.default_rng(1)
+    world, rng = World(fleet, Arrivals(utility="constant"), 4000), np.random.default_rng(1)
     world.start(np.full(world.shape, np.inf), rng)
     assert abs(z_of_mean(world.value[:, 0], fleet.content_at(np.inf)[0])) < Z_LIMIT
     for _ in range(5):

@@ -40,7 +40,7 @@ def taken(
     crawled_at: Sequence[float],
     cost: Sequence[float],
     budget: float,
-    account: float | None,
+    balance: float | None,
     allowed: Sequence[bool],
     host: Sequence[int],
     per_host: int,
@@ -50,10 +50,10 @@ def taken(
     spent, chosen = Fraction(0), set[int]()
     for i in in_line(priority, crawled_at):
         room = sum(host[j] == host[i] for j in chosen) < per_host
-        if account is None:
+        if balance is None:
             pays = spent + Fraction(cost[i]) <= limit
         else:
-            pays = priority[i] >= 0 and Fraction(account) > spent
+            pays = priority[i] >= 0 and Fraction(balance) > spent
         if allowed[i] and room and pays:
             spent += Fraction(cost[i])
             chosen.add(i)
@@ -80,7 +80,7 @@ def selections(draw: st.DrawFn) -> dict[str, Any]:
         "crawled_at": table(st.integers(-3, 3)),
         "cost": cost,
         "budget": draw(st.sampled_from([0.3, 1.0, 1.2, 2.5, 3.0, 7.7])),
-        "account": draw(
+        "balance": draw(
             st.none()
             | st.lists(st.sampled_from([-1.0, 0.0, 0.5, 2.0, 9.0]), min_size=rows, max_size=rows)
         ),
@@ -96,13 +96,13 @@ def selections(draw: st.DrawFn) -> dict[str, Any]:
 def test_what_is_selected_is_what_going_down_the_line_gives(case: dict[str, Any]) -> None:
     priority, crawled_at, cost = case["priority"], case["crawled_at"], case["cost"]
     rows, n = priority.shape
-    account = None if case["account"] is None else np.array(case["account"])
+    balance = None if case["balance"] is None else np.array(case["balance"])
     allowed = case["allowed"] if case["limits"] != "hosts" else None
     hosts = Hosts(case["host"], case["per_host"]) if case["limits"] != "allowed" else None
     before = [x.copy() for x in (priority, crawled_at, cost)]
     whole = whole_budget(cost, case["budget"])
     picked = np.ravel(
-        select(priority, crawled_at, cost, case["budget"], whole, account, allowed, hosts)
+        select(priority, crawled_at, cost, case["budget"], whole, balance, allowed, hosts)
     )
     costs = np.broadcast_to(cost, priority.shape)
     for row in range(rows):
@@ -111,7 +111,7 @@ def test_what_is_selected_is_what_going_down_the_line_gives(case: dict[str, Any]
             crawled_at[row].tolist(),
             costs[row].tolist(),
             case["budget"],
-            None if account is None else float(account[row]),
+            None if balance is None else float(balance[row]),
             [True] * n if allowed is None else allowed[row].tolist(),
             list(range(n)) if hosts is None else case["host"].tolist(),
             case["per_host"],
@@ -122,14 +122,14 @@ def test_what_is_selected_is_what_going_down_the_line_gives(case: dict[str, Any]
         assert np.array_equal(x, y)
 
 
-@pytest.mark.parametrize("account", [None, np.array([2.0, 2.0])])
+@pytest.mark.parametrize("balance", [None, np.array([2.0, 2.0])])
 @pytest.mark.parametrize("limits", ["allowed", "hosts"])
-def test_nan_is_refused_even_where_it_could_not_be_taken(limits: str, account: Any) -> None:
+def test_nan_is_refused_even_where_it_could_not_be_taken(limits: str, balance: Any) -> None:
     priority = np.array([[0.5, 0.1, 0.2], [0.3, np.nan, 0.1]])
     allowed = np.array([[True] * 3, [True, False, True]]) if limits == "allowed" else None
     hosts = Hosts(np.array([0, 0, 1]), 1) if limits == "hosts" else None
     with pytest.raises(ValueError, match=r"NaN as priority of source 2 \(environment 1\)"):
-        select(priority, np.zeros((2, 3)), np.ones(3), 2.0, 2, account, allowed, hosts)
+        select(priority, np.zeros((2, 3)), np.ones(3), 2.0, 2, balance, allowed, hosts)
 
 
 def test_only_hosts_that_can_be_asked_too_often_matter() -> None:
@@ -232,7 +232,7 @@ def test_a_budget_that_does_not_bind_is_not_searched_for() -> None:
     """Only the host is short: its charge is found, and λ* is 0."""
     fleet = Sources([3.0, 2.0], 1.0, [0.4, 0.5], hosts=["a", "a"])
     found = relaxation(fleet, 2.0)
-    assert found.price == 0
+    assert found.multiplier == 0
     assert found.bound == pytest.approx(
         relaxed_bound(Sources(**{**fleet.__getstate__(), "hosts": ()}), 1.0)
     )

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import builtins
 import gzip
 import pickle
 import re
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from crawl_env import Curves, Items
+from crawl_env import DecayCurves, ItemLog
+from tests.refusals import refused
 
 HEADER = "source,published,utility\n"
 
@@ -23,7 +22,7 @@ def write(path: Path, text: str | bytes) -> Path:
     return path
 
 
-def random_log(seed: int = 0, n: int = 200) -> Items:
+def random_log(seed: int = 0, n: int = 200) -> ItemLog:
     """A log with curves for some items, in code."""
     rng = np.random.default_rng(seed)
     points = rng.integers(0, 6, n)
@@ -35,8 +34,10 @@ def random_log(seed: int = 0, n: int = 200) -> Items:
         age[rest] = np.sort(rng.integers(0, 9, size))  # with steps: two points of one age
         remaining[rest] = -np.sort(-rng.random(size))
     names = [f"s{i}" for i in range(7)]
-    curves = Curves(first, age, remaining)
-    return Items(names, rng.integers(0, 7, n), rng.uniform(0, 50, n), rng.random(n), 0, 60, curves)
+    curves = DecayCurves(first, age, remaining)
+    return ItemLog(
+        names, rng.integers(0, 7, n), rng.uniform(0, 50, n), rng.random(n), 0, 60, curves
+    )
 
 
 # ------------------------------------------------------------------------- what is read
@@ -45,7 +46,7 @@ def random_log(seed: int = 0, n: int = 200) -> Items:
 def test_a_table_is_read_with_its_curves_whatever_the_order(tmp_path: Path) -> None:
     items = "item,utility,source,published\nx,5,b,7\n\ny,0,a,2.5\nz,1,b,1\n"
     curves = "age,item,remaining\n0,x,1\n3,z,.5\n2,x,.25\n4,z,.5\n"
-    log = Items.from_csv(
+    log = ItemLog.from_csv(
         write(tmp_path / "i.csv", items), write(tmp_path / "c.csv", curves), start=0, end=10
     )
     assert log.names == ("b", "a")  # by first appearance in the file
@@ -61,13 +62,13 @@ def test_a_table_is_read_with_its_curves_whatever_the_order(tmp_path: Path) -> N
 
 def test_without_identifiers_curves_name_row_numbers_from_0(tmp_path: Path) -> None:
     items = write(tmp_path / "i.csv", HEADER + "a,5,1\nb,3,1\n")
-    log = Items.from_csv(items, write(tmp_path / "c.csv", "item,age,remaining\n0,1,.5\n"))
+    log = ItemLog.from_csv(items, write(tmp_path / "c.csv", "item,age,remaining\n0,1,.5\n"))
     assert log.curves is not None
     assert log.curves.recorded.tolist() == [False, True]  # row 0 is the later item
 
 
 def test_utility_may_be_left_out_and_the_span_is_that_of_the_items(tmp_path: Path) -> None:
-    log = Items.from_csv(write(tmp_path / "i.csv", "source,published\na,3\nb,-1\n"))
+    log = ItemLog.from_csv(write(tmp_path / "i.csv", "source,published\na,3\nb,-1\n"))
     assert log.utility.tolist() == [1.0, 1.0]
     assert log.start == -1.0
     assert 3.0 < log.end < 3.0 + 1e-12
@@ -77,14 +78,14 @@ def test_utility_may_be_left_out_and_the_span_is_that_of_the_items(tmp_path: Pat
 def test_what_is_written_is_read_back_to_the_last_bit(tmp_path: Path, suffix: str) -> None:
     log = random_log()
     log.to_csv(tmp_path / f"i{suffix}", tmp_path / f"c{suffix}")
-    again = Items.from_csv(
+    again = ItemLog.from_csv(
         tmp_path / f"i{suffix}", tmp_path / f"c{suffix}", start=0, end=60, sources=log.names
     )
     assert same(again, log)
     assert sorted(p.name for p in tmp_path.iterdir()) == [f"c{suffix}", f"i{suffix}"]
 
 
-def same(a: Items, b: Items) -> bool:
+def same(a: ItemLog, b: ItemLog) -> bool:
     arrays = [(a.source, b.source), (a.published, b.published), (a.utility, b.utility)]
     if a.curves is not None and b.curves is not None:
         arrays += [(getattr(a.curves, f), getattr(b.curves, f)) for f in ("first", "age")]
@@ -111,34 +112,24 @@ STAMPS = {
 }
 
 
-@pytest.mark.parametrize("stamps", STAMPS.values(), ids=STAMPS)
-@pytest.mark.parametrize(("unit", "hours"), [("hour", 1), ("day", 24), ("second", 1 / 3600)])
-def test_time_stamps_become_units_since_the_midnight_before(
-    tmp_path: Path, stamps: list[str], unit: str, hours: float
-) -> None:
-    text = HEADER + f"a,{stamps[1]},1\na,{stamps[0]},1\n"
-    log = Items.from_csv(write(tmp_path / "i.csv", text), unit=unit, end="2020-11-09")
-    assert log.published.tolist() == pytest.approx([6 / hours, 25.5 / hours], rel=1e-14)
-    assert log.end == pytest.approx(48 / hours, rel=1e-14)
-    assert (log.origin, log.unit) == ("2020-11-07T00:00:00Z", unit)
+def test_time_stamps_become_units_since_the_midnight_before(tmp_path: Path) -> None:
+    for stamps in STAMPS.values():
+        text = HEADER + f"a,{stamps[1]},1\na,{stamps[0]},1\n"
+        path = write(tmp_path / "i.csv", text)
+        for unit, hours in (("hour", 1), ("day", 24), ("minute", 1 / 60), ("second", 1 / 3600)):
+            log = ItemLog.from_csv(path, unit=unit, end="2020-11-09")
+            assert log.published.tolist() == pytest.approx([6 / hours, 25.5 / hours], rel=1e-14)
+            assert log.end == pytest.approx(48 / hours, rel=1e-14)
+            assert (log.origin, log.unit) == ("2020-11-07T00:00:00Z", unit)
 
 
 def test_all_sources_may_be_named_also_silent_ones(tmp_path: Path) -> None:
     path = write(tmp_path / "i.csv", HEADER + "b,1,1\na,2,1\n")
-    log = Items.from_csv(path, sources=["a", "silent", "b"])
+    log = ItemLog.from_csv(path, sources=["a", "silent", "b"])
     assert log.names == ("a", "silent", "b")
     assert log.source.tolist() == [2, 0]
     with pytest.raises(ValueError, match=r"i\.csv, row 3: unknown source 'a'"):
-        Items.from_csv(path, sources=["b"])
-
-
-def test_a_large_log_is_read_in_seconds(tmp_path: Path) -> None:
-    """A million items should take at most 5 s; this is a fifth of them on a busy machine."""
-    rows = "".join(f"{i},site{i % 997}.com,{i / 7},{i % 89}\n" for i in range(200_000))
-    path = write(tmp_path / "i.csv", "item,source,published,utility\n" + rows)
-    start = time.perf_counter()
-    assert len(Items.from_csv(path)) == 200_000
-    assert time.perf_counter() - start < 4
+        ItemLog.from_csv(path, sources=["b"])
 
 
 def test_parquet_is_read_like_csv(tmp_path: Path) -> None:
@@ -156,35 +147,17 @@ def test_parquet_is_read_like_csv(tmp_path: Path) -> None:
         parquet.write_table(arrow.table(columns), tmp_path / "i.parquet")
         curves = arrow.table({"item": [9, 9], "age": [0.0, 1.0], "remaining": [1.0, 0.5]})
         parquet.write_table(curves, tmp_path / "c.parquet")
-        log = Items.from_csv(tmp_path / "i.parquet", tmp_path / "c.parquet")
+        log = ItemLog.from_csv(tmp_path / "i.parquet", tmp_path / "c.parquet")
         assert log.names == ("a", "b")
         last = 25.0 if np.array(published).dtype.kind == "i" else 25.5
         assert log.published.tolist() == [6.0, last]
         assert log.utility.tolist() == [2.0, 3.0]
         assert log.curves is not None
         assert log.curves.recorded.tolist() == [False, True]
-    columns["utility"] = [1.0, None]
+    columns["utility"] = [1.0, -1.0]
     parquet.write_table(arrow.table(columns), tmp_path / "i.parquet")
-    with pytest.raises(ValueError, match=r"i\.parquet, row 2: utility"):
-        Items.from_csv(tmp_path / "i.parquet")
-    write(tmp_path / "i.parquet", "source,published\n")
-    with pytest.raises(ValueError, match=r"i\.parquet: not a whole Parquet file"):
-        Items.from_csv(tmp_path / "i.parquet")
-
-
-def test_parquet_without_its_library_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *rest: object) -> object:
-        if name.startswith("pyarrow"):
-            raise ImportError(name)
-        return real(name, *rest)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ValueError, match="pip install pyarrow"):
-        Items.from_csv(tmp_path / "i.parquet")
+    with refused("i.parquet, row 2: utility is -1"):
+        ItemLog.from_csv(tmp_path / "i.parquet")
 
 
 # ------------------------------------------------------------------------- what is refused
@@ -219,25 +192,26 @@ WRONG = {
     ),
     "latin-1": ((HEADER + "a,1,1\ncafé,1,1\n").encode("latin-1"), ["row 3", "UTF-8"]),
     "semicolons": (HEADER.replace(",", ";") + "a;1;1\n", ["semicolons"]),
+    "stamp beyond the calendar": (
+        HEADER + "a,2020-01-01T00:00+00:00,1\na,0001-01-01T00:00+05:00,1\n",
+        ["row 3", "the years 1 to 9999"],
+    ),
 }
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
-@pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_named_with_file_and_row(tmp_path: Path, case: str, suffix: str) -> None:
-    text, expected = WRONG[case]
-    path = write(tmp_path / f"my log{suffix}", text)
-    with pytest.raises(ValueError, match="my log") as error:
-        Items.from_csv(path)
-    for part in expected:
-        assert part in str(error.value)
+def test_what_is_wrong_is_named_with_file_and_row(tmp_path: Path, suffix: str) -> None:
+    for text, expected in WRONG.values():
+        path = write(tmp_path / f"my log{suffix}", text)
+        with refused("my log", *expected):
+            ItemLog.from_csv(path)
 
 
 BAD_CURVES = {
     "unknown item": ("x,0,1\nq,0,1\n", ["row 3", "no item 'q'"]),
     "ages fall": ("x,0,1\nx,2,.5\nx,1,.4\n", ["row 4", "'x'", "age falls to 1"]),
     "rises": ("y,1,.5\ny,2,.6\n", ["row 3", "'y'", "rises to 0.6"]),
-    "above one": ("x,1,1.5\n", ["row 2", "remaining is 1.5", "0 to 1"]),
+    "above one": ("x,1,1.5\n", ["row 2", "remaining is 1.5", "between 0 and 1"]),
     "below zero": ("x,0,1\nx,1,-.1\n", ["row 3", "remaining is -0.1"]),
     "not from one": ("x,0,.9\n", ["row 2", "remaining is 0.9 at age 0"]),
     "negative age": ("x,-1,1\n", ["row 2", "age is -1"]),
@@ -248,91 +222,72 @@ BAD_CURVES = {
 }
 
 
-@pytest.mark.parametrize("case", BAD_CURVES)
-def test_a_wrong_curve_is_named_with_file_and_row(tmp_path: Path, case: str) -> None:
-    text, expected = BAD_CURVES[case]
+def test_a_wrong_curve_is_named_with_file_and_row(tmp_path: Path) -> None:
     items = write(tmp_path / "i.csv", "item,source,published\nx,a,1\ny,b,0\n")
-    path = write(tmp_path / "my curves.csv", "item,age,remaining\n" + text)
-    with pytest.raises(ValueError, match="my curves") as error:
-        Items.from_csv(items, path)
-    for part in expected:
-        assert part in str(error.value)
-
-
-def test_a_damaged_gzip_file_is_refused(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    rows = "".join(f"a,{x},1\n" for x in rng.random(5000))
-    whole = gzip.compress((HEADER + rows).encode())
-    broken = bytearray(whole)
-    broken[len(whole) // 2] ^= 0xFF
-    unpackable = whole[:10] + b"\xff" * 4 + whole[14:]
-    for data in (whole[: len(whole) // 2], whole[:-4], bytes(broken), unpackable, rows.encode()):
-        path = tmp_path / "i.csv.gz"
-        path.write_bytes(data)
-        with pytest.raises(ValueError, match=r"i\.csv\.gz.*(gzip|UTF-8|not a number|values)"):
-            Items.from_csv(path)
+    for text, expected in BAD_CURVES.values():
+        path = write(tmp_path / "my curves.csv", "item,age,remaining\n" + text)
+        with refused("my curves", *expected):
+            ItemLog.from_csv(items, path)
 
 
 def test_items_outside_the_span_are_refused_not_dropped(tmp_path: Path) -> None:
     path = write(tmp_path / "i.csv", HEADER + "a,1,1\na,5,1\n")
     with pytest.raises(ValueError, match=r"i\.csv, row 3: published at 5.*covers 0 to 5"):
-        Items.from_csv(path, start=0, end=5)
+        ItemLog.from_csv(path, start=0, end=5)
     with pytest.raises(ValueError, match=r"row 2: published at 1"):
-        Items.from_csv(path, start=2)
+        ItemLog.from_csv(path, start=2)
     with pytest.raises(ValueError, match="a log ends after it starts"):
-        Items.from_csv(path, start=9, end=0)
+        ItemLog.from_csv(path, start=9, end=0)
     with pytest.raises(ValueError, match="times are numbers"):
-        Items.from_csv(path, end="2020-11-07")
+        ItemLog.from_csv(path, end="2020-11-07")
 
 
 def test_a_missing_file_and_an_unknown_unit_are_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"nowhere\.csv"):
-        Items.from_csv(tmp_path / "nowhere.csv")
+        ItemLog.from_csv(tmp_path / "nowhere.csv")
     with pytest.raises(ValueError, match="unknown unit 'hours'; did you mean 'hour'"):
-        Items.from_csv(tmp_path / "nowhere.csv", unit="hours")
+        ItemLog.from_csv(tmp_path / "nowhere.csv", unit="hours")
 
 
 GOOD = {"names": ["a", "b"], "source": [0, 1], "published": [1.0, 2.0], "utility": [1.0, 1.0]}
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"published": [1.0]}, "one number an item"),
-        ({"published": [1.0, np.nan]}, "item 1: published is nan"),
-        ({"utility": [-1.0, 1.0]}, "item 0: utility is -1"),
-        ({"source": [0, 2]}, "source holds 0 to 2"),
-        ({"names": ["a", "a"]}, "twice"),
-        ({"names": ["a", " "]}, "empty"),
-        ({"end": 2.0}, "item 1: published at 2"),
-        ({"start": 1.5}, "item 0: published at 1"),
-        ({"start": 5.0, "end": 4.0}, "a log ends after it starts"),
-        ({"curves": Curves([0, 0], [], [])}, "curves are of 1 items, the log has 2"),
-        ({"source": [], "published": [], "utility": []}, "give its start and end"),
-        ({"unit": "year"}, "unknown unit"),
-    ],
-)
-def test_arrays_given_in_code_are_checked(change: dict[str, object], message: str) -> None:
-    Items(**GOOD)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=message):
-        Items(**{**GOOD, **change})  # type: ignore[arg-type]
+def test_arrays_given_in_code_are_checked() -> None:
+    ItemLog(**GOOD)  # type: ignore[arg-type]
+    for message, change in {
+        "one number per item": {"published": [1.0]},
+        "item 1: published is nan": {"published": [1.0, np.nan]},
+        "item 0: utility is -1": {"utility": [-1.0, 1.0]},
+        "item 1: source is 2; it must be a whole number": {"source": [0, 2]},
+        "item 1: source is 0.5": {"source": [0, 0.5]},
+        "'a' appears twice": {"names": ["a", "a"]},
+        "source 1: the source has no name": {"names": ["a", " "]},
+        "item 1: published at 2": {"end": 2.0},
+        "item 0: published at 1": {"start": 1.5},
+        "a log ends after it starts": {"start": 5.0, "end": 4.0},
+        "both finite": {"end": np.inf},
+        "start is -1e+308 and end is 1.5e+308": {"published": [-1e308, 1e308], "end": 1.5e308},
+        "curves are of 1 items, the log has 2": {"curves": DecayCurves([0, 0], [], [])},
+        "give its start and end": {"source": [], "published": [], "utility": []},
+        "unknown unit": {"unit": "year"},
+    }.items():
+        with refused(message):
+            ItemLog(**{**GOOD, **change})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("first", "age", "remaining", "message"),
-    [
+def test_curves_given_in_code_are_checked() -> None:
+    for first, age, remaining, message in (
         ([0, 1], [0.5], [1.0], "curve of item 0: the curve starts at age 0.5"),
         ([0, 1, 2], [0.0, 0.0], [1.0, 0.5], "curve of item 1: remaining is 0.5 at age 0"),
         ([0, 2], [0.0], [1.0], "lead from 0"),
         ([1, 1], [0.0], [1.0], "lead from 0"),
         ([0, 1], [0.0], [1.0, 1.0], "lead from 0"),
         ([0, 2, 1, 3], [0.0, 1, 2], [1.0, 1, 1], "lead from 0"),
+        ([0, 0.5, 1], [0.0], [1.0], "first must hold whole numbers"),
         ([0, 0, 3], [0.0, 2, 1], [1.0, 1, 1], "curve of item 1: age falls"),
-    ],
-)
-def test_curves_given_in_code_are_checked(first, age, remaining, message) -> None:
-    with pytest.raises(ValueError, match=message):
-        Curves(np.array(first), np.array(age), np.array(remaining))
+    ):
+        with refused(message):
+            DecayCurves(first, age, remaining)  # type: ignore[arg-type]
 
 
 # ------------------------------------------------------------------------- parts of a log
@@ -359,7 +314,7 @@ def test_a_log_may_be_said_to_cover_more_time_than_its_items(tmp_path: Path) -> 
     assert wide.published.tolist() == log.published[log.published < 20].tolist()
     assert same(log.covering(None, None), log)
     text = HEADER + "a,2024-05-01T06:00Z,1\na,2024-05-03T06:00Z,1\n"
-    stamped = Items.from_csv(write(tmp_path / "i.csv", text), unit="day")
+    stamped = ItemLog.from_csv(write(tmp_path / "i.csv", text), unit="day")
     assert stamped.covering("2024-05-02", "2024-05-05").published.tolist() == [2.25]
     assert stamped.covering("2024-05-02", "2024-05-05").span == 3.0
     with pytest.raises(ValueError, match="ends after it starts"):
@@ -381,7 +336,7 @@ def test_sources_are_selected_in_the_order_asked_for() -> None:
         log.select(["s9"])
 
 
-def assert_same_curves(part: Items, log: Items, kept: np.ndarray) -> None:
+def assert_same_curves(part: ItemLog, log: ItemLog, kept: np.ndarray) -> None:
     assert part.curves is not None
     assert log.curves is not None
     for new, old in enumerate(kept):
@@ -395,7 +350,7 @@ def test_items_given_out_of_order_are_sorted_with_their_curves() -> None:
     log = random_log()
     assert log.curves is not None
     shuffled = np.random.default_rng(1).permutation(len(log))
-    again = Items(
+    again = ItemLog(
         log.names,
         log.source[shuffled],
         log.published[shuffled],
@@ -409,7 +364,7 @@ def test_items_given_out_of_order_are_sorted_with_their_curves() -> None:
 
 def test_arrays_cannot_be_changed_also_in_copies() -> None:
     given = np.array([1.0, 2.0])
-    log = Items(["a"], [0, 0], given, [1, 1], curves=Curves([0, 1, 1], [0], [1]))
+    log = ItemLog(["a"], [0, 0], given, [1, 1], curves=DecayCurves([0, 1, 1], [0], [1]))
     given[0] = 9.0
     assert log.published[0] == 1.0
     for copy in (log, pickle.loads(pickle.dumps(log))):
@@ -437,13 +392,13 @@ def test_the_share_left_is_linear_between_points_and_then_stays() -> None:
 
 
 def test_two_points_of_one_age_are_a_drop() -> None:
-    curves = Curves([0, 4], [0, 2, 2, 4], [1, 0.8, 0.2, 0.0])
+    curves = DecayCurves([0, 4], [0, 2, 2, 4], [1, 0.8, 0.2, 0.0])
     assert curves.share(0, [1.0, 2.0, 3.0, 50.0]).tolist() == [0.9, 0.2, 0.1, 0.0]
     assert curves.share(0, np.nextafter(2.0, 0.0)) == pytest.approx(0.8)
-    assert Curves([0, 2], [0, 0], [1, 0.5]).share(0, 0.0) == 0.5
+    assert DecayCurves([0, 2], [0, 0], [1, 0.5]).share(0, 0.0) == 0.5
 
 
 def test_an_item_without_a_curve_has_no_share() -> None:
-    curves = Curves([0, 1, 1], [0.0], [1.0])
+    curves = DecayCurves([0, 1, 1], [0.0], [1.0])
     with pytest.raises(ValueError, match=re.escape("item 1 has no curve")):
         curves.share([0, 1], 2.0)

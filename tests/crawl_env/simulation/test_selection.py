@@ -158,10 +158,10 @@ def test_nan_never_slips_through(case: tuple[np.ndarray, np.ndarray], data: Any)
             choose(how, priority, k)
 
 
-@pytest.mark.parametrize("account", [0.0, -3.0], ids=["empty", "overdrawn"])
-def test_nan_is_refused_even_where_nothing_can_be_bought(account: float) -> None:
+@pytest.mark.parametrize("balance", [0.0, -3.0], ids=["empty", "overdrawn"])
+def test_nan_is_refused_even_where_nothing_can_be_bought(balance: float) -> None:
     with pytest.raises(ValueError, match="source 2"):
-        draw(np.array([[0.0, np.nan]]), np.zeros((1, 2)), np.ones(2), np.array([account]), 1.0)
+        draw(np.array([[0.0, np.nan]]), np.zeros((1, 2)), np.ones(2), np.array([balance]), 1.0)
 
 
 # ------------------------------------------------------------------------- whole_budget
@@ -266,20 +266,20 @@ def test_fill_takes_nothing_where_nothing_fits() -> None:
 
 @plainly
 @given(case=priorities(), data=st.data())
-def test_draw_takes_in_line_while_the_account_is_positive(
+def test_draw_takes_in_line_while_the_balance_is_positive(
     case: tuple[np.ndarray, np.ndarray], data: Any
 ) -> None:
     priority, crawled_at = case
     rows, n = priority.shape
     cost = np.array(data.draw(st.lists(st.sampled_from(COSTS), min_size=n, max_size=n)))
-    account = np.array(
+    balance = np.array(
         data.draw(st.lists(st.sampled_from([-2.0, 0.0, 0.05, 0.45, 1.15, 4.0, 1e3]),
                            min_size=rows, max_size=rows))
     )  # fmt: skip
-    picked = draw(priority, crawled_at, cost, account, 1.0)
+    picked = draw(priority, crawled_at, cost, balance, 1.0)
     expected = [
         drawn(p.tolist(), c.tolist(), cost.tolist(), a)
-        for p, c, a in zip(priority, crawled_at, account, strict=True)
+        for p, c, a in zip(priority, crawled_at, balance, strict=True)
     ]
     assert picked.ndim == 1
     assert by_row(picked, rows, n) == expected
@@ -292,13 +292,13 @@ def test_draw_reads_costs_that_differ_by_row() -> None:
     assert by_row(picked, 2, 3) == [{0}, {0, 1}]
 
 
-def test_an_account_emptied_by_tenths_is_empty() -> None:
+def test_a_balance_emptied_by_tenths_is_empty() -> None:
     """1 − 10 × 0.1 is 1.4e-16 in floating point, which buys nothing."""
-    account = 1.0
+    balance = 1.0
     for _ in range(10):
-        account -= 0.1
-    assert account > 0
-    assert draw(np.ones((1, 2)), np.zeros((1, 2)), np.ones(2), np.array([account]), 1.0).size == 0
+        balance -= 0.1
+    assert balance > 0
+    assert draw(np.ones((1, 2)), np.zeros((1, 2)), np.ones(2), np.array([balance]), 1.0).size == 0
 
 
 @plainly
@@ -311,27 +311,27 @@ def test_an_account_emptied_by_tenths_is_empty() -> None:
 def test_the_average_rule_never_spends_more_than_one_crawl_too_much(
     cost: list[float], budget: float, seed: int, willing: float
 ) -> None:
-    """The account as an environment keeps it: it starts with M, pays, and gains M."""
+    """The balance as an environment keeps it: it starts with M, pays, and gains M."""
     n, rows, rng = len(cost), 2, np.random.default_rng(seed)
-    account, spent = np.full(rows, budget), [Fraction(0)] * rows
+    balance, spent = np.full(rows, budget), [Fraction(0)] * rows
     for epoch in range(1, 41):
         priority = rng.random((rows, n)) - (rng.random((rows, 1)) > willing)
-        picked = draw(priority, np.zeros((rows, n)), np.array(cost), account, budget)
+        picked = draw(priority, np.zeros((rows, n)), np.array(cost), balance, budget)
         chosen = by_row(picked, rows, n)
         for row in range(rows):
             bill = total(cost[i] for i in chosen[row])
             spent[row] += bill
-            account[row] += budget - float(bill)
+            balance[row] += budget - float(bill)
             assert spent[row] <= Fraction(budget) * epoch + Fraction(max(cost))
 
 
 @pytest.mark.parametrize("budget", [0.3, 1.0, 2.5])
 def test_the_average_rule_spends_all_it_is_given_when_it_never_waits(budget: float) -> None:
-    n, horizon, account, crawls = 4, 1000, np.array([budget]), 0
+    n, horizon, balance, crawls = 4, 1000, np.array([budget]), 0
     for _ in range(horizon):
-        picked = draw(np.ones((1, n)), np.zeros((1, n)), np.ones(n), account, budget)
+        picked = draw(np.ones((1, n)), np.zeros((1, n)), np.ones(n), balance, budget)
         crawls += picked.size
-        account += budget - picked.size
+        balance += budget - picked.size
     assert budget * horizon - 1e-6 <= crawls <= budget * horizon + 1
 
 

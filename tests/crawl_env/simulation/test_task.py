@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from crawl_env import CrawlEnv, CrawlVectorEnv, Deterministic, Poisson, Sources, Task
-from tests.crawl_env.env_plain import HIDDEN, ID, TABLE1
+from crawl_env import Arrivals, CrawlEnv, CrawlVectorEnv, Deterministic, Sources, Task
+from tests.crawl_env.env_plain import ID, TABLE1
 
 MAKERS = {
     "scalar": CrawlEnv,
@@ -39,11 +38,11 @@ def test_the_defaults_are_table_1_one_crawl_deterministic() -> None:
     assert task.sources == Sources(**TABLE1)
     assert task.sources.cost.tolist() == [1.0] * 4
     assert task.sources.period == 1.0
-    assert (task.budget, task.budget_rule, task.horizon) == (1.0, "epoch", 500)
+    assert (task.budget, task.budget_rule, task.horizon) == (1.0, "step", 500)
     assert isinstance(task.arrivals, Deterministic)
     assert task.observed.tolist() == [True] * 4
-    assert (task.features, task.action) == (("value",), "priority")
-    assert (task.start, task.draw, task.subsets) == ("fresh", None, ())
+    assert task.features == ("value",)
+    assert (task.start, task.draw) == ("fresh", None)
     assert env.spec.max_episode_steps is None
     assert env.action_space == gym.spaces.Box(-1.0, 1.0, (4,), dtype=np.float32)
     assert env.observation_space == gym.spaces.Box(0.0, np.inf, (4, 1), dtype=np.float32)
@@ -104,66 +103,6 @@ def test_horizon_in_every_form(horizon: Any) -> None:
     assert CrawlEnv(horizon=horizon).task.horizon == horizon
 
 
-# ------------------------------------------------------------------------- subsets
-
-
-@pytest.mark.parametrize(
-    ("sources", "budget", "rule", "expected"),
-    [
-        ("table1", 1, "epoch", [(0,), (1,), (2,), (3,)]),
-        ("table1", 2.5, "epoch", [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]),
-        ("table1", 4, "epoch", [(0, 1, 2, 3)]),
-        (costs(1, 1, 2, 3), 3, "epoch", [(0, 1), (0, 2), (1, 2), (3,)]),
-        (costs(0.1, 0.2, 0.3), 0.3, "epoch", [(0, 1), (2,)]),
-        (costs(2, 1), 1, "average", [(), (0,), (0, 1), (1,)]),
-    ],
-    ids=["singles", "pairs", "all", "mixed", "decimal", "average"],
-)
-def test_subsets(sources: Any, budget: float, rule: str, expected: list[tuple[int, ...]]) -> None:
-    arguments = {"sources": sources, "budget": budget, "budget_rule": rule, "action": "subset"}
-    for env in (CrawlEnv(**arguments), CrawlVectorEnv(3, **arguments)):
-        assert list(env.subsets) == expected
-    assert CrawlEnv(**arguments).action_space == gym.spaces.Discrete(len(expected))
-
-
-def test_without_subset_actions_there_is_no_table() -> None:
-    assert CrawlEnv().subsets == CrawlVectorEnv(2).subsets == ()
-
-
-@pytest.mark.parametrize(
-    ("n", "budget", "rule", "action"),
-    [
-        pytest.param(20, 10, "epoch", "subset", id="20 choose 10"),
-        pytest.param(2000, 1000, "epoch", "subset", id="2000 choose 1000"),
-        pytest.param(17, 2, "average", "subset", id="2^17"),
-        pytest.param(5000, 2, "average", "subset", id="2^5000"),
-        pytest.param(10**5, 10, "epoch", "subset", id="a large fleet"),
-    ],
-)
-def test_a_table_too_large_is_refused_at_once(
-    n: int, budget: float, rule: str, action: str
-) -> None:
-    start = time.perf_counter()
-    with pytest.raises(ValueError, match=r"subsets.*65536.*action='priority'.*SequentialSel"):
-        CrawlEnv(sources=random_fleet(n), budget=budget, budget_rule=rule, action=action)
-    assert time.perf_counter() - start < 5
-
-
-def test_a_table_of_mixed_costs_too_large_is_refused_soon() -> None:
-    cost = np.random.default_rng(0).uniform(0.5, 2, 60)
-    start = time.perf_counter()
-    with pytest.raises(ValueError, match=r"subsets.*65536.*action='priority'"):
-        CrawlEnv(sources=Sources([1.0] * 60, 1.0, 1.0, cost), budget=20, action="subset")
-    assert time.perf_counter() - start < 10
-
-
-def test_the_largest_tables_are_accepted() -> None:
-    env = CrawlEnv(sources=random_fleet(16), budget_rule="average", action="subset")
-    assert env.action_space == gym.spaces.Discrete(2**16)
-    env = CrawlEnv(sources=random_fleet(18), budget=9, action="subset")
-    assert env.action_space == gym.spaces.Discrete(48620)
-
-
 # ------------------------------------------------------------------------- bad arguments
 
 BAD = {
@@ -175,10 +114,8 @@ BAD = {
     "unknown arrivals": ({"arrivals": "poison"}, ["arrivals", "did you mean 'poisson'"]),
     "arrivals of no kind": ({"arrivals": 3}, ["arrivals", "3", "poisson", "stream"]),
     "unknown feature": ({"features": ("vlaue",)}, ["feature", "did you mean 'value'"]),
-    "unknown rule": ({"budget_rule": "epcoh"}, ["budget_rule", "did you mean 'epoch'"]),
-    "unknown action": ({"action": "prioirty"}, ["action", "did you mean 'priority'"]),
+    "unknown rule": ({"budget_rule": "setp"}, ["budget_rule", "did you mean 'step'"]),
     "unknown start": ({"start": "ful"}, ["start", "did you mean 'full'"]),
-    "unknown scale": ({"reward_scale": "relaxd"}, ["reward_scale", "did you mean 'relaxed'"]),
     "no budget": ({"budget": 0}, ["budget", "0", "positive"]),
     "negative budget": ({"budget": -1.0}, ["budget", "-1", "positive"]),
     "NaN budget": ({"budget": np.nan}, ["budget", "nan", "positive, finite"]),
@@ -209,10 +146,6 @@ BAD = {
     "sources a dict": ({"sources": TABLE1}, ["sources", "preset", "csv"]),
     "sources a batch": ({"sources": Sources.stack([costs(1, 1)] * 2)}, ["sources", "one fleet"]),
     "sources drawing nothing": ({"sources": lambda rng: None}, ["sources", "Sources"]),
-    "relaxed, features hidden": (
-        {"reward_scale": "relaxed", "features": HIDDEN},
-        ["reward_scale='relaxed'", "use reward_scale='raw'"],
-    ),
 }
 CASES = [
     pytest.param(arguments, word, id=f"{name}: {word}")
@@ -235,19 +168,12 @@ def test_bad_arguments_are_refused_everywhere_alike(maker: str, name: str) -> No
         MAKERS[maker](**arguments)
 
 
-@pytest.mark.parametrize("channel", HIDDEN)
-def test_the_relaxed_scale_needs_features_that_tell(channel: str) -> None:
-    with pytest.raises(ValueError, match="relaxed"):
-        CrawlEnv(features=(channel,), reward_scale="relaxed")
-    CrawlEnv(features=(channel, "arrival_rate", "mean_utility", "decay_rate"))
-
-
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere"):
         CrawlEnv(sources=tmp_path / "nowhere.csv")
 
 
-@pytest.mark.parametrize("given", [{}, {"budget_rule": "average"}], ids=["epoch", "average"])
+@pytest.mark.parametrize("given", [{}, {"budget_rule": "average"}], ids=["step", "average"])
 @pytest.mark.parametrize("maker", MAKERS)
 def test_a_budget_for_everything_is_warned_of(maker: str, given: dict[str, Any]) -> None:
     with pytest.warns(UserWarning, match=r"budget is 5.*nothing to decide"):
@@ -284,7 +210,13 @@ def test_an_unknown_render_mode_is_refused(maker: str, mode: Any) -> None:
 
 
 def test_objects_may_be_given_for_names() -> None:
-    arrivals = Poisson("gamma")
+    arrivals = Arrivals(utility="gamma")
     assert CrawlEnv(arrivals=arrivals).task.arrivals is arrivals
     assert CrawlEnv(arrivals="poisson-gamma").task.arrivals == arrivals
-    assert CrawlEnv(arrivals="poisson").task.arrivals == Poisson("exponential")
+    assert CrawlEnv(arrivals="poisson").task.arrivals == Arrivals(utility="exponential")
+
+
+@pytest.mark.parametrize("utility", [1e40, 1e-45], ids=["infinite", "zero"])
+def test_values_that_float32_cannot_show_are_refused(utility: float) -> None:
+    with pytest.raises(ValueError, match="another unit of utility"):
+        Task.of(sources=Sources([1.0, 2.0], utility, 0.1))

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from agents.evaluation.rollout import Evaluation, evaluate
-from agents.policies.whittle_exact import WhittleExact
+from agents.policies.index import WhittleExact
 from agents.registry import CLAIRVOYANT
 from crawl_env import Sources
-from experiments.core.runner import Result, Unit
+from experiments.core.runner import Job, Result
 from experiments.core.tables import bound_of
 
 
@@ -32,7 +32,7 @@ def fleet_as_json(sources: Sources) -> dict[str, Any]:
     return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in state.items()}
 
 
-def arguments_of(unit: Unit) -> dict[str, Any]:
+def arguments_of(unit: Job) -> dict[str, Any]:
     """Return the environment's arguments of a unit, whose `sources` are JSON."""
     arguments = dict(unit["arguments"])
     sources = arguments.get("sources")
@@ -47,7 +47,7 @@ def arguments_of(unit: Unit) -> dict[str, Any]:
     return arguments
 
 
-def work(unit: Unit) -> Result:
+def work(unit: Job) -> Result:
     """Evaluate the unit's agent on its task; see `agents.evaluation.rollout.evaluate`."""
     with warnings.catch_warnings():  # the command has shown them once, for all its units
         warnings.simplefilter("ignore")
@@ -63,7 +63,7 @@ def players(agents: Iterable[str], arguments: dict[str, Any]) -> tuple[str, ...]
     return peers if seen or not random else (*peers, CLAIRVOYANT)
 
 
-def bound(unit: Unit) -> Result:
+def bound(unit: Job) -> Result:
     """Return the bound of the unit's task, of each run's fleet where fleets are drawn."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

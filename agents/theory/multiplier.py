@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.theory.relaxation import relaxation
-from crawl_env import Poisson, Sources, Task, Trace, World
+from agents.theory.renewal import simplified
+from crawl_env import Arrivals, Sources, Task, Trace, World
 from crawl_env.content.world import IntArray
 from crawl_env.fleet.hosts import Hosts
 from crawl_env.fleet.parameters import PARAMETERS
@@ -26,9 +27,9 @@ def payable(sources: Sources, task: Task) -> tuple[Sources, float]:
     """Return the fleet and the budget as far as one can be spent on the other, each epoch.
 
     Under a hard budget, sources that are too dear fall silent here, and where all cost the same
-    the budget is what whole crawls cost. Failures and capacities are in it as in `alike`.
+    the budget is what whole crawls cost. Failures and capacities are in it as in `simplified`.
     """
-    plain = alike(sources)
+    plain = simplified(sources)
     if task.budget_rule == "average":
         return plain, task.budget
     whole = selection.whole_budget(sources.cost, task.budget)
@@ -38,26 +39,7 @@ def payable(sources: Sources, task: Task) -> tuple[Sources, float]:
     return Sources(**{**plain.__getstate__(), **columns}), budget
 
 
-def alike(sources: Sources) -> Sources:
-    """Return sources without failures and capacities that are much like the given ones.
-
-    A crawl costs as much as one that succeeds does on average, C/q, and content grows from the
-    same slope Λξ̄ to the same ceiling: exact where no source has a capacity, but for the epochs
-    that retries take.
-    """
-    if not (sources.fails or sources.is_capped):
-        return sources
-    slope, ceiling = sources.arrival_rate * sources.mean_utility, sources.content_at(np.inf)
-    columns = {
-        "decay_rate": np.where(ceiling > 0, slope / np.where(ceiling > 0, ceiling, 1.0), 1.0),
-        "cost": sources.cost / (1.0 - sources.failure_rate),
-        "capacity": np.inf,
-        "failure_rate": 0.0,
-    }
-    return Sources(**{**sources.__getstate__(), **columns})
-
-
-class Price:
+class BudgetMultiplier:
     """λ* of the task's fleet, or of each fleet of a batch; kept while the fleets stay the same.
 
     Where content is not seen it is the price of the relaxation; for the Whittle index this is
@@ -75,18 +57,18 @@ class Price:
     def __init__(self, task: Task, index: Index) -> None:
         self._task, self._index = task, index
         self._sources: Sources | None = None
-        self._price: FloatArray = np.empty(0)
+        self._multiplier: FloatArray = np.empty(0)
 
     def __call__(self, sources: Sources) -> FloatArray:
         """Return λ*, (1, 1) or (B, 1), utility / budget unit."""
         if sources is not self._sources:
             new = self._changed(sources)
             if new.all():
-                self._price = self._find(sources)
+                self._multiplier = self._find(sources)
             elif new.any():  # some environments of a batch have drawn another fleet
-                self._price[new] = self._find(sources.select_rows(new))
+                self._multiplier[new] = self._find(sources.select_rows(new))
             self._sources = sources
-        return self._price[:, None]
+        return self._multiplier[:, None]
 
     def _changed(self, sources: Sources) -> NDArray[np.bool_]:
         rows = 1 if sources.arrival_rate.ndim == 1 else len(sources.arrival_rate)
@@ -98,9 +80,9 @@ class Price:
 
     def _find(self, sources: Sources) -> FloatArray:
         task = self._task
-        blind = np.atleast_1d(relaxation(sources, task.budget, task.per_host).price)
+        blind = np.atleast_1d(relaxation(sources, task.budget, task.per_host).multiplier)
         calm = sources.arrival_rate.max() * sources.period > _MANY
-        if task.arrivals.deterministic or calm or not task.observed.any():
+        if not task.arrivals.random or calm or not task.observed.any():
             return blind
         found = self._simulate(sources, blind)
         # What pays for everything need not be saved.
@@ -109,7 +91,8 @@ class Price:
     def _simulate(self, sources: Sources, blind: FloatArray) -> FloatArray:
         task, rows = self._task, blind.size
         # What a log goes on to tell is not known when the level is set.
-        arrivals = Poisson() if isinstance(task.arrivals, Trace) else task.arrivals
+        replay = isinstance(task.arrivals, Trace)
+        arrivals = (Arrivals() if replay else task.arrivals).model(items=sources.is_capped)
         world = World(sources, arrivals, rows, believe=not task.observed.all())
         rng = np.random.default_rng(np.random.SeedSequence(0, spawn_key=(2,)))
         world.start(np.ones(world.shape), rng)

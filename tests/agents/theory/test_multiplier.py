@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from agents import relaxation
-from agents.theory.closed_form import myopic_index, whittle_index
-from agents.theory.price import Price
-from crawl_env import Deterministic, Items, Poisson, Sources, Task, Trace, World
+from agents.theory.index import myopic_index, whittle_index
+from agents.theory.multiplier import BudgetMultiplier
+from crawl_env import Arrivals, Deterministic, ItemLog, Sources, Task, Trace, World
 
 
 def spending(fleet: Sources, level: float, index, epochs: int = 4000) -> float:
     """Simulate, with content of its own, what crawling all at or above the level costs."""
     rng = np.random.default_rng(99)
-    world = World(fleet, Poisson())
+    world = World(fleet, Arrivals())
     world.start(np.ones(world.shape), rng)
     spent = 0.0
     for _ in range(epochs):
@@ -27,30 +27,30 @@ def spending(fleet: Sources, level: float, index, epochs: int = 4000) -> float:
 @pytest.mark.parametrize("budget", [2.0, 5.0, 10.0])
 def test_seen_random_content_is_priced_where_spending_meets_the_budget(index, budget):
     fleet = Sources.preset("fleet-f")
-    price = Price(Task.of(fleet, budget, "average", "poisson"), index)(fleet)
+    price = BudgetMultiplier(Task.of(fleet, budget, "average", "poisson"), index)(fleet)
     assert price.shape == (1, 1)
     assert spending(fleet, price.item(), index) == pytest.approx(budget, rel=0.05)
 
 
-@pytest.mark.parametrize("arrivals", [Deterministic(), Poisson()])
+@pytest.mark.parametrize("arrivals", [Deterministic(), Arrivals()])
 def test_unseen_content_is_priced_by_the_relaxation(arrivals):
     fleet = Sources.random(12, seed=1)
     task = Task.of(fleet, 3, "average", arrivals, observed=False)
-    assert Price(task, whittle_index)(fleet).item() == relaxation(fleet, 3).price
+    assert BudgetMultiplier(task, whittle_index)(fleet).item() == relaxation(fleet, 3).multiplier
 
 
 def test_a_cheap_fleet_leaves_the_price_of_the_others_alone():
     dear, cheap = Sources.random(6, seed=1), Sources(1.0, 1.0, 0.2, np.full(6, 0.1))
     task = Task.of(dear, 1.5, "average", "poisson")
-    together = Price(task, whittle_index)(Sources.stack([dear, cheap, dear]))[:, 0]
+    together = BudgetMultiplier(task, whittle_index)(Sources.stack([dear, cheap, dear]))[:, 0]
     assert together[1] == 0
-    alone = Price(task, whittle_index)(dear).item()
+    alone = BudgetMultiplier(task, whittle_index)(dear).item()
     np.testing.assert_allclose(together[[0, 2]], alone, rtol=0.1)
 
 
 def test_only_fleets_that_changed_are_priced_again(monkeypatch):
     found = []
-    price = Price(Task.of(Sources.random(4), 1, "average", "poisson"), whittle_index)
+    price = BudgetMultiplier(Task.of(Sources.random(4), 1, "average", "poisson"), whittle_index)
     find = price._find
     monkeypatch.setattr(price, "_find", lambda s: found.append(len(s.cost)) or find(s))
     fleets = [Sources.random(4, seed) for seed in range(5)]
@@ -67,15 +67,15 @@ def test_only_fleets_that_changed_are_priced_again(monkeypatch):
 def test_a_budget_below_one_crawl_is_priced_as_well():
     """An epoch spends nothing or several budgets at once: neither may be cut off."""
     fleet = Sources(0.05, np.linspace(0.5, 2.0, 30), 0.1)
-    price = Price(Task.of(fleet, 0.25, "average", "poisson"), whittle_index)(fleet)
+    price = BudgetMultiplier(Task.of(fleet, 0.25, "average", "poisson"), whittle_index)(fleet)
     assert spending(fleet, price.item(), whittle_index, 20_000) == pytest.approx(0.25, rel=0.1)
 
 
 def test_a_recording_is_not_looked_into():
     fleet = Sources.preset("fleet-f")
-    silent = Items(fleet.names, source=[0], published=[1.0], utility=[1.0], start=0, end=100)
+    silent = ItemLog(fleet.names, source=[0], published=[1.0], utility=[1.0], start=0, end=100)
     priced = [
-        Price(Task.of(fleet, 5, "average", arrivals), whittle_index)(fleet).item()
+        BudgetMultiplier(Task.of(fleet, 5, "average", arrivals), whittle_index)(fleet).item()
         for arrivals in (Trace(silent), "poisson")
     ]
     assert priced[0] == priced[1]

@@ -1,0 +1,155 @@
+"""Index policies: each source has an index, and those with the largest are crawled."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from agents.policies.base import Agent, Environment, ObservationView, needs, needs_parameters
+from agents.theory.arm import PerFleet, arm_of, information
+from agents.theory.index import myopic_index, whittle_index
+from agents.theory.multiplier import BudgetMultiplier
+from agents.theory.renewal import simplified
+from agents.theory.task_bound import task_bound
+from crawl_env import Arrivals, Sources
+from crawl_env.fleet.hosts import Hosts
+from crawl_env.numerics import FloatArray
+
+# An index below λ* by this fraction still counts as equal: the index of a value observed in
+# float32 may be rounded below the multiplier that it equals.
+_SLACK = 1e-6
+_TINY = np.finfo(np.float64).tiny
+
+
+class IndexAgent(Agent):
+    """Crawls the sources with the largest index; subclasses give `index`.
+
+    The index γ ≥ 0 is mapped to the priority e/(|e| + c) with e = γ − λ, which is strictly
+    increasing, so that only rounding to float32 can change the order. The scale c is the e of the
+    M-th source, so that the resolution is greatest where the ranking decides. λ is 0, or the
+    Lagrange multiplier λ* under `budget_rule="average"`: sources of smaller index are not crawled.
+
+    Raises:
+        ValueError: the environment shows neither value nor age, or hides parameters of fleets
+            that it draws anew; in `predict`, an index is negative or not finite.
+    """
+
+    def __init__(self, env: Environment, *, seed: int | None = None) -> None:
+        super().__init__(env, seed=seed)
+        needs(self.task, self.name, "value", "age")
+        needs_parameters(self.task, self.name)
+        self._price = BudgetMultiplier(self.task, self.index)
+
+    def index(self, value: FloatArray, sources: Sources) -> FloatArray:
+        """Return the index of each source, (B, N) utility / budget unit.
+
+        Arguments:
+            value: the uncollected utility, observed or believed, (B, N).
+            sources: the fleet, (N,), or (B, N) where the environment draws it anew.
+        """
+        raise NotImplementedError
+
+    def priority(self, view: ObservationView) -> FloatArray:
+        index = self.index(view.value, view.sources)
+        if not (index.min() >= 0 and np.isfinite(index.max())):
+            wrong = np.argwhere(~(np.isfinite(index) & (index >= 0)))[0]
+            raise ValueError(
+                f"agent {self.name!r} gave source {wrong[-1] + 1} the index {index[tuple(wrong)]}; "
+                "an index must be finite and not negative. For scores of any sign, subclass Agent "
+                "and return priorities in [−1, 1]"
+            )
+        task = self.task
+        multiplier = self._price(view.sources) if task.budget_rule == "average" else None
+        return graded(index, multiplier, task.budget / task.sources.cost.mean())
+
+
+class Whittle(IndexAgent):
+    """The Whittle index policy (Avrachenkov & Borkar 2015): the baseline to beat.
+
+    It ranks sources by the average-reward index of their uncollected utility where this is
+    observed, else of its belief. Where only `age` is shown, it computes the belief from the known
+    parameters.
+
+    >>> from crawl_env import CrawlEnv
+    >>> env = CrawlEnv(budget=2)
+    >>> observation, _ = env.reset(seed=0)
+    >>> action, _ = Whittle(env).predict(observation)
+    >>> action.argsort()[::-1]  # the sources, largest index first
+    array([0, 1, 2, 3])
+    """
+
+    name = "whittle"
+
+    def index(self, value: FloatArray, sources: Sources) -> FloatArray:
+        return whittle_index(value, sources)
+
+
+class Myopic(IndexAgent):
+    """Ranks sources by what a crawl collects now, for each unit of cost."""
+
+    name = "myopic"
+
+    def index(self, value: FloatArray, sources: Sources) -> FloatArray:
+        return myopic_index(value, sources)
+
+
+class WhittleExact(IndexAgent):
+    """As `Whittle`, with the exact index of sources whose Poisson arrivals are observed.
+
+    Theorem 1 is exact for the belief and for deterministic arrivals, and is used there. It is also
+    used for arrivals of other kinds, for which no exact index is known. Each different observed
+    source takes some milliseconds to solve when the agent first meets it. Failures count as higher
+    costs, and capacities as in `agents.theory.renewal.simplified`.
+
+    Raises:
+        ValueError: as for other index agents, or there are too many different sources to solve.
+    """
+
+    name = "whittle-exact"
+
+    def __init__(self, env: Environment, *, seed: int | None = None) -> None:
+        super().__init__(env, seed=seed)
+        task = self.task
+        self._solves = information(task).is_random and isinstance(task.arrivals, Arrivals)
+        self._arm = PerFleet(lambda sources: arm_of(task, sources))
+        if self._solves:
+            self._price = _ExactMultiplier(task, self.index)
+
+    def index(self, value: FloatArray, sources: Sources) -> FloatArray:
+        return self._arm(sources).index(value) if self._solves else whittle_index(value, sources)
+
+
+class _ExactMultiplier(BudgetMultiplier):
+    """λ* of the exact relaxation, which ignores delays and hosts; with these, it is simulated."""
+
+    def _find(self, sources: Sources) -> FloatArray:
+        if sources.is_delayed or Hosts.of(sources, self._task.per_host) is not None:
+            return super()._find(sources)
+        return np.atleast_1d(task_bound(self._task, simplified(sources)).multiplier)
+
+
+def graded(index: FloatArray, multiplier: FloatArray | None, affordable: float) -> FloatArray:
+    """Return priorities, (B, N), strictly increasing in the index, as `IndexAgent` describes.
+
+    Arguments:
+        index: γ ≥ 0 and finite, (B, N) utility / budget unit.
+        multiplier: λ, (B, 1), below which priorities are negative; None for none.
+        affordable: about how many sources the budget of one step pays for.
+    """
+    if multiplier is None:
+        return index / (index + margin(index, affordable))
+    multiplier = multiplier * (1 - _SLACK)
+    excess = index - multiplier
+    above = excess / (np.abs(excess) + margin(excess, affordable))
+    below = np.minimum(excess, 0.0) / np.maximum(multiplier, _TINY)
+    return np.where(excess >= 0, above, below)
+
+
+def margin(excess: FloatArray, affordable: float) -> FloatArray:
+    """Return the excess of the last source that the budget pays for, (B, 1), positive."""
+    n = excess.shape[-1]
+    k = int(np.clip(affordable, 1, n))
+    last = np.partition(excess, n - k, axis=-1)[:, n - k, None]
+    if last.min() > 0:
+        return last
+    least = np.where(excess > 0, excess, np.inf).min(axis=-1, keepdims=True)
+    return np.where(last > 0, last, np.where(np.isfinite(least), least, 1.0))

@@ -65,7 +65,7 @@ def test_the_critic_is_taught_what_the_equation_says() -> None:
         for k in range(5):
             a, paid = int(b.active[i, k]), float(charge[i, k])
             reward = float(b.reward[i, k]) / 2.0 ** (i + 1) - paid * a
-            best = q(agent.target_critic, i, float(b.after[i, k]), paid).max()
+            best = q(agent.target_critic, i, float(b.next_state[i, k]), paid).max()
             future = best - q(agent.target_critic, i, 1.0, paid).max()
             now = q(agent.critic.network, i, float(b.state[i, k]), paid)[a]
             expected += (now - (reward + 0.99 * future)).item() ** 2 / 5
@@ -80,7 +80,7 @@ def test_each_loss_moves_its_own_network_alone() -> None:
         networks = (actor, critic, agent.target_critic)
         return [any(w.grad is not None for w in network.parameters()) for network in networks]
 
-    agent.gain(b).backward()
+    agent.actor_loss(b).backward()
     assert moved() == [True, False, False]
     actor.zero_grad()
     agent.critic_loss(b, torch.zeros(4, 5, 1)).backward()
@@ -93,9 +93,9 @@ def test_the_actor_climbs_by_the_gain_of_activating_and_no_more() -> None:
     with torch.no_grad():
         agent.critic.network.weights[-1].zero_()
         offset[:] = torch.tensor([1.0, 1.25])  # a gain of 1/4, whatever state and charge are
-    agent.gain(batch()).backward()
+    agent.actor_loss(batch()).backward()
     slope = agent.actor.network.biases[-1].grad
-    torch.testing.assert_close(slope, torch.full((4, 1, 1), 0.25))
+    torch.testing.assert_close(slope, torch.full((4, 1, 1), -0.25))
 
 
 def test_charges_cover_all_that_an_index_can_be() -> None:

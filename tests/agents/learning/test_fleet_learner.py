@@ -22,7 +22,9 @@ FEATURES = ("value", "arrival_rate", "mean_utility", "decay_rate", "cost")
 TABLE1 = {"sources": "table1", "budget": 2, "features": FEATURES, "horizon": None}
 SMALL: dict[type[FleetLearner], Any] = {
     EquivariantPPO: EquivariantPPOSettings(hidden=8, n_steps=6),
-    EquivariantIndex: EquivariantIndexSettings(hidden=8, n_steps=6, buffer_size=100, batch_size=8, gradient_steps=3),
+    EquivariantIndex: EquivariantIndexSettings(
+        hidden=8, n_steps=6, buffer_size=100, batch_size=8, gradient_steps=3
+    ),
 }
 
 pytestmark = pytest.mark.parametrize("kind", SMALL, ids=lambda kind: kind.name)
@@ -62,7 +64,7 @@ def test_several_fleets_drawn_anew_are_learnt_together(kind: Kind) -> None:
         practice(2, sources=Sources([1, 0, 3], 1, 0.2, cost=[1, 2, 3]), budget=3),
     ]
     agent = learner(kind, envs, seed=1).learn(30)
-    played = agent.state_dict()["played"]
+    played = agent.state_dict()["averaged"]
     assert all(torch.isfinite(weight).all() for weight in played.values())
     assert agent.steps == 30
 
@@ -141,7 +143,7 @@ def test_learning_goes_on_from_a_checkpoint_as_if_never_stopped(
     part = learner(kind, envs[2]).learn(48, checkpoint=file)
     assert same(part.state_dict(), whole.state_dict())
     loaded = kind.load(file, practice(7, **arguments))
-    assert same(loaded.state_dict()["played"], whole.state_dict()["played"])
+    assert same(loaded.state_dict()["averaged"], whole.state_dict()["averaged"])
     assert loaded.steps == 48
     loaded.learn(60)
 
@@ -157,7 +159,7 @@ def test_a_saved_agent_reads_features_in_the_order_in_which_it_learnt(
     priority = agent.predict(seen)[0]
     assert np.ptp(priority) > 0
     np.testing.assert_allclose(loaded.predict(seen[..., ::-1])[0], priority, rtol=1e-5)
-    with pytest.raises(ValueError, match="has learnt from the features value, arrival_rate"):
+    with pytest.raises(ValueError, match="was trained on the features value, arrival_rate"):
         kind.load(tmp_path / "agent", practice(features=("age", *FEATURES[1:])))
 
 
@@ -176,7 +178,9 @@ def test_ctrl_c_keeps_what_was_learnt(kind: Kind, tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         agent.learn(10**9, checkpoint=file, progress=press)
-    assert same(kind.load(file, practice()).state_dict()["played"], agent.state_dict()["played"])
+    assert same(
+        kind.load(file, practice()).state_dict()["averaged"], agent.state_dict()["averaged"]
+    )
 
 
 def test_a_checkpoint_of_another_crawl_is_refused(kind: Kind, tmp_path: Path) -> None:
@@ -184,7 +188,7 @@ def test_a_checkpoint_of_another_crawl_is_refused(kind: Kind, tmp_path: Path) ->
     learner(kind).learn(12, checkpoint=file)
     learner(kind).learn(24, checkpoint=file)
     for other in ({"budget": 1}, {"arrivals": "poisson"}, {"sources": "recovering-4"}):
-        with pytest.raises(ValueError, match="this crawl has"):
+        with pytest.raises(ValueError, match="this environment has"):
             learner(kind, practice(**other)).learn(36, checkpoint=file)
-    with pytest.raises(ValueError, match="practises in 2 environments, the saved one in 1"):
+    with pytest.raises(ValueError, match="is trained in 2 environments, the saved one in 1"):
         learner(kind, [practice(), practice()]).learn(36, checkpoint=file)

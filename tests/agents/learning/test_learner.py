@@ -49,7 +49,7 @@ def test_the_same_seed_gives_the_same_run_and_another_another(
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         learner(crawl(), seed=seed).learn(600).save(tmp_path / name)
     assert content(tmp_path / "a") == content(tmp_path / "b")
-    tables = [storage.load(tmp_path / name)["memory"]["visits"] for name in "ac"]
+    tables = [storage.load(tmp_path / name)["learnt"]["visits"] for name in "ac"]
     assert not np.array_equal(*tables)
 
 
@@ -62,7 +62,7 @@ def test_what_is_loaded_acts_as_what_was_saved(learner: type[Learner], tmp_path:
     assert same.steps == 600
     ages = np.arange(1.0, 21)[:, None, None] * np.ones((1, 4, 1))
     assert np.array_equal(same.score(ages), agent.score(ages))
-    same.learn(700)
+    same.learn(100)
     assert same.steps == 700
 
 
@@ -86,7 +86,7 @@ from agents.learning import LEARNERS
 from crawl_env import CrawlVectorEnv
 env = CrawlVectorEnv(1, features=("age", "crawled", "harvest"), arrivals="poisson")
 print("begun", flush=True)
-LEARNERS["lagrange-q"](env, seed=5).learn(int(sys.argv[2]), checkpoint=sys.argv[1], every=0)
+LEARNERS["lagrange-q"](env, seed=5).learn(int(sys.argv[2]), checkpoint=sys.argv[1], checkpoint_interval=0)
 """
 
 
@@ -109,7 +109,7 @@ def test_a_killed_run_goes_on_and_ends_as_one_that_was_not(tmp_path: Path) -> No
         time.sleep(rng.uniform(0, 0.1))  # into learning or into writing
         run.kill()
         run.communicate()
-    reached = storage.load(path)["epochs"]
+    reached = storage.load(path)["steps"]
     whole = LEARNERS["lagrange-q"](crawl(), seed=5).learn(reached + 500)
     whole.save(tmp_path / "whole")
     done = subprocess.run([sys.executable, "-c", RUN, path, str(reached + 500)], check=True)
@@ -138,7 +138,7 @@ def test_ctrl_c_is_granted_between_improvements_and_then_as_before(tmp_path: Pat
     with pytest.raises(KeyboardInterrupt):
         agent.learn(10**6, checkpoint=tmp_path / "stopped", progress=stop)
     assert signal.getsignal(signal.SIGINT) is before
-    assert storage.load(tmp_path / "stopped")["epochs"] == 300
+    assert storage.load(tmp_path / "stopped")["steps"] == 300
 
 
 def test_a_second_ctrl_c_does_not_wait() -> None:
@@ -170,11 +170,11 @@ def write_damaged(path: Path, kind: str) -> None:
         save_file({"weight": np.eye(2)}, path, metadata={"ephemeral-crawl": "no JSON"})
     elif kind == "misses arrays":
         saved = storage.load(path)
-        del saved["memory"]["q"]
+        del saved["learnt"]["q"]
         storage.save(path, saved)
     elif kind == "other shape":
         saved = storage.load(path)
-        saved["memory"]["q"] = np.zeros((4, 2, 2))
+        saved["learnt"]["q"] = np.zeros((4, 2, 2))
         storage.save(path, saved)
     elif kind == "unknown setting":
         saved = storage.load(path)
@@ -266,10 +266,15 @@ def test_wrong_environments_are_refused_with_a_remedy() -> None:
 
 
 def test_settings_out_of_range_are_refused() -> None:
-    for wrong in ({"states": 1}, {"explore": 1.5}, {"visits": 0}, {"slow": -1.0}):
+    for wrong in (
+        {"max_age": 1},
+        {"epsilon": 1.5},
+        {"learning_rate_decay_visits": 0},
+        {"multiplier_learning_rate": -1.0},
+    ):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             LagrangeQSettings(**wrong)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="give those of agent 'wiql'"):
+    with pytest.raises(ValueError, match="agent 'wiql' takes its own"):
         WIQL(crawl(), LagrangeQSettings())
 
 
@@ -277,7 +282,9 @@ def test_the_log_is_written_and_goes_on(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     for epochs in (300, 500):
-        agent = WIQL(crawl()).learn(epochs, checkpoint=tmp_path / "run", log=tmp_path / "log")
+        agent = WIQL(crawl()).learn(
+            epochs, checkpoint=tmp_path / "run", tensorboard_log=tmp_path / "log"
+        )
     events = EventAccumulator(str(tmp_path / "log")).Reload()
     (tag,) = events.Tags()["scalars"]
     assert [event.step for event in events.Scalars(tag)] == [100, 200, 300, 400, 500]
@@ -343,10 +350,10 @@ def test_importing_agents_imports_no_library_of_learning() -> None:
 @pytest.mark.parametrize(
     ("name", "wrong", "what"),
     [
-        ("deeptop", {"discount": 1.5}, "share"),
-        ("qwinn", {"batch": 0}, "whole number"),
-        ("neurwin", {"epochs": 2.5}, "whole number"),
-        ("equivariant-ppo", {"rate": -1e-3}, "negative"),
+        ("deeptop", {"gamma": 1.5}, "between 0 and 1"),
+        ("qwinn", {"batch_size": 0}, "whole number"),
+        ("neurwin", {"n_steps": 2.5}, "whole number"),
+        ("equivariant-ppo", {"learning_rate": -1e-3}, "zero or positive"),
         ("ppo", {"learning_rate": float("nan")}, "finite"),
     ],
 )

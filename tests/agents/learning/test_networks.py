@@ -8,9 +8,9 @@ import torch
 
 from agents.learning.arms import Step
 from agents.learning.neural.networks import (
+    NetworkStack,
     ReplayBuffer,
     RewardScale,
-    NetworkStack,
     TrainedNetwork,
     indices,
     log_scaled,
@@ -37,11 +37,11 @@ def test_every_arm_has_an_ordinary_network_of_its_own() -> None:
 
 def test_what_one_arm_loses_moves_no_other_arm() -> None:
     network = stack()
-    before = network.state_dict()
+    before = network.get_weights()
     x = torch.ones(3, 4, 2)
     TrainedNetwork(network, 0.1, "cpu").optimizer_step(network(x)[1].square().sum())
     moved = [
-        np.abs(a - b).max(axis=(1, 2)) for a, b in zip(before, network.state_dict(), strict=True)
+        np.abs(a - b).max(axis=(1, 2)) for a, b in zip(before, network.get_weights(), strict=True)
     ]
     assert np.max(moved, axis=0)[1] > 0
     assert not np.max(moved, axis=0)[[0, 2]].any()
@@ -58,7 +58,7 @@ def test_training_goes_on_bit_by_bit_from_what_is_remembered() -> None:
     train(first, range(6))
     second.load_state_dict(first.state_dict())
     train(second, range(6, 10))
-    for a, b in zip(through.network.state_dict(), second.network.state_dict(), strict=True):
+    for a, b in zip(through.network.get_weights(), second.network.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
@@ -74,15 +74,15 @@ def test_a_memory_is_not_changed_by_further_training() -> None:
 
 def test_a_follower_goes_a_share_of_the_way() -> None:
     follower, leader = stack(0), stack(1)
-    start, aim = follower.state_dict(), leader.state_dict()
+    start, aim = follower.get_weights(), leader.get_weights()
     follower.polyak_update(leader, 0.25)
-    for now, a, b in zip(follower.state_dict(), start, aim, strict=True):
+    for now, a, b in zip(follower.get_weights(), start, aim, strict=True):
         np.testing.assert_allclose(now, 0.75 * a + 0.25 * b, rtol=1e-5, atol=1e-7)
 
 
 def fed(capacity: int, epochs: int) -> ReplayBuffer:
     """Return a replay of two arms, two rows; every number tells epoch, row and arm."""
-    replay = ReplayBuffer(capacity, arms=2, numbers=1)
+    replay = ReplayBuffer(capacity, arms=2, features=1)
     for epoch in range(epochs):
         name = 100.0 * epoch + 10.0 * np.arange(2)[:, None] + np.arange(2)
         step = Step(name % 20 >= 10, name + 0.25, name[..., None] + 0.5)
@@ -96,13 +96,13 @@ def test_a_replay_keeps_the_last_transitions_whole_and_by_arm() -> None:
     assert set(batch.state[0, :, 0].tolist()) == {200, 210, 300, 310, 400, 410}
     assert set(batch.state[1, :, 0].tolist()) == {201, 211, 301, 311, 401, 411}
     torch.testing.assert_close(batch.reward, batch.state[..., 0] + 0.25)
-    torch.testing.assert_close(batch.after, batch.state + 0.5)
+    torch.testing.assert_close(batch.next_state, batch.state + 0.5)
     torch.testing.assert_close(batch.active, (batch.state[..., 0] % 20 >= 10).float())
 
 
 @pytest.mark.parametrize("epochs", [2, 5])
 def test_a_replay_is_remembered(epochs: int) -> None:
-    replay, other = fed(6, epochs), ReplayBuffer(6, arms=2, numbers=1)
+    replay, other = fed(6, epochs), ReplayBuffer(6, arms=2, features=1)
     other.load_state_dict(replay.state_dict())
     drawn = [r.sample(50, np.random.default_rng(1), "cpu") for r in (replay, other)]
     assert all(torch.equal(a, b) for a, b in zip(*drawn, strict=True))
@@ -111,11 +111,11 @@ def test_a_replay_is_remembered(epochs: int) -> None:
 
 def test_the_unit_is_the_largest_reward_and_charges_reach_a_little_beyond() -> None:
     unit = RewardScale(3)
-    np.testing.assert_array_equal(unit.size, 1.0)
-    unit.see(np.array([[0.5, -3.0, 0.0], [0.25, 2.0, 0.0]]), np.array([[1, 0, 1], [1, 1, 0]]))
-    unit.see(np.array([[[0.1, 0.0, 0.0]]]), np.array([[[0, 1, 1]]]))
-    np.testing.assert_array_equal(unit.size, [0.5, 3.0, 1.0])
-    np.testing.assert_allclose(unit.reach, [[-0.3, -1.1, -0.1], [1.1, 2 / 3 + 0.1, 0.1]])
+    np.testing.assert_array_equal(unit.scale, 1.0)
+    unit.update(np.array([[0.5, -3.0, 0.0], [0.25, 2.0, 0.0]]), np.array([[1, 0, 1], [1, 1, 0]]))
+    unit.update(np.array([[[0.1, 0.0, 0.0]]]), np.array([[[0, 1, 1]]]))
+    np.testing.assert_array_equal(unit.scale, [0.5, 3.0, 1.0])
+    np.testing.assert_allclose(unit.multiplier_range, [[-0.3, -1.1, -0.1], [1.1, 2 / 3 + 0.1, 0.1]])
 
 
 def test_states_are_squeezed_into_0_to_1_in_their_order() -> None:

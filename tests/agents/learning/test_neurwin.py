@@ -14,7 +14,7 @@ from crawl_env import Sources
 from tests.agents.learning.common import check_runs, crawl
 from tests.agents.learning.finite import RestartArms
 
-FEW = NeurWINSettings(epochs=4, n_episodes=3)
+FEW = NeurWINSettings(n_steps=4, n_episodes=3)
 
 
 def small() -> NeurWIN:
@@ -37,7 +37,7 @@ def test_finds_the_index_of_table_1() -> None:
 
 
 def test_a_mini_batch_shares_start_and_charge_which_are_drawn_apart() -> None:
-    agent = NeurWIN(crawl(16), NeurWINSettings(epochs=2))
+    agent = NeurWIN(crawl(16), NeurWINSettings(n_steps=2))
     probes = []
     agent.scaled_index, inner = lambda s: (probes.append(s), inner(s))[1], agent.scaled_index
     episodes = agent.rollout()
@@ -73,7 +73,7 @@ def test_the_gradient_is_that_of_the_likelihood_under_a_constant_charge() -> Non
 
     def likelihood() -> float:
         over = agent.scaled_index(episodes.state) - episodes.multiplier
-        active = 1 / (1 + np.exp(-agent.settings.sharp * over))
+        active = 1 / (1 + np.exp(-agent.settings.sigmoid_scale * over))
         chosen = np.where(episodes.active > 0, active, 1 - active)
         return float((np.log(chosen) * advantage).mean(axis=(0, 1)).sum())
 
@@ -94,7 +94,7 @@ def test_the_gradient_is_that_of_the_likelihood_under_a_constant_charge() -> Non
 
 
 def test_chance_follows_the_index_above_the_charge() -> None:
-    agent = NeurWIN(RestartArms(600, 2), NeurWINSettings(epochs=1))
+    agent = NeurWIN(RestartArms(600, 2), NeurWINSettings(n_steps=1))
     with torch.no_grad():
         agent.index_network.network.weights[-1] *= 10  # so that states differ at once
     episodes: Episodes = agent.rollout()

@@ -55,7 +55,7 @@ def test_the_network_is_taught_what_the_equation_says() -> None:
 
 
 def test_a_charge_rises_where_activating_is_better_and_stays_within_the_rewards() -> None:
-    agent = QWINN(crawl(8), QWINNSettings(rate=1e-9))
+    agent = QWINN(crawl(8), QWINNSettings(learning_rate=1e-9))
     with torch.no_grad():
         agent.critic.network.weights[-1].zero_()
         agent.critic.network.biases[-1][:] = torch.tensor([0.0, 0.5])

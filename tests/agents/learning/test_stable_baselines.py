@@ -97,7 +97,7 @@ def test_weights_move_and_stay_finite(kind: type[StableBaselines]) -> None:
     after = learner.model.policy.state_dict()
     assert all(bool(torch.isfinite(weight).all()) for weight in after.values())
     assert any(not torch.equal(before[name], after[name]) for name in after)
-    assert 0 < told[-1]["reward per epoch"] < 500
+    assert 0 < told[-1]["reward per step"] < 500
     assert any(name.startswith("train/") for name in told[-1])
     assert learner.steps == 32
 
@@ -172,17 +172,17 @@ def test_wrong_environments_settings_and_files_are_refused(tmp_path: Path) -> No
         StablePPO(CrawlEnv())  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="budget_rule='step'"):
         StableSAC(crawl(budget_rule="average"))
-    with pytest.raises(ValueError, match="as many"):
+    with pytest.raises(ValueError, match="same number of picks"):
         StableDQN(crawl(sources=Sources([5.0, 2.0, 1.0], 1, 0.3, [1, 2, 1])))
     with pytest.raises(ValueError, match="network"):
         PPOSettings(network="equivarient")
-    with pytest.raises(ValueError, match="give those of agent 'ppo'"):
+    with pytest.raises(ValueError, match="agent 'ppo' takes its own"):
         StablePPO(crawl(), DQNSettings())
     file = tmp_path / "agent"
     agent(StablePPO).learn(8, checkpoint=file)
     with pytest.raises(ValueError, match="'ppo', not the agent 'sac'"):
         StableSAC.load(file, crawl())
-    with pytest.raises(ValueError, match="learnt from the features value, age, decay_rate"):
+    with pytest.raises(ValueError, match="trained on the features value, age, decay_rate"):
         StablePPO.load(file, crawl(features=FEATURES[::-1]))
     with pytest.raises(ValueError, match="4 arms"):
         StablePPO.load(file, crawl(sources="recovering-10"))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,9 +21,6 @@ from agents.learning.tabular.whittle_q import WhittleQ, WhittleQSettings
 from agents.learning.tabular.wiql import WIQL, WIQLSettings
 from agents.policies.lagrangian import lagrangian_index
 from crawl_env import CrawlVectorEnv, Sources
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from tests.agents.learning.chains import (
     CIRCULANT,
     CIRCULANT_INDEX,
@@ -70,7 +65,9 @@ def test_the_published_indices_of_the_chains(chain: Any, index: Any) -> None:
 
 @CHAINS
 def test_whittle_q_learns_the_indices_of_a_chain(chain: Any, index: Any) -> None:
-    settings = WhittleQSettings(max_age=len(index), epsilon=1, learning_rate=0.2, learning_rate_decay_visits=200)
+    settings = WhittleQSettings(
+        max_age=len(index), epsilon=1, learning_rate=0.2, learning_rate_decay_visits=200
+    )
     agent = WhittleQ(ChainArms(*chain, n=5, m=2), settings, seed=1).learn(4000)
     error = agent.index - np.array(index)
     assert often(agent).mean() > 0.7
@@ -80,7 +77,9 @@ def test_whittle_q_learns_the_indices_of_a_chain(chain: Any, index: Any) -> None
 
 @CHAINS
 def test_lagrange_q_learns_charge_and_gains_of_a_chain(chain: Any, index: Any) -> None:
-    settings = LagrangeQSettings(max_age=len(index), epsilon=1, learning_rate=0.5, learning_rate_decay_visits=20)
+    settings = LagrangeQSettings(
+        max_age=len(index), epsilon=1, activity_learning_rate=0.5, learning_rate_decay_visits=20
+    )
     agent = LagrangeQ(ChainArms(*chain, n=5, m=1), settings, seed=1).learn(4000)
     law, reward = np.stack(chain[:2]), np.asarray(chain[2])
     charge = float(agent.multiplier[0])
@@ -113,7 +112,7 @@ def test_lspe_learns_the_indices_of_a_chain_of_thresholds() -> None:
 def test_the_index_of_visited_ages_is_whittles(
     name: str, least: int, many: int, tolerance: float
 ) -> None:
-    agent = learnt(name, learning_rate_decay_visits=500)  # steps that fall late: no noise here to average
+    agent = learnt(name, learning_rate_decay_visits=500)
     true = index_at_age(AGES[:, None], TABLE1).T
     error = np.abs(agent.index - true) / TABLE1.ceiling[:, None]
     assert often(agent, least).sum() >= many
@@ -137,7 +136,7 @@ def test_the_gain_of_visited_ages_is_the_lagrangian_index() -> None:
 
 def test_wiql_learns_the_advantage_at_no_charge_which_is_no_whittle_index() -> None:
     agent = learnt("wiql")
-    discount = WIQLSettings().discount
+    discount = WIQLSettings().gamma
     true = (1 - discount * TABLE1.retention) * TABLE1.content_at(AGES[:, None])
     error = np.abs(agent.index - true.T) / TABLE1.ceiling[:, None]
     assert often(agent).sum() >= 10
@@ -230,6 +229,6 @@ def test_the_end_of_an_episode_is_no_transition() -> None:
 
 def test_knots_that_leave_states_out_are_refused() -> None:
     for knots in ((1, 2, 3), (2, 16), (1, 4, 4, 16)):
-        with pytest.raises(ValueError, match="rise from 1"):
+        with pytest.raises(ValueError, match="increase from 1"):
             LSPESettings(knots=knots)
     assert issubclass(LSPE, Learner)

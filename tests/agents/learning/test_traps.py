@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,13 +12,11 @@ from agents import index_at_age, whittle_index
 from agents.evaluation.rollout import evaluate
 from agents.learning import LEARNERS
 from agents.learning.neural.deeptop import DeepTOP, DeepTOPSettings
+from agents.learning.neural.networks import RewardScale
 from agents.learning.tabular.base import Tabular
 from agents.learning.tabular.lagrange_q import LagrangeQ
 from agents.learning.tabular.whittle_q import WhittleQ, WhittleQSettings
 from crawl_env import CrawlVectorEnv, Sources
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from tests.agents.learning.chains import CIRCULANT, CIRCULANT_INDEX, ChainArms
 from tests.agents.learning.common import crawl, same
 from tests.agents.learning.finite import STATES, RestartArms, restart_index
@@ -33,9 +29,9 @@ ARGUMENTS: dict[str, Any] = {"budget": 2, "features": ("age", "crawled", "harves
 class Gated(WhittleQ):
     """λ moves in every N-th epoch only, N the number of arms."""
 
-    def slow_step_size(self, first: float) -> float:
+    def multiplier_step_size(self, first: float) -> float:
         t = int(self.visits[0].sum())
-        return super()._x(first) if t % len(self.sources) == 0 else 0.0
+        return super().multiplier_step_size(first) if t % len(self.sources) == 0 else 0.0
 
 
 def test_a_charge_that_moves_in_every_nth_epoch_comes_too_late() -> None:
@@ -51,9 +47,9 @@ def test_a_charge_that_moves_in_every_nth_epoch_comes_too_late() -> None:
 class Ungated(WhittleQ):
     """λ moves from the first epoch on, whatever has been tried, and wherever to."""
 
-    known = True  # type: ignore[assignment]
+    both_visited = True  # type: ignore[assignment]
 
-    def _limit(self, action: Any, reward: Any) -> None:
+    def _widen_range(self, action: Any, reward: Any) -> None:
         self.lowest, self.highest = self.lowest - np.inf, self.highest + np.inf
 
 
@@ -103,8 +99,8 @@ def drawn_charges() -> Any:
 def test_deeptops_charges_must_cover_what_an_index_can_be(monkeypatch: Any) -> None:
     needed = TABLE1.ceiling * 0.9
     assert np.all(drawn_charges() > needed)
-    narrow = property(lambda unit: np.stack((0 * unit.size, 0 * unit.size + 0.5)))
-    monkeypatch.setattr(RewardScale, "reach", narrow)
+    narrow = property(lambda unit: np.stack((0 * unit.scale, 0 * unit.scale + 0.5)))
+    monkeypatch.setattr(RewardScale, "multiplier_range", narrow)
     assert not np.any(drawn_charges() > needed)
 
 
@@ -146,7 +142,9 @@ def test_the_largest_error_of_all_ages_says_nothing() -> None:
 
 def test_an_average_reward_learner_learns_no_discounted_index() -> None:
     fleet = Sources([20.0] * 3, [1.0] * 3, [0.04] * 3)
-    agent = WhittleQ(crawl(8, sources=fleet), WhittleQSettings(learning_rate_decay_visits=500), seed=1).learn(4000)
+    agent = WhittleQ(
+        crawl(8, sources=fleet), WhittleQSettings(learning_rate_decay_visits=500), seed=1
+    ).learn(4000)
     value = fleet.content_at(np.ones(3))
     average, discounted = (whittle_index(value, fleet, discount=d)[0] for d in (1.0, 0.99))
     found = agent.index[:, 0].mean()
@@ -155,7 +153,7 @@ def test_an_average_reward_learner_learns_no_discounted_index() -> None:
 
 
 def test_a_discounted_learner_learns_the_index_of_its_discount() -> None:
-    settings = DeepTOPSettings(discount=0.6, epsilon=1.0, max_age=STATES)
+    settings = DeepTOPSettings(gamma=0.6, epsilon=1.0, max_age=STATES)
     agent = DeepTOP(RestartArms(8, 4), settings).learn(1200)
     found = agent.score(np.arange(1.0, STATES + 1)[:, None, None].repeat(4, axis=1)).mean(axis=1)
     own, other = (np.abs(found - restart_index(d)).mean() for d in (0.6, 0.99))

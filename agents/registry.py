@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import TypedDict, Unpack
 
-from agents.adaptive.evidence import Estimator
+from agents.adaptive.estimators import Estimator
 from agents.adaptive.policies import Certainty, Optimism, SelfTuning, Thompson
 from agents.policies.base import Agent, Environment
 from agents.policies.index import Myopic, Whittle, WhittleExact

@@ -18,7 +18,7 @@ from crawl_env.envs.vector_env import CrawlVectorEnv
 from crawl_env.fleet.sources import Sources
 from crawl_env.log.decay_curves import DecayCurves
 from crawl_env.log.item_log import ItemLog
-from crawl_env.simulation.task import Task
+from crawl_env.simulation.task import Task, TaskArguments
 
 __all__ = [
     "NEVER",
@@ -36,6 +36,7 @@ __all__ = [
     "Jumps",
     "Sources",
     "Task",
+    "TaskArguments",
     "Trace",
     "World",
     "task_of",

@@ -158,10 +158,10 @@ def check_array(
         names: of the elements along the last axis, for the message; by default the position from 0.
         element: what there is one of at each position of the last axis, for the message.
 
-    >>> check_array("cost", [1, -2], (2,), low=0, unit="budget units", names=["a", "b"])
+    >>> check_array("cost", [1, -2], (2,), low=0, names=["a", "b"])
     Traceback (most recent call last):
     ...
-    ValueError: source 'b': cost is -2; it must be zero or positive and finite (budget units)
+    crawl_env.errors.ElementError: source 'b': cost is -2; it must be zero or positive and finite
     """
     array = as_array(name, value)
     if shape is not None and not _fits(array.shape, shape):

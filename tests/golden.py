@@ -312,7 +312,7 @@ def make_task(**arguments: Any) -> Any:
     """Return what an environment with these arguments poses."""
     from crawl_env import Task
 
-    return Task.of(**sampled(arguments))
+    return Task(**sampled(arguments))
 
 
 def make_agent(name: str, env: Any, seed: int = 5, **options: Any) -> Any:
@@ -756,7 +756,7 @@ def tables() -> Iterator[Entry]:
         yield (
             f"tables/{name}: derived parameters",
             lambda f=one: [
-                *(fleet_numbers(f), f.decay_per_epoch, f.retention, f.loss, f.curvature, f.ceiling),
+                *(fleet_numbers(f), f.decay_per_step, f.retention, f.loss, f.curvature, f.ceiling),
                 *(f.inflow, f.published, f.delay, f.host_of),
             ],
         )
@@ -956,7 +956,8 @@ ADAPTIVE = ("certainty", "optimism", "thompson", "self-tuning")
 
 
 def adaptive() -> Iterator[Entry]:
-    from agents.adaptive import Evidence, LiveCrawl, make_estimator
+    from agents.adaptive import CrawlOutcome, LiveCrawl
+    from experiments.adaptive.estimators import make_estimator
 
     def estimated(name: str, period: float) -> Any:
         estimator = make_estimator(name, period)
@@ -968,7 +969,7 @@ def adaptive() -> Iterator[Entry]:
             crawled = rng.random(shape) < 0.3
             items = rng.poisson(rate * gap).astype(np.float64)
             state = estimator.update(
-                state, Evidence.of(gap.copy(), items, crawled, items > 0, period)
+                state, CrawlOutcome.of(gap.copy(), items, crawled, items > 0, period)
             )
             gap = np.where(crawled, period, gap + period)
         law = estimator.posterior(state)
@@ -984,14 +985,14 @@ def adaptive() -> Iterator[Entry]:
             observed=seen == "seen",
             features=FEATURES[features],
         )
-        options = {} if estimator is None else {"estimator": estimator}
+        options = {} if estimator is None else {"estimator": make_estimator(estimator)}
         player = make_agent(f"adaptive-{agent}", env, **options)
         observation, _ = env.reset(seed=6)
         state = None
         for _ in range(60):
             action, state = player.predict(observation, state)
             observation = env.step(action)[0]
-        law = player.believed(state)
+        law = player.posterior(state)
         return [action, observation, list(state), law.mean, law.deviation]
 
     for name in ESTIMATORS:
@@ -1116,7 +1117,7 @@ def learners() -> Iterator[Entry]:
 
 
 def evaluation() -> Iterator[Entry]:
-    settings = {"epochs": 60, "warmup": 10, "seeds": 3, "seed": 2}
+    settings = {"steps": 60, "warmup": 10, "seeds": 3, "seed": 2}
     tasks: dict[str, dict[str, Any]] = {
         "table1, deterministic": {"sources": fleet("table1"), "budget": 2},
         "costs, average": {
@@ -1168,7 +1169,7 @@ def benchmark() -> Iterator[Entry]:
     from experiments.core.tables import apart, scores
 
     def short(setting: Any) -> Any:
-        return replace(setting, epochs=20, warmup=min(setting.warmup, 5), seeds=2)
+        return replace(setting, epochs=20, warmup=min(setting.warmup, 5), seeds=3)
 
     def run(setting: Any) -> Any:
         large = "100" in str(setting.arguments["sources"])  # too slow to solve all arms

@@ -128,9 +128,3 @@ def test_constraints_pin_everything_exactly():
     pins = [line for line in lines if line and not line.startswith("#")]
     assert all(re.fullmatch(r"[\w.-]+==[\w.]+", pin) for pin in pins), pins
     assert "torch==2.13.0" in pins
-
-
-def test_no_file_of_the_project_is_very_long():
-    for package in ("crawl_env", "agents", "experiments"):
-        for file in (ROOT / package).rglob("*.py"):
-            assert len(file.read_text(encoding="utf-8").splitlines()) <= 400, file

@@ -7,7 +7,6 @@ instead.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from agents.learning import storage
 from crawl_env import CrawlVectorEnv, Task
 from crawl_env.numerics import BoolArray, FloatArray
-from crawl_env.simulation.simulation import Crawl
+from crawl_env.simulation.simulation import Simulation
 
 
 class Step(NamedTuple):
@@ -220,7 +219,7 @@ class CrawlSimulator:
         num_envs: B.
         max_age: initial ages are log-uniform on 1 … max_age, where the index still changes.
 
-    >>> simulator = CrawlSimulator(Task.of(), num_envs=1, max_age=32)
+    >>> simulator = CrawlSimulator(Task(), num_envs=1, max_age=32)
     >>> rng = np.random.default_rng(0)
     >>> simulator.start(np.array([[[1.0], [2.0], [3.0], [40.0]]]), rng)
     >>> step = simulator.step(np.array([[True, False, True, True]]), rng)
@@ -231,28 +230,28 @@ class CrawlSimulator:
     def __init__(self, task: Task, num_envs: int, max_age: int) -> None:
         unlimited = float(task.sources.cost.sum())
         features = ("age", "crawled", "harvest")
-        task = replace(
-            task, budget=unlimited, budget_rule="average", per_host=task.n, features=features
+        task = task.replaced(
+            budget=unlimited, budget_rule="average", per_host=task.n, features=features
         )
-        self._crawl = Crawl(task, num_envs)
+        self._simulation = Simulation(task, num_envs)
         self._max_age = max_age
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        return *self._crawl.world.shape, 1
+        return *self._simulation.world.shape, 1
 
     @property
     def cost(self) -> FloatArray:
-        return self._crawl.task.sources.cost
+        return self._simulation.task.sources.cost
 
     def draw(self, num_envs: int, rng: np.random.Generator) -> FloatArray:
         exponent = rng.uniform(0, np.log(self._max_age + 1), (num_envs, *self.shape[1:]))
         return np.floor(np.exp(exponent))
 
     def start(self, state: FloatArray, rng: np.random.Generator) -> None:
-        self._crawl.reset(rng, options={"age": state[..., 0]})
+        self._simulation.reset(rng, options={"age": state[..., 0]})
 
     def step(self, active: BoolArray, rng: np.random.Generator) -> Step:
-        self._crawl.step(np.where(active, 1.0, -1.0), rng)
-        observation = self._crawl.observe().astype(np.float64)
+        self._simulation.step(np.where(active, 1.0, -1.0), rng)
+        observation = self._simulation.observe().astype(np.float64)
         return Step(observation[..., 1] > 0, observation[..., 2], observation[..., :1])

@@ -57,7 +57,7 @@ def best_rate(sources: Sources, price: ArrayLike) -> FloatArray:
 
 
 def _gain(x: FloatArray, sources: Sources, price: ArrayLike, rate: FloatArray) -> FloatArray:
-    missing, decay = sources.ceiling - x, sources.decay_per_epoch
+    missing, decay = sources.ceiling - x, sources.decay_per_step
     pays = rate > 0
     with np.errstate(invalid="ignore"):
         growth = missing * sources.loss / np.where(pays, rate, np.inf)  # in one epoch, of β

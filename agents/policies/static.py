@@ -23,17 +23,20 @@ _GOLDEN = 0.5 * (np.sqrt(5.0) - 1.0)
 
 
 class Static(Agent):
-    """Crawls every source at its best constant frequency, whatever waits there.
+    """Crawls every source at its best constant frequency, whatever its uncollected utility.
 
-    A source earns credit at its rate r, crawls per epoch, and pays 1 for a crawl. First come
-    those of largest credit + r·(epochs since the last crawl): the one keeps the frequency, the
-    other the gaps even. Both count in the source's own intervals, since an epoch's delay costs
-    least where intervals are long. Under `budget_rule="step"` credit grows with what is spent,
-    so that budget which fits no source does not pile up as debt; under `"average"` a source waits
-    until it has earned its crawl. Sources start at different phases.
+    A source earns credit at its rate r, crawls per step, and a crawl costs 1. The sources of
+    largest credit + r·(steps since the last crawl) come first: the first term keeps the frequency,
+    the second keeps the gaps even. Both count in the source's own intervals, since a delay of one
+    step costs least where intervals are long. Under `budget_rule="step"` credit grows with what is
+    spent, so that budget which fits no source does not accumulate as debt; under `"average"` a
+    source waits until it has earned its crawl. Sources start at different phases.
 
-    It remembers credits, ages, and what its last choice should have crawled, worked out as the
-    environment does; where `crawled` or `age` is shown, what really happened counts.
+    Where hosts limit the crawls of their sources, the frequencies are the best within these limits
+    (exact where all costs are equal).
+
+    The recurrent state holds credits, ages, and what the last action should have crawled, worked
+    out as the environment does; where `crawled` or `age` is shown, what really happened counts.
     """
 
     name = "static"
@@ -73,11 +76,11 @@ class Static(Agent):
         chosen: NDArray[np.bool_],
         balance: FloatArray,
     ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """Return what is remembered, with what the last choice crawled and earned since."""
+        """Return the recurrent state after the last action's crawls, with the credit earned."""
         crawled = chosen
         if view.shows("crawled"):
             crawled = view["crawled"] > 0
-        elif view.shows("age"):  # which is 1 after an epoch of an empty start, too
+        elif view.shows("age"):  # which is 1 after a step from an empty start, too
             crawled = (view["age"] == 1) & (chosen | (age > 1))
         cost = view.sources.cost
         spent = np.where(crawled, cost, 0.0).sum(axis=-1)
@@ -88,32 +91,64 @@ class Static(Agent):
         return rate, credit, np.where(crawled, 1.0, age + 1.0), balance + self.task.budget - spent
 
     def _rates(self, sources: Sources) -> FloatArray:
-        """Return crawls per epoch, (N,) or (B, N), of sources that the budget can pay for."""
+        """Return crawls per step, (N,) or (B, N), of sources that the budget can pay for."""
         if self._constant is not None:
             return self._constant
-        return static_frequencies(*payable(sources, self.task)) * sources.period
+        plain, budget = payable(sources, self.task)
+        hosts = Hosts.of(sources, self.task.per_host)
+        if hosts is None:
+            return static_frequencies(plain, budget) * sources.period
+        if plain.cost.ndim == 1:
+            return _within_hosts(plain, budget, hosts)
+        fleets = (plain.fleet(b) for b in range(len(plain.cost)))
+        return np.array([_within_hosts(fleet, budget, hosts) for fleet in fleets])
+
+
+def _within_hosts(sources: Sources, budget: float, hosts: Hosts) -> FloatArray:
+    """Return crawls per step, (N,), of which no host takes more than it may.
+
+    Hosts that are asked for more than they take get the best frequencies of their sources within
+    that; the others share the rest of the budget, until no further host is asked for too much.
+    """
+    rate, fixed = np.zeros(len(sources)), np.zeros(len(sources), dtype=bool)
+    while True:
+        left = budget - float((sources.cost * rate)[fixed].sum())
+        if left > 0 and not fixed.all():
+            silent = {"arrival_rate": np.where(fixed, 0.0, sources.arrival_rate)}
+            free = Sources(**{**sources.__getstate__(), **silent})
+            rate = np.where(fixed, rate, static_frequencies(free, left) * sources.period)
+        asked = np.bincount(hosts.host_of, np.where(fixed, 0.0, rate))
+        over = np.flatnonzero(asked > hosts.per_host * (1 + 1e-9))
+        if not over.size:
+            return rate
+        for host in over:
+            here = np.flatnonzero(hosts.host_of == host)
+            own = sources.select(here)
+            own = Sources(**{**own.__getstate__(), "cost": np.ones(here.size)})
+            rate[here] = static_frequencies(own, hosts.per_host) * sources.period
+            fixed[here] = True
 
 
 def selected(
     task: Task,
     priority: NDArray[np.float32],
-    seen: ObservationView,
+    view: ObservationView,
     balance: FloatArray | None = None,
 ) -> NDArray[np.intp]:
     """Return the cells that the environment will crawl under given priorities, (K,) or (k, B).
 
-    balance: (B,), where it is known but not shown; unused where the budget holds every epoch.
+    balance: (B,), where it is known but not shown; unused where the budget holds in every step.
     """
-    cost = task.sources.cost if task.draw is None else seen.sources.cost
+    cost = task.sources.cost if task.draw is None else view.sources.cost
     # Only the order of the last crawls matters, to settle ties.
-    crawled_at = -seen["age"] if seen.shows("age") else np.zeros(priority.shape)
+    crawled_at = -view["age"] if view.shows("age") else np.zeros(priority.shape)
     if task.budget_rule == "step":
         balance = None
-    elif balance is None or seen.shows("balance"):
+    elif balance is None or view.shows("balance"):
         # Shown in float32, which may round up and seem to pay for one source more.
-        shown = seen["balance"][:, 0]
+        shown = view["balance"][:, 0]
         balance = shown - np.spacing(np.abs(shown).astype(np.float32))
     whole = selection.whole_budget(cost, task.budget)
-    allowed = seen["available"] > 0 if seen.shows("available") else None
+    allowed = view["available"] > 0 if view.shows("available") else None
     hosts = Hosts.of(task.sources, task.per_host)
     return selection.select(priority, crawled_at, cost, task.budget, whole, balance, allowed, hosts)

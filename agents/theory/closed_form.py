@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike
 
 from crawl_env.numerics import FloatArray, remainder
 
+SLOW = 1e-8  # μT below which products of it are kept apart, since they may underflow
 _NEAR = 2.0  # time constants up to which the expanded form of Theorem 1 is the better one
 # Cells computed at a time, so that the temporaries stay in a core's cache.
 _BLOCK = 2**14
@@ -51,6 +52,34 @@ def closed_form_index(
         expanded = steps * (loss * level) + (steps * curvature - remainder(aged))
         np.copyto(result, expanded, where=near)
     return result
+
+
+def scaled_index(
+    steps: FloatArray,
+    level: FloatArray,
+    decay: FloatArray,
+    loss: FloatArray,
+    curvature: FloatArray,
+    full: FloatArray,
+) -> FloatArray:
+    """Return `closed_form_index` times `full` = u*/C, without underflow down to m = 1e-300.
+
+    For the smallest m and ηm ≤ 2 it is (u*/C·ηm)·[y(1−α)/m + g(m)/m − g(ηm)/(ηm)].
+    """
+    index = closed_form_index(steps, level, decay, loss, curvature) * full
+    slow = decay < SLOW
+    if not slow.any():
+        return index
+    aged = steps * decay
+    bracket = level * (loss / decay) + remainder_ratio(decay) - remainder_ratio(aged)
+    return np.where(slow & (aged <= _NEAR), full * aged * bracket, index)
+
+
+def remainder_ratio(z: FloatArray) -> FloatArray:
+    """Return g(z)/z, to rounding for every z ≥ 0, any shape."""
+    series = z * (0.5 - z * (1 / 6 - z * (1 / 24 - z / 120)))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(z < 1e-4, series, remainder(z) / z)
 
 
 def discounted_index(
@@ -95,10 +124,10 @@ def theorem_1(
     inside = np.where(below, level, 0.0)
     steps = np.ceil(np.log1p(-inside) / -decay)
     if discount == 1.0:
-        gamma = closed_form_index(steps, inside, decay, loss, curvature)
+        gamma = scaled_index(steps, inside, decay, loss, curvature, ceiling / cost)
     else:
         gamma = discounted_index(steps, inside, decay, loss, curvature, discount)
-    gamma *= ceiling / cost
+        gamma *= ceiling / cost
     # Rounding must not leave the interval in which the index lies.
     np.clip(gamma, 0.0, at_once, out=gamma)
     return np.where(below, gamma, at_once)

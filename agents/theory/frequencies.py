@@ -6,8 +6,8 @@ import numpy as np
 
 from agents.theory.renewal import simplified
 from crawl_env import Sources
+from crawl_env.errors import check_positive
 from crawl_env.numerics import FloatArray, remainder
-from crawl_env.simulation.task import check_budget
 
 # Inverse of z − ln(1+z) = s²/2 near 0: 1/s, then the coefficients of the series of Stirling's
 # formula. Exact to rounding below the switch, above which Newton's steps are.
@@ -36,9 +36,9 @@ def static_frequencies(sources: Sources, budget: float) -> FloatArray:
     >>> static_frequencies(Sources.preset("table1"), 2).round(4)
     array([1.    , 0.6302, 0.2589, 0.111 ])
     """
-    check_budget(budget)
+    check_positive("budget", budget, "budget units / step")
     sources = simplified(sources)
-    full, m = sources.ceiling / sources.cost, sources.decay_per_epoch
+    full, m = sources.ceiling / sources.cost, sources.decay_per_step
     most = (full > 0) / sources.delay  # crawls per step
 
     def rate(multiplier: FloatArray) -> FloatArray:

@@ -66,7 +66,7 @@ class BudgetMultiplier:
             if new.all():
                 self._multiplier = self._find(sources)
             elif new.any():  # some environments of a batch have drawn another fleet
-                self._multiplier[new] = self._find(sources.select_rows(new))
+                self._multiplier[new] = self._find(sources.select_fleets(new))
             self._sources = sources
         return self._multiplier[:, None]
 

@@ -38,6 +38,7 @@ from crawl_env.numerics import BoolArray, FloatArray
 # μT = .02 the steps of decay are finer than those of the grid: .04 u*/C and .004 u at μT = .001.
 _STATES = 256
 _MANY = 20_000.0  # items an epoch from which Theorem 1 is as close to the index as the grid is
+_SLOWEST = 1e-6  # μT from which arms are solved as they are
 _MOST_ARMS = 20_000  # some two minutes and 150 MB
 _TAIL = 1e-5  # share of items worth more than the reach of the grid
 _NEVER = 1e11  # epochs between crawls that count as never: rounding resolves no more
@@ -192,7 +193,10 @@ class ObservedArm:
         self._seen = observed & (sources.ceiling > 0)
         self._break_even = np.broadcast_to(self._unobserved.break_even, self._seen.shape)
         items = (sources.arrival_rate * sources.period)[self._seen]
-        decay = sources.decay_per_epoch[self._seen]
+        decay = sources.decay_per_step[self._seen]
+        # The slowest sources are solved with longer steps, of which they have enough in any case.
+        longer = np.maximum(1.0, _SLOWEST / decay)
+        items, decay = items * longer, decay * longer
         # Per unit of u*, an arm with more items earns less: averages of U are less spread.
         solved = np.minimum(items, _MANY)
         kinds, which = np.unique(np.stack([solved, decay], axis=-1), axis=0, return_inverse=True)
@@ -204,10 +208,12 @@ class ObservedArm:
             )
         arms = [solve_arm(float(ell), float(m), law) for ell, m in kinds]
         self._which = which.reshape(-1)
-        self._calm = items > _MANY
+        self._calm, self._longer = items > _MANY, longer
+        self._inflow = np.broadcast_to(sources.inflow, self._seen.shape)[self._seen]
         self._scale = sources.ceiling[self._seen] * decay / solved
         self._cost = np.broadcast_to(sources.cost, self._seen.shape)[self._seen]
         self._top, self._even = (np.array([arm[i] for arm in arms]) for i in (0, 1))
+        self._first = np.array([arm.state[1] for arm in arms])[self._which] if arms else np.empty(0)
         self._index, self._reward, self._steps = (
             np.array([arm[i] for arm in arms]).reshape(len(arms), _STATES) for i in (2, 3, 4)
         )
@@ -221,7 +227,15 @@ class ObservedArm:
         gamma = self._unobserved.index(value)
         if self._which.size:
             closed = gamma[..., self._seen]
-            exact = self._tabulated(value[..., self._seen])
+            x = value[..., self._seen]
+            exact = self._tabulated(x)
+            if (self._longer > 1.0).any():  # below the first state, in proportion to Theorem 1
+                first = self._first * self._scale
+                at_first = np.zeros(self._seen.shape)
+                at_first[self._seen] = first
+                shape = self._unobserved.index(at_first)[self._seen]
+                near = self._tabulated(first) * (closed / shape)
+                exact = np.where((self._longer > 1.0) & (x < first), near, exact)
             gamma[..., self._seen] = np.where(self._calm, closed, exact)
         return gamma
 
@@ -243,14 +257,20 @@ class ObservedArm:
 
         Beyond the largest index of the grid, the net reward there stands for it: not less.
         """
-        gain = self._unobserved.net_reward(multiplier)
+        if self._seen.all():
+            gain = np.zeros(self._seen.shape)
+        else:
+            gain = self._unobserved.net_reward(multiplier)
         if self._which.size:
             charge = np.broadcast_to(multiplier, self._seen.shape)[self._seen]
             charge = charge * self._cost / self._scale
             arm = self._which
             charge = np.minimum(charge, self._index[arm, -1])[:, None]
             rates = (self._reward[arm] - charge) / self._steps[arm]
-            gain[self._seen] = rates.max(axis=1) * self._scale
+            best = rates.max(axis=1) * self._scale
+            # Shorter steps earn more, by less than their own decay; nobody earns more than u.
+            more = np.minimum(best / self._longer * (1.0 + _SLOWEST), self._inflow)
+            gain[self._seen] = np.where(self._longer > 1.0, more, best)
         return gain
 
     def max_multiplier(self) -> FloatArray:

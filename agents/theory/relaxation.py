@@ -16,11 +16,13 @@ import numpy as np
 from agents.theory.hosts import Bracket, HostMultipliers
 from agents.theory.renewal import RenewalArm, renewal_arm
 from crawl_env.content.decay import EXPONENTIAL, Decay
+from crawl_env.errors import check_positive
 from crawl_env.fleet.hosts import Hosts
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import BoolArray, FloatArray
 from crawl_env.simulation.selection import TOLERANCE
-from crawl_env.simulation.task import check_budget
+
+_HALVES, _FAR = 40, 2.0**-40  # steps of bisection before λ is searched for by its logarithm
 
 
 class Relaxation(NamedTuple):
@@ -52,7 +54,7 @@ def relaxation(
     338.05394
     """
     _refuse_no_fleet(sources)
-    check_budget(budget)
+    check_positive("budget", budget, "budget units / step")
     _check_per_host(per_host)
     search = _Search(renewal_arm(sources, decay), per_host)
     low = search.first_where(lambda spent: spent <= budget * (1 + TOLERANCE))
@@ -111,8 +113,10 @@ class _Search:
         low, high = np.zeros_like(self._top), self._top.copy()
         shortest, longest = self._arm.shortest, self._arm.longest
         free = enough(self._spent(low, None)[0])
-        for _ in range(200):
+        for step in range(200):
             middle = 0.5 * (low + high)
+            if step >= _HALVES:  # λ is many orders of magnitude below the largest
+                middle = np.where(low > 0, middle, _FAR * high)
             spent, interval = self._spent(middle, (shortest, longest))
             done = enough(spent)
             high, low = np.where(done, middle, high), np.where(done, low, middle)
@@ -163,4 +167,4 @@ class _Search:
 def _refuse_batch(sources: Sources, function: str) -> None:
     _refuse_no_fleet(sources)
     if sources.arrival_rate.ndim != 1:
-        raise ValueError(f"{function} takes one fleet, not a batch; give it `sources.row(b)`")
+        raise ValueError(f"{function} takes one fleet, not a batch; give it `sources.fleet(b)`")

@@ -15,15 +15,25 @@ from typing import Any
 
 import numpy as np
 
-from agents.theory.closed_form import closed_form_index, in_blocks, theorem_1
+from agents.theory.closed_form import (
+    SLOW,
+    closed_form_index,
+    in_blocks,
+    remainder_ratio,
+    scaled_index,
+    theorem_1,
+)
 from crawl_env.content.decay import EXPONENTIAL, Decay, ExponentialDecay
 from crawl_env.content.world import NEVER
+from crawl_env.fleet.capacity import surely
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import BoolArray, FloatArray, remainder
 
 # Beyond 45 time constants the content is at its ceiling to within rounding.
 _FULL = 45.0
 _MOST_CELLS = 1e7  # of a table of indices
+_HUGE = 2.0**40  # steps beyond which intervals are searched for by their logarithm
+_ROUNDING = 2.0**-51
 _LEAST = 1e-17  # probability of failing so often in a row that no more need be counted
 _CELLS = 2**16  # summed over at a time
 
@@ -68,7 +78,7 @@ class RenewalArm:
         """Return x, utility, the shape of `age`: u*∫_0^{μT·age} R where no capacity holds."""
         if self._exponential:
             return self.sources.content_at(age)
-        grown = self._decay.integrated_survival(self.sources.decay_per_epoch * age)
+        grown = self._decay.integrated_survival(self.sources.decay_per_step * age)
         return self.sources.ceiling * grown
 
     def cycle_reward(self, age: FloatArray) -> FloatArray:
@@ -84,7 +94,7 @@ class RenewalArm:
         total = np.zeros(shape)
         most = int(np.ceil(np.log(_LEAST) / np.log(sources.failure_rate.max())))
         # Where so many retries have filled the source to its ceiling, the rest is one number.
-        filled = (max(_FULL, self._decay.end) / (sources.decay_per_epoch * sources.delay)).max()
+        filled = (max(_FULL, self._decay.end) / (sources.decay_per_step * sources.delay)).max()
         most = int(min(most, np.ceil(min(filled, 1e9)))) + 1
         some = max(1, _CELLS // total.size)
         for first in range(0, most, some):
@@ -170,7 +180,11 @@ class RenewalArm:
     def longest(self) -> FloatArray:
         """An interval beyond which nothing grows any more, (..., N)."""
         sources = self.sources
-        most = np.ceil(max(_FULL, self._decay.end) / sources.decay_per_epoch) + 1
+        most = np.ceil(max(_FULL, self._decay.end) / sources.decay_per_step) + 1
+        if sources.is_capped:
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                pushed = surely(sources.capacity) / (sources.arrival_rate * sources.period)
+            most = np.fmin(most, np.ceil(pushed) + 1)
         # A silent source is never worth a crawl: no need to search for its interval.
         return np.where(self.break_even > 0, np.maximum(most, sources.delay), sources.delay)
 
@@ -184,8 +198,11 @@ class RenewalArm:
         k in (shortest, longest] whose index reaches it."""
         low = (self.shortest if shortest is None else shortest).copy()
         high = (self.longest if longest is None else longest).copy()
-        while (open_ := high - low > 1).any():
+        while (open_ := high - low > np.maximum(1.0, _ROUNDING * high)).any():
             middle = np.floor(0.5 * (low + high))
+            if high.max() > _HUGE:  # by halves, that would take a thousand steps
+                wide = (high > _HUGE) & (high > 4.0 * low)
+                middle = np.where(wide, np.floor(np.sqrt(low + 1.0) * np.sqrt(high)), middle)
             reached = self._reaches(multiplier, middle, open_)
             k = middle[open_]
             high[open_] = np.where(reached, k, high[open_])
@@ -204,9 +221,9 @@ class RenewalArm:
         """The index at ages 1, 2, …, (ages, ..., N), or None where that is too much."""
         if not self.sources.is_capped:
             return None
-        ages = np.arange(1.0, self.longest.max() + 1)
-        if ages.size * self.longest.size > _MOST_CELLS:
+        if self.longest.max() * self.longest.size > _MOST_CELLS:
             return None
+        ages = np.arange(1.0, self.longest.max() + 1)
         return self.index_at_age(ages.reshape(-1, *(1,) * self.longest.ndim))
 
 
@@ -227,13 +244,12 @@ class ClosedFormArm(RenewalArm):
         if not sources.fails:
             return self.mean_content(age)
         # 1 − a α^k, a = q/(1 − pα^d), without its cancellation where little decays.
-        lost = self.success * -np.expm1(-sources.decay_per_epoch * age)
-        missed = sources.failure_rate * -np.expm1(-sources.decay_per_epoch * sources.delay)
+        lost = self.success * -np.expm1(-sources.decay_per_step * age)
+        missed = sources.failure_rate * -np.expm1(-sources.decay_per_step * sources.delay)
         return sources.ceiling * (lost + missed) / (self.success + missed)
 
     def index_at_age(self, age: FloatArray) -> FloatArray:
-        level = -np.expm1(-self.sources.decay_per_epoch * age)
-        return self._fraction(age, level) * (self.sources.ceiling / self.sources.cost)
+        return self._at(age, -np.expm1(-self.sources.decay_per_step * age))
 
     def index(self, value: FloatArray, discount: float = 1.0) -> FloatArray:
         """Return the Whittle index, (..., N) utility / budget unit.
@@ -247,7 +263,7 @@ class ClosedFormArm(RenewalArm):
                 value,
                 sources.ceiling,
                 sources.cost,
-                sources.decay_per_epoch,
+                sources.decay_per_step,
                 sources.loss,
                 sources.curvature,
             )
@@ -256,25 +272,37 @@ class ClosedFormArm(RenewalArm):
             level = value / sources.ceiling
         below = level < 1.0
         inside = np.where(below, level, 0.0)
-        steps = np.ceil(np.log1p(-inside) / -sources.decay_per_epoch)
-        gamma = self._fraction(steps, inside) * (sources.ceiling / sources.cost)
+        steps = np.ceil(np.log1p(-inside) / -sources.decay_per_step)
+        gamma = self._at(steps, inside)
         return np.where(below, np.clip(gamma, 0.0, at_once), at_once)
 
-    def _fraction(self, steps: FloatArray, level: FloatArray) -> FloatArray:
-        """Return the index as a fraction of u*/C where y = `level` < 1 of u* is there.
+    def _at(self, steps: FloatArray, level: FloatArray) -> FloatArray:
+        """Return the index where y = `level` < 1 of u* is there, utility / budget unit.
 
         `steps` is η, after which an emptied source holds as much:
-        q {a·[1 − α^η − η(1−α)(1−y)] + (dp/q) a(1−α)y + (a/q) p [d g(m) − g(dm)]} with
-        a = q/(1 − pα^d) and g of `numerics.remainder`; the bracket alone, Theorem 1, where p = 0.
+        q a·u*/C {[1 − α^η − η(1−α)(1−y)] + (dp/q) (1−α)y + (p/q) [d g(m) − g(dm)]} with
+        a = q/(1 − pα^d) and g of `numerics.remainder`; the first bracket, Theorem 1, where p = 0.
         """
         sources = self.sources
-        decay, loss, curvature = sources.decay_per_epoch, sources.loss, sources.curvature
-        theorem = closed_form_index(steps, level, decay, loss, curvature)
+        decay, loss, curvature = sources.decay_per_step, sources.loss, sources.curvature
+        full = sources.ceiling / sources.cost
         if not sources.fails:
-            return theorem
-        bend = sources.failure_rate * (sources.delay * curvature - remainder(sources.delay * decay))
-        retried = self._retries * loss * level + bend / self.success
-        return np.maximum(self.success * self._kept * (theorem + retried), 0.0)
+            return scaled_index(steps, level, decay, loss, curvature, full)
+        p, delay = sources.failure_rate, sources.delay
+        theorem = closed_form_index(steps, level, decay, loss, curvature)
+        bend = p * (delay * curvature - remainder(delay * decay)) / self.success
+        fraction = self.success * self._kept * (theorem + (self._retries * loss * level + bend))
+        index = np.maximum(fraction, 0.0) * full
+        slow = decay < SLOW
+        if not slow.any():
+            return index
+        # The same, without underflow.
+        theorem = scaled_index(steps, level, decay, loss, curvature, full)
+        bend = (
+            p * delay * (full * decay) * (remainder_ratio(decay) - remainder_ratio(delay * decay))
+        )
+        retried = full * (self._retries * loss) * level + bend / self.success
+        return np.where(slow, self.success * self._kept * (theorem + retried), index)
 
     @cached_property
     def _kept(self) -> FloatArray:
@@ -286,12 +314,11 @@ class ClosedFormArm(RenewalArm):
         sources = self.sources
         if sources.fails:
             return (self.index_at_age(age) >= multiplier)[where]
-        decay, k = sources.decay_per_epoch[where], age[where]
-        fraction = closed_form_index(
-            k, -np.expm1(-decay * k), decay, sources.loss[where], sources.curvature[where]
-        )
+        decay, k = sources.decay_per_step[where], age[where]
         full = sources.ceiling[where] / sources.cost[where]
-        return fraction * full >= np.broadcast_to(multiplier, where.shape)[where]
+        level, loss = -np.expm1(-decay * k), sources.loss[where]
+        index = scaled_index(k, level, decay, loss, sources.curvature[where], full)
+        return index >= np.broadcast_to(multiplier, where.shape)[where]
 
 
 def renewal_arm(sources: Sources, decay: Decay = EXPONENTIAL) -> RenewalArm:

@@ -16,6 +16,7 @@ from crawl_env.numerics import FloatArray
 from crawl_env.simulation.selection import affordable
 
 _STEPS = 75  # of golden sections: the bracket shrinks by 2e-16
+_SLOW, _FAR = 1e-6, 2.0**-20  # μT below which λ* is first searched for by its logarithm
 _GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 
 
@@ -52,15 +53,13 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
         ValueError: some sources are observed, and arrivals are neither deterministic nor Poisson;
             or there are too many different sources to solve.
 
-    >>> task = Task.of("fleet-f", budget=2, arrivals="poisson")
+    >>> task = Task("fleet-f", budget=2, arrivals="poisson")
     >>> seen = task_bound(task)
     >>> round(seen.bound, 2), seen.name
     (8.14, 'seen')
     """
     if not isinstance(task, Task):
-        raise ValueError(
-            f"task is {task!r}; give a Task: env.unwrapped.task, or Task.of(**arguments)"
-        )
+        raise ValueError(f"task is {task!r}; give a Task: env.unwrapped.task, or Task(**arguments)")
     fleet = task.sources if sources is None else sources
     payable = np.full(fleet.cost.shape, True)
     if task.budget_rule == "step":
@@ -80,11 +79,26 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
         net = np.where(payable, arms.net_reward(multiplier), 0.0)
         return multiplier * task.budget + net.sum(axis=-1, keepdims=True)
 
-    multiplier = _least(dual, arms.max_multiplier())
+    high = arms.max_multiplier()
+    if fleet.decay_per_step.min() < _SLOW:
+        high = _near(dual, high, task.budget)
+    multiplier = _least(dual, high)
     bound = dual(multiplier)
     if fleet.cost.ndim == 1:
         return Bound(float(bound[0]), float(multiplier[0]), known.value)
     return Bound(bound[:, 0], multiplier[:, 0], known.value)
+
+
+def _near(dual: Callable[[FloatArray], FloatArray], high: FloatArray, budget: float) -> FloatArray:
+    """Return a bound on λ* that is not many orders of magnitude above it, or negligible."""
+    negligible = 1e-17 * dual(np.zeros_like(high)) / budget
+    while True:
+        near = _FAR * high
+        # The dual is convex: its least value lies below the larger of two points where it grows.
+        below = (dual(0.5 * near) <= dual(near)) & (near > negligible)
+        if not below.any():
+            return high
+        high = np.where(below, near, high)
 
 
 def _least(dual: Callable[[FloatArray], FloatArray], high: FloatArray) -> FloatArray:

@@ -19,6 +19,7 @@ from crawl_env.content.rates import Constant, DailyCycle, Drift, Jumps, RateMode
 from crawl_env.content.trace import Trace
 from crawl_env.content.utility import UTILITIES, Distribution, make_distribution
 from crawl_env.errors import unknown
+from crawl_env.files.table import SUFFIXES
 from crawl_env.log.item_log import ItemLog
 from crawl_env.numerics import FloatArray
 
@@ -190,7 +191,6 @@ _GRAMMAR = "deterministic, poisson" + "".join(
         ["items"],
     )
 )
-LOGS = (".csv", ".csv.gz", ".parquet")  # suffixes of the path of a log
 
 
 def make_arrivals(arrivals: str | PathLike[str] | ArrivalProcess) -> ArrivalProcess:
@@ -216,7 +216,9 @@ def make_arrivals(arrivals: str | PathLike[str] | ArrivalProcess) -> ArrivalProc
     """
     if isinstance(arrivals, ArrivalProcess):
         return arrivals
-    if isinstance(arrivals, PathLike) or (isinstance(arrivals, str) and arrivals.endswith(LOGS)):
+    if isinstance(arrivals, PathLike) or (
+        isinstance(arrivals, str) and arrivals.lower().endswith(SUFFIXES)
+    ):
         return Trace(ItemLog.from_csv(arrivals))
     if arrivals == "deterministic":
         return Deterministic()

@@ -65,7 +65,7 @@ class Cells:
         return Cells(
             items=flat(sources.arrival_rate * sources.period),
             mean_utility=flat(sources.mean_utility),
-            decay=flat(sources.decay_per_epoch),
+            decay=flat(sources.decay_per_step),
             period=sources.period,
             capacity=flat(sources.capacity) if sources.is_capped else None,
         )

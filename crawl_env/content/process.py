@@ -183,7 +183,7 @@ class CellFeed:
 
     def survival(self, items: Published) -> FloatArray:
         if self._decay is None:
-            decay = np.broadcast_to(self._sources.decay_per_epoch, self._shape)
+            decay = np.broadcast_to(self._sources.decay_per_step, self._shape)
             self._decay = np.ravel(decay)
         return self._arrivals.decay.survival(self._decay[items.cell] * items.age)
 

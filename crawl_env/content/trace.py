@@ -99,7 +99,7 @@ class TraceFeed:
         self._trace, self._sources, self._num_envs = trace, sources, num_envs
         self._n, self._curves, self._utility = len(sources), log.curves, log.utility
         self._source = _places(log, sources)
-        self._decay = np.broadcast_to(sources.decay_per_epoch, (self._n,))
+        self._decay = np.broadcast_to(sources.decay_per_step, (self._n,))
         self._recorded = None if log.curves is None else log.curves.recorded
         self._period, self._length = sources.period, trace.steps(sources.period)
         when = (log.published - log.start) / sources.period
@@ -141,7 +141,7 @@ class TraceFeed:
         if self._curves is not None and self._recorded is not None:
             known = self._recorded[items.number]
             age = items.age[known] * self._period
-            left[known] = self._curves.share(items.number[known], age)
+            left[known] = self._curves.remaining_at(items.number[known], age)
         return left
 
     def get_state(self) -> IntArray:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from crawl_env.envs.env import CrawlEnv
 from crawl_env.envs.subsets import Subsets, all_subsets, maximal_subsets
 from crawl_env.envs.vector_env import CrawlVectorEnv
-from crawl_env.fleet.hosts import Hosts
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation.selection import TOLERANCE
 from crawl_env.simulation.task import Task
@@ -229,7 +228,7 @@ def _with_priorities(wrapper: object, found: spaces.Space[Any], task: Task) -> T
 def _subsets(task: Task) -> Subsets:
     if task.budget_rule == "average":
         return all_subsets(task.n)
-    return maximal_subsets(task.sources.cost, task.budget, Hosts.of(task.sources, task.per_host))
+    return maximal_subsets(task.sources.cost, task.budget, task.hosts)
 
 
 def _priorities(subsets: Subsets, task: Task) -> Observation:

@@ -28,6 +28,8 @@ from crawl_env.numerics import FloatArray
 PathName = str | PathLike[str]
 Moments = NDArray[np.datetime64]
 
+SUFFIXES = (".csv", ".csv.gz", ".parquet")  # of the files that `read` takes, in either case
+
 BATCH = 4096  # rows held as lists at one time: a million lists would keep the collector busy
 MOST_ROWS = 100_000_000
 LONGEST_LINE = 1 << 20  # characters
@@ -90,8 +92,7 @@ def read(path: PathName, columns: Sequence[Column], element: str) -> Table:
         FileNotFoundError: no such file.
         ValueError: this is no such table; the message names file and row.
     """
-    is_parquet = fspath(path).endswith(".parquet")
-    cells = _read_parquet(path, columns) if is_parquet else _read_csv(path, columns)
+    cells = (_read_parquet if _ends(path, ".parquet") else _read_csv)(path, columns)
     n = len(next(iter(cells.values())))
     if not n:
         raise ValueError(f"{path}: no {element}s below the header; add one row per {element}")
@@ -115,16 +116,20 @@ def write(path: PathName, columns: Mapping[str, Iterable[str]]) -> None:
     Raises:
         ValueError: the name ends in .parquet.
     """
-    if fspath(path).endswith(".parquet"):
+    if _ends(path, ".parquet"):
         raise ValueError(f"{path}: Parquet is read, not written; give a name in .csv or .csv.gz")
     with atomic_file(path) as new, new.open("wb") as raw:
-        compressed = fspath(path).endswith(".gz")
+        compressed = _ends(path, ".gz")
         # Without name and time in its header, the same table makes the same file.
         packed = gzip.GzipFile("", "wb", 6, raw, mtime=0) if compressed else raw
         with io.TextIOWrapper(cast(IO[bytes], packed), "utf-8", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(columns)
             writer.writerows(zip(*columns.values(), strict=True))
+
+
+def _ends(path: PathName, suffix: str) -> bool:
+    return fspath(path).lower().endswith(suffix)
 
 
 def is_number(cell: str) -> bool:
@@ -171,7 +176,7 @@ def _read_csv(path: PathName, known: Sequence[Column]) -> dict[str, list[str]]:
 
 
 def _open(path: PathName) -> TextIO:
-    if fspath(path).endswith(".gz"):
+    if _ends(path, ".gz"):
         return cast(TextIO, gzip.open(path, "rt", newline="", encoding="utf-8-sig"))
     return open(path, newline="", encoding="utf-8-sig")
 
@@ -186,7 +191,7 @@ def _lines(file: TextIO) -> Iterator[str]:
 def _row(path: PathName, record: int) -> int:
     """Return the line of a CSV on which a record ends, read again since only errors ask for it; the
     number of the record in a Parquet file."""
-    if fspath(path).endswith(".parquet"):
+    if _ends(path, ".parquet"):
         return record + 1
     with _open(path) as file:
         reader = csv.reader(file)
@@ -195,7 +200,7 @@ def _row(path: PathName, record: int) -> int:
 
 
 def _first_undecodable(path: PathName) -> int:
-    compressed = fspath(path).endswith(".gz")
+    compressed = _ends(path, ".gz")
     with cast(IO[bytes], gzip.open(path) if compressed else open(path, "rb")) as file:
         for number, line in enumerate(file, start=1):
             try:

@@ -1,4 +1,4 @@
-"""Sources that share a host, which may be crawled only so often in an epoch."""
+"""Hosts that several sources share, with a limit on crawls per step."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from crawl_env.fleet.sources import Sources
 
 
 class Hosts:
-    """The hosts of a fleet, of which each takes `per_host` crawls an epoch.
+    """The hosts of a fleet, each of which is crawled at most `per_host` times per step.
 
     Arguments:
-        host_of: (N,) number of each source's host.
-        per_host: crawls per epoch and host.
+        host_of: (N,) number of the host of each source.
+        per_host: crawls per step and host.
     """
 
     def __init__(self, host_of: NDArray[np.intp], per_host: int) -> None:
@@ -21,7 +21,7 @@ class Hosts:
 
     @staticmethod
     def of(sources: Sources, per_host: int) -> Hosts | None:
-        """Return the hosts of a fleet, or None where no host is asked for more than it takes."""
+        """Return the hosts of a fleet, or None if none has more than `per_host` sources."""
         host_of = sources.host_of
         if host_of is None or np.bincount(host_of).max() <= per_host:
             return None
@@ -30,12 +30,12 @@ class Hosts:
     def have_room(
         self, chosen: NDArray[np.bool_], order: NDArray[np.intp], more: int = 0
     ) -> NDArray[np.bool_]:
-        """Return which sources find room if the chosen ones of their host came before them.
+        """Return which sources their host still admits after the chosen ones before them.
 
         Arguments:
             chosen: (B, N), in the order of crawling.
-            order: (B, N), the sources' numbers in that order.
-            more: how many beside the chosen ones must find room; 0: count a source with itself.
+            order: (B, N), the numbers of the sources in that order.
+            more: how many beside the chosen ones must be admitted; 0: count a source with itself.
         """
         host = self.host_of[order]
         by_host = np.argsort(host, axis=-1, kind="stable")

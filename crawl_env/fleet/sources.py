@@ -1,9 +1,9 @@
-"""A fleet of sources: their parameters, what follows from them, and where fleets come from."""
+"""Fleets of sources: their parameters, derived quantities, presets, random fleets and files."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -15,16 +15,18 @@ from numpy.typing import ArrayLike
 
 from crawl_env.errors import (
     ElementError,
+    as_array,
     check_choice,
     check_names,
     check_positive,
+    check_range,
     check_whole,
     unknown,
 )
 from crawl_env.files import table
 from crawl_env.files.table import Column
 from crawl_env.fleet.capacity import CappedContent
-from crawl_env.fleet.parameters import CONSTRAINTS, DESCRIBED, PARAMETERS, checked
+from crawl_env.fleet.parameters import CONSTRAINTS, DESCRIBED, PARAMETERS
 from crawl_env.numerics import FloatArray, IntArray, remainder
 
 _ARRAYS = (*PARAMETERS, *CONSTRAINTS)
@@ -43,27 +45,31 @@ class Sources:
     """N sources of ephemeral content (Avrachenkov & Borkar 2015, section 2).
 
     Items appear at source i as a Poisson process of rate Λ_i; an item starts with utility ξ of
-    mean ξ̄_i, which then falls as exp(−μ_i · age). Scalars are spread over the fleet.
+    mean ξ̄_i, which then decays as exp(−μ_i · age). Scalars are repeated over the fleet.
 
     Arguments:
-        arrival_rate: Λ, items / time, ≥ 0; 0 is a silent source.
+        arrival_rate: Λ, items / time, ≥ 0.
         mean_utility: ξ̄, utility, ≥ 0.
         decay_rate: μ, 1 / time, > 0.
         cost: C, budget units per crawl, > 0. Default 1.
-        period: T, time between two epochs, > 0. Default 1.
-        names: one name a source; default "1", "2", ….
+        period: T, length of a step in the unit of time of the rates, > 0. Default 1.
+        names: one unique name per source; default "1", "2", ….
         crawl_delay: time, ≥ 0, that must pass between two crawls (robots.txt). Default 0.
         capacity: K ≥ 1, items, whole or inf: the source shows only its last K. Default inf.
         failure_rate: p in [0, 1): a crawl fails with this probability; it then costs as much and
-            brings nothing, and what waits stays. Default 0.
-        hosts: one host a source; an environment crawls a shared one at most `per_host` times an
-            epoch. "" is a host of its own, and so are all by default.
+            collects nothing, and the content remains. Default 0.
+        hosts: one host per source; an environment crawls a shared host at most `per_host` times
+            per step. "" is a host of its own. Default: no host is shared.
 
-    The arrays have shape (N,), or (B, N) for B fleets of N sources each (see `stack`).
+    The arrays have shape (N,). A batch of B fleets of N sources each, which environments use whose
+    fleets are drawn at random, is a `Sources` too, with arrays of shape (B, N): `stack` makes one,
+    `fleet(b)` and `select_fleets` take it apart, and all derived quantities keep its shape. What is
+    defined for one fleet alone (files, bounds, exact optima, logs) refuses a batch.
 
     Raises:
-        ValueError: a parameter is missing, not finite, out of range or of another length;
-            the message names the source, the parameter and what is wanted.
+        ElementError: a parameter is not finite or out of range, or a name is missing or appears
+            twice; the message names the source, the value and the range. It is a ValueError.
+        ValueError: a parameter is not numeric, or lengths differ.
 
     >>> fleet = Sources(arrival_rate=[250, 250], mean_utility=[1, 0.7], decay_rate=[0.7, 0.35])
     >>> fleet.inflow.round(3), fleet.ceiling.round(3)
@@ -95,7 +101,7 @@ class Sources:
         hosts: Sequence[str] = (),
     ) -> None:
         labels = check_names(names)
-        arrays = checked(
+        arrays = _checked(
             {
                 "arrival_rate": arrival_rate,
                 "mean_utility": mean_utility,
@@ -115,7 +121,7 @@ class Sources:
         self._check_derived()
 
     def _check_derived(self) -> None:
-        decay = self.decay_per_epoch
+        decay = self.decay_per_step
         with np.errstate(over="ignore", invalid="ignore"):
             derived = self.ceiling + decay + self.ceiling * decay + self.crawl_delay / self.period
         bad = np.argwhere(~(np.isfinite(derived) & (decay > 0)))
@@ -164,60 +170,60 @@ class Sources:
         return self.given_names or tuple(map(str, range(1, len(self) + 1)))
 
     @cached_property
-    def decay_per_epoch(self) -> FloatArray:
+    def decay_per_step(self) -> FloatArray:
         """μT, (N,), dimensionless."""
         with np.errstate(over="ignore", under="ignore"):  # refused when the fleet is made
             return _fixed(self.decay_rate * self.period)
 
     @cached_property
     def retention(self) -> FloatArray:
-        """α = exp(−μT), (N,): the share of value kept over one epoch."""
-        return _fixed(np.exp(-self.decay_per_epoch))
+        """α = exp(−μT), (N,): the fraction of value that remains after one step."""
+        return _fixed(np.exp(-self.decay_per_step))
 
     @cached_property
     def loss(self) -> FloatArray:
-        """1 − α, (N,): the share of value lost over one epoch, exact for the smallest μT."""
-        return _fixed(-np.expm1(-self.decay_per_epoch))
+        """1 − α, (N,): the fraction of value lost in one step, exact for the smallest μT."""
+        return _fixed(-np.expm1(-self.decay_per_step))
 
     @cached_property
     def curvature(self) -> FloatArray:
         """g(μT) = μT − (1 − α), (N,); see `crawl_env.numerics.remainder`."""
-        return _fixed(remainder(self.decay_per_epoch))
+        return _fixed(remainder(self.decay_per_step))
 
     @cached_property
     def ceiling(self) -> FloatArray:
-        """u* = Λξ̄/μ, (N,), utility: the value waiting at a source never crawled."""
+        """u* = Λξ̄/μ, (N,), utility: the mean value of a source never crawled."""
         with np.errstate(over="ignore", under="ignore"):  # refused when the fleet is made
             return _fixed(self.arrival_rate * self.mean_utility / self.decay_rate)
 
     @cached_property
     def inflow(self) -> FloatArray:
-        """u = u*(1 − α), (N,), utility: expected value added in one epoch, eq. (1)."""
+        """u = u*(1 − α), (N,), utility / step: the mean value added in one step, eq. (1)."""
         return _fixed(self.ceiling * self.loss)
 
     @cached_property
     def published(self) -> float | FloatArray:
-        """Σ Λξ̄T, utility: what the whole fleet is expected to publish in one epoch."""
+        """Σ Λξ̄T, utility / step: the mean utility that the whole fleet publishes."""
         total = (self.arrival_rate * self.mean_utility * self.period).sum(axis=-1)
         return float(total) if total.ndim == 0 else total
 
     def content_at(self, age: ArrayLike) -> FloatArray:
-        """Return x_k, utility: the mean value `age` epochs after a crawl, (..., N).
+        """Return x_k, utility: the mean value `age` steps after a crawl, (..., N).
 
-        x_k = (1 − α^k) u*; where only the last K items stay, what these hold (`CappedContent`).
-        `age` broadcasts against (N,); infinity gives the ceiling.
+        x_k = (1 − α^k) u*; less at a source that shows only its last K items (`CappedContent`).
+        `age` broadcasts against (N,); infinity gives the mean value of a source never crawled.
         """
         k = np.asarray(age, dtype=np.float64)
-        content = self.ceiling * -np.expm1(-self.decay_per_epoch * k)
+        content = self.ceiling * -np.expm1(-self.decay_per_step * k)
         if self.is_capped:
-            capped, table = self._last_items
-            epochs = k[..., capped] if k.ndim and k.shape[-1] > 1 else k
-            content[..., capped] = table(epochs)
+            capped, mean = self._last_items
+            steps = k[..., capped] if k.ndim and k.shape[-1] > 1 else k
+            content[..., capped] = mean(steps)
         return content
 
     @cached_property
     def _last_items(self) -> tuple[IntArray, CappedContent]:
-        """The sources that show only their last few items, and what waits there."""
+        """The sources that show only their last few items, and their mean content."""
         some = np.isfinite(self.capacity).reshape(-1, len(self)).any(axis=0)
         capped = np.flatnonzero(some)
         return capped, CappedContent(
@@ -240,12 +246,12 @@ class Sources:
 
     @cached_property
     def delay(self) -> FloatArray:
-        """d ≥ 1, (N,), epochs from one crawl to the next that crawl_delay allows."""
+        """d ≥ 1, (N,): the least number of steps between two crawls, by crawl_delay."""
         return _fixed(np.maximum(1.0, np.ceil(self.crawl_delay / self.period * (1 - 1e-12))))
 
     @cached_property
     def is_delayed(self) -> bool:
-        """Whether some source may not be crawled in every epoch."""
+        """Whether some source may not be crawled in every step."""
         return bool((self.delay > 1).any())
 
     @cached_property
@@ -270,7 +276,7 @@ class Sources:
         }
         return self._with(lambda parameter: parameter[..., index], **labels)
 
-    def row(self, b: int) -> Sources:
+    def fleet(self, b: int) -> Sources:
         """Return fleet b of a batch."""
         return self._with(lambda parameter: parameter[b])
 
@@ -278,7 +284,7 @@ class Sources:
         columns: Any = {name: change(getattr(self, name)) for name in _ARRAYS}
         return Sources(**{**self.__getstate__(), **columns, **labels})
 
-    def select_rows(self, which: Any) -> Sources:
+    def select_fleets(self, which: Any) -> Sources:
         """Return some fleets of a batch, by indices or a mask, as a batch."""
         return self._with(lambda parameter: parameter[which])
 
@@ -348,10 +354,12 @@ class Sources:
 
     @staticmethod
     def from_csv(path: str | PathLike[str], period: float = 1.0) -> Sources:
-        """Read a fleet from a UTF-8 CSV with a header: `source`, `arrival_rate`, `mean_utility`,
-        `decay_rate` and, optional, `cost`, `crawl_delay`, `capacity`, `failure_rate` and `host`, in
-        any order; rates are per unit of time, `period` is the length of an epoch in that unit.
-        An empty optional cell means the default.
+        """Read a fleet from a table, as CSV in UTF-8, gzipped CSV (.gz) or Parquet (.parquet).
+
+        The header names, in any order, `source`, `arrival_rate`, `mean_utility`, `decay_rate` and
+        may name `cost`, `crawl_delay`, `capacity`, `failure_rate` and `host`. Rates are per unit of
+        time; `period` is the length of a step in that unit. An empty cell of an optional column
+        means the default.
 
         Raises:
             FileNotFoundError: no such file.
@@ -371,13 +379,50 @@ class Sources:
             ValueError: this is a batch of fleets.
         """
         if self.arrival_rate.ndim != 1:
-            raise ValueError("a batch of fleets does not fit one CSV; write `row(b)` of it")
+            raise ValueError("a batch of fleets does not fit one CSV; write `fleet(b)` of it")
         text: dict[str, Iterable[str]] = {"source": self.names}
         for name in _ARRAYS:
             array, default = getattr(self, name), DESCRIBED[name].default
             if name in PARAMETERS or (array != default).any():
                 text[name] = map(repr, array.tolist())
         table.write(path, text | ({"host": self.hosts} if self.hosts else {}))
+
+
+def _checked(given: Mapping[str, ArrayLike], names: Sequence[str]) -> dict[str, FloatArray]:
+    """Return the parameters as read-only arrays of one shape, scalars repeated over the fleet.
+
+    Arguments:
+        names: of the sources, or () where they are numbered.
+
+    Raises:
+        ElementError: a number is out of range, or a name is missing or appears twice.
+        ValueError: a parameter is not numeric, shapes differ, or there are not N names.
+    """
+    arrays = {name: as_array(name, value) for name, value in given.items()}
+    shapes = {name: array.shape for name, array in arrays.items() if array.ndim}
+    if len(set(shapes.values())) > 1:
+        listing = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        raise ValueError(f"parameters differ in shape: {listing}; give one number per source")
+    shape = next(iter(shapes.values()), (1,))
+    if 0 in shape:
+        raise ValueError("the fleet is empty; give at least one source")
+    if len(shape) > 2:
+        raise ValueError(f"parameters have shape {shape}; give (N,), or (B, N) for B fleets")
+    if names and len(names) != shape[-1]:
+        raise ValueError(
+            f"names has {len(names)} entries for {shape[-1]} sources; give one per source"
+        )
+    labels = names or range(1, shape[-1] + 1)
+    for name, array in arrays.items():
+        unit, low, high, open_low, open_high, finite, whole, _ = DESCRIBED[name]
+        check_range(name, array, low, high, open_low, open_high, finite, whole, unit, labels)
+        repeated = np.broadcast_to(array, shape)
+        # A constraint is mostly one number for all: a view of it takes no memory.
+        arrays[name] = array = (
+            repeated if name in CONSTRAINTS and not array.ndim else repeated.copy()
+        )
+        array.flags.writeable = False
+    return arrays
 
 
 def _shared_hosts(hosts: Iterable[str], n: int) -> tuple[str, ...]:

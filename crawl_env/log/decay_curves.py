@@ -30,7 +30,7 @@ class DecayCurves:
         ValueError: lengths do not fit each other.
 
     >>> curves = DecayCurves(first=[0, 3, 3], age=[0, 1, 3], remaining=[1, 0.5, 0.25])
-    >>> curves.recorded, curves.share(0, [0, 0.5, 2, 9])
+    >>> curves.recorded, curves.remaining_at(0, [0, 0.5, 2, 9])
     (array([ True, False]), array([1.   , 0.75 , 0.375, 0.25 ]))
     """
 
@@ -123,7 +123,7 @@ class DecayCurves:
         columns = (map(repr, x.tolist()) for x in (self.item, self.age, self.remaining))
         table.write(path, dict(zip(("item", "age", "remaining"), columns, strict=True)))
 
-    def share(self, item: ArrayLike, age: ArrayLike) -> FloatArray:
+    def remaining_at(self, item: ArrayLike, age: ArrayLike) -> FloatArray:
         """Return the fraction that remains of items at some ages, which broadcast.
 
         Raises:

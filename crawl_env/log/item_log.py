@@ -1,4 +1,4 @@
-"""A log of what sources published: when, worth how much, and how interest in it fell."""
+"""Logs of published items: source, time, initial utility and recorded decay."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class ItemLog:
     """n items that N sources published within a span of time, oldest first.
 
     Arguments:
-        names: of the sources; one without items was silent.
+        names: of the sources, also of those without items.
         source: of each item, as a position in `names`.
         published: when, in units of time; items in another order are sorted, and curves with them.
-        utility: what the item was worth when published, ≥ 0.
+        utility: initial utility of the item, ≥ 0.
         start, end: the span the log covers, end excluded; by default from the first item to just
             after the last. Rates count the time without items too: give the span if you know it.
         curves: recorded decay of single items.
@@ -43,7 +43,7 @@ class ItemLog:
         origin: the moment that is time 0, in ISO 8601, or "" where it is not known.
 
     Raises:
-        ValueError: lengths differ, a number is out of range, or an item lies outside the span.
+        ValueError: lengths differ, a number is out of range, or an item is outside the span.
 
     >>> log = ItemLog(["a", "b"], source=[0, 1, 0], published=[0.5, 1, 7], utility=[3, 1, 2])
     >>> log
@@ -77,17 +77,17 @@ class ItemLog:
         check_choice("unit", unit, HOURS)
         labels = check_names(names)
         which, times = as_array("source", source), as_array("published", published)
-        worth = as_array("utility", utility)
-        if not (times.ndim == 1 and which.shape == times.shape == worth.shape):
+        initial = as_array("utility", utility)
+        if not (times.ndim == 1 and which.shape == times.shape == initial.shape):
             raise ValueError(
                 f"source, published and utility have shapes {which.shape}, {times.shape} and "
-                f"{worth.shape}; give one number per item"
+                f"{initial.shape}; give one number per item"
             )
         if curves is not None and len(curves) != times.size:
             raise ValueError(f"curves are of {len(curves)} items, the log has {times.size}")
         check_range("source", which, 0, len(labels), open_high=True, whole=True, element="item")
         check_range("published", times, element="item")
-        check_range("utility", worth, 0, element="item")
+        check_range("utility", initial, 0, element="item")
         if not times.size and (start is None or end is None):
             raise ValueError("the log has no items; give its start and end")
         first = float(times.min()) if start is None else start
@@ -96,11 +96,11 @@ class ItemLog:
         which = which.astype(np.intp)
         if np.any(np.diff(times) < 0):
             order = np.argsort(times, kind="stable")
-            which, times, worth = which[order], times[order], worth[order]
+            which, times, initial = which[order], times[order], initial[order]
             curves = curves.select(order) if curves is not None else None
-        for array in (which, times, worth):
+        for array in (which, times, initial):
             array.flags.writeable = False
-        values = (labels, which, times, worth, float(first), float(last), curves, unit, origin)
+        values = (labels, which, times, initial, float(first), float(last), curves, unit, origin)
         for name, value in zip(self.__dataclass_fields__, values, strict=True):
             object.__setattr__(self, name, value)
 
@@ -125,8 +125,8 @@ class ItemLog:
 
     def covering(self, start: float | str | None, end: float | str | None) -> ItemLog:
         """Return the log as one of the span [start, end), numbers or time stamps, which may reach
-        beyond the items: what lies outside is left out, time without items counts. None keeps
-        what it was."""
+        beyond the items: items outside are left out, time without items counts. None keeps
+        the present bound."""
         hours = HOURS[self.unit]
         given = time_of("start", start, self.origin, hours)
         low = self.start if given is None else given
@@ -184,13 +184,13 @@ class ItemLog:
     ) -> ItemLog:
         """Read a log from a table with a header, as CSV, gzipped CSV (.gz) or Parquet (.parquet).
 
-        The table has one row an item, in any order, and the columns
+        The table has one row per item, in any order, and the columns
 
         - `source`: name;
         - `published`: numbers, in `unit`s since any moment; or ISO 8601 time stamps, all with a
           time zone or all without (UTC), which become `unit`s since the midnight (UTC) before
           the first item;
-        - `utility`, optional: what the item was worth then, ≥ 0; without it every item counts 1;
+        - `utility`, optional: initial utility, ≥ 0; without it, 1 for every item;
         - `item`, optional: an identifier, to which curves refer; without it, row numbers from 0.
 
         Arguments:

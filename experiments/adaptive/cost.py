@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
-from agents.evaluation.rollout import Predicts, Rollout
+from agents.evaluation.rollout import Rollout
+from agents.policies.base import Predictor
 from crawl_env import CrawlVectorEnv, Sources
 from crawl_env.fleet.parameters import PARAMETERS
 from experiments.adaptive.players import (
@@ -101,7 +102,7 @@ class _Seat:
             "features": tuple(name for name in seen if name not in PARAMETERS),
         }
 
-        def timed(env: CrawlVectorEnv) -> Predicts:
+        def timed(env: CrawlVectorEnv) -> Predictor:
             return _Timed(agent_of(chosen, env.task), self)
 
         self._rollout = Rollout(timed, arguments)
@@ -126,7 +127,7 @@ class _Seat:
 class _Timed:
     """An agent whose time is charged to a seat."""
 
-    def __init__(self, agent: Predicts, seat: _Seat) -> None:
+    def __init__(self, agent: Predictor, seat: _Seat) -> None:
         self._agent, self._seat = agent, seat
 
     def predict(

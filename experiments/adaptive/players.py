@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from agents.adaptive import Adaptive, Estimator, Posterior, make_estimator
-from agents.adaptive.policies import at_rate_one
-from agents.evaluation.rollout import Predicts
-from agents.policies.base import Agent
+from agents.adaptive import Adaptive, Estimator, Posterior
+from agents.adaptive.policies import UnitArms
+from agents.policies.base import Agent, Predictor
 from agents.policies.index import graded
 from agents.registry import AGENTS
-from agents.theory.index import whittle_index
 from crawl_env import CrawlVectorEnv, Task
 from crawl_env.fleet.parameters import PARAMETERS
-from crawl_env.simulation.observation import SUMMED, observation_space
+from crawl_env.simulation.observation import SUMMED
+from experiments.adaptive.estimators import make_estimator
 from experiments.adaptive.expected import Expected
 from experiments.core.runner import Job
 
@@ -66,7 +64,7 @@ class Shown:
     def __init__(self, env: CrawlVectorEnv, chosen: dict[str, Any], seed: int) -> None:
         task, names = env.task, shown(chosen, env.task.features)
         self._columns = [task.features.index(name) for name in names]
-        mine = replace(task, features=names, observation_space=observation_space(names, task.n))
+        mine = task.replaced(features=names)
         self.agent = agent_of(chosen, mine, seed)
 
     def predict(
@@ -100,17 +98,19 @@ class Knowing:
     ) -> tuple[Any, Any]:
         world = self._env.world
         if self._waiting is None:
-            self._others = at_rate_one(world.sources)
+            fleet = world.sources
+            columns = fleet.mean_utility, fleet.decay_rate, fleet.cost
+            self._arms = UnitArms.of(*columns, fleet.period)
             self._waiting = Expected(world)
         else:
             self._waiting.crawl(self._env.harvest.picked, self._rate)
         self._rate = world.rate
         rate = np.maximum(self._rate, _LEAST)
-        index = rate * whittle_index(self._waiting.value / rate, self._others)
+        index = rate * self._arms.index_at(self._waiting.value / rate)
         return graded(index, None, self._affordable).astype(np.float32), None
 
 
-def seat(env: CrawlVectorEnv, chosen: dict[str, Any], seed: int) -> Predicts:
+def seat(env: CrawlVectorEnv, chosen: dict[str, Any], seed: int) -> Predictor:
     """Return a player for an environment."""
     return Knowing(env) if chosen["agent"] == CLAIRVOYANT else Shown(env, chosen, seed)
 

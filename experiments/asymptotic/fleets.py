@@ -10,6 +10,7 @@ import numpy as np
 from agents import relaxation
 from agents.evaluation.rollout import evaluate
 from crawl_env import Sources
+from experiments.core.evaluation import of_runs
 from experiments.core.runner import Job, Result
 
 
@@ -49,4 +50,6 @@ def work(unit: Job) -> Result:
     copied = FLEETS[unit["fleet"]]
     k = unit["copies"]
     arguments = {"sources": copied.copies(k), "budget": k * copied.budget, **unit["arguments"]}
-    return {"reward": (evaluate(unit["agent"], arguments, **unit["runs"]).reward / k).tolist()}
+    return {
+        "reward": (evaluate(unit["agent"], arguments, **of_runs(unit["runs"])).reward / k).tolist()
+    }

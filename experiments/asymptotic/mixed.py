@@ -62,7 +62,7 @@ def measure(fleet: Sources, budget: float) -> dict[str, tuple[float, float]]:
         ("knapsack by index", Knapsack, hard),
         ("whittle, budget on average", "whittle", average),
     ):
-        run = evaluate(agent, arguments, epochs=EPOCHS, warmup=420, seeds=1)
+        run = evaluate(agent, arguments, steps=EPOCHS, warmup=420, seeds=1)
         found[label] = (float(run.reward[0]), float(run.cost[0]))
     found["exact optimum, budget in every epoch"] = (optimal_reward(fleet, budget, 1e-6), np.nan)
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,11 +47,16 @@ def arguments_of(unit: Job) -> dict[str, Any]:
     return arguments
 
 
+def of_runs(runs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return recorded settings of runs as the keywords of `evaluate`."""
+    return {"steps" if name == "epochs" else name: value for name, value in runs.items()}
+
+
 def work(unit: Job) -> Result:
     """Evaluate the unit's agent on its task; see `agents.evaluation.rollout.evaluate`."""
     with warnings.catch_warnings():  # the command has shown them once, for all its units
         warnings.simplefilter("ignore")
-        run = evaluate(unit["agent"], arguments_of(unit), **unit["runs"])
+        run = evaluate(unit["agent"], arguments_of(unit), **of_runs(unit["runs"]))
     return {name: getattr(run, name).tolist() for name in Evaluation.__dataclass_fields__}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import agents
-from agents.evaluation.rollout import posed_to
+from agents.evaluation.rollout import with_features
 from agents.policies.base import Agent
 from agents.registry import AGENTS
 from agents.theory.task_bound import task_bound
@@ -68,7 +68,7 @@ def work(unit: Job) -> Result:
             reward += earned
     result = {"reward": (reward / unit["epochs"]).tolist()}
     if unit["policy"] == KNOWING and not unit["observed"]:
-        task = Task.of(**{**arguments, "arrivals": Arrivals(decay=decay)})
+        task = Task(**{**arguments, "arrivals": Arrivals(decay=decay)})
         bound = task_bound(task, env.world.sources).bound
         result["bound"] = np.broadcast_to(bound, seeds).tolist()
     return result
@@ -79,7 +79,7 @@ def expected(sources: Sources, decay: Decay, picked: IntArray, age: FloatArray) 
     them at `age` (B, N) brings on average."""
     ceiling, rate = (
         np.broadcast_to(x, age.shape).reshape(-1)[picked]
-        for x in (sources.ceiling, sources.decay_per_epoch)
+        for x in (sources.ceiling, sources.decay_per_step)
     )
     brought = ceiling * decay.integrated_survival(rate * age.reshape(-1)[picked])
     rows, n = age.shape
@@ -96,7 +96,7 @@ def _arguments(unit: Job, decay: Decay) -> dict[str, Any]:
         "features": ("value" if observed else "age", *PARAMETERS),
         "horizon": None,
     }
-    return posed_to(AGENTS.get(unit["policy"], Believer), arguments)[1]
+    return with_features(AGENTS.get(unit["policy"], Believer), arguments)[1]
 
 
 def _agent(unit: Job, env: CrawlVectorEnv, decay: Decay) -> Agent:

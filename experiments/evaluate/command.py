@@ -175,7 +175,7 @@ class Evaluate(ParallelStudy):
             (m, name): self._units(fleet, name, m) for m in budgets for name in names
         }  # of each policy under each budget: its seeds, in parts that are kept as they finish
         # Refuse bad arguments before any work is done.
-        tasks = [Task.of(**evaluation.arguments_of(units_[0])) for units_ in parts.values()]
+        tasks = [Task(**evaluation.arguments_of(units_[0])) for units_ in parts.values()]
         todo = [unit for units_ in parts.values() for unit in units_]
         print(
             f"{len(fleet)} sources × {self.warmup + self._epochs} epochs × {self.seeds} seeds × "

@@ -55,7 +55,7 @@ def players(agents: Iterable[str], observed: bool, refitted: bool) -> tuple[str,
 
 def task(unit: Job, trace: Trace) -> Task:
     """Return the task of a unit, which is refused where it is none."""
-    return Task.of(**{**evaluation.arguments_of(unit), "arrivals": trace})
+    return Task(**{**evaluation.arguments_of(unit), "arrivals": trace})
 
 
 def work(trace: Trace, unit: Job) -> Result:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,8 +53,8 @@ class View(NamedTuple):
 
     def relaxed(self, budget: float) -> Bound:
         """Return the bound of what can be crawled, and the price as if budget could be saved."""
-        task = replace(self.task, budget=budget)
-        price = task_bound(replace(task, budget_rule="average")).multiplier
+        task = self.task.replaced(budget=budget)
+        price = task_bound(task.replaced(budget_rule="average")).multiplier
         return task_bound(task)._replace(multiplier=price)
 
 

@@ -63,7 +63,9 @@ def measure(log: ItemLog, window: float = 0.0, seed: int = 0) -> Decay:
         which = mine[told[mine]]
         if not which.size:
             continue
-        sums, weights = _resampled(log.curves.share(which[:, None], ages), log.utility[which], rng)
+        sums, weights = _resampled(
+            log.curves.remaining_at(which[:, None], ages), log.utility[which], rng
+        )
         whole, weight = whole + sums, weight + weights
         resampled = sums / weights
         fitted = exponential_rate(ages, resampled)

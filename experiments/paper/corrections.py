@@ -57,7 +57,7 @@ def above_the_ceiling(report: Report, records: Records, seeds: int, epochs: int)
     rows = []
     for m in (2, 5, 10):
         task = {"sources": fleet, "budget": m, "arrivals": "poisson"}
-        runs = {"epochs": epochs, "warmup": 500, "seeds": seeds}
+        runs = {"steps": epochs, "warmup": 500, "seeds": seeds}
         printed = evaluate(lambda env: LiteralWhittle(env.task), task, **runs).reward  # type: ignore[arg-type]
         extended = evaluate("whittle", task, **runs).reward  # type: ignore[arg-type]
         loss = statistics.loss(printed, extended)
@@ -121,7 +121,7 @@ def observed_arrivals(report: Report, records: Records) -> None:
 
 def missing_period(report: Report) -> None:
     fleet = Sources(250.0, 1.0, 0.7, period=2.0)
-    middle = fleet.arrival_rate * -np.expm1(-fleet.decay_per_epoch) / fleet.decay_per_epoch
+    middle = fleet.arrival_rate * -np.expm1(-fleet.decay_per_step) / fleet.decay_per_step
     report.paragraph(
         "4. Equation (1) omits the factor T in its middle expression, Λ E[ξ exp(−μτ)] with τ "
         f"uniform on an epoch. For source 1 at T = 2 it gives {middle[0]:.3f}; with the factor "
@@ -137,7 +137,7 @@ def source_one(report: Report, records: Records, seeds: int, epochs: int) -> Non
         ("lognormal, σ = 1.2", Lognormal(1.2)),
     ):
         task = {"budget": 2, "arrivals": Arrivals(utility=law)}
-        share = evaluate("whittle", task, epochs=epochs, seeds=seeds).frequency[0]
+        share = evaluate("whittle", task, steps=epochs, seeds=seeds).frequency[0]
         rows.append([name, f"{share:.5f}"])
         note(records, f"share of epochs in which source 1 is crawled, ξ {name}", share)
     report.paragraph(

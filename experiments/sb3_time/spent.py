@@ -10,7 +10,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 from agents.learning import LEARNERS
 from agents.learning.sb3.environments import TrainingVecEnv
-from crawl_env import CrawlEnv, CrawlVectorEnv
+from crawl_env import CrawlEnv, CrawlVectorEnv, TaskArguments
 
 TABLE1: dict[str, Any] = {
     "sources": "table1",
@@ -73,7 +73,7 @@ def spent(algorithm: str, env: str, num_envs: int, rounds: int) -> Spent:
 class _OneByOne(TrainingVecEnv):
     """The same environments, one by one."""
 
-    def vec_env(self, arguments: dict[str, Any]) -> VecEnv:
+    def vec_env(self, arguments: TaskArguments) -> VecEnv:
         make: Any = lambda: CrawlEnv(**arguments)  # noqa: E731
         return DummyVecEnv([make] * self.shape[0])
 

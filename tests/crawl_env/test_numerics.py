@@ -105,6 +105,6 @@ def test_index_of_table_1_at_ages_1_2_3() -> None:
         [18.102, 36.080, 49.472],
         [3.417, 8.956, 15.692],
     ]
-    age, decay = np.arange(1.0, 4.0), fleet.decay_per_epoch[:, None]
+    age, decay = np.arange(1.0, 4.0), fleet.decay_per_step[:, None]
     index = fleet.ceiling[:, None] * charge_at(age, -np.expm1(-decay * age), decay)
     np.testing.assert_allclose(index, expected, rtol=0, atol=5.1e-4)

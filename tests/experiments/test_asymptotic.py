@@ -105,7 +105,7 @@ def test_the_knapsack_is_brute_force():
     from agents.policies.base import ObservationView
     from crawl_env import Task
 
-    task = Task.of(fleet, 3.5)
+    task = Task(fleet, 3.5)
     agent = mixed.Knapsack(task)
     rng = np.random.default_rng(1)
     for x in rng.uniform(0, 1, (20, 4)) * fleet.ceiling:

@@ -79,7 +79,7 @@ def test_bounds_of_drawn_fleets_are_those_of_the_fleets_that_are_run():
         "features": ("value", "arrival_rate", "mean_utility", "decay_rate", "cost"),
     }
     bound = bound_of(arguments, 5, 3).bound
-    run = evaluate("whittle", arguments, epochs=400, warmup=100, seeds=5, seed=3)
+    run = evaluate("whittle", arguments, steps=400, warmup=100, seeds=5, seed=3)
     assert bound.shape == (5,)
     assert np.all(run.reward <= bound * 1.02)
     assert np.all(run.reward >= bound * 0.9)

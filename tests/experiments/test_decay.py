@@ -32,7 +32,7 @@ UNIT = {
 
 
 def agent(decay, feature="value", oldest=600):
-    task = Task.of(FLEET, 3, features=(feature,), arrivals="poisson")
+    task = Task(FLEET, 3, features=(feature,), arrivals="poisson")
     return Believer(task, FLEET, decay, oldest)
 
 
@@ -94,7 +94,7 @@ def test_expected_rewards_are_the_mean_of_drawn_ones():
 
 
 def test_the_bound_is_of_the_decay_that_is_there():
-    task = Task.of("table1", 2, arrivals=Arrivals(decay=LomaxDecay(1.5)), observed=False)
+    task = Task("table1", 2, arrivals=Arrivals(decay=LomaxDecay(1.5)), observed=False)
     bound = task_bound(task)
     found = work({**UNIT, "law": ["lomax", [1.5]], "fleet": "table1", "budget": 2})
     assert found["bound"] == pytest.approx([bound.bound] * 3)

@@ -203,7 +203,7 @@ def test_absolute_paths_do_not_enter_the_records(monkeypatch, tmp_path):
 def test_the_value_of_more_budget_falls_with_budget_also_where_it_pays_for_few(tmp_path):
     from experiments.evaluate.summary import View
 
-    view = View(Task.of(EXAMPLE, budget=10, arrivals="poisson", observed=False))
+    view = View(Task(EXAMPLE, budget=10, arrivals="poisson", observed=False))
     prices = [float(view.relaxed(m).multiplier) for m in (1, 2, 3, 4, 8)]
     assert prices == sorted(prices, reverse=True)
     assert float(view.relaxed(1).bound) < 40, "sources that cost 2 and more are out of reach"

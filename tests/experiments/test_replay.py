@@ -67,7 +67,9 @@ def test_a_poisson_log_earns_what_poisson_arrivals_earn():
     trace = Trace(simulated(fleet, float(epochs), 1), random_start=False)
     arguments = {"sources": fleet, "budget": 2, "observed": False, "start": "empty"}
     played = play(Rollout("whittle", {**arguments, "arrivals": trace}), trace, epochs)
-    expected = evaluate("whittle", {**arguments, "arrivals": "poisson"}, 2000, 100, seeds=40)
+    expected = evaluate(
+        "whittle", {**arguments, "arrivals": "poisson"}, steps=2000, warmup=100, seeds=40
+    )
     # Rewards of blocks of 100 epochs are all but independent. 4 standard errors: 1 in 10,000.
     blocks = played.reward.reshape(-1, 100).mean(axis=1)
     error = np.hypot(

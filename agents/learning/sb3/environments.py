@@ -3,7 +3,6 @@ so that training is resumed exactly."""
 
 from __future__ import annotations
 
-import inspect
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from agents.learning.arms import (
     task_description,
 )
 from agents.learning.storage import check_generator, check_keys, check_like
-from crawl_env import CrawlEnv, CrawlVectorEnv, Task
+from crawl_env import CrawlEnv, CrawlVectorEnv, TaskArguments
 from crawl_env.envs.sb3 import CrawlVecEnv
 from crawl_env.envs.wrappers import SequentialSelection
 from crawl_env.simulation.selection import TOLERANCE
@@ -47,14 +46,12 @@ class TrainingVecEnv:
         check_budget_rule(task)
         self._env, self._sequential = env, sequential
         self.picks = picks(env) if sequential else 1
-        arguments = {name: getattr(task, name) for name in inspect.signature(Task.of).parameters}
-        arguments["sources"] = task.draw or task.sources
-        self.venv = CenteredReward(self.vec_env(arguments), self.picks)
+        self.venv = CenteredReward(self.vec_env(task.arguments), self.picks)
         # Where the next step begins; empty before the first reset.
         self.observation: NDArray[np.float32] = np.empty(0, dtype=np.float32)
         self.starts: NDArray[np.bool_] = np.ones(env.num_envs, dtype=bool)
 
-    def vec_env(self, arguments: dict[str, Any]) -> VecEnv:
+    def vec_env(self, arguments: TaskArguments) -> VecEnv:
         """Return the environments, made with the arguments of one."""
         if not self._sequential:
             return CrawlVecEnv(self._env.num_envs, **arguments)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from experiments.benchmark.learning.entrants import KINDS, Entrant, Training
-from experiments.benchmark.learning.training import code_of, evaluation_arguments, made_by, train
+from experiments.benchmark.learning.training import code_of, made_by, train
 from experiments.benchmark.suite import BenchmarkTask
 from experiments.core import evaluation
 from experiments.core.runner import Job, Result
@@ -101,7 +101,7 @@ def work(unit: Job) -> Result:
         result = evaluation.work(
             {
                 "arguments": unit["arguments"],
-                "runs": evaluation_arguments(unit["runs"]),
+                "runs": unit["runs"],
                 "agent": unit["entrant"],
             }
         )

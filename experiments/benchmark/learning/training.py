@@ -145,18 +145,13 @@ def _arguments_of(unit: Job, test: dict[str, Any]) -> dict[str, Any]:
     return {**arguments_of(test), "features": tuple(unit["features"])}
 
 
-def evaluation_arguments(runs: dict[str, Any]) -> dict[str, Any]:
-    """Return the keywords of `evaluate` for a protocol."""
-    return {"epochs" if name == "steps" else name: value for name, value in runs.items()}
-
-
 def _measure(learner: Learner[Any], unit: Job, test: dict[str, Any], protocol: str) -> float:
     """Return the frozen policy's mean reward per step in rollouts of its own."""
     policy_for: Callable[[CrawlVectorEnv], Any] | None = getattr(learner, "policy_for", None)
     run = evaluate(
         learner if policy_for is None else policy_for,
         _arguments_of(unit, test),
-        **evaluation_arguments(test[protocol]),
+        **test[protocol],
     )
     return float(run.reward.mean())
 

@@ -40,7 +40,7 @@ def test_finds_the_order_and_the_index_on_table_1() -> None:
     arguments = {"sources": "table1", "budget": 2, "features": ("age", "crawled", "harvest")}
     agent = DeepTOP(crawl(8, budget=2)).learn(1500)
     agent_s, random, whittle = (
-        evaluate(player, arguments, epochs=350, seeds=8).reward
+        evaluate(player, arguments, steps=350, seeds=8).reward
         for player in (agent, "random", "whittle")
     )
     assert statistics.score(agent_s, random, whittle).mean > 0.95

@@ -221,7 +221,7 @@ def test_it_learns_table_1() -> None:
     runs = compare(
         {"whittle": "whittle", "random": "random", "learnt": agent.policy_for},
         TABLE1,
-        epochs=280,
+        steps=280,
         warmup=70,
         seeds=8,
     )

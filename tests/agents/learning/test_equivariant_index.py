@@ -212,7 +212,7 @@ def test_what_was_seen_after_the_last_crawl_is_forgotten_in_another_crawl(tmp_pa
 
 def test_it_learns_table_1() -> None:
     agent = EquivariantIndex(practice(64, start="random")).learn(480)
-    assert 0.95 < scores(agent, TABLE1, epochs=280, warmup=70, seeds=8) < 1.001
+    assert 0.95 < scores(agent, TABLE1, steps=280, warmup=70, seeds=8) < 1.001
 
 
 def test_what_it_learns_of_small_fleets_it_knows_of_large_ones() -> None:
@@ -220,4 +220,4 @@ def test_what_it_learns_of_small_fleets_it_knows_of_large_ones() -> None:
     drawn = {"sources": fleets, "budget": 2, "start": "random", "horizon": 250, **unseen}
     agent = EquivariantIndex(practice(20, **drawn)).learn(960)
     task = {**TABLE1, "sources": many, "budget": 20, **unseen}
-    assert 0.85 < scores(agent, task, epochs=200, warmup=50, seeds=8) < 1.05
+    assert 0.85 < scores(agent, task, steps=200, warmup=50, seeds=8) < 1.05

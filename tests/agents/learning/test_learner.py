@@ -86,7 +86,8 @@ from agents.learning import LEARNERS
 from crawl_env import CrawlVectorEnv
 env = CrawlVectorEnv(1, features=("age", "crawled", "harvest"), arrivals="poisson")
 print("begun", flush=True)
-LEARNERS["lagrange-q"](env, seed=5).learn(int(sys.argv[2]), checkpoint=sys.argv[1], checkpoint_interval=0)
+agent = LEARNERS["lagrange-q"](env, seed=5)
+agent.learn(int(sys.argv[2]), checkpoint=sys.argv[1], checkpoint_interval=0)
 """
 
 
@@ -298,13 +299,13 @@ def test_evaluations_take_what_has_learnt() -> None:
 
     arguments = {"arrivals": "deterministic", "features": FEATURES}
     agent = LagrangeQ(crawl(**arguments)).learn(3000)
-    mean = evaluate(agent, arguments, epochs=100, seeds=1).reward.mean()
+    mean = evaluate(agent, arguments, steps=100, seeds=1).reward.mean()
     assert mean == pytest.approx(260.38993, rel=0.01)  # chance: 177
     env = CrawlVecEnv(num_envs=2, horizon=100, **arguments)
     total, _ = evaluate_policy(agent, env, n_eval_episodes=2, warn=False)  # type: ignore[arg-type]
     assert total / 100 == pytest.approx(260.38993, rel=0.02)
     with pytest.raises(ValueError, match="shape"):
-        evaluate(agent, {"features": ("age",)}, epochs=1, seeds=1)
+        evaluate(agent, {"features": ("age",)}, steps=1, seeds=1)
 
 
 def test_one_observation_and_a_batch_of_it_are_answered_alike() -> None:

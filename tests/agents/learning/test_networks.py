@@ -80,10 +80,10 @@ def test_a_follower_goes_a_share_of_the_way() -> None:
         np.testing.assert_allclose(now, 0.75 * a + 0.25 * b, rtol=1e-5, atol=1e-7)
 
 
-def fed(capacity: int, epochs: int) -> ReplayBuffer:
+def fed(capacity: int, steps: int) -> ReplayBuffer:
     """Return a replay of two arms, two rows; every number tells epoch, row and arm."""
     replay = ReplayBuffer(capacity, arms=2, features=1)
-    for epoch in range(epochs):
+    for epoch in range(steps):
         name = 100.0 * epoch + 10.0 * np.arange(2)[:, None] + np.arange(2)
         step = Step(name % 20 >= 10, name + 0.25, name[..., None] + 0.5)
         replay.add(name[..., None], step)
@@ -91,7 +91,7 @@ def fed(capacity: int, epochs: int) -> ReplayBuffer:
 
 
 def test_a_replay_keeps_the_last_transitions_whole_and_by_arm() -> None:
-    replay = fed(capacity=6, epochs=5)
+    replay = fed(capacity=6, steps=5)
     batch = replay.sample(500, np.random.default_rng(0), "cpu")
     assert set(batch.state[0, :, 0].tolist()) == {200, 210, 300, 310, 400, 410}
     assert set(batch.state[1, :, 0].tolist()) == {201, 211, 301, 311, 401, 411}

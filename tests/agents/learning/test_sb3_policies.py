@@ -135,7 +135,7 @@ def test_ppo_learns_table_1() -> None:
     runs = compare(
         {"whittle": "whittle", "random": "random", "learnt": model},
         TABLE1,
-        epochs=280,
+        steps=280,
         warmup=70,
         seeds=4,
     )

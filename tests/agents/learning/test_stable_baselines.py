@@ -203,7 +203,7 @@ def test_all_are_registered() -> None:
 
 def score(learner: StableBaselines, arguments: dict[str, Any]) -> float:
     """Return 1 where it earns what Whittle earns, 0 for random."""
-    settings: dict[str, Any] = {"epochs": 280, "warmup": 100, "seeds": 1}
+    settings: dict[str, Any] = {"steps": 280, "warmup": 100, "seeds": 1}
     runs = compare(["whittle", "random"], arguments, **settings)
     best, worst = (runs[name].reward.mean() for name in ("whittle", "random"))
     mean = evaluate(learner, arguments, **settings).reward.mean()

@@ -152,7 +152,9 @@ SCORES = {"whittle-q": 0.95, "lagrange-q": 0.97, "lspe": 0.97, "wiql": 0.8}
 def test_what_was_learnt_is_worth_it_and_never_beats_the_optimum(name: str) -> None:
     arguments = {"budget": 2, "features": FEATURES}
     reward = {
-        player: evaluate(learnt(name) if player == name else player, arguments, 840, seeds=2).reward
+        player: evaluate(
+            learnt(name) if player == name else player, arguments, steps=840, seeds=2
+        ).reward
         for player in (name, "random", "whittle")
     }
     score = statistics.score(reward[name], reward["random"], reward["whittle"])

@@ -123,7 +123,7 @@ def test_an_evaluation_leaves_the_agent_as_it_was_and_does_not_explore(name: str
     agent = LEARNERS[name](crawl(1, budget=2), seed=2).learn(300)
     before, drawn = agent.state_dict(), agent.rng.bit_generator.state
     kept = {key: value.copy() for key, value in before.items()}
-    first, second = (evaluate(agent, ARGUMENTS, 100, seeds=2).reward for _ in range(2))
+    first, second = (evaluate(agent, ARGUMENTS, steps=100, seeds=2).reward for _ in range(2))
     assert same(agent.state_dict(), kept)
     assert agent.rng.bit_generator.state == drawn
     np.testing.assert_array_equal(first, second)

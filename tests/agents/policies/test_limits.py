@@ -9,7 +9,7 @@ import pytest
 
 import agents
 from agents import relaxation
-from agents.evaluation.rollout import compare, evaluate, posed_to
+from agents.evaluation.rollout import compare, evaluate, with_features
 from agents.policies.base import ObservationView
 from agents.policies.index import IndexAgent
 from agents.registry import AGENTS
@@ -53,7 +53,7 @@ def test_every_agent_keeps_the_limits(name: str, rule: str, observed: bool) -> N
         "observed": observed,
         "features": ("value", "age", "balance", "available"),
     }
-    _, posed = posed_to(name, arguments)
+    _, posed = with_features(name, arguments)
     env = CrawlVectorEnv(rows, **posed, horizon=None)
     agent = agents.make(name, env, seed=0)
     seen, _ = env.reset(seed=0)
@@ -90,7 +90,7 @@ def test_those_who_plan_beat_random_choice(rule: str, observed: bool) -> None:
             "arrivals": "poisson",
             "observed": observed,
         },
-        epochs=60,
+        steps=60,
         warmup=20,
         seeds=6,
     )
@@ -127,7 +127,7 @@ def test_knowing_of_failures_pays() -> None:
     runs = compare(
         {"whittle": "whittle", "careless": Careless},
         {"sources": fleet, "budget": 3},
-        epochs=300,
+        steps=300,
         warmup=100,
         seeds=20,
     )
@@ -160,7 +160,7 @@ def test_epochs_in_which_nothing_is_available() -> None:
     fleet = Sources([1.0, 2.0, 3.0], 1.0, [0.2, 0.3, 0.4], crawl_delay=5.0)
     for rule in ("step", "average"):
         for name in AGENTS:
-            posed = posed_to(
+            posed = with_features(
                 name,
                 {
                     "sources": fleet,
@@ -187,7 +187,7 @@ def test_the_price_knows_the_hosts_of_drawn_fleets() -> None:
     fleet = Sources([3.0, 3.0, 2.0], 1.0, [0.3, 0.4, 0.2], hosts=["a", "a", ""])
     arguments: dict[str, Any] = {"budget": 1.5, "budget_rule": "average"}
     shown = (*PARAMETERS_SHOWN,)
-    drawn = Task.of(lambda rng: fleet, features=shown, **arguments)
+    drawn = Task(lambda rng: fleet, features=shown, **arguments)
     env = CrawlVectorEnv(1, sources=lambda rng: fleet, features=shown, **arguments)
     seen, _ = env.reset(seed=0)
     sources = ObservationView(seen, drawn).sources
@@ -202,14 +202,14 @@ def test_the_bound_of_seen_capped_fleets_holds() -> None:
     same ceiling would: the bound must not take it for that."""
     fleet = Sources(1000.0, 1.0, np.full(6, 0.01), capacity=2000)
     arguments = {"sources": fleet, "budget": 3, "arrivals": "poisson-constant"}
-    bound = task_bound(Task.of(**arguments)).bound  # type: ignore[arg-type]
-    run = evaluate("whittle", arguments, epochs=20, warmup=5, seeds=2)
+    bound = task_bound(Task(**arguments)).bound  # type: ignore[arg-type]
+    run = evaluate("whittle", arguments, steps=20, warmup=5, seeds=2)
     assert run.reward.mean() > 5000  # 2 epochs' content of 3 sources, nearly
     assert run.reward.mean() <= bound
 
 
 def test_the_bound_of_seen_fleets_that_fail_holds() -> None:
     arguments: dict[str, Any] = {"sources": everything(), "budget": 2.0, "arrivals": "poisson"}
-    bound = task_bound(Task.of(**arguments)).bound
+    bound = task_bound(Task(**arguments)).bound
     for name in ("whittle", "whittle-exact"):
-        assert evaluate(name, arguments, epochs=60, warmup=30, seeds=4).reward.mean() < bound
+        assert evaluate(name, arguments, steps=60, warmup=30, seeds=4).reward.mean() < bound

@@ -40,7 +40,7 @@ def sources_of(action: np.ndarray) -> list[int]:
 
 
 def test_no_state_starts_all_rows_and_a_start_some() -> None:
-    agent = Counter(Task.of())
+    agent = Counter(Task())
     seen = np.ones((3, 4, 1), dtype=np.float32)
     action, state = agent.predict(seen)
     action, state = agent.predict(seen, state)
@@ -55,7 +55,7 @@ def test_no_state_starts_all_rows_and_a_start_some() -> None:
 
 
 def test_one_observation_is_a_batch_of_one() -> None:
-    agent = Counter(Task.of())
+    agent = Counter(Task())
     seen = np.ones((4, 1), dtype=np.float32)
     action, state = agent.predict(seen)
     assert action.shape == (4,)
@@ -66,14 +66,14 @@ def test_one_observation_is_a_batch_of_one() -> None:
 
 
 def test_refuses_the_state_of_another_batch() -> None:
-    agent = Counter(Task.of())
+    agent = Counter(Task())
     _, state = agent.predict(np.ones((3, 4, 1), dtype=np.float32))
     with pytest.raises(ValueError, match=r"state is of a batch of 3 .* observation of 2; give"):
         agent.predict(np.ones((2, 4, 1), dtype=np.float32), state)
 
 
 def test_evaluations_pass_the_state_on() -> None:
-    got = evaluate(Counter, {}, epochs=8, warmup=0, seeds=2)
+    got = evaluate(Counter, {}, steps=8, warmup=0, seeds=2)
     assert got.frequency == pytest.approx([0.25] * 4)
 
 
@@ -86,7 +86,7 @@ def test_evaluate_policy_of_stable_baselines3_passes_state_and_starts() -> None:
             asked.append(state[0].tolist())
             return super().decide(seen, state)
 
-    evaluate_policy(Spy(Task.of()), env, 4)
+    evaluate_policy(Spy(Task()), env, 4)
     assert asked[:7] == [[i, i] for i in range(6)] + [[0, 0]], "an episode's start forgets"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import agents
 from agents import relaxed_bound
-from agents.evaluation.rollout import evaluate, posed_to
+from agents.evaluation.rollout import evaluate, with_features
 from agents.theory.frequencies import static_frequencies, static_reward
 from crawl_env import CrawlVectorEnv, Sources
 
@@ -22,7 +22,7 @@ TABLE1 = Sources.preset("table1")
 
 def history(epochs: int, **arguments: Any) -> np.ndarray:
     """Return what the agent crawls, (T, N) bool."""
-    env = CrawlVectorEnv(1, **{**posed_to("static", arguments)[1], "horizon": None})
+    env = CrawlVectorEnv(1, **{**with_features("static", arguments)[1], "horizon": None})
     agent = agents.make("static", env)
     seen, _ = env.reset(seed=0)
     crawled, state = np.zeros((epochs, env.task.n), dtype=bool), None
@@ -99,7 +99,7 @@ def test_a_source_that_is_too_dear_takes_no_share() -> None:
 
 def test_a_hundred_thousand_sources() -> None:
     fleet = Sources.random(100_000, seed=3)
-    got = evaluate("static", {"sources": fleet, "budget": 10_000}, epochs=12, warmup=0, seeds=1)
+    got = evaluate("static", {"sources": fleet, "budget": 10_000}, steps=12, warmup=0, seeds=1)
     assert got.cost[0] == 10_000
 
 
@@ -116,7 +116,7 @@ def best_periodic(fleet: Sources, longest: int) -> float:
                 at = [t for t in range(period) if cycle[t] == i]
                 gaps = [(b - a - 1) % period + 1 for a, b in zip(at, at[1:] + at[:1], strict=True)]
                 total += fleet.ceiling[i] * sum(
-                    -np.expm1(-fleet.decay_per_epoch[i] * g) for g in gaps
+                    -np.expm1(-fleet.decay_per_step[i] * g) for g in gaps
                 )
             best = max(best, total / period)
     return best
@@ -126,7 +126,7 @@ def best_periodic(fleet: Sources, longest: int) -> float:
 def test_earns_nearly_what_the_best_periodic_schedule_does(seed: int) -> None:
     fleet = Sources.random(3, seed=seed)
     best = best_periodic(fleet, 8)
-    got = evaluate("static", {"sources": fleet}, epochs=3000, warmup=500, seeds=1).reward[0]
+    got = evaluate("static", {"sources": fleet}, steps=3000, warmup=500, seeds=1).reward[0]
     assert best <= relaxed_bound(fleet, 1) * (1 + 1e-9)
     assert 0.97 * best <= got <= relaxed_bound(fleet, 1) * (1 + 1e-4)
 
@@ -136,6 +136,47 @@ def test_earns_nearly_what_the_best_periodic_schedule_does(seed: int) -> None:
 def test_earns_less_than_the_bound_and_little_less_than_the_formula(seed: int, rule: str) -> None:
     fleet = Sources.random(30, seed=seed)
     arguments = {"sources": fleet, "budget": 4, "budget_rule": rule}
-    got = evaluate("static", arguments, epochs=3000, warmup=500, seeds=1).reward[0]
+    got = evaluate("static", arguments, steps=3000, warmup=500, seeds=1).reward[0]
     formula = static_reward(fleet, static_frequencies(fleet, 4))
     assert 0.99 * formula < got < relaxed_bound(fleet, 4) * (1 + 1e-4)
+
+
+@pytest.mark.parametrize("rule", ["step", "average"])
+@pytest.mark.parametrize("hosts", ["one", "ten"])
+def test_spends_within_host_limits_what_is_worth_it(hosts: str, rule: str) -> None:
+    """Frequencies that ignored hosts left two thirds of the budget to sources by their number."""
+    rng = np.random.default_rng(0)
+    n, rich = 60, np.arange(60) >= 30
+    rate = np.where(rich, rng.uniform(2, 6, n), rng.uniform(0.05, 1, n))
+    names = [
+        "rich" if hosts == "one" and rich[i] else f"host {i // 6 if hosts == 'ten' else i}"
+        for i in range(n)
+    ]
+    fleet = Sources(rate, 1.0, rng.uniform(0.05, 0.5, n), hosts=names)
+    arguments = {"sources": fleet, "budget": 6, "budget_rule": rule}
+    got = evaluate("static", arguments, steps=400, seeds=1)
+    best = evaluate("whittle", {**arguments, "budget_rule": "step"}, steps=400, seeds=1)
+    assert got.reward[0] > 0.99 * best.reward[0]
+    assert got.cost[0] == pytest.approx(6, rel=0.01)
+    per_host = np.bincount(fleet.host_of, got.frequency)
+    assert (per_host <= 1 + 1e-9).all()
+
+
+def test_host_limits_hold_in_every_fleet_of_a_batch() -> None:
+    hosts = ["a", "a", "a", "b", "c", "d"]
+
+    def drawn(rng: np.random.Generator) -> Sources:
+        columns = Sources.random(6, rng)
+        return Sources(columns.arrival_rate, columns.mean_utility, columns.decay_rate, hosts=hosts)
+
+    known = ("arrival_rate", "mean_utility", "decay_rate", "cost")
+    env = CrawlVectorEnv(3, sources=drawn, budget=2, features=("value", *known))
+    batch, _ = env.reset(seed=1)
+    action, state = agents.make("static", env).predict(batch)
+    for b, one in enumerate(batch):
+        fleet = Sources(*one[:, 1:4].astype(float).T, hosts=hosts)
+        alone = agents.make("static", CrawlVectorEnv(1, sources=fleet, budget=2))
+        expected = alone.predict(one[:, :1])
+        np.testing.assert_array_equal(action[b], expected[0])
+        np.testing.assert_allclose(state[0][b], expected[1][0][0])
+        assert state[0][b][:3].sum() <= 1 + 1e-9

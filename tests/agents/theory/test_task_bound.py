@@ -24,7 +24,7 @@ HALF = np.arange(25) % 2 == 0
 
 
 def seen(sources: Sources | str, budget: float, **more: object) -> Task:
-    return Task.of(sources, budget, **{"arrivals": "poisson", **more})  # type: ignore[arg-type]
+    return Task(sources, budget, **{"arrivals": "poisson", **more})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_fleet_f(budget: float, blind: float, sharp: float) -> None:
 def test_without_randomness_to_see_it_is_the_relaxation() -> None:
     for arguments, name in (({}, "deterministic"), ({"observed": False}, "unseen")):
         arrivals = "deterministic" if name == "deterministic" else "poisson"
-        task = Task.of("table1", 2, arrivals=arrivals, **arguments)
+        task = Task("table1", 2, arrivals=arrivals, **arguments)
         assert task_bound(task) == (*relaxation(task.sources, 2), name)
 
 
@@ -205,7 +205,7 @@ def test_closed_form_below_exact_index_below_optimum_below_bound(
         "sources": Sources(*columns), "budget": 1, "arrivals": "poisson",
         "observed": np.array(observed),
     }  # fmt: skip
-    runs = compare(["whittle", "whittle-exact"], arguments, epochs=600, warmup=100, seeds=400)
+    runs = compare(["whittle", "whittle-exact"], arguments, steps=600, warmup=100, seeds=400)
     closed, exact = runs["whittle"].reward, runs["whittle-exact"].reward
     error = exact.std(ddof=1) / np.sqrt(exact.size)
     paired = (exact - closed).std(ddof=1) / np.sqrt(exact.size)
@@ -213,7 +213,7 @@ def test_closed_form_below_exact_index_below_optimum_below_bound(
     grid = 3e-3 * best  # the grid of the brute force and its draws
     assert exact.mean() < best + Z_LIMIT * error + grid
     assert exact.mean() > 0.97 * best
-    assert best < task_bound(Task.of(**arguments)).bound + grid  # type: ignore[arg-type]
+    assert best < task_bound(Task(**arguments)).bound + grid  # type: ignore[arg-type]
 
 
 # ----------------------------------------------------------------------------- no agent beats it
@@ -227,8 +227,8 @@ def test_no_agent_beats_the_bound_of_what_it_sees(information: str, rule: str) -
         "sources": "fleet-f", "budget": 4, "budget_rule": rule, "arrivals": "poisson",
         "observed": observed,
     }  # fmt: skip
-    bound = float(task_bound(Task.of(**arguments)).bound)
-    runs = compare(list(agents.AGENTS), arguments, epochs=300, warmup=100, seeds=100)
+    bound = float(task_bound(Task(**arguments)).bound)
+    runs = compare(list(agents.AGENTS), arguments, steps=300, warmup=100, seeds=100)
     for name, run in runs.items():
         error = run.reward.std(ddof=1) / np.sqrt(run.reward.size)
         assert run.reward.mean() < bound + Z_LIMIT * error, name
@@ -245,15 +245,17 @@ def test_the_exact_index_reaches_the_bound_when_the_budget_may_be_saved(budget: 
         "budget_rule": "average",
         "arrivals": "poisson",
     }
-    got = evaluate("whittle-exact", arguments, epochs=2000, warmup=500, seeds=20)
+    got = evaluate("whittle-exact", arguments, steps=2000, warmup=500, seeds=20)
     assert got.cost.mean() == pytest.approx(budget, rel=0.05)
-    assert got.reward.mean() > 0.97 * task_bound(Task.of(**arguments)).bound  # type: ignore[arg-type]
+    assert got.reward.mean() > 0.97 * task_bound(Task(**arguments)).bound  # type: ignore[arg-type]
 
 
 def test_seeing_is_worth_no_less_where_only_the_last_items_stay():
     fleet = Sources([1.0, 1.0], 1.0, 1e-3, capacity=[50, 50])
     seen, unseen = (
-        task_bound(Task.of(fleet, 0.05, "average", "poisson", observed=observed)).bound
+        task_bound(
+            Task(fleet, 0.05, budget_rule="average", arrivals="poisson", observed=observed)
+        ).bound
         for observed in (True, False)
     )
     assert seen >= unseen

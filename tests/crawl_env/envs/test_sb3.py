@@ -290,7 +290,7 @@ def test_time_limits(horizon: int | None, limit: int, length: int) -> None:
 
 
 def test_bad_arguments_are_refused() -> None:
-    with pytest.raises(ValueError, match="did you mean 'budget'"):
+    with pytest.raises(TypeError, match=r"CrawlVecEnv.__init__\(\) got .* mean 'budget'"):
         CrawlVecEnv(2, bugdet=3)
     vec = CrawlVecEnv(2)
     vec.reset()

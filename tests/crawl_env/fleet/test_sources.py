@@ -17,7 +17,7 @@ from crawl_env.fleet.sources import CONSTRAINTS, PARAMETERS, Sources
 from tests.references import Z_LIMIT, plainly, z_of_mean, z_of_share
 from tests.refusals import refused
 
-DERIVED = ("decay_per_epoch", "retention", "loss", "curvature", "ceiling", "inflow")
+DERIVED = ("decay_per_step", "retention", "loss", "curvature", "ceiling", "inflow")
 
 
 def fleet_of(n: int = 3, **changed: object) -> Sources:
@@ -100,7 +100,7 @@ def test_another_period_changes_nothing_else() -> None:
     assert other.period == 5.0
     assert fleet.period == 2.0
     assert other == fleet_of(3, names=["a", "b", "c"], period=5.0)
-    np.testing.assert_allclose(other.decay_per_epoch, 5.0 * fleet.decay_rate)
+    np.testing.assert_allclose(other.decay_per_step, 5.0 * fleet.decay_rate)
     with pytest.raises(ValueError, match="period is -1"):
         fleet.with_period(-1.0)
 
@@ -171,7 +171,8 @@ def test_stack_and_row_are_inverse() -> None:
     batch = Sources.stack(fleets)
     assert batch.arrival_rate.shape == (2, 3)
     assert len(batch) == 3
-    assert [batch.row(b) for b in range(2)] == fleets
+    assert [batch.fleet(b) for b in range(2)] == fleets
+    assert batch.select_fleets([1, 0]) == Sources.stack(fleets[::-1])
 
 
 def test_stack_refuses_fleets_that_differ_in_size_period_or_hosts() -> None:
@@ -230,7 +231,7 @@ def test_recovering_bandits_have_their_classes_in_turn() -> None:
         assert len(fleet) == n
         ceiling, decay = np.array([classes[i % 4] for i in range(n)]).T
         np.testing.assert_allclose(fleet.ceiling, ceiling, rtol=1e-14)
-        np.testing.assert_allclose(fleet.decay_per_epoch, decay, rtol=1e-14)
+        np.testing.assert_allclose(fleet.decay_per_step, decay, rtol=1e-14)
         assert fleet.cost.tolist() == [1.0] * n
 
 
@@ -386,6 +387,10 @@ def test_what_is_no_array_of_sources_is_refused() -> None:
     for period in (0.0, -1.0, math.nan, math.inf, None, [1.0, 2.0], "1", 10**400):
         with refused("period is ", "; it must be positive and finite (time)"):
             fleet_of(period=period)
+    with refused("hosts is 'abc'; give a sequence, one host per source"):
+        fleet_of(hosts="abc")
+    with refused("hosts has 2 entries for 3 sources"):
+        fleet_of(hosts=["a", "a"])
     for names in (["a"], ["a", "b", "c", "d"]):
         with refused(f"names has {len(names)} entries for 3 sources"):
             fleet_of(names=names)

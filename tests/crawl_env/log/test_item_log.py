@@ -319,8 +319,14 @@ def test_a_log_may_be_said_to_cover_more_time_than_its_items(tmp_path: Path) -> 
     assert stamped.covering("2024-05-02", "2024-05-05").span == 3.0
     with pytest.raises(ValueError, match="ends after it starts"):
         log.covering(9, 3)
-    with pytest.raises(ValueError, match="times are numbers; give a number"):
+    with refused("times are numbers; give a number"):
         log.covering("2024-05-02", None)
+    with refused("start is '2024-05-32'; give an ISO 8601 time stamp"):
+        stamped.covering("2024-05-32", None)
+    assert repr(stamped) == "ItemLog(2 items of 1 sources, 0.25 to 2.25 days)"
+    assert repr(log) == "ItemLog(200 items of 7 sources, 0 to 60 hours, with curves)"
+    with refused("the log has no curves to write"):
+        stamped.to_csv(tmp_path / "i.csv", tmp_path / "c.csv")
 
 
 def test_sources_are_selected_in_the_order_asked_for() -> None:
@@ -383,22 +389,22 @@ def test_the_share_left_is_linear_between_points_and_then_stays() -> None:
     rng = np.random.default_rng(0)
     recorded = np.flatnonzero(curves.recorded)
     item, age = rng.choice(recorded, 3000), rng.uniform(0, 12, 3000)
-    got = curves.share(item, age)
+    got = curves.remaining_at(item, age)
     for j, t, share in zip(item, age, got, strict=True):
         points = slice(*curves.first[j : j + 2])
         wanted = np.interp(t, curves.age[points], curves.remaining[points])
         assert share == pytest.approx(wanted, abs=1e-12)
-    assert curves.share(recorded[:, None], [0.5, 1.5]).shape == (recorded.size, 2)
+    assert curves.remaining_at(recorded[:, None], [0.5, 1.5]).shape == (recorded.size, 2)
 
 
 def test_two_points_of_one_age_are_a_drop() -> None:
     curves = DecayCurves([0, 4], [0, 2, 2, 4], [1, 0.8, 0.2, 0.0])
-    assert curves.share(0, [1.0, 2.0, 3.0, 50.0]).tolist() == [0.9, 0.2, 0.1, 0.0]
-    assert curves.share(0, np.nextafter(2.0, 0.0)) == pytest.approx(0.8)
-    assert DecayCurves([0, 2], [0, 0], [1, 0.5]).share(0, 0.0) == 0.5
+    assert curves.remaining_at(0, [1.0, 2.0, 3.0, 50.0]).tolist() == [0.9, 0.2, 0.1, 0.0]
+    assert curves.remaining_at(0, np.nextafter(2.0, 0.0)) == pytest.approx(0.8)
+    assert DecayCurves([0, 2], [0, 0], [1, 0.5]).remaining_at(0, 0.0) == 0.5
 
 
 def test_an_item_without_a_curve_has_no_share() -> None:
     curves = DecayCurves([0, 1, 1], [0.0], [1.0])
     with pytest.raises(ValueError, match=re.escape("item 1 has no curve")):
-        curves.share([0, 1], 2.0)
+        curves.remaining_at([0, 1], 2.0)

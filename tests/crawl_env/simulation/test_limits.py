@@ -197,7 +197,7 @@ def test_no_action_breaks_a_limit(arrivals: str, rule: str) -> None:
     env.reset(seed=0, options={"age": np.full(8, 9.0)})
     for _ in range(150):
         env.step(wild(rng, (8,)))
-        watch.epoch(env._crawl.harvest.picked)
+        watch.epoch(env._simulation.harvest.picked)
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
@@ -247,9 +247,9 @@ def test_no_pick_breaks_a_limit(masked: bool) -> None:
         before = inner._elapsed
         env.step(number)
         if inner._elapsed > before:
-            watch.epoch(inner._crawl.harvest.picked)
-            idle += inner._crawl.harvest.picked.size == 0
-            assert mask.any() or inner._crawl.harvest.picked.size == 0
+            watch.epoch(inner._simulation.harvest.picked)
+            idle += inner._simulation.harvest.picked.size == 0
+            assert mask.any() or inner._simulation.harvest.picked.size == 0
     assert idle > 20  # there were such epochs
 
 
@@ -265,13 +265,13 @@ def test_a_pick_is_what_is_crawled() -> None:
         before = inner._elapsed
         if not mask.any():
             env.step(0)
-            assert inner._crawl.harvest.picked.size == 0
+            assert inner._simulation.harvest.picked.size == 0
             continue
         number = int(rng.choice(np.flatnonzero(mask)))
         picks.add(number)
         env.step(number)
         if inner._elapsed > before:
-            assert set(np.ravel(inner._crawl.harvest.picked).tolist()) == picks
+            assert set(np.ravel(inner._simulation.harvest.picked).tolist()) == picks
             picks = set()
 
 
@@ -320,7 +320,7 @@ def test_failures_have_their_rate_and_cost_their_budget() -> None:
     env.reset(seed=3)
     tried, failed = np.zeros((500, 3)), np.zeros((500, 3))
     for _ in range(30):
-        before = env._crawl.balance.copy()
+        before = env._simulation.balance.copy()
         seen, reward, *_ = env.step(np.ones((500, 3), dtype=np.float32))
         crawled, missed, harvest, items, balance = np.moveaxis(seen, -1, 0)
         assert not (crawled * missed).any()

@@ -58,8 +58,9 @@ class Evaluate(ParallelStudy):
     period: float = 1.0
     """T: length of an epoch, in the unit of time of the CSV's rates."""
     arrivals: str = "poisson"
-    """deterministic, poisson, poisson-constant, poisson-lognormal or poisson-gamma. Not with
-    --items, as --warmup and --start."""
+    """deterministic, or poisson[-drift|-jumps|-cycle|-hawkes][-constant|-lognormal|-gamma]
+    [-stretched|-lomax][-items]; poisson means poisson-items where sources have a finite capacity.
+    Not with --items, as --warmup and --start."""
     observed: bool = False
     """Whether the crawler sees what waits at a source before crawling it."""
     budget_rule: Literal["step", "average"] = "step"
@@ -169,7 +170,7 @@ class Evaluate(ParallelStudy):
             )
         fleet, budgets = self._fleet(), self._budgets()
         names = evaluation.players(
-            self._names(), {"arrivals": self.arrivals, "observed": self.observed}
+            self._names(), {"arrivals": self._arrivals(fleet), "observed": self.observed}
         )
         parts = {
             (m, name): self._units(fleet, name, m) for m in budgets for name in names
@@ -211,7 +212,7 @@ class Evaluate(ParallelStudy):
             "budget": budget,
             "budget_rule": self.budget_rule,
             "per_host": self.per_host,
-            "arrivals": self.arrivals,
+            "arrivals": self._arrivals(fleet),
             "observed": self.observed,
             "start": self.start,
             "features": ["value"],
@@ -228,6 +229,11 @@ class Evaluate(ParallelStudy):
             }
             for first in range(0, seeds, size)
         ]
+
+    def _arrivals(self, fleet: Sources) -> str:
+        """Return the arrivals; last items can only be shown where single items are drawn."""
+        items = self.arrivals == "poisson" and fleet.is_capped
+        return "poisson-items" if items else self.arrivals
 
     def _fleet(self) -> Sources:
         path = Path(self.sources)
@@ -271,7 +277,7 @@ class Evaluate(ParallelStudy):
 
     def _setting(self, fleet: Sources) -> str:
         return (
-            f"Arrivals {self.arrivals}; {self._conditions()}, period "
+            f"Arrivals {self._arrivals(fleet)}; {self._conditions()}, period "
             f"{fleet.period:g}. {self._epochs} epochs after {self.warmup} left out, {self.seeds} "
             "runs, the same arrivals for every policy. Intervals hold 95 % (t over runs). "
             f"The fleet is expected to publish {number(float(fleet.published))} utility an epoch."

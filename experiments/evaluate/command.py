@@ -260,8 +260,11 @@ class Evaluate(ParallelStudy):
             raise ValueError("no budget; give --budget 5, or --budgets 1,2,5,10 for a curve")
         if self._epochs < 1:
             raise ValueError(f"--epochs is {self._epochs}; it must be at least 1")
-        if self.seeds < FEWEST_RUNS:
-            raise ValueError(f"--seeds is {self.seeds}; intervals need at least {FEWEST_RUNS} runs")
+        fewest = 1 if self.log.items is not None else FEWEST_RUNS
+        if self.seeds < fewest:
+            raise ValueError(
+                f"--seeds is {self.seeds}; intervals need at least {fewest} runs of each policy"
+            )
         if self.warmup < 0:
             raise ValueError(f"--warmup is {self.warmup}; it must be zero or more epochs")
         return sorted(set(given))

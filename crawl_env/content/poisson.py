@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from crawl_env.content.cells import Cells, IntArray, Published
+from crawl_env.content.cells import Cells, Published
 from crawl_env.content.process import Block
 from crawl_env.content.utility import Distribution, Exponential
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import FloatArray, IntArray
 
 FADED = 37.0  # time constants after which less than e^−37 of an item's utility is left: nothing
 AT_ONCE = 2.0  # items above which one draw of U is cheaper than its items, roughly

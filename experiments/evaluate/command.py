@@ -70,10 +70,8 @@ class Evaluate(ParallelStudy):
     start: Literal["fresh", "empty", "full", "random"] = "fresh"
     """State of the sources at the first epoch."""
     agents: tuple[str, ...] = tuple(AGENTS)
-    """Policies to compare: whittle, whittle-exact, lagrangian, static, myopic, oldest-first,
-    random, fixed, nutch, miniflux, adaptive-certainty, adaptive-optimism, adaptive-thompson,
-    adaptive-self-tuning; whittle and random are always among them, whittle-exact only where it
-    differs: seen random content."""
+    """Policies to compare, by default all of `agents.AGENTS`; whittle and random are always among
+    them, whittle-exact only where it differs: where random content is observed."""
     epochs: int | None = None
     """Epochs measured in each run: by default 2000, or all that the rest of the log holds."""
     warmup: int = 200
@@ -260,8 +258,11 @@ class Evaluate(ParallelStudy):
             raise ValueError("no budget; give --budget 5, or --budgets 1,2,5,10 for a curve")
         if self._epochs < 1:
             raise ValueError(f"--epochs is {self._epochs}; it must be at least 1")
-        if self.seeds < FEWEST_RUNS:
-            raise ValueError(f"--seeds is {self.seeds}; intervals need at least {FEWEST_RUNS} runs")
+        fewest = 1 if self.log.items is not None else FEWEST_RUNS
+        if self.seeds < fewest:
+            raise ValueError(
+                f"--seeds is {self.seeds}; intervals need at least {fewest} runs of each policy"
+            )
         if self.warmup < 0:
             raise ValueError(f"--warmup is {self.warmup}; it must be zero or more epochs")
         return sorted(set(given))

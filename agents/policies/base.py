@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from crawl_env import Sources, Task, task_of
 from crawl_env.fleet.parameters import CONSTRAINTS, PARAMETERS
 from crawl_env.numerics import FloatArray
+from crawl_env.rng import generator
 
 State = tuple[NDArray[Any], ...]  # arrays whose first axis is the batch
 
@@ -58,7 +59,7 @@ class ObservationView:
 
     def __init__(self, observation: ArrayLike, task: Task) -> None:
         array = np.asarray(observation)
-        shape = (task.n, len(task.features))
+        shape = task.observation_space.shape  # (N, F)
         if array.ndim not in (2, 3) or array.shape[-2:] != shape:
             raise ValueError(
                 f"the observation has shape {array.shape}; this agent was made for {shape}, or a "
@@ -224,4 +225,4 @@ class Agent(Policy):
     def __init__(self, env: Environment, *, seed: int | None = None) -> None:
         self.task = task_of(env)
         # Not the stream from which an environment of the same seed draws its content.
-        self.rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
+        self.rng = generator(seed, "policy")

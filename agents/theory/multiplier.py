@@ -14,6 +14,7 @@ from crawl_env.content.world import IntArray
 from crawl_env.fleet.hosts import Hosts
 from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.numerics import FloatArray
+from crawl_env.rng import generator
 from crawl_env.simulation import selection
 
 Index = Callable[[FloatArray, Sources], FloatArray]
@@ -94,7 +95,7 @@ class BudgetMultiplier:
         replay = isinstance(task.arrivals, Trace)
         arrivals = (Arrivals() if replay else task.arrivals).model(items=sources.is_capped)
         world = World(sources, arrivals, rows, believe=not task.observed.all())
-        rng = np.random.default_rng(np.random.SeedSequence(0, spawn_key=(2,)))
+        rng = generator(0, "multiplier")
         world.start(np.ones(world.shape), rng)
         items = np.broadcast_to(sources.arrival_rate * sources.period, world.shape).sum()
         epochs = int(np.clip(_WORK / (world.value.size + items), _FEWEST, _MOST))

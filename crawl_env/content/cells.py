@@ -11,12 +11,10 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from crawl_env.fleet.sources import Sources
-from crawl_env.numerics import FloatArray
-
-IntArray = NDArray[np.intp]
+from crawl_env.numerics import FloatArray, IntArray
 
 # Cells advanced at a time. The value, retention and inflow of a block together stay in a core's
 # cache, so that large fleets pass through memory once per step.

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from crawl_env.content.cells import Cells, IntArray
-from crawl_env.content.poisson import Times
-from crawl_env.content.rates import RateModel, within
-from crawl_env.content.utility import positive
-from crawl_env.numerics import FloatArray
+from crawl_env.content.cells import Cells
+from crawl_env.content.poisson import Times, check_drawable
+from crawl_env.content.rates import RateModel
+from crawl_env.errors import check_positive, check_within
+from crawl_env.numerics import FloatArray, IntArray
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,9 @@ class Hawkes(RateModel):
     draws_items = True
 
     def __post_init__(self) -> None:
-        within("branching", self.branching, 0.0, 1.0)
-        if self.branching == 1:
-            raise ValueError("branching is 1; it must be below 1, or clusters would never end")
-        positive("kernel_rate", self.kernel_rate)
+        # With n = 1 an item would bring infinitely many.
+        check_within("branching", self.branching, 0.0, 1.0, open_high=True)
+        check_positive("kernel_rate", self.kernel_rate, "1 / time")
 
     def start(self, shape: tuple[int, int], period: float, rng: np.random.Generator) -> FloatArray:
         """The state is the excitation λ/Λ − (1 − n)."""
@@ -55,6 +54,7 @@ class Hawkes(RateModel):
         """Do nothing: drawing the items of a step has changed the state."""
 
     def times(self, cells: Cells, state: FloatArray) -> Times:
+        check_drawable(float(cells.items.sum()))
         beta, everywhere = self.kernel_rate * cells.period, np.arange(cells.items.size)
 
         def drawn(rng: np.random.Generator) -> Iterator[tuple[IntArray, FloatArray]]:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from crawl_env.content.cells import IntArray, Published
+from crawl_env.content.cells import Published
 from crawl_env.content.process import Feed
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import FloatArray, IntArray
 
 # Sums over the items of a cell, see `ItemStore.sums`.
 SUMS = ("number", "age", "age_squared", "log", "age_log")

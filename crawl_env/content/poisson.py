@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from crawl_env.content.cells import Cells, IntArray, Published
+from crawl_env.content.cells import Cells, Published
 from crawl_env.content.process import Block
 from crawl_env.content.utility import Distribution, Exponential
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import FloatArray, IntArray
 
 FADED = 37.0  # time constants after which less than e^−37 of an item's utility is left: nothing
 AT_ONCE = 2.0  # items above which one draw of U is cheaper than its items, roughly
@@ -19,6 +19,15 @@ _MOST_ITEMS = 1e9
 
 # Draws when items arrive: batches of their cells, sorted or not, and of their ages in steps.
 Times = Callable[[np.random.Generator], Iterator[tuple[IntArray, FloatArray]]]
+
+
+def check_drawable(items: float) -> None:
+    """Raise ValueError where so many items cannot be drawn one by one."""
+    if items > _MOST_ITEMS:
+        raise ValueError(
+            f"{items:.3g} items would have to be drawn one by one; use arrivals='poisson', which "
+            "draws totals, or 'deterministic', fewer sources, another start or a shorter period"
+        )
 
 
 class PoissonTimes:
@@ -30,12 +39,7 @@ class PoissonTimes:
         # the items of all cells are one Poisson process of rate 1.
         self._line = np.cumsum(cells.items * window)
         self._length = float(self._line[-1]) if self._line.size else 0.0
-        if self._length > _MOST_ITEMS:
-            raise ValueError(
-                f"{self._length:.3g} items would have to be drawn one by one; use "
-                "arrivals='poisson', which draws totals, or 'deterministic', fewer sources, "
-                "another start or a shorter period"
-            )
+        check_drawable(self._length)
         self._chunks = max(1, int(np.ceil(self._length / _CHUNK)))
         # Rounding may place an item beyond the end: it belongs to the last source that publishes.
         self._last = int(np.searchsorted(self._line, self._length))

@@ -7,10 +7,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from crawl_env.content.cells import Cells, IntArray, Published, blocks_of
+from crawl_env.content.cells import Cells, Published, blocks_of
 from crawl_env.content.decay import EXPONENTIAL, Decay
 from crawl_env.fleet.sources import Sources
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import FloatArray, IntArray
 
 
 class Block:

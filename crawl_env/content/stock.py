@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from crawl_env.content.cells import IntArray, Published
+from crawl_env.content.cells import Published
 from crawl_env.content.item_store import ItemStore
 from crawl_env.content.process import Feed
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import FloatArray, IntArray
 
 
 class Stock:

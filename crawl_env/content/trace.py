@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from crawl_env.content.cells import Cells, IntArray, Published
+from crawl_env.content.cells import Cells, Published
 from crawl_env.content.decay import Decay, make_decay
 from crawl_env.content.process import ArrivalProcess, Block
 from crawl_env.fleet.sources import Sources
 from crawl_env.log.item_log import ItemLog
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import FloatArray, IntArray
 
 _ROUNDING = 1e-9  # steps before a boundary at which an item counts as published at it
 

@@ -8,12 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crawl_env.content.arrivals import ArrivalProcess, Deterministic
-from crawl_env.content.cells import IntArray
 from crawl_env.content.item_store import SUMS
 from crawl_env.content.process import require_items
 from crawl_env.content.stock import ItemStock, Stock
 from crawl_env.fleet.sources import Sources
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import FloatArray, IntArray
 
 __all__ = ["NEVER", "IntArray", "World"]
 

@@ -18,11 +18,9 @@ from crawl_env.content.process import ArrivalProcess
 from crawl_env.content.world import World
 from crawl_env.errors import check_choice, check_whole
 from crawl_env.fleet.sources import Sources
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import BoolArray, FloatArray
 from crawl_env.simulation.simulation import Harvest, Simulation
 from crawl_env.simulation.task import BudgetRule, Draw, Start, Task, suggest_arguments
-
-BoolArray = NDArray[np.bool_]
 
 
 class CrawlVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], NDArray[np.float32], NDArray[Any]]):

@@ -17,9 +17,7 @@ from numpy.typing import NDArray
 
 from crawl_env.content.world import IntArray
 from crawl_env.fleet.hosts import Hosts
-from crawl_env.numerics import FloatArray
-
-BoolArray = NDArray[np.bool_]
+from crawl_env.numerics import BoolArray, FloatArray
 
 # A sum of costs may exceed the budget by this share of it: rounding, not overspending.
 TOLERANCE = 1e-12

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from crawl_env import Sources, Trace
-from crawl_env.content.cells import IntArray, Published
+from crawl_env.content.cells import Published
 from crawl_env.content.trace import TraceFeed
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import FloatArray, IntArray
 
 # Share of the bound by which it may be missed; the lines of the dual meet after some ten steps.
 _NEAR = 1e-12

@@ -12,8 +12,7 @@ import numpy as np
 from agents.evaluation.rollout import Rollout
 from agents.policies.index import WhittleExact
 from crawl_env import ItemLog, Sources, Task, Trace
-from crawl_env.content.cells import IntArray
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import FloatArray, IntArray
 from experiments.core import evaluation
 from experiments.core.runner import Job, Result
 

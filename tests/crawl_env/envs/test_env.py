@@ -211,7 +211,7 @@ def test_spending_keeps_its_promise(data: Any, rule: str, seed: int) -> None:
     budget = data.draw(st.floats(0.01, 12))
     assume(rule == "average" or cost.min() <= budget)
     fleet = Sources([1.0] * n, [1.0] * n, [0.1] * n, cost)
-    arrivals = data.draw(st.sampled_from(["deterministic", "poisson"]))
+    arrivals = data.draw(st.sampled_from(["deterministic", "poisson-items"]))
     with unreachable_is_fine():
         env = CrawlEnv(
             sources=fleet, budget=budget, budget_rule=rule, arrivals=arrivals, features=("crawled",)
@@ -296,7 +296,7 @@ def equal_infos(one: dict[str, Any], two: dict[str, Any]) -> bool:
     return set(one) == set(two) and all(np.array_equal(one[key], two[key]) for key in one)
 
 
-LAWS = ["deterministic", "poisson", "poisson-lognormal", *VARYING]
+LAWS = ["deterministic", "poisson-items", "poisson-lognormal-items", *VARYING]
 STARTS = ["fresh", "empty", "random", "full"]
 LEAKS = [(law, STARTS[k % 4], k % 3 > 0) for k, law in enumerate(LAWS)]
 LEAKS += [(law, STARTS[(k + 2) % 4], k % 3 == 0) for k, law in enumerate(LAWS)]
@@ -313,7 +313,7 @@ def test_nothing_tells_the_parameters_but_what_crawls_bring(
     worlds = [
         Sources(
             *(np.concatenate([getattr(part, p) for part in parts]) for p in TABLE1),
-            failure_rate=[0.5, 0.0, 0.2, 0.2, 0.2] if arrivals == "poisson" else None,
+            failure_rate=[0.5, 0.0, 0.2, 0.2, 0.2] if arrivals == "poisson-items" else None,
         )
         for parts in ((silent, MIXED.select([2, 3, 4])), (other, OTHER.select([2, 3, 4])))
     ]
@@ -364,7 +364,7 @@ def test_a_crawl_tells_only_of_the_sources_crawled(start: str, rule: str) -> Non
         seen = [step[0] for step in steps]
 
 
-@pytest.mark.parametrize("arrivals", ["poisson", "poisson-gamma", *VARYING])
+@pytest.mark.parametrize("arrivals", ["poisson-items", "poisson-gamma-items", *VARYING])
 @pytest.mark.parametrize("start", ["fresh", "empty"])
 def test_future_content_is_not_seen(start: str, arrivals: str) -> None:
     """Another seed brings other content; until a crawl nothing tells."""
@@ -379,7 +379,7 @@ def test_future_content_is_not_seen(start: str, arrivals: str) -> None:
     assert same(*runs)
 
 
-@pytest.mark.parametrize("arrivals", ["poisson", "poisson-constant", *VARYING])
+@pytest.mark.parametrize("arrivals", ["poisson-items", "poisson-constant-items", *VARYING])
 def test_the_belief_does_not_follow_the_content(arrivals: str) -> None:
     """Unobserved, the value channel is the same whatever really arrived."""
     env = CrawlEnv(
@@ -396,7 +396,9 @@ def test_the_belief_does_not_follow_the_content(arrivals: str) -> None:
 # ------------------------------------------------------------------------- arrivals, seeds
 
 
-@pytest.mark.parametrize("arrivals", ["deterministic", "poisson", "poisson-lognormal", *VARYING])
+@pytest.mark.parametrize(
+    "arrivals", ["deterministic", "poisson-items", "poisson-lognormal-items", *VARYING]
+)
 @pytest.mark.parametrize("count", [True, False], ids=["items", "utility"])
 def test_arrivals_are_the_same_whatever_is_done(arrivals: str, count: bool) -> None:
     """Give back what was crawled, aged: every policy, budget and rule has seen one world."""
@@ -459,7 +461,7 @@ def test_permuting_the_sources_permutes_everything(
 
 RANDOM = {
     "sources": MIXED,
-    "arrivals": "poisson",
+    "arrivals": "poisson-items",
     "observed": [True, False, True, False, False],
     "features": CHANNELS,
     "start": "random",
@@ -472,12 +474,12 @@ RANDOM = {
 @pytest.mark.parametrize(
     "arrivals",
     [
-        "poisson",
-        "poisson-constant",
-        "poisson-lognormal",
-        "poisson-gamma",
+        "poisson-items",
+        "poisson-constant-items",
+        "poisson-lognormal-items",
+        "poisson-gamma-items",
         *VARYING,
-        Arrivals(utility=Gamma(0.5)),
+        Arrivals(utility=Gamma(0.5), sampler="items"),
         Arrivals(rate=Hawkes(0.9), utility=Gamma(0.5), decay="lomax"),
     ],
     ids=str,
@@ -626,7 +628,7 @@ def test_a_state_is_independent_in_both_directions() -> None:
 
 
 @pytest.mark.parametrize("how", ["deepcopy", "pickle"])
-@pytest.mark.parametrize("arrivals", ["deterministic", "poisson", *VARYING])
+@pytest.mark.parametrize("arrivals", ["deterministic", "poisson-items", *VARYING])
 def test_a_copy_is_an_environment_of_its_own(arrivals: str, how: str) -> None:
     """Planners copy environments; a copy that looks right and steps wrong would be worst."""
     arguments = {**RANDOM, "arrivals": arrivals}
@@ -672,7 +674,10 @@ def test_options_override_the_start(start: str) -> None:
 @pytest.mark.parametrize("observed", [False, [True, False, True, False]], ids=str)
 def test_the_belief_starts_at_what_the_crawler_is_told(observed: Any) -> None:
     env = CrawlEnv(
-        features=("value", "age"), observed=observed, arrivals="poisson", budget_rule="average"
+        features=("value", "age"),
+        observed=observed,
+        arrivals="poisson-items",
+        budget_rule="average",
     )
     sources = env.sources
     told = np.array([7.0, 0.0, 1000.0, 3.0])
@@ -723,7 +728,7 @@ def test_refused_options_leave_the_state_alone() -> None:
         assert np.array_equal(a, b)
 
 
-@pytest.mark.parametrize("arrivals", ["deterministic", "poisson", "poisson-lognormal"])
+@pytest.mark.parametrize("arrivals", ["deterministic", "poisson-items", "poisson-lognormal-items"])
 def test_an_age_without_a_count_of_items_is_refused_alike(arrivals: str) -> None:
     """start='full' is refused where items are counted; so must be the same state by options."""
     env = CrawlEnv(features=("items",), arrivals=arrivals)
@@ -799,7 +804,7 @@ def test_beliefs_start_at_the_mean(start: str) -> None:
     env = CrawlEnv(
         sources=SPARSE,
         start=start,
-        arrivals="poisson",
+        arrivals="poisson-items",
         observed=False,
         features=("value", "age"),
         budget=1,

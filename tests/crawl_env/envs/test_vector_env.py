@@ -196,7 +196,9 @@ def test_equals_an_asynchronous_vector_environment() -> None:
 
 
 @pytest.mark.parametrize("rule", ["step", "average"])
-@pytest.mark.parametrize("arrivals", ["poisson", "poisson-constant", "poisson-gamma"])
+@pytest.mark.parametrize(
+    "arrivals", ["poisson-items", "poisson-constant-items", "poisson-gamma-items"]
+)
 @pytest.mark.parametrize("observed", [True, [False, True, False, True, True]], ids=["all", "some"])
 def test_random_environments_agree_in_law(arrivals: str, rule: str, observed: Any) -> None:
     """Means over 300 environments of each kind, 4.5 standard errors: one false alarm in 150,000
@@ -434,7 +436,7 @@ def fleets(rng: np.random.Generator) -> Sources:
 
 
 RANDOM = {
-    "arrivals": "poisson",
+    "arrivals": "poisson-items",
     "observed": [True, False, True, False, False],
     "features": CHANNELS,
     "start": "random",
@@ -498,7 +500,7 @@ def test_a_state_is_independent_in_both_directions() -> None:
 
 
 @pytest.mark.parametrize("how", ["deepcopy", "pickle"])
-@pytest.mark.parametrize("arrivals", ["deterministic", "poisson"])
+@pytest.mark.parametrize("arrivals", ["deterministic", "poisson-items"])
 def test_a_copy_is_an_environment_of_its_own(arrivals: str, how: str) -> None:
     vecs = [CrawlVectorEnv(3, sources=MIXED, **{**RANDOM, "arrivals": arrivals}) for _ in range(2)]
     for vec in vecs:

@@ -113,7 +113,7 @@ BAD = {
     "unknown preset": ({"sources": "tabel1"}, ["tabel1", "did you mean 'table1'", "recovering"]),
     "unknown law": ({"arrivals": "poisson-lognromal"}, ["arrivals", "mean 'poisson-lognormal'"]),
     "unknown arrivals": ({"arrivals": "poison"}, ["arrivals", "did you mean 'poisson'"]),
-    "arrivals of no kind": ({"arrivals": 3}, ["arrivals", "3", "poisson", "stream"]),
+    "arrivals of no kind": ({"arrivals": 3}, ["arrivals", "3", "poisson", "crawl_env.Arrivals"]),
     "unknown feature": ({"features": ("vlaue",)}, ["feature", "did you mean 'value'"]),
     "unknown rule": ({"budget_rule": "setp"}, ["budget_rule", "did you mean 'step'"]),
     "unknown start": ({"start": "ful"}, ["start", "did you mean 'full'"]),

@@ -122,9 +122,10 @@ class CrawlEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
 
     Agents and beliefs know `arrival_rate` alone; `env.unwrapped.world.rate`, (1, N), is the
     present rate, for evaluation. Arrivals depend on nothing but themselves and the seed, neither on
-    actions nor on what is observed: the same seed brings the same content to every policy. Crawl delays, capacities, failure rates and hosts belong to the fleet,
-    see `Sources`. A crawl that fails is paid for and leaves the content. Under deterministic
-    arrivals a source with a capacity holds the mean of Poisson arrivals.
+    actions nor on what is observed: the same seed brings the same content to every policy. Crawl
+    delays, capacities, failure rates and hosts belong to the fleet, see `Sources`. A crawl that
+    fails is paid for and leaves the content. Under deterministic arrivals a source with a capacity
+    holds the mean of Poisson arrivals.
 
     Raises:
         TypeError: an argument is unknown.

@@ -71,10 +71,8 @@ class Evaluate(ParallelStudy):
     start: Literal["fresh", "empty", "full", "random"] = "fresh"
     """State of the sources at the first epoch."""
     agents: tuple[str, ...] = tuple(AGENTS)
-    """Policies to compare: whittle, whittle-exact, lagrangian, static, myopic, oldest-first,
-    random, fixed, nutch, miniflux, adaptive-certainty, adaptive-optimism, adaptive-thompson,
-    adaptive-self-tuning; whittle and random are always among them, whittle-exact only where it
-    differs: seen random content."""
+    """Policies to compare, by default all of `agents.AGENTS`; whittle and random are always among
+    them, whittle-exact only where it differs: where random content is observed."""
     epochs: int | None = None
     """Epochs measured in each run: by default 2000, or all that the rest of the log holds."""
     warmup: int = 200

@@ -20,7 +20,12 @@ ID = "EphemeralCrawl-v0"
 PARAMETERS = ("arrival_rate", "mean_utility", "decay_rate", "cost")
 CHANNELS = ["value", "age", "crawled", "harvest", "items", *PARAMETERS, "balance"]
 HIDDEN = ("age", "crawled", "harvest", "items", "cost", "balance")  # says nothing of parameters
-VARYING = ("poisson-drift", "poisson-jumps", "poisson-cycle", "poisson-hawkes")
+VARYING = (
+    "poisson-drift-items",
+    "poisson-jumps-items",
+    "poisson-cycle-items",
+    "poisson-hawkes-items",
+)
 NEVER = 1e9
 TABLE1 = {  # the paper's example
     "arrival_rate": [250.0] * 4,

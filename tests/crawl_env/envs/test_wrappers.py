@@ -38,7 +38,7 @@ def masks_by_hand(cost: np.ndarray, budget: float, picked: list[int]) -> list[bo
     return [i not in picked and round(float(c), 9) <= left for i, c in enumerate(cost)]
 
 
-@pytest.mark.parametrize("arrivals", ["deterministic", "poisson"])
+@pytest.mark.parametrize("arrivals", ["deterministic", "poisson-items"])
 @pytest.mark.parametrize(
     ("sources", "budget"),
     [("table1", 1), ("table1", 2), ("table1", 3), ("table1", 4), (MIXED, 4), (MIXED, 2.5)],
@@ -264,7 +264,7 @@ def test_any_whole_number_will_do(kind: Any) -> None:
 @pytest.mark.parametrize("features", [("value",), tuple(CHANNELS)], ids=["value", "all"])
 @pytest.mark.parametrize("sources", ["table1", MIXED], ids=["table1", "mixed costs"])
 def test_check_env(check: Any, features: tuple[str, ...], sources: Any) -> None:
-    env = make(sources=sources, budget=3, features=features, arrivals="poisson")
+    env = make(sources=sources, budget=3, features=features, arrivals="poisson-items")
     with warnings.catch_warnings():
         for message in (
             "Box observation space m.*imum value is -?infinity",  # utility has no upper bound
@@ -308,13 +308,13 @@ def test_dqn_trains_without_masks() -> None:
 
 
 def test_a_saved_state_goes_on_between_two_picks() -> None:
-    one = make(budget=3, arrivals="poisson", features=CHANNELS)
+    one = make(budget=3, arrivals="poisson-items", features=CHANNELS)
     one.reset(seed=0)
     for action in (0, 1, 2, 3):  # an epoch, and the first pick of the next
         seen, *_ = one.step(action)
     state = one.get_state()
     after = [one.step(action) for action in (1, 2, 0)]
-    other = make(budget=3, arrivals="poisson", features=CHANNELS)
+    other = make(budget=3, arrivals="poisson-items", features=CHANNELS)
     other.reset(seed=1)
     np.testing.assert_array_equal(other.set_state(state), seen)
     assert other.action_masks().tolist() == [True, True, True, False]

@@ -189,7 +189,7 @@ def wild(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("arrivals", ["deterministic", "poisson"])
+@pytest.mark.parametrize("arrivals", ["deterministic", "poisson-items"])
 def test_no_action_breaks_a_limit(arrivals: str, rule: str) -> None:
     fleet, rng = everything(), np.random.default_rng(0)
     env = CrawlEnv(sources=fleet, budget=3, budget_rule=rule, arrivals=arrivals, per_host=1)
@@ -210,7 +210,7 @@ def test_no_action_breaks_a_limit_in_a_vector_env(rule: str, mode: AutoresetMode
         budget=3,
         budget_rule=rule,
         per_host=2,
-        arrivals="poisson",
+        arrivals="poisson-items",
         horizon=11,
         start="random",
         autoreset_mode=mode,
@@ -234,7 +234,7 @@ def test_no_pick_breaks_a_limit(masked: bool) -> None:
     """One source at a time, whether or not the masks are heeded; epochs without any available
     source included."""
     fleet, rng = everything(crawl_delay=9.0), np.random.default_rng(2)
-    env = SequentialSelection(gym.make(ID, sources=fleet, budget=3, arrivals="poisson"))
+    env = SequentialSelection(gym.make(ID, sources=fleet, budget=3, arrivals="poisson-items"))
     inner: Any = env.unwrapped
     watch = Watch(fleet, 3, "step", 1, 1)
     env.reset(seed=0, options={"age": np.full(8, 9.0)})
@@ -315,7 +315,7 @@ def test_failures_have_their_rate_and_cost_their_budget() -> None:
         budget=1.5,
         budget_rule="average",
         features=("crawled", "failed", "harvest", "items", "balance"),
-        arrivals="poisson",
+        arrivals="poisson-items",
     )
     env.reset(seed=3)
     tried, failed = np.zeros((500, 3)), np.zeros((500, 3))
@@ -339,7 +339,9 @@ def test_failures_have_their_rate_and_cost_their_budget() -> None:
         assert abs(z_of_share(outcome, rate[i])) < Z_LIMIT
 
 
-@pytest.mark.parametrize("arrivals", ["poisson", "poisson-lognormal", "poisson-lomax"])
+@pytest.mark.parametrize(
+    "arrivals", ["poisson-items", "poisson-lognormal-items", "poisson-lomax-items"]
+)
 @pytest.mark.parametrize("capacity", [np.inf, 4.0])
 def test_arrivals_do_not_depend_on_actions(arrivals: str, capacity: float) -> None:
     """With failures too: a source never crawled in one run meets what it meets in another, and so
@@ -370,7 +372,7 @@ def step_all(env: Any, actions: list[np.ndarray]) -> list[np.ndarray]:
     return seen
 
 
-@pytest.mark.parametrize("arrivals", ["deterministic", "poisson", "poisson-lomax"])
+@pytest.mark.parametrize("arrivals", ["deterministic", "poisson-items", "poisson-lomax-items"])
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("rows", [None, 3])
 def test_states_and_copies_go_on_alike(rows: int | None, rule: str, arrivals: str) -> None:
@@ -408,7 +410,7 @@ def test_states_and_copies_go_on_alike(rows: int | None, rule: str, arrivals: st
 # ------------------------------------------------------------------------- capacities
 
 
-@pytest.mark.parametrize("arrivals", ["poisson", "poisson-constant", "deterministic"])
+@pytest.mark.parametrize("arrivals", ["poisson-items", "poisson-constant-items", "deterministic"])
 def test_no_more_items_than_fit_are_brought(arrivals: str) -> None:
     fleet = Sources(5.0, 1.0, np.full(3, 0.2), capacity=[1, 4, np.inf])
     env = CrawlVectorEnv(
@@ -419,17 +421,17 @@ def test_no_more_items_than_fit_are_brought(arrivals: str) -> None:
     for _ in range(40):
         seen, *_ = env.step(rng.random((50, 3)))
         most = np.maximum(most, seen[..., 0].max(axis=0))
-        if arrivals == "poisson-constant":
+        if arrivals == "poisson-constant-items":
             assert np.all(seen[..., 1] <= seen[..., 0] + 1e-6)
     assert most[:2].tolist() == [1.0, 4.0]
     assert most[2] > 10
 
 
 @pytest.mark.parametrize("observed", [True, False])
-@pytest.mark.parametrize("arrivals", ["deterministic", "poisson"])
+@pytest.mark.parametrize("arrivals", ["deterministic", "poisson-items"])
 def test_what_is_believed_is_the_mean_of_the_last_items(arrivals: str, observed: bool) -> None:
     """Deterministic content, and the belief, follow the age exactly, failures or not."""
-    if observed and arrivals == "poisson":
+    if observed and arrivals == "poisson-items":
         return
     fleet = everything()
     env = CrawlEnv(
@@ -449,7 +451,12 @@ def test_the_mean_content_of_the_world_is_the_belief(start: str) -> None:
     in 150,000 times a source."""
     fleet = Sources([0.5, 2.0, 6.0], 1.5, 0.2, capacity=[1, 3, 5], failure_rate=0.4, crawl_delay=2)
     env = CrawlVectorEnv(
-        4000, sources=fleet, arrivals="poisson", start=start, observed=False, features=("value",)
+        4000,
+        sources=fleet,
+        arrivals="poisson-items",
+        start=start,
+        observed=False,
+        features=("value",),
     )
     env.reset(seed=8)
     rng = np.random.default_rng(8)
@@ -555,7 +562,7 @@ def test_drawn_fleets_keep_their_limits() -> None:
         fleet = everything()
         return Sources(**{**fleet.__getstate__(), "arrival_rate": rng.uniform(0.5, 3, 8)})
 
-    env = CrawlVectorEnv(2, sources=draw, budget=3, arrivals="poisson", horizon=9)
+    env = CrawlVectorEnv(2, sources=draw, budget=3, arrivals="poisson-items", horizon=9)
     env.reset(seed=0)
     watch = Watch(everything(), 3, "step", 1, 2)
     rng = np.random.default_rng(0)
@@ -584,7 +591,7 @@ def test_hosts_are_one_a_source(bad: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*Box observation space m.* value is")
 @pytest.mark.filterwarnings("ignore:.*unconventional shape")
-@pytest.mark.parametrize("arrivals", ["deterministic", "poisson"])
+@pytest.mark.parametrize("arrivals", ["deterministic", "poisson-items"])
 def test_checkers_find_nothing_wrong(arrivals: str) -> None:
     stable = pytest.importorskip("stable_baselines3.common.env_checker")
     arguments = {"sources": everything(), "budget": 3, "arrivals": arrivals, "horizon": 20}

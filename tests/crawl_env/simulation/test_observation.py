@@ -96,7 +96,7 @@ def test_bad_features_are_refused(names: Any, message: str) -> None:
 
 @pytest.mark.parametrize("kind", ENVS)
 @pytest.mark.parametrize("rule", ["step", "average"])
-@pytest.mark.parametrize("arrivals", ["deterministic", "poisson", "poisson-lognormal"])
+@pytest.mark.parametrize("arrivals", ["deterministic", "poisson-items", "poisson-lognormal-items"])
 @pytest.mark.parametrize(
     "observed", [True, False, [True, False, True, False, False]], ids=["seen", "unseen", "mixed"]
 )
@@ -153,7 +153,7 @@ def test_every_channel_says_what_happens(
 
 def test_items_are_counts_and_zero_items_bring_nothing() -> None:
     env = CrawlEnv(
-        sources=FLEET, features=("crawled", "harvest", "items"), arrivals="poisson", budget=2
+        sources=FLEET, features=("crawled", "harvest", "items"), arrivals="poisson-items", budget=2
     )
     env.reset(seed=0)
     for action in random_actions(env, 200):
@@ -167,7 +167,11 @@ def test_the_mean_of_counts_and_harvests() -> None:
     """One crawl at age 3 of 4000 environments: ΛTk items and (1 − α^k)u* on average, to 4.5
     standard errors."""
     vec = CrawlVectorEnv(
-        4000, sources=FLEET, features=("harvest", "items"), arrivals="poisson-gamma", budget=6.5
+        4000,
+        sources=FLEET,
+        features=("harvest", "items"),
+        arrivals="poisson-gamma-items",
+        budget=6.5,
     )
     vec.reset(seed=5, options={"age": np.full(5, 3.0)})
     harvest, items = np.moveaxis(vec.step(np.zeros((4000, 5), np.float32))[0].astype(float), 2, 0)
@@ -202,7 +206,7 @@ def test_age_of_a_source_never_crawled_is_a_billion_and_stays() -> None:
 
 def test_an_observation_is_always_float32_and_new() -> None:
     for kind, names in itertools.product(ENVS, (("value",), ("age",), tuple(CHANNELS))):
-        env = ENVS[kind](features=names, arrivals="poisson")
+        env = ENVS[kind](features=names, arrivals="poisson-items")
         kept = [env.reset(seed=0)[0]]
         for action in random_actions(env, 3):
             kept.append(env.step(action)[0])

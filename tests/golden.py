@@ -1043,7 +1043,7 @@ def adaptive() -> Iterator[Entry]:
 SMALL: dict[str, Any] = {  # of Stable-Baselines3's, as in their tests
     "n_steps": 8,
     "n_epochs": 2,
-    "batches": 2,
+    "n_minibatches": 2,
     "train_freq": 8,
     "buffer_size": 60,
     "learning_starts": 9,
@@ -1093,7 +1093,7 @@ def learners() -> Iterator[Entry]:
         for _ in range(10):
             observation = env.step(played[-1])[0]
             played.append(pupil.predict(observation)[0])
-        return pupil.memory(), played, pupil.epochs
+        return pupil.state_dict(), played, pupil.steps
 
     @cache
     def once(name: str) -> Any:
@@ -1160,8 +1160,8 @@ def evaluation() -> Iterator[Entry]:
 
 def benchmark() -> Iterator[Entry]:
     """The benchmark's own tasks, units of work and scores, with very few epochs."""
-    from experiments.benchmark.learning import players
-    from experiments.benchmark.learning.plan import training
+    from experiments.benchmark.learning import entrants
+    from experiments.benchmark.learning.plan import training_unit
     from experiments.benchmark.learning.training import train
     from experiments.benchmark.policies import AGENTS, _unit
     from experiments.benchmark.suite import SUITE
@@ -1183,12 +1183,12 @@ def benchmark() -> Iterator[Entry]:
         score = [list(estimate) for estimate in scores(runs).values()]
         return [kept, score, None if reference is None else reference.reward]
 
-    def taught(player: Any, lesson: Any) -> Any:
-        unit = training(player, replace(lesson, rows=2, epochs=96), 0)
-        for exam in unit["exams"]:
-            exam["full"] = {**exam["full"], "epochs": 20, "warmup": 5, "seeds": 2}
-            exam["short"] = {**exam["short"], "epochs": 20, "warmup": 5, "seeds": 2}
-        done = train({**unit, "pauses": [48, 96], "index_epochs": 30})
+    def taught(entrant: Any, training: Any) -> Any:
+        unit = training_unit(entrant, replace(training, num_envs=2, steps=96), 0)
+        for test in unit["tests"]:
+            test["full"] = {**test["full"], "steps": 20, "warmup": 5, "seeds": 2}
+            test["short"] = {**test["short"], "steps": 20, "warmup": 5, "seeds": 2}
+        done = train({**unit, "evaluate_at": [48, 96], "index_steps": 30})
         return [
             [[row["reward"], row["index_error"]] for row in done["runs"]],
             [row["reward"] for row in done["curves"]],
@@ -1202,9 +1202,9 @@ def benchmark() -> Iterator[Entry]:
                 f"{name}: bound",
                 lambda s=setting: evaluation.bound(_unit(s, "whittle", 0))["bound"],
             )
-    for player in players.SUITES["quick"]:
-        for lesson in player.lessons[:1]:
-            yield f"benchmark/learner {player.name}", lambda p=player, x=lesson: taught(p, x)
+    for entrant in entrants.SUITES["quick"]:
+        for one in entrant.trainings[:1]:
+            yield f"benchmark/learner {entrant.name}", lambda e=entrant, t=one: taught(e, t)
 
 
 # ----------------------------------------------------------------------- statistics, fits, replays

@@ -10,6 +10,7 @@ import numpy as np
 from agents.adaptive.policies import Thompson, UnitArms
 from agents.learning.arms import CrawlArms
 from agents.learning.base import Learner
+from agents.learning.storage import check_generator
 from crawl_env import Task
 from crawl_env.numerics import FloatArray
 
@@ -21,7 +22,7 @@ class AdaptiveSettings:
     estimator: str = "gamma-poisson"  # of `agents.adaptive.ESTIMATORS`
 
 
-class ThompsonLearner(Learner):
+class ThompsonLearner(Learner[AdaptiveSettings]):
     """`Thompson` that learns from one environment, and is then played frozen.
 
     It is played as the index of Theorem 1 with the posterior mean of each arrival rate. It is told
@@ -41,12 +42,11 @@ class ThompsonLearner(Learner):
 
     name = "adaptive-thompson"
     state_features = ("age", "crawled", "harvest")
-    finds_index = True
-    told = "the model"  # beside what it is shown
+    estimates_index = True
+    prior_knowledge = "the model"
     Settings = AdaptiveSettings
-    settings: AdaptiveSettings
 
-    def prepare(self) -> None:
+    def setup(self) -> None:
         if not isinstance(self.arms, CrawlArms):
             raise ValueError(f"{self.name} knows crawls alone; give it a CrawlVectorEnv")
         task: Task = self.arms.env.task
@@ -67,11 +67,11 @@ class ThompsonLearner(Learner):
         fleet = task.sources
         self._unit = UnitArms.of(fleet.mean_utility, fleet.decay_rate, fleet.cost, fleet.period)
 
-    def improve(self) -> dict[str, float]:
+    def update(self) -> dict[str, float]:
         state = self.arms.state().astype(np.float32)
         priority, self._known = self._agent.predict(state, self._known)
         step = self.arms.step(np.asarray(priority, dtype=np.float32))
-        return {"reward per epoch": float(step.reward.sum(axis=-1).mean())}
+        return {"reward per step": float(step.reward.sum(axis=-1).mean())}
 
     def score(self, state: FloatArray) -> FloatArray:
         value = self._unit.content_at(np.maximum(state[..., 0], 1.0))
@@ -82,13 +82,15 @@ class ThompsonLearner(Learner):
         mean = self._agent.posterior(self._known).mean
         return np.broadcast_to(mean, self.arms.shape[:2])[0].copy()
 
-    def memory(self) -> dict[str, Any]:
-        chance = self._agent.rng.bit_generator.state
-        return {"known": None if self._known is None else list(self._known), "chance": chance}
+    def state_dict(self) -> dict[str, Any]:
+        generator = self._agent.rng.bit_generator.state
+        known = None if self._known is None else list(self._known)
+        return {"known": known, "generator": generator}
 
-    def remember(self, memory: dict[str, Any]) -> None:
-        known = None if memory["known"] is None else tuple(memory["known"])
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        known = None if state["known"] is None else tuple(state["known"])
         if known is not None:
             self._agent.check_state(known)
+        check_generator(state["generator"], self._agent.rng.bit_generator.state, "generator")
         self._known = known
-        self._agent.rng.bit_generator.state = memory["chance"]
+        self._agent.rng.bit_generator.state = state["generator"]

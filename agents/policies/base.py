@@ -59,7 +59,7 @@ class ObservationView:
 
     def __init__(self, observation: ArrayLike, task: Task) -> None:
         array = np.asarray(observation)
-        shape = (task.n, len(task.features))
+        shape = task.observation_space.shape  # (N, F)
         if array.ndim not in (2, 3) or array.shape[-2:] != shape:
             raise ValueError(
                 f"the observation has shape {array.shape}; this agent was made for {shape}, or a "

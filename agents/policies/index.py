@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from agents.policies.base import Agent, Environment, ObservationView, needs, needs_parameters
-from agents.theory.arm import PerFleet, arm_of, information
-from agents.theory.index import myopic_index, whittle_index
+from agents.theory.arm import PerFleet, SingleArm, arm_of, information
+from agents.theory.index import myopic_index
 from agents.theory.multiplier import BudgetMultiplier
-from agents.theory.renewal import simplified
+from agents.theory.renewal import renewal_arm, simplified
 from agents.theory.task_bound import task_bound
 from crawl_env import Arrivals, Sources
 from crawl_env.fleet.hosts import Hosts
@@ -28,16 +28,26 @@ class IndexAgent(Agent):
     M-th source, so that the resolution is greatest where the ranking decides. λ is 0, or the
     Lagrange multiplier λ* under `budget_rule="average"`: sources of smaller index are not crawled.
 
+    λ* of a constant fleet is found when the agent is made, which takes some seconds where random
+    content is observed. A subclass that sets attributes for `index` sets them before it calls
+    `super().__init__`.
+
     Raises:
         ValueError: the environment shows neither value nor age, or hides parameters of fleets
-            that it draws anew; in `predict`, an index is negative or not finite.
+            that it draws anew; an index is negative or not finite.
     """
 
     def __init__(self, env: Environment, *, seed: int | None = None) -> None:
         super().__init__(env, seed=seed)
-        needs(self.task, self.name, "value", "age")
-        needs_parameters(self.task, self.name)
-        self._price = BudgetMultiplier(self.task, self.index)
+        task = self.task
+        needs(task, self.name, "value", "age")
+        needs_parameters(task, self.name)
+        self._affordable = task.budget / float(task.sources.cost.mean())
+        self._multiplier: BudgetMultiplier | None = None
+        if task.budget_rule == "average":
+            self._multiplier = self._budget_multiplier()
+            if task.draw is None:
+                self._multiplier(task.sources)
 
     def index(self, value: FloatArray, sources: Sources) -> FloatArray:
         """Return the index of each source, (B, N) utility / budget unit.
@@ -57,9 +67,11 @@ class IndexAgent(Agent):
                 "an index must be finite and not negative. For scores of any sign, subclass Agent "
                 "and return priorities in [−1, 1]"
             )
-        task = self.task
-        multiplier = self._price(view.sources) if task.budget_rule == "average" else None
-        return graded(index, multiplier, task.budget / task.sources.cost.mean())
+        multiplier = None if self._multiplier is None else self._multiplier(view.sources)
+        return graded(index, multiplier, self._affordable)
+
+    def _budget_multiplier(self) -> BudgetMultiplier:
+        return BudgetMultiplier(self.task, self.index)
 
 
 class Whittle(IndexAgent):
@@ -67,7 +79,7 @@ class Whittle(IndexAgent):
 
     It ranks sources by the average-reward index of their uncollected utility where this is
     observed, else of its belief. Where only `age` is shown, it computes the belief from the known
-    parameters.
+    parameters. The index is that of an arm, `arm(sources)`, which subclasses may replace.
 
     >>> from crawl_env import CrawlEnv
     >>> env = CrawlEnv(budget=2)
@@ -79,8 +91,16 @@ class Whittle(IndexAgent):
 
     name = "whittle"
 
+    def __init__(self, env: Environment, *, seed: int | None = None) -> None:
+        self._arm = PerFleet(self.arm)
+        super().__init__(env, seed=seed)
+
+    def arm(self, sources: Sources) -> SingleArm:
+        """Return the arms whose index is used: those of sources that are not observed."""
+        return renewal_arm(sources)
+
     def index(self, value: FloatArray, sources: Sources) -> FloatArray:
-        return whittle_index(value, sources)
+        return self._arm(sources).index(value)
 
 
 class Myopic(IndexAgent):
@@ -92,7 +112,7 @@ class Myopic(IndexAgent):
         return myopic_index(value, sources)
 
 
-class WhittleExact(IndexAgent):
+class WhittleExact(Whittle):
     """As `Whittle`, with the exact index of sources whose Poisson arrivals are observed.
 
     Theorem 1 is exact for the belief and for deterministic arrivals, and is used there. It is also
@@ -106,16 +126,16 @@ class WhittleExact(IndexAgent):
 
     name = "whittle-exact"
 
-    def __init__(self, env: Environment, *, seed: int | None = None) -> None:
-        super().__init__(env, seed=seed)
-        task = self.task
-        self._solves = information(task).is_random and isinstance(task.arrivals, Arrivals)
-        self._arm = PerFleet(lambda sources: arm_of(task, sources))
-        if self._solves:
-            self._price = _ExactMultiplier(task, self.index)
+    def arm(self, sources: Sources) -> SingleArm:
+        return arm_of(self.task, sources) if self._is_solved else super().arm(sources)
 
-    def index(self, value: FloatArray, sources: Sources) -> FloatArray:
-        return self._arm(sources).index(value) if self._solves else whittle_index(value, sources)
+    def _budget_multiplier(self) -> BudgetMultiplier:
+        kind = _ExactMultiplier if self._is_solved else BudgetMultiplier
+        return kind(self.task, self.index)
+
+    @property
+    def _is_solved(self) -> bool:
+        return information(self.task).is_random and isinstance(self.task.arrivals, Arrivals)
 
 
 class _ExactMultiplier(BudgetMultiplier):

@@ -181,7 +181,15 @@ def _names() -> dict[str, dict[str, str]]:
 
 
 _NAMES = _names()
-ARRIVALS = ("deterministic", *_NAMES)
+# All names, without those that ask for items where they are drawn anyway.
+ARRIVALS = (
+    "deterministic",
+    *(
+        name
+        for name, given in _NAMES.items()
+        if "sampler" not in given or not ("decay" in given or given.get("rate") == "hawkes")
+    ),
+)
 _GRAMMAR = "deterministic, poisson" + "".join(
     f"[-{'|-'.join(name for name in known if name)}]"
     for known in (

@@ -14,8 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from crawl_env.content.utility import positive
-from crawl_env.errors import unknown
+from crawl_env.errors import check_within, unknown
 from crawl_env.numerics import FloatArray
 
 _FADED = 9 * log(10)  # of the stretched exponential: e^−this is left at its end
@@ -60,9 +59,7 @@ class StretchedDecay:
     beta: float = 0.5
 
     def __post_init__(self) -> None:
-        positive("beta", self.beta)
-        if self.beta > 1:
-            raise ValueError(f"beta is {self.beta!r}; it must be at most 1, the exponential")
+        check_within("beta", self.beta, 0.0, 1.0, open_low=True)
 
     @cached_property
     def end(self) -> float:
@@ -103,9 +100,8 @@ class LomaxDecay:
     k: float = 2.0
 
     def __post_init__(self) -> None:
-        positive("k", self.k)
-        if self.k <= 1:
-            raise ValueError(f"k is {self.k!r}; it must be above 1, or utility would never end")
+        # With k ≤ 1 the utility of an item would have an infinite integral.
+        check_within("k", self.k, 1.0, open_low=True)
 
     @cached_property
     def end(self) -> float:

@@ -9,8 +9,8 @@ import numpy as np
 
 from crawl_env.content.cells import Cells
 from crawl_env.content.poisson import Times
-from crawl_env.content.rates import RateModel, within
-from crawl_env.content.utility import positive
+from crawl_env.content.rates import RateModel
+from crawl_env.errors import check_positive, check_within
 from crawl_env.numerics import FloatArray, IntArray
 
 
@@ -38,10 +38,9 @@ class Hawkes(RateModel):
     draws_items = True
 
     def __post_init__(self) -> None:
-        within("branching", self.branching, 0.0, 1.0)
-        if self.branching == 1:
-            raise ValueError("branching is 1; it must be below 1, or clusters would never end")
-        positive("kernel_rate", self.kernel_rate)
+        # With n = 1 an item would bring infinitely many.
+        check_within("branching", self.branching, 0.0, 1.0, open_high=True)
+        check_positive("kernel_rate", self.kernel_rate, "1 / time")
 
     def start(self, shape: tuple[int, int], period: float, rng: np.random.Generator) -> FloatArray:
         """The state is the excitation λ/Λ − (1 − n)."""

@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from numbers import Real
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crawl_env.content.cells import Cells
 from crawl_env.content.poisson import PoissonTimes, Times
-from crawl_env.content.utility import Distribution, make_distribution, positive
+from crawl_env.content.utility import Distribution, make_distribution
+from crawl_env.errors import check_array, check_non_negative, check_positive, check_within
 from crawl_env.numerics import FloatArray, IntArray
 
 __all__ = ["Constant", "DailyCycle", "Drift", "Jumps", "RateModel"]
@@ -104,8 +103,8 @@ class Drift(RateModel):
     reversion: float = 0.01
 
     def __post_init__(self) -> None:
-        within("sigma", self.sigma, 0.0, np.inf)
-        within("reversion", self.reversion, 0.0, 1.0)
+        check_non_negative("sigma", self.sigma)
+        check_within("reversion", self.reversion, 0.0, 1.0)
 
     def start(self, shape: tuple[int, int], period: float, rng: np.random.Generator) -> FloatArray:
         if not self.reversion:
@@ -143,7 +142,7 @@ class Jumps(RateModel):
     distribution: str | Distribution = "gamma"
 
     def __post_init__(self) -> None:
-        within("rate", self.rate, 0.0, np.inf)
+        check_non_negative("rate", self.rate, "jumps / time")
         object.__setattr__(self, "distribution", make_distribution(self.distribution))
 
     def start(self, shape: tuple[int, int], period: float, rng: np.random.Generator) -> FloatArray:
@@ -186,17 +185,16 @@ class DailyCycle(RateModel):
     profile: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
-        within("amplitude", self.amplitude, 0.0, 1.0)
-        positive("day", self.day)
-        phase = _numbers("phase", self.phase)
-        object.__setattr__(
-            self, "phase", tuple(phase.tolist()) if np.ndim(self.phase) else phase.item()
-        )
+        check_within("amplitude", self.amplitude, 0.0, 1.0)
+        check_positive("day", self.day, "time")
+        shape = (None,) * np.ndim(self.phase)
+        phase = check_array("phase", self.phase, shape[:1], unit="time").tolist()
+        object.__setattr__(self, "phase", tuple(phase) if shape else phase)
         if self.profile is None:
             return
-        profile = _numbers("profile", self.profile)
-        if profile.min() < 0 or profile.sum() == 0:
-            raise ValueError("profile holds rates: none may be negative, and one must be positive")
+        profile = check_array("profile", self.profile, (None,), low=0.0, element="part")
+        if not profile.sum() > 0:
+            raise ValueError("profile has no positive rate; at least one part of the day needs one")
         object.__setattr__(self, "profile", tuple((profile / profile.mean()).tolist()))
 
     def start(self, shape: tuple[int, int], period: float, rng: np.random.Generator) -> FloatArray:
@@ -228,22 +226,3 @@ class DailyCycle(RateModel):
     def _cumulated(self) -> tuple[FloatArray, FloatArray]:
         parts = np.cumsum(np.concatenate(([0.0], self.profile or ())))
         return np.linspace(0.0, 1.0, parts.size), parts / parts[-1]
-
-
-def within(name: str, number: object, low: float, high: float) -> None:
-    if not (
-        isinstance(number, Real) and np.isfinite(float(number)) and low <= float(number) <= high
-    ):
-        limits = f"between {low:g} and {high:g}" if np.isfinite(high) else "zero or positive"
-        raise ValueError(f"{name} is {number!r}; it must be finite and {limits}")
-
-
-def _numbers(name: str, given: object) -> NDArray[np.float64]:
-    """Return one finite number or a list of them as (n,)."""
-    try:
-        array = np.asarray(given, dtype=np.float64)
-    except (TypeError, ValueError):
-        array = np.empty(0)
-    if array.size == 0 or array.ndim > 1 or not np.isfinite(array).all():
-        raise ValueError(f"{name} is {given!r}; it must hold finite numbers")
-    return array.reshape(-1)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import exp
-from numbers import Real
 from typing import Protocol
 
 import numpy as np
 
-from crawl_env.errors import unknown
+from crawl_env.errors import check_positive, unknown
 from crawl_env.numerics import FloatArray
 
 
@@ -51,7 +50,7 @@ class Lognormal:
     sigma: float = 1.2
 
     def __post_init__(self) -> None:
-        positive("sigma", self.sigma)
+        check_positive("sigma", self.sigma)
 
     @property
     def second_moment(self) -> float:
@@ -68,7 +67,7 @@ class Gamma:
     shape: float = 2.0
 
     def __post_init__(self) -> None:
-        positive("shape", self.shape)
+        check_positive("shape", self.shape)
 
     @property
     def second_moment(self) -> float:
@@ -98,9 +97,3 @@ def make_distribution(distribution: str | Distribution) -> Distribution:
     if distribution not in UTILITIES:
         raise unknown("distribution of utility", distribution, UTILITIES)
     return UTILITIES[distribution]()
-
-
-def positive(name: str, value: float) -> None:
-    """Raise ValueError unless a parameter is positive and finite."""
-    if not (isinstance(value, Real) and np.isfinite(value) and value > 0):
-        raise ValueError(f"{name} is {value!r}; it must be positive and finite")

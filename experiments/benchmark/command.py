@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from crawl_env.errors import unknown
 from experiments.benchmark import policies
-from experiments.benchmark.learning import leaderboard, players, section
+from experiments.benchmark.learning import entrants, leaderboard, section
 from experiments.benchmark.learning.plan import plan, version_of
 from experiments.benchmark.learning.runs import CURVES, RUNS, Records, complete
 from experiments.core.migration import key_of
@@ -49,7 +49,7 @@ class Benchmark(ParallelStudy):
 
     def run(self) -> None:
         self._check()
-        learners = players.SUITES[self.suite]
+        learners = entrants.SUITES[self.suite]
         chosen = [player for player in learners if player.name in (self.agents or self._names)]
         full = self.suite == "full"  # too long to be run again with every change of the code
         before = Records.read(self.folder).migrated(plan(learners)) if full else Records([], [])
@@ -77,7 +77,7 @@ class Benchmark(ParallelStudy):
 
     @property
     def _names(self) -> list[str]:
-        return list(dict.fromkeys(player.name for player in players.SUITES[self.suite]))
+        return list(dict.fromkeys(player.name for player in entrants.SUITES[self.suite]))
 
     def _check(self) -> None:
         """Refuse what would replace the other suite's record, or make no sense."""

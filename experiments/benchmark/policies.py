@@ -12,7 +12,7 @@ from agents import AGENTS as ALL
 from agents.evaluation import statistics
 from agents.evaluation.rollout import Evaluation
 from agents.evaluation.statistics import Estimate
-from experiments.benchmark.suite import SUITE, Setting
+from experiments.benchmark.suite import SUITE, BenchmarkTask
 from experiments.core import evaluation, plots
 from experiments.core.report import Report
 from experiments.core.results import provenance
@@ -45,7 +45,7 @@ SUMMARISED = ("lagrangian", "static", "adaptive-thompson", "myopic", "oldest-fir
 class Done(NamedTuple):
     """One setting, run and compared."""
 
-    setting: Setting
+    setting: BenchmarkTask
     runs: Runs
     reference: Evaluation | None  # that sees the content, where the policies do not
     score: dict[str, Estimate]
@@ -98,7 +98,7 @@ def write(report: Report, runner: Runner, seed: int = 0) -> Policies:
     return Policies(rows, _summary(done))
 
 
-def _unit(setting: Setting, agent: str, seed: int) -> Job:
+def _unit(setting: BenchmarkTask, agent: str, seed: int) -> Job:
     seeds = evaluation.seeds_needed(setting.arguments, agent, setting.seeds)
     runs = {
         "epochs": setting.epochs,
@@ -173,7 +173,7 @@ def _bounds(runner: Runner, seed: int) -> list[tuple[NDArray[np.float64], str]]:
     return [(np.array(result["bound"]), result["name"]) for result in results]
 
 
-def _records(setting: Setting, runs: Runs, seed: int) -> list[dict[str, object]]:
+def _records(setting: BenchmarkTask, runs: Runs, seed: int) -> list[dict[str, object]]:
     common = {"group": setting.group, "task": setting.name, **provenance()}
     return [row for name, run in runs.items() for row in records(name, run, seed, **common)]
 

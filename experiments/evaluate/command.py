@@ -58,8 +58,9 @@ class Evaluate(ParallelStudy):
     period: float = 1.0
     """T: length of an epoch, in the unit of time of the CSV's rates."""
     arrivals: str = "poisson"
-    """deterministic, poisson, poisson-constant, poisson-lognormal or poisson-gamma. Not with
-    --items, as --warmup and --start."""
+    """deterministic, or poisson[-drift|-jumps|-cycle|-hawkes][-constant|-lognormal|-gamma]
+    [-stretched|-lomax][-items]; poisson means poisson-items where sources have a finite capacity.
+    Not with --items, as --warmup and --start."""
     observed: bool = False
     """Whether the crawler sees what waits at a source before crawling it."""
     budget_rule: Literal["step", "average"] = "step"
@@ -69,10 +70,8 @@ class Evaluate(ParallelStudy):
     start: Literal["fresh", "empty", "full", "random"] = "fresh"
     """State of the sources at the first epoch."""
     agents: tuple[str, ...] = tuple(AGENTS)
-    """Policies to compare: whittle, whittle-exact, lagrangian, static, myopic, oldest-first,
-    random, fixed, nutch, miniflux, adaptive-certainty, adaptive-optimism, adaptive-thompson,
-    adaptive-self-tuning; whittle and random are always among them, whittle-exact only where it
-    differs: seen random content."""
+    """Policies to compare, by default all of `agents.AGENTS`; whittle and random are always among
+    them, whittle-exact only where it differs: where random content is observed."""
     epochs: int | None = None
     """Epochs measured in each run: by default 2000, or all that the rest of the log holds."""
     warmup: int = 200
@@ -169,7 +168,7 @@ class Evaluate(ParallelStudy):
             )
         fleet, budgets = self._fleet(), self._budgets()
         names = evaluation.players(
-            self._names(), {"arrivals": self.arrivals, "observed": self.observed}
+            self._names(), {"arrivals": self._arrivals(fleet), "observed": self.observed}
         )
         parts = {
             (m, name): self._units(fleet, name, m) for m in budgets for name in names
@@ -211,7 +210,7 @@ class Evaluate(ParallelStudy):
             "budget": budget,
             "budget_rule": self.budget_rule,
             "per_host": self.per_host,
-            "arrivals": self.arrivals,
+            "arrivals": self._arrivals(fleet),
             "observed": self.observed,
             "start": self.start,
             "features": ["value"],
@@ -228,6 +227,11 @@ class Evaluate(ParallelStudy):
             }
             for first in range(0, seeds, size)
         ]
+
+    def _arrivals(self, fleet: Sources) -> str:
+        """Return the arrivals; last items can only be shown where single items are drawn."""
+        items = self.arrivals == "poisson" and fleet.is_capped
+        return "poisson-items" if items else self.arrivals
 
     def _fleet(self) -> Sources:
         path = Path(self.sources)
@@ -254,8 +258,11 @@ class Evaluate(ParallelStudy):
             raise ValueError("no budget; give --budget 5, or --budgets 1,2,5,10 for a curve")
         if self._epochs < 1:
             raise ValueError(f"--epochs is {self._epochs}; it must be at least 1")
-        if self.seeds < FEWEST_RUNS:
-            raise ValueError(f"--seeds is {self.seeds}; intervals need at least {FEWEST_RUNS} runs")
+        fewest = 1 if self.log.items is not None else FEWEST_RUNS
+        if self.seeds < fewest:
+            raise ValueError(
+                f"--seeds is {self.seeds}; intervals need at least {fewest} runs of each policy"
+            )
         if self.warmup < 0:
             raise ValueError(f"--warmup is {self.warmup}; it must be zero or more epochs")
         return sorted(set(given))
@@ -271,7 +278,7 @@ class Evaluate(ParallelStudy):
 
     def _setting(self, fleet: Sources) -> str:
         return (
-            f"Arrivals {self.arrivals}; {self._conditions()}, period "
+            f"Arrivals {self._arrivals(fleet)}; {self._conditions()}, period "
             f"{fleet.period:g}. {self._epochs} epochs after {self.warmup} left out, {self.seeds} "
             "runs, the same arrivals for every policy. Intervals hold 95 % (t over runs). "
             f"The fleet is expected to publish {number(float(fleet.published))} utility an epoch."

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from experiments.benchmark import command, policies
-from experiments.benchmark.learning import players, tasks
-from experiments.benchmark.suite import SUITE, Setting
+from experiments.benchmark.learning import entrants, tasks
+from experiments.benchmark.suite import SUITE, BenchmarkTask
 from experiments.core import evaluation
 from experiments.core.tables import bound_of
 
 
-def short(setting: Setting) -> Setting:
-    return Setting(
+def short(setting: BenchmarkTask) -> BenchmarkTask:
+    return BenchmarkTask(
         **{**vars(setting), "epochs": 12, "warmup": 0, "seeds": 2, "arguments": setting.arguments}
     )
 
@@ -33,9 +33,9 @@ def test_the_whole_suite_runs_and_writes_report_records_and_summary(tmp_path, mo
     few = {name: policies.AGENTS[name] for name in ("whittle", "random", *some)}
     monkeypatch.setattr(policies, "SUMMARISED", some)
     monkeypatch.setattr(policies, "AGENTS", few)
-    lessons = players.each(short(tasks.DETERMINISTIC[0]), rows=1, epochs=100)
-    quick = (players.Player("wiql", lessons, seeds=2),)
-    monkeypatch.setattr(players, "SUITES", {"quick": quick})
+    trainings = entrants.each(short(tasks.DETERMINISTIC[0]), num_envs=1, steps=100)
+    quick = (entrants.Entrant("wiql", trainings, seeds=2),)
+    monkeypatch.setattr(entrants, "SUITES", {"quick": quick})
     out = tmp_path / "benchmark"
     command.Benchmark(out=out, jobs=1, engine="sequential").run()
     summary = (out / "summary.md").read_text(encoding="utf-8").splitlines()

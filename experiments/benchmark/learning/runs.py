@@ -1,8 +1,8 @@
-"""The raw records: what has been run already, and the files that hold it.
+"""The records: what has been run, and the files that hold it.
 
-`runs.csv.gz` has one row for every training × exam, and every policy they are compared with;
-`curves.csv.gz` one for every pause of a training. Both can be carried to another machine: what
-they hold is not run again, whichever code made it (each row names its commit).
+`runs.csv.gz` has one row for every test of a training, and for every policy they are compared with;
+`curves.csv.gz` one for every evaluation during a training. Both can be moved to another machine:
+what they hold is not run again, whichever code produced it (each row names its commit).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from crawl_env.errors import unknown
+from experiments.benchmark.learning.entrants import Entrant
 from experiments.benchmark.learning.plan import (
     BASELINES,
     BLIND_BOUND,
@@ -23,7 +24,6 @@ from experiments.benchmark.learning.plan import (
     version_of,
     work,
 )
-from experiments.benchmark.learning.players import Player
 from experiments.core.migration import key_of, old_keys, renamed
 from experiments.core.results import provenance
 from experiments.core.runner import Job, Runner, Version
@@ -76,26 +76,26 @@ class Records:
 
 
 def complete(
-    players: Sequence[Player],
+    entrants: Sequence[Entrant],
     found: Records,
     runner: Runner,
     redo: Sequence[str] = (),
     only_done: bool = False,
     version: Version | None = version_of,
 ) -> Records:
-    """Return the records of all players, running what `found` lacks, and what is to be redone.
+    """Return the records of all entrants, running what `found` lacks, and what is to be redone.
 
     Arguments:
-        runner: keeps what is finished while others still run; a later call takes it up, as long as
-            `version` says the same: see `experiments.core.runner`.
-        redo: names of players, baselines or bounds, or "all".
+        runner: keeps finished units while others still run; a later call reuses them as long as
+            `version` is the same: see `experiments.core.runner`.
+        redo: names of entrants, baselines or bounds, or "all".
         only_done: run nothing, and leave out what has not been run before.
 
     Raises:
         ValueError: `redo` names none of them; threads cannot train; nothing has been run.
         SystemExit: stopped by Ctrl-C; what was finished is kept.
     """
-    names = [*(player.name for player in players), *BASELINES, BOUND, BLIND_BOUND, "all"]
+    names = [*(entrant.name for entrant in entrants), *BASELINES, BOUND, BLIND_BOUND, "all"]
     for name in redo:
         if name not in names:
             raise unknown("name after --redo,", name, names)
@@ -104,11 +104,11 @@ def complete(
             "trainings draw from generators of the whole process and count its time, which threads "
             "would share; use --engine loky, or --jobs 1 with sequential"
         )
-    todo = {key_of(unit): unit for unit in plan(players)}
+    todo = {key_of(unit): unit for unit in plan(entrants)}
     old = found.of(
         row["unit"]
         for row in found.runs
-        if row["unit"] in todo and not {"all", row["player"]} & set(redo)
+        if row["unit"] in todo and not {"all", row["entrant"]} & set(redo)
     )
     done = {row["unit"] for row in old.runs}
     missing = [key for key in todo if key not in done]

@@ -16,7 +16,7 @@ from tests.agents.learning.finite import RestartArms
 
 
 def test_it_learns_the_rates_and_plays_the_index_at_them() -> None:
-    env = crawl(1, budget=2, arrivals="poisson", observed=False)
+    env = crawl(1, budget=2, arrivals="poisson-items", observed=False)
     agent = ThompsonLearner(env).learn(600)
     # Some 300 crawls of a source, which count 250 λ items each.
     np.testing.assert_allclose(agent.rate(), env.task.sources.arrival_rate, rtol=0.02)

@@ -164,7 +164,7 @@ def test_a_copied_world_goes_on_where_the_first_stands(again) -> None:
     log = ItemLog(("a", "b"), [0, 1, 0, 1, 1], [0.0, 1.5, 2.5, 3.5, 7.5], np.arange(1.0, 6.0))
     sources = Sources([1.0, 1.0], 1.0, 0.3, names=("a", "b"))
     for arrivals in (Trace(log), Arrivals(utility="lognormal", decay="lomax")):
-        world, rng = World(sources, arrivals, rows=3, count=True), np.random.default_rng(0)
+        world, rng = World(sources, arrivals, 3, count=True), np.random.default_rng(0)
         world.start(np.full((3, 2), 2.0), rng)
         for _ in range(3):
             world.advance(rng)

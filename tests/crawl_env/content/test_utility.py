@@ -95,7 +95,7 @@ def test_names_and_objects_are_understood() -> None:
     [("expnential", "exponential"), ("log-normal", "lognormal"), ("Gamma", "gamma")],
 )
 def test_an_unknown_law_suggests_the_nearest(name: str, near: str) -> None:
-    with pytest.raises(ValueError, match=rf"unknown law.*{name}.*did you mean '{near}'"):
+    with pytest.raises(ValueError, match=rf"unknown distribution.*{name}.*did you mean '{near}'"):
         make_distribution(name)
 
 
@@ -108,6 +108,6 @@ def test_parameters_must_be_positive_and_finite(
         law(bad)
 
 
-def test_poisson_refuses_an_object_that_is_no_law() -> None:
-    with pytest.raises(ValueError, match="law"):
-        Arrivals(utility=3)
+def test_an_object_that_is_no_distribution_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"the distribution is 3; give one of constant"):
+        Arrivals(utility=3)  # type: ignore[arg-type]

@@ -279,6 +279,7 @@ def test_an_unknown_preset_suggests_the_nearest() -> None:
         "recovering": "recovering-<n>",
         "recovering-ten": "recovering-<n>",
         "recovering--4": "recovering-<n>",
+        "recovering-999999999": "recovering-<n>",
     }.items():
         with refused(f"unknown preset '{name}'; did you mean '{near}'"):
             Sources.preset(name)

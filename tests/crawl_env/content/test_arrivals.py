@@ -1,0 +1,309 @@
+"""What arrives depends on the arrivals and the seed alone; names and objects of arrivals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from crawl_env import (
+    ArrivalProcess,
+    Arrivals,
+    CrawlEnv,
+    CrawlVectorEnv,
+    DailyCycle,
+    Deterministic,
+    Drift,
+    Hawkes,
+    ItemLog,
+    Jumps,
+    Sources,
+    Trace,
+    World,
+)
+from crawl_env.content.arrivals import ARRIVALS, RATES, make_arrivals
+from crawl_env.content.cells import Cells, Published
+from crawl_env.content.decay import LomaxDecay, StretchedDecay
+from crawl_env.content.process import Block
+from crawl_env.content.utility import Constant, Exponential, Gamma, Lognormal
+from crawl_env.simulation.observation import SUMMED
+from tests.crawl_env.env_plain import random_actions
+
+FLEET = Sources([3.0, 0.4, 9.0, 0.0], [1.0, 2.0, 0.3, 1.0], [0.3, 0.1, 0.6, 0.2], period=0.5)
+LIMITED = Sources(
+    [3.0, 0.4, 9.0, 0.0], [1.0, 2.0, 0.3, 1.0], [0.3, 0.1, 0.6, 0.2],
+    capacity=[2, 5, np.inf, 1], failure_rate=[0.3, 0.0, 0.2, 0.5],
+)  # fmt: skip
+UNCOUNTED = {"value": ("value",), "age": ("age",), "harvest": ("age", "crawled", "harvest")}
+COUNTED = {"items": ("items", "value"), "changed": ("changed",)}
+SUMS = {"a sum": ("harvest_age",), "sums": SUMMED, "all": ("value", "items", "changed", *SUMMED)}
+
+
+def met(arrivals: Any, features: tuple[str, ...], fleet: Sources, **more: Any) -> list[Any]:
+    """Return all rewards, values and rates under given actions, and a number drawn at the end."""
+    env = CrawlVectorEnv(
+        2, sources=fleet, budget=2, arrivals=arrivals, features=features, horizon=5, **more
+    )
+    env.reset(seed=7)
+    seen = [env.world.value.copy()]
+    for action in random_actions(env, 14, seed=3):
+        reward = env.step(action)[1]
+        seen += [reward, env.world.value.copy(), env.world.rate]
+    return [*seen, np.array(env.np_random.random())]
+
+
+def assert_same_for_all(arrivals: Any, fleet: Sources) -> None:
+    """Bit for bit, in every start, observed or not, for all features that can be served."""
+    process = make_arrivals(arrivals)
+    if fleet.is_capped and process.random and not process.items:
+        with pytest.raises(ValueError, match=r"finite capacity: .*'poisson-items'"):
+            CrawlEnv(sources=fleet, arrivals=arrivals)
+        return
+    for start in ("random", "full"):
+        chosen = dict(UNCOUNTED)
+        if start != "full" and (process.items or not process.random):
+            chosen |= COUNTED
+        if process.items:
+            chosen |= {k: v for k, v in SUMS.items() if start != "full" or k != "all"}
+        first = met(arrivals, ("value",), fleet, start=start)
+        for name, features in chosen.items():
+            hidden = {"observed": [True, False, True, False]} if "value" in features else {}
+            again = met(arrivals, features, fleet, start=start, **hidden)
+            for one, other in zip(first, again, strict=True):
+                assert np.array_equal(one, other), (arrivals, start, name)
+    for name in {**COUNTED, **SUMS} if process.random and not process.items else ():
+        with pytest.raises(ValueError, match=r"features .* single items.*'poisson-items'"):
+            CrawlEnv(arrivals=arrivals, features=(COUNTED | SUMS)[name])
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_features_do_not_change_what_arrives(rate: str) -> None:
+    word = "" if rate == "constant" else f"-{rate}"
+    names = [
+        name
+        for name in ARRIVALS
+        if name.startswith(f"poisson{word}")
+        and (word or not any(f"-{other}" in name for other in RATES if other != "constant"))
+    ]
+    assert len(names) >= 15
+    for name in names:
+        assert_same_for_all(name, FLEET)
+    for name in names[:: len(names) // 5]:
+        assert_same_for_all(name, LIMITED)
+
+
+@pytest.mark.parametrize("fleet", [FLEET, LIMITED], ids=["unlimited", "limited"])
+def test_features_do_not_change_means_and_logs(fleet: Sources) -> None:
+    rng = np.random.default_rng(0)
+    log = ItemLog(
+        fleet.names, rng.integers(0, 4, 60), np.sort(rng.uniform(0, 20, 60)), rng.random(60),
+        start=0, end=20,
+    )  # fmt: skip
+    for arrivals in ("deterministic", Trace(log), Trace(log, random_start=False, decay="lomax")):
+        assert_same_for_all(arrivals, fleet)
+
+
+def test_a_large_fleet_meets_the_same_items_whatever_is_stored() -> None:
+    """Several blocks of sources, and several batches of items in a block."""
+    fleet = Sources(np.tile([0.0, 3.0, 0.5], 15_000), 1.0, 0.5)
+    seen = []
+    for how in ({}, {"count": True}, {"count": True, "itemise": True}, {"believe": True}):
+        world, rng = World(fleet, Arrivals(sampler="items"), 2, **how), np.random.default_rng(1)
+        world.start(np.full(world.shape, 2.0), rng)
+        world.crawl(np.arange(0, 90_000, 5))
+        world.advance(rng)
+        world.advance(rng)
+        seen.append(world.value)
+        if world.items is not None and world.waiting() is not None:
+            number, _ = world.waiting() or (None, None)
+            assert np.array_equal(number, world.items)
+    for other in seen[1:]:
+        assert np.array_equal(seen[0], other)
+
+
+# ------------------------------------------------------------------------- names and objects
+
+
+def test_names_stand_for_every_combination() -> None:
+    assert make_arrivals("deterministic") == Deterministic()
+    assert make_arrivals("poisson") == Arrivals()
+    assert make_arrivals("poisson-items") == Arrivals(sampler="items") != Arrivals()
+    assert make_arrivals("poisson-constant") == Arrivals(utility=Constant())
+    assert make_arrivals("poisson-exponential") == Arrivals(utility=Exponential())
+    assert make_arrivals("poisson-gamma-stretched") == Arrivals(
+        utility=Gamma(2.0), decay=StretchedDecay(0.5)
+    )
+    full = make_arrivals("poisson-drift-lognormal-lomax")
+    assert full == Arrivals(rate=Drift(0.1, 0.01), utility=Lognormal(1.2), decay=LomaxDecay(2.0))
+    assert full == make_arrivals("poisson-drift-lognormal-lomax-items")
+    assert make_arrivals("poisson-jumps") == Arrivals(rate=Jumps(0.01, Gamma(2.0)))
+    assert make_arrivals("poisson-cycle") == Arrivals(rate=DailyCycle(0.5, 24.0, 0.0))
+    assert make_arrivals("poisson-hawkes") == Arrivals(rate=Hawkes(0.5, 1.0))
+    assert len(set(ARRIVALS)) == len(ARRIVALS) == 1 + 5 * 5 * 3 + 4 * 5
+    made = [make_arrivals(name) for name in ARRIVALS]
+    assert all(isinstance(one, ArrivalProcess) for one in made)
+    # The default distribution can be named, or not.
+    assert len({repr(one) for one in made}) == 1 + 5 * 4 * 3 + 4 * 4
+
+
+def test_items_are_drawn_where_they_must_be() -> None:
+    for arrivals in (Arrivals(rate="hawkes"), Arrivals(decay="lomax"), Arrivals(sampler="items")):
+        assert arrivals.items
+        assert arrivals.model(items=True).items
+    assert not Arrivals(utility="lognormal", rate="drift").items
+    assert Arrivals(sampler="items").model(items=False) == Arrivals()
+    assert Arrivals().model(items=True) == Arrivals(sampler="items")
+    assert [Arrivals(decay=d).exponential for d in ("exponential", "lomax")] == [True, False]
+    assert [Arrivals(rate=r).stateful for r in RATES] == [False, True, True, True, True]
+    assert not Deterministic().random
+    assert Deterministic().model(items=False) == Deterministic()
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("poison", "poisson"),
+        ("poisson-lognorm", "poisson-lognormal"),
+        ("determinstic", "deterministic"),
+        ("poisson-", "poisson"),
+        ("Poisson", "poisson"),
+        ("poisson-lomax-drift", "poisson-lomax"),
+    ],
+)
+def test_unknown_names_suggest_the_nearest(name: str, near: str) -> None:
+    message = rf"unknown arrivals '{name}'; did you mean '{near}.*\[-drift\|-jumps\|-cycle\|-hawkes"
+    with pytest.raises(ValueError, match=message):
+        make_arrivals(name)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: make_arrivals(None), r"arrivals is None; give a name \(deterministic, poisson"),
+        (lambda: make_arrivals(Constant()), "arrivals is Constant"),  # type: ignore[arg-type]
+        (lambda: make_arrivals(Arrivals), "arrivals is <class"),  # type: ignore[arg-type]
+        (lambda: make_arrivals("trace"), "'trace' needs a log to play back"),
+        (lambda: Arrivals(rate="drfit"), "unknown rate 'drfit'; did you mean 'drift'"),
+        (lambda: Arrivals(rate=3), r"rate is 3; give one of constant, .* such as crawl_env.Drift"),
+        (lambda: Arrivals(utility="gama"), "unknown distribution.*'gama'; did you mean 'gamma'"),
+        (lambda: Arrivals(decay="lomx"), "unknown decay 'lomx'; did you mean 'lomax'"),
+        (lambda: Arrivals(sampler="item"), "unknown sampler 'item'; did you mean 'items'"),
+    ],
+)
+def test_what_is_no_arrivals_is_refused(make: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_deterministic_content_is_the_mean() -> None:
+    cells = Cells(*np.array([[2.0, 0.0, 1e-3], [3.0, 1.0, 10.0], [0.5, 1.0, 30.0]]))
+    rng = np.random.default_rng(0)
+    value, count = np.ones(3), np.ones(3)
+    Deterministic().block(cells, np.empty(0)).add(value, count, rng)
+    expected = cells.items * cells.mean_utility / cells.decay * -np.expm1(-cells.decay)
+    np.testing.assert_allclose(value, 1 + expected, rtol=1e-14)
+    np.testing.assert_allclose(count, 1 + cells.items)
+    for steps, items in ((4.0, 8.0), (np.inf, 0.0)):
+        value, count = np.zeros(3), np.zeros(3)
+        Deterministic().past(cells, np.full(3, steps)).add(value, count, rng)
+        np.testing.assert_allclose(value[0], 12 * -np.expm1(-0.5 * steps), rtol=1e-14)
+        assert value[1] == 0
+        assert count[0] == items
+
+
+# ------------------------------------------------------------------------- one's own arrivals
+
+
+class Regular(ArrivalProcess):
+    """One item of mean utility at the middle of every step, at every source."""
+
+    items = True
+
+    def block(self, cells: Cells, state: np.ndarray) -> Block:
+        return RegularItems(cells, np.ones(cells.items.size))
+
+    def past(self, cells: Cells, steps: np.ndarray) -> Block:
+        return RegularItems(cells, np.minimum(steps, 100))
+
+
+class RegularItems(Block):
+    def __init__(self, cells: Cells, steps: np.ndarray) -> None:
+        super().__init__(cells)
+        self.steps = steps.astype(np.intp)
+
+    def draw(self, rng: np.random.Generator) -> Any:
+        for back in range(int(self.steps.max())):
+            cell = np.flatnonzero(self.steps > back)
+            age = np.full(cell.size, back + 0.5)
+            yield Published(cell, age, self.cells.mean_utility[cell], np.zeros_like(cell))
+
+
+def test_arrivals_of_ones_own_are_counted_stored_and_capped() -> None:
+    own = Regular()
+    assert make_arrivals(own) is own
+    alpha = 0.5
+    fleet = Sources([5.0, 5.0], [2.0, 3.0], -np.log(alpha), capacity=[np.inf, 1.0])
+    env = CrawlEnv(
+        sources=fleet, budget=1, arrivals=own, features=("harvest_number", "items"), start="empty"
+    )
+    env.reset(seed=0)
+    for _ in range(3):
+        env.step(np.array([0.0, 1.0], dtype=np.float32))
+    half = alpha**0.5
+    np.testing.assert_allclose(env.world.value, [[2 * half * 1.75, 3 * half]])
+    seen, reward, *_ = env.step(np.array([1.0, 0.0], dtype=np.float32))
+    assert seen.tolist() == [[3.0, 3.0], [0.0, 0.0]]
+    assert reward == pytest.approx(3.5 * half)
+
+
+class Kept(ArrivalProcess):
+    """Nothing random, and a state: each step brings one unit more than the last."""
+
+    random = False
+    stateful = True
+
+    def block(self, cells: Cells, state: np.ndarray) -> Block:
+        return Growing(cells, state)
+
+    def past(self, cells: Cells, steps: np.ndarray) -> Block:
+        return Growing(cells, np.zeros(cells.items.size))
+
+    def start(self, shape: tuple[int, int], period: float, rng: np.random.Generator) -> Any:
+        return np.zeros(shape)
+
+
+class Growing(Block):
+    def __init__(self, cells: Cells, state: np.ndarray) -> None:
+        super().__init__(cells)
+        self.state = state
+
+    def add(self, value: np.ndarray, count: Any, rng: np.random.Generator) -> None:
+        value += self.state
+        self.state += 1.0
+
+
+def test_the_state_of_arrivals_of_ones_own_is_kept_by_the_world() -> None:
+    world, rng = World(Sources([1.0, 1.0], 1.0, 1.0), Kept(), 2), np.random.default_rng(0)
+    world.start(np.zeros((2, 2)), rng)
+    for step in range(3):
+        world.crawl(np.arange(4))
+        world.advance(rng)
+        assert (world.value == step).all()
+    world.start(np.zeros((1, 2)), rng, np.array([True, False]))
+    world.crawl(np.arange(4))
+    world.advance(rng)
+    assert world.value.tolist() == [[0.0, 0.0], [3.0, 3.0]]
+    assert (world.rate == 1).all()
+
+
+def test_what_arrivals_of_ones_own_do_not_implement_is_named() -> None:
+    cells, rng = Cells(*np.ones((3, 1))), np.random.default_rng(0)
+    for call, message in (
+        (lambda: ArrivalProcess().block(cells, np.empty(0)), r"must implement block\(cells"),
+        (lambda: ArrivalProcess().past(cells, np.ones(1)), r"must implement past\(cells"),
+        (lambda: ArrivalProcess().start((1, 1), 1.0, rng), "must implement start"),
+        (lambda: Block(cells).add(np.zeros(1), None, rng), "Block draws no single items"),
+    ):
+        with pytest.raises(NotImplementedError, match=message):
+            call()

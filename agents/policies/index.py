@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from agents.policies.base import Agent, Environment, ObservationView, needs, needs_parameters
-from agents.theory.arm import PerFleet, arm_of, information
-from agents.theory.index import myopic_index, whittle_index
+from agents.policies.base import (
+    Agent,
+    Environment,
+    ObservationView,
+    graded,
+    needs,
+    needs_parameters,
+)
+from agents.theory.arm import PerFleet, SingleArm, arm_of, information
+from agents.theory.index import myopic_index
 from agents.theory.multiplier import BudgetMultiplier
-from agents.theory.renewal import simplified
+from agents.theory.renewal import renewal_arm, simplified
 from agents.theory.task_bound import task_bound
 from crawl_env import Arrivals, Sources
 from crawl_env.fleet.hosts import Hosts
 from crawl_env.numerics import FloatArray
-
-# An index below λ* by this fraction still counts as equal: the index of a value observed in
-# float32 may be rounded below the multiplier that it equals.
-_SLACK = 1e-6
-_TINY = np.finfo(np.float64).tiny
 
 
 class IndexAgent(Agent):
@@ -28,16 +30,26 @@ class IndexAgent(Agent):
     M-th source, so that the resolution is greatest where the ranking decides. λ is 0, or the
     Lagrange multiplier λ* under `budget_rule="average"`: sources of smaller index are not crawled.
 
+    λ* of a constant fleet is found when the agent is made, which takes some seconds where random
+    content is observed. A subclass that sets attributes for `index` sets them before it calls
+    `super().__init__`.
+
     Raises:
         ValueError: the environment shows neither value nor age, or hides parameters of fleets
-            that it draws anew; in `predict`, an index is negative or not finite.
+            that it draws anew; an index is negative or not finite.
     """
 
     def __init__(self, env: Environment, *, seed: int | None = None) -> None:
         super().__init__(env, seed=seed)
-        needs(self.task, self.name, "value", "age")
-        needs_parameters(self.task, self.name)
-        self._price = BudgetMultiplier(self.task, self.index)
+        task = self.task
+        needs(task, self.name, "value", "age")
+        needs_parameters(task, self.name)
+        self._affordable = task.budget / float(task.sources.cost.mean())
+        self._multiplier: BudgetMultiplier | None = None
+        if task.budget_rule == "average":
+            self._multiplier = self._budget_multiplier()
+            if task.draw is None:
+                self._multiplier(task.sources)
 
     def index(self, value: FloatArray, sources: Sources) -> FloatArray:
         """Return the index of each source, (B, N) utility / budget unit.
@@ -57,9 +69,11 @@ class IndexAgent(Agent):
                 "an index must be finite and not negative. For scores of any sign, subclass Agent "
                 "and return priorities in [−1, 1]"
             )
-        task = self.task
-        multiplier = self._price(view.sources) if task.budget_rule == "average" else None
-        return graded(index, multiplier, task.budget / task.sources.cost.mean())
+        multiplier = None if self._multiplier is None else self._multiplier(view.sources)
+        return graded(index, multiplier, self._affordable)
+
+    def _budget_multiplier(self) -> BudgetMultiplier:
+        return BudgetMultiplier(self.task, self.index)
 
 
 class Whittle(IndexAgent):
@@ -67,7 +81,7 @@ class Whittle(IndexAgent):
 
     It ranks sources by the average-reward index of their uncollected utility where this is
     observed, else of its belief. Where only `age` is shown, it computes the belief from the known
-    parameters.
+    parameters. The index is that of an arm, `arm(sources)`, which subclasses may replace.
 
     >>> from crawl_env import CrawlEnv
     >>> env = CrawlEnv(budget=2)
@@ -79,8 +93,16 @@ class Whittle(IndexAgent):
 
     name = "whittle"
 
+    def __init__(self, env: Environment, *, seed: int | None = None) -> None:
+        self._arm = PerFleet(self.arm)
+        super().__init__(env, seed=seed)
+
+    def arm(self, sources: Sources) -> SingleArm:
+        """Return the arms whose index is used: those of sources that are not observed."""
+        return renewal_arm(sources)
+
     def index(self, value: FloatArray, sources: Sources) -> FloatArray:
-        return whittle_index(value, sources)
+        return self._arm(sources).index(value)
 
 
 class Myopic(IndexAgent):
@@ -92,7 +114,7 @@ class Myopic(IndexAgent):
         return myopic_index(value, sources)
 
 
-class WhittleExact(IndexAgent):
+class WhittleExact(Whittle):
     """As `Whittle`, with the exact index of sources whose Poisson arrivals are observed.
 
     Theorem 1 is exact for the belief and for deterministic arrivals, and is used there. It is also
@@ -106,16 +128,16 @@ class WhittleExact(IndexAgent):
 
     name = "whittle-exact"
 
-    def __init__(self, env: Environment, *, seed: int | None = None) -> None:
-        super().__init__(env, seed=seed)
-        task = self.task
-        self._solves = information(task).is_random and isinstance(task.arrivals, Arrivals)
-        self._arm = PerFleet(lambda sources: arm_of(task, sources))
-        if self._solves:
-            self._price = _ExactMultiplier(task, self.index)
+    def arm(self, sources: Sources) -> SingleArm:
+        return arm_of(self.task, sources) if self._is_solved else super().arm(sources)
 
-    def index(self, value: FloatArray, sources: Sources) -> FloatArray:
-        return self._arm(sources).index(value) if self._solves else whittle_index(value, sources)
+    def _budget_multiplier(self) -> BudgetMultiplier:
+        kind = _ExactMultiplier if self._is_solved else BudgetMultiplier
+        return kind(self.task, self.index)
+
+    @property
+    def _is_solved(self) -> bool:
+        return information(self.task).is_random and isinstance(self.task.arrivals, Arrivals)
 
 
 class _ExactMultiplier(BudgetMultiplier):
@@ -125,31 +147,3 @@ class _ExactMultiplier(BudgetMultiplier):
         if sources.is_delayed or Hosts.of(sources, self._task.per_host) is not None:
             return super()._find(sources)
         return np.atleast_1d(task_bound(self._task, simplified(sources)).multiplier)
-
-
-def graded(index: FloatArray, multiplier: FloatArray | None, affordable: float) -> FloatArray:
-    """Return priorities, (B, N), strictly increasing in the index, as `IndexAgent` describes.
-
-    Arguments:
-        index: γ ≥ 0 and finite, (B, N) utility / budget unit.
-        multiplier: λ, (B, 1), below which priorities are negative; None for none.
-        affordable: about how many sources the budget of one step pays for.
-    """
-    if multiplier is None:
-        return index / (index + margin(index, affordable))
-    multiplier = multiplier * (1 - _SLACK)
-    excess = index - multiplier
-    above = excess / (np.abs(excess) + margin(excess, affordable))
-    below = np.minimum(excess, 0.0) / np.maximum(multiplier, _TINY)
-    return np.where(excess >= 0, above, below)
-
-
-def margin(excess: FloatArray, affordable: float) -> FloatArray:
-    """Return the excess of the last source that the budget pays for, (B, 1), positive."""
-    n = excess.shape[-1]
-    k = int(np.clip(affordable, 1, n))
-    last = np.partition(excess, n - k, axis=-1)[:, n - k, None]
-    if last.min() > 0:
-        return last
-    least = np.where(excess > 0, excess, np.inf).min(axis=-1, keepdims=True)
-    return np.where(last > 0, last, np.where(np.isfinite(least), least, 1.0))

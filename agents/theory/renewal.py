@@ -27,7 +27,7 @@ from crawl_env.content.decay import EXPONENTIAL, Decay, ExponentialDecay
 from crawl_env.content.world import NEVER
 from crawl_env.fleet.capacity import surely
 from crawl_env.fleet.sources import Sources
-from crawl_env.numerics import BoolArray, FloatArray, remainder
+from crawl_env.numerics import BoolArray, FloatArray, IntArray, remainder
 
 # Beyond 45 time constants the content is at its ceiling to within rounding.
 _FULL = 45.0
@@ -62,6 +62,10 @@ class RenewalArm:
             )
         self.success = 1.0 - sources.failure_rate  # q
         self._retries = sources.delay * sources.failure_rate / self.success  # d p / q, steps
+
+    def select(self, which: IntArray) -> RenewalArm:
+        """Return the arm of some of the sources."""
+        return renewal_arm(self.sources.select(which), self._decay)
 
     # ------------------------------------------------------------------------------ cycles
 

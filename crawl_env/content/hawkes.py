@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from crawl_env.content.cells import Cells
-from crawl_env.content.poisson import Times
+from crawl_env.content.poisson import Times, check_drawable
 from crawl_env.content.rates import RateModel
 from crawl_env.errors import check_positive, check_within
 from crawl_env.numerics import FloatArray, IntArray
@@ -54,6 +54,7 @@ class Hawkes(RateModel):
         """Do nothing: drawing the items of a step has changed the state."""
 
     def times(self, cells: Cells, state: FloatArray) -> Times:
+        check_drawable(float(cells.items.sum()))
         beta, everywhere = self.kernel_rate * cells.period, np.arange(cells.items.size)
 
         def drawn(rng: np.random.Generator) -> Iterator[tuple[IntArray, FloatArray]]:

@@ -21,6 +21,15 @@ _MOST_ITEMS = 1e9
 Times = Callable[[np.random.Generator], Iterator[tuple[IntArray, FloatArray]]]
 
 
+def check_drawable(items: float) -> None:
+    """Raise ValueError where so many items cannot be drawn one by one."""
+    if items > _MOST_ITEMS:
+        raise ValueError(
+            f"{items:.3g} items would have to be drawn one by one; use arrivals='poisson', which "
+            "draws totals, or 'deterministic', fewer sources, another start or a shorter period"
+        )
+
+
 class PoissonTimes:
     """Times at which items arrive in the last `window` (n,) steps, at constant rates."""
 
@@ -30,12 +39,7 @@ class PoissonTimes:
         # the items of all cells are one Poisson process of rate 1.
         self._line = np.cumsum(cells.items * window)
         self._length = float(self._line[-1]) if self._line.size else 0.0
-        if self._length > _MOST_ITEMS:
-            raise ValueError(
-                f"{self._length:.3g} items would have to be drawn one by one; use "
-                "arrivals='poisson', which draws totals, or 'deterministic', fewer sources, "
-                "another start or a shorter period"
-            )
+        check_drawable(self._length)
         self._chunks = max(1, int(np.ceil(self._length / _CHUNK)))
         # Rounding may place an item beyond the end: it belongs to the last source that publishes.
         self._last = int(np.searchsorted(self._line, self._length))

@@ -31,7 +31,7 @@ Moments = NDArray[np.datetime64]
 SUFFIXES = (".csv", ".csv.gz", ".parquet")  # of the files that `read` takes, in either case
 
 BATCH = 4096  # rows held as lists at one time: a million lists would keep the collector busy
-MOST_ROWS = 100_000_000
+MOST_ROWS = 50_000_000
 LONGEST_LINE = 1 << 20  # characters
 
 
@@ -266,8 +266,12 @@ def _read_parquet(path: PathName, known: Sequence[Column]) -> dict[str, list[str
         ) from None
     with open(path, "rb") as file:
         try:
-            source = parquet.ParquetFile(file)
-            names = source.schema_arrow.names
+            schema = parquet.read_schema(file)
+            names = schema.names
+            # Text that is repeated a million times in a small file is held once.
+            is_text = (arrow.types.is_string, arrow.types.is_large_string)
+            texts = [c.name for c in schema if any(is_kind(c.type) for is_kind in is_text)]
+            source = parquet.ParquetFile(file, read_dictionary=list(dict.fromkeys(texts)))
             rows = source.metadata.num_rows
         except (arrow.ArrowException, OSError) as error:
             raise ValueError(f"{path}: not a whole Parquet file ({error}); write it anew") from None

@@ -327,7 +327,7 @@ class Sources:
         if name == "fleet-f":
             kinds = [(0.5, 1, 0.35), (1, 0.7, 0.1), (0.2, 2, 0.2), (0.3, 0.5, 0.7), (2, 0.3, 0.05)]
             return Sources(*np.repeat(np.array(kinds, dtype=float), 5, axis=0).T)
-        if match := re.fullmatch(r"recovering-(\d+)", name):
+        if match := re.fullmatch(r"recovering-(\d{1,8})", name):
             kind = np.arange(int(match[1])) % 4
             ceiling, decay = np.array([10, 8.5, 7, 5.5])[kind], np.array([0.2, 0.4, 0.6, 0.8])[kind]
             return Sources(ceiling * decay, 1.0, decay)

@@ -28,7 +28,7 @@ PAPER: Colour = (255, 255, 255)
 SIZE = (800, 480)  # pixels
 LEFT, RIGHT = 80, 784  # of both panels
 NAMED = 25  # sources up to which each bar has its name and numbers
-BARS = 240  # bars that stay apart; more sources share them
+BARS = 240  # bars that can be told apart; beyond, one bar is the mean of several sources
 STEPS = 100  # of the history of rewards
 ROW = 15  # pixels, of the table
 
@@ -46,7 +46,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class Area:
-    """Where the bars stand, in pixels."""
+    """The position of the bars, in pixels."""
 
     top: float
     bottom: float

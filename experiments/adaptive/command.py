@@ -10,8 +10,7 @@ import tyro
 
 from experiments.adaptive import abandonment, cost, drift, information, regimes, regret
 from experiments.adaptive.recorded import Recorded
-from experiments.adaptive.runs import Found, work
-from experiments.adaptive.sizes import FULL, QUICK, Size
+from experiments.adaptive.runs import FULL, QUICK, Found, Size, work
 from experiments.core.report import Report
 from experiments.core.study import ParallelStudy, attributed
 from experiments.evaluate.log import Log
@@ -42,10 +41,10 @@ class Adaptive(ParallelStudy):
     """quick: few runs, a minute or two. full: what is reported, over an hour on two cores."""
     log: Annotated[Log, tyro.conf.arg(name="")] = field(default_factory=Log)
     seeds: int | None = None
-    """Runs of each player, instead of those of the suite; several times as many where sources are
+    """Runs of each entrant, instead of those of the suite; several times as many where sources are
     given up, and 2 or 6 of a recorded log."""
-    epochs: int | None = None
-    """Epochs of each run, instead of those of the suite."""
+    steps: int | None = None
+    """Steps of each run, instead of those of the suite."""
     seed: int = 0
     """Seed of fleets and arrivals."""
 
@@ -58,11 +57,11 @@ class Adaptive(ParallelStudy):
         curves: Rows = []
         for name in parts:
             if name in SIMULATED:
-                todo = SIMULATED[name].units(size)
+                todo = SIMULATED[name].jobs(size)
                 done = Found(todo, self.runner.run(todo, work))
                 SIMULATED[name].write(report, done)
                 records += done.records(abandonment.counts if name == abandonment.PART else None)
-                if name != regimes.PART:  # which is measured at thousands of epochs
+                if name != regimes.PART:  # which is measured at thousands of steps
                     curves += done.curves()
         if cost.PART in parts:
             costs = cost.measure(size.sources, size.rounds)
@@ -77,10 +76,10 @@ class Adaptive(ParallelStudy):
         size = replace(
             size,
             seeds=size.seeds if self.seeds is None else self.seeds,
-            epochs=size.epochs if self.epochs is None else self.epochs,
+            steps=size.steps if self.steps is None else self.steps,
             seed=self.seed,
         )
-        for name, least in (("seeds", 2), ("epochs", 40)):
+        for name, least in (("seeds", 2), ("steps", 40)):
             if getattr(size, name) < least:
                 raise ValueError(f"--{name} is {getattr(size, name)}; it must be at least {least}")
         return size
@@ -94,4 +93,4 @@ class Adaptive(ParallelStudy):
     def _recorded(self, size: Size) -> Recorded:
         if self.log.items is None:
             raise ValueError("part 'recorded' plays back a log, and none is given; give --items")
-        return Recorded(self.log, size, self.epochs)
+        return Recorded(self.log, size, self.steps)

@@ -6,9 +6,8 @@ import numpy as np
 
 from agents.evaluation import statistics
 from agents.evaluation.statistics import Estimate
-from experiments.adaptive.players import FLOOR, REFERENCE, THOMPSON, TUNING, named, player
-from experiments.adaptive.runs import Found, unit
-from experiments.adaptive.sizes import Size
+from experiments.adaptive.entrants import FLOOR, REFERENCE, THOMPSON, TUNING, entrant, named
+from experiments.adaptive.runs import Found, Size, job
 from experiments.core.report import Report
 from experiments.core.runner import Job
 from experiments.core.tables import percent, plain
@@ -19,17 +18,17 @@ TOLD = {
     "changed": "whether anything was new",
     "harvest": "utility alone",
 }
-PLAYERS = [
-    player(REFERENCE),
-    player(FLOOR),
+ENTRANTS = [
+    entrant(REFERENCE),
+    entrant(FLOOR),
     *(
-        named(f"thompson: {words}", player(THOMPSON, estimator, brought))
+        named(f"thompson: {words}", entrant(THOMPSON, estimator, brought))
         for (brought, words), estimator in zip(
             TOLD.items(), ("gamma-poisson", "changed", "gamma-poisson"), strict=True
         )
     ),
     *(
-        named(f"self-tuning: {words}", player(TUNING, brought=brought))
+        named(f"self-tuning: {words}", entrant(TUNING, brought=brought))
         for brought, words in (
             ("sums", "sums over the items"),
             ("items", "number and utility"),
@@ -38,26 +37,25 @@ PLAYERS = [
     ),
     named(
         "self-tuning: sums over the items, keeps all",
-        player(TUNING, "gamma-poisson", "sums"),
+        entrant(TUNING, "gamma-poisson", "sums"),
     ),
 ]
 
 
-def units(size: Size) -> list[Job]:
+def jobs(size: Size) -> list[Job]:
     return [
-        unit(
+        job(
             PART,
             f"{regime}, {'seen' if observed else 'not seen'}",
             chosen,
             {"sources": f"drawn-{regime}-100", "budget": 10, "observed": observed},
-            size.epochs,
+            size.steps,
             size.seeds,
             size.seed,
-            itemised=True,
         )
         for observed in (False, True)
         for regime in ("dense", "sparse")
-        for chosen in PLAYERS
+        for chosen in ENTRANTS
     ]
 
 
@@ -79,7 +77,7 @@ def _expected(found: Found, case: str) -> bool:
 def write(report: Report, found: Found) -> None:
     report.heading("What a crawler needs to be told")
     report.paragraph(
-        "Random fleets of 100, ten crawls an epoch. Thompson knows what items of each source are "
+        "Random fleets of 100, ten crawls a step. Thompson knows what items of each source are "
         "worth and how long they last, and learns how many come: from their number, from whether "
         "a crawl brought any, or from what it brought together. Self-tuning knows none of it. "
         "Where sources publish much, nearly every crawl finds something new, and that tells next "
@@ -91,14 +89,14 @@ def write(report: Report, found: Found) -> None:
             [
                 name,
                 percent(first_half(found, case, name)),
-                percent(found.share(case, name, REFERENCE, _expected(found, case))),
+                percent(found.relative(case, name, REFERENCE, _expected(found, case))),
                 plain(found.score(case, name, REFERENCE, _expected(found, case))),
             ]
-            for name in found.players(case)
+            for name in found.entrants(case)
             if name != REFERENCE
         ]
         columns = [
-            "player and what it is told",
+            "entrant and what it is told",
             "first half, share of whittle",
             "second half",
             "score",

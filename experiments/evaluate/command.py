@@ -13,6 +13,7 @@ from agents import AGENTS
 from agents.evaluation.rollout import Evaluation
 from agents.evaluation.statistics import FEWEST_RUNS, number
 from crawl_env import Sources, Task
+from crawl_env.content.arrivals import make_arrivals
 from crawl_env.errors import unknown
 from crawl_env.log.item_log import HOURS
 from crawl_env.simulation.task import make_sources
@@ -70,10 +71,8 @@ class Evaluate(ParallelStudy):
     start: Literal["fresh", "empty", "full", "random"] = "fresh"
     """State of the sources at the first epoch."""
     agents: tuple[str, ...] = tuple(AGENTS)
-    """Policies to compare: whittle, whittle-exact, lagrangian, static, myopic, oldest-first,
-    random, fixed, nutch, miniflux, adaptive-certainty, adaptive-optimism, adaptive-thompson,
-    adaptive-self-tuning; whittle and random are always among them, whittle-exact only where it
-    differs: seen random content."""
+    """Policies to compare, by default all of `agents.AGENTS`; whittle and random are always among
+    them, whittle-exact only where it differs: where random content is observed."""
     epochs: int | None = None
     """Epochs measured in each run: by default 2000, or all that the rest of the log holds."""
     warmup: int = 200
@@ -231,9 +230,12 @@ class Evaluate(ParallelStudy):
         ]
 
     def _arrivals(self, fleet: Sources) -> str:
-        """Return the arrivals; last items can only be shown where single items are drawn."""
-        items = self.arrivals == "poisson" and fleet.is_capped
-        return "poisson-items" if items else self.arrivals
+        """Return the name of the arrivals, which draw single items where sources show only the
+        last of them."""
+        process = make_arrivals(self.arrivals)
+        if fleet.is_capped and process.random and not process.items:
+            return f"{self.arrivals}-items"
+        return self.arrivals
 
     def _fleet(self) -> Sources:
         path = Path(self.sources)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from collections.abc import Callable
 from fractions import Fraction
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from crawl_env.errors import (
+    ElementError,
     check_array,
     check_choice,
     check_non_negative,
@@ -81,6 +83,14 @@ def refuse(wrong: object) -> None:
 def test_messages_tell_the_value_and_the_range(check: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
         check()
+
+
+def test_an_error_of_an_element_survives_another_process() -> None:
+    with pytest.raises(ElementError) as caught:
+        check_array("x", [0, -1], low=0)
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert str(copy) == "source 1: x is -1; it must be zero or positive and finite"
+    assert (copy.what, copy.position, copy.other) == (caught.value.what, 1, None)
 
 
 def test_an_array_is_copied_as_float64() -> None:

@@ -319,6 +319,9 @@ def test_what_is_wrong_in_parquet_is_named(tmp_path: Path, monkeypatch: pytest.M
         table.read(path, KINDS, "item")
     parquet_file(path, source=["a"] * 1000)  # one run: some hundred bytes, however many rows
     whole = path.read_bytes()
+    rows = table.read(path, KINDS, "item").text["source"]
+    assert rows == ["a"] * 1000
+    assert len(set(map(id, rows))) == 1  # repeated text is held once
     for part in (b"", b"source\na\n", whole[:-20], whole[: len(whole) // 2], whole[10:]):
         write(path, part)
         with refused("f.parquet: not a whole Parquet file"):

@@ -18,7 +18,7 @@ from crawl_env.fleet.sources import Sources
 from tests.references import Z_LIMIT, plainly, z_of_mean, z_of_variance
 
 
-def share(time: float, rate: float, decay: float, most: float) -> float:
+def fraction(time: float, rate: float, decay: float, most: float) -> float:
     """E[1 − r^min(N, K)], N Poisson events at rate Λ + μ: 1 − e^{−μt}Q(K, Λt) − r^K P(K, (Λ+μ)t).
 
     Going back in time, content is lost at the K-th item or where a unit that fades at rate μ has
@@ -36,16 +36,16 @@ def share(time: float, rate: float, decay: float, most: float) -> float:
     decay=st.floats(1e-3, 30),
     most=st.integers(1, 400),
 )
-def test_the_share_kept_is_scipys(age: float, rate: float, decay: float, most: int) -> None:
+def test_the_fraction_is_scipys(age: float, rate: float, decay: float, most: int) -> None:
     found = kept_fraction(age, np.array(rate), np.array(decay), np.array(float(most)))
     # scipy's form is a difference, exact to 1e-15 of 1; ours is a sum of shares of u*.
-    assert float(found) == pytest.approx(share(age, rate, decay, most), rel=1e-9, abs=2e-13)
+    assert float(found) == pytest.approx(fraction(age, rate, decay, most), rel=1e-9, abs=2e-13)
     assert 0 <= found <= -np.expm1(-decay * age) * (1 + 1e-12)
 
 
 @plainly
 @given(age=st.floats(1e-6, 50), rate=st.floats(1e-6, 100), decay=st.floats(1e-6, 30))
-def test_limits_of_the_share(age: float, rate: float, decay: float) -> None:
+def test_limits_of_the_fraction(age: float, rate: float, decay: float) -> None:
     """K = 1 is the residual life of one item; K = ∞ the plain recursion; no arrivals, nothing."""
     arguments = np.array(rate), np.array(decay)
     one = decay / (rate + decay) * -np.expm1(-(rate + decay) * age)
@@ -66,7 +66,7 @@ def test_a_capacity_that_is_never_reached_does_not_matter() -> None:
 
 
 def exactly(time: float, rate: float, decay: float, most: int) -> float:
-    """`share` in as many digits as its differences need."""
+    """`fraction` in as many digits as its differences need."""
     with mpmath.workdps(360 if decay / rate < 1e-20 else 50):
         t, lam, mu = mpmath.mpf(time), mpmath.mpf(rate), mpmath.mpf(decay)
         ratio = lam / (lam + mu)
@@ -137,7 +137,7 @@ def test_ages_between_epochs_and_shapes() -> None:
     table = CappedContent(*np.array([[5.0, 1.0], [1.0, 3.0], [0.2, 0.4], [3.0, 2.0]]), period=0.5)
     ages = np.array([[0.0, 0.5], [2.0, 2.5], [1e6, np.inf]])
     expected = [
-        [25 * share(0.5 * a, 5, 0.2, 3), 7.5 * share(0.5 * b, 1, 0.4, 2)]
+        [25 * fraction(0.5 * a, 5, 0.2, 3), 7.5 * fraction(0.5 * b, 1, 0.4, 2)]
         for a, b in np.where(ages < 1e6, ages, 1e5)
     ]
     np.testing.assert_allclose(table(ages), expected, rtol=1e-9, atol=1e-13)
@@ -146,7 +146,7 @@ def test_ages_between_epochs_and_shapes() -> None:
 
 
 def item_by_item(
-    rng: np.random.Generator, rate: float, decay: float, most: int, span: float, law: str
+    rng: np.random.Generator, rate: float, decay: float, most: int, span: float, distribution: str
 ) -> float:
     """One world in a list: publish until the span is over, keep the last K, add up what is left."""
     published, clock = [], 0.0
@@ -154,19 +154,21 @@ def item_by_item(
         clock += rng.exponential(1 / rate)
         if clock > span:
             break
-        worth = rng.exponential() if law == "exponential" else rng.lognormal(-0.32, 0.8)
-        published.append((clock, worth))
-    return sum(worth * np.exp(-decay * (span - at)) for at, worth in published[-most:])
+        utility_now = (
+            rng.exponential() if distribution == "exponential" else rng.lognormal(-0.32, 0.8)
+        )
+        published.append((clock, utility_now))
+    return sum(utility_now * np.exp(-decay * (span - at)) for at, utility_now in published[-most:])
 
 
-@pytest.mark.parametrize("law", ["exponential", "lognormal"])
-def test_the_world_is_as_items_one_by_one(law: str) -> None:
-    """Means and variances after six epochs, from a simulation and from the world; the two are
+@pytest.mark.parametrize("distribution", ["exponential", "lognormal"])
+def test_the_world_is_as_items_one_by_one(distribution: str) -> None:
+    """Means and variances after six steps, from a simulation and from the world; the two are
     compared by a z-test each, which a right program fails once in 150,000 times."""
     cells = [(0.4, 0.3, 1), (3.0, 0.2, 4), (8.0, 1.0, 3)]
     rate, decay, most = np.array(cells).T
     fleet = Sources(rate, 1.0, decay, capacity=most)
-    utility = Exponential() if law == "exponential" else Lognormal(0.8)
+    utility = Exponential() if distribution == "exponential" else Lognormal(0.8)
     arrivals = Arrivals(utility=utility, sampler="items")
     world = World(fleet, arrivals, 20_000, count=True)
     rng = np.random.default_rng(4)
@@ -176,7 +178,9 @@ def test_the_world_is_as_items_one_by_one(law: str) -> None:
     plain_rng = np.random.default_rng(5)
     assert world.items is not None
     for i, (ell, mu, k) in enumerate(cells):
-        plain = np.array([item_by_item(plain_rng, ell, mu, k, 6.0, law) for _ in range(4000)])
+        plain = np.array(
+            [item_by_item(plain_rng, ell, mu, k, 6.0, distribution) for _ in range(4000)]
+        )
         mean = fleet.content_at(6.0)[i]
         assert abs(z_of_mean(world.value[:, i], mean)) < Z_LIMIT
         assert abs(z_of_mean(plain, mean)) < Z_LIMIT
@@ -191,9 +195,9 @@ def test_the_world_is_as_items_one_by_one(law: str) -> None:
         assert world.items[:, i].mean() == pytest.approx(counted, abs=0.02)  # 5 standard errors
 
 
-def test_a_worthless_item_still_takes_a_place() -> None:
-    """The last item hides those before, however little it is worth."""
-    fleet = Sources(2.0, 1.0, 50.0, capacity=1)  # worth nothing after an epoch
+def test_an_item_without_utility_still_takes_a_place() -> None:
+    """The last item hides those before, however small its utility."""
+    fleet = Sources(2.0, 1.0, 50.0, capacity=1)  # no utility after a step
     world, rng = (
         World(fleet, Arrivals(utility="constant", sampler="items"), 4000),
         np.random.default_rng(1),

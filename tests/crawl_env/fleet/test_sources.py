@@ -279,6 +279,7 @@ def test_an_unknown_preset_suggests_the_nearest() -> None:
         "recovering": "recovering-<n>",
         "recovering-ten": "recovering-<n>",
         "recovering--4": "recovering-<n>",
+        "recovering-999999999": "recovering-<n>",
     }.items():
         with refused(f"unknown preset '{name}'; did you mean '{near}'"):
             Sources.preset(name)
@@ -297,7 +298,7 @@ RANGES = {"dense": (0.5, 50.0), "sparse": (0.003, 0.3)}
 
 
 @pytest.mark.parametrize("regime", sorted(RANGES))
-def test_random_fleets_follow_the_stated_laws(regime: str) -> None:
+def test_random_fleets_follow_the_stated_distributions(regime: str) -> None:
     n = 40_000
     fleet = Sources.random(n, seed=11, regime=regime)
     low, high = RANGES[regime]
@@ -305,10 +306,10 @@ def test_random_fleets_follow_the_stated_laws(regime: str) -> None:
         "arrival_rate": np.log(fleet.arrival_rate / low) / math.log(high / low),
         "decay_rate": np.log(fleet.decay_rate / 0.03) / math.log(0.5 / 0.03),
     }
-    for name, share in uniform.items():
-        assert share.min() >= -1e-12, name
-        assert share.max() <= 1 + 1e-12, name
-        assert stats.kstest(share, "uniform").pvalue > 1e-4, name
+    for name, fraction in uniform.items():
+        assert fraction.min() >= -1e-12, name
+        assert fraction.max() <= 1 + 1e-12, name
+        assert stats.kstest(fraction, "uniform").pvalue > 1e-4, name
     score = np.log(fleet.mean_utility) / 0.8
     assert stats.kstest(score, "norm").pvalue > 1e-4
     assert abs(z_of_mean(score**2, 1.0)) < Z_LIMIT

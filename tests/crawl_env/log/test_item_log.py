@@ -383,17 +383,17 @@ def test_arrays_cannot_be_changed_also_in_copies() -> None:
 # ------------------------------------------------------------------------- curves
 
 
-def test_the_share_left_is_linear_between_points_and_then_stays() -> None:
+def test_the_remaining_fraction_is_linear_between_points_and_then_stays() -> None:
     curves = random_log(seed=3, n=400).curves
     assert curves is not None
     rng = np.random.default_rng(0)
     recorded = np.flatnonzero(curves.recorded)
     item, age = rng.choice(recorded, 3000), rng.uniform(0, 12, 3000)
     got = curves.remaining_at(item, age)
-    for j, t, share in zip(item, age, got, strict=True):
+    for j, t, fraction in zip(item, age, got, strict=True):
         points = slice(*curves.first[j : j + 2])
         wanted = np.interp(t, curves.age[points], curves.remaining[points])
-        assert share == pytest.approx(wanted, abs=1e-12)
+        assert fraction == pytest.approx(wanted, abs=1e-12)
     assert curves.remaining_at(recorded[:, None], [0.5, 1.5]).shape == (recorded.size, 2)
 
 
@@ -404,7 +404,7 @@ def test_two_points_of_one_age_are_a_drop() -> None:
     assert DecayCurves([0, 2], [0, 0], [1, 0.5]).remaining_at(0, 0.0) == 0.5
 
 
-def test_an_item_without_a_curve_has_no_share() -> None:
+def test_an_item_without_a_curve_has_no_fraction() -> None:
     curves = DecayCurves([0, 1, 1], [0.0], [1.0])
     with pytest.raises(ValueError, match=re.escape("item 1 has no curve")):
         curves.remaining_at([0, 1], 2.0)

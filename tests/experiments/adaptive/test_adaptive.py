@@ -19,44 +19,40 @@ from experiments.adaptive import (
     command,
     cost,
     drift,
+    entrants,
     information,
-    players,
     recorded,
     regimes,
     regret,
     runs,
 )
 from experiments.adaptive.command import Adaptive
-from experiments.adaptive.growth import exponent
-from experiments.adaptive.players import named, player
-from experiments.adaptive.runs import Found, unit, work
-from experiments.adaptive.sizes import QUICK, Size
+from experiments.adaptive.entrants import entrant, named
+from experiments.adaptive.regret import exponent
+from experiments.adaptive.runs import QUICK, Found, Size, job, work
 from experiments.core import evaluation
 from experiments.evaluate import replay
 from experiments.evaluate.log import Log
 from experiments.evaluate.replay_view import View
 from experiments.throughput.clock import Timing
 
-EXAMPLE = Path(__file__).parents[2] / "experiments" / "data" / "example-log.csv"
-TINY = Size(seeds=3, epochs=40, quick=True, sources=200, rounds=2)
+EXAMPLE = Path(__file__).parents[3] / "experiments" / "data" / "example-log.csv"
+TINY = Size(seeds=3, steps=40, quick=True, sources=200, rounds=2)
 FLEET = {"sources": "drawn-sparse-12", "budget": 2}
 
 
 def few(chosen: list[dict[str, Any]], *wanted: str) -> list[dict[str, Any]]:
-    return [p for p in chosen if players.name_of({"player": p}) in wanted]
+    return [p for p in chosen if entrants.name_of({"entrant": p}) in wanted]
 
 
 # ------------------------------------------------------------------------------------- exponents
 
 
-@pytest.mark.parametrize("b", [0.5, 1.0, 0.0])
-def test_the_exponent_of_a_power_law(b: float) -> None:
+def test_the_exponent_of_a_power_law() -> None:
     marks = np.array(runs.marks_of(2000), dtype=float)
-    lost = np.linspace(1, 4, 20)[:, None] * marks**b
-    found = exponent(lost, marks, first=100)
-    assert found.mean == pytest.approx(b, abs=1e-9)
-    assert found.low == pytest.approx(b, abs=1e-9)
-    assert found.high == pytest.approx(b, abs=1e-9)
+    for b in (0.5, 1.0, 0.0):
+        found = exponent(np.linspace(1, 4, 20)[:, None] * marks**b, marks, first=100)
+        np.testing.assert_allclose(found, b, atol=1e-9)
 
 
 def test_the_interval_of_an_exponent_holds_it() -> None:
@@ -84,10 +80,10 @@ def test_only_late_epochs_are_fitted_and_gains_have_no_exponent() -> None:
 # ----------------------------------------------------------------------------------- abandonment
 
 
-def history(crawls: list[list[float]], epochs: float = 400) -> runs.Run:
-    """Two runs, of which only crawls in the last 100 epochs matter."""
+def history(crawls: list[list[float]], steps: float = 400) -> runs.Run:
+    """Two runs, of which only crawls in the last 100 steps matter."""
     nothing = np.ones((2, 2))
-    return runs.Run(np.array([epochs / 2, epochs]), nothing, nothing, np.ones(2), np.array(crawls))
+    return runs.Run(np.array([steps / 2, steps]), nothing, nothing, np.array(crawls), ("",))
 
 
 def test_abandonment_in_a_history_made_by_hand() -> None:
@@ -101,10 +97,10 @@ def test_abandonment_in_a_history_made_by_hand() -> None:
 
 def test_abandonment_is_counted_in_runs_and_in_sources(monkeypatch: pytest.MonkeyPatch) -> None:
     todo = [
-        unit("abandonment", "case", p, FLEET, 40, 2, marks=[20, 40])
-        for p in (player("whittle"), named("certainty", player(players.CERTAINTY)))
+        job("abandonment", "case", p, FLEET, 40, 2, marks=[20, 40])
+        for p in (entrant("whittle"), named("certainty", entrant(entrants.CERTAINTY)))
     ]
-    common = {"reward": [[1, 2]] * 2, "expected": [[1, 2]] * 2, "published": [7, 8]}
+    common = {"reward": [[1, 2]] * 2, "expected": [[1, 2]] * 2, "content": "same"}
     found = Found(
         todo,
         [
@@ -136,27 +132,27 @@ def test_binomial_intervals() -> None:
 # ---------------------------------------------------------------------------- who sees and meets
 
 
-def test_players_see_what_they_are_told_of_and_not_the_rates() -> None:
-    there = players.features(observed=True)
-    assert players.shown(player("whittle"), there) == (
+def test_entrants_see_what_they_are_told_of_and_not_the_rates() -> None:
+    assert entrants.shown(entrant("whittle"), observed=True) == (
         "value", "age", "arrival_rate", "mean_utility", "decay_rate", "cost",
     )  # fmt: skip
-    changed = players.shown(player(players.THOMPSON, "changed", "changed"), there)
-    assert changed == ("value", "age", "crawled", "changed", "mean_utility", "decay_rate", "cost")
-    tuning = players.shown(player(players.TUNING), there)
-    assert tuning == ("value", "age", "crawled", "harvest", "items", "cost")
+    changed = entrants.shown(entrant(entrants.THOMPSON, "changed", "changed"))
+    assert changed == ("age", "crawled", "changed", "mean_utility", "decay_rate", "cost")
+    tuning = entrants.shown(entrant(entrants.TUNING))
+    assert tuning == ("age", "crawled", "items", "harvest", "cost")
 
 
-def test_whoever_crawls_the_same_content_is_there() -> None:
-    todo = [
-        unit("information", "case", p, FLEET, 40, 3, seed=5, itemised=True)
-        for p in information.PLAYERS
-    ]
+def test_all_entrants_meet_the_same_content() -> None:
+    """Whatever they are shown and crawl; seeds in several jobs are runs of one entrant."""
+    everybody = [*information.ENTRANTS, entrant(entrants.CLAIRVOYANT)]
+    todo = [job("information", "case", p, FLEET, 40, 2, seed) for p in everybody for seed in (5, 7)]
     results = [work(u) for u in todo]
     found = Found(todo, results)
-    totals = {tuple(found["case", name].published) for name in found.players("case")}
-    assert len(totals) == 1
-    results[2]["published"][1] += 1
+    assert len({found["case", name].content for name in found.entrants("case")}) == 1
+    assert found["case", "random"].reward.shape[0] == 4
+    assert [row["run"] for row in found.records()] == [0, 1, 2, 3] * len(everybody)
+    assert sum(1 for _ in found.curves()) == 4 * len(everybody) * len(todo[0]["marks"])
+    results[2]["content"] = "other"
     with pytest.raises(ValueError, match="did not meet the same content"):
         Found(todo, results)
 
@@ -164,37 +160,25 @@ def test_whoever_crawls_the_same_content_is_there() -> None:
 def test_expected_rewards_are_the_mean_of_what_is_collected() -> None:
     """Of adaptive crawls, under rates that jump; 4 standard errors: one in 16,000 fails."""
     result = work(
-        unit("x", "case", player(players.THOMPSON), FLEET, 60, 200, 1, ("jumps", {"rate": 0.05}))
+        job("x", "case", entrant(entrants.THOMPSON), FLEET, 60, 200, 1, ("jumps", {"rate": 0.05}))
     )
     gap = np.array(result["reward"])[:, -1] - np.array(result["expected"])[:, -1]
     assert gap.std() > 0
     assert abs(gap.mean()) < 4 * gap.std(ddof=1) / np.sqrt(200)
 
 
-def test_seeds_in_several_units_are_runs_of_one_player() -> None:
-    todo = [
-        unit("x", "case", p, FLEET, 8, 2, seed)
-        for p in (player("whittle"), player("random"))
-        for seed in (0, 2)
-    ]
-    found = Found(todo, [work(u) for u in todo])
-    assert found["case", "random"].reward.shape[0] == 4
-    assert [row["run"] for row in found.records()] == [0, 1, 2, 3] * 2
-    assert sum(1 for _ in found.curves()) == 8 * len(todo[0]["marks"])
-
-
 # ----------------------------------------------------------------------------------------- drift
 
 
-def test_one_who_knows_the_rates_is_whittle_while_they_stay() -> None:
+def test_the_clairvoyant_is_whittle_while_they_stay() -> None:
     ends = [
-        np.array(work(unit("x", "case", player(name), FLEET, 60, 3))["expected"])[:, -1]
-        for name in ("whittle", players.CLAIRVOYANT)
+        np.array(work(job("x", "case", entrant(name), FLEET, 60, 3))["expected"])[:, -1]
+        for name in ("whittle", entrants.CLAIRVOYANT)
     ]
     np.testing.assert_allclose(ends[0], ends[1], rtol=1e-3)  # whittle sees them as float32
 
 
-def test_one_who_knows_the_rates_knows_what_waits_after_they_have_changed() -> None:
+def test_the_clairvoyant_knows_the_content_after_rates_have_changed() -> None:
     """Content by plain recursion; its order is that of Λ(t)γ(x/Λ(t))."""
     arguments = {
         "sources": Sources([1.0, 2.0, 3.0], 1.5, 0.3), "budget": 1, "observed": False,
@@ -202,7 +186,7 @@ def test_one_who_knows_the_rates_knows_what_waits_after_they_have_changed() -> N
     }  # fmt: skip
     env = CrawlVectorEnv(2, **arguments)
     seen, _ = env.reset(seed=0)
-    knowing = players.Knowing(env)
+    knowing = entrants.Clairvoyant(env)
     waiting, one = env.world.sources.content_at(env.world.age), Sources(np.ones(3), 1.5, 0.3)
     kept, changes = np.exp(-0.3), 0
     for _ in range(60):
@@ -217,11 +201,11 @@ def test_one_who_knows_the_rates_knows_what_waits_after_they_have_changed() -> N
     assert changes > 5
 
 
-def test_one_who_knows_the_rates_gains_where_they_change() -> None:
+def test_the_clairvoyant_gains_where_rates_change() -> None:
     law = ("jumps", {"rate": 0.02})
     whittle, knowing = (
-        np.array(work(unit("x", "case", player(name), FLEET, 200, 10, 0, law))["expected"])[:, -1]
-        for name in ("whittle", players.CLAIRVOYANT)
+        np.array(work(job("x", "case", entrant(name), FLEET, 200, 10, 0, law))["expected"])[:, -1]
+        for name in ("whittle", entrants.CLAIRVOYANT)
     )
     assert knowing.mean() > 1.02 * whittle.mean()
 
@@ -251,10 +235,10 @@ def test_recovery_by_hand() -> None:
         ([95, 96, 97, 98], 10.0), ([50, 96, 94, 97], 40.0), ([50, 60, 99, 94], np.inf),
     ):  # fmt: skip
         assert regimes.recovery(np.array(mine, dtype=float), best) == after
-    marks = np.arange(1, 2 * regimes.SWITCHES + 1) * float(regimes.STEP)
+    marks = np.arange(1, 2 * regimes.SWITCHES + 1) * float(regimes.ROUND)
     gained = np.tile([7.0, 1.0], regimes.SWITCHES)[None]
     gained[:, :2] = 1000.0  # the first regime is no recovery
-    run = runs.Run(marks, gained, gained.cumsum(axis=1), np.zeros(1), np.zeros((1, 3)))
+    run = runs.Run(marks, gained, gained.cumsum(axis=1), np.zeros((1, 3)), ("",))
     assert regimes.after_switch(run).tolist() == [[7.0, 1.0]]
 
 
@@ -262,13 +246,13 @@ def test_recovery_by_hand() -> None:
 
 
 def made(case: str, rewards: dict[str, Any], marks: list[int]) -> Found:
-    """Return runs (S, K) of players by name, cumulated, as they would be found."""
+    """Return runs (S, K) of entrants by name, cumulated, as they would be found."""
     todo, results = [], []
     for name, reward in rewards.items():
-        chosen = named(name, player("whittle"))
+        chosen = named(name, entrant("whittle"))
         total = np.asarray(reward, dtype=float)
-        todo.append(unit("x", case, chosen, FLEET, marks[-1], len(total), marks=marks))
-        results.append({"reward": total, "expected": total, "published": [1.0] * len(total),
+        todo.append(job("x", case, chosen, FLEET, marks[-1], len(total), marks=marks))
+        results.append({"reward": total, "expected": total, "content": "same",
                         "crawls": np.ones((len(total), 3))})  # fmt: skip
     return Found(todo, results)
 
@@ -326,7 +310,7 @@ def test_how_far_behind_the_best_is_of_the_worst_case() -> None:
 
 def test_epochs_until_back_and_what_a_change_costs() -> None:
     """Of two steps a regime: the first is half lost, the second whole."""
-    marks = [regimes.STEP * (i + 1) for i in range(2 * regimes.SWITCHES)]
+    marks = [regimes.ROUND * (i + 1) for i in range(2 * regimes.SWITCHES)]
     best, mine = np.ones((3, len(marks))), np.ones((3, len(marks)))
     mine[:, ::2] = 0.5
     rewards = {
@@ -337,7 +321,7 @@ def test_epochs_until_back_and_what_a_change_costs() -> None:
     found = made("dense", rewards, marks)
     assert regimes.recovered(found, "dense", "mine") == (20.0, 20.0, 20.0)
     assert np.isinf(regimes.recovered(found, "dense", "never").mean)
-    assert regimes.lag(found, "dense", "mine").mean == pytest.approx(0.5 * regimes.STEP)
+    assert regimes.lag(found, "dense", "mine").mean == pytest.approx(0.5 * regimes.ROUND)
 
 
 @pytest.mark.parametrize(("weeks", "said"), [(40, "above whittle"), (3, "too few weeks to tell")])
@@ -347,7 +331,7 @@ def test_the_best_on_a_log_must_be_so_for_enough_weeks(weeks: int, said: str) ->
     view = View(split, 168, {5.0: np.nan}, np.nan, "", "", 1)
     view = type("Long", (View,), {"epochs": epochs, "blocks": weeks, "block_name": "week"})(*view)
     base = 1.0 + (hours % 7)
-    everybody = [players.name_of({"player": p}) for p in recorded.players(split)]
+    everybody = [entrants.name_of({"entrant": p}) for p in recorded.entrants(split)]
     of_budget = {name: paid(base) for name in everybody}
     best = "thompson, prior a tenth of it"
     of_budget[best] = paid(1.05 * base)
@@ -373,16 +357,16 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def key_of(row: dict[str, str]) -> tuple[str, ...]:
-    return row["case"], row["player"], row["run"]
+    return row["case"], row["entrant"], row["run"]
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    learning = (players.THOMPSON, players.OPTIMISM, players.CERTAINTY, players.TUNING)
+    learning = (entrants.THOMPSON, entrants.OPTIMISM, entrants.CERTAINTY, entrants.TUNING)
     shown = ("whittle", "random", *learning)
-    monkeypatch.setattr(regret, "PLAYERS", few(regret.PLAYERS, *shown, "thompson, fleet prior"))
+    monkeypatch.setattr(regret, "ENTRANTS", few(regret.ENTRANTS, *shown, "thompson, fleet prior"))
     monkeypatch.setattr(abandonment, "CASES", abandonment.CASES[1:3])
-    monkeypatch.setattr(information, "PLAYERS", information.PLAYERS[:3])
+    monkeypatch.setattr(information, "ENTRANTS", information.ENTRANTS[:3])
     keep = (
         "knows-rates-now",
         "random",
@@ -391,14 +375,14 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         "thompson, cusum",
     )
     kept = (f"thompson, keeps {x:g}" for x in drift.KEPT)
-    monkeypatch.setattr(drift, "PLAYERS", few(drift.PLAYERS, *keep, *kept, drift.LEARNS))
+    monkeypatch.setattr(drift, "ENTRANTS", few(drift.ENTRANTS, *keep, *kept, drift.LEARNS))
     drawn = ("thompson, learns what to keep", "self-tuning, keeps 1",
              "self-tuning, learns what to keep")  # fmt: skip
-    monkeypatch.setattr(regimes, "PLAYERS", few(regimes.PLAYERS, *keep, *drawn))
+    monkeypatch.setattr(regimes, "ENTRANTS", few(regimes.ENTRANTS, *keep, *drawn))
 
 
 def experiment(out: Path, *parts: Any, **options: Any) -> Adaptive:
-    settings = {"seeds": 2, "epochs": 40, "jobs": 1, "engine": "sequential", **options}
+    settings = {"seeds": 2, "steps": 40, "jobs": 1, "engine": "sequential", **options}
     return Adaptive(part=parts, out=out, **settings)
 
 
@@ -408,11 +392,11 @@ def test_every_part_writes_records_and_a_report(part: str, tmp_path: Path, small
     experiment(out, part).run()
     records, curves = rows(out / "runs.csv.gz"), rows(out / "curves.csv.gz")
     assert {row["part"] for row in records} == {part}
-    assert {"whittle", "whittle, mean rates"} & {row["player"] for row in records}
+    assert {"whittle", "whittle, mean rates"} & {row["entrant"] for row in records}
     last = {key_of(row): row for row in curves}
     assert len(last) == (0 if part == "regimes" else len(records))
     for row in records if last else ():
-        assert last[key_of(row)]["epoch"] == row["epochs"]
+        assert last[key_of(row)]["step"] == row["steps"]
         collected = float(last[key_of(row)]["collected"])
         assert collected == pytest.approx(float(row["collected"]), rel=1e-5)
     page = (out / "report.html").read_text(encoding="utf-8")
@@ -424,17 +408,17 @@ def test_time_is_measured_beside_whittle_in_a_world_that_shows_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep = ("adaptive-thompson", "thompson, changed", "self-tuning, sums over the items")
-    chosen = few(cost.PLAYERS, *keep)
+    chosen = few(cost.ENTRANTS, *keep)
     monkeypatch.setattr(cost, "measure", partial(cost.measure, chosen=chosen))
     monkeypatch.setattr(command, "QUICK", TINY)
     experiment(tmp_path / "out", "cost").run()
     records = rows(tmp_path / "out" / "runs.csv.gz")
-    assert [(row["player"], row["run"]) for row in records] == [
+    assert [(row["entrant"], row["run"]) for row in records] == [
         (name, run) for name in keep for run in ("0", "1")
     ]
     for row in records:
         for who in ("", "whittle_"):
-            assert 0 < float(row[f"{who}decision_seconds"]) < float(row[f"{who}epoch_seconds"])
+            assert 0 < float(row[f"{who}decision_seconds"]) < float(row[f"{who}step_seconds"])
 
 
 def test_who_takes_too_long_is_named() -> None:
@@ -444,14 +428,14 @@ def test_who_takes_too_long_is_named() -> None:
         cost.Cost("quick", "items", two, two, one, one),
     ]
     assert cost.verdict(costs) == (
-        "More than 3 times an epoch of whittle: nobody. More than 3 times its decision alone: slow."
+        "More than 3 times a step of whittle: nobody. More than 3 times its decision alone: slow."
     )
 
 
 def test_what_was_finished_is_taken_up(
     tmp_path: Path, small: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    total, done = len(information.units(TINY)), []
+    total, done = len(information.jobs(TINY)), []
 
     def stopping(unit: Any) -> Any:
         if len(done) == 2:
@@ -468,12 +452,12 @@ def test_what_was_finished_is_taken_up(
 
 
 def test_a_recorded_log_is_played_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    everybody = recorded.players
+    everybody = recorded.entrants
     keep = ("whittle", "whittle-refitted", "self-tuning from nothing",
             "certainty, prior the whole first part")  # fmt: skip
-    monkeypatch.setattr(recorded, "players", lambda split: few(everybody(split), *keep))
+    monkeypatch.setattr(recorded, "entrants", lambda split: few(everybody(split), *keep))
     out, log = tmp_path / "out", Log(items=EXAMPLE, decay_rate=0.12)
-    experiment(out, "recorded", log=log, epochs=400).run()
+    experiment(out, "recorded", log=log, steps=400).run()
     records = rows(out / "runs.csv.gz")
     assert {row["agent"] for row in records} == set(keep)
     assert {row["budget"] for row in records} == {"5.0"}
@@ -492,24 +476,25 @@ def test_a_recorded_log_is_played_back(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_everybody_on_a_recorded_log_can_be_made() -> None:
     split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 40)
-    chosen = recorded.players(split)
-    assert len({players.name_of({"player": p}) for p in chosen}) == len(chosen)
-    whole = next(p for p in chosen if players.name_of({"player": p}).startswith("certainty"))
-    law = players.estimator_of(whole).posterior(players.estimator_of(whole).begin((1, 20)))
+    chosen = recorded.entrants(split)
+    assert len({entrants.name_of({"entrant": p}) for p in chosen}) == len(chosen)
+    whole = next(p for p in chosen if entrants.name_of({"entrant": p}).startswith("certainty"))
+    law = entrants.estimator_of(whole).posterior(entrants.estimator_of(whole).begin((1, 20)))
     np.testing.assert_allclose(law.mean[0], split.fleet.arrival_rate, rtol=0.3)
     arguments = {
         "sources": split.fleet, "budget": 3, "arrivals": split.trace, "observed": False,
-        "start": "empty", "features": players.features(itemised=True),
+        "start": "empty",
     }  # fmt: skip
     for p in chosen:
-        rollout = Rollout(lambda env, p=p: players.seat(env, p, 0), arguments)
+        shown = {**arguments, "features": entrants.shown(p)}
+        rollout = Rollout(lambda env, p=p: entrants.seat(env, p, 0), shown)
         assert sum(float(rollout.step()[0]) for _ in range(20)) > 0
 
 
 def test_bad_options_are_refused_in_the_users_terms(tmp_path: Path) -> None:
     for options, what in (
         ({"seeds": 0}, "--seeds is 0"),
-        ({"epochs": 10}, "--epochs is 10"),
+        ({"steps": 10}, "--steps is 10"),
     ):
         with pytest.raises(ValueError, match=what):
             experiment(tmp_path / "out", "regret", **options).run()
@@ -519,6 +504,50 @@ def test_bad_options_are_refused_in_the_users_terms(tmp_path: Path) -> None:
 
 def test_the_quick_suite_is_a_part_of_the_full_one() -> None:
     for module in command.SIMULATED.values():
-        quick = {(u["case"], players.name_of(u)) for u in module.units(QUICK)}
-        full = {(u["case"], players.name_of(u)) for u in module.units(command.FULL)}
+        quick = {(u["case"], entrants.name_of(u)) for u in module.jobs(QUICK)}
+        full = {(u["case"], entrants.name_of(u)) for u in module.jobs(command.FULL)}
         assert quick <= full
+
+
+# ------------------------------------------------------------------------------------- the record
+
+RECORD = Path(__file__).parents[3] / "results" / "adaptive"
+PAGE = Path(__file__).parents[3] / "docs" / "adaptive-agents.md"
+SHOWN = {  # what the page calls an entrant of the record, in which part
+    ("regret", "{}, N = 100, M = 10"): {
+        "| `adaptive-thompson` |": "adaptive-thompson",
+        '| the same, `estimator="forgetting"`': "thompson, learns what to keep",
+        "| `adaptive-optimism` |": "adaptive-optimism",
+        "| `adaptive-certainty` |": "adaptive-certainty",
+        "| `adaptive-certainty`, prior mean of 1": "certainty, prior of 1 an epoch",
+        "| `adaptive-thompson`, prior mean of 1": "thompson, prior of 1 an epoch",
+        "| `adaptive-thompson`, shown only": "thompson, changed: bayes",
+    },
+    ("information", "{}, not seen"): {
+        "| the number of new items, ": "thompson: number of new items",
+        "| their total utility, mean": "thompson: utility alone",
+        "| whether anything was new, ": "thompson: whether anything was new",
+        "| the age and utility of each": "self-tuning: sums over the items",
+        "| number and total utility, ": "self-tuning: number and utility",
+        "| their total utility, nothing": "self-tuning: utility alone",
+    },
+}
+
+
+def test_the_committed_record_is_readable_and_says_what_the_page_says() -> None:
+    second: dict[tuple[str, ...], list[float]] = {}
+    for row in runs.read_record(RECORD / "runs.csv.gz"):
+        if row["part"] in ("regret", "information") and row["second_half_expected"] != "nan":
+            key = row["part"], row["case"], row["entrant"]
+            second.setdefault(key, []).append(float(row["second_half_expected"]))
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    for (part, case), named_so in SHOWN.items():
+        for label, name in named_so.items():
+            line = next(line for line in lines if line.startswith(label))
+            for regime in ("dense", "sparse"):
+                mine, best = (
+                    np.mean(second[part, case.format(regime), who]) for who in (name, "whittle")
+                )
+                assert f"{100 * mine / best:.2f} %" in line, (label, regime)
+    curves = runs.read_record(RECORD / "curves.csv.gz")[:1]
+    assert set(curves[0]) == {"part", "case", "entrant", "run", "step", "collected", "expected"}

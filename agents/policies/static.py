@@ -1,8 +1,8 @@
 """Static frequencies: how often to crawl each source if every one has a rhythm of its own.
 
 Lefortier, Ostroumova, Samosvat & Serdyukov (CIKM 2013), the paper's LOSS. The best frequencies
-need no state of the sources, and a schedule that keeps them needs none either: what it loses
-against the Whittle index policy is what looking at the state is worth.
+depend on no state of the sources, and a schedule that keeps them uses none either: its loss against
+the Whittle index policy is the value of observing the state.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from agents.theory.hosts import Bracket, HostMultipliers
+from agents.theory.hosts import HostMultipliers
 from agents.theory.renewal import RenewalArm, renewal_arm
 from crawl_env.content.decay import EXPONENTIAL, Decay
 from crawl_env.errors import check_positive
@@ -21,6 +21,8 @@ from crawl_env.fleet.hosts import Hosts
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import BoolArray, FloatArray
 from crawl_env.simulation.selection import TOLERANCE
+
+Bracket = tuple[FloatArray, FloatArray]  # of intervals
 
 _HALVES, _FAR = 40, 2.0**-40  # steps of bisection before λ is searched for by its logarithm
 
@@ -105,20 +107,24 @@ class _Search:
         self._arm, self._cost = arm, arm.sources.cost
         self._top = arm.max_multiplier()
         hosts = Hosts.of(arm.sources, per_host)
-        self._hosts = None if hosts is None else HostMultipliers(hosts)
+        self._hosts = None if hosts is None else HostMultipliers(arm, hosts)
         self._tolerance = 1e-12 if self._hosts else 1e-15
 
     def first_where(self, enough: Callable[[FloatArray], BoolArray]) -> FloatArray:
         """Return the smallest λ at which the spending per step satisfies `enough`, (..., 1)."""
         low, high = np.zeros_like(self._top), self._top.copy()
         shortest, longest = self._arm.shortest, self._arm.longest
-        free = enough(self._spent(low, None)[0])
+        if self._hosts:
+            self._hosts.restart()
+        free = enough(self._spent(low, (shortest, longest), low, high)[0])
         for step in range(200):
             middle = 0.5 * (low + high)
             if step >= _HALVES:  # λ is many orders of magnitude below the largest
                 middle = np.where(low > 0, middle, _FAR * high)
-            spent, interval = self._spent(middle, (shortest, longest))
+            spent, interval = self._spent(middle, (shortest, longest), low, high)
             done = enough(spent)
+            if self._hosts:
+                self._hosts.learn(done)
             high, low = np.where(done, middle, high), np.where(done, low, middle)
             longest = np.where(done, interval, longest)
             shortest = np.where(done, shortest, interval - 1)
@@ -129,39 +135,28 @@ class _Search:
     def earned(self, multiplier: FloatArray) -> FloatArray:
         """Return Σ_h ν_h H + Σ_i max(0, (G − (λC + ν)/q)/L), utility per step, (...)."""
         arm, cost = self._arm, self._cost
-        surcharge = self._surcharge(multiplier)[0] if self._hosts else np.zeros(1)
-        interval = arm.interval(multiplier + surcharge / cost)
-        rate = np.maximum(arm.reward_rate(interval, multiplier * cost + surcharge), 0.0)
-        paid = self._hosts.paid(surcharge) if self._hosts else 0.0
-        return rate.sum(axis=-1) + paid
+        if self._hosts is None:
+            return arm.net_reward(multiplier).sum(axis=-1)
+        self._hosts.restart()
+        nu, _ = self._hosts.at(multiplier, np.zeros_like(arm.longest), multiplier * 0, self._top)
+        interval = arm.interval(multiplier + nu / cost)
+        rate = np.maximum(arm.reward_rate(interval, multiplier * cost + nu), 0.0)
+        return rate.sum(axis=-1) + self._hosts.paid(nu)
 
     def _spent(
-        self, multiplier: FloatArray, bracket: Bracket | None
+        self, multiplier: FloatArray, bracket: Bracket, low: FloatArray, high: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
-        """Return the spending per step, (..., 1), and the intervals, (..., N).
-
-        Surcharges change the intervals against the multiplier: the bracket is of no use with them.
-        """
+        """Return the spending per step, (..., 1), and the intervals without hosts, (..., N);
+        `low` and `high` are bounds on λ."""
+        crawls, interval = self._crawls(multiplier, bracket)
         if self._hosts:
-            crawls, interval = self._surcharge(multiplier)[1], self._arm.longest
-        else:
-            crawls, interval = self._crawls(multiplier, bracket)
+            crawls = self._hosts.at(multiplier, crawls, low, high)[1]
         return (crawls * self._cost).sum(axis=-1, keepdims=True), interval
 
-    def _surcharge(self, multiplier: FloatArray) -> tuple[FloatArray, FloatArray]:
-        assert self._hosts is not None
-        cost = self._cost
-        most = np.maximum(self._arm.break_even - multiplier, 0.0) * cost
-        return self._hosts.surcharge(lambda nu, b: self._crawls(multiplier + nu / cost, b), most)
-
-    def _crawls(
-        self, charged: FloatArray, bracket: Bracket | None
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return the crawls per step under a charge per unit of cost, and the intervals."""
-        interval = self._arm.interval(charged, *(bracket or (None, None)))
-        return np.where(
-            charged < self._arm.break_even, self._arm.crawl_rate(interval), 0.0
-        ), interval
+    def _crawls(self, multiplier: FloatArray, bracket: Bracket) -> tuple[FloatArray, FloatArray]:
+        """Return the crawls per step and the intervals."""
+        arm, interval = self._arm, self._arm.interval(multiplier, *bracket)
+        return np.where(multiplier < arm.break_even, arm.crawl_rate(interval), 0.0), interval
 
 
 def _refuse_batch(sources: Sources, function: str) -> None:

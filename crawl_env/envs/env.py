@@ -99,25 +99,33 @@ class CrawlEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
     | `per_host` | int | `1` | crawls per step of the sources that share a host, failed ones too |
     | `render_mode` | `"rgb_array"`, `"human"`, `"ansi"`, None | `None` | pictures, a window, or text |
 
-    Arrivals are "deterministic"; "poisson" or "poisson-exponential" (exponential ξ),
-    "poisson-constant", "poisson-lognormal" (σ = 1.2), "poisson-gamma" (shape 2), where interest
-    decays exponentially, or as in "poisson-stretched", "poisson-lomax", "poisson-gamma-lomax", …;
-    the path of a log to play back (.csv, .csv.gz, .parquet); or an object such as `Trace(log)` or
-    `Poisson(Lognormal(0.5), LomaxDecay(3))`; see `crawl_env.content.arrivals.make_arrivals`. Rates
-    change with time under
+    Arrivals are "deterministic" or random; recorded, given as the path of a log (.csv, .csv.gz,
+    .parquet) or a `Trace(log)`; or a process of one's own (`ArrivalProcess`). Random arrivals are
+    `Arrivals(rate=…, utility=…, decay=…, sampler=…)`, for which short names stand:
+    "poisson[-rate][-utility][-decay][-items]", as in "poisson", "poisson-items" or
+    "poisson-drift-lognormal-lomax":
 
-    | name | object | rate, whose mean is `arrival_rate` |
+    | part | name | object |
     | --- | --- | --- |
-    | "poisson-drift" | `Drift(sigma=0.1, reversion=0.01)` | ln Λ is a mean-reverting random walk |
-    | "poisson-jumps" | `Jumps(rate=0.01, law="gamma")` | drawn anew at random times |
-    | "poisson-cycle" | `DailyCycle(amplitude=0.5, day=24, phase=0)` | the same every day |
-    | "poisson-bursts" | `Bursts(branching=0.5, decay=1)` | Hawkes: every item brings more |
+    | rate, of mean `arrival_rate` | – | constant |
+    | | drift | `Drift(sigma=0.1, reversion=0.01)`: ln Λ is a mean-reverting random walk |
+    | | jumps | `Jumps(rate=0.01, distribution="gamma")`: drawn anew at random times |
+    | | cycle | `DailyCycle(amplitude=0.5, day=24, phase=0)`: the same every day |
+    | | hawkes | `Hawkes(branching=0.5, kernel_rate=1)`: items excite further ones |
+    | utility | exponential (default), constant, lognormal, gamma | `crawl_env.content.utility` |
+    | decay | – (exponential), stretched, lomax | `crawl_env.content.decay` |
+    | sampler | – | "total": one number per source and step |
+    | | items | "items": each item is drawn |
+
+    The features `items`, `changed` and `harvest_…`, and capacities, need single items. Hawkes
+    rates, other decay than the exponential, and logs always draw them.
 
     Agents and beliefs know `arrival_rate` alone; `env.unwrapped.world.rate`, (1, N), is the
-    present rate, for evaluation. Arrivals do not depend on actions: the same seed brings the same
-    content to every policy. Crawl delays, capacities, failure rates and hosts belong to the fleet,
-    see `Sources`. A crawl that fails is paid for and leaves the content. Under deterministic
-    arrivals a source with a capacity holds the mean of Poisson arrivals.
+    present rate, for evaluation. Arrivals depend on nothing but themselves and the seed, neither on
+    actions nor on what is observed: the same seed brings the same content to every policy. Crawl
+    delays, capacities, failure rates and hosts belong to the fleet, see `Sources`. A crawl that
+    fails is paid for and leaves the content. Under deterministic arrivals a source with a capacity
+    holds the mean of Poisson arrivals.
 
     Raises:
         TypeError: an argument is unknown.

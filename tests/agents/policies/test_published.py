@@ -372,7 +372,7 @@ def any_fleet(seed: int) -> tuple[Sources, float]:
 
 COVER = [
     (name, ("step", "average")[i % 2], ("fresh", "empty")[i // 2 % 2])
-    for i, name in enumerate([*agents.AGENTS, "whittle", "whittle", "whittle"])
+    for i, name in enumerate([*agents.AGENTS, "static", "whittle"])
 ]
 
 

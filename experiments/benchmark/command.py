@@ -13,6 +13,7 @@ from experiments.benchmark.learning.plan import plan, version_of
 from experiments.benchmark.learning.runs import CURVES, RUNS, Records, complete
 from experiments.core.migration import key_of
 from experiments.core.report import Report
+from experiments.core.results import read_csv
 from experiments.core.study import ParallelStudy, Rows
 
 
@@ -39,7 +40,7 @@ class Benchmark(ParallelStudy):
     """Learners to run again, as when their code has changed; or whittle, random, myopic, bound, as
     when the environment's has; or all."""
     only_report: bool = False
-    """Write the report of what has been run so far, and run nothing."""
+    """Write the report from the records of what has been run so far; run nothing but bounds."""
     seed: int = 0
     """Seed of the arrivals that index policies meet."""
 
@@ -52,7 +53,8 @@ class Benchmark(ParallelStudy):
         learners = entrants.SUITES[self.suite]
         chosen = [player for player in learners if player.name in (self.agents or self._names)]
         full = self.suite == "full"  # too long to be run again with every change of the code
-        before = Records.read(self.folder).migrated(plan(learners)) if full else Records([], [])
+        known = full or self.only_report
+        before = Records.read(self.folder).migrated(plan(learners)) if known else Records([], [])
         records = complete(
             chosen,
             before,
@@ -65,7 +67,10 @@ class Benchmark(ParallelStudy):
         records += before.of((key_of(unit) for unit in plan(chosen)), among=False)
         shown = records.of(key_of(unit) for unit in plan(learners))
         table = section.write(report, shown, learners)
-        done = None if full else policies.write(report, self.runner, self.seed)
+        done = None
+        if not full:
+            recorded = read_csv(self.folder / "records.csv") if self.only_report else None
+            done = policies.write(report, self.runner, self.seed, recorded)
         files: dict[str, Rows | str] = {
             RUNS: records.runs,
             CURVES: records.curves,
@@ -85,8 +90,8 @@ class Benchmark(ParallelStudy):
         for name in self.agents:
             if name not in self._names:
                 raise unknown("agent of this suite", name, self._names)
-        if self.only_report and self.suite == "quick":
-            raise ValueError("--only-report is for --suite full; the quick one is run as a whole")
+        if self.only_report and not (self.folder / RUNS).exists() and self.suite == "quick":
+            raise ValueError("nothing has been run yet; leave out --only-report")
         if (self.folder / RUNS).exists():
             found = "quick" if (self.folder / "summary.md").exists() else "full"
             if found != self.suite:

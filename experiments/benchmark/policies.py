@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from experiments.core import evaluation, plots
 from experiments.core.report import Report
 from experiments.core.results import provenance
 from experiments.core.runner import Job, Result, Runner
+from experiments.core.study import Rows
 from experiments.core.tables import (
     SEES_ALL,
     apart,
@@ -56,25 +58,17 @@ class Done(NamedTuple):
 class Policies(NamedTuple):
     """What the index policies did: the section's raw records and its summary in Markdown."""
 
-    records: list[dict[str, object]]
+    records: Rows
     summary: str
 
 
-def write(report: Report, runner: Runner, seed: int = 0) -> Policies:
-    """Run every index policy on every reference task; add tables and pictures to a report."""
-    todo = [
-        _unit(setting, agent, seed)
-        for setting in SUITE
-        for agent in evaluation.players(AGENTS, setting.arguments)
-    ]
-    results = iter(runner.run(todo, evaluation.work))
-    runs = [
-        {
-            agent: evaluation.as_evaluation(next(results), setting.seeds)
-            for agent in evaluation.players(AGENTS, setting.arguments)
-        }
-        for setting in SUITE
-    ]
+def write(report: Report, runner: Runner, seed: int = 0, recorded: Rows | None = None) -> Policies:
+    """Run every index policy on every reference task; add tables and pictures to a report.
+
+    Arguments:
+        recorded: rows of an earlier run, from which the report is written instead.
+    """
+    runs = _run(runner, seed) if recorded is None else _from_records(recorded)
     report.heading("Index policies")
     report.paragraph(
         "Score: 0 is a random choice, 1 the Whittle index policy. Share of bound: of what no "
@@ -90,12 +84,59 @@ def write(report: Report, runner: Runner, seed: int = 0) -> Policies:
     ]
     for group, members in groupby(done, key=lambda d: d.setting.group):
         _group(report, group, list(members))
-    rows = [
+    rows = recorded or [
         row
         for setting, found in zip(SUITE, runs, strict=True)
         for row in _records(setting, found, seed)
     ]
     return Policies(rows, _summary(done))
+
+
+def _run(runner: Runner, seed: int) -> list[Runs]:
+    """Return the runs of all policies, for each setting of the suite."""
+    todo = [
+        _unit(setting, agent, seed)
+        for setting in SUITE
+        for agent in evaluation.players(AGENTS, setting.arguments)
+    ]
+    results = iter(runner.run(todo, evaluation.work))
+    return [
+        {
+            agent: evaluation.as_evaluation(next(results), setting.seeds)
+            for agent in evaluation.players(AGENTS, setting.arguments)
+        }
+        for setting in SUITE
+    ]
+
+
+def _from_records(rows: Rows) -> list[Runs]:
+    """Return the runs that a record holds, in which crawls of single sources are not counted."""
+    columns: dict[tuple[str, str], dict[str, list[Mapping[str, Any]]]] = {}
+    for row in rows:
+        of_task = columns.setdefault((row["group"], row["task"]), {})
+        of_task.setdefault(row["agent"], []).append(row)
+    lacking = [s.name for s in SUITE if (s.group, s.name) not in columns]
+    if lacking:
+        raise ValueError(
+            f"the record lacks the tasks {', '.join(lacking)}; leave out --only-report"
+        )
+    return [
+        {
+            agent: Evaluation(
+                reward=_column(of_agent, "reward"),
+                cost=_column(of_agent, "cost"),
+                never=_column(of_agent, "never_visited"),
+                delay=_column(of_agent, "delay"),
+                frequency=np.zeros(0),
+            )
+            for agent, of_agent in columns[setting.group, setting.name].items()
+        }
+        for setting in SUITE
+    ]
+
+
+def _column(rows: Rows, name: str) -> NDArray[np.float64]:
+    return np.array([float(row[name]) for row in rows])
 
 
 def _unit(setting: BenchmarkTask, agent: str, seed: int) -> Job:

@@ -36,6 +36,13 @@ def write_csv(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
     path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
 
 
+def read_csv(path: Path) -> list[dict[str, str]]:
+    """Return the records of a CSV, as text; compressed where the name ends in .gz."""
+    content = path.read_bytes()
+    text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
+    return list(csv.DictReader(io.StringIO(text, newline="")))
+
+
 @cache
 def provenance() -> dict[str, str]:
     """Return date, command, commit, versions and machine, for every record and report."""

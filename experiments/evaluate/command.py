@@ -13,6 +13,7 @@ from agents import AGENTS
 from agents.evaluation.rollout import Evaluation
 from agents.evaluation.statistics import FEWEST_RUNS, number
 from crawl_env import Sources, Task
+from crawl_env.content.arrivals import make_arrivals
 from crawl_env.errors import unknown
 from crawl_env.log.item_log import HOURS
 from crawl_env.simulation.task import make_sources
@@ -229,9 +230,12 @@ class Evaluate(ParallelStudy):
         ]
 
     def _arrivals(self, fleet: Sources) -> str:
-        """Return the arrivals; last items can only be shown where single items are drawn."""
-        items = self.arrivals == "poisson" and fleet.is_capped
-        return "poisson-items" if items else self.arrivals
+        """Return the name of the arrivals, which draw single items where sources show only the
+        last of them."""
+        process = make_arrivals(self.arrivals)
+        if fleet.is_capped and process.random and not process.items:
+            return f"{self.arrivals}-items"
+        return self.arrivals
 
     def _fleet(self) -> Sources:
         path = Path(self.sources)

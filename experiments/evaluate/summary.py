@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -52,10 +53,12 @@ class View(NamedTuple):
         return self.task.sources
 
     def relaxed(self, budget: float) -> Bound:
-        """Return the bound of what can be crawled, and the price as if budget could be saved."""
-        task = self.task.replaced(budget=budget)
-        price = task_bound(task.replaced(budget_rule="average")).multiplier
-        return task_bound(task)._replace(multiplier=price)
+        """Return the bound under a budget, with the multiplier of a budget that can be saved."""
+        with warnings.catch_warnings():  # of sources out of reach, which the command has given
+            warnings.simplefilter("ignore")
+            task = self.task.replaced(budget=budget)
+            multiplier = task_bound(task.replaced(budget_rule="average")).multiplier
+            return task_bound(task)._replace(multiplier=multiplier)
 
 
 def table(

@@ -24,7 +24,7 @@ VARYING = (
     "poisson-drift-items",
     "poisson-jumps-items",
     "poisson-cycle-items",
-    "poisson-hawkes",
+    "poisson-hawkes-items",
 )
 NEVER = 1e9
 TABLE1 = {  # the paper's example

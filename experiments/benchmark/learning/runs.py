@@ -7,8 +7,6 @@ what they hold is not run again, whichever code produced it (each row names its 
 
 from __future__ import annotations
 
-import csv
-import gzip
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -25,7 +23,7 @@ from experiments.benchmark.learning.plan import (
     work,
 )
 from experiments.core.migration import key_of, old_keys, renamed
-from experiments.core.results import provenance
+from experiments.core.results import provenance, read_csv
 from experiments.core.runner import Job, Runner, Version
 
 RUNS, CURVES = "runs.csv.gz", "curves.csv.gz"
@@ -45,7 +43,7 @@ class Records:
         runs, curves = folder / RUNS, folder / CURVES
         if not (runs.exists() and curves.exists()):
             return Records([], [])
-        return Records(_rows(runs), _rows(curves))
+        return Records([*read_csv(runs)], [*read_csv(curves)])
 
     def migrated(self, units: Iterable[Job]) -> Records:
         """Return the same rows under the present names, which units may have been renamed to.
@@ -136,8 +134,3 @@ def _renamed(row: Row, keys: Mapping[str, str]) -> Row:
         settings = renamed({**row, "settings": json.loads(row["settings"])})["settings"]
         row["settings"] = json.dumps(settings, sort_keys=True)
     return renamed(row)
-
-
-def _rows(path: Path) -> list[Row]:
-    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))

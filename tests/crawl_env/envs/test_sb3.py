@@ -69,7 +69,7 @@ def test_an_agent_trains_on_the_environment_as_it_is(name: str, sources: Any) ->
         sources=sources,
         budget=2,
         features=("value", "age"),
-        arrivals="poisson",
+        arrivals="poisson-items",
         horizon=7,
     )
     if ALGORITHMS[name][2]:
@@ -92,7 +92,7 @@ def test_an_agent_trains_on_the_native_vector_environment(name: str) -> None:
         4,
         budget=2,
         features=("value", "age"),
-        arrivals="poisson",
+        arrivals="poisson-items",
         horizon=5,
     )
     model = learner(name, VecMonitor(vec))
@@ -187,7 +187,7 @@ def test_what_is_returned_can_be_changed() -> None:
                 info["terminal_observation"][...] = 77
 
 
-@pytest.mark.parametrize("arrivals", ["deterministic", "poisson"])
+@pytest.mark.parametrize("arrivals", ["deterministic", "poisson-items"])
 def test_monitor_and_normalise_on_top(arrivals: str) -> None:
     def wrapped(vec: VecEnv) -> VecNormalize:
         return VecNormalize(VecMonitor(VecCheckNan(vec, raise_exception=True)), gamma=0.9)
@@ -218,7 +218,7 @@ def test_monitor_and_normalise_on_top(arrivals: str) -> None:
 
 
 def test_seeds_are_used_once_and_reproduce() -> None:
-    vec = CrawlVecEnv(3, arrivals="poisson", horizon=None)
+    vec = CrawlVecEnv(3, arrivals="poisson-items", horizon=None)
     runs = []
     for seed in (5, 5, 6):
         vec.seed(seed)

@@ -212,7 +212,7 @@ def test_what_cannot_be_wrapped_is_refused() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*(infinity|unconventional shape|unwrapped version).*")
 def test_conformance() -> None:
-    env = SubsetAction(gym.make(ID, budget=2, arrivals="poisson", horizon=4))
+    env = SubsetAction(gym.make(ID, budget=2, arrivals="poisson-items", horizon=4))
     check_env_sb3(env)
     check_env(env, skip_render_check=True)
     again = gym.make(gym.envs.registration.EnvSpec.from_json(env.spec.to_json()))

@@ -44,7 +44,7 @@ def test_the_sums_of_a_recorded_harvest_are_those_of_its_items() -> None:
     assert not any(seen[name][1:].any() for name in SUMMED)
 
 
-@pytest.mark.parametrize("arrivals", ["poisson-constant-items", "poisson-hawkes"])
+@pytest.mark.parametrize("arrivals", ["poisson-constant-items", "poisson-hawkes-items"])
 def test_a_regression_finds_the_decay(arrivals: str) -> None:
     """ln w = ln ξ − μ·age: exact where ξ is constant, on average where it is exponential."""
     vec = CrawlVectorEnv(400, sources=FLEET, budget=1, features=ALL, arrivals=arrivals)
@@ -66,7 +66,9 @@ def test_a_regression_finds_the_decay(arrivals: str) -> None:
     assert (np.abs(intercept + shift - np.log(FLEET.mean_utility)) < reach).all()
 
 
-@pytest.mark.parametrize("arrivals", ["poisson-items", "poisson-drift-items", "poisson-lomax"])
+@pytest.mark.parametrize(
+    "arrivals", ["poisson-items", "poisson-drift-items", "poisson-lomax-items"]
+)
 def test_sums_are_of_the_sources_crawled_and_agree_with_counts(arrivals: str) -> None:
     vec = CrawlVectorEnv(5, sources=FLEET, budget=1, features=ALL, arrivals=arrivals, horizon=7)
     vec.reset(seed=1)

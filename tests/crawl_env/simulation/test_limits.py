@@ -339,7 +339,9 @@ def test_failures_have_their_rate_and_cost_their_budget() -> None:
         assert abs(z_of_share(outcome, rate[i])) < Z_LIMIT
 
 
-@pytest.mark.parametrize("arrivals", ["poisson-items", "poisson-lognormal-items", "poisson-lomax"])
+@pytest.mark.parametrize(
+    "arrivals", ["poisson-items", "poisson-lognormal-items", "poisson-lomax-items"]
+)
 @pytest.mark.parametrize("capacity", [np.inf, 4.0])
 def test_arrivals_do_not_depend_on_actions(arrivals: str, capacity: float) -> None:
     """With failures too: a source never crawled in one run meets what it meets in another, and so
@@ -370,7 +372,7 @@ def step_all(env: Any, actions: list[np.ndarray]) -> list[np.ndarray]:
     return seen
 
 
-@pytest.mark.parametrize("arrivals", ["deterministic", "poisson-items", "poisson-lomax"])
+@pytest.mark.parametrize("arrivals", ["deterministic", "poisson-items", "poisson-lomax-items"])
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("rows", [None, 3])
 def test_states_and_copies_go_on_alike(rows: int | None, rule: str, arrivals: str) -> None:

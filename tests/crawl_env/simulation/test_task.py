@@ -111,9 +111,12 @@ def test_horizon_in_every_form(horizon: Any) -> None:
 BAD = {
     # name: arguments, what the message has to say: the argument, the fact and the remedy
     "unknown preset": ({"sources": "tabel1"}, ["tabel1", "did you mean 'table1'", "recovering"]),
-    "unknown law": ({"arrivals": "poisson-lognromal"}, ["arrivals", "mean 'poisson-lognormal'"]),
+    "unknown law": (
+        {"arrivals": "poisson-lognromal"},
+        ["arrivals", "mean 'poisson-lognormal'"],
+    ),
     "unknown arrivals": ({"arrivals": "poison"}, ["arrivals", "did you mean 'poisson'"]),
-    "arrivals of no kind": ({"arrivals": 3}, ["arrivals", "3", "poisson", "crawl_env.Arrivals"]),
+    "arrivals of no kind": ({"arrivals": 3}, ["arrivals", "3", "poisson", "Trace"]),
     "unknown feature": ({"features": ("vlaue",)}, ["feature", "did you mean 'value'"]),
     "unknown rule": ({"budget_rule": "setp"}, ["budget_rule", "did you mean 'step'"]),
     "unknown start": ({"start": "ful"}, ["start", "did you mean 'full'"]),

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from agents.learning import storage
 from agents.learning.arms import Arms, CrawlArms
-from agents.policies.base import ObservationView
-from crawl_env import CrawlVectorEnv, Task
+from agents.policies.base import ObservationView, Policy
+from crawl_env import CrawlVectorEnv
 from crawl_env.errors import check_whole, check_within
 from crawl_env.numerics import FloatArray
 
@@ -27,7 +27,7 @@ S = TypeVar("S")  # the settings of a learner
 Progress = Callable[[int, dict[str, float]], object]
 
 
-class Learner(Generic[S]):
+class Learner(Policy, Generic[S]):
     """Base of the learners.
 
     A subclass has a `name`, `Settings` (a frozen dataclass of all its hyper-parameters) and
@@ -38,7 +38,8 @@ class Learner(Generic[S]):
     - `state_dict() -> tree`, `load_state_dict(tree)`: what has been learnt. This class saves the
       number of steps, the random generator and the state of the environment.
 
-    `agents/learning/tabular/wiql.py` is the shortest example.
+    `agents/learning/tabular/wiql.py` is the shortest example. `predict` needs an environment; after
+    training on other arms there is only `score`.
 
     Arguments:
         arms: a `CrawlVectorEnv`, or another implementation of `agents.learning.arms.Arms`.
@@ -69,10 +70,8 @@ class Learner(Generic[S]):
         device: str = "cpu",
     ) -> None:
         if isinstance(arms, CrawlVectorEnv):
-            self.task: Task | None = arms.task
+            self.task = arms.task
             arms = CrawlArms(arms, self.state_features, seed)
-        else:
-            self.task = None
         if not isinstance(arms, self.arms_type):
             raise ValueError(
                 f"{arms!r} is no CrawlVectorEnv; make one with gym.make_vec, "
@@ -140,25 +139,9 @@ class Learner(Generic[S]):
                 self.save(checkpoint)
         return self
 
-    def predict(
-        self,
-        observation: ArrayLike,
-        state: Any = None,
-        episode_start: NDArray[np.bool_] | None = None,
-        deterministic: bool = True,
-    ) -> tuple[NDArray[np.float32], Any]:
-        """Return priorities for one observation (N, F) or a batch (B, N, F), and the state.
-
-        Raises:
-            ValueError: the agent was not trained in a `CrawlVectorEnv`, or the observation does not
-                belong to its task.
-        """
-        if self.task is None:
-            raise ValueError("this agent was trained on arms without observations; use `score`")
-        seen = ObservationView(observation, self.task)
-        columns = [seen[name] for name in self.state_features]
-        priority = priorities_of(self.score(np.stack(columns, axis=-1)))
-        return (priority[0] if seen.single else priority), state
+    def priority(self, view: ObservationView) -> FloatArray:
+        columns = [view[name] for name in self.state_features]
+        return priorities_of(self.score(np.stack(columns, axis=-1))).astype(np.float64)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write everything that learning depends on to a file; see `agents.learning.storage`."""

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from agents.learning import storage
 from agents.learning.arms import Arms, CrawlArms
 from agents.policies.base import ObservationView, Policy
-from crawl_env import CrawlVectorEnv
+from crawl_env import CrawlVectorEnv, Task
 from crawl_env.errors import check_whole, check_within
 from crawl_env.numerics import FloatArray
 
@@ -38,8 +38,7 @@ class Learner(Policy, Generic[S]):
     - `state_dict() -> tree`, `load_state_dict(tree)`: what has been learnt. This class saves the
       number of steps, the random generator and the state of the environment.
 
-    `agents/learning/tabular/wiql.py` is the shortest example. `predict` needs an environment; after
-    training on other arms there is only `score`.
+    `agents/learning/tabular/wiql.py` is the shortest example.
 
     Arguments:
         arms: a `CrawlVectorEnv`, or another implementation of `agents.learning.arms.Arms`.
@@ -55,6 +54,7 @@ class Learner(Policy, Generic[S]):
     name: ClassVar[str]
     Settings: ClassVar[type]
     state_features: ClassVar[tuple[str, ...]] = ("age",)
+    task: Task | None  # type: ignore[assignment]  # None where trained on other arms
     steps_per_update: int = 1
     arms_type: ClassVar[type] = Arms  # what it interacts with
     estimates_index: ClassVar[bool] = False  # whether scores are Whittle indices, utility / budget
@@ -72,6 +72,8 @@ class Learner(Policy, Generic[S]):
         if isinstance(arms, CrawlVectorEnv):
             self.task = arms.task
             arms = CrawlArms(arms, self.state_features, seed)
+        else:
+            self.task = None
         if not isinstance(arms, self.arms_type):
             raise ValueError(
                 f"{arms!r} is no CrawlVectorEnv; make one with gym.make_vec, "
@@ -140,8 +142,14 @@ class Learner(Policy, Generic[S]):
         return self
 
     def priority(self, view: ObservationView) -> FloatArray:
+        """Return priorities in the order of the scores, (B, N)."""
         columns = [view[name] for name in self.state_features]
         return priorities_of(self.score(np.stack(columns, axis=-1))).astype(np.float64)
+
+    def _view(self, observation: ArrayLike) -> ObservationView:
+        if self.task is None:
+            raise ValueError("this agent was trained on arms without observations; use `score`")
+        return super()._view(observation)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write everything that learning depends on to a file; see `agents.learning.storage`."""

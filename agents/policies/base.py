@@ -183,11 +183,14 @@ class Policy:
         Raises:
             ValueError: the observation does not belong to the task, or the state to the batch.
         """
-        view = ObservationView(observation, self.task)
+        view = self._view(observation)
         choose = self.decide if deterministic else self.sample
         priority, new_state = choose(view, self._current(view, state, episode_start))
         action = priority.astype(np.float32)
         return (action[0] if view.single else action), new_state or None
+
+    def _view(self, observation: ArrayLike) -> ObservationView:
+        return ObservationView(observation, self.task)
 
     def _current(
         self, view: ObservationView, state: State | None, episode_start: NDArray[np.bool_] | None

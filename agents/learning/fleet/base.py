@@ -132,8 +132,7 @@ class TrainingEnvs:
 class FleetPolicy(Policy):
     """Crawls the sources with the largest scores, in any task that shows the features.
 
-    A subclass has `score`. With `deterministic=False`, a standard Gumbel variable is added to each
-    score.
+    A subclass has `score`.
 
     Raises:
         ValueError: the budget rule is "average".
@@ -148,13 +147,14 @@ class FleetPolicy(Policy):
         raise NotImplementedError
 
     def priority(self, view: ObservationView) -> FloatArray:
-        return squashed(self._score(view)).astype(np.float64)
+        return squashed(self._scores(view)).astype(np.float64)
 
     def sample(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
-        perturbed = gumbel_perturbed(self._score(view), self._rng)
-        return squashed(perturbed).astype(np.float64), state
+        """Return priorities of the scores with a standard Gumbel variable added to each."""
+        score = gumbel_perturbed(self._scores(view), self._rng)
+        return squashed(score).astype(np.float64), state
 
-    def _score(self, view: ObservationView) -> NDArray[np.float32]:
+    def _scores(self, view: ObservationView) -> NDArray[np.float32]:
         return self.score(np.ascontiguousarray(view.array, dtype=np.float32))
 
 
@@ -195,7 +195,7 @@ class FleetLearner(Learner[S]):
         training_envs: Any = TrainingEnvs(envs, seed)
         self.features = envs[0].task.features
         super().__init__(training_envs, settings, seed, device)
-        self.task = envs[0].task
+        self.task: Task = envs[0].task
         self.steps_per_update = self.settings.n_steps  # type: ignore[attr-defined]
         self._sampling_rng = self._policy_rng()
 
@@ -211,8 +211,8 @@ class FleetLearner(Learner[S]):
         """
         return self.policy(task_of(env), self._policy_rng())
 
-    def priority(self, view: ObservationView) -> FloatArray:
-        return self.policy(self.task, self._sampling_rng).priority(view)
+    def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
+        return self.policy(self.task, self._sampling_rng).decide(view, state)
 
     def sample(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
         return self.policy(self.task, self._sampling_rng).sample(view, state)

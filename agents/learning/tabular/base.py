@@ -7,7 +7,6 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from agents.learning.arms import CrawlArms
 from agents.learning.base import Learner, epsilon_greedy
 from agents.learning.storage import check_like
 from crawl_env.errors import check_positive, check_whole, check_within
@@ -37,7 +36,7 @@ T = TypeVar("T", bound=TabularSettings)
 class Tabular(Learner[T]):
     """Base of the tabular learners. A subclass has, besides `name` and `Settings`,
 
-    - `create_tables()`: create the arrays named in `learnt_arrays`;
+    - `create_arrays()`: create the arrays named in `learnt_arrays`;
     - `transition(state, action, reward, next_state)`: learn from one step, (B, N) each;
     - `index`: (N, max_age), by which sources are crawled.
 
@@ -54,14 +53,14 @@ class Tabular(Learner[T]):
     learnt_arrays: ClassVar[tuple[str, ...]]
 
     def setup(self) -> None:
-        if isinstance(self.arms, CrawlArms) and self.arms.env.task.draw is not None:
+        if self.task is not None and self.task.draw is not None:
             raise ValueError(
                 f"agent {self.name!r} has one table per source, and this environment draws new "
                 "sources at each reset; give it one fleet"
             )
         self.sources = np.arange(self.arms.shape[1])
         self.visits = np.zeros((len(self.sources), self.settings.max_age, 2))
-        self.create_tables()
+        self.create_arrays()
 
     def update(self) -> dict[str, float]:
         for _ in range(self.steps_per_update):
@@ -90,7 +89,7 @@ class Tabular(Learner[T]):
         """The present estimate, (N, max_age), by which sources are crawled."""
         raise NotImplementedError
 
-    def create_tables(self) -> None:
+    def create_arrays(self) -> None:
         """Create what is to be learnt."""
         raise NotImplementedError
 

@@ -18,7 +18,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 PYTHON = [
     pytest.param(block, id=f"{name}-{i}")
-    for name in ("README.md", "docs/adaptive-agents.md")
+    for name in ("README.md", "docs/adaptive-agents.md", "docs/learning-agents.md")
     for i, block in enumerate(
         re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(encoding="utf-8"), re.S)
     )

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from agents.adaptive.content import ContentEstimator, Harvests, HarvestSums, from_utility
 from agents.adaptive.estimators import make_estimator
 from agents.adaptive.estimators.counts import CrawlOutcome, Estimator, Posterior, State
-from agents.policies.base import Agent, Environment, ObservationView, needs
-from agents.policies.index import graded, margin
+from agents.policies.base import Agent, Environment, ObservationView, graded, margin, needs
 from agents.theory.closed_form import in_blocks, theorem_1
 from crawl_env import NEVER, Task, task_of
 from crawl_env.errors import check_within

@@ -259,7 +259,7 @@ class _Meter:
 
 def _waiting(world: World) -> tuple[FloatArray, FloatArray]:
     """Return the number of items at each source and the sum of their ages (time), (S, N) each."""
-    known, period = world.waiting(), world.sources.period
+    known, period = world.uncollected_items(), world.sources.period
     if known is not None:
         return known[0], known[1] * period
     rate = world.sources.arrival_rate

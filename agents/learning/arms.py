@@ -176,12 +176,13 @@ def restore_env(env: Any, state: Any, name: str = "env") -> Any:
         ValueError: a part of the state has another type, shape or range than in this environment.
     """
     own = env.get_state()
+    cells = own["world"]["value"].size
     storage.check_keys(state, own, name)
     for key, part in own.items():
         if key == "generator":
             storage.check_generator(state[key], part, f"{name}.{key}")
         else:
-            storage.check_like(state[key], part, f"{name}.{key}", low=0.0, ragged=True)
+            storage.check_like(state[key], part, f"{name}.{key}", low=0.0, cells=cells)
     return env.set_state(state)
 
 

@@ -108,7 +108,7 @@ def elements(tree: Any) -> int:
 
 
 def check_like(
-    saved: Any, own: Any, name: str, *, low: float = -math.inf, ragged: bool = False
+    saved: Any, own: Any, name: str, *, low: float = -math.inf, cells: int | None = None
 ) -> None:
     """Raise ValueError unless a loaded tree could take the place of an agent's own.
 
@@ -120,8 +120,10 @@ def check_like(
         own: the same part of an agent that was made anew.
         name: of the part, for messages.
         low: the least that numbers of arrays may be.
-        ragged: for the state of an environment. Arrays in lists, which hold items or crawls, may
-            have any length, or be missing, and numbers may be infinite.
+        cells: for the state of an environment with so many sources in all of its copies. Lists of
+            arrays there are tables of items or crawls: their columns may be missing or have another
+            length, but all the same one, and the first is a number of a source. Numbers of arrays
+            may be infinite.
 
     >>> check_like({"table": np.zeros((2, 3))}, {"table": np.zeros((3, 2))}, "learnt")
     Traceback (most recent call last):
@@ -138,18 +140,23 @@ def check_like(
         for key, child in own.items():
             negative = key in ("account", "balance")  # of a budget that was overdrawn
             bound = -math.inf if negative else low
-            check_like(saved[key], child, f"{name}.{key}", low=bound, ragged=ragged)
+            check_like(saved[key], child, f"{name}.{key}", low=bound, cells=cells)
     elif isinstance(own, list | tuple):
         if not isinstance(saved, list) or len(saved) != len(own):
             raise ValueError(f"{name} is {_kind(saved)}; it must be a list of {len(own)}")
+        table = cells is not None and any(isinstance(child, np.ndarray) for child in own)
+        length = len(saved[0]) if table and np.ndim(saved[0]) else 0
         for i, (child, its) in enumerate(zip(saved, own, strict=True)):
-            if ragged and (child is None or its is None):
+            if table and i > 0 and child is None:
                 continue
-            if ragged and isinstance(its, np.ndarray) and isinstance(child, np.ndarray):
-                its = np.empty((len(child) if child.ndim else 0, *its.shape[1:]), its.dtype)
-            check_like(child, its, f"{name}[{i}]", low=low, ragged=ragged)
+            if table:  # a column that is missing here may be of any type
+                types = child.dtype if isinstance(child, np.ndarray) else np.float64
+                its = np.empty(length, types if its is None else its.dtype)
+            check_like(child, its, f"{name}[{i}]", low=low, cells=cells)
+            if table and i == 0 and length and child.max() >= (cells or 0):
+                raise ValueError(f"{name}[0] holds {child.max()}; there are {cells} sources")
     elif isinstance(own, np.ndarray):
-        _check_array(saved, own, name, low, ragged)
+        _check_array(saved, own, name, low, cells is not None)
     else:
         _check_number(saved, own, name)
 

@@ -17,6 +17,10 @@ from crawl_env.fleet.parameters import CONSTRAINTS, PARAMETERS
 from crawl_env.numerics import FloatArray
 from crawl_env.rng import generator
 
+# An index below λ* by this fraction still counts as equal: the index of a value observed in
+# float32 may be rounded below the multiplier that it equals.
+_SLACK = 1e-6
+_TINY = np.finfo(np.float64).tiny
 State = tuple[NDArray[Any], ...]  # arrays whose first axis is the batch
 
 
@@ -179,11 +183,14 @@ class Policy:
         Raises:
             ValueError: the observation does not belong to the task, or the state to the batch.
         """
-        view = ObservationView(observation, self.task)
+        view = self._view(observation)
         choose = self.decide if deterministic else self.sample
         priority, new_state = choose(view, self._current(view, state, episode_start))
         action = priority.astype(np.float32)
         return (action[0] if view.single else action), new_state or None
+
+    def _view(self, observation: ArrayLike) -> ObservationView:
+        return ObservationView(observation, self.task)
 
     def _current(
         self, view: ObservationView, state: State | None, episode_start: NDArray[np.bool_] | None
@@ -226,3 +233,31 @@ class Agent(Policy):
         self.task = task_of(env)
         # Not the stream from which an environment of the same seed draws its content.
         self.rng = generator(seed, "policy")
+
+
+def graded(index: FloatArray, multiplier: FloatArray | None, affordable: float) -> FloatArray:
+    """Return priorities, (B, N), strictly increasing in the index, as `IndexAgent` describes.
+
+    Arguments:
+        index: γ ≥ 0 and finite, (B, N) utility / budget unit.
+        multiplier: λ, (B, 1), below which priorities are negative; None for none.
+        affordable: about how many sources the budget of one step pays for.
+    """
+    if multiplier is None:
+        return index / (index + margin(index, affordable))
+    multiplier = multiplier * (1 - _SLACK)
+    excess = index - multiplier
+    above = excess / (np.abs(excess) + margin(excess, affordable))
+    below = np.minimum(excess, 0.0) / np.maximum(multiplier, _TINY)
+    return np.where(excess >= 0, above, below)
+
+
+def margin(excess: FloatArray, affordable: float) -> FloatArray:
+    """Return the excess of the last source that the budget pays for, (B, 1), positive."""
+    n = excess.shape[-1]
+    k = int(np.clip(affordable, 1, n))
+    last = np.partition(excess, n - k, axis=-1)[:, n - k, None]
+    if last.min() > 0:
+        return last
+    least = np.where(excess > 0, excess, np.inf).min(axis=-1, keepdims=True)
+    return np.where(last > 0, last, np.where(np.isfinite(least), least, 1.0))

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from agents.policies.base import Agent, Environment, ObservationView, needs, needs_parameters
+from agents.policies.base import (
+    Agent,
+    Environment,
+    ObservationView,
+    graded,
+    needs,
+    needs_parameters,
+)
 from agents.theory.arm import PerFleet, SingleArm, arm_of, information
 from agents.theory.index import myopic_index
 from agents.theory.multiplier import BudgetMultiplier
@@ -13,11 +20,6 @@ from agents.theory.task_bound import task_bound
 from crawl_env import Arrivals, Sources
 from crawl_env.fleet.hosts import Hosts
 from crawl_env.numerics import FloatArray
-
-# An index below λ* by this fraction still counts as equal: the index of a value observed in
-# float32 may be rounded below the multiplier that it equals.
-_SLACK = 1e-6
-_TINY = np.finfo(np.float64).tiny
 
 
 class IndexAgent(Agent):
@@ -145,31 +147,3 @@ class _ExactMultiplier(BudgetMultiplier):
         if sources.is_delayed or Hosts.of(sources, self._task.per_host) is not None:
             return super()._find(sources)
         return np.atleast_1d(task_bound(self._task, simplified(sources)).multiplier)
-
-
-def graded(index: FloatArray, multiplier: FloatArray | None, affordable: float) -> FloatArray:
-    """Return priorities, (B, N), strictly increasing in the index, as `IndexAgent` describes.
-
-    Arguments:
-        index: γ ≥ 0 and finite, (B, N) utility / budget unit.
-        multiplier: λ, (B, 1), below which priorities are negative; None for none.
-        affordable: about how many sources the budget of one step pays for.
-    """
-    if multiplier is None:
-        return index / (index + margin(index, affordable))
-    multiplier = multiplier * (1 - _SLACK)
-    excess = index - multiplier
-    above = excess / (np.abs(excess) + margin(excess, affordable))
-    below = np.minimum(excess, 0.0) / np.maximum(multiplier, _TINY)
-    return np.where(excess >= 0, above, below)
-
-
-def margin(excess: FloatArray, affordable: float) -> FloatArray:
-    """Return the excess of the last source that the budget pays for, (B, 1), positive."""
-    n = excess.shape[-1]
-    k = int(np.clip(affordable, 1, n))
-    last = np.partition(excess, n - k, axis=-1)[:, n - k, None]
-    if last.min() > 0:
-        return last
-    least = np.where(excess > 0, excess, np.inf).min(axis=-1, keepdims=True)
-    return np.where(last > 0, last, np.where(np.isfinite(least), least, 1.0))

@@ -124,6 +124,9 @@ class PerFleet(Generic[T]):
 
 
 def _same(one: Sources, other: Sources) -> bool:
-    return one is other or all(
-        np.array_equal(getattr(one, p), getattr(other, p)) for p in (*PARAMETERS, *CONSTRAINTS)
+    return one is other or (
+        one.period == other.period
+        and all(
+            np.array_equal(getattr(one, p), getattr(other, p)) for p in (*PARAMETERS, *CONSTRAINTS)
+        )
     )

@@ -10,11 +10,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from agents.theory.arm import PerFleet
 from agents.theory.renewal import ClosedFormArm, RenewalArm, renewal_arm
 from crawl_env import Sources
 from crawl_env.numerics import FloatArray
 
 _KEPT = "_renewal_arm"
+# Batches that are read from observations are new objects at every step.
+_last_arm = PerFleet(renewal_arm)
 
 
 def whittle_index(value: ArrayLike, sources: Sources, discount: float = 1.0) -> FloatArray:
@@ -103,6 +106,6 @@ def _arm_of_fleet(sources: Sources) -> RenewalArm:
         return ClosedFormArm(sources)
     kept = vars(sources)  # as a cached property of the fleet would be
     if _KEPT not in kept:
-        kept[_KEPT] = renewal_arm(sources)
+        kept[_KEPT] = _last_arm(sources)
     arm: RenewalArm = kept[_KEPT]
     return arm

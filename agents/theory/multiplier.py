@@ -125,7 +125,7 @@ class BudgetMultiplier:
         if hosts is None and world.available is None:
             return np.flatnonzero(excess >= 0)
         unlimited = np.full(len(excess), np.inf)
-        return selection.draw_politely(
+        return selection.select_from_balance(
             excess,
             world.crawled_at,
             world.sources.cost,

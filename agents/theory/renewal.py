@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from agents.theory.capacity_table import IndexTable
 from agents.theory.closed_form import (
     SLOW,
     closed_form_index,
@@ -24,7 +25,6 @@ from agents.theory.closed_form import (
     theorem_1,
 )
 from crawl_env.content.decay import EXPONENTIAL, Decay, ExponentialDecay
-from crawl_env.content.world import NEVER
 from crawl_env.fleet.capacity import surely
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import BoolArray, FloatArray, IntArray, remainder
@@ -125,26 +125,19 @@ class RenewalArm:
         at_once = value / self.sources.cost
         if self.sources.fails:
             at_once = at_once * self.success
-        below = value < self.mean_content(np.asarray(np.inf))
-        index = np.where(below, np.clip(self._between_ages(value), 0.0, at_once), at_once)
+        below = value < self._most_content
+        index = np.where(below, np.clip(self._by_content(value), 0.0, at_once), at_once)
         if self._uncapped is None:
             return index
         return np.where(np.isinf(self.sources.capacity), self._uncapped.index(value), index)
 
-    def _between_ages(self, x: FloatArray) -> FloatArray:
-        """Return the index interpolated between the ages between which x is reached."""
-        low, high = np.zeros_like(x), np.ones_like(x)
-        while (short := (self.mean_content(high) < x) & (high < NEVER)).any():
-            low, high = np.where(short, high, low), np.where(short, 2 * high, high)
-        while (high - low > 1).any():
-            middle = np.ceil(0.5 * (low + high))
-            enough = self.mean_content(middle) >= x
-            high, low = np.where(enough, middle, high), np.where(enough, low, middle)
-        before, after = self.mean_content(low), self.mean_content(high)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            weight = np.where(after > before, (x - before) / (after - before), 1.0)
-        start = np.where(low > 0, self.index_at_age(np.maximum(low, 1.0)), 0.0)
-        return start + np.clip(weight, 0.0, 1.0) * (self.index_at_age(high) - start)
+    @cached_property
+    def _by_content(self) -> IndexTable:
+        return IndexTable(self)
+
+    @cached_property
+    def _most_content(self) -> FloatArray:
+        return self.mean_content(np.asarray(np.inf))
 
     @cached_property
     def _uncapped(self) -> ClosedFormArm | None:

@@ -142,7 +142,7 @@ class Task:
         self._check_affordable(fleet)
         self._check_arrivals()
 
-    @property
+    @cached_property
     def n(self) -> int:
         """N, the number of sources."""
         return len(self.sources)

@@ -8,8 +8,7 @@ import numpy as np
 
 from agents.adaptive import Adaptive, Estimator, Posterior
 from agents.adaptive.policies import UnitArms
-from agents.policies.base import Agent, ObservationView, Policy, Predictor
-from agents.policies.index import graded
+from agents.policies.base import Agent, ObservationView, Policy, Predictor, graded
 from agents.registry import AGENTS
 from crawl_env import CrawlVectorEnv, Task, World
 from crawl_env.fleet.parameters import PARAMETERS

@@ -10,7 +10,7 @@ import numpy as np
 
 from agents import whittle_index
 from crawl_env import ArrivalProcess, Arrivals, CrawlVectorEnv, Deterministic, Sources, World
-from crawl_env.simulation.selection import top
+from crawl_env.simulation.selection import select_top
 from experiments.throughput.clock import Call, interleaved
 
 SIZES = (
@@ -83,7 +83,7 @@ def _whittle_epoch(fleet: Sources, rows: int, arrivals: ArrivalProcess) -> Call:
 
     def epoch() -> None:
         index = whittle_index(world.value, fleet)
-        world.crawl(top(index, k, world.crawled_at))
+        world.crawl(select_top(index, k, world.crawled_at))
         world.advance(rng)
 
     return epoch

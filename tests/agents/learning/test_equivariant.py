@@ -22,7 +22,7 @@ from agents.learning.fleet.ppo import (
     thresholds_of,
 )
 from crawl_env import CrawlVectorEnv, Sources
-from crawl_env.simulation.selection import fill
+from crawl_env.simulation.selection import select_greedy
 
 torch.set_num_threads(1)
 PARAMETERS = ("arrival_rate", "mean_utility", "decay_rate", "cost")
@@ -102,7 +102,7 @@ def test_thresholds_at_unequal_costs_are_where_the_crawl_changes_its_mind() -> N
 
     def crawled(score: np.ndarray) -> np.ndarray:
         taken = np.zeros(drawn.size, dtype=bool)
-        taken[fill(score, np.zeros_like(score), cost, budget)] = True
+        taken[select_greedy(score, np.zeros_like(score), cost, budget)] = True
         return taken.reshape(drawn.shape)
 
     active = crawled(drawn)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pickle
 import signal
 import struct
 import subprocess
@@ -15,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from agents.evaluation.rollout import evaluate
 from agents.learning import LEARNERS, Learner, load, storage
@@ -150,72 +148,6 @@ def test_a_second_ctrl_c_does_not_wait() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         WIQL(crawl()).learn(10**6, progress=stop)
-
-
-class Bomb:
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (exec, ("raise SystemExit('ran code from a file')",))
-
-
-def write_damaged(path: Path, kind: str) -> None:
-    WIQL(crawl()).learn(100).save(path)
-    if kind == "pickle":
-        path.write_bytes(pickle.dumps(Bomb()))
-    elif kind == "cut off":
-        path.write_bytes(path.read_bytes()[:-10])
-    elif kind == "empty":
-        path.write_bytes(b"")
-    elif kind == "other safetensors":
-        save_file({"weight": np.eye(2)}, path)
-    elif kind == "other metadata":
-        save_file({"weight": np.eye(2)}, path, metadata={"ephemeral-crawl": "no JSON"})
-    elif kind == "misses arrays":
-        saved = storage.load(path)
-        del saved["learnt"]["q"]
-        storage.save(path, saved)
-    elif kind == "other shape":
-        saved = storage.load(path)
-        saved["learnt"]["q"] = np.zeros((4, 2, 2))
-        storage.save(path, saved)
-    elif kind == "unknown setting":
-        saved = storage.load(path)
-        saved["settings"]["colour"] = "blue"
-        storage.save(path, saved)
-    elif kind == "only a list":
-        storage.save(path, [7])  # type: ignore[arg-type]
-
-
-DAMAGES = (
-    "pickle",
-    "cut off",
-    "empty",
-    "other safetensors",
-    "other metadata",
-    "misses arrays",
-    "other shape",
-    "unknown setting",
-    "only a list",
-)
-
-
-@pytest.mark.skipif(os.name != "posix", reason="rights of files are those of POSIX")
-def test_files_have_the_users_rights(tmp_path: Path) -> None:
-    before = os.umask(0o027)
-    try:
-        storage.save(tmp_path / "agent", {"agent": "doubling"})
-    finally:
-        os.umask(before)
-    assert (tmp_path / "agent").stat().st_mode & 0o777 == 0o640
-
-
-@pytest.mark.parametrize("kind", DAMAGES)
-def test_foreign_and_damaged_files_are_refused_by_name(kind: str, tmp_path: Path) -> None:
-    write_damaged(tmp_path / "strange-file", kind)
-    for read in (WIQL.load, load):
-        with pytest.raises(ValueError, match="strange-file"):
-            read(tmp_path / "strange-file", crawl())
-    with pytest.raises(ValueError, match="strange-file"):
-        WIQL(crawl()).learn(200, checkpoint=tmp_path / "strange-file")
 
 
 def test_a_file_that_is_not_there_or_another_agents_is_refused(tmp_path: Path) -> None:

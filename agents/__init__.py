@@ -1,9 +1,15 @@
-"""Policies, learners and bounds for EphemeralCrawl; policies by name with `make`."""
+"""Policies, learners and bounds for EphemeralCrawl; policies by class, or by name with `make`."""
 
+from agents.adaptive.policies import Certainty, Optimism, SelfTuning, Thompson
 from agents.evaluation import compare, evaluate
-from agents.policies.base import Agent, IndexAgent
+from agents.policies.base import Agent, ObservationView, Policy
+from agents.policies.index import IndexAgent, Myopic, Whittle, WhittleExact
+from agents.policies.industry import Miniflux, Nutch
+from agents.policies.lagrangian import Lagrangian
+from agents.policies.simple import Fixed, OldestFirst, Random
+from agents.policies.static import Static
 from agents.registry import AGENTS, make
-from agents.theory.closed_form import index_at_age, myopic_index, whittle_index
+from agents.theory.index import index_at_age, myopic_index, whittle_index
 from agents.theory.optimum import optimal_reward
 from agents.theory.relaxation import relaxation, relaxed_bound
 from agents.theory.task_bound import task_bound
@@ -11,7 +17,23 @@ from agents.theory.task_bound import task_bound
 __all__ = [
     "AGENTS",
     "Agent",
+    "Certainty",
+    "Fixed",
     "IndexAgent",
+    "Lagrangian",
+    "Miniflux",
+    "Myopic",
+    "Nutch",
+    "ObservationView",
+    "OldestFirst",
+    "Optimism",
+    "Policy",
+    "Random",
+    "SelfTuning",
+    "Static",
+    "Thompson",
+    "Whittle",
+    "WhittleExact",
     "compare",
     "evaluate",
     "index_at_age",

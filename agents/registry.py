@@ -1,21 +1,22 @@
-"""Agents by name, for any environment, however it is wrapped."""
+"""Agents by name: the one list from which command lines, comparisons and reports take theirs."""
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+from collections.abc import Callable
+from typing import TypedDict, Unpack
 
+from agents.adaptive.estimators import Estimator
 from agents.adaptive.policies import Certainty, Optimism, SelfTuning, Thompson
-from agents.policies.base import Agent
+from agents.policies.base import Agent, Environment
+from agents.policies.index import Myopic, Whittle, WhittleExact
 from agents.policies.industry import Miniflux, Nutch
 from agents.policies.lagrangian import Lagrangian
-from agents.policies.simple import Fixed, Myopic, OldestFirst, Random
+from agents.policies.simple import Fixed, OldestFirst, Random
 from agents.policies.static import Static
-from agents.policies.whittle import Whittle
-from agents.policies.whittle_exact import WhittleExact
-from crawl_env import task_of
 from crawl_env.errors import unknown
 
-_KINDS: tuple[type[Agent], ...] = (
+_AGENTS: tuple[type[Agent], ...] = (
     Whittle,
     WhittleExact,
     Lagrangian,
@@ -32,22 +33,29 @@ _KINDS: tuple[type[Agent], ...] = (
     SelfTuning,
 )
 
-AGENTS = {kind.name: kind for kind in _KINDS}
+AGENTS: dict[str, type[Agent]] = {agent.name: agent for agent in _AGENTS}
 
 CLAIRVOYANT = "clairvoyant"  # no agent: see `agents.evaluation.rollout.REFERENCES`
 
 
-def make(name: str, env: Any, seed: int | None = None, **options: Any) -> Agent:
-    """Return an agent for an environment.
+class AgentOptions(TypedDict, total=False):
+    """Options of some agents, by keyword; the class of each agent says which it takes."""
+
+    estimator: Estimator | str | None  # of the adaptive agents, see `agents.adaptive.ESTIMATORS`
+    confidence: float  # of adaptive-optimism
+
+
+def make(
+    name: str, env: Environment, *, seed: int | None = None, **options: Unpack[AgentOptions]
+) -> Agent:
+    """Return an agent by its name, for command lines; `Whittle(env)` makes one by its class.
 
     Arguments:
-        name: one of `AGENTS`: whittle, whittle-exact, lagrangian, static, myopic, oldest-first,
-            random, fixed, nutch, miniflux, adaptive-certainty, adaptive-optimism,
-            adaptive-thompson, adaptive-self-tuning.
+        name: one of `AGENTS`.
         env: an environment, a vector environment of Gymnasium, or a `VecEnv` of
             Stable-Baselines3, wrapped or not; or its `Task`.
         seed: for agents that draw at random.
-        **options: of that agent, such as `estimator` of the `adaptive-` ones, by name
+        **options: of that agent, such as `estimator` of the adaptive agents, by name
             (`agents.adaptive.ESTIMATORS`) or as an object.
 
     Raises:
@@ -64,10 +72,18 @@ def make(name: str, env: Any, seed: int | None = None, **options: Any) -> Agent:
     """
     if name == CLAIRVOYANT:
         raise ValueError(
-            f"{CLAIRVOYANT!r} sees what no crawler of this environment sees: it is a reference, "
-            f"not an agent. evaluate({CLAIRVOYANT!r}, arguments) of agents.evaluation measures "
-            "it; to act on what it sees, make an environment with observed=True and agent 'whittle'"
+            f"{CLAIRVOYANT!r} observes what no crawler of this environment can: it is a reference, "
+            f"not an agent. agents.evaluate({CLAIRVOYANT!r}, env) measures it; to act on the same "
+            "observations, make an environment with observed=True and the agent 'whittle'"
         )
     if name not in AGENTS:
         raise unknown("agent", name, AGENTS)
-    return AGENTS[name](task_of(env), seed=seed, **options)
+    kind: Callable[..., Agent] = AGENTS[name]
+    taken = [
+        option for option in inspect.signature(kind).parameters if option not in ("env", "seed")
+    ]
+    for option in options:
+        if option not in taken:
+            remedy = f"it takes {', '.join(taken)}" if taken else "it takes none but seed"
+            raise TypeError(f"agent {name!r} has no option {option!r}; {remedy}")
+    return kind(env, seed=seed, **options)

@@ -6,9 +6,10 @@ arguments, `Sources` for fleets; `agents` has the policies and the bounds.
 
 import gymnasium as gym
 
-from crawl_env.content.arrivals import Arrivals, Deterministic, Poisson
-from crawl_env.content.hawkes import Bursts
-from crawl_env.content.rates import DailyCycle, Drift, Jumps, Varying
+from crawl_env.content.arrivals import Arrivals, Deterministic
+from crawl_env.content.hawkes import Hawkes
+from crawl_env.content.process import ArrivalProcess
+from crawl_env.content.rates import Constant, DailyCycle, Drift, Jumps
 from crawl_env.content.trace import Trace
 from crawl_env.content.world import NEVER, World
 from crawl_env.envs.env import CrawlEnv
@@ -17,25 +18,26 @@ from crawl_env.envs.vector_env import CrawlVectorEnv
 from crawl_env.fleet.sources import Sources
 from crawl_env.log.decay_curves import DecayCurves
 from crawl_env.log.item_log import ItemLog
-from crawl_env.simulation.task import Task
+from crawl_env.simulation.task import Task, TaskArguments
 
 __all__ = [
     "NEVER",
+    "ArrivalProcess",
     "Arrivals",
-    "Bursts",
+    "Constant",
     "CrawlEnv",
     "CrawlVectorEnv",
     "DailyCycle",
     "DecayCurves",
     "Deterministic",
     "Drift",
+    "Hawkes",
     "ItemLog",
     "Jumps",
-    "Poisson",
     "Sources",
     "Task",
+    "TaskArguments",
     "Trace",
-    "Varying",
     "World",
     "task_of",
 ]

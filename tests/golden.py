@@ -205,7 +205,7 @@ FEATURES: dict[str, tuple[str, ...]] = {
         *("value", "age", "crawled", "harvest"),
         *("arrival_rate", "mean_utility", "decay_rate", "cost"),
     ),
-    "state": ("value", "age", "crawled", "harvest", "account", "available", "failed"),
+    "state": ("value", "age", "crawled", "harvest", "balance", "available", "failed"),
     "items": ("age", "crawled", "harvest", "items"),
     "changed": ("age", "crawled", "changed"),
     "sums": (
@@ -214,11 +214,11 @@ FEATURES: dict[str, tuple[str, ...]] = {
     ),
     "everything": (
         *("value", "age", "crawled", "harvest", "items", "arrival_rate", "mean_utility"),
-        *("decay_rate", "cost", "account", "available", "failed", "changed", "harvest_number"),
+        *("decay_rate", "cost", "balance", "available", "failed", "changed", "harvest_number"),
         *("harvest_age", "harvest_age_squared", "harvest_log", "harvest_age_log"),
     ),
 }
-# With these, random arrivals are drawn item by item, today: other numbers than without them.
+# With these, random arrivals have to be drawn item by item: other numbers than without them.
 ITEMISED = ("items", "changed", "sums", "everything")
 
 
@@ -258,49 +258,74 @@ def task_arguments(case: Case) -> dict[str, Any]:
     return {
         "sources": sources,
         "budget": float(case.budget.removeprefix("M=")),
-        "budget_rule": "average" if case.rule == "average" else "epoch",
+        "budget_rule": "average" if case.rule == "average" else "step",
         "arrivals": arrivals,
         "observed": {"seen": True, "unseen": False, "half-seen": half}[case.seen],
         "features": FEATURES[case.features],
-        "action": case.action,
         "horizon": None if case.end == "endless" else int(case.end.split("-")[0]),
         "start": case.start,
         "per_host": 2 if case.sources == "all-limits" else 1,
     }
 
 
+# Arrivals by the names that entries give them.
+ARRIVALS = (
+    *("deterministic", "poisson"),
+    *(f"poisson-{law}" for law in ("constant", "exponential", "lognormal", "gamma")),
+    *("poisson-stretched", "poisson-lomax"),
+    *(
+        f"poisson-{law}-{decay}"
+        for law in ("constant", "exponential", "lognormal", "gamma")
+        for decay in ("stretched", "lomax")
+    ),
+    *("poisson-drift", "poisson-jumps", "poisson-cycle", "poisson-bursts"),
+)
+
+
+def sampled(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of an environment with arrivals that draw items where it needs them."""
+    name, sources = arguments.get("arrivals"), arguments.get("sources")
+    if not (isinstance(name, str) and name.startswith("poisson")):
+        return arguments
+    shown = {*arguments.get("features", ())}
+    counted = bool(shown & {"items", "changed"}) or any(x.startswith("harvest_") for x in shown)
+    items = counted or (is_fleet(sources) and sources.is_capped)
+    name = name.replace("bursts", "hawkes") + "-items" * items
+    return {**arguments, "arrivals": name}
+
+
 def alone(**arguments: Any) -> Any:
     """Return one environment."""
     from crawl_env import CrawlEnv
 
-    return CrawlEnv(**arguments)
+    return CrawlEnv(**sampled(arguments))
 
 
 def rows_of(rows: int, **arguments: Any) -> Any:
     """Return a vector environment."""
     from crawl_env import CrawlVectorEnv
 
-    return CrawlVectorEnv(rows, **arguments)
+    return CrawlVectorEnv(rows, **sampled(arguments))
 
 
 def make_task(**arguments: Any) -> Any:
     """Return what an environment with these arguments poses."""
     from crawl_env import Task
 
-    return Task.of(**arguments)
+    return Task(**sampled(arguments))
 
 
 def make_agent(name: str, env: Any, seed: int = 5, **options: Any) -> Any:
     import agents
 
-    return agents.make(name, env, seed, **options)
+    return agents.make(name, env, seed=seed, **options)
 
 
 def evaluated(agent: Any, arguments: dict[str, Any], **settings: Any) -> list[Any]:
     """Return reward, cost, sources never visited, delay and frequency of an agent's runs."""
     from agents.evaluation.rollout import evaluate
 
-    run = evaluate(agent, arguments, **settings)
+    run = evaluate(agent, sampled(arguments), **settings)
     return [run.reward, run.cost, run.never, run.delay, run.frequency]
 
 
@@ -339,15 +364,17 @@ def play(case: Case, steps: int) -> list[Any]:
     agent = make_agent(case.agent, env)
     observation, _ = env.reset(seed=3)
     told, state, start, over = [observation], None, None, False
+    scaled_by, scale = None, 1.0
     for _ in range(steps):
         if case.face == "alone" and over:
             observation, _ = env.reset()
             told.append(observation)
             state = None
         action, state = agent.predict(observation, state, start)
-        scale = relaxed_bounds(env, case) if case.scale == "relaxed" else None
+        if case.scale == "relaxed" and env.world.sources is not scaled_by:
+            scaled_by, scale = env.world.sources, relaxed_bounds(env, case)
         observation, reward, _, now_over, _ = env.step(action)
-        reward = reward if scale is None else reward / scale
+        reward = reward / scale if case.scale == "relaxed" else reward
         if case.face == "rows":
             start = over if np.any(over) else None
         elif case.face == "rows-same-step":
@@ -552,46 +579,6 @@ sparse M=2 every-epoch log seen value random raw 37-epochs alone priority whittl
 dense M=2 every-epoch log unseen items random raw 37-epochs rows priority whittle
 sparse M=2 every-epoch log-from-the-beginning seen value random raw 37-epochs alone priority whittle
 dense M=2 every-epoch log-from-the-beginning unseen items random raw 37-epochs rows priority whittle
-table1 M=3.5 every-epoch poisson-drift unseen state random raw endless alone subset fixed
-table1 M=3.5 every-epoch log seen known fresh raw 37-epochs rows subset adaptive-self-tuning
-failures M=1 every-epoch log unseen everything random raw 37-epochs rows subset nutch
-delays M=2 average poisson seen state fresh raw endless alone subset random
-capacities M=3.5 every-epoch deterministic unseen known random raw 37-epochs alone subset random
-all-limits M=2 average poisson-drift seen state random raw endless rows subset adaptive-thompson
-table1 M=1 average deterministic seen state fresh raw endless rows subset nutch
-failures M=3.5 average poisson-drift unseen everything fresh raw 37-epochs alone subset whittle
-all-limits M=1 every-epoch poisson unseen state random raw 37-epochs alone subset adaptive-optimism
-delays M=2 every-epoch poisson unseen everything fresh raw 37-epochs rows subset lagrangian
-capacities M=3.5 average poisson seen everything fresh raw endless alone subset nutch
-capacities M=2 every-epoch log unseen state random raw endless alone subset whittle
-failures M=2 every-epoch poisson seen known random raw endless alone subset static
-delays M=3.5 average log unseen state random raw endless alone subset adaptive-certainty
-failures M=1 every-epoch poisson-drift seen everything random raw endless rows subset random
-delays M=1 every-epoch poisson-drift seen known fresh raw 37-epochs rows subset whittle-exact
-all-limits M=3.5 every-epoch log unseen everything fresh raw endless rows subset miniflux
-table1 M=2 average poisson seen everything fresh raw endless rows subset myopic
-capacities M=1 every-epoch poisson seen everything fresh raw 37-epochs rows subset fixed
-capacities M=2 average deterministic seen state random raw endless rows subset oldest-first
-delays M=1 every-epoch deterministic unseen known fresh raw 37-epochs alone subset oldest-first
-all-limits M=1 average deterministic seen state fresh raw 37-epochs rows subset static
-capacities M=1 every-epoch poisson-drift seen known fresh raw 37-epochs rows subset adaptive-certainty
-failures M=2 average deterministic unseen state random raw endless rows subset whittle-exact
-table1 M=3.5 every-epoch poisson seen everything fresh raw 37-epochs alone subset whittle-exact
-table1 M=1 every-epoch poisson seen known fresh raw endless rows subset whittle
-capacities M=3.5 every-epoch log seen everything fresh raw endless rows subset adaptive-optimism
-capacities M=1 average poisson unseen everything random raw endless alone subset adaptive-self-tuning
-table1 M=2 average deterministic unseen state random raw 37-epochs rows subset adaptive-optimism
-table1 M=3.5 every-epoch log unseen everything random raw 37-epochs alone subset oldest-first
-table1 M=3.5 every-epoch deterministic unseen known random raw 37-epochs alone subset myopic
-failures M=2 average poisson-drift seen state random raw 37-epochs alone subset miniflux
-table1 M=3.5 every-epoch log unseen known fresh raw endless rows subset static
-failures M=2 average poisson-drift unseen state random raw endless alone subset lagrangian
-delays M=2 every-epoch deterministic unseen state fresh raw endless alone subset whittle
-failures M=2 average log seen state fresh raw endless alone subset fixed
-table1 M=1 every-epoch log unseen everything fresh raw 37-epochs alone subset adaptive-thompson
-all-limits M=3.5 every-epoch deterministic seen known fresh raw 37-epochs alone subset whittle
-failures M=2 average poisson-drift seen state fresh raw endless alone subset adaptive-self-tuning
-capacities M=3.5 every-epoch poisson unseen known random raw endless alone subset adaptive-thompson
 """  # noqa: E501
 MULTIPLYING = ("whittle-exact", "adaptive-self-tuning")  # agents that multiply matrices
 
@@ -616,11 +603,6 @@ def trajectory() -> Iterator[Entry]:
 
 def trajectory_products() -> Iterator[Entry]:
     yield from trajectories("priority", True, "trajectory-products")
-
-
-def trajectory_subset() -> Iterator[Entry]:
-    for multiplying in (False, True):
-        yield from trajectories("subset", multiplying, "trajectory-subset")
 
 
 # -------------------------------------------------------------------------------- faces of a crawl
@@ -696,11 +678,13 @@ def faces() -> Iterator[Entry]:
         return [env.step(np.arange(12) % 3)[:2] for _ in range(9)]
 
     def subsets() -> Any:
-        posed = {"sources": fleet("all-limits"), "action": "subset"}
+        from crawl_env.envs.wrappers import SubsetAction
+
+        posed = {"sources": fleet("all-limits")}
         return [
-            make_task(budget=budget, budget_rule=rule, **posed).subsets
+            SubsetAction(alone(budget=budget, budget_rule=rule, **posed)).subsets
             for budget in (1.0, 2.0, 3.5)
-            for rule in ("epoch", "average")
+            for rule in ("step", "average")
         ]
 
     yield "faces/one source after the other", one_by_one
@@ -754,9 +738,9 @@ def _budgets(one: Any) -> tuple[float, ...]:
 def tables() -> Iterator[Entry]:
     from agents import index_at_age, myopic_index, relaxation, whittle_index
     from agents.policies.lagrangian import best_rate, lagrangian_index
-    from agents.policies.static import static_frequencies, static_reward
+    from agents.theory.frequencies import static_frequencies, static_reward
     from agents.theory.relaxation import net_reward
-    from agents.theory.renewal import Cycle
+    from agents.theory.renewal import renewal_arm
     from crawl_env.content.decay import DECAYS, make_decay
 
     def per_host(one: Any) -> int:
@@ -772,7 +756,7 @@ def tables() -> Iterator[Entry]:
         yield (
             f"tables/{name}: derived parameters",
             lambda f=one: [
-                *(fleet_numbers(f), f.decay_per_epoch, f.retention, f.loss, f.curvature, f.ceiling),
+                *(fleet_numbers(f), f.decay_per_step, f.retention, f.loss, f.curvature, f.ceiling),
                 *(f.inflow, f.published, f.delay, f.host_of),
             ],
         )
@@ -808,7 +792,8 @@ def tables() -> Iterator[Entry]:
         yield (
             f"tables/{name}: cycles",
             lambda f=one, a=ages[1:-1]: [
-                *(Cycle(f).content(a), Cycle(f).length(a), Cycle(f).crawls(a), Cycle(f).charge(a)),
+                *(renewal_arm(f).cycle_reward(a), renewal_arm(f).cycle_length(a)),
+                *(renewal_arm(f).crawl_rate(a), renewal_arm(f).index_at_age(a)),
             ],
         )
         if not one.is_capped:
@@ -852,7 +837,7 @@ def bounds() -> Iterator[Entry]:
                     f"bounds/{name} {arrivals} {seen}",
                     lambda p=posed: [
                         list(task_bound(make_task(budget=b, budget_rule=rule, **p)))
-                        for b, rule in ((1.0, "epoch"), (2.5, "average"))
+                        for b, rule in ((1.0, "step"), (2.5, "average"))
                     ],
                 )
 
@@ -866,7 +851,7 @@ def bounds() -> Iterator[Entry]:
 
 def prices() -> Iterator[Entry]:
     from agents import myopic_index, whittle_index
-    from agents.theory.price import Price
+    from agents.theory.multiplier import BudgetMultiplier
 
     for name in ("table1", "costs", "delays", "failures", "capacities"):
         for arrivals, observed in (("poisson", True), ("poisson", False), ("deterministic", True)):
@@ -881,16 +866,16 @@ def prices() -> Iterator[Entry]:
                 seen = "seen" if observed else "unseen"
                 yield (
                     f"prices/{name} {arrivals} {seen}, {which} index",
-                    lambda p=posed, i=index: Price(make_task(**p), i)(p["sources"]),
+                    lambda p=posed, i=index: BudgetMultiplier(make_task(**p), i)(p["sources"]),
                 )
 
 
 def arms() -> Iterator[Entry]:
     """The exact index where content is seen, which multiplies matrices."""
-    from agents.theory.observed import Arms, solve
+    from agents.theory.observed import ObservedArm, solve_arm
     from agents.theory.shot_noise import Content, one_item
-    from crawl_env.content.utility import LAWS as ALL
-    from crawl_env.content.utility import make_law
+    from crawl_env.content.utility import UTILITIES as ALL
+    from crawl_env.content.utility import make_distribution as make_law
 
     for law in ALL:
         yield f"arms/one item, {law}", lambda w=law: list(one_item(make_law(w)))
@@ -903,15 +888,17 @@ def arms() -> Iterator[Entry]:
         )
         yield (
             f"arms/exact index of an arm, {law}",
-            lambda w=law: [list(solve(items, m, make_law(w))) for items, m in ((0.3, 0.2), (4, 1))],
+            lambda w=law: [
+                list(solve_arm(items, m, make_law(w))) for items, m in ((0.3, 0.2), (4, 1))
+            ],
         )
 
     def of_fleet(name: str) -> Any:
         one = fleet(name)
         half = np.arange(len(one)) % 2 == 0
-        these = Arms(one, half, make_law("exponential"))
+        these = ObservedArm(one, half, make_law("exponential"))
         price = np.array([0.5])
-        return [these.index(_grid(one)), these.net_reward(price), these.largest_charge()]
+        return [these.index(_grid(one)), these.net_reward(price), these.max_multiplier()]
 
     for name in ("table1", "fleet-f", "sparse"):
         yield f"arms/exact index of {name}, half seen", lambda n=name: of_fleet(n)
@@ -919,30 +906,34 @@ def arms() -> Iterator[Entry]:
 
 def arrivals() -> Iterator[Entry]:
     """Content drawn by every law of arrivals, values and items, and at all starts."""
-    from crawl_env import Bursts, DailyCycle, Drift, Jumps, Poisson
-    from crawl_env.content.arrivals import ARRIVALS
+    from crawl_env import Arrivals, DailyCycle, Drift, Hawkes, Jumps
     from crawl_env.content.utility import Lognormal
 
-    objects = {
-        "drift without reversion": lambda: Drift(0.05, 0.0),
-        "jumps, lognormal": lambda: Jumps(0.2, "lognormal", poisson=Poisson("gamma")),
-        "cycle with a phase": lambda: DailyCycle(0.9, 12, 3.0),
-        "bursts of bursts": lambda: Bursts(0.8, 0.3, poisson=Poisson("lognormal", "lomax")),
-        "narrow lognormal": lambda: Poisson(Lognormal(0.3)),
+    objects: dict[str, dict[str, Any]] = {
+        "drift without reversion": {"rate": Drift(0.05, 0.0)},
+        "jumps, lognormal": {"rate": Jumps(0.2, "lognormal"), "utility": "gamma"},
+        "cycle with a phase": {"rate": DailyCycle(0.9, 12, 3.0)},
+        "bursts of bursts": {
+            "rate": Hawkes(0.8, 0.3),
+            "utility": "lognormal",
+            "decay": "lomax",
+        },
+        "narrow lognormal": {"utility": Lognormal(0.3)},
     }
-    named: dict[str, Callable[[], Any]] = {name: lambda n=name: n for name in ARRIVALS}
-    for name, make in (named | objects).items():
+    for name in (*ARRIVALS, *objects):
         for features in ("value", "items"):
             for start in ("empty", "full", "random"):
                 if (features, start) == ("items", "full"):
                     continue
 
-                def drawn(make: Any = make, features: str = features, start: str = start) -> Any:
+                def drawn(name: str = name, features: str = features, start: str = start) -> Any:
+                    sampler: Any = "total" if features == "value" else "items"
+                    given = name in objects and Arrivals(**objects[name], sampler=sampler)
                     env = rows_of(
                         2,
                         sources=fleet("dense" if features == "value" else "capacities"),
                         budget=2.0,
-                        arrivals=make(),
+                        arrivals=given or name,
                         features=FEATURES[features],
                         start=start,
                     )
@@ -965,7 +956,8 @@ ADAPTIVE = ("certainty", "optimism", "thompson", "self-tuning")
 
 
 def adaptive() -> Iterator[Entry]:
-    from agents.adaptive import Evidence, LiveCrawl, make_estimator
+    from agents.adaptive import CrawlOutcome, LiveCrawl
+    from experiments.adaptive.estimators import make_estimator
 
     def estimated(name: str, period: float) -> Any:
         estimator = make_estimator(name, period)
@@ -977,7 +969,7 @@ def adaptive() -> Iterator[Entry]:
             crawled = rng.random(shape) < 0.3
             items = rng.poisson(rate * gap).astype(np.float64)
             state = estimator.update(
-                state, Evidence.of(gap.copy(), items, crawled, items > 0, period)
+                state, CrawlOutcome.of(gap.copy(), items, crawled, items > 0, period)
             )
             gap = np.where(crawled, period, gap + period)
         law = estimator.posterior(state)
@@ -993,14 +985,14 @@ def adaptive() -> Iterator[Entry]:
             observed=seen == "seen",
             features=FEATURES[features],
         )
-        options = {} if estimator is None else {"estimator": estimator}
+        options = {} if estimator is None else {"estimator": make_estimator(estimator)}
         player = make_agent(f"adaptive-{agent}", env, **options)
         observation, _ = env.reset(seed=6)
         state = None
         for _ in range(60):
             action, state = player.predict(observation, state)
             observation = env.step(action)[0]
-        law = player.believed(state)
+        law = player.posterior(state)
         return [action, observation, list(state), law.mean, law.deviation]
 
     for name in ESTIMATORS:
@@ -1011,11 +1003,11 @@ def adaptive() -> Iterator[Entry]:
             )
         yield (
             f"adaptive/played by {name}, items (items-sampled)",
-            lambda n=name: played("certainty", "unseen", "items", "epoch", n),
+            lambda n=name: played("certainty", "unseen", "items", "step", n),
         )
     for agent in ADAPTIVE:
         for features in ("known", "items", "changed", "sums"):
-            for rule in ("epoch", "average"):
+            for rule in ("step", "average"):
                 for seen in ("unseen", "seen"):
                     if (agent, features) == ("self-tuning", "changed"):
                         continue
@@ -1051,7 +1043,7 @@ def adaptive() -> Iterator[Entry]:
 SMALL: dict[str, Any] = {  # of Stable-Baselines3's, as in their tests
     "n_steps": 8,
     "n_epochs": 2,
-    "batches": 2,
+    "n_minibatches": 2,
     "train_freq": 8,
     "buffer_size": 60,
     "learning_starts": 9,
@@ -1101,7 +1093,7 @@ def learners() -> Iterator[Entry]:
         for _ in range(10):
             observation = env.step(played[-1])[0]
             played.append(pupil.predict(observation)[0])
-        return pupil.memory(), played, pupil.epochs
+        return pupil.state_dict(), played, pupil.steps
 
     @cache
     def once(name: str) -> Any:
@@ -1125,7 +1117,7 @@ def learners() -> Iterator[Entry]:
 
 
 def evaluation() -> Iterator[Entry]:
-    settings = {"epochs": 60, "warmup": 10, "seeds": 3, "seed": 2}
+    settings = {"steps": 60, "warmup": 10, "seeds": 3, "seed": 2}
     tasks: dict[str, dict[str, Any]] = {
         "table1, deterministic": {"sources": fleet("table1"), "budget": 2},
         "costs, average": {
@@ -1168,35 +1160,35 @@ def evaluation() -> Iterator[Entry]:
 
 def benchmark() -> Iterator[Entry]:
     """The benchmark's own tasks, units of work and scores, with very few epochs."""
-    from experiments.benchmark.learning import players
-    from experiments.benchmark.learning.plan import training
+    from experiments.benchmark.learning import entrants
+    from experiments.benchmark.learning.plan import training_unit
     from experiments.benchmark.learning.training import train
     from experiments.benchmark.policies import AGENTS, _unit
     from experiments.benchmark.suite import SUITE
-    from experiments.core import units
+    from experiments.core import evaluation
     from experiments.core.tables import apart, scores
 
     def short(setting: Any) -> Any:
-        return replace(setting, epochs=20, warmup=min(setting.warmup, 5), seeds=2)
+        return replace(setting, epochs=20, warmup=min(setting.warmup, 5), seeds=3)
 
     def run(setting: Any) -> Any:
         large = "100" in str(setting.arguments["sources"])  # too slow to solve all arms
         names = [n for n in AGENTS if not (large and n == "whittle-exact")]
         found = {
-            name: units.as_evaluation(units.work(_unit(setting, name, 0)), setting.seeds)
-            for name in units.players(names, setting.arguments)
+            name: evaluation.as_evaluation(evaluation.work(_unit(setting, name, 0)), setting.seeds)
+            for name in evaluation.players(names, setting.arguments)
         }
         runs, reference = apart(found)
         kept = [list(e.__dict__.values()) for e in found.values()]
         score = [list(estimate) for estimate in scores(runs).values()]
         return [kept, score, None if reference is None else reference.reward]
 
-    def taught(player: Any, lesson: Any) -> Any:
-        unit = training(player, replace(lesson, rows=2, epochs=96), 0)
-        for exam in unit["exams"]:
-            exam["full"] = {**exam["full"], "epochs": 20, "warmup": 5, "seeds": 2}
-            exam["short"] = {**exam["short"], "epochs": 20, "warmup": 5, "seeds": 2}
-        done = train({**unit, "pauses": [48, 96], "index_epochs": 30})
+    def taught(entrant: Any, training: Any) -> Any:
+        unit = training_unit(entrant, replace(training, num_envs=2, steps=96), 0)
+        for test in unit["tests"]:
+            test["full"] = {**test["full"], "steps": 20, "warmup": 5, "seeds": 2}
+            test["short"] = {**test["short"], "steps": 20, "warmup": 5, "seeds": 2}
+        done = train({**unit, "evaluate_at": [48, 96], "index_steps": 30})
         return [
             [[row["reward"], row["index_error"]] for row in done["runs"]],
             [row["reward"] for row in done["curves"]],
@@ -1206,10 +1198,13 @@ def benchmark() -> Iterator[Entry]:
         name = f"benchmark/{setting.group.split(',')[0]}, {setting.name}"
         yield f"{name}: policies", lambda s=setting: run(s)
         if setting.discount == 1 and "100" not in str(setting.arguments["sources"]):
-            yield f"{name}: bound", lambda s=setting: units.bound(_unit(s, "whittle", 0))["bound"]
-    for player in players.SUITES["quick"]:
-        for lesson in player.lessons[:1]:
-            yield f"benchmark/learner {player.name}", lambda p=player, x=lesson: taught(p, x)
+            yield (
+                f"{name}: bound",
+                lambda s=setting: evaluation.bound(_unit(s, "whittle", 0))["bound"],
+            )
+    for entrant in entrants.SUITES["quick"]:
+        for one in entrant.trainings[:1]:
+            yield f"benchmark/learner {entrant.name}", lambda e=entrant, t=one: taught(e, t)
 
 
 # ----------------------------------------------------------------------- statistics, fits, replays
@@ -1229,7 +1224,7 @@ def statistics() -> Iterator[Entry]:
         "ratio": lambda: s.ratio(one, other),
         "score": lambda: s.score(other, third, one),
         "score, of alike": lambda: s.score(other, one, one),
-        "bootstrap of a median": lambda: s.bootstrap(lambda x: np.median(x, axis=-1), one),
+        "loss": lambda: s.loss(other, one),
         "interquartile mean": lambda: aggregate.interquartile_mean(np.stack([one, other])),
         "interquartile mean over tasks": lambda: aggregate.iqm(tasks),
         "profile": lambda: aggregate.profile(tasks, np.linspace(0, 1, 11)),
@@ -1305,7 +1300,7 @@ def replay() -> Iterator[Entry]:
             Hindsight(split().trace, split().fleet, split().epochs).bound(b) for b in (0.5, 2.0, 8)
         ],
     )
-    for rule in ("epoch", "average"):
+    for rule in ("step", "average"):
         for agent in (
             *("whittle", "lagrangian", "static", "random", "nutch", "miniflux"),
             *("adaptive-thompson", "adaptive-self-tuning", "clairvoyant"),
@@ -1331,9 +1326,9 @@ def selection() -> Iterator[Entry]:
                     priority = np.round(priority * 2) / 2
                 since = rng.integers(0, 5, (rows, n)).astype(np.float64)
                 allowed = rng.random((rows, n)) < 0.7 if allow else None
-                account = rng.normal(budget, budget, rows) if average else None
+                balance = rng.normal(budget, budget, rows) if average else None
                 whole = whole_budget(cost, budget)
-                found.append(select(priority, since, cost, budget, whole, account, allowed, hosts))
+                found.append(select(priority, since, cost, budget, whole, balance, allowed, hosts))
         return [np.sort(np.ravel(x)).astype(np.int64) for x in found]
 
     flags = [(bool(k & 1), bool(k & 2), bool(k & 4), bool(k & 8), bool(k & 16)) for k in range(32)]
@@ -1429,7 +1424,6 @@ class Group(NamedTuple):
 GROUPS = {
     "trajectory": Group(trajectory),
     "trajectory-products": Group(trajectory_products, products=True),
-    "trajectory-subset": Group(trajectory_subset, products=True),
     "faces": Group(faces),
     "rendering": Group(rendering),
     "tables": Group(tables),

@@ -100,10 +100,10 @@ def filled(
 
 
 def drawn(
-    priority: Sequence[float], crawled_at: Sequence[float], cost: Sequence[float], account: float
+    priority: Sequence[float], crawled_at: Sequence[float], cost: Sequence[float], balance: float
 ) -> set[int]:
-    """Return the sources of priority ≥ 0 taken in line while the account is positive."""
-    left, taken = Fraction(account), set()
+    """Return the sources of priority ≥ 0 taken in line while the balance is positive."""
+    left, taken = Fraction(balance), set()
     for i in in_line(priority, crawled_at):
         if priority[i] >= 0 and left > 0:
             left -= Fraction(cost[i])

@@ -1,4 +1,4 @@
-"""Adaptive agents among the learners: what a crawl taught them, frozen, and played."""
+"""Thompson sampling among the learners: what it learnt from one crawl, played frozen."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from typing import Any
 
 import numpy as np
 
-from agents.adaptive.policies import Adaptive, Thompson, at_rate_one
+from agents.adaptive.policies import Thompson, UnitArms
 from agents.learning.arms import CrawlArms
 from agents.learning.base import Learner
-from agents.theory.closed_form import index_at_age
+from agents.learning.storage import check_generator
 from crawl_env import Task
 from crawl_env.numerics import FloatArray
 
 
 @dataclass(frozen=True)
 class AdaptiveSettings:
-    """Nothing was tuned: the prior is the weak one of `agents.adaptive.evidence`."""
+    """Nothing was tuned; the prior is `agents.adaptive.weak_prior`."""
 
     estimator: str = "gamma-poisson"  # of `agents.adaptive.ESTIMATORS`
 
 
-class AdaptiveLearner(Learner):
-    """An adaptive agent that crawls to learn, in one row, and is then played frozen.
+class ThompsonLearner(Learner[AdaptiveSettings]):
+    """`Thompson` that learns from one environment, and is then played frozen.
 
-    What is played is Theorem 1's index with the mean of what it believes of each rate: so it is
-    told the model, mean utilities and decay rates, of which learners know nothing, and learns
-    one number of each source.
+    It is played as the index of Theorem 1 with the posterior mean of each arrival rate. It is told
+    the model, the mean utilities and the decay rates, which learners do not know, and learns one
+    number for each source.
 
     Raises:
-        ValueError: the arms are no crawl of one fleet in one row, or show others than the features
-            `age`, `crawled`, `harvest`.
+        ValueError: the arms are not a `CrawlVectorEnv` of one fleet with num_envs=1, or the
+            features are not `age`, `crawled`, `harvest`.
 
     >>> from crawl_env import CrawlVectorEnv
     >>> env = CrawlVectorEnv(1, budget=2, features=("age", "crawled", "harvest"), horizon=None)
@@ -40,14 +40,13 @@ class AdaptiveLearner(Learner):
     (1, 4)
     """
 
+    name = Thompson.name  # in the leaderboard of the learners: the agent that it freezes
     state_features = ("age", "crawled", "harvest")
-    finds_index = True
-    told = "the model"  # beside what it is shown
+    estimates_index = True
+    prior_knowledge = "the model"
     Settings = AdaptiveSettings
-    settings: AdaptiveSettings
-    agent: type[Adaptive]
 
-    def prepare(self) -> None:
+    def setup(self) -> None:
         if not isinstance(self.arms, CrawlArms):
             raise ValueError(f"{self.name} knows crawls alone; give it a CrawlVectorEnv")
         task: Task = self.arms.env.task
@@ -63,35 +62,35 @@ class AdaptiveLearner(Learner):
                 "side by side; make it with num_envs=1"
             )
         seed = int(self.rng.integers(2**32))
-        self._agent = self.agent(task, seed, self.settings.estimator)
-        self._known: Any = None  # before the first epoch
-        self._model = at_rate_one(task.sources)
+        self._agent = Thompson(task, seed=seed, estimator=self.settings.estimator)
+        self._known: Any = None  # before the first step
+        fleet = task.sources
+        self._unit = UnitArms.of(fleet.mean_utility, fleet.decay_rate, fleet.cost, fleet.period)
 
-    def improve(self) -> dict[str, float]:
+    def update(self) -> dict[str, float]:
         state = self.arms.state().astype(np.float32)
         priority, self._known = self._agent.predict(state, self._known)
         step = self.arms.step(np.asarray(priority, dtype=np.float32))
-        return {"reward per epoch": float(step.reward.sum(axis=-1).mean())}
+        return {"reward per step": float(step.reward.sum(axis=-1).mean())}
 
     def score(self, state: FloatArray) -> FloatArray:
-        return self.rate() * index_at_age(np.maximum(state[..., 0], 1.0), self._model)
+        value = self._unit.content_at(np.maximum(state[..., 0], 1.0))
+        return self.rate() * self._unit.index_at(value)
 
     def rate(self) -> FloatArray:
-        """Return what is believed of the arrival rates, (N,) items / time."""
-        mean = self._agent.believed(self._known).mean
+        """Return the posterior means of the arrival rates, (N,) items / time."""
+        mean = self._agent.posterior(self._known).mean
         return np.broadcast_to(mean, self.arms.shape[:2])[0].copy()
 
-    def memory(self) -> dict[str, Any]:
-        chance = self._agent.rng.bit_generator.state
-        return {"known": None if self._known is None else list(self._known), "chance": chance}
+    def state_dict(self) -> dict[str, Any]:
+        generator = self._agent.rng.bit_generator.state
+        known = None if self._known is None else list(self._known)
+        return {"known": known, "generator": generator}
 
-    def remember(self, memory: dict[str, Any]) -> None:
-        self._known = None if memory["known"] is None else tuple(memory["known"])
-        self._agent.rng.bit_generator.state = memory["chance"]
-
-
-class ThompsonLearner(AdaptiveLearner):
-    """`Thompson`, frozen: see `AdaptiveLearner`."""
-
-    name = "adaptive-thompson"
-    agent = Thompson
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        known = None if state["known"] is None else tuple(state["known"])
+        if known is not None:
+            self._agent.check_state(known)
+        check_generator(state["generator"], self._agent.rng.bit_generator.state, "generator")
+        self._known = known
+        self._agent.rng.bit_generator.state = state["generator"]

@@ -1,55 +1,70 @@
-"""Adaptive agents in a crawler of your own: whom to fetch next, from what fetches brought."""
+"""Adaptive agents in a crawler of your own: which sources to fetch in each period."""
 
 from __future__ import annotations
 
 import json
+import os
+import struct
+import warnings
 import zipfile
+from collections.abc import Iterable
+from math import prod
 from operator import index
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from agents.adaptive.item_sums import HarvestSums
+from agents.adaptive.content import HarvestSums
+from agents.adaptive.estimators import Posterior, make_estimator
 from agents.adaptive.policies import Adaptive, SelfTuning, Thompson
+from agents.policies.base import ObservationView
 from crawl_env import NEVER, Sources, Task
+from crawl_env.errors import check_positive, check_whole
+from crawl_env.files.atomic import atomic_file
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation.selection import select, whole_budget
 
+LONGEST = 255  # periods without a fetch after failures
 _SHOWN = ("age", "crawled", "items", *HarvestSums.features)
 _KEPT = ("arrival_rate", "mean_utility", "decay_rate", "cost")
-LONGEST = 255  # periods
-_FORMAT = "ephemeral-crawl live crawl 1"
+_FORMAT = "ephemeral-crawl live crawl 2"
+_MOST_SETTINGS = 10_000  # bytes
+_MOST_HEADER = 1_000  # bytes of the header of an array
 
 
 class LiveCrawl:
-    """Chooses the sources to fetch in each period, and learns from what is reported of them.
+    """Chooses the sources to fetch in each period, and learns from what the fetches found.
 
-    In every period call `choose`, fetch these sources, and `report` each; after an outage, once for
-    every period that was missed. A source that was chosen and not reported by the next `choose` has
-    failed: it told nothing, its content still waits, and it is left alone for 1, 3, 7 … periods (at
-    most `LONGEST`) the more often it fails in a row. Of the first fetch of a source only the time
-    is noted, since nobody knows for how long its items had come.
+    Call `choose` once per period, fetch these sources, and `report` each. A report may come in any
+    later period, or of a source that was not chosen; it counts at the time at which it is made.
+    Nothing follows from a source that is chosen and not reported: it may be chosen again in the
+    next period. Report a fetch that failed with `report_failure`: the source is then left out for
+    1, 3, 7 … periods (at most `LONGEST`), the more often it fails in a row.
+
+    How long the items of the first fetch of a source took to arrive is not known; their ages reveal
+    it. The newer half of them is used, so that neither a pinned entry nor an old archive matters.
 
     Arguments:
         sources: N, of which nothing is known, for `SelfTuning`; or a fleet whose mean utilities
-            and decay rates are known (as `experiments fit` finds them), for `Thompson`, which
-            learns the arrival rates and does not read the fleet's.
-        budget: M, what may be spent in a period; sources given by number cost 1 each.
+            and decay rates are known (as `experiments fit` finds them), for `Thompson`.
+        budget: M, the cost of all fetches of a period; sources given by number cost 1 each.
         period: T, in your unit of time, of sources given by number; a fleet has its own.
-        estimator: of the rates, by name (`agents.adaptive.ESTIMATORS`). "forgetting", the default,
-            also follows rates that change.
+        estimator: of the arrival rates, by name (`agents.adaptive.ESTIMATORS`). "forgetting", the
+            default, follows rates that change.
+        use_rates: whether the arrival rates of a fleet are the first guess, with the weight of half
+            an item. False where they are placeholders; every source then begins at 50 items per
+            period.
         seed: of the draws.
 
     Raises:
         ValueError: an argument is out of range, or the fleet has crawl delays, hosts, capacities or
-            failure rates, which are not kept to here.
+            failure rates, which are not modelled here.
 
     >>> crawl = LiveCrawl(sources=3, budget=1, period=0.5, seed=0)
     >>> source = int(crawl.choose()[0])
-    >>> crawl.report(source, age=[0.1, 0.4], worth=[2.0, 5.0])
+    >>> crawl.report(source, age=[0.1, 0.4], utility=[2.0, 5.0])
     >>> crawl.rates().shape
     (3,)
     """
@@ -58,8 +73,10 @@ class LiveCrawl:
         self,
         sources: int | Sources,
         budget: float,
+        *,
         period: float = 1.0,
         estimator: str = "forgetting",
+        use_rates: bool = True,
         seed: int | None = None,
     ) -> None:
         if not isinstance(estimator, str):
@@ -69,141 +86,208 @@ class LiveCrawl:
         known = isinstance(sources, Sources)
         fleet = sources if isinstance(sources, Sources) else _unknown(sources, period)
         _check_plain(fleet)
-        if not budget >= fleet.cost.min():
+        if not check_positive("budget", budget) >= fleet.cost.min():
             raise ValueError(f"budget is {budget}, which pays for no source; give at least a fetch")
-        self.task = Task.of(
-            fleet, budget=budget, arrivals="poisson", observed=False, features=_SHOWN
+        self.sources = fleet
+        self._settings = {"known": known, "estimator": estimator, "use_rates": use_rates}
+        # Time is counted in periods, whatever the unit of the caller.
+        task = Task(
+            Sources(
+                np.ones(len(fleet)),
+                fleet.mean_utility,
+                fleet.decay_per_step,
+                fleet.cost,
+            ),
+            budget=budget,
+            arrivals="poisson-items",
+            observed=False,
+            features=_SHOWN,
         )
+        prior = _first_guess(fleet, estimator) if known and use_rates else None
         kind: type[Adaptive] = Thompson if known else SelfTuning
-        self._agent = kind(self.task, seed, estimator)
-        self._settings = {"known": known, "estimator": estimator}
-        self._state: Any = None
+        self._agent = kind(task, seed=seed, estimator=make_estimator(estimator, 1.0, prior))
         self._report = np.zeros((len(fleet), len(_SHOWN)), dtype=np.float32)
-        self._report[:, 0] = NEVER  # what waits at first came in a time that nobody knows
-        self._chosen = np.zeros(len(fleet), dtype=bool)
+        self._report[:, 0] = NEVER
+        state = self._agent.begin(ObservationView(self._report, task))
+        self._state = self._agent.with_age(state, slice(None), NEVER)
         self._failures = np.zeros(len(fleet), dtype=np.int64)  # in a row
-        self._pause = np.zeros(len(fleet), dtype=np.int64)  # periods for which it is left alone
+        self._pause = np.zeros(len(fleet), dtype=np.int64)  # periods for which it is left out
 
-    def choose(self) -> NDArray[np.intp]:
-        """Begin a period; return the sources to fetch in it, the most urgent first."""
-        fleet, age = self.task.sources, self._report[:, 0].astype(np.float64)
-        self._leave_alone()
-        priority, self._state = self._agent.predict(self._report, self._state)
-        cells = select(
-            np.asarray(priority)[None], -age[None], fleet.cost, self.task.budget,
-            whole_budget(fleet.cost, self.task.budget), None, (self._pause == 0)[None],
-        )  # fmt: skip
-        chosen = np.ravel(cells).astype(np.intp)
-        self._report[:, 0] += 1.0
-        self._report[:, 1:] = 0.0
-        self._chosen[:] = False
-        self._chosen[chosen] = True
-        return chosen[np.argsort(-np.asarray(priority)[chosen], kind="stable")]
-
-    def report(self, source: int, age: ArrayLike, worth: ArrayLike | None = None) -> None:
-        """Tell what the fetch of a chosen source brought: its new items, or none.
+    def choose(self, periods: int = 1, exclude: Iterable[int] = ()) -> NDArray[np.intp]:
+        """Begin a period; return the sources to fetch in it, (K,), the most urgent first.
 
         Arguments:
-            age: (K,) time since each item was published, in the unit of the period. Ages below 0
-                (clocks differ) count as 0, and those above the time since the fetch before and a
-                period (dates that cannot be, of items that are new) as that.
-            worth: (K,) what each is worth now, in your unit; 1 each if it is not given.
+            periods: that have passed since the last call; after an outage, more than 1.
+            exclude: sources that must not be chosen now: whose fetch is still in progress, or whose
+                host has had enough requests.
 
         Raises:
-            ValueError: the source was not chosen in this period, or has been reported; ages or
-                worths are no finite numbers, worths are negative, or not as many as ages.
+            ValueError: `periods` is no positive whole number, or a source does not exist.
         """
-        i = self._open(source)
-        s = _numbers(i, "age", age)
-        w = np.ones_like(s) if worth is None else _numbers(i, "worth", worth)
-        if s.shape != w.shape:
-            raise ValueError(f"source {i}: there are {s.size} ages and {w.size} worths of items")
-        if (w < 0).any():
-            raise ValueError(f"source {i}: worth has entries below 0")
-        s = np.clip(s, 0.0, float(self._report[i, 0]) * self.task.sources.period)
-        told = w > 0
-        old, log = s[told], np.log(w[told])
-        sums = told.sum(), old.sum(), (old**2).sum(), log.sum(), (old * log).sum()
-        self._report[i] = 1.0, 1.0, s.size, *sums
-        self._chosen[i], self._failures[i] = False, 0
+        task = self._agent.task
+        allowed = np.ones(task.n, dtype=bool)
+        allowed[[self._number(source) for source in exclude]] = False
+        for _ in range(check_whole("periods", periods)):
+            age = self._report[:, 0].astype(np.float64)
+            action, state = self._agent.predict(self._report, self._state)
+            self._state = state or ()
+            self._report[:, 0] += 1.0
+            self._report[:, 1:] = 0.0
+        self._pause = np.maximum(self._pause - periods, 0)
+        allowed &= self._pause == 0
+        priority, cost = np.asarray(action), task.sources.cost
+        whole = whole_budget(cost, task.budget)
+        cells = select(priority[None], -age[None], cost, task.budget, whole, None, allowed[None])
+        chosen = np.ravel(cells).astype(np.intp)
+        return chosen[np.argsort(-priority[chosen], kind="stable")]
 
-    def _open(self, source: int) -> int:
-        """Return the number of a source of which a report is awaited."""
+    def report(self, source: int, age: ArrayLike, utility: ArrayLike | None = None) -> None:
+        """Record what a fetch of a source found: its new items, or none.
+
+        Arguments:
+            source: its number; it need not have been chosen. A second report in the same period
+                adds to the first.
+            age: (K,) time since each new item was published, in the unit of the period. Ages below
+                0 (clocks differ) count as 0, and ages above the time since the previous fetch plus
+                a period (the dates are wrong, since the items are new) as that.
+            utility: (K,) of each item now, in your unit; 1 each if it is not given.
+
+        Raises:
+            ValueError: there is no such source; ages or utilities are not finite numbers, a utility
+                is negative, or their numbers differ.
+        """
+        i = self._number(source)
+        s = _numbers(i, "age", age) / self.sources.period
+        w = np.ones_like(s) if utility is None else _numbers(i, "utility", utility)
+        if s.shape != w.shape:
+            raise ValueError(
+                f"source {i}: age has {s.size} entries and utility has {w.size}; give one of each "
+                "for every new item"
+            )
+        if (w < 0).any():
+            raise ValueError(f"source {i}: utility has entries below 0; give 0 for no utility")
+        s = np.clip(s, 0.0, None)
+        if self._report[i, 0] >= NEVER:
+            newer = np.argsort(s, kind="stable")[: (s.size + 1) // 2]
+            s, w = s[newer], w[newer]
+            if s.size:
+                self._state = self._agent.with_age(self._state, i, float(s[-1]))
+        else:
+            s = np.minimum(s, float(self._report[i, 0]))
+        useful = w > 0
+        old, log = s[useful], np.log(w[useful])
+        sums = useful.sum(), old.sum(), (old**2).sum(), log.sum(), (old * log).sum()
+        # A second report in one period adds to the first.
+        self._report[i] = 1.0, 1.0, *(self._report[i, 2:] + (s.size, *sums))
+        self._failures[i] = self._pause[i] = 0
+
+    def report_failure(self, source: int) -> None:
+        """Record that a fetch of a source failed: its content is still there.
+
+        Raises:
+            ValueError: there is no such source.
+        """
+        i = self._number(source)
+        self._failures[i] = min(self._failures[i] + 1, 30)
+        self._pause[i] = min(2 ** int(self._failures[i]) - 1, LONGEST) + 1
+
+    def _number(self, source: int) -> int:
+        """Return the number of a source, from 0."""
         try:
             i = index(source)
         except TypeError:
             raise ValueError(
                 f"source is {source!r}; give its number, as `choose` returned it"
             ) from None
-        if not 0 <= i < self.task.n or not self._chosen[i]:
-            raise ValueError(
-                f"source {i} was not chosen in this period, or was reported already; report each "
-                "of those that `choose` returned once, before the next `choose`; a fetch that "
-                "takes longer is lost"
-            )
+        if not 0 <= i < len(self.sources):
+            raise ValueError(f"source is {i}; the sources are 0 to {len(self.sources) - 1}")
         return i
 
-    def _leave_alone(self) -> None:
-        """Count what failed in the last period, and shorten the pauses of the others."""
-        self._pause = np.maximum(self._pause - 1, 0)
-        self._failures[self._chosen] += 1
-        doubled = 2 ** np.minimum(self._failures, 30) - 1
-        self._pause[self._chosen] = np.minimum(doubled, LONGEST)[self._chosen]
-
     def rates(self) -> FloatArray:
-        """Return what is believed of the arrival rates, (N,) items / time, before this period."""
-        mean = self._agent.believed(self._state).mean
-        return np.broadcast_to(mean, (1, self.task.n))[0].copy()
+        """Return the estimated arrival rates, (N,) items / time, without this period's reports."""
+        return self._agent.posterior(self._state).mean[0] / self.sources.period
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write all that is known to a file of arrays, which appears whole or not at all."""
-        fleet, target = self.task.sources, Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
+        """Write everything to a file of arrays, which appears whole or not at all.
+
+        Raises:
+            FileNotFoundError: the folder does not exist.
+        """
         settings = {
             **self._settings,
             "format": _FORMAT,
-            "budget": self.task.budget,
-            "period": fleet.period,
+            "budget": self._agent.task.budget,
+            "period": self.sources.period,
             "chance": self._agent.rng.bit_generator.state,
-            "states": 0 if self._state is None else len(self._state),
         }
-        arrays = {name: getattr(fleet, name) for name in _KEPT}
-        arrays |= {f"state_{i}": array for i, array in enumerate(self._state or ())}
-        partial = target.with_name(f".{target.name}.partial")
-        try:
-            with partial.open("wb") as file:
-                np.savez(
-                    file, settings=np.array(json.dumps(settings)), report=self._report,
-                    chosen=self._chosen, failures=self._failures, pause=self._pause, **arrays,
-                )  # fmt: skip
-            partial.replace(target)
-        finally:
-            partial.unlink(missing_ok=True)
+        text = np.frombuffer(json.dumps(settings).encode(), dtype=np.uint8)
+        arrays = {name: getattr(self.sources, name) for name in _KEPT}
+        arrays |= {f"state_{i}": array for i, array in enumerate(self._state)}
+        arrays |= {"report": self._report, "failures": self._failures, "pause": self._pause}
+        contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        with atomic_file(path) as new, new.open("wb") as file:
+            np.savez(file, allow_pickle=False, settings=text, **contiguous)
 
     @staticmethod
     def load(path: str | PathLike[str]) -> LiveCrawl:
-        """Return a crawl as it was saved; it goes on as it would have.
+        """Return a crawl as it was saved; it continues as it would have.
 
         Raises:
             FileNotFoundError: no such file.
-            ValueError: the file is none of these.
+            ValueError: the file was not written by `save`, or is damaged.
         """
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                return _restored(dict(file))
-        except (KeyError, TypeError, ValueError, EOFError, zipfile.BadZipFile) as error:
-            raise ValueError(f"{path} is no file that LiveCrawl.save wrote") from error
+        with open(path, "rb") as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about the budget: shown when it was first made
+            size = os.fstat(file.fileno()).st_size
+            try:
+                with zipfile.ZipFile(file) as archive:
+                    return _restored(_Arrays(archive, size))
+            except _DAMAGED as error:
+                raise ValueError(
+                    f"{os.fspath(path)} is not a file written by LiveCrawl.save: {error}"
+                ) from error
+
+
+_DAMAGED = (
+    KeyError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    OverflowError,
+    EOFError,
+    OSError,
+    struct.error,
+    RecursionError,
+    NotImplementedError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zipfile.LargeZipFile,
+)
 
 
 def _unknown(n: int, period: float) -> Sources:
-    """Return a fleet of which only the number and the costs are read."""
+    """Return a fleet of which only the number and the costs are used."""
     try:
         number = index(n)
     except TypeError:
         raise ValueError(f"sources is {n!r}; give their number, or a fleet (Sources)") from None
     if number < 1:
         raise ValueError(f"sources is {n}; it must be at least 1, or a fleet")
-    return Sources(np.ones(number), 1.0, 1.0, period=period)
+    return Sources(np.ones(number), 1.0, 1.0 / check_positive("period", period), period=period)
+
+
+def _first_guess(fleet: Sources, estimator: str) -> Posterior:
+    """Return a prior, per period, of the fleet's arrival rates with the weight of half an item."""
+    if estimator == "fleet-prior":
+        raise ValueError(
+            "estimator 'fleet-prior' begins with one first guess for all sources, and the fleet's "
+            "arrival rates are one for each; use another estimator, or use_rates=False"
+        )
+    rate = fleet.arrival_rate * fleet.period
+    silent = rate <= 0
+    return Posterior(
+        np.full(len(fleet), 0.5), np.where(silent, 0.01, 0.5 / np.where(silent, 1.0, rate))
+    )
 
 
 def _check_plain(fleet: Sources) -> None:
@@ -214,8 +298,8 @@ def _check_plain(fleet: Sources) -> None:
     given = [name for name, there in limits.items() if there]
     if given:
         raise ValueError(
-            f"the fleet has {', '.join(given)}, which LiveCrawl does not keep to; leave out these "
-            "columns, and pass over what may not be fetched without reporting it"
+            f"the fleet has {', '.join(given)}, which LiveCrawl does not model; leave out these "
+            "columns, and name the sources that may not be fetched in choose(exclude=…)"
         )
 
 
@@ -232,16 +316,101 @@ def _numbers(source: int, name: str, given: ArrayLike) -> FloatArray:
     return numbers
 
 
-def _restored(saved: dict[str, Any]) -> LiveCrawl:
-    settings = json.loads(str(saved["settings"]))
+# ------------------------------------------------------------------------------------ saved files
+
+
+class _Arrays:
+    """The arrays of an .npz file, each checked against what it must be before it is read."""
+
+    def __init__(self, archive: zipfile.ZipFile, size: int) -> None:
+        self._archive = archive
+        members = archive.infolist()
+        self.names = {member.filename.removesuffix(".npy") for member in members}
+        if len(self.names) != len(members):
+            raise ValueError("some names occur twice")
+        # Stored, not compressed: no member can be larger than the file.
+        for member in members:
+            if member.compress_type != zipfile.ZIP_STORED or member.file_size > size:
+                raise ValueError(f"{member.filename} is compressed, or larger than the file")
+
+    def length(self, name: str) -> int:
+        """Return the length of an array of one axis, without reading it."""
+        with self._archive.open(f"{name}.npy") as file:
+            shape, _ = _header(name, file)
+        if len(shape) != 1:
+            raise ValueError(f"{name} has shape {shape}; it must have one axis")
+        return shape[0]
+
+    def read(self, name: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+        """Return an array that must have this shape and type; its checksum is verified."""
+        with self._archive.open(f"{name}.npy") as file:
+            found, kind = _header(name, file)
+            if found != shape or kind != np.dtype(dtype):
+                raise ValueError(
+                    f"{name} has shape {found} and type {kind}; they must be {shape} and "
+                    f"{np.dtype(dtype)}"
+                )
+            content = file.read()
+        if len(content) != prod(shape) * kind.itemsize:
+            raise ValueError(f"{name} has {len(content)} bytes, which is not its size")
+        return np.frombuffer(content, dtype=kind).reshape(shape).copy()
+
+
+def _header(name: str, file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return shape and type of a stored array."""
+    if np.lib.format.read_magic(file) != (1, 0):
+        raise ValueError(f"{name} is of another version of numpy's format")
+    shape, fortran, dtype = np.lib.format.read_array_header_1_0(file, _MOST_HEADER)
+    if fortran or dtype.hasobject:
+        raise ValueError(f"{name} is not stored as numbers in C order")
+    return shape, dtype
+
+
+def _restored(saved: _Arrays) -> LiveCrawl:
+    size = saved.length("settings")
+    if size > _MOST_SETTINGS:
+        raise ValueError(f"its settings have {size} bytes")
+    settings = json.loads(saved.read("settings", (size,), np.uint8).tobytes())
     if settings["format"] != _FORMAT:
-        raise KeyError("format")
-    fleet = Sources(**{name: saved[name] for name in _KEPT}, period=settings["period"])
-    sources = fleet if settings["known"] else len(fleet)
-    crawl = LiveCrawl(sources, settings["budget"], settings["period"], settings["estimator"])
-    states = [saved[f"state_{i}"] for i in range(settings["states"])]
-    crawl._state = tuple(states) or None
-    crawl._report[:], crawl._chosen[:] = saved["report"], saved["chosen"]
-    crawl._failures[:], crawl._pause[:] = saved["failures"], saved["pause"]
+        raise ValueError(
+            f"its format is {settings['format']!r}, and this version reads {_FORMAT!r}"
+        )
+    n = saved.length("cost")
+    columns: dict[str, Any] = {name: saved.read(name, (n,), np.float64) for name in _KEPT}
+    known, use_rates = (_boolean(settings, name) for name in ("known", "use_rates"))
+    fleet = Sources(**columns, period=settings["period"])
+    crawl = LiveCrawl(
+        fleet if known else n,
+        settings["budget"],
+        period=settings["period"],
+        estimator=settings["estimator"],
+        use_rates=use_rates,
+    )
+    state = tuple(
+        saved.read(f"state_{i}", array.shape, array.dtype) for i, array in enumerate(crawl._state)
+    )
+    crawl._agent.check_state(state)
+    report = saved.read("report", crawl._report.shape, np.float32)
+    failures, pause = (saved.read(name, (n,), np.int64) for name in ("failures", "pause"))
+    signed = np.isin(_SHOWN, ("harvest_log", "harvest_age_log"))
+    if not (np.isfinite(report).all() and (report[:, ~signed] >= 0).all()):
+        raise ValueError("report has entries that are impossible")
+    if not ((failures >= 0) & (failures <= 30) & (pause >= 0) & (pause <= LONGEST + 1)).all():
+        raise ValueError("failures or pause has entries out of range")
+    extra = saved.names - {
+        *("settings", "report", "failures", "pause", *_KEPT),
+        *(f"state_{i}" for i in range(len(state))),
+    }
+    if extra:
+        raise ValueError(f"it has further arrays: {', '.join(sorted(extra)[:3])}")
+    crawl._state, crawl._report = state, report
+    crawl._failures, crawl._pause = failures, pause
     crawl._agent.rng.bit_generator.state = settings["chance"]
     return crawl
+
+
+def _boolean(settings: dict[str, Any], name: str) -> bool:
+    value = settings[name]
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} is {value!r}; it must be true or false")
+    return value

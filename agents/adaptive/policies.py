@@ -1,361 +1,484 @@
 """Agents that crawl while they learn how much each source publishes.
 
-They know what a crawler knows (`Knowledge`): T, M, what crawls cost, and what their own brought.
-Each epoch they crawl by the Whittle index of a fleet supposed from what they learnt so far. Where
-content is not seen it is the index at the source's age, with u* = Λ̂ξ̄/μ. A source never crawled has
-the prior.
+They know what a crawler knows (`KnownParameters`): T, M, what crawls cost, and what their crawls
+revealed. In each step they crawl by the Whittle index of a planning model, made of what they have
+learnt so far. Where content is not observed, this is the index at the source's age, with
+u* = Λ̂ξ̄/μ. A source that was never crawled has the prior.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.adaptive.evidence import Estimator, Evidence, Posterior, State
-from agents.adaptive.harvests import Harvests, from_utility
-from agents.adaptive.item_sums import HarvestSums
-from agents.adaptive.names import make_estimator
-from agents.policies.base import Agent, graded, margin
-from agents.policies.view import Seen, needs
-from agents.theory.closed_form import index_at_age, whittle_index
-from crawl_env import NEVER, Sources, Task
-from crawl_env.numerics import FloatArray
+from agents.adaptive.content import ContentEstimator, Harvests, HarvestSums, from_utility
+from agents.adaptive.estimators import make_estimator
+from agents.adaptive.estimators.counts import CrawlOutcome, Estimator, Posterior, State
+from agents.policies.base import Agent, Environment, ObservationView, graded, margin, needs
+from agents.theory.closed_form import in_blocks, theorem_1
+from crawl_env import NEVER, Task, task_of
+from crawl_env.errors import check_within
+from crawl_env.numerics import FloatArray, remainder
 
-_ITEMS = ("items", "harvest_number")  # what tells how many items a crawl brought
-_COUNTED = (*_ITEMS, "harvest")  # … or what they are worth
-_BROUGHT = ("changed", *_COUNTED)  # what tells whether it brought anything
-_LEAST = 1e-12  # items / time of a supposed source: none, but no division by zero
+_NUMBER = ("items", "harvest_number")  # features with the number of items of a crawl
+_COUNTED = (*_NUMBER, "harvest")  # … or their utility, from which it can be inferred
+_REVEALED = ("changed", *_COUNTED)  # features that reveal whether a crawl found anything
+_LEAST = 1e-12  # items / step, and decay / step, of a planning model: avoids divisions by zero
+_LEAST_UTILITY = 1e-100
 
 
 @dataclass(frozen=True, eq=False)
-class Knowledge:
+class KnownParameters:
     """What a crawler knows of its task, and all that these agents read of it."""
 
     period: float  # T
-    budget: float  # M, budget units / epoch
-    average: bool  # whether the budget holds on average
+    budget: float  # M, budget units / step
+    average: bool  # whether the budget is a token bucket
     observed: NDArray[np.bool_]  # (N,) which sources show their value
     parameters: Mapping[str, FloatArray]  # (N,) each: the known ones of a constant fleet
     cost: FloatArray  # (N,) budget units / crawl; of fleets drawn anew, typical ones
 
     @staticmethod
-    def of(task: Task, parameters: Sequence[str]) -> Knowledge:
+    def of(task: Task, parameters: Sequence[str]) -> KnownParameters:
+        """Return what is known of a task, with these parameters of its fleet."""
         fleet, average = task.sources, task.budget_rule == "average"
         constant = parameters if task.draw is None else ()
         known = {name: getattr(fleet, name) for name in constant}
-        return Knowledge(fleet.period, task.budget, average, task.observed, known, fleet.cost)
+        return KnownParameters(fleet.period, task.budget, average, task.observed, known, fleet.cost)
 
     @property
     def affordable(self) -> float:
-        """About how many sources the budget of one epoch pays for."""
+        """The number of sources of mean cost that the budget of one step pays for."""
         return float(self.budget / self.cost.mean())
 
     @property
-    def cycle(self) -> int:
-        """Epochs in which the budget pays for every source once, at least 1."""
+    def round(self) -> int:
+        """The number of steps in which the budget pays for every source once, at least 1."""
         return max(1, int(np.ceil(self.cost.sum() / self.budget)))
 
 
-def at_rate_one(fleet: Sources) -> Sources:
-    """Return a fleet as if all its rates were 1: the index of rate Λ is Λ times that of rate 1."""
-    columns = (fleet.mean_utility, fleet.decay_rate, fleet.cost)
-    return Sources(np.ones_like(fleet.cost), *columns, period=fleet.period)
+class UnitArms(NamedTuple):
+    """Sources of arrival rate 1: the index at rate Λ is Λ times theirs. (N,) or (B, N) each."""
+
+    mean_utility: FloatArray  # utility
+    decay_rate: FloatArray  # 1 / time
+    ceiling: FloatArray  # u* at rate 1, utility · time
+    cost: FloatArray  # budget units
+    decay: FloatArray  # μT
+    loss: FloatArray  # 1 − α
+    curvature: FloatArray  # μT − (1 − α)
+
+    @staticmethod
+    def of(
+        mean_utility: FloatArray, decay_rate: FloatArray, cost: FloatArray, period: float
+    ) -> UnitArms:
+        """Return the arms of some parameters."""
+        decay = decay_rate * period
+        return UnitArms(
+            mean_utility,
+            decay_rate,
+            mean_utility / decay_rate,
+            cost,
+            decay,
+            -np.expm1(-decay),
+            remainder(decay),
+        )
+
+    def index_at(self, value: FloatArray) -> FloatArray:
+        """Return the index at values x/Λ, (B, N): Theorem 1."""
+        return in_blocks(theorem_1, value, *self[2:])
+
+    def content_at(self, age: FloatArray) -> FloatArray:
+        """Return the mean value `age` steps after a crawl, (B, N)."""
+        return self.ceiling * -np.expm1(-self.decay * age)
 
 
-class Supposed(NamedTuple):
-    """A fleet to crawl by, in one epoch."""
+class PlanningModel(NamedTuple):
+    """The fleet by whose index an agent crawls in one step."""
 
     rate: FloatArray  # (B, N) items / time
-    others: Sources  # of rate 1 and with all other parameters, (N,) or (B, N)
-    memory: State  # what the agent remembers of it
+    arms: UnitArms
+    state: State  # what the agent keeps of it for the next step
 
 
 class Adaptive(Agent):
-    """Base of the adaptive agents; subclasses give `suppose`.
+    """Base of the adaptive agents; a subclass gives `plan`.
 
-    The arrival rates Λ are learnt; μ and ξ̄ are known, but for `SelfTuning`. Failed crawls tell
-    nothing. A source that shows only its last items is taken for one that shows all.
+    The arrival rates Λ are learnt; μ and ξ̄ are known, but for `SelfTuning`. Failed crawls reveal
+    nothing. Sources of limited capacity are treated like the others.
 
-    Under `budget_rule="average"` the charge λ is learnt too: it rises while more than M is worth
-    its charge, and falls otherwise, by steps that shrink (stochastic approximation).
+    Under `budget_rule="average"` the Lagrange multiplier λ is learnt, too: it rises while the
+    sources whose index exceeds it cost more than M, and falls otherwise, by decreasing steps
+    (stochastic approximation).
 
     Arguments:
-        estimator: of the rates, or the name of one (`agents.adaptive.names`). One that counts is
-            given the items where they are shown; where they are not, what the harvest is worth in
-            items (`from_utility`). Default "gamma-poisson", or "changed" where only `changed` is
-            shown.
+        env: an environment, a vector environment, or a `Task`.
+        seed: of the draws.
+        estimator: of the arrival rates: an object, or one of `agents.adaptive.ESTIMATORS`. One that
+            counts is given the number of items where it is shown, and otherwise the number inferred
+            from the harvest (`from_utility`). Default "gamma-poisson", or "changed" where only
+            `changed` is shown.
 
     Raises:
-        ValueError: the environment does not show `crawled`, or what crawls brought (`items` or
-            `harvest`; `changed` is enough for estimators that do not count); it draws fleets anew
+        ValueError: the environment does not show `crawled`, or what crawls revealed (`items` or
+            `harvest`; `changed` suffices for estimators that do not count); it draws fleets anew
             and does not show their parameters.
     """
 
-    # Not `items`: content that is counted is drawn otherwise, so that agents that are shown the
-    # count would not meet what the others meet.
     features: tuple[str, ...] = ("age", "crawled", "harvest")
-    parameters: tuple[str, ...] = ("mean_utility", "decay_rate", "cost")  # known ones
+    parameters: ClassVar[tuple[str, ...]] = ("mean_utility", "decay_rate", "cost")  # known ones
 
     def __init__(
-        self, task: Task, seed: int | None = None, estimator: Estimator | str | None = None
+        self,
+        env: Environment,
+        *,
+        seed: int | None = None,
+        estimator: Estimator | str | None = None,
     ) -> None:
-        super().__init__(task, seed)
+        super().__init__(env, seed=seed)
+        task = self.task
         needs(task, self.name, "crawled")
-        needs(task, self.name, *_BROUGHT)
+        needs(task, self.name, *_REVEALED)
         for name in self.parameters if task.draw is not None else ():
             needs(task, self.name, name)
-        self.knowledge = Knowledge.of(task, self.parameters)
+        self.known = KnownParameters.of(task, self.parameters)
         counted = bool(set(_COUNTED) & set(task.features))
         default = "gamma-poisson" if counted else "changed"
-        self.estimator = make_estimator(estimator or default, self.knowledge.period)
+        self.estimator = make_estimator(estimator or default, self.known.period)
         if self.estimator.counts:
             needs(task, self.name, *_COUNTED)
-        self._fleet: Sources | None = None
-        self._turn = np.arange(task.n) % self.knowledge.cycle
-        self._width = len(self.remembered((1, task.n)))
+        self._arms: UnitArms | None = None
+        self._turn = np.arange(task.n) % self.known.round
+        self._width = len(self.begin_plan((1, task.n)))
 
-    def suppose(
-        self, seen: Seen, law: Posterior, fresh: NDArray[np.bool_], clock: FloatArray, memory: State
-    ) -> Supposed:
+    def plan(
+        self, view: ObservationView, posterior: Posterior, fresh: NDArray[np.bool_], state: State
+    ) -> PlanningModel:
         """Return the fleet to crawl by.
 
         Arguments:
-            law: what is believed of the rates, (B, N).
-            fresh: (B, N), sources crawled in the last epoch, and those whose turn it is: every
-                source at least once in the epochs in which the budget pays for all.
-            clock: (B, 1), epochs since the episode began.
-            memory: what `suppose` last returned, `remembered` at first.
+            posterior: of the arrival rates, (B, N).
+            fresh: (B, N), sources whose model may be drawn anew: those crawled in the last step,
+                and every source once per round, in which the budget pays for each once.
+            state: that `begin_plan`, `learn` or the previous `plan` returned.
         """
         raise NotImplementedError
 
-    def remembered(self, shape: tuple[int, int]) -> State:
-        """Return what `suppose` remembers at first, of (B, N) sources."""
+    def begin_plan(self, shape: tuple[int, int]) -> State:
+        """Return the state of `plan` at the first step, of (B, N) sources."""
         return ()
 
-    def learn(self, seen: Seen, evidence: Evidence, memory: State) -> State:
-        """Return what `suppose` remembers after an epoch's crawls."""
-        return memory
+    def learn(self, view: ObservationView, outcome: CrawlOutcome, state: State) -> State:
+        """Return the state of `plan` after the outcome of a step."""
+        return state
 
-    def believed(self, state: State | None) -> Posterior:
-        """Return what a state, as `predict` returns it, says of the rates, (B, N); None: what is
-        believed before the first epoch, (N,) or one number."""
+    def posterior(self, state: State | None) -> Posterior:
+        """Return the posterior of the arrival rates.
+
+        Arguments:
+            state: as `predict` returns it, for (B, N) rates; None for the prior, (N,) or scalar.
+        """
         if state is None:
             return self.estimator.posterior(self.estimator.begin((self.task.n,)))
         return self.estimator.posterior(state[3 + self._width :])
 
-    def begin(self, seen: Seen) -> State:
-        shape = (seen.batch, self.task.n)
-        age = (seen["age"] if seen.shows("age") else np.ones(shape)) - 1.0
-        clock, price = np.zeros((seen.batch, 1)), np.full((seen.batch, 1), np.nan)
-        return clock, price, age, *self.remembered(shape), *self.estimator.begin(shape)
+    def begin(self, view: ObservationView) -> State:
+        shape = (view.batch, self.task.n)
+        age = (view["age"] if view.shows("age") else np.ones(shape)) - 1.0
+        clock, multiplier = np.zeros((view.batch, 1)), np.full((view.batch, 1), np.nan)
+        return clock, multiplier, age, *self.begin_plan(shape), *self.estimator.begin(shape)
 
-    def decide(self, seen: Seen, state: State) -> tuple[FloatArray, State]:
-        clock, price, age = state[:3]
-        memory, known = state[3 : 3 + self._width], state[3 + self._width :]
-        crawled = seen["crawled"] > 0
-        evidence = self._evidence(seen, crawled, age)
-        known = self.estimator.update(known, evidence)
-        memory = self.learn(seen, evidence, memory)
-        age = seen["age"] if seen.shows("age") else np.where(crawled, 1.0, age + 1.0)
-        turn = self._turn == clock % self.knowledge.cycle
-        law = self.estimator.posterior(known)
-        supposed = self.suppose(seen, law, crawled | turn | (clock == 0), clock, memory)
-        index = self._index(seen, age, supposed)
+    def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
+        clock, multiplier, age = state[:3]
+        plan_state, rates = state[3 : 3 + self._width], state[3 + self._width :]
+        crawled = view["crawled"] > 0
+        outcome = self._outcome(view, crawled, age)
+        rates = self.estimator.update(rates, outcome)
+        plan_state = self.learn(view, outcome, plan_state)
+        age = view["age"] if view.shows("age") else np.where(crawled, 1.0, age + 1.0)
+        turn = self._turn == clock % self.known.round
+        posterior = self.estimator.posterior(rates)
+        model = self.plan(view, posterior, crawled | turn | (clock == 0), plan_state)
+        index = self._index(view, age, model)
         level = None
-        if self.knowledge.average:
-            level, price = self._charge(seen, index, price, clock)
-        priority = graded(index, level, self.knowledge.affordable)
-        return priority, (clock + 1.0, price, age, *supposed.memory, *known)
+        if self.known.average:
+            level, multiplier = self._multiplier(view, index, multiplier, clock)
+            multiplier = np.where(self.has_unit(model.state), multiplier, np.nan)
+        priority = graded(index, level, self.known.affordable)
+        return priority, (clock + 1.0, multiplier, age, *model.state, *rates)
 
-    def _evidence(self, seen: Seen, crawled: NDArray[np.bool_], age: FloatArray) -> Evidence:
-        """Return what the last epoch's crawls told; `age` is that at which they came."""
-        period = self.knowledge.period
-        items = next((seen[name] for name in _ITEMS if seen.shows(name)), None)
-        changed = seen[next(name for name in _BROUGHT if seen.shows(name))] > 0
-        crawled = crawled & (age < NEVER)  # what waited at first came in a time that nobody knows
-        told = Evidence.of(age * period, items, crawled, changed, period)
+    def has_unit(self, state: State) -> NDArray[np.bool_] | bool:
+        """Return in which rows, (B, 1), the unit of utility is known, given the state of `plan`.
+
+        The multiplier, which is in that unit, is not learnt before.
+        """
+        return True
+
+    def with_age(self, state: State, source: int | slice, age: float) -> State:
+        """Return a state in which a source, or some, were last crawled `age` steps ago.
+
+        Arguments:
+            state: as `predict` returns it, of a batch of 1.
+        """
+        ages = state[2].copy()
+        ages[0, source] = age
+        return (*state[:2], ages, *state[3:])
+
+    @property
+    def signed(self) -> tuple[int, ...]:
+        """The positions of the arrays that `begin_plan` returns which may hold negative numbers."""
+        return ()
+
+    def check_state(self, state: State) -> None:
+        """Raise ValueError unless a recurrent state of a batch of 1 is one of this agent.
+
+        Shapes, types and ranges are checked, and that the posterior is finite. It is meant for
+        states that come from a file.
+        """
+        template = self.begin(
+            ObservationView(np.zeros((self.task.n, len(self.task.features))), self.task)
+        )
+        if len(state) != len(template):
+            raise ValueError(f"the state has {len(state)} arrays; it must have {len(template)}")
+        signed = {3 + i for i in self.signed}
+        signed |= {3 + self._width + i for i in self.estimator.signed}
+        for i, (array, like) in enumerate(zip(state, template, strict=True)):
+            if array.shape != like.shape or array.dtype != like.dtype:
+                raise ValueError(
+                    f"array {i} of the state has shape {array.shape} and type {array.dtype}; they "
+                    f"must be {like.shape} and {like.dtype}"
+                )
+            unknown = (i == 1) & np.isnan(array)  # the multiplier before it is learnt
+            if not ((np.isfinite(array) | unknown).all()):
+                raise ValueError(f"array {i} of the state has entries that are not finite")
+            if i not in signed and (array < 0).any():
+                raise ValueError(f"array {i} of the state has negative entries")
+        with np.errstate(all="ignore"):
+            estimates = self.estimates(state)
+            fine = all((np.isfinite(array) & (array > 0)).all() for array in estimates)
+        if not fine:
+            raise ValueError("the state gives estimates that are not positive and finite")
+
+    def estimates(self, state: State) -> tuple[FloatArray, ...]:
+        """Return all that is estimated, given a recurrent state; each must be positive."""
+        posterior = self.posterior(state)
+        return posterior.mean, posterior.deviation
+
+    def _outcome(
+        self, view: ObservationView, crawled: NDArray[np.bool_], age: FloatArray
+    ) -> CrawlOutcome:
+        """Return what the crawls of the last step revealed; `age` is that at which they came."""
+        period = self.known.period
+        items = next((view[name] for name in _NUMBER if view.shows(name)), None)
+        changed = view[next(name for name in _REVEALED if view.shows(name))] > 0
+        crawled = crawled & (age < NEVER)  # over how long the first content arrived is unknown
+        outcome = CrawlOutcome.of(age * period, items, crawled, changed, period)
         if items is None and self.estimator.counts:
-            return self._worth(seen, told, seen["harvest"])
-        return told
+            return self._inferred(view, outcome, view["harvest"])
+        return outcome
 
-    def _worth(self, seen: Seen, told: Evidence, harvest: FloatArray) -> Evidence:
-        """Return the evidence with items made of what crawls brought."""
-        known = self._others(seen)
-        return from_utility(told, harvest, known.mean_utility, known.decay_rate)
+    def _inferred(
+        self, view: ObservationView, outcome: CrawlOutcome, harvest: FloatArray
+    ) -> CrawlOutcome:
+        """Return the outcome with the numbers of items inferred from their utility."""
+        arms = self._unit_arms(view)
+        return from_utility(outcome, harvest, arms.mean_utility, arms.decay_rate)
 
-    def _others(self, seen: Seen) -> Sources:
-        """Return the known parameters, (N,) or (B, N), with a rate of 1."""
-        if self._fleet is None or self.task.draw is not None:
-            columns: Any = {name: self._known(seen, name) for name in self.parameters}
-            self._fleet = Sources(
-                arrival_rate=np.ones_like(columns["cost"]), **columns, period=self.knowledge.period
-            )
-        return self._fleet
+    def _unit_arms(self, view: ObservationView) -> UnitArms:
+        """Return the known parameters, (N,) or (B, N), at rate 1."""
+        if self._arms is None or self.task.draw is not None:
+            utility, decay, cost = (self._parameter(view, name) for name in self.parameters)
+            self._arms = UnitArms.of(utility, decay, cost, self.known.period)
+        return self._arms
 
-    def _known(self, seen: Seen, name: str) -> FloatArray:
+    def _parameter(self, view: ObservationView, name: str) -> FloatArray:
         """Return a known parameter, (N,), or (B, N) of fleets drawn anew."""
-        constant = self.knowledge.parameters
-        return constant[name] if name in constant else seen[name]
+        constant = self.known.parameters
+        return constant[name] if name in constant else view[name]
 
-    def _index(self, seen: Seen, age: FloatArray, supposed: Supposed) -> FloatArray:
-        """Return the Whittle index, (B, N); of sources of rate Λ it is Λ times that of rate 1."""
-        rate, others = np.maximum(supposed.rate, _LEAST), supposed.others
-        observed = self.knowledge.observed
-        if not (seen.shows("value") and observed.any()):
-            return rate * index_at_age(age, others)
-        value = np.where(observed, seen["value"] / rate, others.content_at(age))
-        return rate * whittle_index(value, others)
+    def _index(self, view: ObservationView, age: FloatArray, model: PlanningModel) -> FloatArray:
+        """Return the Whittle index, (B, N); at rate Λ it is Λ times that at rate 1."""
+        rate, arms = np.maximum(model.rate, _LEAST / self.known.period), model.arms
+        value, observed = arms.content_at(age), self.known.observed
+        if view.shows("value") and observed.any():
+            value = np.where(observed, view["value"] / rate, value)
+        return rate * arms.index_at(value)
 
-    def _charge(
-        self, seen: Seen, index: FloatArray, price: FloatArray, clock: FloatArray
+    def _multiplier(
+        self, view: ObservationView, index: FloatArray, multiplier: FloatArray, clock: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
-        """Return the charge λ now and in the next epoch, (B, 1) utility / budget unit."""
-        cost, budget = self._known(seen, "cost"), self.knowledge.budget
-        enough = budget >= cost.sum(axis=-1, keepdims=True)  # what pays for all need not be saved
-        price = np.where(np.isnan(price), margin(index, self.knowledge.affordable), price)
-        wanted = ((index >= price) * cost).sum(axis=-1, keepdims=True)
+        """Return the multiplier λ now and in the next step, (B, 1) utility / budget unit."""
+        cost, budget = self._parameter(view, "cost"), self.known.budget
+        enough = budget >= cost.sum(axis=-1, keepdims=True)  # it pays for all: no need to save
+        multiplier = np.where(
+            np.isnan(multiplier), margin(index, self.known.affordable), multiplier
+        )
+        wanted = ((index >= multiplier) * cost).sum(axis=-1, keepdims=True)
         step = 0.5 * (1.0 + clock / 10.0) ** -0.6
-        # In units in which one crawl is not cut off, however small the budget: no bias.
+        # In units in which one crawl is not clipped, however small the budget: no bias.
         scale = budget + cost.max(axis=-1, keepdims=True)
         surplus = np.clip((wanted - budget) / scale, -1.0, 1.0)
-        return np.where(enough, 0.0, price), price * np.exp(step * surplus)
+        return np.where(enough, 0.0, multiplier), multiplier * np.exp(step * surplus)
 
 
 class Certainty(Adaptive):
     """Certainty equivalence: crawls as if the estimates were true.
 
-    It can stop visiting a source for ever after an unlucky start, and then learns nothing more of
-    it: the other two exist for that.
+    It may never return to a source after an unlucky start, and then cannot correct its estimate:
+    the other agents explore.
     """
 
     name = "adaptive-certainty"
 
-    def suppose(
-        self, seen: Seen, law: Posterior, fresh: NDArray[np.bool_], clock: FloatArray, memory: State
-    ) -> Supposed:
-        return Supposed(law.mean, self._others(seen), memory)
+    def plan(
+        self, view: ObservationView, posterior: Posterior, fresh: NDArray[np.bool_], state: State
+    ) -> PlanningModel:
+        return PlanningModel(posterior.mean, self._unit_arms(view), state)
 
 
 class Optimism(Adaptive):
-    """Optimism: crawls as if every rate were as large as it may well be.
+    """Optimism in the face of uncertainty: plans with an upper quantile of every rate's posterior.
 
-    That is a quantile of the posterior, so that what is little known is visited until it is known
-    better (UCWhittle, AAAI 2023, with the exact posterior in place of its confidence bounds).
+    Sources of uncertain rate are crawled until their rate is known better (UCWhittle, AAAI 2023,
+    with the exact posterior in place of its confidence bounds).
 
     Arguments:
-        confidence: the quantile's probability.
+        env, seed, estimator: see `Adaptive`.
+        confidence: the probability of the quantile, in [.5, 1).
     """
 
     name = "adaptive-optimism"
 
     def __init__(
         self,
-        task: Task,
+        env: Environment,
+        *,
         seed: int | None = None,
         estimator: Estimator | str | None = None,
         confidence: float = 0.9,
     ) -> None:
-        super().__init__(task, seed, estimator)
-        if not 0.5 <= confidence < 1:
-            raise ValueError(f"confidence is {confidence}; it must be at least .5 and below 1")
-        self.confidence = confidence
+        super().__init__(env, seed=seed, estimator=estimator)
+        self.confidence = check_within("confidence", confidence, 0.5, 1.0, open_high=True)
 
-    def suppose(
-        self, seen: Seen, law: Posterior, fresh: NDArray[np.bool_], clock: FloatArray, memory: State
-    ) -> Supposed:
-        return Supposed(law.quantile(self.confidence), self._others(seen), memory)
+    def plan(
+        self, view: ObservationView, posterior: Posterior, fresh: NDArray[np.bool_], state: State
+    ) -> PlanningModel:
+        return PlanningModel(posterior.quantile(self.confidence), self._unit_arms(view), state)
 
 
 class Thompson(Adaptive):
-    """Thompson sampling: crawls as if each rate were one drawn from what is believed of it.
+    """Thompson sampling: plans with rates drawn from their posteriors.
 
-    A draw is held until the source is crawled, or until its turn, which comes once in the epochs in
-    which the budget pays for every source; held until the next crawl alone, a low draw might put
-    that off for ever. With new draws in every epoch a source would be crawled as soon as one of
-    many was high.
+    A draw is kept until the source is crawled, or until its turn, which comes once per round. Kept
+    until the next crawl alone, a low draw might postpone that for ever; with new draws in every
+    step, a source would be crawled as soon as one of many draws was high.
     """
 
     name = "adaptive-thompson"
 
-    def remembered(self, shape: tuple[int, int]) -> State:
+    def begin_plan(self, shape: tuple[int, int]) -> State:
         return (np.zeros(shape),)
 
-    def suppose(
-        self, seen: Seen, law: Posterior, fresh: NDArray[np.bool_], clock: FloatArray, memory: State
-    ) -> Supposed:
-        rate = memory[0].copy()
-        rate[fresh] = Posterior(law.shape[fresh], law.rate[fresh]).draw(self.rng)
-        return Supposed(rate, self._others(seen), (rate,))
+    def plan(
+        self, view: ObservationView, posterior: Posterior, fresh: NDArray[np.bool_], state: State
+    ) -> PlanningModel:
+        rate = state[0].copy()
+        rate[fresh] = Posterior(posterior.shape[fresh], posterior.rate[fresh]).draw(self.rng)
+        return PlanningModel(rate, self._unit_arms(view), (rate,))
 
 
 class SelfTuning(Adaptive):
-    """Learns Λ, ξ̄ and μ: nothing but T, M and costs is known.
+    """Learns Λ, ξ̄ and μ: only T, M and the costs are known.
 
-    Rates are drawn from what is believed, as by `Thompson`. Of ξ̄ and μ the means are used, which
-    explores less: a source whose first items were worth little by chance may be left alone for
-    long. They are learnt from sums over the items of each harvest where the environment shows all
-    five (`agents.adaptive.item_sums`), else from what crawls brought after gaps of different
-    lengths (`agents.adaptive.harvests`).
+    Rates are drawn from their posteriors, as by `Thompson`. For ξ̄ and μ the posterior means are
+    used, which explores less: a source whose first items happened to be of little utility may be
+    crawled rarely for a long time. They are learnt from sums over the items of each crawl where the
+    environment shows all five (`HarvestSums`), and otherwise from the utility of crawls after gaps
+    of different lengths (`Harvests`).
 
-    Where items are not shown, only Λξ̄ can be learnt, and is, as ξ̄: an item an epoch is supposed,
-    and an estimator of rates has nothing to do. Of `items` and the sums show both: items so old
-    that they are worth nothing are not in the sums, and where these alone are shown, sources that
-    are rarely crawled seem to publish less than they do.
+    Where the number of items is not shown, only Λξ̄ is identifiable: Λ is fixed at one item per
+    step, the product is estimated as ξ̄, and an estimator of rates is not used. Show both `items`
+    and the sums: the sums omit items so old that their utility is 0, so that with the sums alone
+    rarely crawled sources seem to publish less than they do.
 
-    Rates may change: where items are shown, the default estimator is "forgetting". ξ̄ and μ are
-    taken for constant.
+    Rates may change: where the number of items is shown, the default estimator is "forgetting".
+    ξ̄ and μ are assumed to be constant.
 
     Raises:
-        ValueError: neither `harvest` nor all of the sums are shown, or some of them alone; items
-            are not shown and an estimator is given.
+        ValueError: neither `harvest` nor all of the sums are shown, or only some of them; the
+            number of items is not shown and an estimator is given.
     """
 
     name = "adaptive-self-tuning"
-    parameters = ("cost",)
+    parameters: ClassVar[tuple[str, ...]] = ("cost",)
 
     def __init__(
-        self, task: Task, seed: int | None = None, estimator: Estimator | str | None = None
+        self,
+        env: Environment,
+        *,
+        seed: int | None = None,
+        estimator: Estimator | str | None = None,
     ) -> None:
+        task = task_of(env)
         sums = [name for name in HarvestSums.features if name in task.features]
         itemised = len(sums) == len(HarvestSums.features)
         if sums and not itemised and sums != ["harvest_number"]:
-            lacking = ", ".join(name for name in HarvestSums.features if name not in sums)
+            missing = ", ".join(name for name in HarvestSums.features if name not in sums)
             raise ValueError(
                 f"agent {self.name!r} needs all five sums over items or none, and the environment "
-                f"does not show {lacking}; add them to `features`"
+                f"does not show {missing}; add them to `features`"
             )
         period = task.sources.period
-        self._content = HarvestSums(period) if itemised else Harvests(period)
+        self._content: ContentEstimator = HarvestSums(period) if itemised else Harvests(period)
         needs(task, self.name, self._content.features[0])
-        if estimator is not None:  # which counts items, or is no use
-            needs(task, f"{self.name} with an estimator of rates", *_ITEMS)
-        elif set(_ITEMS) & set(task.features):
+        if estimator is not None:
+            needs(task, f"{self.name} with an estimator of rates", *_NUMBER)
+        elif set(_NUMBER) & set(task.features):
             estimator = "forgetting"
-        super().__init__(task, seed, estimator)
+        super().__init__(env, seed=seed, estimator=estimator)
 
-    def remembered(self, shape: tuple[int, int]) -> State:
-        drawn = (np.ones(shape) for _ in range(3))
-        return *drawn, *self._content.begin(shape)
+    def begin_plan(self, shape: tuple[int, int]) -> State:
+        model = (np.zeros(shape) for _ in range(3))
+        return *model, *self._content.begin(shape)
 
-    def learn(self, seen: Seen, evidence: Evidence, memory: State) -> State:
-        brought = (seen[name] for name in self._content.features)
-        return *memory[:3], *self._content.update(memory[3:], evidence, *brought)
+    def learn(self, view: ObservationView, outcome: CrawlOutcome, state: State) -> State:
+        revealed = (view[name] for name in self._content.features)
+        content = self._content.update(state[3:], outcome, *revealed)
+        rate, utility, decay = state[:3]
+        # Estimates made before the first items are of another unit of utility.
+        first = self._content.any_items(content) & ~self._content.any_items(state[3:])
+        return rate, np.where(first, 0.0, utility), decay, *content
 
-    def _worth(self, seen: Seen, told: Evidence, harvest: FloatArray) -> Evidence:
-        return told._replace(items=told.gap / self.knowledge.period)
+    @property
+    def signed(self) -> tuple[int, ...]:
+        return tuple(3 + i for i in self._content.signed)
 
-    def suppose(
-        self, seen: Seen, law: Posterior, fresh: NDArray[np.bool_], clock: FloatArray, memory: State
-    ) -> Supposed:
-        rate, utility, decay = (array.copy() for array in memory[:3])
-        rate[fresh] = Posterior(law.shape[fresh], law.rate[fresh]).draw(self.rng)
-        found = self._content.estimate(memory[3:], np.flatnonzero(fresh))
-        for array, new in zip((utility, decay), found, strict=True):
-            array[fresh] = np.clip(new, _LEAST, 1.0 / _LEAST)
-        cost = np.broadcast_to(self._known(seen, "cost"), rate.shape)
-        others = Sources(np.ones_like(rate), utility, decay, cost, self.knowledge.period)
-        return Supposed(rate, others, (rate, utility, decay, *memory[3:]))
+    def estimates(self, state: State) -> tuple[FloatArray, ...]:
+        content, cells = state[6 : 3 + self._width], np.arange(state[2].size)
+        return *super().estimates(state), *self._content.estimate(content, cells)
+
+    def has_unit(self, state: State) -> NDArray[np.bool_] | bool:
+        return self._content.any_items(state[3:])
+
+    def _inferred(
+        self, view: ObservationView, outcome: CrawlOutcome, harvest: FloatArray
+    ) -> CrawlOutcome:
+        return outcome._replace(items=outcome.gap / self.known.period)
+
+    def plan(
+        self, view: ObservationView, posterior: Posterior, fresh: NDArray[np.bool_], state: State
+    ) -> PlanningModel:
+        rate, utility, decay = (array.copy() for array in state[:3])
+        rate[fresh] = Posterior(posterior.shape[fresh], posterior.rate[fresh]).draw(self.rng)
+        fresh = fresh | (utility == 0)
+        mean_utility, decay_rate = self._content.estimate(state[3:], np.flatnonzero(fresh))
+        period = self.known.period
+        utility[fresh] = np.clip(mean_utility, _LEAST_UTILITY, 1.0 / _LEAST_UTILITY)
+        decay[fresh] = np.clip(decay_rate, _LEAST / period, 1.0 / _LEAST / period)
+        cost = np.broadcast_to(self._parameter(view, "cost"), rate.shape)
+        arms = UnitArms.of(utility, decay, cost, period)
+        return PlanningModel(rate, arms, (rate, utility, decay, *state[3:]))

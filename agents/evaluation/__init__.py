@@ -2,22 +2,22 @@
 
 from agents.evaluation.rollout import (
     REFERENCES,
+    AgentLike,
+    EnvironmentLike,
     Evaluation,
-    Player,
-    Predicts,
     Rollout,
     compare,
     evaluate,
-    posed_to,
+    with_features,
 )
 
 __all__ = [
     "REFERENCES",
+    "AgentLike",
+    "EnvironmentLike",
     "Evaluation",
-    "Player",
-    "Predicts",
     "Rollout",
     "compare",
     "evaluate",
-    "posed_to",
+    "with_features",
 ]

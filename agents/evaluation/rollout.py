@@ -4,49 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any
 
 import numpy as np
 
 from agents.evaluation import statistics
-from agents.policies.base import Agent
+from agents.policies.base import Agent, Environment, Predictor, State
 from agents.registry import AGENTS, CLAIRVOYANT, make
-from crawl_env import NEVER, CrawlVectorEnv
+from crawl_env import NEVER, CrawlVectorEnv, task_of
 from crawl_env.content.world import World
+from crawl_env.errors import check_whole, check_within
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation.observation import check_features
 
-
-class Predicts(Protocol):
-    """Anything with Stable-Baselines3's `predict`: its models, and the agents of this project."""
-
-    def predict(
-        self,
-        observation: Any,
-        state: Any = None,
-        episode_start: Any = None,
-        deterministic: bool = ...,
-    ) -> tuple[Any, Any]: ...
+# An agent by name, class or object (a trained model of Stable-Baselines3, say), or what makes one.
+AgentLike = str | type[Agent] | Predictor | Callable[[CrawlVectorEnv], Predictor]
+# An environment, wrapped or not, its task, or the arguments of an environment.
+EnvironmentLike = Environment | Mapping[str, Any]
 
 
-# Upper references, no peers: an agent, and what it is shown that the crawler is not. Content does
-# not depend on what is seen or done, so each meets what the agents meet under the same seed.
-REFERENCES: dict[str, tuple[str, dict[str, Any]]] = {
-    CLAIRVOYANT: ("whittle", {"observed": True}),
-}
+@dataclass(frozen=True)
+class Reference:
+    """An upper reference: an agent in an environment that shows it more than the crawler sees."""
 
-Player = str | type[Agent] | Predicts | Callable[[CrawlVectorEnv], Predicts]
+    agent: str
+    features: tuple[str, ...]  # shown in addition
+    arguments: Mapping[str, Any]  # of the environment, in place of the given ones
+
+
+# Arrivals depend on the seed alone, so each reference meets what the agents meet.
+REFERENCES = {CLAIRVOYANT: Reference("whittle", ("value",), {"observed": True})}
 
 
 @dataclass(frozen=True, repr=False)
 class Evaluation:
-    """One agent's runs, S seeds side by side, over the measured epochs.
+    """What was measured of one agent, in S runs side by side.
 
-    reward: utility per epoch (the discounted return where one was asked for).
-    cost: budget units spent per epoch.
-    never: number of sources not once crawled with success.
+    reward: utility / step (the discounted return where a discount was asked for).
+    cost: budget units / step.
+    never: number of sources that were never crawled with success.
     delay: time from publication to collection, mean over the items collected; NaN if none.
-    frequency: crawls per epoch of each source, mean over seeds.
+    frequency: crawls / step of each source, mean over runs.
     """
 
     reward: FloatArray  # (S,)
@@ -56,61 +54,102 @@ class Evaluation:
     frequency: FloatArray  # (N,)
 
     def __repr__(self) -> str:
-        return (
-            f"Evaluation(reward {statistics.mean(self.reward)} per epoch, {len(self.reward)} runs)"
-        )
+        return f"Evaluation(reward {statistics.mean(self.reward)} / step, {len(self.reward)} runs)"
 
 
 def evaluate(
-    agent: Player,
-    arguments: Mapping[str, Any],
-    epochs: int = 2000,
+    agent: AgentLike,
+    env: EnvironmentLike,
+    *,
+    steps: int = 2000,
     warmup: int = 200,
     seeds: int = 20,
     seed: int = 0,
     discount: float = 1.0,
     progress: Callable[[int], object] | None = None,
 ) -> Evaluation:
-    """Run a frozen agent in rollouts of its own and measure its average reward.
+    """Run an agent in environments of its own, without training it, and measure its reward.
 
     Arguments:
-        agent: a name for `agents.make` or of `REFERENCES`, a subclass of `agents.Agent`, anything
-            with `predict` (a trained model of Stable-Baselines3), or a function from the vector
-            env to these.
-        arguments: of the environment; `horizon` is ignored: the crawl goes on. Agents of this
-            project are also shown the `features` that their class asks for.
-        epochs: measured, after `warmup` epochs that are left out.
-        seeds: S, environments side by side, each with arrivals of its own.
-        discount: below 1, `reward` is the return Σ δ^t r_t over the measured epochs instead.
-        seed: of the arrivals; two agents with the same seed and arguments meet the same content.
-        progress: called with the number of epochs done since the last call.
+        agent: a name for `agents.make` or of `REFERENCES`, a class such as `agents.Whittle`,
+            anything with `predict` (an agent, or a trained model of Stable-Baselines3), or a
+            function from the vector environment to one of these.
+        env: an environment, wrapped or not, a vector environment, a `Task`, or a dictionary of the
+            arguments of an environment. New environments of the same task are made; the given one
+            is not stepped. Its `horizon` is ignored: the runs are not cut into episodes. Agents
+            given by name or class also see the `features` that their class asks for, whether or
+            not the environment shows them: `adaptive-thompson`, for example, sees the harvest.
+        steps: number of steps that are measured, after `warmup` steps that are not.
+        seeds: S, the number of runs, each with arrivals of its own.
+        seed: of the arrivals; two agents with the same seed and task meet the same arrivals.
+        discount: below 1, `reward` is the return Σ δ^t r_t over the measured steps instead.
+        progress: called with the number of steps made since the last call.
 
-    The delay is the mean age of the items when collected, (time): a crawl after k epochs brings
-    ΛkT items, on average kT/2 old. Where items are followed one by one (a trace, decay that is
-    not exponential, random arrivals and capacities) it is that of the very items, without those
-    that were worth nothing any more.
+    The delay is the mean age of the items when they are collected (time). A crawl k steps after
+    the last brings ΛkT items, on average kT/2 old. Where items are followed one by one (a log,
+    decay that is not exponential, random arrivals and capacities), it is that of these very items,
+    without those whose utility had decayed to zero.
 
     Raises:
         ValueError: bad arguments, or a model that was trained on other observations.
 
-    >>> evaluate("whittle", {"budget": 2}, epochs=28, seeds=1).reward.round(3)
+    >>> evaluate("whittle", {"budget": 2}, steps=28, seeds=1).reward.round(3)
     array([337.775])
     """
-    for name, number, least in (("epochs", epochs, 1), ("warmup", warmup, 0), ("seeds", seeds, 1)):
-        if number < least:
-            raise ValueError(f"{name} is {number}; it must be at least {least}")
-    if not 0 < discount <= 1:
-        raise ValueError(f"discount is {discount}; it must be above 0 and at most 1")
-    rollout = Rollout(agent, arguments, seeds, seed)
+    check_whole("steps", steps)
+    check_whole("warmup", warmup, 0)
+    check_whole("seeds", seeds)
+    check_within("discount", discount, 0.0, 1.0, open_low=True)
+    rollout = Rollout(agent, env, seeds, seed)
     meter = _Meter(rollout.env)
-    for epoch in range(warmup + epochs):
+    for step in range(warmup + steps):
         waiting = _waiting(rollout.env.world)
         reward = rollout.step()
-        if epoch >= warmup:
-            meter.count(reward * discount ** (epoch - warmup), *waiting)
+        if step >= warmup:
+            meter.count(reward * discount ** (step - warmup), *waiting)
         if progress is not None:
             progress(1)
-    return meter.read(epochs, 1 if discount < 1 else epochs)
+    return meter.read(steps, 1 if discount < 1 else steps)
+
+
+def compare(
+    agents: Sequence[str] | Mapping[str, AgentLike],
+    env: EnvironmentLike,
+    *,
+    steps: int = 2000,
+    warmup: int = 200,
+    seeds: int = 20,
+    seed: int = 0,
+    discount: float = 1.0,
+    progress: Callable[[int], object] | None = None,
+) -> dict[str, Evaluation]:
+    """Evaluate several agents on the same arrivals; run s of each is paired with run s of all.
+
+    Arguments:
+        agents: names for `agents.make` or of `REFERENCES`, or a dictionary from labels to what
+            `evaluate` takes as agent.
+        env, steps, warmup, seeds, seed, discount, progress: as of `evaluate`, the same for all.
+
+    See `agents.evaluation.statistics.difference` and `score` for intervals of what is compared.
+
+    >>> runs = compare(["whittle", "random"], {"budget": 2}, steps=100, seeds=3)
+    >>> bool(runs["whittle"].reward.min() > runs["random"].reward.max())
+    True
+    """
+    labelled = agents if isinstance(agents, Mapping) else {name: name for name in agents}
+    return {
+        label: evaluate(
+            agent,
+            env,
+            steps=steps,
+            warmup=warmup,
+            seeds=seeds,
+            seed=seed,
+            discount=discount,
+            progress=progress,
+        )
+        for label, agent in labelled.items()
+    }
 
 
 class Rollout:
@@ -122,17 +161,18 @@ class Rollout:
     """
 
     def __init__(
-        self, agent: Player, arguments: Mapping[str, Any], seeds: int = 1, seed: int = 0
+        self, agent: AgentLike, env: EnvironmentLike, seeds: int = 1, seed: int = 0
     ) -> None:
-        agent, arguments = posed_to(agent, arguments)
+        agent, arguments = with_features(agent, env)
         self.env = CrawlVectorEnv(seeds, **{**arguments, "horizon": None})
-        self._player = _player(agent, self.env, seed)
+        self._predictor = _predictor(agent, self.env, seed)
         self._observation, _ = self.env.reset(seed=seed)
-        self._state, self._start = None, np.ones(seeds, dtype=bool)
+        self._state: State | None = None
+        self._start = np.ones(seeds, dtype=bool)
 
     def step(self) -> FloatArray:
-        """Let the agent crawl for one epoch; return the rewards, (S,)."""
-        action, self._state = self._player.predict(
+        """Let the agent crawl for one step; return the rewards, (S,)."""
+        action, self._state = self._predictor.predict(
             self._observation, self._state, self._start, deterministic=True
         )
         self._observation, reward, *_ = self.env.step(action)
@@ -140,62 +180,48 @@ class Rollout:
         return reward
 
 
-def compare(
-    agents: Sequence[str] | Mapping[str, Player],
-    arguments: Mapping[str, Any],
-    **settings: Any,
-) -> dict[str, Evaluation]:
-    """Evaluate several agents on the same arrivals; run s of each is paired with run s of all.
-
-    Arguments:
-        agents: names for `agents.make` or of `REFERENCES`, or a dictionary of what `evaluate`
-            takes as agent.
-        arguments: of the environment, the same for all.
-        **settings: of `evaluate`: epochs, warmup, seeds, seed, discount, progress.
-
-    See `agents.evaluation.statistics.difference` and `score` for intervals of what is compared.
-
-    >>> runs = compare(["whittle", "random"], {"budget": 2}, epochs=100, seeds=3)
-    >>> bool(runs["whittle"].reward.min() > runs["random"].reward.max())
-    True
-    """
-    named = agents if isinstance(agents, Mapping) else {name: name for name in agents}
-    return {name: evaluate(agent, arguments, **settings) for name, agent in named.items()}
-
-
-def posed_to(agent: Player, arguments: Mapping[str, Any]) -> tuple[Player, dict[str, Any]]:
-    """Return the agent that plays, and the arguments with all that it is shown."""
+def with_features(agent: AgentLike, env: EnvironmentLike) -> tuple[AgentLike, dict[str, Any]]:
+    """Return the agent that acts, and the arguments of an environment that shows what it needs."""
+    arguments = _arguments(env)
     more: tuple[str, ...] = ()
-    posed = dict(arguments)
     if isinstance(agent, str) and agent in REFERENCES:
-        agent, sees = REFERENCES[agent]
-        posed, more = {**posed, **sees}, ("value",)
+        reference = REFERENCES[agent]
+        agent, more = reference.agent, reference.features
+        arguments |= reference.arguments
     kind = AGENTS.get(agent) if isinstance(agent, str) else agent
     if isinstance(kind, type) and issubclass(kind, Agent):
         more += kind.features
-    shown = check_features(posed.get("features", ("value",)))
-    return agent, {**posed, "features": (*shown, *(name for name in more if name not in shown))}
+    shown = check_features(arguments.get("features", ("value",)))
+    arguments["features"] = (*shown, *(name for name in more if name not in shown))
+    return agent, arguments
 
 
-def _player(agent: Player, env: CrawlVectorEnv, seed: int) -> Predicts:
+def _arguments(env: EnvironmentLike) -> dict[str, Any]:
+    """Return the arguments that make an environment of the same task."""
+    if isinstance(env, Mapping):
+        return dict(env)
+    return dict(task_of(env).arguments)
+
+
+def _predictor(agent: AgentLike, env: CrawlVectorEnv, seed: int) -> Predictor:
     if isinstance(agent, str):
-        return make(agent, env, seed)
-    if isinstance(agent, type) and issubclass(agent, Agent):
-        return agent(env.task, seed)
-    player: Any = agent if hasattr(agent, "predict") else cast(Any, agent)(env)
-    trained_on = getattr(player, "observation_space", None)
+        return make(agent, env, seed=seed)
+    if isinstance(agent, type):
+        return agent(env, seed=seed)
+    made: Predictor = agent if hasattr(agent, "predict") else agent(env)
+    trained_on = getattr(made, "observation_space", None)
     if trained_on is not None and trained_on.shape != env.single_observation_space.shape:
         raise ValueError(
             f"the model was trained on observations of shape {trained_on.shape}, and this "
             f"environment shows {env.single_observation_space.shape}, the features "
-            f"{env.task.features}. Give `arguments` the features of its training; a model that "
-            "needs a wrapper is evaluated in it, with Stable-Baselines3's evaluate_policy"
+            f"{env.task.features}. Give the environment the features of its training; a model "
+            "that needs a wrapper is evaluated in it, with Stable-Baselines3's evaluate_policy"
         )
-    return player
+    return made
 
 
 class _Meter:
-    """Adds up, epoch by epoch, what an evaluation reports."""
+    """Adds up, step by step, what an evaluation reports."""
 
     def __init__(self, env: CrawlVectorEnv) -> None:
         self._env = env
@@ -206,34 +232,34 @@ class _Meter:
         self._crawls = np.zeros(shape[1])
 
     def count(self, reward: FloatArray, items: FloatArray, ages: FloatArray) -> None:
-        """Add an epoch; `items` and `ages` are what waited before it, see `_waiting`."""
+        """Add a step; `items` and `ages` are the uncollected ones before it, see `_waiting`."""
         picked, _, _, failed = self._env.harvest
-        sources, (rows, n) = self._env.world.sources, self._env.world.shape
-        cost = np.broadcast_to(sources.cost, (rows, n)).reshape(-1)[picked]
+        sources, (b, n) = self._env.world.sources, self._env.world.shape
+        cost = np.broadcast_to(sources.cost, (b, n)).reshape(-1)[picked]
         self._reward += reward
-        self._cost += np.bincount(picked // n, cost, rows)
+        self._cost += np.bincount(picked // n, cost, b)
         self._crawls += np.bincount(picked % n, minlength=n)
         if failed is not None:
             picked = picked[~failed]
         self._visited.reshape(-1)[picked] = True
-        self._items += np.bincount(picked // n, items.reshape(-1)[picked], rows)
-        self._item_ages += np.bincount(picked // n, ages.reshape(-1)[picked], rows)
+        self._items += np.bincount(picked // n, items.reshape(-1)[picked], b)
+        self._item_ages += np.bincount(picked // n, ages.reshape(-1)[picked], b)
 
-    def read(self, epochs: int, divisor: int) -> Evaluation:
+    def read(self, steps: int, divisor: int) -> Evaluation:
         with np.errstate(invalid="ignore"):
             delay = self._item_ages / self._items  # NaN where nothing was collected
         return Evaluation(
             reward=self._reward / divisor,
-            cost=self._cost / epochs,
+            cost=self._cost / steps,
             never=np.count_nonzero(~self._visited, axis=-1).astype(float),
             delay=delay,
-            frequency=self._crawls / epochs / len(self._reward),
+            frequency=self._crawls / steps / len(self._reward),
         )
 
 
 def _waiting(world: World) -> tuple[FloatArray, FloatArray]:
     """Return the number of items at each source and the sum of their ages (time), (S, N) each."""
-    known, period = world.waiting(), world.sources.period
+    known, period = world.uncollected_items(), world.sources.period
     if known is not None:
         return known[0], known[1] * period
     rate = world.sources.arrival_rate

@@ -1,18 +1,36 @@
-"""Intervals for what was measured: the bootstrap, with runs kept paired, and the score.
+"""Means, differences, ratios and scores of runs, with 95 % intervals that cover what they claim.
 
 Means, not interquartile means: what is asked of a fixed policy is its expected reward, and its runs
 have no failed trainings among them that a mean would have to be protected from.
+
+All intervals rest on Student's t distribution, so that they are as wide as few runs require. They
+need at least `FEWEST_RUNS` runs; of fewer the estimate is returned without an interval. Runs of
+several agents are paired: run s of each has met the same arrivals, so what the runs share cancels.
+Coverage was measured over 20,000 samples each; the tests repeat the measurement:
+
+| | true value | runs | coverage |
+| --- | --- | --- | --- |
+| `mean` | normal | 3, 4, 10, 20 | .97, .97, .97, .96 |
+| `mean` | exponential (skewness 2) | 3, 4, 10, 20 | .92, .93, .95, .96 |
+| `mean` | lognormal, σ = 1.2 (skewness 11) | 3, 4, 10, 20, 50 | .85, .86, .90, .92, .94 |
+| `difference` | equal policies, normal | 3, 4, 10, 20 | .95 |
+| `difference` | equal policies, lognormal | 3, 4, 10, 20 | .98, .98, .98, .97 |
+| `ratio`, `score` | normal or lognormal rewards | 4, 10, 20 | .95 to .96 |
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from crawl_env.numerics import FloatArray
+
+FEWEST_RUNS = 3  # of which an interval can be given
+_NOTHING = 1e-9  # relative size below which a spread or a gap is rounding
 
 
 def number(x: float) -> str:
@@ -25,77 +43,201 @@ def number(x: float) -> str:
 
 
 class Estimate(NamedTuple):
-    """A statistic with its 95 % interval; low = high = mean where nothing was random."""
+    """An estimate with its interval, of 95 % unless said otherwise.
+
+    low = high = mean where all runs were equal, as in a deterministic task. low and high are NaN
+    where there is no interval, because there were fewer than `FEWEST_RUNS` runs.
+
+    >>> print(Estimate(1.0, 0.5, 1.5)), print(Estimate(1.0, float("nan"), float("nan")))
+    1 [0.5, 1.5]
+    1 [n/a]
+    (None, None)
+    """
 
     mean: float
     low: float
     high: float
 
     def __str__(self) -> str:
-        if np.isnan(self.mean):
+        if math.isnan(self.mean):
             return "n/a"
-        if self.high - self.low <= 1e-9 * abs(self.mean):
+        if math.isnan(self.low):
+            return f"{number(self.mean)} [n/a]"
+        if self.high - self.low <= _NOTHING * abs(self.mean):
             return number(self.mean)
         return f"{number(self.mean)} [{number(self.low)}, {number(self.high)}]"
 
+    def excludes(self, value: float) -> bool:
+        """Return whether the interval leaves out a value; False where there is no interval."""
+        return value < self.low or value > self.high
 
-UNKNOWN = Estimate(np.nan, np.nan, np.nan)
+
+UNKNOWN = Estimate(math.nan, math.nan, math.nan)
 
 
-def bootstrap(
-    statistic: Callable[..., FloatArray], *samples: ArrayLike, resamples: int = 2000, seed: int = 0
-) -> Estimate:
-    """Return a statistic of paired samples, each (S,), with its 95 % percentile interval.
+def mean(sample: ArrayLike, *, level: float = 0.95) -> Estimate:
+    """Return the mean of runs (S,) with its interval.
 
-    `statistic` maps arrays (..., S) to (...). Run s of every sample is drawn together, so that
-    what the runs share, their arrivals, cancels in differences and ratios.
+    The union of Student's t interval and the one of P. Hall's cubic transformation (On the removal
+    of skewness by transformation, J. R. Statist. Soc. B 54, 1992), which is longer on the side of
+    the long tail: the first alone covers .83 of means of 20 lognormal runs, and the second alone
+    .90 of means of 20 symmetric runs with heavy tails.
 
-    >>> bootstrap(lambda x: x.mean(-1), [2.0, 2.0, 2.0])
+    >>> mean([2.0, 2.0, 2.0])
     Estimate(mean=2.0, low=2.0, high=2.0)
+    >>> print(mean([1.0, 2.0]))
+    1.5 [n/a]
     """
-    columns = [np.asarray(sample, dtype=np.float64) for sample in samples]
-    n = columns[0].size
-    if n == 0 or any(column.shape != (n,) for column in columns):
-        shapes = ", ".join(str(column.shape) for column in columns)
-        raise ValueError(f"samples have shapes {shapes}; give one number a run, at least one run")
-    draws = np.random.default_rng(seed).integers(0, n, (resamples, n))
-    values = statistic(*(column[draws] for column in columns))
-    low, high = np.percentile(values, [2.5, 97.5])
-    return Estimate(float(statistic(*columns)), float(low), float(high))
+    (x,) = _checked(sample)
+    centre, n = float(x.mean()), x.size
+    if n < FEWEST_RUNS:
+        return Estimate(centre, math.nan, math.nan)
+    if _is_constant(x):
+        return Estimate(centre, centre, centre)
+    deviation = x - centre
+    spread = math.sqrt(float((deviation**2).mean()))
+    skewness = float(((deviation / spread) ** 3).mean()) * math.sqrt(n * (n - 1)) / (n - 2)
+    t = t_quantile(0.5 + level / 2, n - 1)
+    error = spread / math.sqrt(n - 1)
+    low = centre - error * max(t, _without_skewness(t, skewness, n))
+    high = centre - error * min(-t, _without_skewness(-t, skewness, n))
+    return Estimate(centre, low, high)
 
 
-def _mean(x: FloatArray) -> FloatArray:
-    return x.mean(axis=-1)
+def difference(agent: ArrayLike, other: ArrayLike, *, level: float = 0.95) -> Estimate:
+    """Return the mean paired difference agent − other of runs (S,), with Student's t interval.
+
+    Two equal policies are told apart in at most 5 % of comparisons: their differences are
+    symmetric, whatever the distribution of the rewards, and t intervals are exact or too wide then.
+
+    >>> print(difference([3.0, 5.0, 4.0, 4.5], [2.0, 3.5, 3.5, 3.0]))
+    1.125 [0.36326, 1.8867]
+    """
+    x, y = _checked(agent, other)
+    gap = x - y
+    centre = float(gap.mean())
+    if gap.size < FEWEST_RUNS:
+        return Estimate(centre, math.nan, math.nan)
+    if _is_constant(gap, float(np.abs(y).max())):
+        return Estimate(centre, centre, centre)
+    error = t_quantile(0.5 + level / 2, gap.size - 1) * gap.std(ddof=1) / math.sqrt(gap.size)
+    return Estimate(centre, centre - float(error), centre + float(error))
 
 
-def mean(sample: ArrayLike) -> Estimate:
-    """Return the mean of runs (S,) with its interval."""
-    return bootstrap(_mean, sample)
+def ratio(agent: ArrayLike, other: ArrayLike, *, level: float = 0.95) -> Estimate:
+    """Return the ratio of the means of paired runs (S,), with Fieller's interval.
+
+    The interval holds every ρ for which the mean of agent − ρ·other cannot be told from zero, by
+    Student's t. There is none where the mean of `other` itself cannot be told from zero.
+
+    >>> print(ratio([3.0, 5.0, 4.0, 4.5], [4.0, 7.0, 5.0, 6.0]))
+    0.75 [0.70052, 0.83191]
+    """
+    x, y = _checked(agent, other)
+    n, above, below = x.size, float(x.mean()), float(y.mean())
+    if below == 0:
+        return UNKNOWN
+    found = above / below
+    if n < FEWEST_RUNS:
+        return Estimate(found, math.nan, math.nan)
+    if _is_constant(x - found * y, float(np.abs(x).max())):
+        return Estimate(found, found, found)
+    t = t_quantile(0.5 + level / 2, n - 1)
+    (xx, xy), (_, yy) = np.cov(x, y) * t**2 / n
+    a, b, c = below**2 - yy, above * below - xy, above**2 - xx
+    if a <= 0:
+        return Estimate(found, math.nan, math.nan)
+    root = math.sqrt(max(b * b - a * c, 0.0))
+    return Estimate(found, float((b - root) / a), float((b + root) / a))
 
 
-def difference(agent: ArrayLike, other: ArrayLike) -> Estimate:
-    """Return the mean paired difference agent − other of runs (S,) with its interval."""
-    return bootstrap(lambda a, b: _mean(a - b), agent, other)
+def gain(agent: ArrayLike, other: ArrayLike) -> Estimate:
+    """Return by which fraction the mean of an agent's paired runs exceeds another's: `ratio` − 1.
+
+    >>> gain([2.0, 2.0, 2.0], [1.0, 1.0, 1.0]).mean
+    1.0
+    """
+    found = ratio(agent, other)
+    return Estimate(*(x - 1 for x in found))
 
 
-def ratio(agent: ArrayLike, other: ArrayLike) -> Estimate:
-    """Return the mean of runs (S,) as a share of another's mean, paired, with its interval."""
-    return bootstrap(lambda a, b: _mean(a) / _mean(b), agent, other)
+def loss(agent: ArrayLike, reference: ArrayLike) -> Estimate:
+    """Return which fraction of the reference's mean an agent's paired runs lose: 1 − `ratio`.
+
+    >>> loss([3.0, 3.0, 3.0], [4.0, 4.0, 4.0]).mean
+    0.25
+    """
+    found = ratio(agent, reference)
+    return Estimate(1 - found.mean, 1 - found.high, 1 - found.low)
 
 
 def score(agent: ArrayLike, random: ArrayLike, reference: ArrayLike) -> Estimate:
     """Return (agent − random)/(reference − random) of mean rewards, runs (S,) paired.
 
-    Shares of the reference flatter every agent, since drawing at random already earns most of
-    it; this is 0 for random and 1 for the reference. `UNKNOWN` where reference and random
-    cannot be told apart.
+    A random policy already earns 50–90 % of the reference's reward; this score is 0 for random and
+    1 for the reference. `UNKNOWN` where reference and random cannot be told apart; with fewer than
+    `FEWEST_RUNS` runs the score has no interval.
     """
-    gap = difference(reference, random)
-    if gap.low <= 1e-9 * abs(float(np.mean(np.asarray(reference)))):
+    x, floor, best = _checked(agent, random, reference)
+    gap = difference(best, floor)
+    least = 0.0 if math.isnan(gap.low) else gap.low
+    if least < 0 or gap.mean <= _NOTHING * abs(float(best.mean())):
         return UNKNOWN
+    return ratio(x - floor, best - floor)
 
-    def ratio(a: FloatArray, r: FloatArray, w: FloatArray) -> FloatArray:
-        floor = r.mean(axis=-1)
-        return (a.mean(axis=-1) - floor) / (w.mean(axis=-1) - floor)
 
-    return bootstrap(ratio, agent, random, reference)
+@lru_cache(maxsize=256)
+def t_quantile(probability: float, degrees: int) -> float:
+    """Return the quantile of Student's t distribution, for a probability of at least one half.
+
+    >>> round(t_quantile(0.975, 1), 3), round(t_quantile(0.975, 19), 3)
+    (12.706, 2.093)
+    """
+    low, high = 0.0, 1.0
+    while _t_distribution(high, degrees) < probability:
+        high *= 2.0
+    for _ in range(100):
+        middle = 0.5 * (low + high)
+        if _t_distribution(middle, degrees) < probability:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _t_distribution(t: float, degrees: int) -> float:
+    """Return P(T ≤ t), t ≥ 0: Abramowitz & Stegun 26.7.3 and 26.7.4."""
+    angle = math.atan2(t, math.sqrt(degrees))
+    sine, cosine = math.sin(angle), math.cos(angle)
+    odd = degrees % 2
+    term = cosine if odd else 1.0
+    total = term if degrees > 1 else 0.0
+    for k in range(2 + odd, degrees - 1, 2):
+        term *= cosine**2 * (k - 1) / k
+        total += term
+    if odd:
+        return 0.5 + (angle + sine * total) / math.pi
+    return 0.5 + 0.5 * sine * total
+
+
+def _without_skewness(t: float, skewness: float, n: int) -> float:
+    """Return the inverse of Hall's transformation T + γT²/3√n + γ²T³/27n + γ/6√n at t."""
+    if abs(skewness) < 1e-6:
+        return t
+    cube = 1 + skewness * (t / math.sqrt(n) - skewness / (6 * n))
+    return 3 * math.sqrt(n) / skewness * float(np.cbrt(cube) - 1)
+
+
+def _is_constant(x: FloatArray, scale: float = 0.0) -> bool:
+    """Return whether numbers differ by no more than rounding, of numbers as large as `scale`."""
+    largest = max(float(np.abs(x).max()), scale)
+    return bool(np.ptp(x) <= 1e-12 * largest)
+
+
+def _checked(*samples: ArrayLike) -> list[FloatArray]:
+    columns = [np.asarray(sample, dtype=np.float64) for sample in samples]
+    n = columns[0].size
+    if n == 0 or any(column.shape != (n,) for column in columns):
+        shapes = ", ".join(str(column.shape) for column in columns)
+        raise ValueError(f"samples have shapes {shapes}; give one number a run, at least one run")
+    return columns

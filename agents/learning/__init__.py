@@ -1,9 +1,20 @@
-"""Agents that learn from interaction alone: the closed-form index is no part of them."""
+"""Agents that learn from interaction; none of them uses the closed-form index."""
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from os import PathLike
+from typing import Any
 
+for _name in ("torch", "safetensors", "stable_baselines3", "sb3_contrib"):
+    if find_spec(_name) is None:
+        raise ImportError(
+            f"agents.learning needs the package {_name!r}, which is part of the extra 'agents': "
+            "pip install 'ephemeral-crawl[agents]'",
+            name=_name,
+        )
+
+# ruff: noqa: E402
 from agents.learning import storage
 from agents.learning.arms import Arms
 from agents.learning.base import Learner
@@ -12,7 +23,15 @@ from agents.learning.fleet.ppo import EquivariantPPO
 from agents.learning.neural.deeptop import DeepTOP
 from agents.learning.neural.neurwin import NeurWIN
 from agents.learning.neural.qwinn import QWINN
-from agents.learning.sb3.learners import STABLE
+from agents.learning.sb3.learners import (
+    StableA2C,
+    StableDQN,
+    StableMaskablePPO,
+    StablePPO,
+    StableQRDQN,
+    StableSAC,
+    StableTD3,
+)
 from agents.learning.tabular.lagrange_q import LagrangeQ
 from agents.learning.tabular.lspe import LSPE
 from agents.learning.tabular.whittle_q import WhittleQ
@@ -20,40 +39,77 @@ from agents.learning.tabular.wiql import WIQL
 from crawl_env import CrawlVectorEnv
 from crawl_env.errors import unknown
 
-LEARNERS: dict[str, type[Learner]] = {
-    learner.name: learner
-    for learner in (
-        WhittleQ,
-        LagrangeQ,
-        LSPE,
-        WIQL,
-        NeurWIN,
-        DeepTOP,
-        QWINN,
-        EquivariantPPO,
-        EquivariantIndex,
-    )
-} | {learner.name: learner for learner in STABLE}
+
+class _Learners(dict[str, type[Learner[Any]]]):
+    """Learners by name, with an error message that suggests the nearest name."""
+
+    def __missing__(self, name: object) -> type[Learner[Any]]:
+        raise UnknownLearner(str(unknown("learner", name, self)))
 
 
-def load(path: str | PathLike[str], arms: CrawlVectorEnv | Arms, device: str = "cpu") -> Learner:
+class UnknownLearner(KeyError, ValueError):
+    """The name of no learner."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+LEARNERS: dict[str, type[Learner[Any]]] = _Learners(
+    {
+        learner.name: learner
+        for learner in (
+            *(WhittleQ, LagrangeQ, LSPE, WIQL),
+            *(NeurWIN, DeepTOP, QWINN),
+            *(EquivariantPPO, EquivariantIndex),
+            *(StablePPO, StableA2C, StableSAC, StableTD3),
+            *(StableDQN, StableQRDQN, StableMaskablePPO),
+        )
+    }
+)
+
+
+def load(
+    path: str | PathLike[str], arms: CrawlVectorEnv | Arms, device: str = "cpu"
+) -> Learner[Any]:
     """Return the agent that was saved in a file, whichever learner it is; see `Learner.load`.
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: the file is none of this project's, or does not go with the environment.
+        ValueError: the file is damaged or not of this project, or does not fit the environment.
 
     >>> import tempfile
     >>> env = CrawlVectorEnv(features=("age", "crawled", "harvest"))
     >>> path = tempfile.mkdtemp() + "/agent.safetensors"
     >>> WhittleQ(env).learn(100).save(path)
-    >>> load(path, env).epochs
+    >>> load(path, env).steps
     100
     """
     name = storage.load(path)["agent"]
     if name not in LEARNERS:
-        raise unknown(f"agent in {path} (one of your own has its own `load`),", name, LEARNERS)
+        raise unknown(
+            f"agent in {path} (agents of your own have their own `load`),", name, LEARNERS
+        )
     return LEARNERS[name].load(path, arms, device)
 
 
-__all__ = ["LEARNERS", "Learner", "load"]
+__all__ = [
+    "LEARNERS",
+    "LSPE",
+    "QWINN",
+    "WIQL",
+    "DeepTOP",
+    "EquivariantIndex",
+    "EquivariantPPO",
+    "LagrangeQ",
+    "Learner",
+    "NeurWIN",
+    "StableA2C",
+    "StableDQN",
+    "StableMaskablePPO",
+    "StablePPO",
+    "StableQRDQN",
+    "StableSAC",
+    "StableTD3",
+    "WhittleQ",
+    "load",
+]

@@ -1,102 +1,105 @@
-"""The world as learners see it: many arms, each in a state, some of which are activated.
+"""What learners interact with: arms, each in a state, some of which are activated in each step.
 
-Learners take nothing else from it. Their tests put finite chains with known indices in its place.
+Learners use nothing else of an environment. Their tests use finite chains with known indices
+instead.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
+from agents.learning import storage
 from crawl_env import CrawlVectorEnv, Task
-from crawl_env.numerics import FloatArray
-from crawl_env.simulation.simulation import Crawl
-
-BoolArray = NDArray[np.bool_]
+from crawl_env.numerics import BoolArray, FloatArray
+from crawl_env.simulation.simulation import Simulation
 
 
 class Step(NamedTuple):
-    """What one epoch brought to B rows of N arms."""
+    """The outcome of one step in B environments with N arms each."""
 
-    active: BoolArray  # (B, N) which arms were activated, whatever was asked for
+    active: BoolArray  # (B, N) which arms were activated, whatever the priorities
     reward: FloatArray  # (B, N)
-    state: FloatArray  # (B, N, D) in which this left the arms
+    state: FloatArray  # (B, N, D) after the step
 
 
 @runtime_checkable
 class Arms(Protocol):
-    """B rows of N arms, of which some are activated in each epoch."""
+    """B environments with N arms each, some of which are activated in each step."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(B, N, D): rows, arms, numbers in a state."""
+        """(B, N, D): environments, arms, numbers in a state."""
 
     @property
-    def share(self) -> float:
-        """M/N: the share of the arms, by cost, that an epoch activates."""
+    def activation_fraction(self) -> float:
+        """M/ΣC: the fraction of the arms, by cost, that a step activates."""
 
     @property
     def cost(self) -> FloatArray:
         """(N,) of activating each arm."""
 
     def state(self) -> FloatArray:
-        """Return the states, (B, N, D): after an episode's end those of the next one's start."""
+        """Return the states, (B, N, D); after the end of an episode, those the next starts in."""
 
     def step(self, priority: NDArray[np.float32]) -> Step:
-        """Activate the arms of largest priority, (B, N) in [−1, 1], and let an epoch pass."""
+        """Activate the arms of largest priority, (B, N) in [−1, 1], and take a step."""
 
     def get_state(self) -> dict[str, Any]:
-        """Return a copy of all that changes with time."""
+        """Return a copy of everything that changes with time."""
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Return to a state of `get_state`; raise ValueError if it is of other arms."""
+        """Return to a state of `get_state`, which may come from a file.
+
+        Raises:
+            ValueError: it belongs to other arms, or an array has another type, shape or range.
+        """
 
 
 class CrawlArms:
-    """The sources of a crawl as arms: what a source brought is its reward.
+    """The sources of a vector environment as arms; the reward of an arm is what its crawl brought.
 
-    A source is active where it was tried, also where the crawl failed; one that is not available
-    stays passive, however large its priority.
+    A source is active if a crawl of it was attempted, even if the crawl failed. A source that is
+    not available stays passive, however large its priority.
 
     Arguments:
-        env: whose features show `crawled`, `harvest`, `failed` where crawls can fail, and those
-            that make up the state.
+        env: shows `crawled`, `harvest`, `failed` where crawls can fail, and the features of the
+            state.
         features: the columns of the state.
-        seed: of the crawl.
+        seed: of the environment.
 
     Raises:
-        ValueError: a feature that is needed is not shown, actions are no priorities, the budget
-            may be saved up, or the environment hides how episodes end.
+        ValueError: a feature is not shown, the budget rule is "average", or the environment hides
+            how episodes end.
     """
 
     def __init__(self, env: CrawlVectorEnv, features: tuple[str, ...], seed: int = 0) -> None:
         task = env.task
-        tried = ("crawled", "failed") if task.sources.fails else ("crawled",)
-        for name in (*tried, "harvest", *features):
+        attempted = ("crawled", "failed") if task.sources.fails else ("crawled",)
+        for name in (*attempted, "harvest", *features):
             if name not in task.features:
                 raise ValueError(
                     f"learning needs the feature {name!r}, and the environment shows "
                     f"{', '.join(task.features)}; add it to `features`"
                 )
-        check_order(task)
-        check_last_states(env)
+        check_budget_rule(task)
+        check_autoreset_mode(env)
         self.env = env
-        self._tried = [task.features.index(name) for name in tried]
+        self._attempted = [task.features.index(name) for name in attempted]
         self._harvest = task.features.index("harvest")
         self._state = [task.features.index(name) for name in features]
-        self._seen, _ = env.reset(seed=seed)
+        self._observation, _ = env.reset(seed=seed)
 
     @property
     def shape(self) -> tuple[int, int, int]:
         return self.env.num_envs, self.env.task.n, len(self._state)
 
     @property
-    def share(self) -> float:
+    def activation_fraction(self) -> float:
         task = self.env.task
         return min(1.0, task.budget / float(task.sources.cost.sum()))
 
@@ -105,36 +108,37 @@ class CrawlArms:
         return self.env.task.sources.cost
 
     def state(self) -> FloatArray:
-        return self._seen[..., self._state].astype(np.float64)
+        return self._observation[..., self._state].astype(np.float64)
 
     def step(self, priority: NDArray[np.float32]) -> Step:
-        self._seen, _, _, over, _ = self.env.step(priority)
-        active = self._seen[..., self._tried].max(axis=-1) > 0
-        step = Step(active, self._seen[..., self._harvest].astype(np.float64), self.state())
-        if over.any():  # of all rows, which began together
-            self._seen, _ = self.env.reset()
+        self._observation, _, _, truncated, _ = self.env.step(priority)
+        active = self._observation[..., self._attempted].max(axis=-1) > 0
+        harvest = self._observation[..., self._harvest].astype(np.float64)
+        step = Step(active, harvest, self.state())
+        if truncated.any():  # in all environments at once, as they started together
+            self._observation, _ = self.env.reset()
         return step
 
     def get_state(self) -> dict[str, Any]:
-        return {"task": described(self.env), **self.env.get_state()}
+        return {"task": task_description(self.env), "env": self.env.get_state()}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        check_same(self.env, state["task"])
-        self._seen = self.env.set_state(state)
+        storage.check_keys(state, dict.fromkeys(("task", "env")), "arms")
+        check_same_task(self.env, state["task"])
+        self._observation = restore_env(self.env, state["env"])
 
 
-def check_order(task: Task) -> None:
-    """Raise ValueError unless actions order the sources, for the budget of every epoch."""
-    if (task.action, task.budget_rule) != ("priority", "epoch"):
+def check_budget_rule(task: Task) -> None:
+    """Raise ValueError unless there is a budget for each step."""
+    if task.budget_rule != "step":
         raise ValueError(
-            "what is learnt is an order of sources, for the budget of every epoch; that needs "
-            "action='priority' and budget_rule='epoch', and the environment has "
-            f"{task.action!r} and {task.budget_rule!r}"
+            "learners learn an order of the sources for a budget in every step; that needs "
+            f"budget_rule='step', and the environment has {task.budget_rule!r}"
         )
 
 
-def check_last_states(env: CrawlVectorEnv) -> None:
-    """Raise ValueError unless an episode's last states are shown before the next begins."""
+def check_autoreset_mode(env: CrawlVectorEnv) -> None:
+    """Raise ValueError unless the last states of an episode are shown before the next begins."""
     if env.autoreset_mode is not AutoresetMode.NEXT_STEP:
         raise ValueError(
             f"autoreset_mode is {env.autoreset_mode.value!r}; learning needs the last states of an "
@@ -142,8 +146,8 @@ def check_last_states(env: CrawlVectorEnv) -> None:
         )
 
 
-def described(env: CrawlVectorEnv) -> dict[str, Any]:
-    """Return what must be the same for a crawl to go on."""
+def task_description(env: CrawlVectorEnv) -> dict[str, Any]:
+    """Return what must be equal for learning to be resumed in an environment."""
     task = env.task
     names = ("sources", "budget", "features", "horizon", "start", "per_host")
     same = {name: getattr(task, name) for name in names}
@@ -152,49 +156,71 @@ def described(env: CrawlVectorEnv) -> dict[str, Any]:
     return {**same, "num_envs": env.num_envs}
 
 
-def check_same(env: CrawlVectorEnv, saved: dict[str, Any]) -> None:
-    """Raise ValueError unless `saved` describes the crawl of the environment."""
-    for what, mine in described(env).items():
-        if saved[what] != mine:
-            of = "other parameters" if repr(saved[what]) == repr(mine) else str(saved[what])
+def check_same_task(env: CrawlVectorEnv, saved: dict[str, Any]) -> None:
+    """Raise ValueError unless `saved` describes the task of the environment."""
+    own = task_description(env)
+    storage.check_keys(saved, own, "task")
+    for what, mine in own.items():
+        if type(saved[what]) is not type(mine) or saved[what] != mine:
+            other = "other parameters" if repr(saved[what]) == repr(mine) else str(saved[what])
             raise ValueError(
-                f"this crawl has {what} {mine}, the saved one {of}; go on in the same "
-                "environment, or load the agent to let it learn in another one"
+                f"this environment has {what} {mine}, the saved one {other}; resume in an equal "
+                "environment, or load the agent to continue in another one"
             )
 
 
+def restore_env(env: Any, state: Any, name: str = "env") -> Any:
+    """Return an environment to a saved state, and the observation there, after checking it.
+
+    Raises:
+        ValueError: a part of the state has another type, shape or range than in this environment.
+    """
+    own = env.get_state()
+    cells = own["world"]["value"].size
+    storage.check_keys(state, own, name)
+    for key, part in own.items():
+        if key == "generator":
+            storage.check_generator(state[key], part, f"{name}.{key}")
+        else:
+            storage.check_like(state[key], part, f"{name}.{key}", low=0.0, cells=cells)
+    return env.set_state(state)
+
+
+# -- arms without a budget -----------------------------------------------------------------------
+
+
 class Simulator(Protocol):
-    """B rows of N arms that know of no budget and of no other arm."""
+    """B environments with N arms each, activated independently of each other and of any budget."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(B, N, D): rows, arms, numbers in a state."""
+        """(B, N, D): environments, arms, numbers in a state."""
 
     @property
     def cost(self) -> FloatArray:
         """(N,) of activating each arm."""
 
-    def draw(self, rows: int, rng: np.random.Generator) -> FloatArray:
-        """Return states drawn from all that matter, (rows, N, D)."""
+    def draw(self, num_envs: int, rng: np.random.Generator) -> FloatArray:
+        """Return random initial states, (num_envs, N, D)."""
 
     def start(self, state: FloatArray, rng: np.random.Generator) -> None:
         """Put the arms into states (B, N, D)."""
 
     def step(self, active: BoolArray, rng: np.random.Generator) -> Step:
-        """Activate these arms, (B, N), and let an epoch pass."""
+        """Activate these arms, (B, N), and take a step."""
 
 
 class CrawlSimulator:
-    """The sources of a task, each crawled or not as one likes; a state is an age.
+    """The sources of a task, crawled independently of each other; a state is an age.
 
-    An account that is never empty lets every source of priority ≥ 0 be crawled, and none else.
+    A token bucket that is never empty lets every source of priority ≥ 0 be crawled, and no other.
 
     Arguments:
-        task: whose sources and arrivals; of these only what crawls bring is seen.
-        rows: B.
-        oldest: ages are drawn from 1 … oldest, log-uniformly: where the index still changes.
+        task: gives the sources and the arrivals; only harvests are observed.
+        num_envs: B.
+        max_age: initial ages are log-uniform on 1 … max_age, where the index still changes.
 
-    >>> simulator = CrawlSimulator(Task.of(), rows=1, oldest=32)
+    >>> simulator = CrawlSimulator(Task(), num_envs=1, max_age=32)
     >>> rng = np.random.default_rng(0)
     >>> simulator.start(np.array([[[1.0], [2.0], [3.0], [40.0]]]), rng)
     >>> step = simulator.step(np.array([[True, False, True, True]]), rng)
@@ -202,31 +228,31 @@ class CrawlSimulator:
     (array([[179.8,   0. ,  62.7,  95.2]]), array([[1., 3., 1., 1.]]))
     """
 
-    def __init__(self, task: Task, rows: int, oldest: int) -> None:
-        free = float(task.sources.cost.sum())
+    def __init__(self, task: Task, num_envs: int, max_age: int) -> None:
+        unlimited = float(task.sources.cost.sum())
         features = ("age", "crawled", "harvest")
-        self._crawl = Crawl(
-            replace(task, budget=free, budget_rule="average", per_host=task.n, features=features),
-            rows,
+        task = task.replaced(
+            budget=unlimited, budget_rule="average", per_host=task.n, features=features
         )
-        self._oldest = oldest
+        self._simulation = Simulation(task, num_envs)
+        self._max_age = max_age
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        return *self._crawl.world.shape, 1
+        return *self._simulation.world.shape, 1
 
     @property
     def cost(self) -> FloatArray:
-        return self._crawl.task.sources.cost
+        return self._simulation.task.sources.cost
 
-    def draw(self, rows: int, rng: np.random.Generator) -> FloatArray:
-        exponent = rng.uniform(0, np.log(self._oldest + 1), (rows, *self.shape[1:]))
+    def draw(self, num_envs: int, rng: np.random.Generator) -> FloatArray:
+        exponent = rng.uniform(0, np.log(self._max_age + 1), (num_envs, *self.shape[1:]))
         return np.floor(np.exp(exponent))
 
     def start(self, state: FloatArray, rng: np.random.Generator) -> None:
-        self._crawl.reset(rng, options={"age": state[..., 0]})
+        self._simulation.reset(rng, options={"age": state[..., 0]})
 
     def step(self, active: BoolArray, rng: np.random.Generator) -> Step:
-        self._crawl.step(np.where(active, 1.0, -1.0), rng)
-        seen = self._crawl.observe().astype(np.float64)
-        return Step(seen[..., 1] > 0, seen[..., 2], seen[..., :1])
+        self._simulation.step(np.where(active, 1.0, -1.0), rng)
+        observation = self._simulation.observe().astype(np.float64)
+        return Step(observation[..., 1] > 0, observation[..., 2], observation[..., :1])

@@ -6,157 +6,164 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from agents.learning import storage
 from agents.learning.arms import Arms, CrawlArms
-from agents.policies.view import Seen
+from agents.policies.base import ObservationView, Policy
 from crawl_env import CrawlVectorEnv, Task
+from crawl_env.errors import check_whole, check_within
 from crawl_env.numerics import FloatArray
 
+S = TypeVar("S")  # the settings of a learner
 Progress = Callable[[int, dict[str, float]], object]
 
 
-class Learner:
+class Learner(Policy, Generic[S]):
     """Base of the learners.
 
-    A subclass has `name`, `Settings` (a frozen dataclass: its hyper-parameters, all of them),
-    `state_features`, and
+    A subclass has a `name`, `Settings` (a frozen dataclass of all its hyper-parameters) and
 
-    - `prepare()`: make what is learnt, from `self.settings`, `self.arms` and `self.rng`;
-    - `improve() -> dict`: interact for `epochs_at_once` epochs and learn from them; return what is
-      worth logging;
-    - `score(state) -> FloatArray`: from states (..., N, D) to scores (..., N) of any sign;
-    - `memory() -> tree`, `remember(tree)`: all that learning goes on from, but what is here.
+    - `setup()`: create what is learnt, from `self.settings`, `self.arms` and `self.rng`;
+    - `update() -> dict`: interact for `steps_per_update` steps, learn from them, return metrics;
+    - `score(state) -> FloatArray`: map states (..., N, D) to scores (..., N) of any sign;
+    - `state_dict() -> tree`, `load_state_dict(tree)`: what has been learnt. This class saves the
+      number of steps, the random generator and the state of the environment.
+
+    `agents/learning/tabular/wiql.py` is the shortest example.
 
     Arguments:
-        arms: what it learns from: a `CrawlVectorEnv`, or anything like `agents.learning.arms.Arms`.
+        arms: a `CrawlVectorEnv`, or another implementation of `agents.learning.arms.Arms`.
         settings: hyper-parameters; default `Settings()`.
-        seed: the same seed gives the same run.
-        device: of torch, for those that use it.
+        seed: runs with equal seeds are identical.
+        device: torch device of neural learners.
+
+    Raises:
+        ValueError: the environment lacks a feature, or its actions or budget do not suit the
+            learner; the settings are of another learner, or out of range.
     """
 
     name: ClassVar[str]
     Settings: ClassVar[type]
     state_features: ClassVar[tuple[str, ...]] = ("age",)
-    epochs_at_once: ClassVar[int] = 1
-    world: ClassVar[type] = Arms  # what it interacts with
-    finds_index: ClassVar[bool] = False  # whether scores are Whittle indices, utility / budget unit
-    shares: ClassVar[bool] = False  # whether what one source teaches is used for all
+    task: Task | None  # type: ignore[assignment]  # None where trained on other arms
+    steps_per_update: int = 1
+    arms_type: ClassVar[type] = Arms  # what it interacts with
+    estimates_index: ClassVar[bool] = False  # whether scores are Whittle indices, utility / budget
+    shared_parameters: ClassVar[bool] = False  # whether all sources share one set of parameters
+    size_settings: ClassVar[tuple[str, ...]] = ()  # that determine the sizes of learnt arrays
+    prior_knowledge: ClassVar[str] = ""  # given to the learner besides its observations
 
     def __init__(
-        self, arms: CrawlVectorEnv | Arms, settings: Any = None, seed: int = 0, device: str = "cpu"
+        self,
+        arms: CrawlVectorEnv | Arms,
+        settings: S | None = None,
+        seed: int = 0,
+        device: str = "cpu",
     ) -> None:
-        self.task: Task | None = None
         if isinstance(arms, CrawlVectorEnv):
             self.task = arms.task
             arms = CrawlArms(arms, self.state_features, seed)
-        if not isinstance(arms, self.world):
+        else:
+            self.task = None
+        if not isinstance(arms, self.arms_type):
             raise ValueError(
                 f"{arms!r} is no CrawlVectorEnv; make one with gym.make_vec, "
                 'vectorization_mode="vector_entry_point" and features=("age", "crawled", "harvest")'
             )
         self.arms: Arms = arms
-        self.settings = self.Settings() if settings is None else settings
+        self.settings: S = self.Settings() if settings is None else settings
         if not isinstance(self.settings, self.Settings):
             raise ValueError(
-                f"settings are {settings!r}; give those of agent {self.name!r}, which its class "
-                f"makes: settings=….Settings({fields(self.Settings)[0].name}=…)"
+                f"settings is {settings!r}; agent {self.name!r} takes its own: "
+                f"{self.Settings.__name__}({fields(self.Settings)[0].name}=…)"
             )
-        check(self.settings, self.name)
+        check_settings(self.settings, self.name)
         self.seed, self.device = seed, device
         self.rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(3,)))
-        self.epochs = 0  # of each row, so far
-        self.prepare()
+        self.steps = 0  # of each environment, so far
+        self.setup()
 
     def learn(
         self,
-        epochs: int,
+        total_steps: int,
         checkpoint: str | PathLike[str] | None = None,
-        every: float = 30.0,
-        log: str | PathLike[str] | None = None,
+        checkpoint_interval: float = 30.0,
+        tensorboard_log: str | PathLike[str] | None = None,
         progress: Progress | bool = False,
     ) -> Self:
-        """Learn until `epochs` epochs have been seen in all, counting those of earlier calls.
+        """Learn for `total_steps` more steps of each environment.
 
-        It ends with a whole improvement, so up to `epochs_at_once` − 1 epochs later. Where as many
-        have been seen already, nothing is learnt.
+        The last update is completed, so up to `steps_per_update` − 1 more steps may be taken;
+        `steps` counts all of them.
 
         Arguments:
-            checkpoint: file that is written every `every` seconds, at the end, and when stopped
-                by Ctrl-C. Where it exists, learning goes on from it, exactly as if never stopped.
-            log: folder for TensorBoard.
-            progress: True for a bar (tqdm), or what is called with the epochs seen and what is
-                worth knowing.
+            total_steps: to be added to `steps`, as in Stable-Baselines3.
+            checkpoint: a file of this call. It is written every `checkpoint_interval` seconds, at
+                the end, and on Ctrl-C. If it exists, learning resumes from it exactly as if it had
+                not been interrupted, and the steps in it count towards this call's total.
+            tensorboard_log: folder of a TensorBoard log.
+            progress: True for a progress bar (tqdm), or a function that is called after each update
+                with `steps` and the metrics.
 
         Raises:
-            ValueError: the checkpoint is of another agent, of other settings or another crawl, or
-                `epochs` is negative.
-            KeyboardInterrupt: after a stop by Ctrl-C; a second one stops at once, unsaved.
+            ValueError: `total_steps` is negative, or the checkpoint is damaged or belongs to
+                another agent, other settings or another environment.
+            KeyboardInterrupt: after Ctrl-C, once the running update is completed and the checkpoint
+                written; a second Ctrl-C interrupts at once, without writing.
         """
-        if epochs < 0:
-            raise ValueError(f"epochs is {epochs}; give how many are to be seen in all")
+        target = self.steps + check_whole("total_steps", total_steps, 0)
         if checkpoint is not None and Path(checkpoint).exists():
-            self._go_on_from(checkpoint)
+            self._resume(checkpoint)
         saved = time.monotonic()
         with (
-            _Stop() as stop,
-            _log(log, self.epochs) as write,
-            _bar(progress, self.name, self.epochs, epochs) as show,
+            _Interrupt() as interrupt,
+            _tensorboard(tensorboard_log, self.steps) as write,
+            _bar(progress, self.name, self.steps, target) as show,
         ):
-            while self.epochs < epochs and not stop.asked:
-                facts = self.improve()
-                self.epochs += self.epochs_at_once
-                write(self.epochs, facts)
-                show(self.epochs, facts)
-                if checkpoint is not None and time.monotonic() - saved > every:
+            while self.steps < target and not interrupt.requested:
+                metrics = self.update()
+                self.steps += self.steps_per_update
+                write(self.steps, metrics)
+                show(self.steps, metrics)
+                if checkpoint is not None and time.monotonic() - saved > checkpoint_interval:
                     self.save(checkpoint)
                     saved = time.monotonic()
             if checkpoint is not None:
                 self.save(checkpoint)
         return self
 
-    def predict(
-        self,
-        observation: ArrayLike,
-        state: Any = None,
-        episode_start: NDArray[np.bool_] | None = None,
-        deterministic: bool = True,
-    ) -> tuple[NDArray[np.float32], Any]:
-        """Return priorities for one observation (N, F) or a batch (B, N, F), and the state.
+    def priority(self, view: ObservationView) -> FloatArray:
+        """Return priorities in the order of the scores, (B, N)."""
+        columns = [view[name] for name in self.state_features]
+        return priorities_of(self.score(np.stack(columns, axis=-1))).astype(np.float64)
 
-        Raises:
-            ValueError: the agent has learnt from no `CrawlVectorEnv`, or the observation is none
-                of its task.
-        """
+    def _view(self, observation: ArrayLike) -> ObservationView:
         if self.task is None:
-            raise ValueError("this agent has learnt from bare arms; only crawls have observations")
-        seen = Seen(observation, self.task)
-        columns = [seen[name] for name in self.state_features]
-        priority = ranked(self.score(np.stack(columns, axis=-1)))
-        return (priority[0] if seen.single else priority), state
+            raise ValueError("this agent was trained on arms without observations; use `score`")
+        return super()._view(observation)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write all that learning goes on from; see `agents.learning.storage`."""
+        """Write everything that learning depends on to a file; see `agents.learning.storage`."""
         storage.save(
             path,
             {
                 "agent": self.name,
-                "settings": asdict(self.settings),
+                "settings": asdict(self.settings),  # type: ignore[call-overload]
                 "seed": self.seed,
                 "shape": self.arms.shape,
-                "epochs": self.epochs,
+                "steps": self.steps,
                 "rng": self.rng.bit_generator.state,
                 "arms": self.arms.get_state(),
-                "memory": self.memory(),
+                "learnt": self.state_dict(),
             },
         )
 
@@ -164,43 +171,47 @@ class Learner:
     def load(
         cls, path: str | PathLike[str], arms: CrawlVectorEnv | Arms, device: str = "cpu"
     ) -> Self:
-        """Return a saved agent for an environment that shows it the same features.
+        """Return a saved agent, for an environment that shows it the same features.
 
-        It knows what it had learnt; `learn` goes on in the given environment, begun anew.
+        `learn` continues from what was learnt, in the given environment, which is reset.
 
         Raises:
             FileNotFoundError: no such file.
-            ValueError: the file is no agent of this kind, or of another number of sources.
+            ValueError: the file is damaged, or holds another kind of agent or another number of
+                sources; the message names the file and what is wrong.
         """
         saved = cls._read(path)
-        with _explained(path):
+        with _naming(path):
             agent = cls(arms, cls.Settings(**saved["settings"]), saved["seed"], device)
-        agent._remember(path, saved)
+        agent._restore(path, saved)
         return agent
 
-    def _go_on_from(self, path: str | PathLike[str]) -> None:
+    def _resume(self, path: str | PathLike[str]) -> None:
         saved = self._read(path)
-        with _explained(path):
-            for what, mine in (("settings", asdict(self.settings)), ("seed", self.seed)):
-                # As they come back: tuples as lists.
-                if saved[what] != storage.plain(mine):
+        with _naming(path):
+            mine = {"settings": asdict(self.settings), "seed": self.seed}  # type: ignore[call-overload]
+            for what, value in storage.plain(mine).items():  # tuples as lists, as they are loaded
+                if saved[what] != value:
                     raise ValueError(
-                        f"it was saved with {what} {saved[what]}, this agent has {mine}; name "
-                        "another checkpoint, or load the agent from this one"
+                        f"it was saved with {what} {saved[what]}, this agent has {mine[what]}; "
+                        "name another checkpoint, or load the agent from this one"
                     )
             self.arms.set_state(saved["arms"])
-        self._remember(path, saved)
+        self._restore(path, saved)
 
-    def _remember(self, path: str | PathLike[str], saved: dict[str, Any]) -> None:
-        with _explained(path):
+    def _restore(self, path: str | PathLike[str], saved: dict[str, Any]) -> None:
+        """Continue from what was saved, except for the environment."""
+        with _naming(path):
             if saved["shape"][1:] != list(self.arms.shape[1:]):
                 raise ValueError(
-                    f"it has learnt of {saved['shape'][1]} arms with {saved['shape'][2]} numbers "
-                    f"each, these are {self.arms.shape[1]} with {self.arms.shape[2]}; give the "
-                    "environment it has learnt in"
+                    f"the agent was trained on {saved['shape'][1]} arms with {saved['shape'][2]} "
+                    f"features each, and these are {self.arms.shape[1]} with {self.arms.shape[2]}; "
+                    "give an environment like the one it was trained in"
                 )
-            self.remember(saved["memory"])
-            self.epochs = saved["epochs"]
+            storage.check_generator(saved["rng"], self.rng.bit_generator.state, "rng")
+            storage.check_keys(saved["learnt"], self.state_dict(), "learnt")
+            self.load_state_dict(saved["learnt"])
+            self.steps = check_whole("steps", saved["steps"], 0)
             self.rng.bit_generator.state = saved["rng"]
 
     @classmethod
@@ -208,136 +219,170 @@ class Learner:
         saved = storage.load(path)
         if saved["agent"] != cls.name:
             raise ValueError(f"{path} holds {saved['agent']!r}, not the agent {cls.name!r}")
+        with _naming(path):
+            known = ("agent", "settings", "seed", "shape", "steps", "rng", "arms", "learnt")
+            storage.check_keys(saved, dict.fromkeys(known), "the file")
+            storage.check_like(saved["shape"], [0, 0, 0], "shape")
+            check_whole("seed", saved["seed"], 0)
+            check_sizes(saved["settings"], cls.size_settings, storage.elements(saved["learnt"]))
         return saved
 
-    # -- what a subclass gives -------------------------------------------------------------------
+    # -- what a subclass implements --------------------------------------------------------------
 
-    def prepare(self) -> None:
-        """Make what is to be learnt."""
+    def setup(self) -> None:
+        """Create what is learnt."""
         raise NotImplementedError
 
-    def improve(self) -> dict[str, float]:
-        """Interact for `epochs_at_once` epochs, learn from them, return what is worth logging."""
+    def update(self) -> dict[str, float]:
+        """Interact for `steps_per_update` steps, learn from them, and return metrics to log."""
         raise NotImplementedError
 
     def score(self, state: FloatArray) -> FloatArray:
-        """Return what is worth crawling how much, (..., N), in states (..., N, D)."""
+        """Return scores (..., N) of states (..., N, D); larger scores are crawled first."""
         raise NotImplementedError
 
-    def memory(self) -> dict[str, Any]:
-        """Return all that `remember` needs: arrays, numbers, text."""
+    def state_dict(self) -> dict[str, Any]:
+        """Return what has been learnt: a tree of arrays, numbers and text."""
         raise NotImplementedError
 
-    def remember(self, memory: dict[str, Any]) -> None:
-        """Return to what was learnt when `memory` was called."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Return to what `state_dict` returned, which may come from a file.
+
+        Raises:
+            ValueError: an array or a number has another type, shape or range; nothing is used
+                unchecked (`agents.learning.storage.check_like`).
+        """
         raise NotImplementedError
 
 
-def ranked(score: FloatArray) -> NDArray[np.float32]:
-    """Return priorities in (−1, 1] in the order of scores of any sign, (..., N); of equal scores
-    the lower number goes first. Ranks lose no order to float32, as the scores themselves could."""
+def priorities_of(score: FloatArray) -> NDArray[np.float32]:
+    """Return priorities in (−1, 1] in the order of scores of any sign, (..., N).
+
+    Of equal scores, the source with the lower number has the higher priority. Ranks keep the order
+    in float32, which the scores themselves might not.
+    """
     rank = np.argsort(np.argsort(-score, axis=-1, kind="stable"), axis=-1)
     return (1.0 - 2.0 * rank / score.shape[-1]).astype(np.float32)
 
 
-def explored(score: FloatArray, share: float, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Return priorities (B, N) that follow the scores, or in a `share` of the rows pure chance."""
-    chance = rng.random(len(score)) < share
-    return ranked(np.where(chance[:, None], rng.random(score.shape), score))
+def epsilon_greedy(
+    score: FloatArray, epsilon: float, rng: np.random.Generator
+) -> NDArray[np.float32]:
+    """Return priorities (B, N) in the order of the scores, or in random order with probability ε,
+    drawn for each environment."""
+    random = rng.random(len(score)) < epsilon
+    return priorities_of(np.where(random[:, None], rng.random(score.shape), score))
+
+
+# -- checks of settings --------------------------------------------------------------------------
+
+_FRACTIONS = ("epsilon", "gae_lambda", "gamma", "tau", "trace_decay")
+_ANY_SIGN = ("log_std_init",)
+
+
+def check_settings(settings: Any, agent: str) -> None:
+    """Raise ValueError unless whole numbers are at least 1, fractions between 0 and 1, and other
+    numbers finite and not negative; annotation and name of a field tell which it is."""
+    for field in fields(settings):
+        value, name = getattr(settings, field.name), f"{agent}: {field.name}"
+        if field.type == "int":
+            check_whole(name, value)
+        elif field.type == "float":
+            low = -math.inf if field.name in _ANY_SIGN else 0.0
+            check_within(name, value, low, 1.0 if field.name in _FRACTIONS else math.inf)
+
+
+def check_sizes(settings: Any, names: tuple[str, ...], elements: int) -> None:
+    """Raise ValueError where settings of a file ask for arrays far larger than those in it.
+
+    A learnt array has at least as many elements as a hidden layer has weights, or as a table has
+    states.
+    """
+    if not isinstance(settings, Mapping):
+        raise ValueError("the settings are no dictionary")
+    for name in names:
+        size = check_whole(name, settings[name])
+        if (size**2 if name == "hidden" else size) > elements:
+            raise ValueError(
+                f"{name} is {size}, and the arrays of the file have {elements} elements in all"
+            )
 
 
 @contextmanager
-def _explained(path: str | PathLike[str]) -> Iterator[None]:
+def _naming(path: str | PathLike[str]) -> Iterator[None]:
     """Name the file in errors about its content."""
     try:
         yield
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    except (LookupError, TypeError, AttributeError) as error:
+    except (
+        *(LookupError, TypeError, AttributeError, OverflowError, MemoryError, RuntimeError),
+        RecursionError,
+    ) as error:
         raise ValueError(
-            f"{path} is damaged, or of another version of this agent ({error!r}); learn anew"
+            f"{path} is damaged, or of another version of this agent ({error!r}); train it again"
         ) from None
 
 
-class _Stop:
-    """Turns Ctrl-C into a wish, granted between two improvements; a second one is not asked."""
+# -- around the loop of `learn` ------------------------------------------------------------------
 
-    asked = False
 
-    def __enter__(self) -> _Stop:
+class _Interrupt:
+    """Turns the first Ctrl-C into a request that is granted between two updates."""
+
+    requested = False
+
+    def __enter__(self) -> _Interrupt:
         self._before: Any = None
         if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._ask)
+            self._before = signal.signal(signal.SIGINT, self._request)
         return self
 
-    def _ask(self, *_: object) -> None:
-        if self.asked:
+    def _request(self, *_: object) -> None:
+        if self.requested:
             raise KeyboardInterrupt
-        self.asked = True
+        self.requested = True
 
     def __exit__(self, kind: object, *_: object) -> None:
         if self._before is not None:
             signal.signal(signal.SIGINT, self._before)
-        if self.asked and kind is None:
+        if self.requested and kind is None:
             raise KeyboardInterrupt
 
 
 @contextmanager
-def _log(folder: str | PathLike[str] | None, epochs: int) -> Iterator[Progress]:
-    """Give what writes for TensorBoard; what a killed run had logged after `epochs` is dropped."""
+def _tensorboard(folder: str | PathLike[str] | None, steps: int) -> Iterator[Progress]:
+    """Give a function that logs metrics; entries of a killed run after `steps` are purged."""
     if folder is None:
-        yield lambda epochs, facts: None
+        yield lambda steps, metrics: None
         return
     from torch.utils.tensorboard import SummaryWriter
 
-    with SummaryWriter(str(folder), purge_step=epochs + 1) as writer:
+    with SummaryWriter(str(folder), purge_step=steps + 1) as writer:
 
-        def write(epochs: int, facts: dict[str, float]) -> None:
-            for name, value in facts.items():
-                writer.add_scalar(name, value, epochs)
+        def write(steps: int, metrics: dict[str, float]) -> None:
+            for name, value in metrics.items():
+                writer.add_scalar(name, value, steps)
 
         yield write
 
 
 @contextmanager
-def _bar(progress: Progress | bool, name: str, done: int, epochs: int) -> Iterator[Progress]:
-    """Give what shows the progress: a bar if that is all that was asked for."""
+def _bar(progress: Progress | bool, name: str, done: int, target: int) -> Iterator[Progress]:
+    """Give a function that shows the progress."""
     if not isinstance(progress, bool):
         yield progress
         return
     if not progress:
-        yield lambda epochs, facts: None
+        yield lambda steps, metrics: None
         return
     from tqdm import tqdm
 
-    with tqdm(total=epochs, initial=done, desc=name, unit="epoch") as bar:
+    with tqdm(total=target, initial=done, desc=name, unit="step") as bar:
 
-        def show(epochs: int, facts: dict[str, float]) -> None:
-            bar.set_postfix({what: f"{value:.4g}" for what, value in facts.items()}, refresh=False)
-            bar.update(min(epochs, bar.total) - bar.n)
+        def show(steps: int, metrics: dict[str, float]) -> None:
+            shown = {what: f"{value:.4g}" for what, value in metrics.items()}
+            bar.set_postfix(shown, refresh=False)
+            bar.update(min(steps, bar.total) - bar.n)
 
         yield show
-
-
-_SHARES = ("discount", "explore", "follow", "gae_lambda", "gamma", "tau", "trace")
-_OF_ANY_SIGN = ("log_std_init",)
-
-
-def check(settings: Any, agent: str) -> None:
-    """Raise ValueError unless whole numbers are at least 1, shares from 0 to 1, and other numbers
-    finite and not negative; what they are is told by annotation and name."""
-    for field in fields(settings):
-        value, wrong = getattr(settings, field.name), ""
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if field.type == "int":
-            if not (number and isinstance(value, int) and value >= 1):
-                wrong = "give a whole number of at least 1"
-        elif field.type == "float":
-            if not (number and math.isfinite(value)):
-                wrong = "give a finite number"
-            elif field.name in _SHARES and not 0 <= value <= 1:
-                wrong = "it is a share, from 0 to 1"
-            elif value < 0 and field.name not in _OF_ANY_SIGN:
-                wrong = "it must not be negative"
-        if wrong:
-            raise ValueError(f"{agent}: {field.name} is {value!r}; {wrong}")

@@ -1,65 +1,168 @@
-"""Index policies as agents: each gives every source a priority, and the environment fills up.
+"""What every policy shares: `predict`, and the view of an observation by the names of its features.
 
-`predict` has the signature of Stable-Baselines3's models, single and batched.
+`predict` has the signature of Stable-Baselines3's models, for one observation or a batch.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
-from agents.policies.subset_choice import SubsetChoice
-from agents.policies.view import Seen, needs, needs_parameters
-from agents.theory.price import Price
-from crawl_env import Sources, Task
+from crawl_env import Sources, Task, task_of
+from crawl_env.fleet.parameters import CONSTRAINTS, PARAMETERS
 from crawl_env.numerics import FloatArray
+from crawl_env.rng import generator
 
-State = tuple[NDArray[Any], ...]
-
-# An index this share below λ* still counts as worth it: the index of a source seen in float32
-# may round below a charge that it equals.
+# An index below λ* by this fraction still counts as equal: the index of a value observed in
+# float32 may be rounded below the multiplier that it equals.
 _SLACK = 1e-6
 _TINY = np.finfo(np.float64).tiny
+State = tuple[NDArray[Any], ...]  # arrays whose first axis is the batch
 
 
-class Agent:
-    """Base of the agents: from observations to actions of the task's kind.
+class Environment(Protocol):
+    """What agents are made for: an environment, a vector environment of Gymnasium, a `VecEnv` of
+    Stable-Baselines3, wrapped or not, or the `Task` that they pose."""
 
-    Subclasses give `priority`. Where it is negative under `budget_rule="average"`, they wait.
+    @property
+    def observation_space(self) -> spaces.Space[Any]: ...
+    @property
+    def action_space(self) -> spaces.Space[Any]: ...
 
-    One that remembers gives `begin` and `decide` instead. What it remembers is a tuple of arrays
-    whose first axis is the batch (one observation is a batch of 1). It travels through `predict`
-    as Stable-Baselines3's recurrent `state`, never in the agent: one agent plays many episodes.
+
+class Predictor(Protocol):
+    """Anything with Stable-Baselines3's `predict`: its models, and the policies of this project."""
+
+    def predict(
+        self,
+        observation: NDArray[Any],
+        state: State | None = None,
+        episode_start: NDArray[np.bool_] | None = None,
+        deterministic: bool = True,
+    ) -> tuple[NDArray[Any], State | None]: ...
+
+
+class ObservationView:
+    """One batch of observations of a task, with a column for each feature.
+
+    Arguments:
+        observation: (N, F), or a batch of B, (B, N, F).
+        task: the task that the observation belongs to.
+
+    Attributes:
+        single: whether the observation is one, (N, F); it is a batch of 1 here.
+        array: the batch, (B, N, F).
+
+    Raises:
+        ValueError: the observation has another shape.
     """
 
-    name: str = "agent"
-    features: tuple[str, ...] = ()  # shown to it by evaluations, whatever else is shown
-    leaves_ties = False  # whether it leaves the choice to the environment's rule of ties
+    def __init__(self, observation: ArrayLike, task: Task) -> None:
+        array = np.asarray(observation)
+        shape = task.observation_space.shape  # (N, F)
+        if array.ndim not in (2, 3) or array.shape[-2:] != shape:
+            raise ValueError(
+                f"the observation has shape {array.shape}; this agent was made for {shape}, or a "
+                "batch of it. Remove wrappers that flatten, stack or change observations"
+            )
+        self.single = array.ndim == 2
+        self.array = array.reshape(-1, *shape)
+        self._task = task
 
-    def __init__(self, task: Task, seed: int | None = None) -> None:
-        self.task = task
-        # Not the stream that an environment seeded alike draws its content from.
-        self.rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
-        self._choice = SubsetChoice(task, self.name) if task.action == "subset" else None
-        if self._choice is not None and self.leaves_ties:
-            needs(task, self.name, "age")
+    @property
+    def batch(self) -> int:
+        """B, the number of observations."""
+        return len(self.array)
 
-    def priority(self, seen: Seen) -> FloatArray:
+    def shows(self, feature: str) -> bool:
+        """Return whether the environment shows a feature."""
+        return feature in self._task.features
+
+    def __getitem__(self, feature: str) -> FloatArray:
+        """Return the column of a feature, (B, N) float64."""
+        return self.array[..., self._task.features.index(feature)].astype(np.float64)
+
+    @cached_property
+    def sources(self) -> Sources:
+        """The fleet, (N,); read from the observation where it is drawn anew, (B, N)."""
+        if self._task.draw is None:
+            return self._task.sources
+        columns: Any = {name: self[name] for name in PARAMETERS}
+        shape = columns["cost"].shape
+        limits: Any = {
+            p: np.broadcast_to(getattr(self._task.sources, p), shape) for p in CONSTRAINTS
+        }
+        limits["hosts"] = self._task.sources.hosts
+        return Sources(**columns, **limits, period=self._task.sources.period)
+
+    @cached_property
+    def value(self) -> FloatArray:
+        """The uncollected utility where it is observed, else its belief, (B, N).
+
+        Where the environment shows only `age`, the belief is computed from the known parameters.
+        """
+        return self["value"] if self.shows("value") else self.sources.content_at(self["age"])
+
+
+def needs(task: Task, agent: str, *any_of: str) -> None:
+    """Raise ValueError unless the task shows at least one of the features to the agent."""
+    if not set(any_of) & set(task.features):
+        one = (
+            f"one of the features {', '.join(any_of)}" if any_of[1:] else f"the feature {any_of[0]}"
+        )
+        raise ValueError(
+            f"agent {agent!r} needs {one}; the environment shows {', '.join(task.features)}. "
+            f"Add {'one' if any_of[1:] else 'it'} to `features`"
+        )
+
+
+def needs_parameters(task: Task, agent: str) -> None:
+    """Raise ValueError where fleets are drawn anew and the observation does not describe them."""
+    missing = [name for name in PARAMETERS if name not in task.features]
+    if task.draw is not None and missing:
+        raise ValueError(
+            f"agent {agent!r} plans with the sources' parameters, and this environment draws new "
+            f"ones at each reset; add {', '.join(missing)} to `features`"
+        )
+
+
+class Policy:
+    """Base of everything that acts: from observations of a task to a priority for each source.
+
+    A subclass sets `task` and gives `priority`. One with a recurrent state gives `begin` and
+    `decide` instead. The state is a tuple of arrays whose first axis is the batch (one observation
+    is a batch of 1). It travels through `predict`, as in Stable-Baselines3, and is never kept in
+    the policy, so that one policy plays many episodes at once. A stochastic policy may give
+    `sample`.
+
+    Priorities are numbers in [−1, 1]; the environment crawls the sources with the largest as far
+    as the budget goes. Under `budget_rule="average"`, sources of negative priority are not crawled.
+    """
+
+    task: Task
+
+    def priority(self, view: ObservationView) -> FloatArray:
         """Return the priorities, (B, N) in [−1, 1]."""
         raise NotImplementedError
 
-    def begin(self, seen: Seen) -> State:
-        """Return what is known at the first epoch of every row of the batch; () is no memory."""
+    def begin(self, view: ObservationView) -> State:
+        """Return the recurrent state at the first step of an episode; () for none."""
         return ()
 
-    def decide(self, seen: Seen, state: State) -> tuple[FloatArray, State]:
-        """Return the priorities, (B, N) in [−1, 1], and what is remembered from now on.
+    def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
+        """Return the priorities, (B, N) in [−1, 1], and the next recurrent state.
 
         `state` belongs to the caller: return new arrays, never change these.
         """
-        return self.priority(seen), state
+        return self.priority(view), state
+
+    def sample(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
+        """Return what `decide` returns, for `deterministic=False`; by default the same."""
+        return self.decide(view, state)
 
     def predict(
         self,
@@ -67,95 +170,89 @@ class Agent:
         state: State | None = None,
         episode_start: NDArray[np.bool_] | None = None,
         deterministic: bool = True,
-    ) -> tuple[Any, State | None]:
-        """Return the action for one observation (N, F) or a batch (B, N, F), and the state.
+    ) -> tuple[NDArray[Any], State | None]:
+        """Return the action for one observation (N, F) or a batch (B, N, F), and the next state.
 
         Arguments:
-            state: what the last call returned; None where all episodes start.
-            episode_start: (B,), which rows start an episode and forget; None for no others.
+            state: what the last call returned; None at the start of all episodes.
+            episode_start: (B,), whose episodes start now, so that their state is begun anew; None
+                for no others.
+            deterministic: False to sample from the policy, where it is stochastic. Agents that
+                draw at random by nature, such as `Random`, ignore it.
 
         Raises:
             ValueError: the observation does not belong to the task, or the state to the batch.
         """
-        seen = Seen(observation, self.task)
-        wanted, memory = self.decide(seen, self._remembered(seen, state, episode_start))
-        priority = wanted.astype(np.float32)
-        action = priority if self._choice is None else self._choice(priority, seen)
-        return (action[0] if seen.single else action), memory or None
+        view = self._view(observation)
+        choose = self.decide if deterministic else self.sample
+        priority, new_state = choose(view, self._current(view, state, episode_start))
+        action = priority.astype(np.float32)
+        return (action[0] if view.single else action), new_state or None
 
-    def _remembered(
-        self, seen: Seen, state: State | None, episode_start: NDArray[np.bool_] | None
+    def _view(self, observation: ArrayLike) -> ObservationView:
+        return ObservationView(observation, self.task)
+
+    def _current(
+        self, view: ObservationView, state: State | None, episode_start: NDArray[np.bool_] | None
     ) -> State:
-        """Return the state with the rows that start an episode begun anew."""
+        """Return the state, begun anew where an episode starts."""
         if state is None:
-            return self.begin(seen)
-        if any(len(array) != seen.batch for array in state):
+            return self.begin(view)
+        if any(len(array) != view.batch for array in state):
             raise ValueError(
-                f"the state is of a batch of {len(state[0])} and the observation of {seen.batch}; "
+                f"the state is of a batch of {len(state[0])} and the observation of {view.batch}; "
                 "give back the state that predict returned for this batch, or None to start anew"
             )
         starts = np.zeros(1) if episode_start is None else np.atleast_1d(episode_start)
-        fresh = self.begin(seen) if starts.any() else ()
+        fresh = self.begin(view) if starts.any() else ()
         if not fresh:
             return state
-        rows = np.broadcast_to(starts.astype(bool), seen.batch)
+        at = np.broadcast_to(starts.astype(bool), view.batch)
         return tuple(
-            np.where(rows.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+            np.where(at.reshape(-1, *[1] * (new.ndim - 1)), new, old)
             for new, old in zip(fresh, state, strict=True)
         )
 
 
-class IndexAgent(Agent):
-    """Crawls what has the largest index; subclasses give `worth`.
+class Agent(Policy):
+    """Base of the agents: policies that are made for an environment, and need no training.
 
-    What an index γ ≥ 0 exceeds the level by, e = γ − λ, becomes the priority e/(e + c): strictly
-    increasing, so that no order is lost but to float32. The scale c is the excess at the margin of
-    what the budget pays for, where the order matters. λ is 0, or λ* under
-    `budget_rule="average"`: nothing worth less is crawled.
+    Arguments:
+        env: an environment, a vector environment, or a `Task`; see `Environment`.
+        seed: of `rng`, for agents that draw at random.
 
     Raises:
-        ValueError: the environment shows neither value nor age, or hides parameters of fleets
-            that it draws anew; in `predict`, an index is negative or not finite.
+        ValueError: wrappers change observations or actions, or a feature or parameter that the
+            agent needs is not shown.
     """
 
-    def __init__(self, task: Task, seed: int | None = None) -> None:
-        super().__init__(task, seed)
-        needs(task, self.name, "value", "age")
-        needs_parameters(task, self.name)
-        self._price = Price(task, self.worth)
+    name: str = "agent"
+    features: tuple[str, ...] = ()  # that evaluations add to those of the environment
 
-    def worth(self, value: FloatArray, sources: Sources) -> FloatArray:
-        """Return the index, (B, N) utility / budget unit, where `value` waits."""
-        raise NotImplementedError
+    def __init__(self, env: Environment, *, seed: int | None = None) -> None:
+        self.task = task_of(env)
+        self._seed = seed
 
-    def priority(self, seen: Seen) -> FloatArray:
-        index = self.worth(seen.value, seen.sources)
-        if not (index.min() >= 0 and np.isfinite(index.max())):
-            wrong = np.argwhere(~(np.isfinite(index) & (index >= 0)))[0]
-            raise ValueError(
-                f"agent {self.name!r} gave source {wrong[-1] + 1} the index {index[tuple(wrong)]}; "
-                "an index must be finite and not negative. For scores of any sign, subclass Agent "
-                "and return priorities in [−1, 1]"
-            )
-        task = self.task
-        level = self._price(seen.sources) if task.budget_rule == "average" else None
-        return graded(index, level, task.budget / task.sources.cost.mean())
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        """The agent's generator, apart from those of environments with the same seed."""
+        return generator(self._seed, "policy")
 
 
-def graded(index: FloatArray, level: FloatArray | None, affordable: float) -> FloatArray:
+def graded(index: FloatArray, multiplier: FloatArray | None, affordable: float) -> FloatArray:
     """Return priorities, (B, N), strictly increasing in the index, as `IndexAgent` describes.
 
     Arguments:
         index: γ ≥ 0 and finite, (B, N) utility / budget unit.
-        level: λ, (B, 1), below which priorities are negative; None for no level.
-        affordable: about how many sources the budget of one epoch pays for.
+        multiplier: λ, (B, 1), below which priorities are negative; None for none.
+        affordable: about how many sources the budget of one step pays for.
     """
-    if level is None:
+    if multiplier is None:
         return index / (index + margin(index, affordable))
-    level = level * (1 - _SLACK)
-    excess = index - level
+    multiplier = multiplier * (1 - _SLACK)
+    excess = index - multiplier
     above = excess / (np.abs(excess) + margin(excess, affordable))
-    below = np.minimum(excess, 0.0) / np.maximum(level, _TINY)
+    below = np.minimum(excess, 0.0) / np.maximum(multiplier, _TINY)
     return np.where(excess >= 0, above, below)
 
 

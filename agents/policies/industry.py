@@ -1,9 +1,20 @@
-"""Rules that crawlers in use follow. They know no model, only what their own crawls brought.
+"""Rules that crawlers in use follow. They know no model, only what their own crawls harvested.
 
-Each source has an interval and is due when that has passed since its last crawl. What is due first
-is crawled first; what a hard budget has left goes to the oldest of the others, and under
-`budget_rule="average"` nothing is crawled before it is due. The programs count minutes and days;
-here an epoch takes the place of an hour, and all constants are in epochs: subclass to set others.
+Each source has an interval and is due when that has passed since its last crawl. The source that
+has been due for longest is crawled first; what a hard budget leaves goes to the oldest of the
+others, and under `budget_rule="average"` nothing is crawled before it is due. The programs count
+seconds, minutes and days; here a step takes the place of an hour, and all constants are in steps:
+subclass to set others.
+
+Both rules are round robin, and earn what `oldest-first` earns, wherever most crawls bring something
+new: the interval of every source then falls to the shortest, all sources are always due, and the
+one due for longest is the oldest. So it is in 19 of the 23 tasks of the benchmark (to .01 %), in
+which a source publishes 5 to 1,000 items between two visits or arrivals are deterministic: it is
+the tasks that make them equal, not units of time or limits of the intervals. With Miniflux's own
+least interval, five minutes, the rewards are the same to all digits; with Nutch's own constants,
+which begin at 30 days, they are at most .5 % lower. Where a source publishes less than an item
+between two visits, they differ: on sparse random fleets Nutch's rule earns 14 % and Miniflux's 3 %
+more than round robin.
 """
 
 from __future__ import annotations
@@ -11,9 +22,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.policies.base import Agent, State
-from agents.policies.view import Seen, needs
-from crawl_env import Task
+from agents.policies.base import Agent, Environment, ObservationView, State, needs
 from crawl_env.numerics import FloatArray
 
 _LEAST = 1e-12  # items expected: none, but no division by zero
@@ -22,20 +31,21 @@ _LEAST = 1e-12  # items expected: none, but no division by zero
 class Rule(Agent):
     """Crawls what is due first; subclasses give `learn` and `interval`.
 
-    It remembers the epochs since each source's last crawl, and one number that sums up what the
-    source's crawls brought. All sources are due at first.
+    Its recurrent state holds the steps since each source's last crawl, and one number that sums up
+    what the source's crawls harvested. All sources are due at first.
 
     Raises:
         ValueError: the environment does not show `crawled`, or neither `items` nor `harvest`.
     """
 
     features = ("crawled", "harvest")
-    shortest = 1.0  # epochs, the least interval
-    longest = 24.0  # epochs, the greatest
-    first = 24.0  # epochs, the one to begin with
+    shortest = 1.0  # steps, the least interval
+    longest = 24.0  # steps, the greatest
+    first = 24.0  # steps, the interval to begin with
 
-    def __init__(self, task: Task, seed: int | None = None) -> None:
-        super().__init__(task, seed)
+    def __init__(self, env: Environment, *, seed: int | None = None) -> None:
+        super().__init__(env, seed=seed)
+        task = self.task
         needs(task, self.name, "crawled")
         needs(task, self.name, "items", "harvest")
 
@@ -47,33 +57,34 @@ class Rule(Agent):
         brought: NDArray[np.bool_],
         items: FloatArray | None,
     ) -> FloatArray:
-        """Return what is known after an epoch; all (B, N).
+        """Return what is known of each source after a step; all (B, N).
 
         Arguments:
             known: what this returned last; `initial` at first.
-            since: epochs that the last epoch's crawls came after those before.
-            crawled: what they were; `brought`: whether they brought something new.
+            since: steps between the crawls of the last step and those before.
+            crawled: whether a source was crawled in the last step.
+            brought: whether that crawl harvested something new.
             items: how many items that was, or None where this is not shown.
         """
         raise NotImplementedError
 
     def interval(self, known: FloatArray) -> FloatArray:
-        """Return the epochs between crawls, (B, N)."""
+        """Return the steps between crawls, (B, N)."""
         raise NotImplementedError
 
     def initial(self) -> float:
-        """Return what is known at the beginning, of every source."""
+        """Return what is known of every source at the beginning."""
         raise NotImplementedError
 
-    def begin(self, seen: Seen) -> State:
-        shape = (seen.batch, self.task.n)
+    def begin(self, view: ObservationView) -> State:
+        shape = (view.batch, self.task.n)
         return np.full(shape, self.first - 1.0), np.full(shape, self.initial())
 
-    def decide(self, seen: Seen, state: State) -> tuple[FloatArray, State]:
+    def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
         age, known = state
-        crawled = seen["crawled"] > 0
-        items = seen["items"] if seen.shows("items") else None
-        brought = (seen["harvest"] if items is None else items) > 0
+        crawled = view["crawled"] > 0
+        items = view["items"] if view.shows("items") else None
+        brought = (view["harvest"] if items is None else items) > 0
         known = self.learn(known, age, crawled, brought, items)
         age = np.where(crawled, 1.0, age + 1.0)
         overdue = age - self.interval(known)
@@ -83,12 +94,13 @@ class Rule(Agent):
 
 
 class Nutch(Rule):
-    """Apache Nutch's AdaptiveFetchSchedule: the interval × .8 after a crawl that brought something
-    new, × 1.4 after one that did not, the program's default rates.
+    """Apache Nutch's AdaptiveFetchSchedule: the interval × .8 after a crawl that found something
+    new and × 1.4 after one that did not (`dec_rate` .2 and `inc_rate` .4 of nutch-default.xml).
 
-    Its pages begin at 30 days, between a minute and a year; here sources begin at a day, between
-    an hour and 30 days. Its shift towards the time of the last change (`sync_delta`) is left out:
-    that time is not known here.
+    Nutch's intervals begin at 30 days and lie between a minute and a year; here they begin at a day
+    and lie between an hour and 30 days, so that a run of some thousand steps shows how they adapt.
+    The shift towards the time of the last change is left out, as with `sync_delta=false`. Among
+    the pages that are due Nutch prefers those of higher link score; there is none here.
     """
 
     name = "nutch"
@@ -114,17 +126,17 @@ class Nutch(Rule):
 
 
 class Miniflux(Rule):
-    """Miniflux's scheduler by entry frequency: the interval is a week ÷ the week's entries, at
-    most a day.
+    """Miniflux's scheduler by entry frequency: the interval is a week divided by the number of
+    entries of the last week, at most a day (`SCHEDULER_ENTRY_FREQUENCY_MAX_INTERVAL`).
 
-    The program's least interval is five minutes, here an epoch. The week is forgotten
-    exponentially, so that one number a source is enough. The program reads dates; where items are
-    not shown, a crawl that brought something counts as many as are expected given that there was
-    one, n/(1 − e^−n) where n are expected at the rate known so far.
+    The program's least interval is five minutes, here a step. The week is replaced by an
+    exponential average of the same mean age, so that one number a source is enough. The program
+    reads the dates of entries; where items are not shown, a crawl that found something counts as
+    many as are expected given that there was one, n/(1 − e^−n) with n expected at the rate so far.
     """
 
     name = "miniflux"
-    week = 168.0  # epochs
+    week = 168.0  # steps
 
     def initial(self) -> float:
         return self.week / self.first

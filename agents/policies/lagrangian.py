@@ -1,8 +1,9 @@
-"""The Lagrangian index policy: what a crawl gains under the charge at which the budget is spent.
+"""The Lagrangian index policy: what a crawl gains at the multiplier that spends the budget.
 
-Avrachenkov, Borkar & Shah (arXiv 2412.12641): where Whittle's index compares the charges at which
-sources become worth a crawl, this one fixes the charge λ* and compares gains. Both crawl the same
-sources at λ*, and both are asymptotically optimal; they rank the others differently.
+Avrachenkov, Borkar & Shah (arXiv 2412.12641). Whittle's index compares the multipliers at which
+crawling a source now or later are equally good; this policy fixes the multiplier λ* and compares
+gains. Both crawl the same sources at λ*, and both are asymptotically optimal; they rank the other
+sources differently.
 """
 
 from __future__ import annotations
@@ -10,35 +11,36 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from agents.policies.base import Agent, State
-from agents.policies.view import Seen, needs, needs_parameters
-from agents.theory.closed_form import checked, whittle_index
-from agents.theory.price import Price, alike, payable
+from agents.policies.base import Agent, Environment, ObservationView, State, needs, needs_parameters
+from agents.theory.index import checked_value, whittle_index
+from agents.theory.multiplier import BudgetMultiplier, payable
 from agents.theory.relaxation import net_reward, relaxation
-from crawl_env import Sources, Task
+from agents.theory.renewal import simplified
+from crawl_env import Sources
 from crawl_env.numerics import FloatArray
 
-# A gain this share of λ* below 0 still counts as worth it: seen in float32, it may round below.
+# A gain below 0 by this fraction of λ* still counts as zero: of a value observed in float32 it may
+# be rounded below.
 _SLACK = 1e-6
 _TINY = np.finfo(float).tiny
 
 
-def lagrangian_index(value: ArrayLike, sources: Sources, price: ArrayLike) -> FloatArray:
+def lagrangian_index(value: ArrayLike, sources: Sources, multiplier: ArrayLike) -> FloatArray:
     """Return the gain W(x) of crawling now over crawling later, (..., N), utility of any sign.
 
     Each source alone pays λC a crawl. Its best average reward is β = max_k (x_k − λC)/k. From x it
-    is best to wait until an epoch's growth (1 − α)(u* − x) is at most β; with n ≥ 1 the epochs
-    until then if it is not crawled now, and x⁽ⁿ⁾ = u* − αⁿ(u* − x) what it then holds,
+    is best to wait until the growth of one step, (1 − α)(u* − x), is at most β. With n ≥ 1 the
+    steps until then if it is not crawled now, and x⁽ⁿ⁾ = u* − αⁿ(u* − x) its value then,
 
         W(x) = Q(x, 1) − Q(x, 0) = x − x⁽ⁿ⁾ + nβ,
 
     and where no crawl pays (β = 0), W(x) = min(x − λC, x − x⁽¹⁾), which is x − λC up to u*.
-    Failures and capacities are in it as in `agents.theory.price.alike`.
+    Failures and capacities count as in `agents.theory.renewal.simplified`.
 
     Arguments:
-        value: x ≥ 0, (..., N), what waits, or the belief.
+        value: x ≥ 0, (..., N), the uncollected utility, or the belief.
         sources: the fleet, (N,), or a batch that broadcasts against `value`.
-        price: λ ≥ 0, utility / budget unit; a number, or (B, 1) for a batch.
+        multiplier: λ ≥ 0, utility / budget unit; a number, or (B, 1) for a batch.
 
     Raises:
         ValueError: a value is negative or NaN, or the shapes do not match.
@@ -47,62 +49,68 @@ def lagrangian_index(value: ArrayLike, sources: Sources, price: ArrayLike) -> Fl
     >>> lagrangian_index(table1.inflow, table1, 43.6046).round(2)
     array([ 46.9 ,  -0.  , -14.01, -29.81])
     """
-    plain = alike(sources)
-    return _gain(checked(value, plain), plain, price, best_rate(plain, price))
+    plain = simplified(sources)
+    return _gain(checked_value(value, plain), plain, multiplier, best_rate(plain, multiplier))
 
 
-def best_rate(sources: Sources, price: ArrayLike) -> FloatArray:
-    """Return β = max(0, max_k (x_k − λC)/k), utility / epoch, of every source alone, (..., N)."""
-    return net_reward(alike(sources), np.atleast_1d(np.asarray(price, dtype=np.float64)))
+def best_rate(sources: Sources, multiplier: ArrayLike) -> FloatArray:
+    """Return β = max(0, max_k (x_k − λC)/k), utility / step, of every source alone, (..., N)."""
+    return net_reward(simplified(sources), np.atleast_1d(np.asarray(multiplier, dtype=np.float64)))
 
 
-def _gain(x: FloatArray, sources: Sources, price: ArrayLike, rate: FloatArray) -> FloatArray:
-    missing, decay = sources.ceiling - x, sources.decay_per_epoch
+def _gain(x: FloatArray, sources: Sources, multiplier: ArrayLike, rate: FloatArray) -> FloatArray:
+    missing, decay = sources.ceiling - x, sources.decay_per_step
     pays = rate > 0
     with np.errstate(invalid="ignore"):
-        growth = missing * sources.loss / np.where(pays, rate, np.inf)  # in one epoch, of β
-        epochs = np.maximum(np.ceil(np.log(np.maximum(growth, 1.0)) / decay), 1.0)
-    grown = missing * -np.expm1(-decay * epochs)
-    never = np.minimum(x - np.asarray(price) * sources.cost, -missing * sources.loss)
-    return np.where(pays, epochs * rate - grown, never)
+        growth = missing * sources.loss / np.where(pays, rate, np.inf)  # of one step, in units of β
+        steps = np.maximum(np.ceil(np.log(np.maximum(growth, 1.0)) / decay), 1.0)
+    grown = missing * -np.expm1(-decay * steps)
+    never = np.minimum(x - np.asarray(multiplier) * sources.cost, -missing * sources.loss)
+    return np.where(pays, steps * rate - grown, never)
 
 
 class Lagrangian(Agent):
-    """Crawls what gains most, for each unit of cost, under the charge λ* of the budget.
+    """Crawls the sources that gain most per unit of cost at the multiplier λ* of the budget.
 
-    The gain W of `lagrangian_index` counts the charge λ*C. Filling a budget by what a crawl brings
-    for its cost ranks by (W + λ*C)/C, which is the order of W/C. Under `budget_rule="average"`
-    what gains nothing, W < 0, is not crawled.
+    The gain W of `lagrangian_index` includes the cost λ*C. Filling a budget by the gain before
+    cost, per unit of cost, ranks by (W + λ*C)/C, which is the order of W/C. Under
+    `budget_rule="average"` sources with W < 0 are not crawled.
 
-    Where random content is seen, the gain is that of the mean, as the Whittle index is.
+    Where random content is observed, the gain is that of deterministic arrivals, as the Whittle
+    index is.
     """
 
     name = "lagrangian"
 
-    def __init__(self, task: Task, seed: int | None = None) -> None:
-        super().__init__(task, seed)
+    def __init__(self, env: Environment, *, seed: int | None = None) -> None:
+        super().__init__(env, seed=seed)
+        task = self.task
         needs(task, self.name, "value", "age")
         needs_parameters(task, self.name)
-        self._find_price = Price(task, whittle_index)
-        self._constant = None if task.draw else self._price_and_rate(task.sources)
+        self._find_multiplier = BudgetMultiplier(task, whittle_index)
+        self._constant = None if task.draw else self._multiplier_and_rate(task.sources)
 
-    def begin(self, seen: Seen) -> State:
-        price, rate = self._constant or self._price_and_rate(seen.sources)
-        rows = seen.batch
-        return np.broadcast_to(price, (rows, 1)), np.broadcast_to(rate, (rows, self.task.n))
+    def begin(self, view: ObservationView) -> State:
+        multiplier, rate = self._constant or self._multiplier_and_rate(view.sources)
+        b, n = view.batch, self.task.n
+        return np.broadcast_to(multiplier, (b, 1)), np.broadcast_to(rate, (b, n))
 
-    def decide(self, seen: Seen, state: State) -> tuple[FloatArray, State]:
-        price, rate = state
-        sources = alike(seen.sources)
-        gain = _gain(seen.value, sources, price, rate) / sources.cost + _SLACK * price
-        # λ* is the scale of gains; without a charge, what a crawl brings when best timed.
-        scale = np.where(price > 0, price, (sources.ceiling / sources.cost).max())
+    def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
+        multiplier, rate = state
+        sources = simplified(view.sources)
+        gain = _gain(view.value, sources, multiplier, rate) / sources.cost + _SLACK * multiplier
+        # λ* is the scale of gains; where it is 0, the largest value per cost.
+        scale = np.where(multiplier > 0, multiplier, (sources.ceiling / sources.cost).max())
         return gain / (np.abs(gain) + np.maximum(scale, _TINY)), state
 
-    def _price_and_rate(self, sources: Sources) -> tuple[FloatArray, FloatArray]:
+    def _multiplier_and_rate(self, sources: Sources) -> tuple[FloatArray, FloatArray]:
         if self.task.budget_rule == "average":
-            price = self._find_price(sources)
+            multiplier = self._find_multiplier(sources)
         else:
             payable_now = payable(sources, self.task)
-            price = np.reshape(relaxation(*payable_now, self.task.per_host).price, (-1, 1))
-        return price, best_rate(alike(sources), price if sources.ceiling.ndim > 1 else price[0])
+            multiplier = np.reshape(
+                relaxation(*payable_now, self.task.per_host).multiplier, (-1, 1)
+            )
+        return multiplier, best_rate(
+            simplified(sources), multiplier if sources.ceiling.ndim > 1 else multiplier[0]
+        )

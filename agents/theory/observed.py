@@ -15,7 +15,7 @@ E[X_τ − gτ] > x, that is, as long as g is below g*(x) = sup_τ (E_x X_τ −
 - the index is the charge at which g = g*(x).
 
 V is convex, so a grid on which V is interpolated, and U split between points without moving its
-mean, can only raise it: `Arms.net_reward` is a bound from above (to the error of `Content`).
+mean, can only raise it: `ObservedArm.net_reward` is a bound from above (to the error of `Content`).
 """
 
 from __future__ import annotations
@@ -26,20 +26,19 @@ from math import exp, expm1, sqrt
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from agents.theory.closed_form import whittle_index
-from agents.theory.relaxation import net_reward
+from agents.theory.renewal import renewal_arm, simplified
 from agents.theory.shot_noise import Content, one_item
 from crawl_env import Sources
-from crawl_env.content.utility import Law
-from crawl_env.numerics import FloatArray
+from crawl_env.content.utility import Distribution
+from crawl_env.numerics import BoolArray, FloatArray
 
 # Measured against grids of four times as many states, for ΛT in .01 … 20,000, μT in .02 … 5 and
 # all laws: index within .011 u*/C (.003 from μT = .2 on), net reward within .001 u (.0005). Below
 # μT = .02 the steps of decay are finer than those of the grid: .04 u*/C and .004 u at μT = .001.
 _STATES = 256
 _MANY = 20_000.0  # items an epoch from which Theorem 1 is as close to the index as the grid is
+_SLOWEST = 1e-6  # μT from which arms are solved as they are
 _MOST_ARMS = 20_000  # some two minutes and 150 MB
 _TAIL = 1e-5  # share of items worth more than the reach of the grid
 _NEVER = 1e11  # epochs between crawls that count as never: rounding resolves no more
@@ -47,7 +46,7 @@ _SPREADS = 6.0  # standard deviations of the content of a source never crawled, 
 _PANEL, _PRODUCT = 16, 32  # columns eliminated one by one; rows of one matrix product
 
 
-class Arm(NamedTuple):
+class ThresholdTable(NamedTuple):
     """An arm in units of ξ̄: what crawling from each state of a grid on means.
 
     The grid is x_j = top·(even·t + (1 − even)·t²), t = j/n: even steps as far as u* goes, finer
@@ -56,23 +55,23 @@ class Arm(NamedTuple):
 
     top: float
     even: float
-    charge: FloatArray  # (n,) Cγ/ξ̄: at it, crawling and waiting are equally good
+    break_even: FloatArray  # (n,) Cγ/ξ̄: at it, crawling and waiting are equally good
     reward: FloatArray  # (n,) R, mean content at the crawl
-    epochs: FloatArray  # (n,) N, mean epochs between crawls
+    steps: FloatArray  # (n,) N, mean steps between crawls
 
     @property
     def state(self) -> FloatArray:
         """The grid, (n,) utility / ξ̄."""
-        return _grid(self.top, self.even, self.charge.size)[:-1]
+        return _grid(self.top, self.even, self.break_even.size)[:-1]
 
 
-def solve(items: float, decay: float, law: Law) -> Arm:
+def solve_arm(items: float, decay: float, law: Distribution) -> ThresholdTable:
     """Return the arm with ℓ = ΛT `items` > 0 and m = μT `decay` > 0; the last 4096 are kept.
 
     >>> from crawl_env.content.utility import Exponential
-    >>> arm = solve(0.5, 0.2, Exponential())
+    >>> arm = solve_arm(0.5, 0.2, Exponential())
     >>> x = np.array([0.0, 2.5, 5.0])  # u* = 2.5 ξ̄; Theorem 1 has 0, 2.5 and 5
-    >>> np.interp(x, arm.state, arm.charge).round(2)
+    >>> np.interp(x, arm.state, arm.break_even).round(2)
     array([0.  , 1.66, 4.32])
     """
     if isinstance(law, Hashable):
@@ -80,7 +79,7 @@ def solve(items: float, decay: float, law: Law) -> Arm:
     return _solved(items, decay, law)
 
 
-def _solved(items: float, decay: float, law: Law, states: int = _STATES) -> Arm:
+def _solved(items: float, decay: float, law: Distribution, states: int = _STATES) -> ThresholdTable:
     ceiling, loss = items / decay, -expm1(-decay)
     item = one_item(law)
     spread = sqrt(items * (item.weight @ item.value**2) / (2 * decay))
@@ -91,8 +90,8 @@ def _solved(items: float, decay: float, law: Law, states: int = _STATES) -> Arm:
     # Where each state's share stands after an epoch; the first is that of a source just crawled.
     stay = _shares(Content(items, decay, item), exp(-decay) * state, grid)
     mean = ceiling * loss
-    charge, reward, epochs = thresholds(stay, stay[0], state, mean - loss * state, mean)
-    return Arm(top, even, charge, reward, epochs)
+    index, reward, steps = thresholds(stay, stay[0], state, mean - loss * state, mean)
+    return ThresholdTable(top, even, index, reward, steps)
 
 
 _kept = lru_cache(maxsize=4096)(_solved)
@@ -173,24 +172,31 @@ def _eliminate(matrix: FloatArray, pivots: int) -> None:
             beside[row : row + _PRODUCT] -= panel[row : row + _PRODUCT] @ beside[:width]
 
 
-class Arms:
-    """The arms of a fleet, (N,) or (B, N): exact where Poisson content is seen, else Theorem 1 on
-    the belief, which is exact there.
+class ObservedArm:
+    """The arms of a fleet, (N,) or (B, N), of which some sources are observed; a `SingleArm`.
+
+    Exact where Poisson content is observed; the others are those of `renewal_arm`. At observed
+    sources, failures and capacities count as in `simplified`.
 
     Arguments:
         sources: the fleet, or a batch of fleets.
-        observed: (N,) which sources are seen.
-        law: of ξ.
+        observed: (N,) which sources are observed.
+        law: the distribution of ξ.
 
     Raises:
-        ValueError: more than 20,000 different sources are seen.
+        ValueError: more than 20,000 different sources are observed.
     """
 
-    def __init__(self, sources: Sources, observed: NDArray[np.bool_], law: Law) -> None:
-        self._sources = sources
+    def __init__(self, sources: Sources, observed: BoolArray, law: Distribution) -> None:
+        self._unobserved = renewal_arm(sources)
+        sources = simplified(sources)
         self._seen = observed & (sources.ceiling > 0)
+        self._break_even = np.broadcast_to(self._unobserved.break_even, self._seen.shape)
         items = (sources.arrival_rate * sources.period)[self._seen]
-        decay = sources.decay_per_epoch[self._seen]
+        decay = sources.decay_per_step[self._seen]
+        # The slowest sources are solved with longer steps, of which they have enough in any case.
+        longer = np.maximum(1.0, _SLOWEST / decay)
+        items, decay = items * longer, decay * longer
         # Per unit of u*, an arm with more items earns less: averages of U are less spread.
         solved = np.minimum(items, _MANY)
         kinds, which = np.unique(np.stack([solved, decay], axis=-1), axis=0, return_inverse=True)
@@ -200,13 +206,15 @@ class Arms:
                 f"index is tabulated for up to {_MOST_ARMS}; use the agent 'whittle', whose index "
                 "needs no table, or round the rates so that sources become alike"
             )
-        arms = [solve(float(ell), float(m), law) for ell, m in kinds]
+        arms = [solve_arm(float(ell), float(m), law) for ell, m in kinds]
         self._which = which.reshape(-1)
-        self._calm = items > _MANY
+        self._calm, self._longer = items > _MANY, longer
+        self._inflow = np.broadcast_to(sources.inflow, self._seen.shape)[self._seen]
         self._scale = sources.ceiling[self._seen] * decay / solved
         self._cost = np.broadcast_to(sources.cost, self._seen.shape)[self._seen]
         self._top, self._even = (np.array([arm[i] for arm in arms]) for i in (0, 1))
-        self._charge, self._reward, self._epochs = (
+        self._first = np.array([arm.state[1] for arm in arms])[self._which] if arms else np.empty(0)
+        self._index, self._reward, self._steps = (
             np.array([arm[i] for arm in arms]).reshape(len(arms), _STATES) for i in (2, 3, 4)
         )
 
@@ -214,46 +222,60 @@ class Arms:
         """Return the Whittle index, (..., N) utility / budget unit; see `agents.whittle_index`.
 
         Between the states of the grid it is interpolated; above them it grows as x/C does, from
-        what it is at the last: at most as much too low as x/C is too high there.
+        its value at the last: at most as much too low as x/C is too high there.
         """
-        gamma = whittle_index(value, self._sources)
+        gamma = self._unobserved.index(value)
         if self._which.size:
             closed = gamma[..., self._seen]
-            exact = self._tabulated(value[..., self._seen])
+            x = value[..., self._seen]
+            exact = self._tabulated(x)
+            if (self._longer > 1.0).any():  # below the first state, in proportion to Theorem 1
+                first = self._first * self._scale
+                at_first = np.zeros(self._seen.shape)
+                at_first[self._seen] = first
+                shape = self._unobserved.index(at_first)[self._seen]
+                near = self._tabulated(first) * (closed / shape)
+                exact = np.where((self._longer > 1.0) & (x < first), near, exact)
             gamma[..., self._seen] = np.where(self._calm, closed, exact)
         return gamma
 
     def _tabulated(self, value: FloatArray) -> FloatArray:
-        """Return the index of the sources seen, (..., S), from the tables."""
+        """Return the index of the observed sources, (..., S), from the tables."""
         arm, x = self._which, value / self._scale
         top, even, n = self._top[arm], self._even[arm], _STATES
-        share = x / top
-        place = n * 2.0 * share / (even + np.sqrt(even**2 + 4.0 * (1.0 - even) * share))
+        fraction = x / top
+        place = n * 2.0 * fraction / (even + np.sqrt(even**2 + 4.0 * (1.0 - even) * fraction))
         left = np.minimum(place, n - 2).astype(np.intp)
         between = np.minimum(place - left, 1.0)
-        low, high = self._charge.take(arm * n + left), self._charge.take(arm * n + left + 1)
+        low, high = self._index.take(arm * n + left), self._index.take(arm * n + left + 1)
         last = (1.0 - 1.0 / n) * top * (even + (1.0 - even) * (1.0 - 1.0 / n))
         exact = low + between * (high - low) + np.maximum(x - last, 0.0)
         return np.minimum(exact, x) * self._scale / self._cost
 
-    def net_reward(self, price: FloatArray) -> FloatArray:
-        """Return g = β − λC, (..., N) utility / epoch, under the charge λ = `price`, (..., 1).
+    def net_reward(self, multiplier: FloatArray) -> FloatArray:
+        """Return g = β − λC, (..., N) utility / step, at λ = `multiplier`, (..., 1).
 
-        Beyond the largest charge of the grid, what is earned there stands for it: not less.
+        Beyond the largest index of the grid, the net reward there stands for it: not less.
         """
-        gain = net_reward(self._sources, price)
+        if self._seen.all():
+            gain = np.zeros(self._seen.shape)
+        else:
+            gain = self._unobserved.net_reward(multiplier)
         if self._which.size:
-            charge = np.broadcast_to(price, self._seen.shape)[self._seen] * self._cost / self._scale
+            charge = np.broadcast_to(multiplier, self._seen.shape)[self._seen]
+            charge = charge * self._cost / self._scale
             arm = self._which
-            charge = np.minimum(charge, self._charge[arm, -1])[:, None]
-            rates = (self._reward[arm] - charge) / self._epochs[arm]
-            gain[self._seen] = rates.max(axis=1) * self._scale
+            charge = np.minimum(charge, self._index[arm, -1])[:, None]
+            rates = (self._reward[arm] - charge) / self._steps[arm]
+            best = rates.max(axis=1) * self._scale
+            # Shorter steps earn more, by less than their own decay; nobody earns more than u.
+            more = np.minimum(best / self._longer * (1.0 + _SLOWEST), self._inflow)
+            gain[self._seen] = np.where(self._longer > 1.0, more, best)
         return gain
 
-    def largest_charge(self) -> FloatArray:
-        """Return a charge per unit of cost above which nothing is crawled, (..., 1)."""
-        largest = np.array(np.broadcast_to(self._sources.ceiling, self._seen.shape))
-        largest /= self._sources.cost
+    def max_multiplier(self) -> FloatArray:
+        """Return a multiplier from which on nothing is crawled, (..., 1)."""
+        largest = np.array(self._break_even)
         if self._which.size:
-            largest[self._seen] = self._charge[self._which, -1] * self._scale / self._cost
+            largest[self._seen] = self._index[self._which, -1] * self._scale / self._cost
         return largest.max(axis=-1, keepdims=True)

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.theory.relaxation import _PriceSearch, _refuse_batch, relaxation, relaxed_bound
-from agents.theory.renewal import Cycle
+from agents.theory.relaxation import _refuse_batch, relaxation, relaxed_bound
+from agents.theory.renewal import renewal_arm
 from crawl_env.envs.subsets import maximal_subsets
+from crawl_env.errors import check_positive
 from crawl_env.fleet.hosts import Hosts
 from crawl_env.fleet.sources import Sources
+from crawl_env.numerics import FloatArray
 from crawl_env.simulation.selection import affordable
-from crawl_env.simulation.task import check_budget
 
 
 def optimal_reward(
@@ -37,7 +38,7 @@ def optimal_reward(
     >>> round(optimal_reward(Sources.preset("table1"), 2), 6)
     337.77455
     """
-    check_budget(budget)
+    check_positive("budget", budget, "budget units / step")
     _refuse_batch(sources, "optimal_reward")
     if sources.fails and sources.is_delayed:
         raise ValueError(
@@ -52,23 +53,23 @@ def optimal_reward(
     actions = maximal_subsets(sources.cost, budget, Hosts.of(sources, per_host))
     caps = _first_caps(sources, budget)
     while True:
-        _refuse_large(len(sources), float(np.prod(caps.astype(float))), max_states)
-        low = _joint_value(sources, caps, actions, False, tolerance / 4)[0]
-        high = _joint_value(sources, caps, actions, True, tolerance / 4)[1]
+        with np.errstate(over="ignore"):
+            _refuse_large(len(sources), float(np.prod(caps)), max_states)
+        low = _joint_value(sources, caps.astype(int), actions, False, tolerance / 4)[0]
+        high = _joint_value(sources, caps.astype(int), actions, True, tolerance / 4)[1]
         if high - low <= tolerance * low:
             return min(0.5 * (low + high), relaxed_bound(sources, budget, per_host))
-        caps = np.ceil(1.5 * caps).astype(int)
+        caps = np.ceil(1.5 * caps)
 
 
-def _first_caps(sources: Sources, budget: float) -> NDArray[np.int_]:
+def _first_caps(sources: Sources, budget: float) -> FloatArray:
     """Return ages at which jumping to the ceiling no longer pays at the relaxed charge."""
-    price = np.array([relaxation(sources, budget).price])
-    cycle, interval = Cycle(sources), _PriceSearch(sources).interval(price)
-    charge = price * sources.cost / cycle.success
-    rate = (cycle.content(interval) - charge) / cycle.length(interval)
+    multiplier, arm = np.array([relaxation(sources, budget).multiplier]), renewal_arm(sources)
+    charge = multiplier * sources.cost / arm.success
+    rate = arm.reward_rate(arm.interval(multiplier), multiplier * sources.cost)
     with np.errstate(divide="ignore", invalid="ignore"):
         pays_until = np.where(rate > 0, (sources.content_at(np.inf) - charge) / rate, 0.0)
-    return np.maximum(sources.delay + 2, np.ceil(pays_until) + 1).astype(int)
+    return np.maximum(sources.delay + 2, np.ceil(pays_until) + 1)
 
 
 def _refuse_large(n: int, states: float, max_states: int) -> None:

@@ -1,32 +1,52 @@
-"""One source crawled again and again at the same age: what a cycle brings, lasts, and is worth.
+"""The arm of a source that is not observed: it is renewed by every successful crawl.
 
 A crawl that fails is repeated as soon as crawl_delay allows. With p the failure rate, q = 1 − p, d
 the delay and x_k the mean content at age k, a source first tried at age k brings
-G_k = Σ_j q p^j x_{k+jd} in L_k = k + d p/q epochs and 1/q crawls. Without failures these are x_k, k
-and 1. x is concave in k, so the charge λ at which trying at age k or k + 1 are equally good, which
-is the Whittle index at age k, increases with k: λC = q [G_k − L_k (G_{k+1} − G_k)]. All this
-holds for every law of decay, since interest never grows.
+G_k = Σ_j q p^j x_{k+jd} in L_k = k + d p/q steps and 1/q crawls. Without failures these are x_k, k
+and 1. x is concave in k, so the multiplier λ at which trying at age k or k + 1 are equally good,
+which is the Whittle index at age k, increases with k: λC = q [G_k − L_k (G_{k+1} − G_k)]. All this
+holds for every decay function, since interest never grows.
 """
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from agents.theory.capacity_table import IndexTable
+from agents.theory.closed_form import (
+    SLOW,
+    closed_form_index,
+    in_blocks,
+    remainder_ratio,
+    scaled_index,
+    theorem_1,
+)
 from crawl_env.content.decay import EXPONENTIAL, Decay, ExponentialDecay
+from crawl_env.fleet.capacity import surely
 from crawl_env.fleet.sources import Sources
-from crawl_env.numerics import FloatArray, break_even, remainder
+from crawl_env.numerics import BoolArray, FloatArray, IntArray, remainder
 
-_FILLED = 45.0  # time constants after which a source is at its ceiling, to rounding
+# Beyond 45 time constants the content is at its ceiling to within rounding.
+_FULL = 45.0
+_MOST_CELLS = 1e7  # of a table of indices
+_HUGE = 2.0**40  # steps beyond which intervals are searched for by their logarithm
+_ROUNDING = 2.0**-51
 _LEAST = 1e-17  # probability of failing so often in a row that no more need be counted
 _CELLS = 2**16  # summed over at a time
 
 
-class Cycle:
-    """Cycles of every source of a fleet (N,), or of a batch of fleets (B, N).
+class RenewalArm:
+    """The arm of every source of a fleet (N,), or of a batch of fleets (B, N); a `SingleArm`.
+
+    It takes failures, crawl delays, capacities and any decay function. `ClosedFormArm` is the same
+    arm for exponential decay without capacities.
+
+    Arguments:
+        sources: the fleet or batch.
+        decay: the decay function of interest, in `sources.decay_rate` × age.
 
     Raises:
         ValueError: some source has a capacity, and decay is not exponential.
@@ -34,102 +54,291 @@ class Cycle:
 
     def __init__(self, sources: Sources, decay: Decay = EXPONENTIAL) -> None:
         self.sources, self._decay = sources, decay
-        plain = isinstance(decay, ExponentialDecay)
-        if sources.is_capped and not plain:
+        self._exponential = isinstance(decay, ExponentialDecay)
+        if sources.is_capped and not self._exponential:
             raise ValueError(
                 f"the fleet has capacities and its interest decays as {decay!r}; what the last few "
                 "items hold on average is known for exponential decay only"
             )
-        self._closed = plain and not sources.is_capped  # whether Theorem 1 holds
         self.success = 1.0 - sources.failure_rate  # q
-        self._retries = sources.delay * sources.failure_rate / self.success  # d p / q, epochs
+        self._retries = sources.delay * sources.failure_rate / self.success  # d p / q, steps
 
-    def length(self, age: FloatArray) -> FloatArray:
-        """Return L, epochs, the shape of `age`."""
+    def select(self, which: IntArray) -> RenewalArm:
+        """Return the arm of some of the sources."""
+        return renewal_arm(self.sources.select(which), self._decay)
+
+    # ------------------------------------------------------------------------------ cycles
+
+    def cycle_length(self, age: FloatArray) -> FloatArray:
+        """Return L, steps, the shape of `age`."""
         return age + self._retries if self.sources.fails else age
 
-    def crawls(self, age: FloatArray) -> FloatArray:
-        """Return how many crawls are tried per epoch, 1/(qL); infinite at L = 0."""
+    def crawl_rate(self, age: FloatArray) -> FloatArray:
+        """Return how many crawls are tried per step, 1/(qL); infinite at L = 0."""
         with np.errstate(divide="ignore"):
-            return 1.0 / (self.success * self.length(age))
+            return 1.0 / (self.success * self.cycle_length(age))
 
-    def mean(self, age: FloatArray) -> FloatArray:
+    def mean_content(self, age: FloatArray) -> FloatArray:
         """Return x, utility, the shape of `age`: u*∫_0^{μT·age} R where no capacity holds."""
-        if isinstance(self._decay, ExponentialDecay):
+        if self._exponential:
             return self.sources.content_at(age)
-        return self.sources.ceiling * self._decay.total(self.sources.decay_per_epoch * age)
+        grown = self._decay.integrated_survival(self.sources.decay_per_step * age)
+        return self.sources.ceiling * grown
 
-    def content(self, age: FloatArray) -> FloatArray:
+    def cycle_reward(self, age: FloatArray) -> FloatArray:
         """Return G, utility, the shape of `age`."""
-        sources = self.sources
-        if not sources.fails:
-            return self.mean(age)
-        if self._closed:
-            # 1 − a α^k, a = q/(1 − pα^d), without its cancellation where little decays.
-            lost = self.success * -np.expm1(-sources.decay_per_epoch * age)
-            missed = sources.failure_rate * -np.expm1(-sources.decay_per_epoch * sources.delay)
-            return sources.ceiling * (lost + missed) / (self.success + missed)
-        return self._expected(age)
+        if not self.sources.fails:
+            return self.mean_content(age)
+        return self._summed(age)
 
-    def charge(self, age: FloatArray) -> FloatArray:
-        """Return the Whittle index at `age` ≥ 1, utility / budget unit, the shape of `age`."""
-        sources = self.sources
-        if self._closed:
-            share = -np.expm1(-sources.decay_per_epoch * age)
-            return self.charge_within(age, share) * (sources.ceiling / sources.cost)
-        content = self.content(age)
-        gain = self.content(age + 1.0) - content
-        charge = self.success * (content - self.length(age) * gain) / sources.cost
-        return np.clip(charge, 0.0, self.success * content / sources.cost)
-
-    def reaches(self, price: FloatArray, age: FloatArray, where: NDArray[np.bool_]) -> Any:
-        """Return whether the index at `age` reaches the price, flat, at some of the cells."""
-        sources = self.sources
-        if not self._closed or sources.fails:
-            return (self.charge(age) >= price)[where]
-        decay = sources.decay_per_epoch[where]
-        k = age[where]
-        share = break_even(
-            k, -np.expm1(-decay * k), decay, sources.loss[where], sources.curvature[where]
-        )
-        worth = sources.ceiling[where] / sources.cost[where]
-        return share * worth >= np.broadcast_to(price, where.shape)[where]
-
-    def charge_within(self, epochs: FloatArray, share: FloatArray) -> FloatArray:
-        """Return the index as a share of u*/C where y = `share` < 1 of u* waits.
-
-        `epochs` is η, after which an emptied source holds as much. For exponential decay and
-        sources without capacity:
-        q {a·[1 − α^η − η(1−α)(1−y)] + (dp/q) a(1−α)y + (a/q) p [d g(m) − g(dm)]} with
-        a = q/(1 − pα^d) and g of `numerics.remainder`; the bracket alone, Theorem 1, where p = 0.
-        """
-        sources = self.sources
-        decay, loss, curvature = sources.decay_per_epoch, sources.loss, sources.curvature
-        theorem = break_even(epochs, share, decay, loss, curvature)
-        if not sources.fails:
-            return theorem
-        bend = sources.failure_rate * (sources.delay * curvature - remainder(sources.delay * decay))
-        retried = self._retries * loss * share + bend / self.success
-        return np.maximum(self.success * self._kept * (theorem + retried), 0.0)
-
-    @cached_property
-    def _kept(self) -> FloatArray:
-        """a = q/(1 − pα^d): E α^(epochs spent on retries)."""
-        sources = self.sources
-        return self.success / (1.0 - sources.failure_rate * sources.retention**sources.delay)
-
-    def _expected(self, age: FloatArray) -> FloatArray:
-        """Return G as the sum that it is, where it has no closed form."""
+    def _summed(self, age: FloatArray) -> FloatArray:
+        """Return G as the sum that defines it."""
         sources = self.sources
         shape = np.broadcast_shapes(np.shape(age), self.success.shape)
         total = np.zeros(shape)
         most = int(np.ceil(np.log(_LEAST) / np.log(sources.failure_rate.max())))
         # Where so many retries have filled the source to its ceiling, the rest is one number.
-        filled = (max(_FILLED, self._decay.end) / (sources.decay_per_epoch * sources.delay)).max()
+        filled = (max(_FULL, self._decay.end) / (sources.decay_per_step * sources.delay)).max()
         most = int(min(most, np.ceil(min(filled, 1e9)))) + 1
         some = max(1, _CELLS // total.size)
         for first in range(0, most, some):
             attempt = np.arange(first, min(first + some, most)).reshape(-1, *(1,) * total.ndim)
             odds = self.success * sources.failure_rate**attempt
-            total += (odds * self.mean(age + attempt * sources.delay)).sum(axis=0)
-        return total + sources.failure_rate**most * self.mean(np.full(shape, np.inf))
+            total += (odds * self.mean_content(age + attempt * sources.delay)).sum(axis=0)
+        return total + sources.failure_rate**most * self.mean_content(np.full(shape, np.inf))
+
+    # --------------------------------------------------------------------------- the index
+
+    def index_at_age(self, age: FloatArray) -> FloatArray:
+        """Return the Whittle index at `age` ≥ 1, utility / budget unit, the shape of `age`."""
+        content = self.cycle_reward(age)
+        gain = self.cycle_reward(age + 1.0) - content
+        index = self.success * (content - self.cycle_length(age) * gain) / self.sources.cost
+        return np.clip(index, 0.0, self.success * content / self.sources.cost)
+
+    def index(self, value: FloatArray) -> FloatArray:
+        """Return the Whittle index, (..., N) utility / budget unit.
+
+        It is the index at the age at which the mean content is `value`, linear in the value
+        between two ages, and qx/C from the mean content of a source never crawled on.
+        """
+        at_once = value / self.sources.cost
+        if self.sources.fails:
+            at_once = at_once * self.success
+        below = value < self._most_content
+        index = np.where(below, np.clip(self._by_content(value), 0.0, at_once), at_once)
+        if self._uncapped is None:
+            return index
+        return np.where(np.isinf(self.sources.capacity), self._uncapped.index(value), index)
+
+    @cached_property
+    def _by_content(self) -> IndexTable:
+        return IndexTable(self)
+
+    @cached_property
+    def _most_content(self) -> FloatArray:
+        return self.mean_content(np.asarray(np.inf))
+
+    @cached_property
+    def _uncapped(self) -> ClosedFormArm | None:
+        """The closed form, for those sources of a fleet with capacities that have none."""
+        if not self._exponential or np.isfinite(self.sources.capacity).all():
+            return None
+        return ClosedFormArm(Sources(**{**self.sources.__getstate__(), "capacity": np.inf}))
+
+    # ----------------------------------------------------------------- under a multiplier
+
+    def net_reward(self, multiplier: FloatArray) -> FloatArray:
+        """Return max_k max(0, (G_k − λC/q)/L_k), (..., N) utility / step: what each source earns at
+        most when every unit of its cost is charged λ = `multiplier`, (..., 1)."""
+        interval = self.interval(multiplier)
+        return np.maximum(self.reward_rate(interval, multiplier * self.sources.cost), 0.0)
+
+    def reward_rate(self, interval: FloatArray, charge: FloatArray) -> FloatArray:
+        """Return (G − charge/q)/L, (..., N) utility / step, at an interval, (..., N) steps."""
+        net = self.cycle_reward(interval) - charge / self.success
+        return net / self.cycle_length(interval)
+
+    def max_multiplier(self) -> FloatArray:
+        """Return the multiplier from which on nothing is crawled, (..., 1)."""
+        return self.break_even.max(axis=-1, keepdims=True)
+
+    @cached_property
+    def break_even(self) -> FloatArray:
+        """The multiplier from which on a source is never crawled, qx_∞/C, (..., N)."""
+        return self.success * self.sources.content_at(np.inf) / self.sources.cost
+
+    @cached_property
+    def shortest(self) -> FloatArray:
+        """One step less than the shortest interval that the delay allows, (..., N)."""
+        return np.broadcast_to(self.sources.delay - 1.0, self.longest.shape)
+
+    @cached_property
+    def longest(self) -> FloatArray:
+        """An interval beyond which nothing grows any more, (..., N)."""
+        sources = self.sources
+        most = np.ceil(max(_FULL, self._decay.end) / sources.decay_per_step) + 1
+        if sources.is_capped:
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                pushed = surely(sources.capacity) / (sources.arrival_rate * sources.period)
+            most = np.fmin(most, np.ceil(pushed) + 1)
+        # A silent source is never worth a crawl: no need to search for its interval.
+        return np.where(self.break_even > 0, np.maximum(most, sources.delay), sources.delay)
+
+    def interval(
+        self,
+        multiplier: FloatArray,
+        shortest: FloatArray | None = None,
+        longest: FloatArray | None = None,
+    ) -> FloatArray:
+        """Return the steps between crawls that are best under a multiplier, (..., N): the smallest
+        k in (shortest, longest] whose index reaches it."""
+        low = (self.shortest if shortest is None else shortest).copy()
+        high = (self.longest if longest is None else longest).copy()
+        while (open_ := high - low > np.maximum(1.0, _ROUNDING * high)).any():
+            middle = np.floor(0.5 * (low + high))
+            if high.max() > _HUGE:  # by halves, that would take a thousand steps
+                wide = (high > _HUGE) & (high > 4.0 * low)
+                middle = np.where(wide, np.floor(np.sqrt(low + 1.0) * np.sqrt(high)), middle)
+            reached = self._reaches(multiplier, middle, open_)
+            k = middle[open_]
+            high[open_] = np.where(reached, k, high[open_])
+            low[open_] = np.where(reached, low[open_], k)
+        return high
+
+    def _reaches(self, multiplier: FloatArray, age: FloatArray, where: BoolArray) -> Any:
+        """Return whether the index at `age` reaches the multiplier, flat, at some of the cells."""
+        if self._table is None:
+            return (self.index_at_age(age) >= multiplier)[where]
+        row = np.maximum(age - 1.0, 0.0).astype(np.intp)
+        return (np.take_along_axis(self._table, row[None], axis=0)[0] >= multiplier)[where]
+
+    @cached_property
+    def _table(self) -> FloatArray | None:
+        """The index at ages 1, 2, …, (ages, ..., N), or None where that is too much."""
+        if not self.sources.is_capped:
+            return None
+        if self.longest.max() * self.longest.size > _MOST_CELLS:
+            return None
+        ages = np.arange(1.0, self.longest.max() + 1)
+        return self.index_at_age(ages.reshape(-1, *(1,) * self.longest.ndim))
+
+
+class ClosedFormArm(RenewalArm):
+    """The arm under exponential decay without capacities: Theorem 1, and its like with failures.
+
+    Raises:
+        ValueError: some source has a capacity.
+    """
+
+    def __init__(self, sources: Sources) -> None:
+        super().__init__(sources)
+        if sources.is_capped:
+            raise ValueError("the fleet has capacities, for which no closed form is known")
+
+    def cycle_reward(self, age: FloatArray) -> FloatArray:
+        sources = self.sources
+        if not sources.fails:
+            return self.mean_content(age)
+        # 1 − a α^k, a = q/(1 − pα^d), without its cancellation where little decays.
+        lost = self.success * -np.expm1(-sources.decay_per_step * age)
+        missed = sources.failure_rate * -np.expm1(-sources.decay_per_step * sources.delay)
+        return sources.ceiling * (lost + missed) / (self.success + missed)
+
+    def index_at_age(self, age: FloatArray) -> FloatArray:
+        return self._at(age, -np.expm1(-self.sources.decay_per_step * age))
+
+    def index(self, value: FloatArray, discount: float = 1.0) -> FloatArray:
+        """Return the Whittle index, (..., N) utility / budget unit.
+
+        `discount` below 1 gives the discounted index, which is known without failures only.
+        """
+        sources = self.sources
+        if not sources.fails:
+            return in_blocks(
+                partial(theorem_1, discount=discount),
+                value,
+                sources.ceiling,
+                sources.cost,
+                sources.decay_per_step,
+                sources.loss,
+                sources.curvature,
+            )
+        at_once = value / sources.cost * self.success
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            level = value / sources.ceiling
+        below = level < 1.0
+        inside = np.where(below, level, 0.0)
+        steps = np.ceil(np.log1p(-inside) / -sources.decay_per_step)
+        gamma = self._at(steps, inside)
+        return np.where(below, np.clip(gamma, 0.0, at_once), at_once)
+
+    def _at(self, steps: FloatArray, level: FloatArray) -> FloatArray:
+        """Return the index where y = `level` < 1 of u* is there, utility / budget unit.
+
+        `steps` is η, after which an emptied source holds as much:
+        q a·u*/C {[1 − α^η − η(1−α)(1−y)] + (dp/q) (1−α)y + (p/q) [d g(m) − g(dm)]} with
+        a = q/(1 − pα^d) and g of `numerics.remainder`; the first bracket, Theorem 1, where p = 0.
+        """
+        sources = self.sources
+        decay, loss, curvature = sources.decay_per_step, sources.loss, sources.curvature
+        full = sources.ceiling / sources.cost
+        if not sources.fails:
+            return scaled_index(steps, level, decay, loss, curvature, full)
+        p, delay = sources.failure_rate, sources.delay
+        theorem = closed_form_index(steps, level, decay, loss, curvature)
+        bend = p * (delay * curvature - remainder(delay * decay)) / self.success
+        fraction = self.success * self._kept * (theorem + (self._retries * loss * level + bend))
+        index = np.maximum(fraction, 0.0) * full
+        slow = decay < SLOW
+        if not slow.any():
+            return index
+        # The same, without underflow.
+        theorem = scaled_index(steps, level, decay, loss, curvature, full)
+        bend = (
+            p * delay * (full * decay) * (remainder_ratio(decay) - remainder_ratio(delay * decay))
+        )
+        retried = full * (self._retries * loss) * level + bend / self.success
+        return np.where(slow, self.success * self._kept * (theorem + retried), index)
+
+    @cached_property
+    def _kept(self) -> FloatArray:
+        """a = q/(1 − pα^d): E α^(steps spent on retries)."""
+        sources = self.sources
+        return self.success / (1.0 - sources.failure_rate * sources.retention**sources.delay)
+
+    def _reaches(self, multiplier: FloatArray, age: FloatArray, where: BoolArray) -> Any:
+        sources = self.sources
+        if sources.fails:
+            return (self.index_at_age(age) >= multiplier)[where]
+        decay, k = sources.decay_per_step[where], age[where]
+        full = sources.ceiling[where] / sources.cost[where]
+        level, loss = -np.expm1(-decay * k), sources.loss[where]
+        index = scaled_index(k, level, decay, loss, sources.curvature[where], full)
+        return index >= np.broadcast_to(multiplier, where.shape)[where]
+
+
+def renewal_arm(sources: Sources, decay: Decay = EXPONENTIAL) -> RenewalArm:
+    """Return the arm of sources that are not observed, in closed form where there is one."""
+    if isinstance(decay, ExponentialDecay) and not sources.is_capped:
+        return ClosedFormArm(sources)
+    return RenewalArm(sources, decay)
+
+
+def simplified(sources: Sources) -> Sources:
+    """Return sources without failures and capacities that approximate the given ones.
+
+    A crawl costs as much as one that succeeds does on average, C/q, and content grows with the
+    same initial slope Λξ̄ to the same ceiling. This is exact where no source has a capacity, but for
+    the steps that retries take.
+    """
+    if not (sources.fails or sources.is_capped):
+        return sources
+    slope, ceiling = sources.arrival_rate * sources.mean_utility, sources.content_at(np.inf)
+    columns = {
+        "decay_rate": np.where(ceiling > 0, slope / np.where(ceiling > 0, ceiling, 1.0), 1.0),
+        "cost": sources.cost / (1.0 - sources.failure_rate),
+        "capacity": np.inf,
+        "failure_rate": 0.0,
+    }
+    return Sources(**{**sources.__getstate__(), **columns})

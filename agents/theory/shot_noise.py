@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from crawl_env.content.utility import Constant, Exponential, Gamma, Law, Lognormal
+from crawl_env.content.utility import Constant, Distribution, Exponential, Gamma, Lognormal
 from crawl_env.numerics import FloatArray
 
 _ATOMS = 256  # values that stand for the law of ξ
@@ -107,7 +107,7 @@ def _retained(decay: float) -> FloatArray:
     return (kept[:-1] - kept[1:]) * _AGES / decay
 
 
-def one_item(law: Law) -> Item:
+def one_item(law: Distribution) -> Item:
     """Return values and weights that stand for the law of ξ/ξ̄.
 
     The trapezoidal rule in log ξ for laws whose density is known; else the means of equal groups

@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from agents.theory.observed import Arms
-from agents.theory.price import alike
+from agents.theory.arm import Information, decay_of, information, utility_of
+from agents.theory.observed import ObservedArm
 from agents.theory.relaxation import relaxation
-from crawl_env import Poisson, Sources, Task, Varying
-from crawl_env.content.decay import EXPONENTIAL, Decay
-from crawl_env.content.utility import Law
+from agents.theory.renewal import simplified
+from crawl_env import Sources, Task
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation.selection import affordable
 
 _STEPS = 75  # of golden sections: the bracket shrinks by 2e-16
+_SLOW, _FAR = 1e-6, 2.0**-20  # μT below which λ* is first searched for by its logarithm
 _GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 
 
@@ -26,12 +26,14 @@ class Bound(NamedTuple):
     name: of the information set: "deterministic", or with random arrivals "unseen", "seen" or
         "mixed". Never compare across them: seeing is worth more than any index. "unknown", with
         NaN as bound, where arrivals are recorded or their rates vary, or where they decay otherwise
-        than exponentially and are seen or meet capacities; the price is then that of the fleet
+        than exponentially and are seen or meet capacities; the multiplier is then that of the fleet
         unseen, under exponential decay and constant rates.
     """
 
     bound: float | FloatArray  # utility / epoch
-    price: float | FloatArray  # λ*, utility / budget unit: what one more unit of budget is worth
+    multiplier: (
+        float | FloatArray
+    )  # λ*, utility / budget unit: what one more unit of budget is worth
     name: str
 
 
@@ -51,71 +53,52 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
         ValueError: some sources are observed, and arrivals are neither deterministic nor Poisson;
             or there are too many different sources to solve.
 
-    >>> task = Task.of("fleet-f", budget=2, arrivals="poisson")
+    >>> task = Task("fleet-f", budget=2, arrivals="poisson")
     >>> seen = task_bound(task)
     >>> round(seen.bound, 2), seen.name
     (8.14, 'seen')
     """
     if not isinstance(task, Task):
-        raise ValueError(
-            f"task is {task!r}; give a Task: env.unwrapped.task, or Task.of(**arguments)"
-        )
+        raise ValueError(f"task is {task!r}; give a Task: env.unwrapped.task, or Task(**arguments)")
     fleet = task.sources if sources is None else sources
     payable = np.full(fleet.cost.shape, True)
-    if task.budget_rule == "epoch":
+    if task.budget_rule == "step":
         payable = affordable(fleet.cost, task.budget)
-    name = information(task)
-    if name in ("deterministic", "unseen", "unknown"):
+    known = information(task)
+    if not known.is_random:
         # A mask would make a batch ragged; its bound is less sharp where costs exceed the budget.
         live = fleet.select(payable) if fleet.cost.ndim == 1 else fleet
-        if name == "unknown":
-            return Bound(np.nan, relaxation(live, task.budget, task.per_host).price, name)
-        return Bound(*relaxation(live, task.budget, task.per_host, _decay_of(task)), name)
-    fleet = alike(Sources(**{**fleet.__getstate__(), "capacity": np.inf}))
-    arms = Arms(fleet, task.observed & payable, law_of(task))
+        if known is Information.UNKNOWN:
+            found = relaxation(live, task.budget, task.per_host)
+            return Bound(np.nan, found.multiplier, known.value)
+        return Bound(*relaxation(live, task.budget, task.per_host, decay_of(task)), known.value)
+    fleet = simplified(Sources(**{**fleet.__getstate__(), "capacity": np.inf}))
+    arms = ObservedArm(fleet, task.observed & payable, utility_of(task))
 
-    def dual(price: FloatArray) -> FloatArray:
-        net = np.where(payable, arms.net_reward(price), 0.0)
-        return price * task.budget + net.sum(axis=-1, keepdims=True)
+    def dual(multiplier: FloatArray) -> FloatArray:
+        net = np.where(payable, arms.net_reward(multiplier), 0.0)
+        return multiplier * task.budget + net.sum(axis=-1, keepdims=True)
 
-    price = _least(dual, arms.largest_charge())
-    bound = dual(price)
+    high = arms.max_multiplier()
+    if fleet.decay_per_step.min() < _SLOW:
+        high = _near(dual, high, task.budget)
+    multiplier = _least(dual, high)
+    bound = dual(multiplier)
     if fleet.cost.ndim == 1:
-        return Bound(float(bound[0]), float(price[0]), name)
-    return Bound(bound[:, 0], price[:, 0], name)
+        return Bound(float(bound[0]), float(multiplier[0]), known.value)
+    return Bound(bound[:, 0], multiplier[:, 0], known.value)
 
 
-def information(task: Task) -> str:
-    """Return what is known of the content before crawling; see `Bound.name`."""
-    if task.arrivals.deterministic:
-        return "deterministic"
-    if isinstance(task.arrivals, Varying):
-        return "unknown"
-    other = getattr(task.arrivals, "itemised", False)  # recorded, or other than exponential
-    known = isinstance(task.arrivals, Poisson) and not task.sources.is_capped
-    if other and (task.observed.any() or not known):
-        return "unknown"
-    if not task.observed.any():
-        return "unseen"
-    return "seen" if task.observed.all() else "mixed"
-
-
-def _decay_of(task: Task) -> Decay:
-    if not isinstance(task.arrivals, Poisson):
-        return EXPONENTIAL
-    assert not isinstance(task.arrivals.decay, str)  # made into a law by Poisson
-    return task.arrivals.decay
-
-
-def law_of(task: Task) -> Law:
-    """Return the law of ξ of a task with Poisson arrivals; raise ValueError for others."""
-    if not isinstance(task.arrivals, Poisson):
-        raise ValueError(
-            f"arrivals are {task.arrivals!r}: what can be earned by seeing random content is only "
-            "known for Poisson arrivals; use arrivals='poisson' or observed=False"
-        )
-    assert not isinstance(task.arrivals.law, str)  # made into a law by Poisson
-    return task.arrivals.law
+def _near(dual: Callable[[FloatArray], FloatArray], high: FloatArray, budget: float) -> FloatArray:
+    """Return a bound on λ* that is not many orders of magnitude above it, or negligible."""
+    negligible = 1e-17 * dual(np.zeros_like(high)) / budget
+    while True:
+        near = _FAR * high
+        # The dual is convex: its least value lies below the larger of two points where it grows.
+        below = (dual(0.5 * near) <= dual(near)) & (near > negligible)
+        if not below.any():
+            return high
+        high = np.where(below, near, high)
 
 
 def _least(dual: Callable[[FloatArray], FloatArray], high: FloatArray) -> FloatArray:

@@ -1,7 +1,7 @@
-"""How interest in an item falls with its age, in units of z = μ·age.
+"""How the utility of an item decays with its age, in units of z = μ·age.
 
-Each law R has R(0) = 1 and ∫ R dz = 1, so that a source never crawled holds u* = Λξ̄/μ under every
-one of them: laws of one μ differ in shape alone.
+Every survival function R has R(0) = 1 and ∫ R dz = 1, so that a source never crawled holds
+u* = Λξ̄/μ under each of them: functions of the same μ differ in shape alone.
 """
 
 from __future__ import annotations
@@ -14,37 +14,36 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from crawl_env.content.utility import positive
-from crawl_env.errors import unknown
+from crawl_env.errors import check_within, unknown
 from crawl_env.numerics import FloatArray
 
 _FADED = 9 * log(10)  # of the stretched exponential: e^−this is left at its end
 
 
 class Decay(Protocol):
-    """A law of decay."""
+    """A decay function."""
 
     @property
     def end(self) -> float:
-        """z from which an item counts as worth nothing."""
+        """z from which nothing of an item's utility is left."""
 
-    def share(self, z: FloatArray) -> FloatArray:
-        """Return R(z), the share of an item's utility that is left, any shape; 0 from `end` on."""
+    def survival(self, z: FloatArray) -> FloatArray:
+        """Return R(z), the fraction of utility that is left, any shape; 0 from `end` on."""
 
-    def total(self, z: ArrayLike) -> FloatArray:
-        """Return ∫_0^z R, any shape: what waits at a source, as a share of u*."""
+    def integrated_survival(self, z: ArrayLike) -> FloatArray:
+        """Return ∫_0^z R, any shape: the mean content of a source, as a fraction of u*."""
 
 
 @dataclass(frozen=True)
 class ExponentialDecay:
-    """R = exp(−z), the model's law; 0 from z = 37 on, where less than 1e-16 is left."""
+    """R = exp(−z), the decay of the model; 0 from z = 37 on, where less than 1e-16 is left."""
 
     end: float = field(default=37.0, init=False)
 
-    def share(self, z: FloatArray) -> FloatArray:
+    def survival(self, z: FloatArray) -> FloatArray:
         return np.where(z < self.end, np.exp(-z), 0.0)
 
-    def total(self, z: ArrayLike) -> FloatArray:
+    def integrated_survival(self, z: ArrayLike) -> FloatArray:
         return np.asarray(-np.expm1(-np.asarray(z, dtype=np.float64)))
 
 
@@ -53,31 +52,29 @@ class StretchedDecay:
     """R = exp(−(cz)^β), 0 < β ≤ 1: fast at first, slow later; β = 1 is the exponential. 0 from
     where less than 1e-9 is left.
 
-    >>> StretchedDecay(0.5).share(np.array([0.0, 0.5, 5.0])).round(4)
+    >>> StretchedDecay(0.5).survival(np.array([0.0, 0.5, 5.0])).round(4)
     array([1.    , 0.3679, 0.0423])
     """
 
     beta: float = 0.5
 
     def __post_init__(self) -> None:
-        positive("beta", self.beta)
-        if self.beta > 1:
-            raise ValueError(f"beta is {self.beta!r}; it must be at most 1, the exponential")
+        check_within("beta", self.beta, 0.0, 1.0, open_low=True)
 
     @cached_property
     def end(self) -> float:
         return float(1e9 / self._series(np.asarray(_FADED)))
 
-    def share(self, z: FloatArray) -> FloatArray:
+    def survival(self, z: FloatArray) -> FloatArray:
         return np.where(z < self.end, np.exp(-self._hazard(z)), 0.0)
 
-    def total(self, z: ArrayLike) -> FloatArray:
+    def integrated_survival(self, z: ArrayLike) -> FloatArray:
         until = np.minimum(np.asarray(z, dtype=np.float64), self.end)
         w = self._hazard(until)
         return np.asarray(until * np.exp(-w) * self._series(w))
 
     def _hazard(self, z: ArrayLike) -> FloatArray:
-        """Return w = (cz)^β, with c such that the law cut off at `end` integrates to 1."""
+        """Return w = (cz)^β, with c such that R cut off at `end` integrates to 1."""
         return np.asarray(_FADED * (np.asarray(z) / self.end) ** self.beta)
 
     def _series(self, w: FloatArray) -> FloatArray:
@@ -96,25 +93,24 @@ class StretchedDecay:
 class LomaxDecay:
     """R = (1 + z/s)^−k, k > 1, a power law; 0 from where less than 1e-4 is left.
 
-    >>> LomaxDecay(2.0).share(np.array([0.0, 1.0, 10.0])).round(4)
+    >>> LomaxDecay(2.0).survival(np.array([0.0, 1.0, 10.0])).round(4)
     array([1.    , 0.2525, 0.0084])
     """
 
     k: float = 2.0
 
     def __post_init__(self) -> None:
-        positive("k", self.k)
-        if self.k <= 1:
-            raise ValueError(f"k is {self.k!r}; it must be above 1, or interest would never end")
+        # With k ≤ 1 the utility of an item would have an infinite integral.
+        check_within("k", self.k, 1.0, open_low=True)
 
     @cached_property
     def end(self) -> float:
         return self._scale * expm1(self._reach)
 
-    def share(self, z: FloatArray) -> FloatArray:
+    def survival(self, z: FloatArray) -> FloatArray:
         return np.where(z < self.end, np.exp(-self.k * np.log1p(z / self._scale)), 0.0)
 
-    def total(self, z: ArrayLike) -> FloatArray:
+    def integrated_survival(self, z: ArrayLike) -> FloatArray:
         until = np.minimum(np.asarray(z, dtype=np.float64), self.end)
         waned = np.expm1((1 - self.k) * np.log1p(until / self._scale))
         return np.asarray(waned / expm1((1 - self.k) * self._reach))
@@ -126,7 +122,7 @@ class LomaxDecay:
 
     @cached_property
     def _scale(self) -> float:
-        """s, such that the law cut off at `end` integrates to 1."""
+        """s, such that R cut off at `end` integrates to 1."""
         return (1 - self.k) / expm1((1 - self.k) * self._reach)
 
 
@@ -140,15 +136,15 @@ DECAYS: dict[str, type[Decay]] = {
 
 
 def make_decay(decay: str | Decay) -> Decay:
-    """Return a law of decay by name, with its default parameter, or the object given."""
+    """Return a decay function by name, with its default parameter, or the object given."""
     if not isinstance(decay, str):
-        wanted = ("share", "total", "end")
+        wanted = ("survival", "integrated_survival", "end")
         if isinstance(decay, type) or not all(hasattr(decay, name) for name in wanted):
             raise ValueError(
-                f"decay is {decay!r}; give one of {', '.join(DECAYS)}, or an object with `share`, "
-                "`total` and `end` as in crawl_env.content.decay.Decay"
+                f"decay is {decay!r}; give one of {', '.join(DECAYS)}, or an object with "
+                "`survival`, `integrated_survival` and `end` as in crawl_env.content.decay.Decay"
             )
         return decay
     if decay not in DECAYS:
-        raise unknown("law of decay", decay, DECAYS)
+        raise unknown("decay", decay, DECAYS)
     return DECAYS[decay]()

@@ -1,116 +1,101 @@
-"""Poisson arrivals whose rate changes with time: it drifts, jumps or cycles.
+"""How the rate of items changes with time: it is constant, drifts, jumps or cycles.
 
-Of every source the fleet's `arrival_rate` Λ remains the mean rate, which is what planners, beliefs
-and bounds go on from; only `World.rate` tells the rate of the moment.
+The `arrival_rate` Λ of a source is its mean rate under every model. Planners, beliefs and bounds go
+by the mean; only `World.rate` has the rate of the moment. `crawl_env.content.hawkes` has a model in
+which items excite further ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from numbers import Real
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from crawl_env.content.cells import Cells, Stream
-from crawl_env.content.poisson import OneByOne, Poisson, PoissonFeed
-from crawl_env.content.utility import Law, make_law, positive
-from crawl_env.fleet.sources import Sources
-from crawl_env.numerics import FloatArray
+from crawl_env.content.cells import Cells
+from crawl_env.content.poisson import PoissonTimes, Times
+from crawl_env.content.utility import Distribution, make_distribution
+from crawl_env.errors import check_array, check_non_negative, check_positive, check_within
+from crawl_env.numerics import FloatArray, IntArray
 
-__all__ = ["DailyCycle", "Drift", "Jumps", "Varying"]
+__all__ = ["Constant", "DailyCycle", "Drift", "Jumps", "RateModel"]
 
 
-@dataclass(frozen=True)
-class Varying:
-    """Poisson arrivals at rate Λ·factor, the factor having mean 1 and being constant in an epoch.
+class RateModel:
+    """The rate Λ·factor of each source, the factor having mean 1 and being constant in a step.
 
-    A subclass says by `start`, `factor` and `step` how it changes. Its state, one number a source
-    and environment, is kept by the world; it does not depend on what is crawled. What waits at the
-    start of an episode came at the rate Λ.
+    A subclass implements `start`, `factor` and `step`. Its state, one number per cell, does not
+    depend on what is crawled. Content from before an episode arrived at the rate Λ.
 
-    Arguments:
-        poisson: the laws of utility and of decay.
+    >>> class Halving(RateModel):
+    ...     "The rate halves in every step."
+    ...     def start(self, shape, period, rng):
+    ...         return np.ones(shape)
+    ...     def factor(self, state, period):
+    ...         return state
+    ...     def step(self, state, period, rng):
+    ...         state /= 2
+    >>> from crawl_env import Arrivals, CrawlEnv
+    >>> env = CrawlEnv(sources="table1", arrivals=Arrivals(rate=Halving()))
+    >>> _ = env.reset(seed=0), env.step(np.zeros(4))
+    >>> env.world.rate
+    array([[125., 125., 125., 125.]])
     """
 
-    poisson: Poisson = field(default_factory=Poisson, kw_only=True)
-    deterministic: bool = field(default=False, init=False)
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.poisson, Poisson):
-            raise ValueError(
-                f"poisson is {self.poisson!r}; give a crawl_env.Poisson, as in "
-                f"{type(self).__name__}(poisson=Poisson('lognormal'))"
-            )
+    constant = False  # whether the factor is always 1, so that there is no state
+    draws_items = False  # whether items must be drawn one by one
 
     def start(self, shape: tuple[int, int], period: float, rng: np.random.Generator) -> FloatArray:
-        """Return the state at the start of an episode, (rows, N)."""
+        """Return the state at the start of an episode, (b, N)."""
         raise NotImplementedError
 
     def factor(self, state: FloatArray, period: float) -> FloatArray:
-        """Return the rate of the coming epoch as a share of Λ, the shape of `state`."""
+        """Return the rate of the coming step relative to Λ, the shape of `state`."""
         raise NotImplementedError
 
     def step(self, state: FloatArray, period: float, rng: np.random.Generator) -> None:
-        """Let an epoch pass: change `state`, any shape, in place."""
+        """Change the state (n,), in place, to that of the next step."""
         raise NotImplementedError
 
-    @property
-    def itemised(self) -> bool:
-        return self.poisson.itemised
+    def now(self, cells: Cells, state: FloatArray) -> Cells:
+        """Return the cells with their rates of the coming step."""
+        return replace(cells, items=cells.items * self.factor(state, cells.period))
 
-    def stream(self, cells: Cells, count: bool, state: FloatArray) -> Stream:
-        """As in `crawl_env.Arrivals`, for cells of the given state, (n,), which it changes."""
+    def times(self, cells: Cells, state: FloatArray) -> Times:
+        """Return what draws the times of a step's items at cells of the given state, (n,), and then
+        changes the state to that of the next step."""
 
-        def add(value: FloatArray, items: FloatArray | None, rng: np.random.Generator) -> None:
-            self._epoch(cells, count, state)(value, items, rng)
+        def drawn(rng: np.random.Generator) -> Iterator[tuple[IntArray, FloatArray]]:
+            yield from PoissonTimes(self.now(cells, state), np.ones_like(cells.items))(rng)
             self.step(state, cells.period, rng)
 
-        return add
-
-    def content(
-        self, cells: Cells, epochs: FloatArray, count: bool, rng: np.random.Generator
-    ) -> tuple[FloatArray, FloatArray]:
-        return self.poisson.content(cells, epochs, count, rng)
-
-    def feed(self, sources: Sources, rows: int, state: FloatArray) -> PoissonFeed:
-        """As in `crawl_env.Arrivals`, for cells of the given state, (rows·N,), which it changes."""
-        feed = self.poisson.feed(sources, rows)
-        feed.epoch = partial(self._drawn, feed.cells, state)
-        return feed
-
-    def items(self, cells: Cells, state: FloatArray) -> OneByOne:
-        """Return the stream that draws every item of the coming epoch."""
-        return self.poisson.items(self._now(cells, state))
-
-    def _epoch(self, cells: Cells, count: bool, state: FloatArray) -> Stream:
-        if count:
-            return self.items(cells, state)
-        return self.poisson.stream(self._now(cells, state), count)
-
-    def _drawn(self, cells: Cells, state: FloatArray, rng: np.random.Generator) -> Iterator[Any]:
-        yield from self.items(cells, state).drawn(rng)
-        self.step(state, cells.period, rng)
-
-    def _now(self, cells: Cells, state: FloatArray) -> Cells:
-        return replace(cells, items=cells.items * self.factor(state, cells.period))
+        return drawn
 
 
 @dataclass(frozen=True)
-class Drift(Varying):
-    """ln Λ walks: ln f ← (1 − ρ) ln f + σZ − b at every epoch, Z standard normal.
+class Constant(RateModel):
+    """The rate is Λ at all times."""
+
+    constant = True
+
+    def times(self, cells: Cells, state: FloatArray) -> Times:
+        return PoissonTimes(cells, np.ones_like(cells.items))
+
+
+@dataclass(frozen=True)
+class Drift(RateModel):
+    """The logarithm of the factor f is an AR(1) process: ln f ← (1 − ρ) ln f + σZ − b in every
+    step, Z standard normal.
 
     With reversion ρ > 0 it is stationary: ln f has variance s² = σ²/(ρ(2 − ρ)), autocorrelation
-    (1 − ρ)^k after k epochs, and b = ρs²/2, so that f is lognormal with mean 1; episodes start
-    from that law. With ρ = 0 it is a random walk from f = 1, and b = σ²/2 keeps its mean at 1; but
-    half of the sources then publish less than exp(−tσ²/2)Λ after t epochs, so that in the long run
-    most fall silent.
+    (1 − ρ)^k after k steps, and b = ρs²/2, so that f is lognormal with mean 1; episodes start from
+    that distribution. With ρ = 0 it is a random walk from f = 1, and b = σ²/2 keeps its mean at 1;
+    but half of the sources then publish less than exp(−tσ²/2)Λ after t steps, so that most are
+    silent in the long run.
 
     Arguments:
-        sigma: σ ≥ 0, standard deviation of what an epoch adds to ln Λ.
+        sigma: σ ≥ 0, standard deviation of the increments of ln f.
         reversion: ρ, from 0 to 1.
     """
 
@@ -118,9 +103,8 @@ class Drift(Varying):
     reversion: float = 0.01
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        within("sigma", self.sigma, 0.0, np.inf)
-        within("reversion", self.reversion, 0.0, 1.0)
+        check_non_negative("sigma", self.sigma)
+        check_within("reversion", self.reversion, 0.0, 1.0)
 
     def start(self, shape: tuple[int, int], period: float, rng: np.random.Generator) -> FloatArray:
         if not self.reversion:
@@ -142,25 +126,24 @@ class Drift(Varying):
 
 
 @dataclass(frozen=True)
-class Jumps(Varying):
+class Jumps(RateModel):
     """Regimes: each source draws its factor anew at the times of a Poisson process of its own.
 
-    A jump takes effect at the end of its epoch. Episodes start from the law of the factor, so
-    that it is stationary; its autocorrelation after time t is exp(−rate·t).
+    A jump takes effect at the end of its step. Episodes start from the distribution of the factor,
+    so that it is stationary; its autocorrelation after time t is exp(−rate·t).
 
     Arguments:
         rate: jumps / time of each source, ≥ 0.
-        law: of the factor, with mean 1: by name (constant, exponential, lognormal, gamma) or as a
-            `crawl_env.content.utility.Law`.
+        distribution: of the factor, with mean 1: a name (constant, exponential, lognormal, gamma)
+            or a `crawl_env.content.utility.Distribution`.
     """
 
     rate: float = 0.01
-    law: str | Law = "gamma"
+    distribution: str | Distribution = "gamma"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        within("rate", self.rate, 0.0, np.inf)
-        object.__setattr__(self, "law", make_law(self.law))
+        check_non_negative("rate", self.rate, "jumps / time")
+        object.__setattr__(self, "distribution", make_distribution(self.distribution))
 
     def start(self, shape: tuple[int, int], period: float, rng: np.random.Generator) -> FloatArray:
         return self._sample(rng, shape[0] * shape[1]).reshape(shape)
@@ -173,23 +156,23 @@ class Jumps(Varying):
         state[jumps] = self._sample(rng, int(jumps.sum()))
 
     def _sample(self, rng: np.random.Generator, n: int) -> FloatArray:
-        assert not isinstance(self.law, str)  # resolved in __post_init__
-        return self.law.sample(rng, n)
+        assert not isinstance(self.distribution, str)  # resolved in __post_init__
+        return self.distribution.sample(rng, n)
 
 
 @dataclass(frozen=True)
-class DailyCycle(Varying):
+class DailyCycle(RateModel):
     """Λ(t) = Λ·(1 + amplitude·cos(2π(t − phase)/day)), or a profile of the day.
 
-    The rate of an epoch is the mean of Λ(t) over it, so that numbers of items are exact, and only
-    their moments within an epoch are not. Every episode begins at t = 0.
+    The rate of a step is the mean of Λ(t) over it, so that the distribution of the number of items
+    is exact, and only their times within a step are not. Every episode begins at t = 0.
 
     Arguments:
-        amplitude: from 0 to 1; without meaning where a profile is given.
+        amplitude: from 0 to 1; ignored if a profile is given.
         day: length of the cycle, time.
         phase: when the rate is highest (a profile: when its day begins), time; one number, or one
             for each source.
-        profile: rates in parts of the day of equal length, of which only ratios count; e.g. 24.
+        profile: rates in parts of the day of equal length, such as 24; only their ratios count.
 
     >>> cycle = DailyCycle(day=4, profile=[1, 1, 0, 6])
     >>> cycle.factor(np.arange(6.0), period=1.0)
@@ -202,22 +185,20 @@ class DailyCycle(Varying):
     profile: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        within("amplitude", self.amplitude, 0.0, 1.0)
-        positive("day", self.day)
-        phase = _numbers("phase", self.phase)
-        object.__setattr__(
-            self, "phase", tuple(phase.tolist()) if np.ndim(self.phase) else phase.item()
-        )
+        check_within("amplitude", self.amplitude, 0.0, 1.0)
+        check_positive("day", self.day, "time")
+        shape = (None,) * np.ndim(self.phase)
+        phase = check_array("phase", self.phase, shape[:1], unit="time").tolist()
+        object.__setattr__(self, "phase", tuple(phase) if shape else phase)
         if self.profile is None:
             return
-        profile = _numbers("profile", self.profile)
-        if profile.min() < 0 or profile.sum() == 0:
-            raise ValueError("profile holds rates: none may be negative, and one must be positive")
+        profile = check_array("profile", self.profile, (None,), low=0.0, element="part")
+        if not profile.sum() > 0:
+            raise ValueError("profile has no positive rate; at least one part of the day needs one")
         object.__setattr__(self, "profile", tuple((profile / profile.mean()).tolist()))
 
     def start(self, shape: tuple[int, int], period: float, rng: np.random.Generator) -> FloatArray:
-        """The state is the time since `phase`, in epochs."""
+        """The state is the time since `phase`, in steps."""
         if np.ndim(self.phase) and np.shape(self.phase) != shape[1:]:
             raise ValueError(
                 f"phase has {np.size(self.phase)} values and the fleet {shape[1]} sources; give "
@@ -245,22 +226,3 @@ class DailyCycle(Varying):
     def _cumulated(self) -> tuple[FloatArray, FloatArray]:
         parts = np.cumsum(np.concatenate(([0.0], self.profile or ())))
         return np.linspace(0.0, 1.0, parts.size), parts / parts[-1]
-
-
-def within(name: str, number: object, low: float, high: float) -> None:
-    if not (
-        isinstance(number, Real) and np.isfinite(float(number)) and low <= float(number) <= high
-    ):
-        limits = f"between {low:g} and {high:g}" if np.isfinite(high) else "zero or positive"
-        raise ValueError(f"{name} is {number!r}; it must be finite and {limits}")
-
-
-def _numbers(name: str, given: object) -> NDArray[np.float64]:
-    """Return one finite number or a list of them as (n,)."""
-    try:
-        array = np.asarray(given, dtype=np.float64)
-    except (TypeError, ValueError):
-        array = np.empty(0)
-    if array.size == 0 or array.ndim > 1 or not np.isfinite(array).all():
-        raise ValueError(f"{name} is {given!r}; it must hold finite numbers")
-    return array.reshape(-1)

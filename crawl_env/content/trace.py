@@ -2,150 +2,200 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from crawl_env.content.cells import Cells, Published
 from crawl_env.content.decay import Decay, make_decay
-from crawl_env.content.item_store import IntArray, Published
+from crawl_env.content.process import ArrivalProcess, Block
 from crawl_env.fleet.sources import Sources
 from crawl_env.log.item_log import ItemLog
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import FloatArray, IntArray
 
-_ROUNDING = 1e-9  # epochs before a boundary at which an item counts as published at it
+_ROUNDING = 1e-9  # steps before a boundary at which an item counts as published at it
 
 
-@dataclass(frozen=True, eq=False)
-class Trace:
-    """Replays a log: every item is published when it was, and worth what it was.
+@dataclass(frozen=True, eq=False, init=False, repr=False)
+class Trace(ArrivalProcess):
+    """Replays a log: every item is published at its time, with its utility.
 
     Arguments:
-        items: the log, in the unit of time of the fleet's rates.
-        random_start: an episode begins at an epoch of the log drawn at reset, so that seeds mean
-            different windows; False: at its first one. Past its end the log goes on from its
-            beginning; its span is rounded up to whole epochs.
-        decay: how items without a recorded curve lose interest, at the rate of their source.
+        log: what was published, in the unit of time of the fleet's rates.
+        random_start: an episode begins at a step of the log drawn at reset, so that seeds mean
+            different windows; False: at its first one. At its end the log starts again; its span is
+            rounded up to whole steps.
+        decay: of items without a recorded curve, at the decay rate of their source.
 
     Sources are found by name. A source of the fleet that the log does not name is silent.
 
-    >>> log = ItemLog(["1", "2"], source=[0, 1], published=[0.5, 1.5], utility=[3, 4], end=3)
+    >>> log = ItemLog(["1", "2"], [0, 1], published=[0.5, 1.5], utility=[3, 4], start=0, end=3)
     >>> Trace(log)
-    Trace(2 items of 2 sources, 0.5 to 3 hours)
+    Trace(2 items of 2 sources, 0 to 3 hours)
     """
 
-    items: ItemLog
-    random_start: bool = True
-    decay: str | Decay = "exponential"
-    deterministic: bool = field(default=False, init=False)
-    itemised: bool = field(default=True, init=False)
+    log: ItemLog
+    random_start: bool
+    decay: Decay
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.items, ItemLog):
+    items = True
+    exponential = False
+
+    def __init__(
+        self, log: ItemLog, random_start: bool = True, decay: str | Decay = "exponential"
+    ) -> None:
+        if not isinstance(log, ItemLog):
             raise ValueError(
-                f"items is {self.items!r}; give a crawl_env.ItemLog, such as ItemLog.from_csv(path)"
+                f"log is {log!r}; give a crawl_env.ItemLog, such as ItemLog.from_csv(path)"
             )
-        object.__setattr__(self, "decay", make_decay(self.decay))
+        object.__setattr__(self, "log", log)
+        object.__setattr__(self, "random_start", random_start)
+        object.__setattr__(self, "decay", make_decay(decay))
 
     def __repr__(self) -> str:
-        return repr(self.items).replace("ItemLog(", "Trace(", 1)
+        return repr(self.log).replace("ItemLog(", "Trace(", 1)
 
-    def epochs(self, period: float) -> int:
-        """Return how many epochs of the given length the log has, the last perhaps in part."""
-        return max(1, int(np.ceil(self.items.span / period * (1 - 1e-12))))
+    def steps(self, period: float) -> int:
+        """Return how many steps of the given length the log has, the last perhaps in part."""
+        return max(1, int(np.ceil(self.log.span / period * (1 - 1e-12))))
 
-    def feed(self, sources: Sources, rows: int) -> TraceFeed:
-        """Return the items of `rows` environments, each at its own place in the log.
+    def check(self, sources: Sources) -> None:
+        """Raise ValueError as `bind` does; warn where the log is shorter than one step."""
+        super().check(sources)
+        span, unit = self.log.span, self.log.unit
+        if span < sources.period:
+            warnings.warn(
+                f"the log covers {span:.3g} {unit}s, less than one period of {sources.period:g}, "
+                "so every step repeats it all; give the log its `start` and `end`, or use the unit "
+                "of time of the fleet",
+                stacklevel=5,
+            )
+
+    def bind(self, sources: Sources, num_envs: int) -> TraceFeed:
+        """Return the items of `num_envs` environments, each at its own place in the log.
 
         Raises:
             ValueError: the log names sources that the fleet lacks, or there are several fleets.
         """
         if sources.arrival_rate.ndim != 1:
-            raise ValueError("a log is of one fleet, and sources holds a batch; give one `row`")
-        return TraceFeed(self, sources, rows)
+            raise ValueError(
+                "a log belongs to one fleet of named sources, and `sources` is a batch of fleets "
+                "or draws a new one at each reset; give one fleet"
+            )
+        return TraceFeed(self, sources, num_envs)
 
 
 class TraceFeed:
-    """The log as seen by the cells of one world; see `crawl_env.content.item_store.Feed`.
+    """The log as seen by the cells of one world; see `crawl_env.content.process.Feed`.
 
-    An item published in [t, t+T) belongs to the epoch that ends at t+T, when it is seen first.
+    An item published in [t, t+T) belongs to the step that ends at t+T, when it is seen first.
     """
 
-    def __init__(self, trace: Trace, sources: Sources, rows: int) -> None:
-        items = trace.items
-        self._trace, self._curves, self._n = trace, items.curves, len(sources)
-        self._utility = items.utility
-        self._source = _places(items, sources)
-        self._decay = np.broadcast_to(sources.decay_per_epoch, (self._n,))
-        self._recorded = None if items.curves is None else items.curves.recorded
-        self._period, self._length = sources.period, trace.epochs(sources.period)
-        when = (items.published - items.start) / sources.period
+    def __init__(self, trace: Trace, sources: Sources, num_envs: int) -> None:
+        log = trace.log
+        self._trace, self._sources, self._num_envs = trace, sources, num_envs
+        self._n, self._curves, self._utility = len(sources), log.curves, log.utility
+        self._source = _places(log, sources)
+        self._decay = np.broadcast_to(sources.decay_per_step, (self._n,))
+        self._recorded = None if log.curves is None else log.curves.recorded
+        self._period, self._length = sources.period, trace.steps(sources.period)
+        when = (log.published - log.start) / sources.period
         last = self._length - 1
-        self._epoch = np.minimum(np.floor(when + _ROUNDING), last).astype(np.intp)
-        self._age = np.clip(self._epoch + 1.0 - when, 0.0, 1.0)
-        self._next = np.zeros(rows, dtype=np.intp)  # epoch of the log that is to come
+        self._step = np.minimum(np.floor(when + _ROUNDING), last).astype(np.intp)
+        self._age = np.clip(self._step + 1.0 - when, 0.0, 1.0)
+        self._next = np.zeros(num_envs, dtype=np.intp)  # step of the log that is to come
+        everything = slice(0, num_envs * self._n)
+        self.blocks = [(everything, _Replay(self._cells(np.arange(num_envs)), self._advance))]
 
-    def start(
-        self, cells: IntArray, epochs: FloatArray, rows: IntArray, rng: np.random.Generator
-    ) -> Published:
+    def _cells(self, envs: IntArray) -> Cells:
+        return Cells.of(self._sources, lambda p: np.tile(p, envs.size))
+
+    def start(self, envs: IntArray, rng: np.random.Generator) -> None:
         random = self._trace.random_start
-        self._next[rows] = rng.integers(0, self._length, rows.size) if random else 0
-        since = np.zeros((self._next.size, self._n))
-        since.reshape(-1)[cells] = epochs
+        self._next[envs] = rng.integers(0, self._length, envs.size) if random else 0
+
+    def past(self, envs: IntArray, steps: FloatArray) -> Block:
         # At most one turn of the log; and nothing was published before its beginning is played.
-        longest = self._longest(epochs) if random else 0.0
-        found = self._before(rows, int(min(longest, self._length)))
-        return found.only(found.age <= since.reshape(-1)[found.cell])
+        longest = self._longest(steps) if self._trace.random_start else 0.0
 
-    def advance(self, rng: np.random.Generator) -> Published:
+        def drawn() -> Published:
+            found = self._before(self._next[envs], int(min(longest, self._length)))
+            return found.only(found.age <= steps[found.cell])
+
+        return _Replay(self._cells(envs), drawn)
+
+    def _advance(self) -> Published:
         self._next = (self._next + 1) % self._length
-        return self._before(np.arange(self._next.size), 1)
+        return self._before(self._next, 1)
 
-    def share(self, items: Published) -> FloatArray:
-        decay = self._trace.decay
-        assert not isinstance(decay, str)  # resolved by the trace
+    def rate(self) -> FloatArray:
+        """Return the mean rate: the log has no rate of the moment."""
+        return np.broadcast_to(self._sources.arrival_rate, (self._num_envs, self._n)).copy()
+
+    def survival(self, items: Published) -> FloatArray:
         source = items.cell % self._n
-        left = decay.share(self._decay[source] * items.age)
+        left = self._trace.decay.survival(self._decay[source] * items.age)
         if self._curves is not None and self._recorded is not None:
             known = self._recorded[items.number]
             age = items.age[known] * self._period
-            left[known] = self._curves.share(items.number[known], age)
+            left[known] = self._curves.remaining_at(items.number[known], age)
         return left
 
-    def get_state(self) -> Any:
+    def get_state(self) -> IntArray:
         return self._next.copy()
 
     def set_state(self, state: Any) -> None:
-        self._next = state.copy()
+        self._next = np.array(state, dtype=np.intp)
 
-    def _before(self, rows: IntArray, epochs: int) -> Published:
-        """Return what the last epochs, at most one turn of the log, have brought to some rows."""
-        now = self._next[rows]
-        first = now - epochs  # below 0: the log begins anew in between
-        low = np.searchsorted(self._epoch, first % self._length) - (first < 0) * self._epoch.size
-        count = np.searchsorted(self._epoch, now) - low
+    def _before(self, now: IntArray, steps: int) -> Published:
+        """Return what the last steps, at most one turn of the log, before the steps `now` (b,) of
+        the log have brought to b environments."""
+        first = now - steps  # below 0: the log begins anew in between
+        low = np.searchsorted(self._step, first % self._length) - (first < 0) * self._step.size
+        count = np.searchsorted(self._step, now) - low
         step = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
         number = np.repeat(low, count) + step
-        number[number < 0] += self._epoch.size
-        ago = (np.repeat(now, count) - 1 - self._epoch[number]) % self._length
-        cell = np.repeat(rows, count) * self._n + self._source[number]
+        number[number < 0] += self._step.size
+        ago = (np.repeat(now, count) - 1 - self._step[number]) % self._length
+        cell = np.repeat(np.arange(now.size), count) * self._n + self._source[number]
         return Published(cell, self._age[number] + ago, self._utility[number], number)
 
-    def _longest(self, epochs: FloatArray) -> float:
-        """Return after how many epochs nothing is left of what start needs; `epochs` as there."""
-        known = float(np.ceil(epochs[np.isfinite(epochs)]).max(initial=0.0))
-        return max(known, self._faded()) if np.isinf(epochs).any() else known
+    def _longest(self, steps: FloatArray) -> float:
+        """Return after how many steps nothing is left of what `past` needs; `steps` as there."""
+        known = float(np.ceil(steps[np.isfinite(steps)]).max(initial=0.0))
+        return max(known, self._faded()) if np.isinf(steps).any() else known
 
     def _faded(self) -> float:
-        """Return the age, in whole epochs, from which every item is worth nothing."""
-        decay = self._trace.decay
-        assert not isinstance(decay, str)  # resolved by the trace
-        end = decay.end / self._decay[self._source]
+        """Return the age, in whole steps, from which nothing of any item's utility is left."""
+        end = self._trace.decay.end / self._decay[self._source]
         if self._curves is not None and self._recorded is not None:
             last = self._curves.first[1:][self._recorded] - 1
             age = self._curves.age[last] / self._period
             end[self._recorded] = np.where(self._curves.remaining[last] > 0, np.inf, age)
         return float(np.ceil(end).max(initial=0.0))
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self._trace, self._sources, self._num_envs, self._next
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        # The block calls this very feed, and not the one that was copied.
+        trace, sources, num_envs, steps = state
+        TraceFeed.__init__(self, trace, sources, num_envs)
+        self.set_state(steps)
+
+
+class _Replay(Block):
+    """Items read from a log."""
+
+    def __init__(self, cells: Cells, read: Callable[[], Published]) -> None:
+        super().__init__(cells)
+        self._read = read
+
+    def draw(self, rng: np.random.Generator) -> Iterator[Published]:
+        yield self._read()
 
 
 def _places(items: ItemLog, sources: Sources) -> IntArray:

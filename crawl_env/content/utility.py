@@ -1,19 +1,18 @@
-"""Laws of an item's initial utility ξ, each with mean one; a source scales it by its ξ̄."""
+"""Distributions of the initial utility ξ of an item, with mean one; a source scales them by ξ̄."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import exp
-from numbers import Real
 from typing import Protocol
 
 import numpy as np
 
-from crawl_env.errors import unknown
+from crawl_env.errors import check_positive, unknown
 from crawl_env.numerics import FloatArray
 
 
-class Law(Protocol):
+class Distribution(Protocol):
     """A distribution on [0, ∞) with mean 1."""
 
     @property
@@ -36,7 +35,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Exponential:
-    """ξ exponential: the law under which an epoch's content can be drawn in one go."""
+    """ξ exponential: the total of a step can then be drawn at once."""
 
     second_moment: float = field(default=2.0, init=False)
 
@@ -46,12 +45,12 @@ class Exponential:
 
 @dataclass(frozen=True)
 class Lognormal:
-    """ξ lognormal; σ = 1.2 is what votes on a news page look like."""
+    """ξ lognormal; σ = 1.2 is typical of the votes on a news page."""
 
     sigma: float = 1.2
 
     def __post_init__(self) -> None:
-        positive("sigma", self.sigma)
+        check_positive("sigma", self.sigma)
 
     @property
     def second_moment(self) -> float:
@@ -68,7 +67,7 @@ class Gamma:
     shape: float = 2.0
 
     def __post_init__(self) -> None:
-        positive("shape", self.shape)
+        check_positive("shape", self.shape)
 
     @property
     def second_moment(self) -> float:
@@ -78,7 +77,7 @@ class Gamma:
         return rng.standard_gamma(self.shape, n) / self.shape
 
 
-LAWS: dict[str, type[Law]] = {
+UTILITIES: dict[str, type[Distribution]] = {
     "constant": Constant,
     "exponential": Exponential,
     "lognormal": Lognormal,
@@ -86,21 +85,15 @@ LAWS: dict[str, type[Law]] = {
 }
 
 
-def make_law(law: str | Law) -> Law:
-    """Return a law by name, with its default parameter, or the object given."""
-    if not isinstance(law, str):
-        if isinstance(law, type) or not hasattr(law, "sample"):
+def make_distribution(distribution: str | Distribution) -> Distribution:
+    """Return a distribution by name, with its default parameter, or the object given."""
+    if not isinstance(distribution, str):
+        if isinstance(distribution, type) or not hasattr(distribution, "sample"):
             raise ValueError(
-                f"law is {law!r}; give one of {', '.join(LAWS)}, or an object with `sample` as in "
-                "crawl_env.content.utility.Law"
+                f"the distribution is {distribution!r}; give one of {', '.join(UTILITIES)}, or an "
+                "object with `sample` as in crawl_env.content.utility.Distribution"
             )
-        return law
-    if law not in LAWS:
-        raise unknown("law of utility", law, LAWS)
-    return LAWS[law]()
-
-
-def positive(name: str, value: float) -> None:
-    """Raise ValueError unless a law's parameter is positive and finite."""
-    if not (isinstance(value, Real) and np.isfinite(value) and value > 0):
-        raise ValueError(f"{name} is {value!r}; it must be positive and finite")
+        return distribution
+    if distribution not in UTILITIES:
+        raise unknown("distribution of utility", distribution, UTILITIES)
+    return UTILITIES[distribution]()

@@ -1,107 +1,135 @@
-"""CrawlEnv: a crawl as a Gymnasium environment."""
+"""CrawlEnv: timely crawling as a Gymnasium environment."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
+from crawl_env.content.process import ArrivalProcess
 from crawl_env.content.world import World
-from crawl_env.envs.subsets import Subsets
-from crawl_env.errors import unknown
+from crawl_env.errors import check_choice
 from crawl_env.fleet.sources import Sources
-from crawl_env.simulation.simulation import Crawl
-from crawl_env.simulation.task import Task
+from crawl_env.simulation.simulation import Simulation
+from crawl_env.simulation.task import BudgetRule, Draw, Start, Task, suggest_arguments
 
 
-class CrawlEnv(gym.Env[NDArray[np.float32], Any]):
-    """Which M of N sources of ephemeral content should be fetched in this epoch?
+class CrawlEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
+    """Which M of N sources of ephemeral content should be crawled in this step?
 
     ## Description
-    N sources publish items; interest in an item falls as exp(−μ·age). At every epoch the crawler
-    sees what it may see, chooses which sources to crawl, and collects all that waits there:
-    reward Σ_{i∈S} X_i(t), then X_i(t+1) = α_i X_i(t)·[i∉S] + U_i(t+1). This is the restless
-    bandit of Avrachenkov & Borkar (2015), whose best policies and bounds are known.
+    N sources publish items, and interest in an item decays as exp(−μ·age). In every step the
+    crawler observes the sources, selects some of them within a budget, and collects all of their
+    uncollected utility X: the reward is Σ_{i∈S} X_i(t), and then
+    X_i(t+1) = α_i X_i(t)·[i∉S] + U_i(t+1). This is the restless bandit of Avrachenkov & Borkar
+    (2015), whose best policies and bounds are known.
 
-    ## Observation
-    `Box` (N, F), float32: one row a source, one column for each of `features`, in their order:
-    `value` what waits, or its belief where not observed; `age` epochs since the last crawl (1e9:
-    never); `crawled`, `harvest`, `items` whether it was crawled in the last epoch, the utility
-    and the number of new items this brought; `arrival_rate`, `mean_utility`, `decay_rate`,
-    `cost` the true parameters; `account` the budget units that can be spent now, in every row;
-    `available` 0 where a crawl delay does not yet allow a crawl, else 1; `failed` whether its crawl
-    failed in the last epoch (`crawled` is then 0, and the age goes on);
-    `changed` whether a crawl in the last epoch found a new item; and of the items found that were
-    still worth something `harvest_number` n, `harvest_age` Σa, `harvest_age_squared` Σa²,
-    `harvest_log` Σ ln w and `harvest_age_log` Σ a ln w, where a is an item's age when collected, in
-    units of time, and w its worth then: what a regression of ln w on a needs, whose slope is −μ.
-    All six are 0 where nothing was found. They take longer where much is published, since items
-    are then drawn one by one; the sums are refused under deterministic arrivals.
+    ## Action Space
+    `Box` (−1, 1, (N,)), float32: a priority for each source. Sources are crawled in decreasing
+    priority; ties go to the source crawled longer ago, then to the lower number. A source that
+    does not fit the budget is skipped, and so is one that may not be crawled now: its crawl delay
+    has not passed since the last attempt, or its host has had its crawls of this step. Under
+    `budget_rule="average"` only sources of priority ≥ 0 are crawled. The wrappers
+    `SequentialSelection` and `SubsetAction` (crawl_env.envs.wrappers) have discrete actions.
 
-    ## Action
-    `action="priority"`: `Box` (−1, 1, (N,)), float32. Sources are crawled in decreasing priority,
-    ties going to the older, then to the lower number; one that does not fit is skipped, and so is
-    one that may not be crawled now: its crawl delay has not passed since the last attempt, or its
-    host has had its crawls of this epoch. Under `budget_rule="average"` only sources of
-    priority ≥ 0 are taken.
-    `action="subset"`: `Discrete`, an entry of `env.unwrapped.subsets`. Under "average" the sources
-    of a subset that the account does not cover are left out, the dearest first, then the younger.
-    Sources of a subset that may not be crawled now are left out, and no others take their place.
+    ## Observation Space
+    `Box` (N, F), float32: a row for each source, a column for each of `features`, in their order.
 
-    ## Reward
+    | feature | meaning | min | max |
+    | --- | --- | --- | --- |
+    | `value` | uncollected utility; where not observed, the belief (its posterior mean) | 0 | ∞ |
+    | `age` | steps since the last crawl; 1e9: never crawled | 0 | ∞ |
+    | `available` | 0 where a crawl delay does not allow a crawl yet, else 1 | 0 | 1 |
+    | `balance` | budget units that can be spent now, the same in every row | −∞ | ∞ |
+    | `crawled` | 1 where the last step crawled the source successfully | 0 | 1 |
+    | `failed` | 1 where the last step's crawl failed; the age then goes on | 0 | 1 |
+    | `harvest` | utility collected in the last step | 0 | ∞ |
+    | `items` | new items collected in the last step | 0 | ∞ |
+    | `changed` | 1 where the last step collected a new item | 0 | 1 |
+    | `arrival_rate` | Λ, items / time | 0 | ∞ |
+    | `mean_utility` | ξ̄, utility / item | 0 | ∞ |
+    | `decay_rate` | μ, 1 / time | 0 | ∞ |
+    | `cost` | C, budget units | 0 | ∞ |
+    | `harvest_number` | n, items collected in the last step that still have utility | 0 | ∞ |
+    | `harvest_age` | Σ a over these items, a: age when collected, in units of time | 0 | ∞ |
+    | `harvest_age_squared` | Σ a² | 0 | ∞ |
+    | `harvest_log` | Σ ln w, w: utility when collected | −∞ | ∞ |
+    | `harvest_age_log` | Σ a ln w | −∞ | ∞ |
+
+    The five sums are the sufficient statistics of a regression of ln w on a, whose slope is −μ;
+    deterministic arrivals have no single items and refuse them. `items`, `changed` and the sums
+    take longer where much is published, since items are then simulated one by one.
+
+    ## Rewards
     The utility collected.
 
-    ## Start
-    `start="fresh"`: all sources crawled one epoch ago; `"empty"`: X = 0; `"full"`: never crawled;
-    `"random"`: ages uniform on 1 … ⌈N/M⌉. `reset(options={"value": …, "age": …})` sets them
-    (age 1 where only value is given); the crawler is told, so the belief starts there too.
+    ## Starting State
+    By `start`: `"fresh"`, all sources crawled one step ago; `"empty"`, X = 0; `"full"`, never
+    crawled; `"random"`, ages uniform on 1 … ⌈N/M⌉. `reset(options={"value": …, "age": …})` sets
+    the state, (N,) each (age 1 if only `value` is given); the belief starts at the given value.
 
-    ## Episode end
-    Never terminated; truncated after `horizon` epochs, or never if it is None. A log that is played
-    back goes on from its beginning when it ends.
+    ## Episode End
+    Never terminated; truncated after `horizon` steps. A log that is played back starts again when
+    it ends.
+
+    ## Info
+    `step` returns, for every source (N,): `crawled`, whether it was crawled successfully;
+    `collected`, the utility collected; `failed`, whether its crawl failed (only for fleets with
+    failure rates). And `cost`, the budget units spent in this step; `balance`, those that can be
+    spent in the next one (only under `budget_rule="average"`). `reset` returns {}.
 
     ## Arguments
-    - `sources`: a `Sources`, the name of a preset ("table1", "fleet-f", "recovering-<n>",
-      "hacker-news"; see `Sources.preset`), the path of a CSV, or a callable
-      `rng → Sources` drawn anew at each reset (N and period fixed; also called once when the
-      environment is made, to learn N). Default "table1".
-    - `budget`: M > 0, the cost that one epoch's crawls may have. Default 1.
-    - `budget_rule`: "epoch" (Σ cost ≤ M in every epoch) or "average": an account starts at 0 and
-      gains M every epoch; sources are taken while it is positive, the last may overdraw it.
-    - `arrivals`: "deterministic" (default), "poisson" or "poisson-exponential" (exponential ξ),
-      "poisson-constant", "poisson-lognormal" (σ = 1.2), "poisson-gamma" (shape 2); interest falls
-      exponentially, or as in "poisson-stretched", "poisson-lomax", "poisson-gamma-lomax", …; the
-      path of a log to play back (.csv, .csv.gz, .parquet; see
-      `crawl_env.content.arrivals.make_arrivals`); or an object such as `Trace(items)` or
-      `Poisson(Lognormal(0.5), LomaxDecay(3))`; see `crawl_env.content` and
-      `crawl_env.Arrivals`. Rates change with time under
 
-      | name | object | law of the rate, whose mean is `arrival_rate` |
-      | --- | --- | --- |
-      | "poisson-drift" | `Drift(sigma=0.1, reversion=0.01)` | ln Λ a walk with reversion |
-      | "poisson-jumps" | `Jumps(rate=0.01, law="gamma")` | drawn anew at random times |
-      | "poisson-cycle" | `DailyCycle(amplitude=0.5, day=24, phase=0)` | the same every day |
-      | "poisson-bursts" | `Bursts(branching=0.5, decay=1)` | Hawkes: every item brings more |
+    | argument | type | default | meaning |
+    | --- | --- | --- | --- |
+    | `sources` | `Sources`, str, path or callable | `"table1"` | the fleet: an object; a preset ("table1", "fleet-f", "recovering-<n>", "hacker-news"; see `Sources.preset`); a CSV; or `rng → Sources`, drawn at each reset (N, period and limits fixed) |
+    | `budget` | float | `1.0` | M > 0, budget units per step |
+    | `budget_rule` | `"step"`, `"average"` | `"step"` | Σ cost ≤ M in every step; or a token bucket: the balance grows by M per step, and sources are selected while it is positive, so that the last selection may leave it negative |
+    | `arrivals` | str, path or object | `"deterministic"` | the distribution of content, see below |
+    | `observed` | bool or (N,) bool | `True` | which sources show their value |
+    | `features` | sequence of str | `("value",)` | columns of the observation |
+    | `horizon` | int or None | `500` | steps of an episode; None: endless |
+    | `start` | `"fresh"`, `"empty"`, `"full"`, `"random"` | `"fresh"` | starting state |
+    | `per_host` | int | `1` | crawls per step of the sources that share a host, failed ones too |
+    | `render_mode` | `"rgb_array"`, `"human"`, `"ansi"`, None | `None` | pictures, a window, or text |
 
-      each with `poisson=Poisson(…)` for other laws of utility and decay. Agents and beliefs
-      know `arrival_rate` alone; `env.unwrapped.world.rate`, (1, N), tells those who
-      evaluate the rate of the moment.
-    - `observed`: True (default), False, or a mask (N,): which sources show their value.
-    - `features`: names of the channels above. Default ("value",).
-    - `per_host`: crawls that sources with the same host may have in an epoch, failed ones too.
-      Default 1; without `hosts` in the fleet it means nothing.
-    - `action`: "priority" or "subset". `horizon`: epochs or None; default 500.
-    - `start`: see above.
-    - `render_mode`: "rgb_array", "human", "ansi" or None.
+    Arrivals are "deterministic" or random; recorded, given as the path of a log (.csv, .csv.gz,
+    .parquet) or a `Trace(log)`; or a process of one's own (`ArrivalProcess`). Random arrivals are
+    `Arrivals(rate=…, utility=…, decay=…, sampler=…)`, for which short names stand:
+    "poisson[-rate][-utility][-decay][-items]", as in "poisson", "poisson-items" or
+    "poisson-drift-lognormal-lomax":
 
-    Crawl delays, capacities, failure rates and hosts belong to the fleet; see `Sources`. A crawl
-    that fails costs its budget, brings nothing and leaves what waits. Under deterministic arrivals
-    a source with a capacity holds the mean of Poisson arrivals.
+    | part | name | object |
+    | --- | --- | --- |
+    | rate, of mean `arrival_rate` | – | constant |
+    | | drift | `Drift(sigma=0.1, reversion=0.01)`: ln Λ is a mean-reverting random walk |
+    | | jumps | `Jumps(rate=0.01, distribution="gamma")`: drawn anew at random times |
+    | | cycle | `DailyCycle(amplitude=0.5, day=24, phase=0)`: the same every day |
+    | | hawkes | `Hawkes(branching=0.5, kernel_rate=1)`: items excite further ones |
+    | utility | exponential (default), constant, lognormal, gamma | `crawl_env.content.utility` |
+    | decay | – (exponential), stretched, lomax | `crawl_env.content.decay` |
+    | sampler | – | "total": one number per source and step |
+    | | items | "items": each item is drawn |
 
-    Arrivals do not depend on actions: the same seed brings the same content to every policy.
+    The features `items`, `changed` and `harvest_…`, and capacities, need single items. Hawkes
+    rates, other decay than the exponential, and logs always draw them.
+
+    Agents and beliefs know `arrival_rate` alone; `env.unwrapped.world.rate`, (1, N), is the
+    present rate, for evaluation. Arrivals depend on nothing but themselves and the seed, neither on
+    actions nor on what is observed: the same seed brings the same content to every policy. Crawl
+    delays, capacities, failure rates and hosts belong to the fleet, see `Sources`. A crawl that
+    fails is paid for and leaves the content. Under deterministic arrivals a source with a capacity
+    holds the mean of Poisson arrivals.
+
+    Raises:
+        TypeError: an argument is unknown.
+        ValueError: an argument is out of range, or arguments are incompatible.
 
     ## References
     K. E. Avrachenkov, V. S. Borkar: Whittle index policy for crawling ephemeral content,
@@ -109,44 +137,69 @@ class CrawlEnv(gym.Env[NDArray[np.float32], Any]):
 
     >>> env = gym.make("EphemeralCrawl-v0", budget=2)
     >>> observation, info = env.reset(seed=0)
-    >>> observation, reward, *_ = env.step(np.array([1, 0.5, 0, 0], dtype=np.float32))
-    >>> round(reward, 3)
-    327.447
-    """
+    >>> observation, reward, *_, info = env.step(np.array([1, 0.5, 0, 0], dtype=np.float32))
+    >>> round(reward, 3), info["crawled"].tolist(), info["cost"]
+    (327.447, [True, True, False, False], 2.0)
+    """  # noqa: E501
 
     metadata: dict[str, Any] = {  # noqa: RUF012 (declared by Gymnasium)
         "render_modes": ["rgb_array", "human", "ansi"],
         "render_fps": 4,
     }
+    observation_space: spaces.Box[np.float32]
+    action_space: spaces.Box[np.float32]
 
-    def __init__(self, render_mode: str | None = None, **arguments: Any) -> None:
-        if render_mode not in (None, *self.metadata["render_modes"]):
-            raise unknown("render_mode", render_mode, self.metadata["render_modes"])
-        self.task = Task.from_arguments(arguments)
+    @suggest_arguments
+    def __init__(
+        self,
+        sources: Sources | str | Path | Draw = "table1",
+        budget: float = 1.0,
+        *,
+        budget_rule: BudgetRule = "step",
+        arrivals: str | Path | ArrivalProcess = "deterministic",
+        observed: bool | ArrayLike = True,
+        features: str | Sequence[str] = ("value",),
+        horizon: int | None = 500,
+        start: Start = "fresh",
+        per_host: int = 1,
+        render_mode: str | None = None,
+    ) -> None:
+        if render_mode is not None:
+            check_choice("render_mode", render_mode, self.metadata["render_modes"])
+        self.task = Task(
+            sources,
+            budget,
+            budget_rule=budget_rule,
+            arrivals=arrivals,
+            observed=observed,
+            features=features,
+            horizon=horizon,
+            start=start,
+            per_host=per_host,
+        )
         self.observation_space = self.task.observation_space
         self.action_space = self.task.action_space
         self.render_mode = render_mode
-        self._crawl = Crawl(self.task)
-        self._elapsed: float = np.inf  # epochs; infinite before the first reset
+        self._simulation = Simulation(self.task)
+        self._elapsed: float = np.inf  # steps; infinite before the first reset
         self._horizon = np.inf if self.task.horizon is None else self.task.horizon
         self._rewards: list[float] = []  # kept only where something is rendered
         self._viewer: Any = None
 
     @property
-    def subsets(self) -> Subsets:
-        """The sets of sources (numbers from 0) that discrete actions stand for, in order."""
-        return self.task.subsets
+    def unwrapped(self) -> CrawlEnv:
+        return self
 
     @property
     def sources(self) -> Sources:
-        """The fleet of this episode, whether the crawler knows it or not."""
-        now = self._crawl.world.sources
-        return now if self.task.draw is None else now.row(0)
+        """The fleet of this episode, whether or not its parameters are observed."""
+        now = self._simulation.world.sources
+        return now if self.task.draw is None else now.fleet(0)
 
     @property
     def world(self) -> World:
-        """What really waits at the sources, live: for evaluation and planning, not for agents."""
-        return self._crawl.world
+        """The true state, live: for evaluation and planning, not for agents."""
+        return self._simulation.world
 
     @property
     def portable_task(self) -> Task:
@@ -157,47 +210,49 @@ class CrawlEnv(gym.Env[NDArray[np.float32], Any]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
         super().reset(seed=seed)
-        self._crawl.reset(self.np_random, options=options)
+        self._simulation.reset(self.np_random, options=options)
         self._elapsed = 0
         self._rewards = []
         if self.render_mode == "human":
             self.render()
-        return self._crawl.observe()[0], {}
+        return self._simulation.observe()[0], {}
 
     def step(
         self, action: ArrayLike
     ) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         if self._elapsed == np.inf:
             raise gym.error.ResetNeeded("call env.reset() before the first env.step()")
-        reward: float = self._crawl.step(action, self._np_random).item()  # type: ignore[arg-type]
+        simulation = self._simulation
+        reward: float = simulation.step(action, self._np_random).item()  # type: ignore[arg-type]
         self._elapsed += 1
         if self.render_mode is not None:
             self._rewards.append(reward)
             if self.render_mode == "human":
                 self.render()
-        return self._crawl.observe()[0], reward, False, self._elapsed >= self._horizon, {}
+        truncated = self._elapsed >= self._horizon
+        return simulation.observe()[0], reward, False, truncated, simulation.info()
 
     def get_state(self) -> dict[str, Any]:
         """Return a copy of the whole state, its random generator included."""
         generator = deepcopy(self.np_random.bit_generator.state)
-        return {**self._crawl.get_state(), "elapsed": self._elapsed, "generator": generator}
+        return {**self._simulation.get_state(), "elapsed": self._elapsed, "generator": generator}
 
     def set_state(self, state: dict[str, Any]) -> NDArray[np.float32]:
-        """Return to a state of `get_state`, as if never left; return the observation there."""
-        self._crawl.set_state(state)
+        """Return to a state of `get_state`; return the observation there."""
+        self._simulation.set_state(state)
         self._elapsed, self._rewards = state["elapsed"], []
         self.np_random.bit_generator.state = deepcopy(state["generator"])
-        return self._crawl.observe()[0]
+        return self._simulation.observe()[0]
 
     def render(self) -> Any:
-        """Return a picture (H, W, 3) uint8, show it in a window, or return a text (a line
-        a source, or a summary of many)."""
+        """Return a picture (H, W, 3) uint8, show it in a window, or return a text with a line for
+        each source (a summary for many)."""
         from crawl_env import rendering
 
         if self.render_mode is None:
             gym.logger.warn("render() needs a render_mode; give one to gym.make")
             return None
-        frame = rendering.Frame.of(self._crawl, self._elapsed, self._rewards)
+        frame = rendering.Frame.of(self._simulation, self._elapsed, self._rewards)
         if self.render_mode == "ansi":
             return rendering.text(frame)
         if self._viewer is None:

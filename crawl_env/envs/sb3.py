@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from crawl_env.content.process import ArrivalProcess
 from crawl_env.envs.vector_env import CrawlVectorEnv
+from crawl_env.fleet.sources import Sources
+from crawl_env.simulation.task import BudgetRule, Draw, Start, suggest_arguments
 
 try:
     from stable_baselines3.common.vec_env.base_vec_env import VecEnv
@@ -25,16 +29,45 @@ class CrawlVecEnv(VecEnv):
 
     Arguments:
         num_envs: how many environments.
-        **arguments: those of `CrawlEnv`.
+        sources, …, per_host: those of `CrawlEnv`.
+        max_episode_steps, render_mode: those of `CrawlVectorEnv`.
 
     >>> from stable_baselines3 import PPO
     >>> model = PPO("MlpPolicy", CrawlVecEnv(num_envs=64, sources="table1", budget=2), n_steps=8)
     >>> model = model.learn(512)
     """
 
-    def __init__(self, num_envs: int, **arguments: Any) -> None:
+    @suggest_arguments
+    def __init__(
+        self,
+        num_envs: int,
+        sources: Sources | str | Path | Draw = "table1",
+        budget: float = 1.0,
+        *,
+        budget_rule: BudgetRule = "step",
+        arrivals: str | Path | ArrivalProcess = "deterministic",
+        observed: bool | ArrayLike = True,
+        features: str | Sequence[str] = ("value",),
+        horizon: int | None = 500,
+        start: Start = "fresh",
+        per_host: int = 1,
+        max_episode_steps: int | None = None,
+        render_mode: str | None = None,
+    ) -> None:
         self.vector_env = CrawlVectorEnv(
-            num_envs, autoreset_mode=AutoresetMode.SAME_STEP, **arguments
+            num_envs,
+            sources,
+            budget,
+            budget_rule=budget_rule,
+            arrivals=arrivals,
+            observed=observed,
+            features=features,
+            horizon=horizon,
+            start=start,
+            per_host=per_host,
+            max_episode_steps=max_episode_steps,
+            autoreset_mode=AutoresetMode.SAME_STEP,
+            render_mode=render_mode,
         )
         self._actions: NDArray[Any] = np.empty(0)
         super().__init__(

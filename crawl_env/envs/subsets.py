@@ -1,4 +1,4 @@
-"""Subsets of sources that one epoch's budget pays for, as a table for discrete actions."""
+"""Sets of sources that one step's budget pays for: the table of `SubsetAction`."""
 
 from __future__ import annotations
 
@@ -108,5 +108,5 @@ def _collect(sets: Iterator[tuple[int, ...]], n: int, most: int) -> Subsets:
 def _too_many(n: int, count: str, most: int) -> ValueError:
     return ValueError(
         f"{n} sources have {count} subsets to choose from; a table may hold {most}. "
-        "Use action='priority', or the SequentialSelection wrapper"
+        "Use the environment's own actions, priorities, or the SequentialSelection wrapper"
     )

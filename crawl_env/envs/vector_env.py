@@ -2,60 +2,87 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
+from crawl_env.content.process import ArrivalProcess
 from crawl_env.content.world import World
-from crawl_env.envs.subsets import Subsets
-from crawl_env.errors import unknown
-from crawl_env.numerics import FloatArray
-from crawl_env.simulation.observation import Harvest
-from crawl_env.simulation.simulation import Crawl
-from crawl_env.simulation.task import Task
-
-BoolArray = NDArray[np.bool_]
+from crawl_env.errors import check_choice, check_whole
+from crawl_env.fleet.sources import Sources
+from crawl_env.numerics import BoolArray, FloatArray
+from crawl_env.simulation.simulation import Harvest, Simulation
+from crawl_env.simulation.task import BudgetRule, Draw, Start, Task, suggest_arguments
 
 
-class CrawlVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], Any, NDArray[Any]]):
+class CrawlVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], NDArray[np.float32], NDArray[Any]]):
     """`num_envs` environments like `CrawlEnv`, in one array program.
 
-    All of them share one random generator. Observations are (B, N, F), actions (B, N) or, for
-    subsets, (B,); rewards (B,) float64.
+    All of them share one random generator. Observations are (B, N, F), actions (B, N), rewards
+    (B,) float64. `info` is empty but for the last observations under `SAME_STEP`, since arrays
+    for every environment would lengthen a step by a fifth; `harvest` has what the last step
+    collected.
 
     Arguments:
         num_envs: B.
+        sources, …, per_host: those of `CrawlEnv`.
+        max_episode_steps: truncate after as many steps, if this is sooner than `horizon`.
         autoreset_mode: `NEXT_STEP` (default), `SAME_STEP` or `DISABLED`, with
             `reset(options={"reset_mask": (B,) bool})`, as in Gymnasium's own vector environments.
-        max_episode_steps: truncate after as many epochs, if this is sooner than `horizon`.
         render_mode: "rgb_array" (a picture for each environment) or None.
-        **arguments: those of `CrawlEnv`.
 
     >>> vec = gym.make_vec("EphemeralCrawl-v0", num_envs=3, vectorization_mode="vector_entry_point")
     >>> vec.reset(seed=0)[0].shape
     (3, 4, 1)
     """
 
+    observation_space: spaces.Box[np.float32]
+    action_space: spaces.Box[np.float32]
+    single_observation_space: spaces.Box[np.float32]
+    single_action_space: spaces.Box[np.float32]
+
+    @suggest_arguments
     def __init__(
         self,
         num_envs: int = 1,
+        sources: Sources | str | Path | Draw = "table1",
+        budget: float = 1.0,
+        *,
+        budget_rule: BudgetRule = "step",
+        arrivals: str | Path | ArrivalProcess = "deterministic",
+        observed: bool | ArrayLike = True,
+        features: str | Sequence[str] = ("value",),
+        horizon: int | None = 500,
+        start: Start = "fresh",
+        per_host: int = 1,
         max_episode_steps: int | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         render_mode: str | None = None,
-        **arguments: Any,
     ) -> None:
-        _check_whole("num_envs", num_envs)
+        self.num_envs = num_envs = check_whole("num_envs", num_envs)
         if max_episode_steps is not None:
-            _check_whole("max_episode_steps", max_episode_steps)
-        if render_mode not in (None, "rgb_array"):
-            raise unknown("render_mode", render_mode, ["rgb_array"])
-        self.num_envs = num_envs
-        self.task = Task.from_arguments(arguments)
+            check_whole("max_episode_steps", max_episode_steps, what="steps")
+        if render_mode is not None:
+            check_choice("render_mode", render_mode, ["rgb_array"])
+        self.task = Task(
+            sources,
+            budget,
+            budget_rule=budget_rule,
+            arrivals=arrivals,
+            observed=observed,
+            features=features,
+            horizon=horizon,
+            start=start,
+            per_host=per_host,
+        )
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.metadata = {
             "render_modes": ["rgb_array"],
@@ -65,13 +92,13 @@ class CrawlVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], Any, NDArray[Any]
         self.render_mode = render_mode
         self.single_observation_space = self.task.observation_space
         self.single_action_space = self.task.action_space
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.observation_space = _batch(self.single_observation_space, num_envs)
+        self.action_space = _batch(self.single_action_space, num_envs)
         limits = [limit for limit in (self.task.horizon, max_episode_steps) if limit is not None]
         self._horizon = min(limits, default=np.inf)
-        self._crawl = Crawl(self.task, num_envs)
-        # Episodes are kept as the epoch in which each began, so that a step need not count them.
-        self._clock = 0  # epochs stepped
+        self._simulation = Simulation(self.task, num_envs)
+        # Episodes are kept as the step in which each began, so that a step need not count them.
+        self._clock = 0  # steps taken
         self._begun = np.full(num_envs, np.inf)  # on the clock; infinite before the first reset
         self._next_end = np.inf  # the clock when the next episode is over
         self._over = np.zeros(num_envs, dtype=bool)  # truncated, and not yet reset
@@ -79,19 +106,14 @@ class CrawlVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], Any, NDArray[Any]
         self._ready = False
 
     @property
-    def subsets(self) -> Subsets:
-        """The sets of sources (numbers from 0) that discrete actions stand for, in order."""
-        return self.task.subsets
-
-    @property
     def world(self) -> World:
-        """What really waits at the sources, live: for evaluation and planning, not for agents."""
-        return self._crawl.world
+        """The true state, live: for evaluation and planning, not for agents."""
+        return self._simulation.world
 
     @property
     def harvest(self) -> Harvest:
-        """What the last epoch's crawls brought."""
-        return self._crawl.harvest
+        """The crawls of the last step and what they collected."""
+        return self._simulation.harvest
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -103,11 +125,11 @@ class CrawlVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], Any, NDArray[Any]
         super().reset(seed=None if seed is None else int(seed))
         options = dict(options or {})
         mask = self._reset_mask(options.pop("reset_mask", None))
-        self._crawl.reset(self.np_random, mask, options)
+        self._simulation.reset(self.np_random, mask, options)
         self._begin(mask)
         self._over[mask] = False
         self._any_over = bool(self._over.any())
-        return self._crawl.observe(), {}
+        return self._simulation.observe(), {}
 
     def step(
         self, actions: ArrayLike
@@ -121,7 +143,7 @@ class CrawlVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], Any, NDArray[Any]
                 f"environments {np.flatnonzero(self._over).tolist()} are over; reset them with "
                 'options={"reset_mask": …} before the next step'
             )
-        reward = self._crawl.step(actions, self._np_random)  # type: ignore[arg-type]
+        reward = self._simulation.step(actions, self._np_random)  # type: ignore[arg-type]
         self._clock += 1
         if self._any_over:  # NEXT_STEP: what these did is replaced by their reset
             reward = np.where(self._over, 0.0, reward)
@@ -133,27 +155,27 @@ class CrawlVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], Any, NDArray[Any]
         truncated = self._over.copy()
         info: dict[str, Any] = {}
         if self._any_over and self.autoreset_mode is AutoresetMode.SAME_STEP:
-            info = self._final(self._crawl.observe())
+            info = self._final(self._simulation.observe())
             self._restart(self._over)
             self._over = np.zeros(self.num_envs, dtype=bool)
             self._any_over = False
-        observation = self._crawl.observe()
+        observation = self._simulation.observe()
         return observation, reward, np.zeros(self.num_envs, dtype=bool), truncated, info
 
     def get_state(self) -> dict[str, Any]:
         """Return a copy of the whole state, its random generator included."""
         generator = deepcopy(self.np_random.bit_generator.state)
         episode = {"elapsed": self._clock - self._begun, "over": self._over.copy()}
-        return {**self._crawl.get_state(), **episode, "generator": generator}
+        return {**self._simulation.get_state(), **episode, "generator": generator}
 
     def set_state(self, state: dict[str, Any]) -> NDArray[np.float32]:
-        """Return to a state of `get_state`, as if never left; return the observations there."""
-        self._crawl.set_state(state)
+        """Return to a state of `get_state`; return the observations there."""
+        self._simulation.set_state(state)
         self._begun, self._over = self._clock - state["elapsed"], state["over"].copy()
         self._any_over = bool(self._over.any())
         self._begin(np.zeros(self.num_envs, dtype=bool))
         self.np_random.bit_generator.state = deepcopy(state["generator"])
-        return self._crawl.observe()
+        return self._simulation.observe()
 
     def render(self) -> tuple[NDArray[np.uint8], ...] | None:
         """Return one picture (H, W, 3) for each environment."""
@@ -162,10 +184,10 @@ class CrawlVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], Any, NDArray[Any]
         if self.render_mode is None:
             gym.logger.warn("render() needs render_mode='rgb_array'; give it to gym.make_vec")
             return None
-        return rendering.pictures(self._crawl, self._clock - self._begun)
+        return rendering.pictures(self._simulation, self._clock - self._begun)
 
     def _restart(self, rows: BoolArray) -> None:
-        self._crawl.reset(self.np_random, rows)
+        self._simulation.reset(self.np_random, rows)
         self._begin(rows)
 
     def _begin(self, rows: BoolArray) -> None:
@@ -194,7 +216,5 @@ class CrawlVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], Any, NDArray[Any]
         return mask
 
 
-def _check_whole(name: str, number: object) -> None:
-    whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
-    if not whole or number < 1:  # type: ignore[operator]
-        raise ValueError(f"{name} is {number!r}; it must be a whole number of at least 1")
+def _batch(space: spaces.Box[np.float32], num_envs: int) -> spaces.Box[np.float32]:
+    return cast("spaces.Box[np.float32]", batch_space(space, num_envs))

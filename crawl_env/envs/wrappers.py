@@ -1,8 +1,9 @@
-"""SequentialSelection: one source at a time, for agents with plain discrete actions."""
+"""Wrappers with plain discrete actions: `SequentialSelection` and `SubsetAction`."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -10,28 +11,35 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from crawl_env.envs.env import CrawlEnv
+from crawl_env.envs.subsets import Subsets, all_subsets, maximal_subsets
+from crawl_env.envs.vector_env import CrawlVectorEnv
+from crawl_env.numerics import FloatArray
 from crawl_env.simulation.selection import TOLERANCE
+from crawl_env.simulation.task import Task
 
 Observation = NDArray[np.float32]
+Number = np.integer[Any] | int
+Kind = TypeVar("Kind")
 
 
 class SequentialSelection(
     gym.Wrapper[Observation, Any, Observation, Any],
     gym.utils.RecordConstructorArgs,
 ):
-    """One epoch as a sequence of picks, each an action of `Discrete(N)`.
+    """One step as a sequence of picks, each an action of `Discrete(N)`.
 
-    An epoch ends when nothing that is left fits the budget (after M picks at unit cost); the
-    reward comes with its last pick, 0 before. Use the discount γ^(1/M) where γ is meant per epoch.
-    The observation (N, F+1) has one more column: 1 for the sources picked so far in this epoch.
+    The step is taken when no further source fits the budget (after M picks at unit cost); the
+    reward comes with its last pick and is 0 before. Use the discount factor γ^(1/M) where γ is
+    meant per step. The observation (N, F+1) has one more column: 1 for the sources picked so far
+    in this step.
 
     `action_masks()` is True for the sources that can still be picked, as sb3-contrib's
-    MaskablePPO expects. An agent without masks may pick another; the oldest that can be picked
-    is taken instead.
+    MaskablePPO expects. If an agent without masks picks another one, the source that was crawled
+    longest ago among those that can be picked is taken instead.
 
     Raises:
-        ValueError: the environment has `action="subset"` or `budget_rule="average"`, or its
-            observations are changed by another wrapper.
+        ValueError: the environment has `budget_rule="average"`, or its observations are changed by
+            another wrapper.
 
     >>> env = SequentialSelection(gym.make("EphemeralCrawl-v0", budget=2))
     >>> observation, _ = env.reset(seed=0)
@@ -39,25 +47,22 @@ class SequentialSelection(
     (0.0, [False, True, True, True], 327.447)
     """
 
-    def __init__(self, env: gym.Env[Observation, Any]) -> None:
+    def __init__(self, env: gym.Env[Observation, Observation]) -> None:
         gym.utils.RecordConstructorArgs.__init__(self)
-        gym.Wrapper.__init__(self, env)
-        inner = env.unwrapped
-        if not isinstance(inner, CrawlEnv):
-            raise ValueError(f"SequentialSelection wraps EphemeralCrawl environments, not {inner}")
+        super().__init__(env)
+        self._inner = inner = _unwrapped(self, env, CrawlEnv)
         task = inner.task
-        if (task.action, task.budget_rule) != ("priority", "epoch"):
+        if task.budget_rule != "step":
             raise ValueError(
-                f"SequentialSelection needs action='priority' and budget_rule='epoch'; the "
-                f"environment has {task.action!r} and {task.budget_rule!r}"
+                f"SequentialSelection needs budget_rule='step'; the environment has "
+                f"{task.budget_rule!r}"
             )
         box = task.observation_space
         if env.observation_space != box:
             raise ValueError(
-                f"SequentialSelection found observations changed to {env.observation_space}; put "
-                "the wrapper that does it outside of this one"
+                f"SequentialSelection found observations changed to {env.observation_space}; apply "
+                "the wrapper that changes them outside of this one"
             )
-        self._inner = inner
         one = np.ones((task.n, 1), dtype=np.float32)
         self.observation_space = spaces.Box(
             np.hstack([box.low, 0 * one]), np.hstack([box.high, one]), dtype=np.float32
@@ -75,9 +80,7 @@ class SequentialSelection(
         self._ready = True
         return self._observation(), info
 
-    def step(
-        self, action: np.integer[Any] | int
-    ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Number) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         if not self._ready:
             raise gym.error.ResetNeeded("call env.reset() before the first env.step()")
         possible = self.action_masks()
@@ -98,8 +101,8 @@ class SequentialSelection(
         return self._observation(), float(reward), terminated, truncated, info
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """Return which sources can be picked now, (N,): not yet picked, still affordable, and not
-        held back by a crawl delay or by their host."""
+        """Return which sources can be picked now, (N,): not picked yet, still affordable, and not
+        held back by a crawl delay or by the limit of their host."""
         cost, task = self._inner.sources.cost, self._inner.task
         left = task.budget * (1 + TOLERANCE) - cost[self._picked].sum()
         possible = ~self._picked & (cost <= left)
@@ -112,11 +115,11 @@ class SequentialSelection(
         return possible
 
     def get_state(self) -> dict[str, Any]:
-        """Return a copy of the whole state: the environment's, and what is picked so far."""
+        """Return a copy of the whole state: the environment's, and the picks so far."""
         return {**self._inner.get_state(), "picked": self._picked.copy()}
 
     def set_state(self, state: dict[str, Any]) -> Observation:
-        """Return to a state of `get_state`, as if never left; return the observation there."""
+        """Return to a state of `get_state`; return the observation there."""
         self._seen = self._inner.set_state(state)
         self._picked[:] = state["picked"]
         self._ready = True
@@ -124,3 +127,137 @@ class SequentialSelection(
 
     def _observation(self) -> Observation:
         return np.hstack([self._seen, self._picked[:, None]]).astype(np.float32)
+
+
+class SubsetAction(
+    gym.ActionWrapper[Observation, Number, Observation], gym.utils.RecordConstructorArgs
+):
+    """`Discrete` actions: each stands for a set of sources that are crawled together.
+
+    `subsets` lists the sets, tuples of source numbers from 0, in lexicographic order: under
+    `budget_rule="step"` the maximal sets that the budget pays for and the hosts allow, under
+    "average" all sets. Members have equal priority under "step"; under "average" cheaper members
+    have the higher priority, so that if the balance does not cover the set, its most expensive
+    members (ties: the most recently crawled) are dropped. Under "step" what an unavailable
+    member (crawl delay) leaves of the budget goes to other sources, least recently crawled first.
+
+    Raises:
+        ValueError: there are more than 2¹⁶ sets; the actions are changed by another wrapper; or,
+            at `reset`, a fleet drawn anew has other costs than the table.
+
+    >>> env = SubsetAction(gym.make("EphemeralCrawl-v0", budget=2))
+    >>> env.action_space, env.subsets[:3]
+    (Discrete(6), ((0, 1), (0, 2), (0, 3)))
+    >>> observation, _ = env.reset(seed=0)
+    >>> round(env.step(0)[1], 3)
+    327.447
+    """
+
+    def __init__(self, env: gym.Env[Observation, Observation]) -> None:
+        gym.utils.RecordConstructorArgs.__init__(self)
+        super().__init__(env)
+        self._inner = _unwrapped(self, env, CrawlEnv)
+        task = _with_priorities(self, env.action_space, self._inner.task)
+        self.subsets = _subsets(task)
+        self.action_space = spaces.Discrete(len(self.subsets))
+        self._priorities = _priorities(self.subsets, task)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        result = self.env.reset(seed=seed, options=options)
+        _refuse_other_costs(self._inner.sources.cost, self._inner.task)
+        return result
+
+    def action(self, action: Number) -> Observation:
+        return self._priorities[_checked(action, (), len(self.subsets))]
+
+
+class VectorSubsetAction(
+    gym.vector.VectorActionWrapper[Observation, NDArray[np.integer[Any]], Observation],
+    gym.utils.RecordConstructorArgs,
+):
+    """`SubsetAction` for `CrawlVectorEnv`: actions (B,) of `MultiDiscrete`.
+
+    >>> vec = VectorSubsetAction(CrawlVectorEnv(3, budget=2))
+    >>> observation, _ = vec.reset(seed=0)
+    >>> vec.step(np.array([0, 0, 5]))[1].round(3)
+    array([327.447, 327.447,  53.998])
+    """
+
+    def __init__(self, env: gym.vector.VectorEnv[Any, Any, Any]) -> None:
+        gym.utils.RecordConstructorArgs.__init__(self)
+        super().__init__(env)
+        self._inner = _unwrapped(self, env, CrawlVectorEnv)
+        task = _with_priorities(self, env.single_action_space, self._inner.task)
+        self.subsets = _subsets(task)
+        self.single_action_space = spaces.Discrete(len(self.subsets))
+        self.action_space = spaces.MultiDiscrete(np.full(env.num_envs, len(self.subsets)))
+        self._priorities = _priorities(self.subsets, task)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        result = self.env.reset(seed=seed, options=options)
+        _refuse_other_costs(self._inner.world.sources.cost, self._inner.task)
+        return result
+
+    def actions(self, actions: NDArray[np.integer[Any]]) -> Observation:
+        return self._priorities[_checked(actions, (self.num_envs,), len(self.subsets))]
+
+
+def _unwrapped(wrapper: object, env: Any, kind: type[Kind]) -> Kind:
+    inner = env.unwrapped
+    if not isinstance(inner, kind):
+        raise ValueError(
+            f"{type(wrapper).__name__} wraps EphemeralCrawl environments ({kind.__name__}), not "
+            f"{inner}"
+        )
+    return inner
+
+
+def _with_priorities(wrapper: object, found: spaces.Space[Any], task: Task) -> Task:
+    if found != task.action_space:
+        raise ValueError(
+            f"{type(wrapper).__name__} found actions changed to {found}; apply the wrapper that "
+            "changes them outside of this one"
+        )
+    return task
+
+
+def _subsets(task: Task) -> Subsets:
+    if task.budget_rule == "average":
+        return all_subsets(task.n)
+    return maximal_subsets(task.sources.cost, task.budget, task.hosts)
+
+
+def _priorities(subsets: Subsets, task: Task) -> Observation:
+    """Return the priorities (subsets, N) by which the environment crawls each of the subsets."""
+    member = np.ones(task.n)
+    if task.budget_rule == "average":  # by the rank of the cost, which float32 keeps apart
+        member -= np.unique(task.sources.cost, return_inverse=True)[1] / task.n
+    priorities = np.full((len(subsets), task.n), -1.0, dtype=np.float32)
+    for row, subset in zip(priorities, subsets, strict=True):
+        row[list(subset)] = member[list(subset)]
+    return priorities
+
+
+def _checked(action: Any, shape: tuple[int, ...], count: int) -> NDArray[np.integer[Any]]:
+    numbers = np.asarray(action)
+    if numbers.dtype.kind not in "iu" or numbers.size != math.prod(shape):
+        raise ValueError(
+            f"action is {action!r}; give {math.prod(shape)} integer(s), one for each environment"
+        )
+    if numbers.min() < 0 or numbers.max() >= count:
+        raise ValueError(f"action is {action!r}; subsets are numbered 0 … {count - 1}")
+    return numbers.reshape(shape)
+
+
+def _refuse_other_costs(cost: FloatArray, task: Task) -> None:
+    if task.draw is not None and not np.array_equal(
+        cost, np.broadcast_to(task.sources.cost, cost.shape)
+    ):
+        raise ValueError(
+            "the callable `sources` changed the costs, on which the table of subsets depends; "
+            "keep them, or use the environment without the wrapper"
+        )

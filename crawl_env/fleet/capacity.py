@@ -1,4 +1,4 @@
-"""What waits at sources that show only their last K items: older ones are lost."""
+"""Mean content of sources that show only their last K items: older ones are lost."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ from numpy.typing import ArrayLike
 
 from crawl_env.numerics import FloatArray
 
-_NOTHING = -40.0  # logarithm of a share that adds nothing
-_MOST_WORK = 1e8  # cells of the table × items: some seconds
+_NOTHING = -40.0  # logarithm of a fraction that adds nothing
+_MOST_TERMS = 1000  # of the sum over items; beyond, an integral takes its place
+_MOST_WORK = 1e8  # cells of the table × terms: some seconds
+_MOST_CELLS = 2e7  # of the table: 160 MB
+
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)  # on [−1, 1]
+_WIDE = 10.0  # standard deviations within which a gamma variable of large shape always is
 
 
 class CappedContent:
     """Mean content by age, for sources with a capacity, (..., n).
 
-    Ages that are whole epochs are looked up in a table, which is made once.
+    Ages in whole periods are looked up in a table, which is made once unless it were too large.
 
     >>> last_three = CappedContent(*np.array([[5.0], [1.0], [0.2], [3.0]]), period=1.0)
     >>> last_three([[1], [2], [np.inf]]).round(3).ravel()
@@ -40,57 +45,107 @@ class CappedContent:
         )
         self._place = place.reshape(self._ceiling.shape)
         rate, decay, most = kinds
-        # Full to within rounding: nothing older is worth anything, or K items have surely come.
-        pushed = _surely(most) / (rate + decay)
-        longest = np.ceil(np.minimum(-_NOTHING / decay, pushed).max() / period) + 1
-        self._share = np.empty((0, kinds.shape[1]))
-        terms = np.minimum(most, _MOST_WORK).max()
-        if longest * kinds.shape[1] * terms <= _MOST_WORK:
+        # Full to within rounding: nothing older has any utility, or K items have surely come.
+        with np.errstate(over="ignore"):
+            pushed = surely(most) / (rate + decay)
+            longest = np.ceil(np.minimum(-_NOTHING / decay, pushed).max() / period) + 1
+        self._fraction = np.empty((0, kinds.shape[1]))
+        terms = np.minimum(most, _MOST_TERMS).max()
+        cells = longest * kinds.shape[1]
+        if cells <= _MOST_CELLS and cells * terms <= _MOST_WORK:
             ages = np.append(np.arange(longest), np.inf)[:, None]
-            self._share = kept_share(ages * period, rate, decay, most)
+            self._fraction = kept_fraction(ages * period, rate, decay, most)
 
     def __call__(self, age: ArrayLike) -> FloatArray:
-        """Return the mean utility waiting `age` epochs after a crawl, broadcast to (..., n)."""
+        """Return the mean content `age` periods after a crawl, broadcast to (..., n)."""
         age = np.asarray(age, dtype=np.float64)
-        rows = len(self._share) - 1
+        rows = len(self._fraction) - 1
         if rows < 0 or not np.all((age >= rows) | (age == np.floor(age))):
-            return self._ceiling * kept_share(age * self._period, *self._parameters)
+            with np.errstate(over="ignore"):
+                time = age * self._period
+            return self._ceiling * kept_fraction(time, *self._parameters)
         row = np.minimum(age, rows).astype(int)
-        found: FloatArray = self._ceiling * self._share[row, self._place]
+        found: FloatArray = self._ceiling * self._fraction[row, self._place]
         return found
 
 
-def kept_share(
+def kept_fraction(
     time: ArrayLike, arrival_rate: FloatArray, decay_rate: FloatArray, capacity: FloatArray
 ) -> FloatArray:
-    """Return the mean content of a source that shows only its last K items, as a share of u*.
+    """Return the mean content of a source that shows only its last K items, as a fraction of u*.
 
-    (μ/Λ) Σ_{n≤K} r^n P(n, (Λ+μ)·time) with r = Λ/(Λ+μ): the n-th last of Poisson arrivals came
-    an Erlang(n, Λ) time ago. P is the regularised lower incomplete gamma function. Terms are
-    positive, so nothing cancels; those below 1e-17 are left out. Arguments broadcast; the result
-    has their shape. 1 − exp(−μ·time) for K = ∞, 0 for Λ = 0.
+    The n-th last of Poisson arrivals came an Erlang(n, Λ) time ago, so the fraction is
 
-    >>> kept_share([1.0, np.inf], np.array(5.0), np.array(0.2), np.array(3.0)).round(4)
+        (μ/Λ) Σ_{n≤K} r^n P(n, (Λ+μ)·time),  r = Λ/(Λ+μ),
+
+    where P is the regularised lower incomplete gamma function. Terms are positive, so nothing
+    cancels; those below 1e-17 are left out. Where many remain, it is computed as the equal
+    E[1 − exp(−μ·min(time, S))], S the age Gamma(K, Λ) of the K-th last item; see
+    `_many_items`. 1 − exp(−μ·time) for K = ∞, 0 for Λ = 0.
+
+    Arguments broadcast, and the result has their shape. The relative error stays below 1e-12 for
+    μ·time from 1e-300 to 1e3, and the work is bounded whatever the arguments.
+
+    >>> kept_fraction([1.0, np.inf], np.array(5.0), np.array(0.2), np.array(3.0)).round(4)
     array([0.1057, 0.111 ])
     """
     time, rate, decay, most = np.broadcast_arrays(time, arrival_rate, decay_rate, capacity)
-    # So many items do not come before the first is worth nothing: nothing is ever pushed out.
-    most = np.where(most >= _surely(rate * np.minimum(time, -_NOTHING / decay)), np.inf, most)
-    events = (rate + decay) * time  # arrivals at rate Λ + μ, of which r are items
-    with np.errstate(divide="ignore", invalid="ignore"):
-        log_ratio = -np.log1p(decay / rate)  # log r, −∞ for a silent source
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        # So many items do not come before the first has no utility left: none is ever lost.
+        come = rate * np.minimum(time, -_NOTHING / decay)
+        most = np.where(most >= surely(come), np.inf, most)
+        events = (rate + decay) * time  # arrivals at rate Λ + μ, of which r are items
+        log_ratio = -np.log1p(decay / rate)  # log r, −∞ for a source without items
         log_events = np.where(np.isfinite(events), np.log(events), 0.0)
         needed = np.where(np.isinf(most), 0.0, np.minimum(most, np.ceil(_NOTHING / log_ratio)))
+        many = needed > _MOST_TERMS
+        needed = np.where(many, 0.0, needed)
         reached = -np.expm1(-events)  # P(1, ·)
         total = np.zeros(events.shape)
         for n in range(1, int(needed.max(initial=0.0)) + 1):
             total += np.where(n <= needed, np.exp(n * log_ratio) * reached, 0.0)
             last = np.exp(n * log_events - events - lgamma(n + 1))
             reached = np.clip(reached - np.where(events > 0, last, 0.0), 0.0, 1.0)
-        share = np.where(rate > 0, total * decay / rate, 0.0)
-    return np.where(np.isinf(most), -np.expm1(-decay * time), share)
+        fraction = np.where(rate > 0, total * decay / rate, 0.0)
+        fraction = np.where(np.isinf(most), -np.expm1(-decay * time), fraction)
+    if many.any():
+        fraction[many] = _many_items(time[many], rate[many], decay[many], most[many])
+    return fraction
 
 
-def _surely(mean: FloatArray) -> FloatArray:
+def _many_items(
+    time: FloatArray, rate: FloatArray, decay: FloatArray, most: FloatArray
+) -> FloatArray:
+    """Return the fraction for K > 1000, (cells,), to a relative error of about 1e-15.
+
+    With S ~ Gamma(K, Λ), E[1 − e^{−μ min(t, S)}] is
+
+        (1 − e^{−μt}) − E[(e^{−μS} − e^{−μt})⁺] = (1 − r^K) − E[(e^{−μt} − e^{−μS})⁺],
+
+    of which the first is used for t before the mean of S and the second after it: then what is
+    subtracted is at most of the order 1/√K of the result. It is a Gauss–Legendre sum.
+    """
+    with np.errstate(over="ignore"):
+        end = rate * time  # in units in which items arrive at rate 1: S has mean K, variance K
+    ratio, width = decay / rate, np.sqrt(most)
+    before = end <= most
+    edge = np.clip(end, most - _WIDE * width, most + _WIDE * width)
+    far = np.where(before, most - _WIDE * width, most + _WIDE * width)
+    half = 0.5 * np.abs(edge - far)
+    from_mean = (0.5 * (edge + far) - most)[:, None] + half[:, None] * _NODES
+    z = from_mean / most[:, None]
+    log_density = -most[:, None] * (z - np.log1p(z)) - np.log1p(z)
+    stirling = (1 / 12 - 1 / 360 / most / most) / most
+    scale = np.exp(-stirling) / np.sqrt(2 * np.pi * most)
+    to_edge = np.abs((edge - most)[:, None] - from_mean)
+    kept = np.exp(-ratio * np.minimum(edge, end))[:, None]  # e^{−μt} where it is needed
+    kept = np.where(before[:, None], np.exp(-ratio[:, None] * (most[:, None] + from_mean)), kept)
+    excess = kept * -np.expm1(-ratio[:, None] * to_edge) * np.exp(log_density)
+    lost = scale * half * (excess @ _WEIGHTS)
+    whole = np.where(before, -np.expm1(-decay * time), -np.expm1(-most * np.log1p(ratio)))
+    return np.asarray(whole - lost)
+
+
+def surely(mean: FloatArray) -> FloatArray:
     """Return more than a Poisson number of this mean ever is: 9 standard deviations above."""
     return mean + 9 * np.sqrt(mean) + 40

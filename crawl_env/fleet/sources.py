@@ -1,28 +1,40 @@
-"""A fleet of sources: their parameters, what follows from them, and where fleets come from."""
+"""Fleets of sources: their parameters, derived quantities, presets, random fleets and files."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Real
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from crawl_env.errors import unknown
-from crawl_env.files.csv_table import line_of
-from crawl_env.fleet import fleet_csv, parameters
+from crawl_env.errors import (
+    ElementError,
+    as_array,
+    check_choice,
+    check_names,
+    check_positive,
+    check_range,
+    check_whole,
+    unknown,
+)
+from crawl_env.files import table
+from crawl_env.files.table import Column
 from crawl_env.fleet.capacity import CappedContent
-from crawl_env.fleet.parameters import CONSTRAINTS, PARAMETERS
-from crawl_env.numerics import FloatArray, remainder
+from crawl_env.fleet.parameters import CONSTRAINTS, DESCRIBED, PARAMETERS
+from crawl_env.numerics import FloatArray, IntArray, remainder
 
-_COLUMNS = (*PARAMETERS, *CONSTRAINTS)
-_DEFAULT = {name: parameters.DESCRIBED[name].default for name in CONSTRAINTS}
+_ARRAYS = (*PARAMETERS, *CONSTRAINTS)
+_COLUMNS = (
+    Column("source", "text"),
+    *(Column(name, "number", p.default is None, p.default) for name, p in DESCRIBED.items()),
+    Column("host", "text", required=False),
+)
 
 PRESETS = ("table1", "fleet-f", "recovering-<n>", "hacker-news")
 REGIMES = {"dense": (0.5, 50.0), "sparse": (0.003, 0.3)}  # range of Λ, items / time
@@ -33,27 +45,31 @@ class Sources:
     """N sources of ephemeral content (Avrachenkov & Borkar 2015, section 2).
 
     Items appear at source i as a Poisson process of rate Λ_i; an item starts with utility ξ of
-    mean ξ̄_i, which then falls as exp(−μ_i · age). Scalars are spread over the fleet.
+    mean ξ̄_i, which then decays as exp(−μ_i · age). Scalars are repeated over the fleet.
 
     Arguments:
-        arrival_rate: Λ, items / time, ≥ 0; 0 is a silent source.
+        arrival_rate: Λ, items / time, ≥ 0.
         mean_utility: ξ̄, utility, ≥ 0.
         decay_rate: μ, 1 / time, > 0.
         cost: C, budget units per crawl, > 0. Default 1.
-        period: T, time between two epochs, > 0. Default 1.
-        names: one name a source; default "1", "2", ….
+        period: T, length of a step in the unit of time of the rates, > 0. Default 1.
+        names: one unique name per source; default "1", "2", ….
         crawl_delay: time, ≥ 0, that must pass between two crawls (robots.txt). Default 0.
         capacity: K ≥ 1, items, whole or inf: the source shows only its last K. Default inf.
         failure_rate: p in [0, 1): a crawl fails with this probability; it then costs as much and
-            brings nothing, and what waits stays. Default 0.
-        hosts: one host a source; an environment crawls a shared one at most `per_host` times an
-            epoch. "" is a host of its own, and so are all by default.
+            collects nothing, and the content remains. Default 0.
+        hosts: one host per source; an environment crawls a shared host at most `per_host` times
+            per step. "" is a host of its own. Default: no host is shared.
 
-    The arrays have shape (N,), or (B, N) for B fleets of N sources each (see `stack`).
+    The arrays have shape (N,). A batch of B fleets of N sources each, which environments use whose
+    fleets are drawn at random, is a `Sources` too, with arrays of shape (B, N): `stack` makes one,
+    `fleet(b)` and `select_fleets` take it apart, and all derived quantities keep its shape. What is
+    defined for one fleet alone (files, bounds, exact optima, logs) refuses a batch.
 
     Raises:
-        ValueError: a parameter is missing, not finite, out of range or of another length;
-            the message names the source, the parameter and what is wanted.
+        ElementError: a parameter is not finite or out of range, or a name is missing or appears
+            twice; the message names the source, the value and the range. It is a ValueError.
+        ValueError: a parameter is not numeric, or lengths differ.
 
     >>> fleet = Sources(arrival_rate=[250, 250], mean_utility=[1, 0.7], decay_rate=[0.7, 0.35])
     >>> fleet.inflow.round(3), fleet.ceiling.round(3)
@@ -84,36 +100,39 @@ class Sources:
         failure_rate: ArrayLike = 0.0,
         hosts: Sequence[str] = (),
     ) -> None:
-        described = (arrival_rate, mean_utility, decay_rate, cost)
-        limits = (crawl_delay, capacity, failure_rate)
-        given = dict(zip((*PARAMETERS, *CONSTRAINTS), (*described, *limits), strict=True))
-        arrays = parameters.as_arrays(given)
-        n = arrays["cost"].shape[-1]
-        object.__setattr__(self, "given_names", parameters.check_names(names, n))
-        object.__setattr__(self, "hosts", parameters.check_hosts(hosts, n))
-        if not (isinstance(period, Real) and np.isfinite(period) and period > 0):
-            raise ValueError(f"period is {period!r}; it must be a positive, finite time")
-        for name, array in arrays.items():
-            self._check_range(name, array)
-            object.__setattr__(self, name, array)
-        object.__setattr__(self, "period", float(period))
+        labels = check_names(names)
+        arrays = _checked(
+            {
+                "arrival_rate": arrival_rate,
+                "mean_utility": mean_utility,
+                "decay_rate": decay_rate,
+                "cost": cost,
+                "crawl_delay": crawl_delay,
+                "capacity": capacity,
+                "failure_rate": failure_rate,
+            },
+            labels,
+        )
+        length = check_positive("period", period, "time")
+        shared = _shared_hosts(hosts, arrays["cost"].shape[-1])
+        values = {**arrays, "period": length, "given_names": labels, "hosts": shared}
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
         self._check_derived()
 
-    def _check_range(self, name: str, array: FloatArray) -> None:
-        bad = parameters.out_of_range(name, array)
-        if bad.size:
-            i = int(bad[0])
-            label = self.name(i % array.shape[-1])
-            raise ValueError(f"source {label!r}: {parameters.range_message(name, array.flat[i])}")
-
     def _check_derived(self) -> None:
-        decay = self.decay_per_epoch
-        bad = np.argwhere(~(np.isfinite(self.ceiling) & np.isfinite(decay) & (decay > 0)))
+        decay = self.decay_per_step
+        with np.errstate(over="ignore", invalid="ignore"):
+            derived = self.ceiling + decay + self.ceiling * decay + self.crawl_delay / self.period
+        bad = np.argwhere(~(np.isfinite(derived) & (decay > 0)))
         if bad.size:
-            raise ValueError(
-                f"source {self.name(int(bad[0][-1]))!r}: arrival_rate × mean_utility / decay_rate "
-                "(the value of a source never crawled) or decay_rate × period leaves the range "
-                "of floating point numbers; use other units of time or utility"
+            i = int(bad[0][-1])
+            raise ElementError(
+                "arrival_rate × mean_utility / decay_rate (the value of a source never crawled), "
+                "decay_rate × period or crawl_delay / period leaves the range of floating point "
+                "numbers; use other units of time or utility",
+                i,
+                f"source {self.name(i)!r}",
             )
 
     def __len__(self) -> int:
@@ -129,7 +148,7 @@ class Sources:
             and self.period == other.period
             and self.given_names == other.given_names
             and self.hosts == other.hosts
-            and all(np.array_equal(getattr(self, p), getattr(other, p)) for p in _COLUMNS)
+            and all(np.array_equal(getattr(self, p), getattr(other, p)) for p in _ARRAYS)
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -139,7 +158,7 @@ class Sources:
         return self.given_names[i] if self.given_names else str(i + 1)
 
     def __getstate__(self) -> dict[str, Any]:
-        columns: dict[str, Any] = {name: getattr(self, name) for name in _COLUMNS}
+        columns: dict[str, Any] = {name: getattr(self, name) for name in _ARRAYS}
         return {**columns, "period": self.period, "names": self.given_names, "hosts": self.hosts}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -151,60 +170,60 @@ class Sources:
         return self.given_names or tuple(map(str, range(1, len(self) + 1)))
 
     @cached_property
-    def decay_per_epoch(self) -> FloatArray:
+    def decay_per_step(self) -> FloatArray:
         """μT, (N,), dimensionless."""
         with np.errstate(over="ignore", under="ignore"):  # refused when the fleet is made
             return _fixed(self.decay_rate * self.period)
 
     @cached_property
     def retention(self) -> FloatArray:
-        """α = exp(−μT), (N,): the share of value kept over one epoch."""
-        return _fixed(np.exp(-self.decay_per_epoch))
+        """α = exp(−μT), (N,): the fraction of value that remains after one step."""
+        return _fixed(np.exp(-self.decay_per_step))
 
     @cached_property
     def loss(self) -> FloatArray:
-        """1 − α, (N,): the share of value lost over one epoch, exact for the smallest μT."""
-        return _fixed(-np.expm1(-self.decay_per_epoch))
+        """1 − α, (N,): the fraction of value lost in one step, exact for the smallest μT."""
+        return _fixed(-np.expm1(-self.decay_per_step))
 
     @cached_property
     def curvature(self) -> FloatArray:
         """g(μT) = μT − (1 − α), (N,); see `crawl_env.numerics.remainder`."""
-        return _fixed(remainder(self.decay_per_epoch))
+        return _fixed(remainder(self.decay_per_step))
 
     @cached_property
     def ceiling(self) -> FloatArray:
-        """u* = Λξ̄/μ, (N,), utility: the value waiting at a source never crawled."""
+        """u* = Λξ̄/μ, (N,), utility: the mean value of a source never crawled."""
         with np.errstate(over="ignore", under="ignore"):  # refused when the fleet is made
             return _fixed(self.arrival_rate * self.mean_utility / self.decay_rate)
 
     @cached_property
     def inflow(self) -> FloatArray:
-        """u = u*(1 − α), (N,), utility: expected value added in one epoch, eq. (1)."""
+        """u = u*(1 − α), (N,), utility / step: the mean value added in one step, eq. (1)."""
         return _fixed(self.ceiling * self.loss)
 
     @cached_property
     def published(self) -> float | FloatArray:
-        """Σ Λξ̄T, utility: what the whole fleet is expected to publish in one epoch."""
+        """Σ Λξ̄T, utility / step: the mean utility that the whole fleet publishes."""
         total = (self.arrival_rate * self.mean_utility * self.period).sum(axis=-1)
         return float(total) if total.ndim == 0 else total
 
     def content_at(self, age: ArrayLike) -> FloatArray:
-        """Return x_k, utility: the mean value `age` epochs after a crawl, (..., N).
+        """Return x_k, utility: the mean value `age` steps after a crawl, (..., N).
 
-        x_k = (1 − α^k) u*; where only the last K items stay, what these hold (`CappedContent`).
-        `age` broadcasts against (N,); infinity gives the ceiling.
+        x_k = (1 − α^k) u*; less at a source that shows only its last K items (`CappedContent`).
+        `age` broadcasts against (N,); infinity gives the mean value of a source never crawled.
         """
         k = np.asarray(age, dtype=np.float64)
-        content = self.ceiling * -np.expm1(-self.decay_per_epoch * k)
+        content = self.ceiling * -np.expm1(-self.decay_per_step * k)
         if self.is_capped:
-            capped, table = self._last_items
-            epochs = k[..., capped] if k.ndim and k.shape[-1] > 1 else k
-            content[..., capped] = table(epochs)
+            capped, mean = self._last_items
+            steps = k[..., capped] if k.ndim and k.shape[-1] > 1 else k
+            content[..., capped] = mean(steps)
         return content
 
     @cached_property
-    def _last_items(self) -> tuple[NDArray[np.intp], CappedContent]:
-        """The sources that show only their last few items, and what waits there."""
+    def _last_items(self) -> tuple[IntArray, CappedContent]:
+        """The sources that show only their last few items, and their mean content."""
         some = np.isfinite(self.capacity).reshape(-1, len(self)).any(axis=0)
         capped = np.flatnonzero(some)
         return capped, CappedContent(
@@ -227,16 +246,16 @@ class Sources:
 
     @cached_property
     def delay(self) -> FloatArray:
-        """d ≥ 1, (N,), epochs from one crawl to the next that crawl_delay allows."""
+        """d ≥ 1, (N,): the least number of steps between two crawls, by crawl_delay."""
         return _fixed(np.maximum(1.0, np.ceil(self.crawl_delay / self.period * (1 - 1e-12))))
 
     @cached_property
     def is_delayed(self) -> bool:
-        """Whether some source may not be crawled in every epoch."""
+        """Whether some source may not be crawled in every step."""
         return bool((self.delay > 1).any())
 
     @cached_property
-    def host_of(self) -> NDArray[np.intp] | None:
+    def host_of(self) -> IntArray | None:
         """The number of each source's host, (N,), or None where no two sources share one."""
         if not self.hosts:
             return None
@@ -257,15 +276,15 @@ class Sources:
         }
         return self._with(lambda parameter: parameter[..., index], **labels)
 
-    def row(self, b: int) -> Sources:
+    def fleet(self, b: int) -> Sources:
         """Return fleet b of a batch."""
         return self._with(lambda parameter: parameter[b])
 
     def _with(self, change: Callable[[FloatArray], FloatArray], **labels: Any) -> Sources:
-        columns: Any = {name: change(getattr(self, name)) for name in _COLUMNS}
+        columns: Any = {name: change(getattr(self, name)) for name in _ARRAYS}
         return Sources(**{**self.__getstate__(), **columns, **labels})
 
-    def select_rows(self, which: Any) -> Sources:
+    def select_fleets(self, which: Any) -> Sources:
         """Return some fleets of a batch, by indices or a mask, as a batch."""
         return self._with(lambda parameter: parameter[which])
 
@@ -283,7 +302,7 @@ class Sources:
                     f"fleets of {len(first)} and {len(fleet)} sources (periods {first.period:g} and"
                     f" {fleet.period:g}) cannot share a batch; draw fleets of one size and period"
                 )
-        columns: Any = {p: np.stack([getattr(fleet, p) for fleet in fleets]) for p in _COLUMNS}
+        columns: Any = {p: np.stack([getattr(fleet, p) for fleet in fleets]) for p in _ARRAYS}
         return Sources(**{**first.__getstate__(), **columns})
 
     @staticmethod
@@ -308,7 +327,7 @@ class Sources:
         if name == "fleet-f":
             kinds = [(0.5, 1, 0.35), (1, 0.7, 0.1), (0.2, 2, 0.2), (0.3, 0.5, 0.7), (2, 0.3, 0.05)]
             return Sources(*np.repeat(np.array(kinds, dtype=float), 5, axis=0).T)
-        if match := re.fullmatch(r"recovering-(\d+)", name):
+        if match := re.fullmatch(r"recovering-(\d{1,8})", name):
             kind = np.arange(int(match[1])) % 4
             ceiling, decay = np.array([10, 8.5, 7, 5.5])[kind], np.array([0.2, 0.4, 0.6, 0.8])[kind]
             return Sources(ceiling * decay, 1.0, decay)
@@ -324,12 +343,9 @@ class Sources:
         >>> Sources.random(3, seed=1, regime="sparse")
         Sources(3 sources, period=1)
         """
-        if regime not in REGIMES:
-            raise unknown("regime", regime, REGIMES)
-        if n < 1:
-            raise ValueError(f"n is {n}; a fleet has at least one source")
+        low, high = np.log(REGIMES[check_choice("regime", regime, REGIMES)])
+        check_whole("n", n, what="sources")
         rng = np.random.default_rng(seed)
-        low, high = np.log(REGIMES[regime])
         return Sources(
             arrival_rate=np.exp(rng.uniform(low, high, n)),
             mean_utility=rng.lognormal(0.0, 0.8, n),
@@ -338,25 +354,23 @@ class Sources:
 
     @staticmethod
     def from_csv(path: str | PathLike[str], period: float = 1.0) -> Sources:
-        """Read a fleet from a UTF-8 CSV with a header: `source`, `arrival_rate`, `mean_utility`,
-        `decay_rate` and, optional, `cost`, `crawl_delay`, `capacity`, `failure_rate` and `host`, in
-        any order; rates are per unit of time, `period` is the length of an epoch in that unit.
-        An empty optional cell means the default.
+        """Read a fleet from a table, as CSV in UTF-8, gzipped CSV (.gz) or Parquet (.parquet).
+
+        The header names, in any order, `source`, `arrival_rate`, `mean_utility`, `decay_rate` and
+        may name `cost`, `crawl_delay`, `capacity`, `failure_rate` and `host`. Rates are per unit of
+        time; `period` is the length of a step in that unit. An empty cell of an optional column
+        means the default.
 
         Raises:
             FileNotFoundError: no such file.
             ValueError: anything else that is wrong with it, naming file, row and column.
         """
-        names, hosts, columns = fleet_csv.read(path)
-        for name, column in columns.items():
-            bad = parameters.out_of_range(name, column)
-            if bad.size:
-                i = int(bad[0])
-                raise ValueError(
-                    f"{path}, row {line_of(path, i)} (source {names[i]!r}): "
-                    f"{parameters.range_message(name, column[i])}"
-                )
-        return Sources(**columns, period=period, names=names, hosts=hosts)
+        rows = table.read(path, _COLUMNS, "source")
+        names = rows.text["source"]
+        with rows.located(element=lambda i: f"source {names[i]!r}"):
+            return Sources(
+                **rows.number, period=period, names=names, hosts=rows.text.get("host", ())
+            )
 
     def to_csv(self, path: str | PathLike[str]) -> None:
         """Write the fleet so that `from_csv` reads back the same numbers (not the period).
@@ -365,10 +379,61 @@ class Sources:
             ValueError: this is a batch of fleets.
         """
         if self.arrival_rate.ndim != 1:
-            raise ValueError("a batch of fleets does not fit one CSV; write `row(b)` of it")
-        limits = [name for name in CONSTRAINTS if (getattr(self, name) != _DEFAULT[name]).any()]
-        columns = {name: getattr(self, name) for name in (*PARAMETERS, *limits)}
-        fleet_csv.write(path, self.names, columns, self.hosts)
+            raise ValueError("a batch of fleets does not fit one CSV; write `fleet(b)` of it")
+        text: dict[str, Iterable[str]] = {"source": self.names}
+        for name in _ARRAYS:
+            array, default = getattr(self, name), DESCRIBED[name].default
+            if name in PARAMETERS or (array != default).any():
+                text[name] = map(repr, array.tolist())
+        table.write(path, text | ({"host": self.hosts} if self.hosts else {}))
+
+
+def _checked(given: Mapping[str, ArrayLike], names: Sequence[str]) -> dict[str, FloatArray]:
+    """Return the parameters as read-only arrays of one shape, scalars repeated over the fleet.
+
+    Arguments:
+        names: of the sources, or () where they are numbered.
+
+    Raises:
+        ElementError: a number is out of range, or a name is missing or appears twice.
+        ValueError: a parameter is not numeric, shapes differ, or there are not N names.
+    """
+    arrays = {name: as_array(name, value) for name, value in given.items()}
+    shapes = {name: array.shape for name, array in arrays.items() if array.ndim}
+    if len(set(shapes.values())) > 1:
+        listing = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        raise ValueError(f"parameters differ in shape: {listing}; give one number per source")
+    shape = next(iter(shapes.values()), (1,))
+    if 0 in shape:
+        raise ValueError("the fleet is empty; give at least one source")
+    if len(shape) > 2:
+        raise ValueError(f"parameters have shape {shape}; give (N,), or (B, N) for B fleets")
+    if names and len(names) != shape[-1]:
+        raise ValueError(
+            f"names has {len(names)} entries for {shape[-1]} sources; give one per source"
+        )
+    labels = names or range(1, shape[-1] + 1)
+    for name, array in arrays.items():
+        unit, low, high, open_low, open_high, finite, whole, _ = DESCRIBED[name]
+        check_range(name, array, low, high, open_low, open_high, finite, whole, unit, labels)
+        repeated = np.broadcast_to(array, shape)
+        # A constraint is mostly one number for all: a view of it takes no memory.
+        arrays[name] = array = (
+            repeated if name in CONSTRAINTS and not array.ndim else repeated.copy()
+        )
+        array.flags.writeable = False
+    return arrays
+
+
+def _shared_hosts(hosts: Iterable[str], n: int) -> tuple[str, ...]:
+    """Return one host per source, or () where no two sources share one."""
+    if isinstance(hosts, str):
+        raise ValueError(f"hosts is {hosts!r}; give a sequence, one host per source")
+    labels = tuple(str(host).strip() for host in hosts)
+    if len(labels) not in (0, n):
+        raise ValueError(f"hosts has {len(labels)} entries for {n} sources; give one per source")
+    named = [label for label in labels if label]
+    return labels if len(set(named)) < len(named) else ()
 
 
 def _fixed(array: FloatArray) -> FloatArray:

@@ -1,1 +1,1 @@
-"""Recorded content: items, how their utility decayed, and reading them."""
+"""Recorded content: logs of items and curves of their decay."""

@@ -1,48 +1,56 @@
-"""How interest in single items fell, as it was recorded."""
+"""Recorded decay of single items: the fraction of their utility that remains, by age."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from crawl_env.log import item_files as items_file
-from crawl_env.numerics import FloatArray
+from crawl_env.errors import ElementError, as_array, shown
+from crawl_env.files import table
+from crawl_env.files.table import Column
+from crawl_env.numerics import BoolArray, FloatArray, IntArray
+
+_COLUMNS = (Column("item", "text"), Column("age"), Column("remaining"))
 
 
 @dataclass(frozen=True, eq=False)
 class DecayCurves:
-    """The recorded share of n items' utility that is still to come, at some ages.
+    """The recorded fraction of the utility of n items that remains, at some ages.
 
-    Linear between an item's points; at two points of one age it drops; beyond the last point it
-    keeps the last value. An item without points has no curve.
+    Linear between the points of an item; where two points have one age it drops; after the last
+    point it is constant. An item without points has no curve.
 
     Raises:
-        ValueError: the points are no curves: see the fields.
+        ElementError: a point is not on such a curve; see the fields.
+        ValueError: lengths do not fit each other.
 
     >>> curves = DecayCurves(first=[0, 3, 3], age=[0, 1, 3], remaining=[1, 0.5, 0.25])
-    >>> curves.recorded, curves.share(0, [0, 0.5, 2, 9])
+    >>> curves.recorded, curves.remaining_at(0, [0, 0.5, 2, 9])
     (array([ True, False]), array([1.   , 0.75 , 0.375, 0.25 ]))
     """
 
-    first: NDArray[np.intp]  # (n+1,) the points of item j are first[j] … first[j+1] − 1
+    first: IntArray  # (n+1,) the points of item j are first[j] … first[j+1] − 1
     age: FloatArray  # (points,) time since published: from 0, not decreasing within an item
     remaining: FloatArray  # (points,) from 1, not increasing within an item, in [0, 1]
 
     def __post_init__(self) -> None:
-        first = np.array(self.first, dtype=np.intp)
-        age, remaining = (np.array(x, dtype=np.float64) for x in (self.age, self.remaining))
-        whole = first.ndim == 1 and first.size and first[0] == 0 and first[-1] == age.size
-        if not whole or age.shape != remaining.shape or age.ndim != 1 or np.any(np.diff(first) < 0):
+        first = as_array("first", self.first)
+        age, remaining = as_array("age", self.age), as_array("remaining", self.remaining)
+        spans = first.ndim == 1 and first.size and first[0] == 0 and first[-1] == age.size
+        if not spans or age.shape != remaining.shape or age.ndim != 1 or np.any(np.diff(first) < 0):
             raise ValueError(
                 "first must lead from 0 to the number of points, which age and remaining share"
             )
-        if (fault := items_file.fault_of_curves(first, age, remaining)) is not None:
-            item = int(np.searchsorted(first, fault[0], side="right")) - 1
-            raise ValueError(f"curve of item {item}: {fault[1]}")
-        for name, array in (("first", first), ("age", age), ("remaining", remaining)):
+        positions = first.astype(np.intp)
+        if np.any(positions != first):
+            raise ValueError("first must hold whole numbers")
+        _check_points(positions, age, remaining)
+        for name, array in (("first", positions), ("age", age), ("remaining", remaining)):
             array.flags.writeable = False
             object.__setattr__(self, name, array)
 
@@ -54,17 +62,17 @@ class DecayCurves:
         return DecayCurves, (self.first, self.age, self.remaining)
 
     @property
-    def points(self) -> NDArray[np.intp]:
+    def points(self) -> IntArray:
         """Return the number of points of each item, (n,)."""
         return np.diff(self.first)
 
     @property
-    def recorded(self) -> NDArray[np.bool_]:
+    def recorded(self) -> BoolArray:
         """Return which items have a curve, (n,)."""
         return self.points > 0
 
     @property
-    def item(self) -> NDArray[np.intp]:
+    def item(self) -> IntArray:
         """Return the item of each point, (points,)."""
         return np.repeat(np.arange(len(self)), self.points)
 
@@ -76,8 +84,47 @@ class DecayCurves:
         where = np.arange(first[-1]) + np.repeat(self.first[index] - first[:-1], points)
         return DecayCurves(first, self.age[where], self.remaining[where])
 
-    def share(self, item: ArrayLike, age: ArrayLike) -> FloatArray:
-        """Return what remains of items at some ages, which broadcast against each other.
+    @staticmethod
+    def from_csv(path: str | PathLike[str], items: Sequence[str]) -> DecayCurves:
+        """Read the curves of the items with these identifiers from a table `item, age, remaining`.
+
+        A first point after age 0 has (0, 1) put before it. Files are those of `ItemLog.from_csv`.
+
+        Raises:
+            FileNotFoundError: no such file.
+            ValueError: anything else that is wrong, naming file and row.
+        """
+        rows = table.read(path, _COLUMNS, "point")
+        place = {name: j for j, name in enumerate(items)}
+        cells = rows.text["item"]
+        found = (place.get(cell, -1) for cell in cells)
+        item: IntArray = np.fromiter(found, np.intp, len(cells))
+        if np.any(item < 0):
+            stray = int(np.argmax(item < 0))
+            raise ValueError(
+                f"{rows.row(stray)}: the log has no item {shown(cells[stray])}; its column `item` "
+                "(or, without one, row numbers from 0) names those that may have a curve"
+            )
+        record: IntArray = np.argsort(item, kind="stable")
+        item = item[record]
+        age: FloatArray = rows.number["age"][record]
+        remaining: FloatArray = rows.number["remaining"][record]
+        begins = np.flatnonzero(np.diff(item, prepend=-1))
+        late = begins[age[begins] > 0]
+        item, record = np.insert(item, late, item[late]), np.insert(record, late, record[late])
+        age = np.insert(age, late, 0.0)
+        remaining = np.insert(remaining, late, 1.0)
+        first = np.searchsorted(item, np.arange(len(items) + 1))
+        with rows.located(lambda i: int(record[i]), lambda i: f"item {shown(items[item[i]])}"):
+            return DecayCurves(first, age, remaining)
+
+    def to_csv(self, path: str | PathLike[str]) -> None:
+        """Write the curves of items numbered from 0, so that `from_csv` reads back the same."""
+        columns = (map(repr, x.tolist()) for x in (self.item, self.age, self.remaining))
+        table.write(path, dict(zip(("item", "age", "remaining"), columns, strict=True)))
+
+    def remaining_at(self, item: ArrayLike, age: ArrayLike) -> FloatArray:
+        """Return the fraction that remains of items at some ages, which broadcast.
 
         Raises:
             ValueError: one of the items has no curve.
@@ -96,3 +143,36 @@ class DecayCurves:
         width = self.age[after] - self.age[low]
         part = np.divide(ages - self.age[low], width, out=np.zeros(ages.shape), where=width > 0)
         return self.remaining[low] + part * (self.remaining[after] - self.remaining[low])
+
+
+def _check_points(first: IntArray, age: FloatArray, remaining: FloatArray) -> None:
+    begins = np.zeros(age.size, dtype=bool)
+    begins[first[:-1][np.diff(first) > 0]] = True
+    inner = ~begins
+    with np.errstate(invalid="ignore"):
+        younger, rises = (np.diff(x, prepend=x[:1]) for x in (age, -remaining))
+    checks = (
+        (
+            ~(np.isfinite(age) & (age >= 0)),
+            "age is {:g}; it must be zero or positive and finite",
+            age,
+        ),
+        (
+            ~((remaining >= 0) & (remaining <= 1)),
+            "remaining is {:g}; it must be a fraction, between 0 and 1",
+            remaining,
+        ),
+        (begins & (age > 0), "the curve starts at age {:g}; start it at age 0 with 1", age),
+        (begins & (remaining < 1), "remaining is {:g} at age 0; it must be 1 there", remaining),
+        (inner & (younger < 0), "age falls to {:g}; sort the points of an item by age", age),
+        (
+            inner & (rises < 0),
+            "remaining rises to {:g}; it is the fraction that remains and can only fall",
+            remaining,
+        ),
+    )
+    faults = [(int(np.argmax(bad)), what, of) for bad, what, of in checks if bad.any()]
+    if faults:
+        point, what, of = min(faults, key=lambda fault: fault[0])
+        item = int(np.searchsorted(first, point, side="right")) - 1
+        raise ElementError(what.format(of[point]), point, f"curve of item {item}")

@@ -1,21 +1,30 @@
-"""A log of what sources published: when, worth how much, and how interest in it fell."""
+"""Logs of published items: source, time, initial utility and recorded decay."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from os import PathLike
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from crawl_env.errors import unknown
-from crawl_env.log import item_files as items_file
+from crawl_env.errors import ElementError, as_array, check_choice, check_names, check_range, unknown
+from crawl_env.files import table
+from crawl_env.files.table import Column, Moments, Table
 from crawl_env.log.decay_curves import DecayCurves
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import FloatArray, IntArray
 
 HOURS = {"second": 1 / 3600, "minute": 1 / 60, "hour": 1.0, "day": 24.0}  # in one unit of time
+
+_COLUMNS = (
+    Column("source", "text"),
+    Column("published", "time"),
+    Column("utility", required=False),
+    Column("item", "text", required=False),
+)
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -23,10 +32,10 @@ class ItemLog:
     """n items that N sources published within a span of time, oldest first.
 
     Arguments:
-        names: of the sources; one without items was silent.
+        names: of the sources, also of those without items.
         source: of each item, as a position in `names`.
         published: when, in units of time; items in another order are sorted, and curves with them.
-        utility: what the item was worth when published, ≥ 0.
+        utility: initial utility of the item, ≥ 0.
         start, end: the span the log covers, end excluded; by default from the first item to just
             after the last. Rates count the time without items too: give the span if you know it.
         curves: recorded decay of single items.
@@ -34,17 +43,17 @@ class ItemLog:
         origin: the moment that is time 0, in ISO 8601, or "" where it is not known.
 
     Raises:
-        ValueError: lengths differ, a number is out of range, or an item lies outside the span.
+        ValueError: lengths differ, a number is out of range, or an item is outside the span.
 
     >>> log = ItemLog(["a", "b"], source=[0, 1, 0], published=[0.5, 1, 7], utility=[3, 1, 2])
     >>> log
     ItemLog(3 items of 2 sources, 0.5 to 7 hours)
-    >>> log.between(1, 7).utility
-    array([1., 2.])
+    >>> log.between(0.5, 2).utility
+    array([3., 1.])
     """
 
     names: tuple[str, ...]  # (N,)
-    source: NDArray[np.intp]  # (n,) position in `names`
+    source: IntArray  # (n,) position in `names`
     published: FloatArray  # (n,) time, ascending
     utility: FloatArray  # (n,) utility
     start: float  # time
@@ -65,33 +74,33 @@ class ItemLog:
         unit: str = "hour",
         origin: str = "",
     ) -> None:
-        if unit not in HOURS:
-            raise unknown("unit", unit, HOURS)
-        which = np.array(source, dtype=np.intp)
-        times, worth = np.array(published, dtype=np.float64), np.array(utility, dtype=np.float64)
-        if not (times.ndim == 1 and which.shape == times.shape == worth.shape):
+        check_choice("unit", unit, HOURS)
+        labels = check_names(names)
+        which, times = as_array("source", source), as_array("published", published)
+        initial = as_array("utility", utility)
+        if not (times.ndim == 1 and which.shape == times.shape == initial.shape):
             raise ValueError(
                 f"source, published and utility have shapes {which.shape}, {times.shape} and "
-                f"{worth.shape}; give one number an item"
+                f"{initial.shape}; give one number per item"
             )
         if curves is not None and len(curves) != times.size:
             raise ValueError(f"curves are of {len(curves)} items, the log has {times.size}")
-        if (fault := items_file.fault_of_items(times, worth)) is not None:
-            raise ValueError(f"item {fault[0]}: {fault[1]}")
-        labels = _checked_names(names, which)
+        check_range("source", which, 0, len(labels), open_high=True, whole=True, element="item")
+        check_range("published", times, element="item")
+        check_range("utility", initial, 0, element="item")
         if not times.size and (start is None or end is None):
             raise ValueError("the log has no items; give its start and end")
-        first = float(times.min() if start is None else start)
-        last = float(np.nextafter(times.max(), np.inf) if end is None else end)
-        if (fault := items_file.fault_of_span(times, first, last)) is not None:
-            raise ValueError(f"item {fault[0]}: {fault[1]}")
+        first = float(times.min()) if start is None else start
+        last = float(np.nextafter(times.max(), np.inf)) if end is None else end
+        _check_span(times, first, last)
+        which = which.astype(np.intp)
         if np.any(np.diff(times) < 0):
             order = np.argsort(times, kind="stable")
-            which, times, worth = which[order], times[order], worth[order]
+            which, times, initial = which[order], times[order], initial[order]
             curves = curves.select(order) if curves is not None else None
-        for array in (which, times, worth):
+        for array in (which, times, initial):
             array.flags.writeable = False
-        values = (labels, which, times, worth, first, last, curves, unit, origin)
+        values = (labels, which, times, initial, float(first), float(last), curves, unit, origin)
         for name, value in zip(self.__dataclass_fields__, values, strict=True):
             object.__setattr__(self, name, value)
 
@@ -116,15 +125,14 @@ class ItemLog:
 
     def covering(self, start: float | str | None, end: float | str | None) -> ItemLog:
         """Return the log as one of the span [start, end), numbers or time stamps, which may reach
-        beyond the items: what lies outside is left out, time without items counts. None keeps
-        what it was."""
+        beyond the items: items outside are left out, time without items counts. None keeps
+        the present bound."""
         hours = HOURS[self.unit]
-        given = items_file.time_of("start", start, self.origin, hours)
+        given = time_of("start", start, self.origin, hours)
         low = self.start if given is None else given
-        given = items_file.time_of("end", end, self.origin, hours)
+        given = time_of("end", end, self.origin, hours)
         high = self.end if given is None else given
-        if not low < high:
-            raise ValueError(f"start is {low:g} and end is {high:g}; a log ends after it starts")
+        _check_order(low, high)
         inside = np.flatnonzero((self.published >= low) & (self.published < high))
         return self._part(self.names, self.source, inside, low, high)
 
@@ -157,7 +165,7 @@ class ItemLog:
         return self._part(names, source, np.flatnonzero(source >= 0), self.start, self.end)
 
     def _part(
-        self, names: Sequence[str], source: NDArray[np.intp], kept: Any, start: float, end: float
+        self, names: Sequence[str], source: IntArray, kept: IntArray, start: float, end: float
     ) -> ItemLog:
         curves = self.curves.select(kept) if self.curves is not None else None
         published, utility = self.published[kept], self.utility[kept]
@@ -176,13 +184,13 @@ class ItemLog:
     ) -> ItemLog:
         """Read a log from a table with a header, as CSV, gzipped CSV (.gz) or Parquet (.parquet).
 
-        The table has one row an item, in any order, and the columns
+        The table has one row per item, in any order, and the columns
 
         - `source`: name;
         - `published`: numbers, in `unit`s since any moment; or ISO 8601 time stamps, all with a
           time zone or all without (UTC), which become `unit`s since the midnight (UTC) before
           the first item;
-        - `utility`, optional: what the item was worth then, ≥ 0; without it every item counts 1;
+        - `utility`, optional: initial utility, ≥ 0; without it, 1 for every item;
         - `item`, optional: an identifier, to which curves refer; without it, row numbers from 0.
 
         Arguments:
@@ -196,23 +204,20 @@ class ItemLog:
             FileNotFoundError: no such file.
             ValueError: anything else that is wrong, naming file and row.
         """
-        if unit not in HOURS:
-            raise unknown("unit", unit, HOURS)
-        table = items_file.read_items(path, HOURS[unit], start, end, sources)
+        hours = HOURS[check_choice("unit", unit, HOURS)]
+        rows = table.read(path, _COLUMNS, "item")
+        names, source = _sources(rows, sources)
+        published, origin = _since_midnight(rows.time["published"], hours)
+        utility = rows.number.get("utility", np.ones(rows.n))
         recorded = None
+        with rows.located():
+            given = rows.text.get("item")
+            item = list(map(str, range(rows.n))) if given is None else check_names(given, "item")
         if curves is not None:
-            recorded = DecayCurves(*items_file.read_curves(curves, table.item))
-        return ItemLog(
-            table.names,
-            table.source,
-            table.published,
-            table.utility,
-            table.start,
-            table.end,
-            recorded,
-            unit,
-            table.origin,
-        )
+            recorded = DecayCurves.from_csv(curves, item)
+        first, last = time_of("start", start, origin, hours), time_of("end", end, origin, hours)
+        with rows.located():
+            return ItemLog(names, source, published, utility, first, last, recorded, unit, origin)
 
     def to_csv(self, path: str | PathLike[str], curves: str | PathLike[str] | None = None) -> None:
         """Write the log, and its curves, so that `from_csv` reads back the same numbers; gzipped
@@ -223,21 +228,71 @@ class ItemLog:
         """
         if curves is not None and self.curves is None:
             raise ValueError(f"the log has no curves to write to {curves}")
-        names = [self.names[i] for i in self.source]
-        items_file.write_items(path, names, self.published, self.utility)
+        columns = {
+            "item": map(str, range(len(self))),
+            "source": [self.names[i] for i in self.source],
+            "published": map(repr, self.published.tolist()),
+            "utility": map(repr, self.utility.tolist()),
+        }
+        table.write(path, columns)
         if curves is not None and self.curves is not None:
-            items_file.write_curves(
-                curves, self.curves.item, self.curves.age, self.curves.remaining
-            )
+            self.curves.to_csv(curves)
 
 
-def _checked_names(names: Sequence[str], source: NDArray[np.intp]) -> tuple[str, ...]:
-    labels = tuple(str(name).strip() for name in names)
-    if len(set(labels)) < len(labels) or not all(labels):
-        raise ValueError("names are empty or stand twice; give every source a name of its own")
-    if source.size and not 0 <= source.min() <= source.max() < len(labels):
+def time_of(name: str, value: float | str | None, origin: str, hours: float) -> float | None:
+    """Return a number as it is, a time stamp in units of so many hours since the origin."""
+    if value is None or not isinstance(value, str):
+        return value
+    if not origin:
+        raise ValueError(f"{name} is {value!r}, but the items' times are numbers; give a number")
+    try:
+        stamp = datetime.fromisoformat(value)
+    except ValueError:
+        raise ValueError(f"{name} is {value!r}; give an ISO 8601 time stamp or a number") from None
+    stamp = stamp if stamp.tzinfo is not None else stamp.replace(tzinfo=UTC)
+    return (stamp - datetime.fromisoformat(origin)).total_seconds() / (3600 * hours)
+
+
+def _since_midnight(times: FloatArray | Moments, hours: float) -> tuple[FloatArray, str]:
+    """Return times in units of so many hours, and the moment of time 0 where there were stamps."""
+    if times.dtype.kind != "M":
+        return np.asarray(times, dtype=np.float64), ""
+    midnight = times.min().astype("datetime64[D]")
+    return (times - midnight) / np.timedelta64(1, "s") / (3600 * hours), f"{midnight}T00:00:00Z"
+
+
+def _sources(rows: Table, wanted: Sequence[str] | None) -> tuple[tuple[str, ...], IntArray]:
+    """Return the names of the sources, and the source of each row as a position in them."""
+    cells = rows.text["source"]
+    if not all(cells):
+        raise ValueError(f"{rows.row(cells.index(''))}: the item has no source; name it")
+    names = tuple(dict.fromkeys(cells) if wanted is None else wanted)
+    place = {name: i for i, name in enumerate(names)}
+    source = np.fromiter((place.get(cell, -1) for cell in cells), np.intp, len(cells))
+    if np.any(source < 0):
+        record = int(np.argmax(source < 0))
         raise ValueError(
-            f"source holds {source.min()} to {source.max()}; it must be positions in the "
-            f"{len(labels)} names"
+            f"{rows.row(record)}: {unknown('source', cells[record], names)}. Name all sources, "
+            "or read the whole log and take a part with `select`"
         )
-    return labels
+    return names, source
+
+
+def _check_order(start: float, end: float) -> None:
+    if not (np.isfinite(end - start) and start < end):
+        raise ValueError(
+            f"start is {start:g} and end is {end:g}; a log ends after it starts, both finite"
+        )
+
+
+def _check_span(published: FloatArray, start: float, end: float) -> None:
+    _check_order(start, end)
+    outside = (published < start) | (published >= end)
+    if outside.any():
+        i = int(np.argmax(outside))
+        raise ElementError(
+            f"published at {published[i]:g}, but the log covers {start:g} to {end:g}; give a wider "
+            "span, or read the whole log and take a part with `between`",
+            i,
+            f"item {i}",
+        )

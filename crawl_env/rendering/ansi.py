@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import numpy as np
 
-from crawl_env.content.world import NEVER, IntArray
+from crawl_env.content.world import NEVER
+from crawl_env.numerics import IntArray
 from crawl_env.rendering.frame import Frame, number
 
 ALL = 24  # sources up to which each has its line
-SOME = 12  # lines for the most that waits, and for the most that was collected, beyond
+SOME = 12  # beyond: lines for the largest values, and for the largest harvests
 WIDTH = 40  # characters in the longest bar
 EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def text(frame: Frame) -> str:
-    """Return one line a source: a bar of what waits (dots: up to the ceiling), numbers, crawls.
+    """Return one line per source: a bar of its value (dots: up to the ceiling), numbers, crawls.
 
-    Where there are many sources, only those at which most waits and from which most was
-    collected, and a line for the rest.
+    Where there are many sources, there are lines only for the largest values and the largest
+    harvests, and one for all others.
     """
     shown = _shown(frame)
     lines = ["   ".join(f"{label} {value}" for label, value in frame.headline())]
     belief = "" if frame.belief is None else f"{'belief':>10}"
-    axis = "waiting (root scale)" if frame.root else "waiting"
+    axis = "uncollected utility (square-root scale)" if frame.root else "uncollected utility"
     lines += [f"{'source':<14} {axis:<{WIDTH}}{'value':>10}{belief}{'age':>7}  crawled"]
     lines += [_line(frame, i) for i in shown.tolist()]
     if shown.size < len(frame.names):
@@ -54,7 +55,7 @@ def _rest(frame: Frame, shown: IntArray) -> str:
     rest = np.ones(len(frame.names), dtype=bool)
     rest[shown] = False
     value, crawled = frame.value[rest], int(frame.crawled[rest].sum())
-    line = f"… {value.size} more: {number(value.sum(), 4)} waiting, at most {number(value.max())}"
+    line = f"… {value.size} more: value {number(value.sum(), 4)}, at most {number(value.max())}"
     if not crawled:
         return line
     return f"{line}; {crawled} crawled, +{number(frame.collected[rest].sum(), 4)}"

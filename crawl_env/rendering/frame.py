@@ -1,4 +1,4 @@
-"""What a picture of one crawl shows, apart from how it is shown."""
+"""The content of a picture, whatever its form."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ from numpy.typing import NDArray
 
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import FloatArray
-from crawl_env.simulation.simulation import Crawl
+from crawl_env.simulation.simulation import Simulation
 
 UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """One row of a `Crawl` at one epoch; all arrays are copies."""
+    """One environment of a `Simulation` at one step; all arrays are copies."""
 
     names: tuple[str, ...]  # (N,)
-    value: FloatArray  # (N,) utility waiting now
-    belief: FloatArray | None  # (N,) utility the crawler believes to wait; None: it knows
-    ceiling: FloatArray  # (N,) utility, u*: the mean value of a source never crawled
-    crawled: NDArray[np.bool_]  # (N,) in the last epoch
-    collected: FloatArray  # (N,) utility, in the last epoch
-    age: FloatArray  # (N,) epochs since the last crawl; ≥ NEVER: none
-    epoch: int  # epochs elapsed
-    rewards: FloatArray | None  # (up to epoch,) the latest last; None: not kept
-    budget: float  # budget units / epoch
-    account: float | None  # budget units to spend now; None: the budget, every epoch
+    value: FloatArray  # (N,) uncollected utility
+    belief: FloatArray | None  # (N,) posterior mean of the value; None: it is observed
+    ceiling: FloatArray  # (N,) utility, u*, the mean value of a source never crawled
+    crawled: NDArray[np.bool_]  # (N,) in the last step
+    collected: FloatArray  # (N,) utility, in the last step
+    age: FloatArray  # (N,) steps since the last crawl; ≥ NEVER: none
+    step: int  # steps elapsed
+    rewards: FloatArray | None  # (up to step,) the latest last; None: not kept
+    budget: float  # budget units / step
+    balance: float | None  # budget units to spend now; None: the budget, every step
     scale: float  # utility, the end of the axis: constant for a fleet, so that it does not jump
 
     @staticmethod
     def of(
-        crawl: Crawl, elapsed: float, rewards: Sequence[float] | None = None, row: int = 0
+        simulation: Simulation, elapsed: float, rewards: Sequence[float] | None = None, row: int = 0
     ) -> Frame:
-        """Return what a crawl shows after `elapsed` epochs that brought `rewards`.
+        """Return the frame after `elapsed` steps with these `rewards`.
 
         Raises:
-            gymnasium.error.ResetNeeded: the row was never reset, so `elapsed` is infinite.
+            gymnasium.error.ResetNeeded: the environment was never reset, so `elapsed` is infinite.
         """
         if not np.isfinite(elapsed):
             raise gym.error.ResetNeeded("call env.reset() before the first env.render()")
-        task, world = crawl.task, crawl.world
+        task, world = simulation.task, simulation.world
         fleet = world.sources
-        sources = fleet.row(row) if fleet.arrival_rate.ndim == 2 else fleet
-        crawled, collected = _last_harvest(crawl, row)
+        sources = fleet.fleet(row) if fleet.arrival_rate.ndim == 2 else fleet
+        crawled, collected = _last_harvest(simulation, row)
         unsure = world.belief is not world.value
         return Frame(
             names=sources.names,
@@ -57,26 +57,26 @@ class Frame:
             crawled=crawled,
             collected=collected,
             age=world.age[row],
-            epoch=int(elapsed),
+            step=int(elapsed),
             rewards=None if rewards is None else np.array(rewards, dtype=np.float64),
             budget=task.budget,
-            account=float(crawl.account[row]) if task.budget_rule == "average" else None,
-            scale=_scale(sources, task.arrivals.deterministic),
+            balance=float(simulation.balance[row]) if task.budget_rule == "average" else None,
+            scale=_scale(sources, not task.arrivals.random),
         )
 
     @property
     def root(self) -> bool:
-        """Whether the axis is a square root: many sources would vanish on a linear one."""
+        """Whether the axis is a square root, since many sources would vanish on a linear one."""
         return bool(np.median(self.ceiling) < 0.1 * self.scale)
 
     def height(self, value: FloatArray) -> FloatArray:
         """Return where values lie on the axis, from 0 to 1; those beyond it at 1."""
-        share = np.clip(value / self.scale, 0.0, 1.0)
-        return np.sqrt(share) if self.root else share
+        part = np.clip(value / self.scale, 0.0, 1.0)
+        return np.sqrt(part) if self.root else part
 
     def headline(self) -> list[tuple[str, str]]:
         """Return the pairs of label and number that head every picture."""
-        pairs = [("epoch", str(self.epoch)), ("collected", number(self.collected.sum(), 4))]
+        pairs = [("step", str(self.step)), ("collected", number(self.collected.sum(), 4))]
         if self.rewards is not None:
             some = self.rewards.size > 0
             pairs[1:] = [
@@ -84,8 +84,8 @@ class Frame:
                 ("mean reward", number(self.rewards.mean(), 4) if some else "–"),
             ]
         pairs += [("budget", number(self.budget, 4))]
-        if self.account is not None:
-            pairs += [("account", number(self.account, 4))]
+        if self.balance is not None:
+            pairs += [("balance", number(self.balance, 4))]
         return [*pairs, ("crawled", f"{self.crawled.sum()} of {self.crawled.size}")]
 
 
@@ -102,13 +102,13 @@ def number(x: float, digits: int = 3) -> str:
     return f"{rounded:.{digits}g}"
 
 
-def _last_harvest(crawl: Crawl, row: int) -> tuple[NDArray[np.bool_], FloatArray]:
-    n = crawl.task.n
-    rows, source = np.divmod(crawl.harvest.picked, n)
+def _last_harvest(simulation: Simulation, row: int) -> tuple[NDArray[np.bool_], FloatArray]:
+    n = simulation.task.n
+    rows, source = np.divmod(simulation.harvest.picked, n)
     here = source[rows == row]
     crawled, collected = np.zeros(n, dtype=bool), np.zeros(n)
     crawled[here] = True
-    collected[here] = crawl.harvest.value[rows == row]
+    collected[here] = simulation.harvest.value[rows == row]
     return crawled, collected
 
 

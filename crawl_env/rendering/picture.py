@@ -1,4 +1,4 @@
-"""The painting of a frame: headline, a bar for each source, the rewards of the last epochs."""
+"""The painting of a frame: headline, a bar for each source, the rewards of the last steps."""
 
 from __future__ import annotations
 
@@ -10,27 +10,26 @@ from numpy.typing import NDArray
 
 from crawl_env.content.world import NEVER
 from crawl_env.numerics import FloatArray
-from crawl_env.rendering.canvas import (
-    BLUE,
-    GREY,
-    INK,
-    LINE,
-    ORANGE,
-    PALE_ORANGE,
-    PAPER,
-    SOFT_ORANGE,
-    TRACK,
-    Canvas,
-    Colour,
-    mix,
-)
 from crawl_env.rendering.frame import Frame, number
+
+Colour = tuple[int, int, int]
+
+# Okabe & Ito's palette, which stays apart for the colour-blind, and greys.
+BLUE: Colour = (0, 114, 178)
+ORANGE: Colour = (213, 94, 0)
+PALE_ORANGE: Colour = (253, 238, 224)
+SOFT_ORANGE: Colour = (240, 183, 135)
+INK: Colour = (33, 41, 54)
+GREY: Colour = (112, 121, 134)
+LINE: Colour = (190, 197, 206)
+TRACK: Colour = (231, 235, 240)
+PAPER: Colour = (255, 255, 255)
 
 SIZE = (800, 480)  # pixels
 LEFT, RIGHT = 80, 784  # of both panels
 NAMED = 25  # sources up to which each bar has its name and numbers
-BARS = 240  # bars that stay apart; more sources share them
-EPOCHS = 100  # of the history of rewards
+BARS = 240  # bars that can be told apart; beyond, one bar is the mean of several sources
+STEPS = 100  # of the history of rewards
 ROW = 15  # pixels, of the table
 
 
@@ -42,12 +41,12 @@ class Bars:
     ceiling: FloatArray  # (K,) utility
     collected: FloatArray  # (K,) utility
     belief: FloatArray | None  # (K,) utility
-    crawled: FloatArray  # (K,) share of its sources that were crawled
+    crawled: FloatArray  # (K,) fraction of its sources that were crawled
 
 
 @dataclass(frozen=True)
 class Area:
-    """Where the bars stand, in pixels."""
+    """The position of the bars, in pixels."""
 
     top: float
     bottom: float
@@ -77,7 +76,7 @@ def paint(frame: Frame, surface: pygame.Surface) -> None:
     _legend(canvas, frame)
     _sources(canvas, frame, bottom=SIZE[1] - 12 if frame.rewards is None else 362)
     if frame.rewards is not None:
-        _history(canvas, frame.rewards, frame.epoch, top=394, bottom=452)
+        _history(canvas, frame.rewards, frame.step, top=394, bottom=452)
 
 
 def _headline(canvas: Canvas, frame: Frame) -> None:
@@ -90,14 +89,14 @@ def _headline(canvas: Canvas, frame: Frame) -> None:
 def _legend(canvas: Canvas, frame: Frame) -> None:
     y = 70
     canvas.text(16, y, "utility" + (" (square-root axis)" if frame.root else ""), GREY, 16)
-    x = RIGHT - canvas.text(RIGHT, y, "collected in the last epoch", GREY, 16, align=1) - 18
+    x = RIGHT - canvas.text(RIGHT, y, "collected in the last step", GREY, 16, align=1) - 18
     canvas.fill(x, y - 1, 12, 12, SOFT_ORANGE)
     canvas.outline(x, y - 1, 12, 12, ORANGE, 2)
-    for label, colour in (("ceiling", TRACK), ("waiting", BLUE)):
+    for label, colour in (("ceiling", TRACK), ("value", BLUE)):
         x -= canvas.text(x - 16, y, label, GREY, 16, align=1) + 34
         canvas.fill(x, y - 1, 12, 12, colour)
     if frame.belief is not None:
-        x -= canvas.text(x - 16, y, "believed", GREY, 16, align=1) + 36
+        x -= canvas.text(x - 16, y, "belief", GREY, 16, align=1) + 36
         canvas.fill(x, y + 4, 14, 2, INK)
 
 
@@ -123,7 +122,7 @@ def _sources(canvas: Canvas, frame: Frame, bottom: float) -> None:
 
 
 def _arrange(frame: Frame) -> Bars:
-    """Keep few sources in order; sort more by ceiling, and let very many share bars."""
+    """Keep few sources in order; sort more by ceiling, several to a bar if they are very many."""
     n = len(frame.names)
     order = np.arange(n) if n <= NAMED else np.argsort(-frame.ceiling, kind="stable")
     starts = np.arange(min(n, BARS)) * n // min(n, BARS)
@@ -157,7 +156,7 @@ def _axis(canvas: Canvas, frame: Frame, area: Area) -> None:
 def _ticks(frame: Frame) -> list[float]:
     """Return round values at about even distances on the axis."""
     if frame.root:
-        return [0.0, *(_round_down(frame.scale * share) for share in (0.06, 0.25, 0.56, 1.0))]
+        return [0.0, *(_round_down(frame.scale * part) for part in (0.06, 0.25, 0.56, 1.0))]
     step = _round_down(frame.scale / 3)
     return [step * k for k in range(int(frame.scale / step) + 1)]
 
@@ -183,11 +182,11 @@ def _bar(canvas: Canvas, area: Area, i: int, heights: FloatArray, crawled: bool)
 
 
 def _table(frame: Frame) -> list[tuple[str, Colour, list[str]]]:
-    """Return the rows under the bars: label, colour, one entry a source."""
+    """Return the rows under the bars: label, colour, one entry per source."""
     collected = np.where(frame.crawled, frame.collected, np.nan)
-    rows = [("source", INK, list(frame.names)), ("waiting", BLUE, _short(frame.value, frame.scale))]
+    rows = [("source", INK, list(frame.names)), ("value", BLUE, _short(frame.value, frame.scale))]
     if frame.belief is not None:
-        rows += [("believed", INK, _short(frame.belief, frame.scale))]
+        rows += [("belief", INK, _short(frame.belief, frame.scale))]
     ages = ["–" if age >= NEVER else number(age) for age in frame.age]
     return [*rows, ("collected", ORANGE, _short(collected, frame.scale)), ("age", GREY, ages)]
 
@@ -219,7 +218,7 @@ def _row(
 
 
 def _marks(canvas: Canvas, frame: Frame, bars: Bars, area: Area) -> None:
-    """Mark the crawled bars, by how many of their sources were, and say what a bar is."""
+    """Mark the bars by the fraction of their sources that were crawled, and explain the bars."""
     for i in np.flatnonzero(bars.crawled).tolist():
         colour = mix(PAPER, ORANGE, float(np.sqrt(bars.crawled[i])))
         canvas.fill(LEFT + i * area.step, area.bottom + 3, area.step, 6, colour)
@@ -230,13 +229,13 @@ def _marks(canvas: Canvas, frame: Frame, bars: Bars, area: Area) -> None:
     canvas.text(LEFT, area.bottom + 13, note, GREY, 16)
 
 
-def _history(canvas: Canvas, rewards: FloatArray, epoch: int, top: int, bottom: int) -> None:
+def _history(canvas: Canvas, rewards: FloatArray, last_step: int, top: int, bottom: int) -> None:
     """Draw the latest rewards as columns that grow from the left, then scroll."""
-    shown = rewards[-EPOCHS:]
+    shown = rewards[-STEPS:]
     scale = float(rewards.max(initial=0.0)) or 1.0
-    step = (RIGHT - LEFT) // EPOCHS
-    canvas.text(16, top - 18, "reward per epoch", GREY, 16)
-    x = RIGHT - canvas.text(RIGHT, top - 18, "mean of all epochs", GREY, 16, align=1) - 24
+    step = (RIGHT - LEFT) // STEPS
+    canvas.text(16, top - 18, "reward per step", GREY, 16)
+    x = RIGHT - canvas.text(RIGHT, top - 18, "mean of all steps", GREY, 16, align=1) - 24
     canvas.dashes(x, top - 14, 18, INK)
     canvas.fill(LEFT, bottom, RIGHT - LEFT, 1, LINE)
     for tick in (0.0, _round_down(scale))[: 1 + shown.size]:
@@ -248,7 +247,69 @@ def _history(canvas: Canvas, rewards: FloatArray, epoch: int, top: int, bottom: 
     if not shown.size:
         return
     canvas.dashes(LEFT, bottom - rewards.mean() / scale * (bottom - top), RIGHT - LEFT, INK)
-    canvas.text(LEFT, bottom + 5, str(epoch - shown.size + 1), GREY, 16)
+    canvas.text(LEFT, bottom + 5, str(last_step - shown.size + 1), GREY, 16)
     if shown.size > 5:  # else the two numbers would overlap
         last, align = LEFT + (shown.size - 0.5) * step, 1 if shown.size > 90 else 0.5
-        canvas.text(last, bottom + 5, f"epoch {epoch}", GREY, 16, align)
+        canvas.text(last, bottom + 5, f"step {last_step}", GREY, 16, align)
+
+
+# --------------------------------- shapes and texts
+
+
+def mix(one: Colour, other: Colour, part: float) -> Colour:
+    """Return the colour with a fraction, from 0 to 1, of the other."""
+    red, green, blue = (round(a + part * (b - a)) for a, b in zip(one, other, strict=True))
+    return red, green, blue
+
+
+class Canvas:
+    """Rectangles, lines and texts in pixels from the upper left corner."""
+
+    def __init__(self, surface: pygame.Surface) -> None:
+        pygame.font.init()
+        # Fonts live as long as a frame: another environment may quit pygame between two.
+        self._fonts: dict[int, pygame.font.Font] = {}
+        self._surface = surface
+        surface.fill(PAPER)
+
+    def text(
+        self, x: float, y: float, text: str, colour: Colour = INK, size: int = 14, align: float = 0
+    ) -> int:
+        """Write text with its top at y; align 0, ½, 1: x is its left, middle, right. Return the
+        width."""
+        large = self._font(size).render(text, True, colour)  # twice as large: spaced more evenly
+        width, height = (large.get_width() + 1) // 2, (large.get_height() + 1) // 2
+        image = pygame.transform.smoothscale(large, (width, height))
+        self._surface.blit(image, (round(x - align * width), round(y)))
+        return width
+
+    def fit(self, text: str, width: float, size: int = 14) -> str:
+        """Return the text, cut so that it is not wider."""
+        whole, font = text, self._font(size)
+        while text and font.size(text if text == whole else text + "…")[0] > 2 * width:
+            text = text[:-1]
+        return text if text == whole else text + "…"
+
+    def fill(self, x: float, y: float, width: float, height: float, colour: Colour) -> None:
+        pygame.draw.rect(self._surface, colour, _rect(x, y, width, height))
+
+    def outline(
+        self, x: float, y: float, width: float, height: float, colour: Colour, line: int = 1
+    ) -> None:
+        pygame.draw.rect(self._surface, colour, _rect(x, y, width, height), line)
+
+    def dashes(self, x: float, y: float, width: float, colour: Colour) -> None:
+        """Draw a dashed horizontal line."""
+        for start in range(0, round(width), 8):
+            self.fill(x + start, y, min(5, width - start), 1, colour)
+
+    def _font(self, size: int) -> pygame.font.Font:
+        if size not in self._fonts:
+            self._fonts[size] = pygame.font.Font(None, 2 * size)
+        return self._fonts[size]
+
+
+def _rect(x: float, y: float, width: float, height: float) -> pygame.Rect:
+    """Round the edges, not the extent, so that neighbours neither overlap nor leave gaps."""
+    left, top = round(x), round(y)
+    return pygame.Rect(left, top, round(x + width) - left, round(y + height) - top)

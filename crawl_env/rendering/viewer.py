@@ -10,59 +10,80 @@ from numpy.typing import NDArray
 
 from crawl_env.numerics import FloatArray
 from crawl_env.rendering.frame import Frame
-from crawl_env.simulation.simulation import Crawl
+from crawl_env.simulation.simulation import Simulation
 
 if TYPE_CHECKING:
-    from crawl_env.rendering.window import Window
+    import pygame
 
 Picture = NDArray[np.uint8]  # (480, 800, 3)
 
 
 class Viewer:
-    """Shows frames.
+    """Shows frames as pictures, or in a window; pygame has one window for all environments.
 
     Arguments:
         mode: "rgb_array", which needs no display, or "human", which opens a window.
-        fps: frames a second that the window is slowed down to.
+        fps: frames per second to which showing a window is slowed down.
 
     Raises:
-        gymnasium.error.DependencyNotInstalled: pygame is not there.
+        gymnasium.error.DependencyNotInstalled: pygame is not installed.
     """
 
     def __init__(self, mode: str, fps: float = 4) -> None:
         _require_pygame()
         self._mode, self._fps = mode, fps
-        self._window: Window | None = None
+        self._clock: pygame.time.Clock | None = None
 
     def show(self, frame: Frame) -> Picture | None:
         """Return a new picture (480, 800, 3) uint8; in "human" mode show it and return None."""
-        from crawl_env.rendering import picture, window
+        from crawl_env.rendering import picture
 
         if self._mode == "rgb_array":
             return picture.pixels(frame)
-        self._window = self._window or window.Window(self._fps)
-        self._window.show(frame)
+        import pygame
+
+        self._clock = self._clock or pygame.time.Clock()
+        picture.paint(frame, _window(picture.SIZE))
+        pygame.event.pump()  # without it, the desktop takes the window for one that hangs
+        pygame.display.flip()
+        self._clock.tick(self._fps)
         return None
 
     def close(self) -> None:
-        """Close the window, if one is open."""
-        if self._window is not None:
-            self._window.close()
-            self._window = None
+        """Close the window, if this viewer has opened one."""
+        if self._clock is not None:
+            import pygame
+
+            pygame.display.quit()
+            self._clock = None
 
 
-def pictures(crawl: Crawl, elapsed: FloatArray) -> tuple[Picture, ...]:
-    """Return a picture (480, 800, 3) uint8 of each row; `elapsed` (B,) counts its epochs.
+def pictures(simulation: Simulation, elapsed: FloatArray) -> tuple[Picture, ...]:
+    """Return a picture (480, 800, 3) uint8 of each environment, of which `elapsed` (B,) counts the
+    steps.
 
     Raises:
-        gymnasium.error.DependencyNotInstalled: pygame is not there.
+        gymnasium.error.DependencyNotInstalled: pygame is not installed.
     """
     _require_pygame()
     from crawl_env.rendering import picture
 
     return tuple(
-        picture.pixels(Frame.of(crawl, elapsed[row], row=row)) for row in range(crawl.rows)
+        picture.pixels(Frame.of(simulation, elapsed[row], row=row))
+        for row in range(simulation.num_envs)
     )
+
+
+def _window(size: tuple[int, int]) -> pygame.Surface:
+    """Return the surface of the window, opened where it is not."""
+    import pygame
+
+    surface = pygame.display.get_surface() if pygame.display.get_init() else None
+    if surface is None:  # the first frame, or another environment has quit pygame
+        pygame.display.init()
+        surface = pygame.display.set_mode(size)
+        pygame.display.set_caption("EphemeralCrawl-v0")
+    return surface
 
 
 def _require_pygame() -> None:

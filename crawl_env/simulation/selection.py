@@ -1,11 +1,11 @@
 """From priorities to the sources that are crawled: in decreasing priority, under a budget.
 
-Ties go to the older source, then to the lower number. Sources that may not be crawled now, or whose
-host has been crawled often enough in this epoch, are passed over.
+Ties go to the source crawled longer ago, then to the lower number. Sources that may not be crawled
+now, or whose host has had its crawls of this step, are skipped.
 
-Selections are flat indices of cells (row·N + source): shape (k, B) where each of several rows takes
-the same number, (K,) otherwise. One source of one row is a plain number. So numpy adds up rewards
-and sets cells fastest.
+Selections are flat indices of cells (environment · N + source): of shape (k, B) where each of
+several environments selects the same number, (K,) otherwise. One source of one environment is a
+plain number. In these shapes numpy adds up rewards and sets cells fastest.
 """
 
 from __future__ import annotations
@@ -17,20 +17,18 @@ from numpy.typing import NDArray
 
 from crawl_env.content.world import IntArray
 from crawl_env.fleet.hosts import Hosts
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import BoolArray, FloatArray
 
-BoolArray = NDArray[np.bool_]
-
-# A sum of costs may exceed the budget by this share of it: rounding, not overspending.
+# A sum of costs may exceed the budget by this fraction of it: rounding, not overspending.
 TOLERANCE = 1e-12
-# An account within this share of the budget counts as empty: what many additions may round to.
-ACCOUNT_TOLERANCE = 1e-9
+# A balance within this fraction of the budget counts as empty: the rounding of many additions.
+BALANCE_TOLERANCE = 1e-9
 # Up to this many sources, finding the largest again and again is cheaper than partitioning.
 _FEW = 3
 
 
 def whole_budget(cost: FloatArray, budget: float) -> int | None:
-    """Return how many sources one epoch's budget pays for if all cost the same, else None."""
+    """Return how many sources one step's budget pays for if all cost the same, else None."""
     if cost.min() != cost.max():
         return None
     number = budget * (1 + TOLERANCE) / cost.flat[0]
@@ -38,7 +36,7 @@ def whole_budget(cost: FloatArray, budget: float) -> int | None:
 
 
 def affordable(cost: FloatArray, budget: float) -> NDArray[np.bool_]:
-    """Return which sources one epoch's budget can pay for at all, the shape of `cost`."""
+    """Return which sources one step's budget can pay for at all, the shape of `cost`."""
     return cost <= budget * (1 + TOLERANCE)
 
 
@@ -48,27 +46,24 @@ def select(
     cost: FloatArray,
     budget: float,
     whole: int | None,
-    account: FloatArray | None,
+    balance: FloatArray | None,
     allowed: BoolArray | None = None,
     hosts: Hosts | None = None,
 ) -> IntArray:
     """Return the sources that are crawled; priority, crawled_at: (B, N).
 
-    whole: of `whole_budget`. account: (B,) under the rule "average", None under "epoch".
+    whole: of `whole_budget`. balance: (B,) under the rule "average", None under "step".
     allowed: (B, N), or None where all sources may be crawled. hosts: where some are shared.
     """
-    free = allowed is None and hosts is None
-    if account is not None and free:
-        return draw(priority, crawled_at, cost, account, budget)
-    if account is not None:
-        return draw_politely(priority, crawled_at, cost, account, budget, allowed, hosts)
-    if whole is not None and free:
-        return top(priority, whole, crawled_at)
-    return fill(priority, crawled_at, cost, budget, allowed, hosts)
+    if balance is not None:
+        return select_from_balance(priority, crawled_at, cost, balance, budget, allowed, hosts)
+    if whole is not None and allowed is None and hosts is None:
+        return select_top(priority, whole, crawled_at)
+    return select_greedy(priority, crawled_at, cost, budget, allowed, hosts)
 
 
-def top(priority: NDArray[np.floating], k: int, crawled_at: FloatArray) -> IntArray:
-    """Return the k sources of largest priority in each row, ascending by number.
+def select_top(priority: NDArray[np.floating], k: int, crawled_at: FloatArray) -> IntArray:
+    """Return the k sources of largest priority in each environment, ascending by number.
 
     priority, crawled_at: (B, N). Raises ValueError where a priority is NaN.
     """
@@ -149,7 +144,7 @@ def _top_by_partition(priority: NDArray[np.floating], k: int) -> tuple[IntArray 
 
 
 def _top_with_ties(priority: NDArray[np.floating], k: int, crawled_at: FloatArray) -> IntArray:
-    """As `top`, settling ties at the threshold by age, then number; only ties are sorted."""
+    """As `select_top`, settling ties at the threshold by age, then number; only ties are sorted."""
     _refuse_nan(priority)
     rows, n = priority.shape
     threshold = np.partition(priority, n - k, axis=-1)[:, n - k, None]
@@ -165,7 +160,7 @@ def _top_with_ties(priority: NDArray[np.floating], k: int, crawled_at: FloatArra
     return by_pick(np.flatnonzero(chosen), rows)
 
 
-def fill(
+def select_greedy(
     priority: NDArray[np.floating],
     crawled_at: FloatArray,
     cost: FloatArray,
@@ -199,55 +194,42 @@ def fill(
     return _flat(order, taken)
 
 
-def draw(
+def select_from_balance(
     priority: NDArray[np.floating],
     crawled_at: FloatArray,
     cost: FloatArray,
-    account: FloatArray,
+    balance: FloatArray,
     budget: float,
+    allowed: BoolArray | None = None,
+    hosts: Hosts | None = None,
 ) -> IntArray:
-    """Return the sources of priority ≥ 0 taken in order while the account is positive, flat (K,).
+    """Return the sources of priority ≥ 0 taken in order while the balance is positive, flat (K,).
 
-    account: (B,) budget units; the last source taken may overdraw it.
+    balance: (B,) budget units, which the last source taken may leave negative. priority,
+    crawled_at, allowed: (B, N).
     """
     cost = np.broadcast_to(cost, priority.shape)
-    empty = budget * ACCOUNT_TOLERANCE
-    most = np.ceil(max((account.max() + empty) / cost.min(), 0.0))
-    k = int(min(most, priority.shape[-1]))
-    if k == 0:
-        _refuse_nan(priority)
-        return np.empty(0, dtype=np.intp)
-    # No row can pay for more than k.
-    candidates = np.sort(top(priority, k, crawled_at), axis=None).reshape(len(priority), k)
-    order = np.take_along_axis(
-        candidates, _in_order(priority.take(candidates), crawled_at.take(candidates)), axis=-1
-    )
-    price = cost.take(order)
-    before = np.cumsum(price, axis=-1) - price
-    taken = (account[:, None] - before > empty) & (priority.take(order) >= 0)
-    return np.sort(order[taken])
-
-
-def draw_politely(
-    priority: NDArray[np.floating],
-    crawled_at: FloatArray,
-    cost: FloatArray,
-    account: FloatArray,
-    budget: float,
-    allowed: BoolArray | None,
-    hosts: Hosts | None,
-) -> IntArray:
-    """As `draw`, passing over sources that are not allowed or whose hosts are used up."""
-    order = _in_order(priority, crawled_at)
-    ready = np.take_along_axis(priority, order, axis=-1) >= 0
+    empty = budget * BALANCE_TOLERANCE
+    n = priority.shape[-1]
+    # No environment can pay for more than k sources; only these need sorting, if all may be taken.
+    k = int(min(np.ceil(max((balance.max() + empty) / cost.min(), 0.0)), n))
+    candidates: Any = np.arange(priority.size).reshape(priority.shape)
+    if allowed is None and hosts is None and k < n:
+        if k == 0:
+            _refuse_nan(priority)
+            return np.empty(0, dtype=np.intp)
+        top = select_top(priority, k, crawled_at)
+        candidates = np.sort(top, axis=None).reshape(len(priority), k)
+    order = _in_order(priority.take(candidates), crawled_at.take(candidates))
+    cells = np.take_along_axis(candidates, order, axis=-1)
+    ready = priority.take(cells) >= 0
     if allowed is not None:
-        ready &= np.take_along_axis(allowed, order, axis=-1)
+        ready &= allowed.take(cells)
     if hosts is not None:
         ready &= hosts.have_room(ready, order)
-    cost = np.take_along_axis(np.broadcast_to(cost, priority.shape), order, axis=-1)
-    price = np.where(ready, cost, 0.0)
+    price = np.where(ready, cost.take(cells), 0.0)
     before = np.cumsum(price, axis=-1) - price
-    return _flat(order, ready & (account[:, None] - before > budget * ACCOUNT_TOLERANCE))
+    return np.sort(cells[ready & (balance[:, None] - before > empty)])
 
 
 def _in_order(priority: NDArray[np.floating], crawled_at: FloatArray) -> IntArray:

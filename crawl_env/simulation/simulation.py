@@ -1,126 +1,217 @@
-"""A crawl in progress: select, collect, advance, observe, for B environments at once.
+"""A step of the simulation: select, collect, advance, observe, for B environments at once.
 
-Everything the two Gymnasium faces share. It knows no spaces and no episodes.
+What the environments share. It knows neither action spaces nor episodes.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crawl_env.content.world import NEVER, IntArray, World
 from crawl_env.errors import unknown
-from crawl_env.fleet.hosts import Hosts
 from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation import selection
-from crawl_env.simulation.observation import COUNTED, SUMMED, Harvest, Observer
-from crawl_env.simulation.task import Task, start_ages
+from crawl_env.simulation.observation import COUNTED, POWERS_OF_TIME, SUMMED
+from crawl_env.simulation.task import Task
 
 OPTIONS = ("value", "age")
-_NOTHING = (np.empty(0, dtype=np.intp), np.empty(0), None, None)  # the fields of a `Harvest`
 
 
-class Crawl:
-    """B rows of one task.
+class Harvest(NamedTuple):
+    """The crawls of the last step and what they collected, (K,) each."""
+
+    picked: IntArray  # cells: environment · N + source
+    value: FloatArray  # utility collected
+    items: FloatArray | None  # number of new items, where counted
+    failed: NDArray[np.bool_] | None = None  # which crawls failed, where they can
+
+
+_NOTHING = Harvest(np.empty(0, dtype=np.intp), np.empty(0), None)
+
+
+class Simulation:
+    """B environments of one task.
 
     Arguments:
-        task: what is posed.
-        rows: B, or None for one environment whose actions have no batch axis.
+        task: the task.
+        num_envs: B, or None for one environment whose actions have no batch axis.
 
     Attributes:
-        world: what waits.
-        account: (B,) budget units that can be spent now.
+        world: the state of the sources.
+        balance: (B,) budget units that can be spent now, under `budget_rule="average"`.
     """
 
-    def __init__(self, task: Task, rows: int | None = None) -> None:
+    def __init__(self, task: Task, num_envs: int | None = None) -> None:
         self.task = task
-        self._alone = rows is None
-        self._action_shape = (task.n,) if rows is None else (rows, task.n)
+        self._alone = num_envs is None
+        self._action_shape = (task.n,) if num_envs is None else (num_envs, task.n)
         self._on_average = task.budget_rule == "average"
-        self.rows = rows = rows or 1
+        self.num_envs = num_envs = num_envs or 1
         hidden = "value" in task.features and not task.observed.all()
-        fleet = Sources.stack([task.sources] * rows) if task.draw else task.sources
+        fleet = Sources.stack([task.sources] * num_envs) if task.draw else task.sources
         self.world = World(
             fleet,
             task.arrivals,
-            rows,
+            num_envs,
             count=not set(COUNTED).isdisjoint(task.features),
             believe=hidden,
             itemise=not set(SUMMED).isdisjoint(task.features),
         )
-        self.account = np.full(rows, task.budget)
+        self.balance = np.full(num_envs, task.budget)
+        # The fields of a `Harvest`, in the shape in which `selection` returns cells.
         self._last: tuple[Any, ...] = _NOTHING
-        self._observer = Observer(self.world, task.features, task.observed)
-        self._masks = np.zeros((len(task.subsets), task.n), dtype=bool)
-        for mask, subset in zip(self._masks, task.subsets, strict=True):
-            mask[list(subset)] = True
-        self._fit()
+        self._value_alone = task.features == ("value",) and self.world.belief is self.world.value
+        self._prepare()
 
     @property
     def harvest(self) -> Harvest:
-        """What the last epoch's crawls brought."""
+        """The crawls of the last step and what they collected."""
         fields: Any = (None if x is None else np.ravel(x).copy() for x in self._last)
         return Harvest(*fields)
 
     def reset(
         self,
         rng: np.random.Generator,
-        rows: NDArray[np.bool_] | None = None,
+        mask: NDArray[np.bool_] | None = None,
         options: dict[str, Any] | None = None,
     ) -> None:
-        """Start the given rows (default all) anew; `options` may set their value and age."""
+        """Start the environments of a mask (B,), default all; `options` may set value and age."""
         value, age = self._set_by(options or {})
-        which = np.ones(self.rows, dtype=bool) if rows is None else rows
+        which = np.ones(self.num_envs, dtype=bool) if mask is None else mask
         numbers = np.flatnonzero(which)
         if self.task.draw is not None:
             self._draw_fleets(numbers, rng)
         if age is None:
-            ages = start_ages(self.task, numbers.size, rng)
+            ages = self.task.start_ages(numbers.size, rng)
         else:
             ages = np.broadcast_to(age, self.world.shape)[which]
         values = None if value is None else np.broadcast_to(value, self.world.shape)[which]
         self.world.start(ages, rng, which, values)
-        self.account[which] = self.task.budget
+        self.balance[which] = self.task.budget
         kept = ~which[self.harvest.picked // self.task.n]
         self._last = tuple(None if x is None else x[kept] for x in self.harvest)
 
     def step(self, action: ArrayLike, rng: np.random.Generator) -> FloatArray:
-        """Crawl as the actions of all rows say, let an epoch pass, return the rewards, (B,).
+        """Crawl by the actions of all environments, let a step pass, return the rewards, (B,).
 
         One environment without batch axis may return a plain number.
         """
         picked = self._select(action)
-        items = None if self.world.items is None else self.world.items.take(picked)
+        reward = self._collect(picked, rng)
+        self.world.advance(rng)
+        return reward
+
+    def _select(self, action: ArrayLike) -> IntArray:
+        priority = np.asarray(action)
+        if priority.shape != self._action_shape or priority.dtype.kind != "f":
+            priority = self._as_priority(priority)
+        constraints = (self.world.available, self.task.hosts) if self._constrained else ()
+        return selection.select(
+            priority.reshape(self.world.shape),
+            self.world.crawled_at,
+            self._cost,
+            self.task.budget,
+            self._whole,
+            self.balance if self._on_average else None,
+            *constraints,
+        )
+
+    def _collect(self, picked: IntArray, rng: np.random.Generator) -> FloatArray:
+        """Crawl the cells, pay for them, and return the rewards."""
+        world = self.world
+        items = None if world.items is None else world.items.take(picked)
         failed = None
         if self._fails:
-            failed = self._failing(picked, rng)
+            # Drawn for all sources, so that arrivals do not depend on the selection.
+            failed = np.asarray((rng.random(world.shape) < world.sources.failure_rate).take(picked))
             items = None if items is None else np.where(failed, 0.0, items)
-        value = self.world.crawl(picked, failed)
+        value = world.crawl(picked, failed)
         self._last = (picked, value, items, failed)
         if self._on_average:
-            spent = self._by_row(picked, np.broadcast_to(self._cost, self.world.shape).take(picked))
-            self.account += self.task.budget - spent
-        self.world.advance(rng)
-        return self._by_row(picked, value)
-
-    def _failing(self, picked: IntArray, rng: np.random.Generator) -> NDArray[np.bool_]:
-        """Draw which crawls fail; for all sources, so that arrivals do not depend on the picks."""
-        drawn = rng.random(self.world.shape) < self.world.sources.failure_rate
-        return np.asarray(drawn.take(picked))
+            spent = self._per_env(picked, np.broadcast_to(self._cost, world.shape).take(picked))
+            self.balance += self.task.budget - spent
+        return self._per_env(picked, value)
 
     def observe(self) -> NDArray[np.float32]:
-        """Return what the crawler sees now, (B, N, F)."""
-        return self._observer(self._last, self.account)
+        """Return the observations, (B, N, F), always a new array."""
+        if self._value_alone:
+            return self.world.value.astype(np.float32)[..., None]
+        features = self.task.features
+        observation = np.empty((*self.world.shape, len(features)), dtype=np.float32)
+        for channel, name in enumerate(features):
+            self._write(name, observation[..., channel], *self._last)
+        return observation
+
+    def _write(
+        self,
+        name: str,
+        out: NDArray[np.float32],
+        picked: IntArray,
+        utility: FloatArray,
+        items: FloatArray | None,
+        failed: NDArray[np.bool_] | None,
+    ) -> None:
+        """Write a channel of the observation."""
+        world = self.world
+        if name == "value":
+            out[...] = world.belief
+            if world.belief is not world.value:
+                np.copyto(out, world.value, where=self.task.observed, casting="same_kind")
+        elif name == "age":
+            out[...] = world.age
+        elif name == "available":
+            out[...] = 1.0 if world.available is None else world.available
+        elif name == "balance":
+            out[...] = self.balance[:, None]
+        elif name in SUMMED:
+            assert world.harvested is not None  # as the features ask for it
+            which = SUMMED.index(name)
+            out[...] = world.harvested[which] * world.sources.period ** POWERS_OF_TIME[which]
+        elif name in PARAMETERS:
+            out[...] = getattr(world.sources, name)
+        else:
+            out[...] = 0.0
+            env, source = np.divmod(picked, world.shape[1])
+            missed: Any = 0.0 if failed is None else failed.astype(np.float32)
+            brought: dict[str, Any] = {
+                "crawled": 1.0 - missed,
+                "failed": missed,
+                "harvest": utility,
+                "items": items,
+                "changed": None if items is None else items > 0,
+            }
+            out[env, source] = brought[name]
+
+    def info(self) -> dict[str, Any]:
+        """Return what the last step crawled, of one environment; see `CrawlEnv`."""
+        picked, value, _, failed = self._last
+        tried = np.zeros(self.task.n, dtype=bool)
+        tried[picked] = True
+        collected = np.zeros(self.task.n)
+        collected[picked] = value
+        info: dict[str, Any] = {"crawled": tried, "collected": collected}
+        if self._whole is None or self._constrained or self._on_average:
+            info["cost"] = self._cost.take(picked).sum().item()
+        else:
+            info["cost"] = self._whole_cost
+        if failed is not None:
+            info["failed"] = np.zeros(self.task.n, dtype=bool)
+            info["failed"][picked] = failed
+            tried[picked] = ~failed
+        if self._on_average:
+            info["balance"] = self.balance.item()
+        return info
 
     def get_state(self) -> dict[str, Any]:
         """Return a copy of all that changes with time or was drawn at reset."""
         return {
             "world": self.world.get_state(),
-            "account": self.account.copy(),
+            "balance": self.balance.copy(),
             "harvest": self.harvest,
             "sources": self.world.sources,
         }
@@ -129,74 +220,30 @@ class Crawl:
         """Return to a state of `get_state`."""
         if state["sources"] is not self.world.sources:
             self.world.set_sources(state["sources"])
-            self._fit()
+            self._prepare()
         self.world.set_state(state["world"])
-        self.account[...] = state["account"]
+        self.balance[...] = state["balance"]
         self._last = tuple(None if x is None else x.copy() for x in state["harvest"])
 
-    def _draw_fleets(self, rows: IntArray, rng: np.random.Generator) -> None:
+    def _draw_fleets(self, envs: IntArray, rng: np.random.Generator) -> None:
         assert self.task.draw is not None
         now = self.world.sources
         columns: Any = {name: getattr(now, name).copy() for name in PARAMETERS}
-        for row in rows:
+        for env in envs:
             fleet = self.task.check_drawn(self.task.draw(rng))
             for name in PARAMETERS:
-                columns[name][row] = getattr(fleet, name)
+                columns[name][env] = getattr(fleet, name)
         self.world.set_sources(Sources(**{**now.__getstate__(), **columns}))
-        self._fit()
+        self._prepare()
 
-    def _fit(self) -> None:
-        """Prepare what depends on the sources' parameters."""
+    def _prepare(self) -> None:
+        """Work out what depends on the sources' parameters."""
         sources, task = self.world.sources, self.task
         self._cost = sources.cost
         self._whole = selection.whole_budget(self._cost, task.budget)
+        self._whole_cost = float((self._whole or 0) * self._cost.flat[0])
         self._fails = sources.fails
-        self._hosts = Hosts.of(sources, task.per_host)
-        self._polite = sources.is_delayed or self._hosts is not None
-
-    def _select(self, action: ArrayLike) -> IntArray:
-        if self._masks.size:
-            return self._select_subset(action)
-        priority = np.asarray(action)
-        if priority.shape != self._action_shape or priority.dtype.kind != "f":
-            priority = self._as_priority(priority)
-        return self._take(priority.reshape(self.world.shape))
-
-    def _take(self, priority: NDArray[np.floating]) -> IntArray:
-        account = self.account if self._on_average else None
-        polite = (self.world.available, self._hosts) if self._polite else ()
-        return selection.select(
-            priority,
-            self.world.crawled_at,
-            self._cost,
-            self.task.budget,
-            self._whole,
-            account,
-            *polite,
-        )
-
-    def _select_subset(self, action: ArrayLike) -> IntArray:
-        chosen = np.asarray(action).reshape(-1)
-        if chosen.size != self.rows or chosen.dtype.kind not in "iu":
-            raise ValueError(
-                f"action is {action!r}; give {self.rows} whole number(s), one an environment"
-            )
-        if chosen.min() < 0 or chosen.max() >= len(self._masks):
-            raise ValueError(
-                f"action is {action!r}; subsets are numbered 0 … {len(self._masks) - 1}, "
-                "see env.unwrapped.subsets"
-            )
-        mask = self._masks[chosen]
-        if self._on_average:
-            # The cheapest first: in any other order a dear one might keep the rest out.
-            budget = self.task.budget
-            return self._take(np.where(mask, budget / (budget + self._cost), -1.0))
-        available = self.world.available
-        if available is not None:
-            return np.flatnonzero(mask & available)
-        picked = np.flatnonzero(mask)
-        even = self._whole is not None and self._hosts is None
-        return selection.by_pick(picked, self.rows) if even else picked
+        self._constrained = sources.is_delayed or task.hosts is not None
 
     def _as_priority(self, action: NDArray[Any]) -> NDArray[np.floating]:
         if action.shape != self._action_shape:
@@ -208,15 +255,15 @@ class Crawl:
             raise ValueError(f"action has dtype {action.dtype}; priorities must be numbers")
         return action.astype(np.float64)
 
-    def _by_row(self, picked: IntArray, amount: Any) -> FloatArray:
-        """Sum amounts over each row's picks, (B,), one after the other in every layout."""
-        if self.rows == 1:
+    def _per_env(self, picked: IntArray, amount: Any) -> FloatArray:
+        """Return the sum over the picks of each environment, (B,), in one order in all layouts."""
+        if self.num_envs == 1:
             if amount.ndim == 0:
                 return amount if self._alone else amount.reshape(1)
             return np.add.accumulate(amount)[-1:] if amount.size else np.zeros(1)
         if picked.ndim == 2:
             return amount[0].copy() if len(amount) == 1 else amount.sum(axis=0)
-        sums: Any = np.bincount(picked // self.task.n, amount, minlength=self.rows)
+        sums: Any = np.bincount(picked // self.task.n, amount, minlength=self.num_envs)
         return sums
 
     def _set_by(self, options: dict[str, Any]) -> tuple[FloatArray | None, FloatArray | None]:

@@ -1,26 +1,27 @@
-"""The arguments of the environment, checked once and made into what the stations need."""
+"""Task: the validated configuration shared by CrawlEnv, CrawlVectorEnv and CrawlVecEnv."""
 
 from __future__ import annotations
 
+import copy
+import functools
 import inspect
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from numbers import Real
+from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
-from crawl_env.content.arrivals import Arrivals, make_arrivals
-from crawl_env.content.rates import Varying
-from crawl_env.content.trace import Trace
+from crawl_env.content.arrivals import make_arrivals
+from crawl_env.content.process import ArrivalProcess, require_items
 from crawl_env.content.world import NEVER
-from crawl_env.envs.subsets import Subsets, all_subsets, maximal_subsets
-from crawl_env.errors import unknown
+from crawl_env.errors import check_choice, check_positive, check_whole, unknown
+from crawl_env.files.table import SUFFIXES
 from crawl_env.fleet.hosts import Hosts
 from crawl_env.fleet.parameters import CONSTRAINTS
 from crawl_env.fleet.sources import Sources
@@ -28,111 +29,162 @@ from crawl_env.simulation.observation import COUNTED, SUMMED, check_features, ob
 from crawl_env.simulation.selection import TOLERANCE, affordable
 
 Draw = Callable[[np.random.Generator], Sources]
+BudgetRule = Literal["step", "average"]
+Start = Literal["fresh", "empty", "full", "random"]
 
-BUDGET_RULES = ("epoch", "average")
-ACTIONS = ("priority", "subset")
+BUDGET_RULES = ("step", "average")
 STARTS = ("fresh", "empty", "full", "random")
 
+Init = TypeVar("Init", bound=Callable[..., None])
 
-@dataclass(frozen=True, eq=False)
+
+class TaskArguments(TypedDict, total=False):
+    """The arguments of `Task`, for dictionaries that are passed on as `**arguments`."""
+
+    sources: Sources | str | Path | Draw
+    budget: float
+    budget_rule: BudgetRule
+    arrivals: str | Path | ArrivalProcess
+    observed: bool | ArrayLike
+    features: str | Sequence[str]
+    horizon: int | None
+    start: Start
+    per_host: int
+
+
+def suggest_arguments(init: Init) -> Init:
+    """Let the TypeError of an unknown keyword argument suggest the nearest known one."""
+    names = list(inspect.signature(init).parameters)[1:]
+    known = frozenset(names)
+
+    @functools.wraps(init)
+    def checked(self: object, *positional: Any, **keywords: Any) -> None:
+        for name in keywords:
+            if name not in known:
+                raise _unexpected(init.__qualname__, name, names)
+        init(self, *positional, **keywords)
+
+    return cast(Init, checked)
+
+
+def _unexpected(function: str, name: str, names: Sequence[str]) -> TypeError:
+    # Python's own words: TorchRL and Gymnasium look for them.
+    fact = f"{function}() got an unexpected keyword argument {name!r}"
+    if name == "period":
+        return TypeError(
+            f"{fact}: the period belongs to the fleet; give it to Sources, as in "
+            "Sources.from_csv(path, period=2)"
+        )
+    return TypeError(f"{fact}: {unknown('argument', name, names)}")
+
+
+@dataclass(frozen=True, eq=False, init=False)
 class Task:
-    """What an environment poses: every argument resolved. `env.unwrapped.task` holds it.
+    """The task that an environment poses, with every argument resolved.
+
+    See `CrawlEnv` for the arguments. `task_of(env)` returns the task of an environment.
 
     Raises:
-        ValueError: an argument is out of range, unknown, or does not go with another; the
-            message names it and the remedy.
+        ValueError: an argument is out of range or unknown, or arguments are incompatible; the
+            message names the argument and the remedy.
+
+    >>> task = Task("table1", budget=2, observed=False)
+    >>> task.n, task.budget, task.observed.tolist()
+    (4, 2.0, [False, False, False, False])
     """
 
-    sources: Sources  # the fleet; where fleets are drawn anew, one of them
+    sources: Sources  # the fleet (N,); where fleets are drawn anew, an example of them
     draw: Draw | None  # rng → fleet at each reset, or None
-    budget: float  # M, budget units / epoch
-    budget_rule: str
-    arrivals: Arrivals
+    budget: float  # M, budget units / step
+    budget_rule: BudgetRule
+    arrivals: ArrivalProcess
     observed: NDArray[np.bool_]  # (N,)
     features: tuple[str, ...]
-    action: str
-    horizon: int | None  # epochs
-    start: str
-    per_host: int  # crawls per epoch of a shared host
-    subsets: Subsets  # of discrete actions; () under "priority"
-    observation_space: Any  # Box (N, F)
-    action_space: Any  # Box (N,) or Discrete
+    horizon: int | None  # steps
+    start: Start
+    per_host: int  # crawls per step of a shared host
 
-    @property
+    @suggest_arguments
+    def __init__(
+        self,
+        sources: Sources | str | Path | Draw = "table1",
+        budget: float = 1.0,
+        *,
+        budget_rule: BudgetRule = "step",
+        arrivals: str | Path | ArrivalProcess = "deterministic",
+        observed: bool | ArrayLike = True,
+        features: str | Sequence[str] = ("value",),
+        horizon: int | None = 500,
+        start: Start = "fresh",
+        per_host: int = 1,
+    ) -> None:
+        draw = sources if callable(sources) else None
+        # A fleet drawn only to learn N, the costs and the limits; episodes draw their own.
+        fleet = make_sources(draw(np.random.default_rng(0)) if draw is not None else sources)
+        check_choice("budget_rule", budget_rule, BUDGET_RULES)
+        check_choice("start", start, STARTS)
+        channels = check_features(features)
+        _check_visible(fleet, channels)
+        resolved = {
+            "sources": fleet,
+            "draw": draw,
+            "budget": check_positive("budget", budget, "budget units / step"),
+            "budget_rule": budget_rule,
+            "arrivals": make_arrivals(arrivals),
+            "observed": _mask(observed, len(fleet)),
+            "features": channels,
+            "horizon": None if horizon is None else check_whole("horizon", horizon, what="steps"),
+            "start": start,
+            "per_host": check_whole("per_host", per_host, what="crawls per step"),
+        }
+        for name, value in resolved.items():
+            object.__setattr__(self, name, value)
+        self._check_affordable(fleet)
+        self._check_arrivals()
+
+    @cached_property
     def n(self) -> int:
         """N, the number of sources."""
         return len(self.sources)
 
+    @cached_property
+    def observation_space(self) -> spaces.Box[np.float32]:
+        """Box (N, F) float32."""
+        return observation_space(self.features, self.n)
+
+    @cached_property
+    def action_space(self) -> spaces.Box[np.float32]:
+        """Box (−1, 1, (N,)) float32."""
+        return spaces.Box(-1.0, 1.0, (self.n,), dtype=np.float32)
+
+    @cached_property
+    def hosts(self) -> Hosts | None:
+        """The shared hosts, or None where no host is asked for more than it takes."""
+        return Hosts.of(self.sources, self.per_host)
+
+    @property
+    def arguments(self) -> TaskArguments:
+        """The keyword arguments by which an environment poses the same task."""
+        found: Any = {field.name: getattr(self, field.name) for field in fields(self)}
+        draw = found.pop("draw")
+        return cast(TaskArguments, {**found, "sources": draw or self.sources})
+
+    def replaced(self, **changes: Unpack[TaskArguments]) -> Task:
+        """Return the task with other arguments.
+
+        >>> Task("table1").replaced(budget=3).budget
+        3.0
+        """
+        arguments: TaskArguments = {**self.arguments, **changes}
+        return Task(**arguments)
+
     def portable(self) -> Task:
         """Return the task without the callable that draws fleets, which may not be picklable."""
-        return self if self.draw is None else replace(self, draw=_drawn_elsewhere)
-
-    @staticmethod
-    def from_arguments(arguments: dict[str, Any]) -> Task:
-        """Resolve keyword arguments of an environment, suggesting a name for a misspelt one."""
-        known = list(inspect.signature(Task.of).parameters)
-        for name in arguments:
-            if name == "period":
-                raise ValueError(
-                    "period belongs to the fleet, not to the environment; give it to Sources, as "
-                    "in Sources.from_csv(path, period=2)"
-                )
-            if name not in known:
-                raise unknown("environment argument", name, known)
-        return Task.of(**arguments)
-
-    @staticmethod
-    def of(
-        sources: Sources | str | Path | Draw = "table1",
-        budget: float = 1.0,
-        budget_rule: str = "epoch",
-        arrivals: str | Path | Arrivals = "deterministic",
-        observed: bool | ArrayLike = True,
-        features: Sequence[str] = ("value",),
-        action: str = "priority",
-        horizon: int | None = 500,
-        start: str = "fresh",
-        per_host: int = 1,
-    ) -> Task:
-        """Check the arguments of the environment; see `CrawlEnv` for what they mean."""
-        draw = sources if callable(sources) else None
-        # A fleet drawn only to learn N, costs and spaces; episodes draw their own.
-        fleet = make_sources(sources if draw is None else draw(np.random.default_rng(0)))
-        for name, choice, choices in (
-            ("budget_rule", budget_rule, BUDGET_RULES),
-            ("action", action, ACTIONS),
-            ("start", start, STARTS),
-        ):
-            if choice not in choices:
-                raise unknown(name, choice, choices)
-        channels = check_features(features)
-        _check_visible(fleet, channels)
-        _check_combination(channels, start, horizon)
-        check_affordable(fleet, budget, budget_rule)
-        _check_whole("per_host", per_host, "crawls an epoch")
-        hosts = Hosts.of(fleet, per_host)
-        subsets = _subsets(fleet, budget, budget_rule, hosts) if action == "subset" else ()
-        content = make_arrivals(arrivals)
-        _check_arrivals(content, fleet, draw)
-        _check_summed(content, channels)
-        return Task(
-            sources=fleet,
-            draw=draw,
-            budget=float(budget),
-            budget_rule=budget_rule,
-            arrivals=content,
-            observed=_mask(observed, len(fleet)),
-            features=channels,
-            action=action,
-            horizon=None if horizon is None else int(horizon),
-            start=start,
-            per_host=int(per_host),
-            subsets=subsets,
-            observation_space=observation_space(channels, len(fleet)),
-            action_space=spaces.Discrete(len(subsets))
-            if subsets
-            else spaces.Box(-1.0, 1.0, (len(fleet),), dtype=np.float32),
-        )
+        if self.draw is None:
+            return self
+        task = copy.copy(self)
+        object.__setattr__(task, "draw", _drawn_elsewhere)
+        return task
 
     def check_drawn(self, fleet: Sources) -> Sources:
         """Return a fleet drawn at reset; raise ValueError if it does not fit the task."""
@@ -147,13 +199,75 @@ class Task:
                 "the callable `sources` changed crawl delays, capacities, failure rates or hosts; "
                 "they must be the same in every fleet it returns"
             )
-        if self.action == "subset" and not np.array_equal(fleet.cost, self.sources.cost):
-            raise ValueError(
-                "the callable `sources` changed the costs, on which the table of subsets "
-                "depends; keep them, or use action='priority'"
-            )
-        check_affordable(fleet, self.budget, self.budget_rule)
+        self._check_affordable(fleet)
         return fleet
+
+    def start_ages(self, num_envs: int, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Return the ages at the start of an episode, (num_envs, N) steps."""
+        if self.start == "random":
+            longest = math.ceil(min(self.n / self.budget, NEVER - 1))
+            return rng.integers(1, longest + 1, (num_envs, self.n)).astype(np.float64)
+        age = {"fresh": 1.0, "empty": 0.0, "full": NEVER}[self.start]
+        return np.full((num_envs, self.n), age)
+
+    def _check_affordable(self, fleet: Sources) -> None:
+        """Raise ValueError where no source can be crawled; warn where some never can, or all."""
+        budget, every_step = self.budget, self.budget_rule == "step"
+        unaffordable = np.flatnonzero(~affordable(fleet.cost, budget))
+        if every_step and unaffordable.size == len(fleet):
+            raise ValueError(
+                f"budget is {budget:g} and the cheapest source costs {fleet.cost.min():g}: nothing "
+                "can ever be crawled. Raise the budget, or use budget_rule='average'"
+            )
+        if every_step and unaffordable.size:
+            names = ", ".join(fleet.name(i) for i in unaffordable[:5])
+            names += ", …" * (unaffordable.size > 5)
+            warnings.warn(
+                f"budget is {budget:g}; sources that cost more can never be crawled: {names}. "
+                "Raise the budget, or use budget_rule='average'",
+                stacklevel=6,
+            )
+        if budget > fleet.cost.sum() * (1 + TOLERANCE):
+            warnings.warn(
+                f"budget is {budget:g} and all sources together cost {fleet.cost.sum():g}: every "
+                "source can be crawled in every step, so there is nothing to decide",
+                stacklevel=6,
+            )
+
+    def _check_arrivals(self) -> None:
+        arrivals, fleet, features = self.arrivals, self.sources, self.features
+        if self.start == "full" and not set(COUNTED).isdisjoint(features):
+            raise ValueError(
+                "start='full' has sources never crawled, which hold infinitely many items; "
+                "leave out the features 'items' and 'changed', or use another start"
+            )
+        counted = [name for name in (*COUNTED, *SUMMED) if name in features]
+        if not arrivals.random:  # whose mean number of items is known
+            counted = [name for name in counted if name in SUMMED]
+        if counted:
+            require_items(arrivals, f"features {', '.join(counted)}")
+        if arrivals.random and fleet.is_capped:
+            require_items(arrivals, "some sources have a finite capacity")
+        arrivals.check(fleet if self.draw is None else Sources.stack([fleet]))
+
+
+def make_sources(sources: object) -> Sources:
+    """Return a fleet from what the argument `sources` may be: a fleet, a preset, a path."""
+    if isinstance(sources, Sources):
+        if sources.arrival_rate.ndim != 1:
+            raise ValueError("sources holds a batch of fleets; give one fleet of shape (N,)")
+        return sources
+    if isinstance(sources, Path) or (
+        isinstance(sources, str) and sources.lower().endswith(SUFFIXES)
+    ):
+        return Sources.from_csv(sources)
+    if isinstance(sources, str):
+        return Sources.preset(sources)
+    raise ValueError(
+        f"sources is {sources!r}; give a Sources, the name of a preset, the path of a .csv file "
+        "(also .csv.gz or .parquet), "
+        "or a callable that draws a Sources from a random generator"
+    )
 
 
 def _same_limits(fleet: Sources, other: Sources) -> bool:
@@ -162,99 +276,8 @@ def _same_limits(fleet: Sources, other: Sources) -> bool:
     )
 
 
-def make_sources(sources: object) -> Sources:
-    """Return a fleet from what the argument `sources` may be: a fleet, a preset, a CSV's path."""
-    if isinstance(sources, Sources):
-        if sources.arrival_rate.ndim != 1:
-            raise ValueError("sources holds a batch of fleets; give one fleet of shape (N,)")
-        return sources
-    if isinstance(sources, Path) or (isinstance(sources, str) and sources.lower().endswith(".csv")):
-        return Sources.from_csv(sources)
-    if isinstance(sources, str):
-        return Sources.preset(sources)
-    raise ValueError(
-        f"sources is {sources!r}; give a Sources, the name of a preset, the path of a .csv file, "
-        "or a callable that draws a Sources from a random generator"
-    )
-
-
-def check_affordable(sources: Sources, budget: float, budget_rule: str) -> None:
-    """Raise ValueError where no source can be crawled; warn where some cannot, or all always."""
-    check_budget(budget)
-    dear = np.flatnonzero(~affordable(sources.cost, budget))
-    if budget_rule == "epoch" and dear.size == len(sources):
-        raise ValueError(
-            f"budget is {budget:g} and the cheapest source costs {sources.cost.min():g}: nothing "
-            "can ever be crawled. Raise the budget, or use budget_rule='average'"
-        )
-    if budget_rule == "epoch" and dear.size:
-        names = ", ".join(sources.name(i) for i in dear[:5]) + ", …" * (dear.size > 5)
-        warnings.warn(
-            f"budget is {budget:g}; sources that cost more can never be crawled: {names}. "
-            "Raise the budget, or use budget_rule='average'",
-            stacklevel=4,
-        )
-    if budget > sources.cost.sum() * (1 + TOLERANCE):
-        warnings.warn(
-            f"budget is {budget:g} and all sources together cost {sources.cost.sum():g}: every "
-            "source can be crawled every epoch, so there is nothing to decide",
-            stacklevel=4,
-        )
-
-
-def check_budget(budget: float) -> None:
-    """Raise ValueError unless the budget is a positive, finite number."""
-    if not (isinstance(budget, Real) and np.isfinite(budget) and budget > 0):
-        raise ValueError(f"budget is {budget!r}; it must be a positive, finite number")
-
-
 def _drawn_elsewhere(rng: np.random.Generator) -> Sources:
-    raise RuntimeError("this task is a description; fleets are drawn by the environment it is of")
-
-
-def _check_combination(features: tuple[str, ...], start: str, horizon: int | None) -> None:
-    if horizon is not None:
-        _check_whole("horizon", horizon, "epochs, or None")
-    if start == "full" and not set(COUNTED).isdisjoint(features):
-        raise ValueError(
-            "start='full' has sources never crawled, at which infinitely many items wait; "
-            "leave out the features 'items' and 'changed', or use another start"
-        )
-
-
-def _check_arrivals(arrivals: Arrivals, fleet: Sources, draw: Draw | None) -> None:
-    if isinstance(arrivals, Varying):
-        arrivals.start((1, len(fleet)), fleet.period, np.random.default_rng(0))
-    if isinstance(arrivals, Trace):
-        if draw is not None:
-            raise ValueError(
-                "a trace tells what named sources published, and the callable `sources` draws "
-                "others at each reset; give one fleet"
-            )
-        arrivals.feed(fleet, 1)
-        span, unit = arrivals.items.span, arrivals.items.unit
-        if span < fleet.period:
-            warnings.warn(
-                f"the log covers {span:.3g} {unit}s, less than one epoch of {fleet.period:g}, so "
-                "every epoch repeats it all; give the log its `start` and `end`, or in the unit of "
-                "time of the fleet",
-                stacklevel=4,
-            )
-
-
-def _check_summed(arrivals: Arrivals, features: tuple[str, ...]) -> None:
-    shown = [name for name in SUMMED if name in features]
-    if shown and arrivals.deterministic:
-        raise ValueError(
-            f"features {', '.join(shown)} sum up single items, and deterministic arrivals bring "
-            "only their mean; use arrivals='poisson', or leave them out"
-        )
-
-
-def _check_whole(name: str, number: object, what: str) -> None:
-    whole = isinstance(number, (int, np.integer)) and not isinstance(number, bool)
-    if not (whole and number > 0):  # type: ignore[operator]
-        raise ValueError(f"{name} is {number!r}; it must be a positive number of {what}")
+    raise RuntimeError("this task is a description; its environment draws the fleets")
 
 
 def _check_visible(fleet: Sources, features: tuple[str, ...]) -> None:
@@ -264,15 +287,9 @@ def _check_visible(fleet: Sources, features: tuple[str, ...]) -> None:
     shown = {"value", "harvest"} & set(features)
     if shown and not (largest == 0 or 1e3 * least < largest < 1e-3 * most):
         raise ValueError(
-            f"sources reach a value of {largest:.3g}, beyond what the float32 of the observation "
-            f"({', '.join(shown)}) can show; use another unit of utility"
+            f"sources reach a value of {largest:.3g}, beyond the range of float32, in which "
+            f"{', '.join(sorted(shown))} is observed; use another unit of utility"
         )
-
-
-def _subsets(fleet: Sources, budget: float, budget_rule: str, hosts: Hosts | None) -> Subsets:
-    if budget_rule == "average":
-        return all_subsets(len(fleet))
-    return maximal_subsets(fleet.cost, budget, hosts)
 
 
 def _mask(observed: bool | ArrayLike, n: int) -> NDArray[np.bool_]:
@@ -282,12 +299,3 @@ def _mask(observed: bool | ArrayLike, n: int) -> NDArray[np.bool_]:
             f"observed is {observed!r}; give True, False, or one bool for each of {n} sources"
         )
     return np.broadcast_to(mask, (n,)).copy()
-
-
-def start_ages(task: Task, rows: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Return the ages, (rows, N) epochs, of the task's start."""
-    if task.start == "random":
-        longest = math.ceil(min(task.n / task.budget, NEVER - 1))
-        return rng.integers(1, longest + 1, (rows, task.n)).astype(np.float64)
-    age = {"fresh": 1.0, "empty": 0.0, "full": NEVER}[task.start]
-    return np.full((rows, task.n), age)

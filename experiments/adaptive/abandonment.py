@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.evaluation.statistics import Estimate
-from experiments.adaptive.players import (
+from experiments.adaptive.entrants import (
     CERTAINTY,
     LOW,
     OPTIMISM,
@@ -17,14 +17,13 @@ from experiments.adaptive.players import (
     THOMPSON,
     TUNING,
     WEAK,
+    entrant,
     named,
-    player,
 )
-from experiments.adaptive.runs import Found, Run, unit
-from experiments.adaptive.sizes import Size
+from experiments.adaptive.runs import Found, Run, Size, job
 from experiments.core import plots
 from experiments.core.report import Report
-from experiments.core.runner import Unit
+from experiments.core.runner import Job
 from experiments.core.tables import percent
 
 PART = "abandonment"
@@ -33,7 +32,7 @@ _FEWEST = 2  # crawls in the last quarter, however short it is
 SURE = 0.999  # confidence
 _BATCH = 50  # runs of a unit
 
-_SPARSE_LOW = (0.5, 100.0)  # .005 an epoch, as sure as a hundred epochs of crawling make
+_SPARSE_LOW = (0.5, 100.0)  # .005 a step, as sure as a hundred steps of crawling make
 
 
 class Case(NamedTuple):
@@ -41,7 +40,7 @@ class Case(NamedTuple):
     sources: str
     budget: int
     prior: tuple[float, float]
-    epochs: int  # of a full run
+    steps: int  # of a full run
 
     @property
     def start(self) -> str:
@@ -57,57 +56,57 @@ CASES = (
     Case("dense fleets, weak prior", "drawn-dense-100", 10, WEAK, 2000),
     Case("dense fleets, low prior", "drawn-dense-100", 10, LOW, 2000),
 )
-RUNS = 25  # times as many as of regret: shares under 1 % are to be told from 1 %
+RUNS = 25  # times as many as of regret, to tell fractions below 1 % from 1 %
 
 
-def units(size: Size) -> list[Unit]:
+def jobs(size: Size) -> list[Job]:
     runs = 5 * size.seeds if size.quick else RUNS * size.seeds
     return [
-        unit(
+        job(
             PART,
             case.name,
             chosen,
             {"sources": case.sources, "budget": case.budget, "start": case.start},
-            _epochs(case, size),
+            _steps(case, size),
             min(_BATCH, runs - first),
             size.seed + first,
-            marks=_marks(_epochs(case, size)),
+            marks=_marks(_steps(case, size)),
         )
         for case in CASES
-        for chosen in players(case.prior)
+        for chosen in entrants(case.prior)
         for first in range(0, runs, _BATCH)
     ]
 
 
-def _epochs(case: Case, size: Size) -> int:
+def _steps(case: Case, size: Size) -> int:
     """Return how long the runs of a case are: twice those of regret at most."""
-    return min(case.epochs, 2 * size.epochs)
+    return min(case.steps, 2 * size.steps)
 
 
-def _marks(epochs: int) -> list[int]:
-    return sorted({max(1, epochs // 2), epochs})
+def _marks(steps: int) -> list[int]:
+    return sorted({max(1, steps // 2), steps})
 
 
-def players(prior: tuple[float, float]) -> list[dict[str, Any]]:
+def entrants(prior: tuple[float, float]) -> list[dict[str, Any]]:
     """Return Whittle and the adaptive agents with one prior."""
     return [
-        player(REFERENCE),
-        named("certainty", player(CERTAINTY, prior=prior)),
-        named("optimism .999", player(OPTIMISM, prior=prior, confidence=SURE)),
-        named("thompson", player(THOMPSON, prior=prior)),
-        named("certainty, fleet prior", player(CERTAINTY, "fleet-prior", prior=prior)),
+        entrant(REFERENCE),
+        named("certainty", entrant(CERTAINTY, prior=prior)),
+        named("optimism .999", entrant(OPTIMISM, prior=prior, confidence=SURE)),
+        named("thompson", entrant(THOMPSON, prior=prior)),
+        named("certainty, fleet prior", entrant(CERTAINTY, "fleet-prior", prior=prior)),
         named(
             "optimism .999, fleet prior",
-            player(OPTIMISM, "fleet-prior", prior=prior, confidence=SURE),
+            entrant(OPTIMISM, "fleet-prior", prior=prior, confidence=SURE),
         ),
-        named("thompson, fleet prior", player(THOMPSON, "fleet-prior", prior=prior)),
-        named("self-tuning", player(TUNING, "forgetting", prior=prior)),
+        named("thompson, fleet prior", entrant(THOMPSON, "fleet-prior", prior=prior)),
+        named("self-tuning", entrant(TUNING, "forgetting", prior=prior)),
     ]
 
 
-def worth(reference: Run, budget: float, rounds: float) -> NDArray[np.bool_]:
+def crawled_often(reference: Run, budget: float, rounds: float) -> NDArray[np.bool_]:
     """Return the sources that the Whittle policy crawls at least once in so many rounds of N/M
-    epochs, (S, N), in the last quarter."""
+    steps, (S, N), in the last quarter."""
     n = reference.crawls.shape[-1]
     quarter = max(1.0, reference.marks[-1] // 4)
     return np.asarray(reference.crawls >= max(_FEWEST, quarter * budget / n / rounds))
@@ -134,15 +133,15 @@ def binomial(happened: int, runs: int) -> Estimate:
 
 
 class Abandoned(NamedTuple):
-    good: Estimate  # share of the runs in which some good source is given up
+    good: Estimate  # fraction of runs in which some good source is given up
     fair: Estimate  # … some source that is good or fair
-    sources: float  # share of the good sources that are
+    sources: float  # fraction of the good sources that are
 
 
 def of(found: Found, case: str, name: str) -> Abandoned:
-    """Return how often a player gives sources up."""
+    """Return how often an entrant gives sources up."""
     best, mine, budget = found[case, REFERENCE], found[case, name], found.budget(case)
-    good, fair = (worth(best, budget, rounds) for rounds in (GOOD, FAIR))
+    good, fair = (crawled_often(best, budget, rounds) for rounds in (GOOD, FAIR))
     lost, also = abandoned(good, mine), abandoned(fair, mine)
     runs, more = (binomial(int(x.any(axis=-1).sum()), len(x)) for x in (lost, also))
     return Abandoned(runs, more, float(lost.sum() / max(1, good.sum())))
@@ -153,7 +152,7 @@ def counts(found: Found, case: str, name: str) -> dict[str, NDArray[Any]]:
     best, mine = found[case, REFERENCE], found[case, name]
     columns = {}
     for label, rounds in (("good", GOOD), ("fair", FAIR)):
-        which = worth(best, found.budget(case), rounds)
+        which = crawled_often(best, found.budget(case), rounds)
         columns[label] = which.sum(axis=-1)
         columns[f"{label}_given_up"] = abandoned(which, mine).sum(axis=-1)
     return columns
@@ -162,36 +161,36 @@ def counts(found: Found, case: str, name: str) -> dict[str, NDArray[Any]]:
 def write(report: Report, found: Found) -> None:
     report.heading("Good sources given up for ever")
     report.paragraph(
-        "A crawler that trusts its estimates can come to think too little of a source, never crawl "
-        "it again, and so never learn better. Counted: runs in which some good source is not "
-        f"crawled once in the last quarter. Good: whittle, told the rates, crawls it there at "
-        f"least once in {GOOD} rounds (a round is N/M epochs); fair: in {FAIR} rounds, which takes "
-        "in sources that are hardly worth a crawl, and to leave these costs little. The weak prior "
-        "expects 50 items an epoch and is outweighed by one crawl; the low ones expect less than "
-        "most sources publish. “Fleet prior”: begins with the same and fits it to what the whole "
-        "fleet brings. Self-tuning learns what items are worth, too. Intervals: 95 %, Wilson."
+        "A crawler that plans with its estimates can come to underestimate a source, never crawl "
+        "it again, and so never correct the estimate. Counted: runs in which some good source is "
+        "not crawled once in the last quarter. Good: whittle, which knows the rates, crawls it "
+        f"there at least once in {GOOD} rounds (a round is N/M steps); fair: in {FAIR} rounds, "
+        "which includes sources that are hardly worth a crawl. The weak prior has a mean of 50 "
+        "items per step and is outweighed by one crawl; the means of the low priors are below the "
+        "rates of most sources. “Fleet prior”: begins with the same prior and fits it to the whole "
+        "fleet. Self-tuning also learns mean utilities. Intervals: 95 %, Wilson."
     )
     for case in found.cases:
         rows = []
-        for name in found.players(case)[1:]:
+        for name in found.entrants(case)[1:]:
             runs, fair, sources = of(found, case, name)
-            share = found.share(case, name, REFERENCE)
-            rows.append([name, percent(runs), f"{sources:.2%}", percent(fair), percent(share)])
+            reward = found.relative(case, name, REFERENCE)
+            rows.append([name, percent(runs), f"{sources:.2%}", percent(fair), percent(reward)])
         columns = [
-            "player",
+            "entrant",
             "runs that give a good one up",
             "good ones given up",
             "runs, fair ones",
         ]
         report.table(
             f"{case}: {len(found[case, REFERENCE].reward)} runs of "
-            f"{found[case, REFERENCE].marks[-1]:.0f} epochs",
-            [*columns, "second half, share of whittle"],
+            f"{found[case, REFERENCE].marks[-1]:.0f} steps",
+            [*columns, "second half, relative to whittle"],
             rows,
         )
     report.paragraph(verdict(found))
     report.figure(
-        picture(found), "Share of the runs that give up a good source, 95 % intervals.", PART
+        picture(found), "Fraction of runs in which a good source is given up, 95 % intervals.", PART
     )
 
 
@@ -202,7 +201,7 @@ def verdict(found: Found) -> str:
         failing = of(found, case, "certainty").good
         if failing.low <= 0.05:
             continue
-        others = {name: of(found, case, name) for name in found.players(case)[2:]}
+        others = {name: of(found, case, name) for name in found.entrants(case)[2:]}
         below = {
             "good ones": [name for name, lost in others.items() if lost.good.mean < 0.01],
             "good ones, with all of the interval": [
@@ -221,7 +220,7 @@ def verdict(found: Found) -> str:
 def picture(found: Found) -> Any:
     cases = found.cases
     figure, axis = plots.new(1, 1, width=11, height=3.6)
-    names = found.players(cases[0])[1:]
+    names = found.entrants(cases[0])[1:]
     for i, name in enumerate(names):
         shares = [of(found, case, name).good for case in cases]
         place = np.arange(len(cases)) + (i - len(names) / 2) * 0.1

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
 
 from experiments.adaptive import abandonment, cost, drift, information, regimes, regret
 from experiments.adaptive.recorded import Recorded
-from experiments.adaptive.runs import Found, work
-from experiments.adaptive.sizes import FULL, QUICK, Size
-from experiments.core import runner
+from experiments.adaptive.runs import FULL, QUICK, Found, Size, work
 from experiments.core.report import Report
-from experiments.core.results import check_out, provenance, whole_folder, write_csv
+from experiments.core.study import ParallelStudy, attributed
 from experiments.evaluate.log import Log
 
 SIMULATED: dict[str, Any] = {
@@ -25,11 +22,18 @@ Part = Literal["regret", "abandonment", "information", "drift", "regimes", "cost
 Rows = list[dict[str, Any]]
 
 
-@dataclass
-class Adaptive:
+@dataclass(kw_only=True)
+class Adaptive(ParallelStudy):
     """Crawling while learning how much each source publishes: what it costs, when good sources are
-    given up, what a crawler needs to be told, rates that change, and a recorded log (--items, as
-    for `evaluate`), whose first part is known beforehand and whose rest is played back."""
+    given up, what a crawl has to reveal, rates that change, and a recorded log (--items, as for
+    `evaluate`), whose first part is known beforehand and whose rest is replayed."""
+
+    outputs: ClassVar[tuple[str, ...]] = (
+        "runs.csv.gz",
+        "curves.csv.gz",
+        "report.html",
+        "*.png",
+    )
 
     part: tuple[Part, ...] = ()
     """Parts to run; by default all, the recorded one if --items is given."""
@@ -37,63 +41,45 @@ class Adaptive:
     """quick: few runs, a minute or two. full: what is reported, over an hour on two cores."""
     log: Annotated[Log, tyro.conf.arg(name="")] = field(default_factory=Log)
     seeds: int | None = None
-    """Runs of each player, instead of those of the suite; several times as many where sources are
+    """Runs of each entrant, instead of those of the suite; several times as many where sources are
     given up, and 2 or 6 of a recorded log."""
-    epochs: int | None = None
-    """Epochs of each run, instead of those of the suite."""
+    steps: int | None = None
+    """Steps of each run, instead of those of the suite."""
     seed: int = 0
     """Seed of fleets and arrivals."""
-    out: Path = field(default=Path("results/adaptive"))
-    """Folder of the report and the records; replaced as a whole."""
-    jobs: int = -1
-    """Processes; -1 for all cores."""
-    engine: str = "loky"
-    """joblib backend: loky, threading, sequential, or ray / dask where installed."""
 
     def run(self) -> None:
-        check_out(self.out, *(str(name) for name in (self.log.items, self.log.curves) if name))
+        self.check(self.log.items, self.log.curves)
         size, parts = self._size(), self._parts()
         recorded = self._recorded(size) if "recorded" in parts else None
-        kept = self.out.with_name(f".{self.out.name}.kept")
         report = Report("Crawling while learning how much each source publishes")
         records: Rows = []
         curves: Rows = []
         for name in parts:
             if name in SIMULATED:
-                todo = SIMULATED[name].units(size)
-                done = Found(todo, runner.run(todo, work, kept, self.jobs, self.engine))
+                todo = SIMULATED[name].jobs(size)
+                done = Found(todo, self.runner.run(todo, work))
                 SIMULATED[name].write(report, done)
                 records += done.records(abandonment.counts if name == abandonment.PART else None)
-                if name != regimes.PART:  # which is measured at thousands of epochs
+                if name != regimes.PART:  # which is measured at thousands of steps
                     curves += done.curves()
         if cost.PART in parts:
             costs = cost.measure(size.sources, size.rounds)
             cost.write(report, costs, size.sources)
             records += cost.records(costs, size.sources)
         if recorded is not None:
-            records += recorded.run(report, kept, self.jobs, self.engine)
-        self._write(report, records, curves)
-        runner.forget(kept)
-
-    def _write(self, report: Report, records: Rows, curves: Rows) -> None:
-        with whole_folder(self.out) as folder:
-            write_csv(folder / "runs.csv.gz", [{**r, **provenance()} for r in records])
-            write_csv(folder / "curves.csv.gz", curves)
-            report.write(folder / "report.html")
-        print(
-            f"Report: {self.out / 'report.html'}   every run: {self.out / 'runs.csv.gz'}   "
-            f"in the course of time: {self.out / 'curves.csv.gz'}"
-        )
+            records += recorded.run(report, self.runner)
+        self.publish(report, {"runs.csv.gz": attributed(records), "curves.csv.gz": curves})
 
     def _size(self) -> Size:
         size = QUICK if self.suite == "quick" else FULL
         size = replace(
             size,
             seeds=size.seeds if self.seeds is None else self.seeds,
-            epochs=size.epochs if self.epochs is None else self.epochs,
+            steps=size.steps if self.steps is None else self.steps,
             seed=self.seed,
         )
-        for name, least in (("seeds", 2), ("epochs", 40)):
+        for name, least in (("seeds", 2), ("steps", 40)):
             if getattr(size, name) < least:
                 raise ValueError(f"--{name} is {getattr(size, name)}; it must be at least {least}")
         return size
@@ -107,4 +93,4 @@ class Adaptive:
     def _recorded(self, size: Size) -> Recorded:
         if self.log.items is None:
             raise ValueError("part 'recorded' plays back a log, and none is given; give --items")
-        return Recorded(self.log, size, self.epochs)
+        return Recorded(self.log, size, self.steps)

@@ -1,4 +1,4 @@
-"""What learning costs in time: an epoch of every agent beside one of Whittle, at one size."""
+"""What learning costs in time: a step of every agent beside one of Whittle, at one size."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
-from agents.evaluation.rollout import Predicts, Rollout
+from agents.evaluation.rollout import Rollout
+from agents.policies.base import Predictor
 from crawl_env import CrawlVectorEnv, Sources
 from crawl_env.fleet.parameters import PARAMETERS
-from experiments.adaptive.players import (
+from experiments.adaptive.entrants import (
     CERTAINTY,
     OPTIMISM,
     REFERENCE,
     THOMPSON,
     TUNING,
     agent_of,
-    features,
+    entrant,
     name_of,
     named,
-    player,
     shown,
 )
 from experiments.core.report import Report
@@ -31,22 +31,22 @@ PART = "cost"
 N = 100_000
 ROUND = 10  # N/M
 ALLOWED = 3.0  # times what Whittle takes
-_WARM = 60  # epochs before any is timed: six crawls of each source on average
-_AT_ONCE = 5  # epochs timed together
-PLAYERS = [
-    player(CERTAINTY),
-    player(OPTIMISM),
-    player(THOMPSON),
+_WARM = 60  # steps before any is timed: six crawls of each source on average
+_AT_ONCE = 5  # steps timed together
+ENTRANTS = [
+    entrant(CERTAINTY),
+    entrant(OPTIMISM),
+    entrant(THOMPSON),
     *(
-        named(f"thompson, {name}", player(THOMPSON, name))
+        named(f"thompson, {name}", entrant(THOMPSON, name))
         for name in ("fleet-prior", "forgetting", "window", "drifting")
     ),
     *(
-        named(f"thompson, {name}", player(THOMPSON, name, "changed"))
+        named(f"thompson, {name}", entrant(THOMPSON, name, "changed"))
         for name in ("changed", "changed-likelihood", "changed-moments", "lln", "sa", "naive")
     ),
     *(
-        named(f"self-tuning{words}", player(TUNING, estimator, brought))
+        named(f"self-tuning{words}", entrant(TUNING, estimator, brought))
         for words, estimator, brought in (
             (", utility alone", None, "harvest"),
             (", number and utility", None, "items"),
@@ -58,50 +58,50 @@ PLAYERS = [
 
 
 class Cost(NamedTuple):
-    """Seconds of a player, and of Whittle in a world that shows the same, round by round."""
+    """Seconds of an entrant, and of Whittle in a world that shows the same, round by round."""
 
     name: str
     shown: str
-    epoch: Timing  # of the agent and the environment
+    step: Timing  # of the agent and the environment
     decision: Timing  # of the agent alone
-    best_epoch: Timing
+    best_step: Timing
     best_decision: Timing
 
 
-def measure(n: int, rounds: int, chosen: Sequence[dict[str, Any]] = PLAYERS) -> list[Cost]:
-    """Time players one after the other, again and again."""
+def measure(n: int, rounds: int, chosen: Sequence[dict[str, Any]] = ENTRANTS) -> list[Cost]:
+    """Time entrants one after the other, again and again."""
     worlds = dict.fromkeys(each["brought"] for each in chosen)
-    references = {brought: _Seat(player(REFERENCE), brought, n) for brought in worlds}
+    references = {brought: _Seat(entrant(REFERENCE), brought, n) for brought in worlds}
     seats = [_Seat(each, each["brought"], n) for each in chosen]
     for _ in tqdm(range(rounds), unit="round"):
         for seat in (*references.values(), *seats):
             seat.round()
     return [
-        Cost(name_of({"player": each}), each["brought"], *seat.timings(),
+        Cost(name_of({"entrant": each}), each["brought"], *seat.timings(),
              *references[each["brought"]].timings())
         for each, seat in zip(chosen, seats, strict=True)
     ]  # fmt: skip
 
 
 class _Seat:
-    """A player in a world that shows what comes with `brought`, and no more."""
+    """An entrant in a world that shows what comes with `brought`, and no more."""
 
     def __init__(self, chosen: dict[str, Any], brought: str, n: int) -> None:
-        self._epochs: list[float] = []
+        self._steps: list[float] = []
         self._decisions: list[float] = []
         self._spent = 0.0
-        asking = player(TUNING, brought=brought)
-        seen = shown(asking, features(itemised=brought == "sums"))
+        asking = entrant(TUNING, brought=brought)
+        seen = shown(asking)
         arguments = {
             "sources": Sources.random(n, seed=0),
             "budget": n // ROUND,
             "observed": False,
-            "arrivals": "poisson",
+            "arrivals": "poisson-items",
             # Of one fleet parameters come with the task, and need not come with each observation.
             "features": tuple(name for name in seen if name not in PARAMETERS),
         }
 
-        def timed(env: CrawlVectorEnv) -> Predicts:
+        def timed(env: CrawlVectorEnv) -> Predictor:
             return _Timed(agent_of(chosen, env.task), self)
 
         self._rollout = Rollout(timed, arguments)
@@ -115,18 +115,18 @@ class _Seat:
         self._spent, start = 0.0, perf_counter()
         for _ in range(_AT_ONCE):
             self._rollout.step()
-        self._epochs.append((perf_counter() - start) / _AT_ONCE)
+        self._steps.append((perf_counter() - start) / _AT_ONCE)
         self._decisions.append(self._spent / _AT_ONCE)
 
     def timings(self) -> tuple[Timing, Timing]:
-        """Return the time of an epoch, and of the decision in it."""
-        return Timing(tuple(self._epochs)), Timing(tuple(self._decisions))
+        """Return the time of a step, and of the decision in it."""
+        return Timing(tuple(self._steps)), Timing(tuple(self._decisions))
 
 
 class _Timed:
     """An agent whose time is charged to a seat."""
 
-    def __init__(self, agent: Predicts, seat: _Seat) -> None:
+    def __init__(self, agent: Predictor, seat: _Seat) -> None:
         self._agent, self._seat = agent, seat
 
     def predict(
@@ -145,54 +145,54 @@ class _Timed:
 def write(report: Report, costs: Sequence[Cost], n: int) -> None:
     report.heading("What it takes in time")
     report.paragraph(
-        f"{n:,} sources, {n // ROUND:,} crawls an epoch, not seen: one epoch of the agent and the "
-        "environment, and of the agent alone, beside whittle, told the rates, in a world that "
-        "shows the same (a world that counts items, or follows each, takes longer by itself). All "
-        f"take turns, {_AT_ONCE} epochs each, after {_WARM} that are not timed; medians over "
-        f"{len(costs[0].epoch.rounds)} turns, ratios within one turn, with the smallest and the "
+        f"{n:,} sources, {n // ROUND:,} crawls per step, not observed: the time of one step of the "
+        "agent and the environment, and of the agent alone, beside whittle, which knows the rates, "
+        "in an environment that shows the same. All take turns, "
+        f"{_AT_ONCE} steps each, after {_WARM} that are not timed; medians over "
+        f"{len(costs[0].step.rounds)} turns, ratios within one turn, with the smallest and the "
         "largest."
     )
     rows = [
         [
             cost.name,
             cost.shown,
-            _milliseconds(cost.epoch),
-            _ratio(cost.epoch, cost.best_epoch),
+            _milliseconds(cost.step),
+            _ratio(cost.step, cost.best_step),
             _milliseconds(cost.decision),
             _ratio(cost.decision, cost.best_decision),
         ]
         for cost in costs
     ]
-    columns = ["player", "shown", "epoch, ms", "× whittle", "agent alone, ms", "× whittle"]
+    columns = ["entrant", "shown", "step, ms", "× whittle", "agent alone, ms", "× whittle"]
     report.table(f"N = {n:,}", columns, rows)
     report.paragraph(verdict(costs))
 
 
 def verdict(costs: Sequence[Cost]) -> str:
     """Say who takes longer than is allowed."""
-    epochs = {c.name: c.epoch.ratio_to(c.best_epoch)[0] for c in costs}
+    steps = {c.name: c.step.ratio_to(c.best_step)[0] for c in costs}
     alone = {c.name: c.decision.ratio_to(c.best_decision)[0] for c in costs}
     return (
-        f"More than {ALLOWED:g} times an epoch of whittle: {_over(epochs)}. More than {ALLOWED:g} "
+        f"More than {ALLOWED:g} times a step of whittle: {_over(steps)}. More than {ALLOWED:g} "
         f"times its decision alone: {_over(alone)}."
     )
 
 
 def records(costs: Sequence[Cost], n: int) -> list[dict[str, Any]]:
-    """Return one row for each player and turn."""
+    """Return one row for each entrant and turn."""
     return [
         {
             "part": PART,
             "case": f"N = {n}",
-            "player": cost.name,
+            "entrant": cost.name,
             "run": i,
-            "epoch_seconds": f"{cost.epoch.rounds[i]:.6g}",
-            "whittle_epoch_seconds": f"{cost.best_epoch.rounds[i]:.6g}",
+            "step_seconds": f"{cost.step.rounds[i]:.6g}",
+            "whittle_step_seconds": f"{cost.best_step.rounds[i]:.6g}",
             "decision_seconds": f"{cost.decision.rounds[i]:.6g}",
             "whittle_decision_seconds": f"{cost.best_decision.rounds[i]:.6g}",
         }
         for cost in costs
-        for i in range(len(cost.epoch.rounds))
+        for i in range(len(cost.step.rounds))
     ]
 
 

@@ -7,26 +7,25 @@ from typing import Any
 import numpy as np
 
 from agents.evaluation.statistics import Estimate
-from experiments.adaptive.players import (
+from experiments.adaptive.entrants import (
     CLAIRVOYANT,
     FLOOR,
     REFERENCE,
     THOMPSON,
+    entrant,
     named,
-    player,
 )
-from experiments.adaptive.runs import Found, unit
-from experiments.adaptive.sizes import Size
+from experiments.adaptive.runs import Found, Size, job
 from experiments.core import plots
 from experiments.core.report import Report
-from experiments.core.runner import Unit
+from experiments.core.runner import Job
 from experiments.core.tables import percent, plain
 
 PART = "drift"
 N, M = 100, 10
 BURSTS = "bursts"  # clusters of items at constant rates, which look like rates that change
 OFF = (0.995, 0.95)  # of what is known, not among those that are chosen from
-KEPT = (1.0, 0.999, 0.99, 0.97, 0.9)  # of what is known, over one epoch
+KEPT = (1.0, 0.999, 0.99, 0.97, 0.9)  # of what is known, over one step
 LAWS: dict[str, tuple[str, dict[str, Any]]] = {
     "still": ("poisson", {}),
     "drift .03": ("drift", {"sigma": 0.03, "reversion": 0.01}),
@@ -37,33 +36,33 @@ LAWS: dict[str, tuple[str, dict[str, Any]]] = {
     BURSTS: ("bursts", {"branching": 0.6}),
 }
 FROZEN, LEARNS = "whittle, mean rates", "thompson, learns what to keep"
-PLAYERS = [
-    player(CLAIRVOYANT),
-    player(FLOOR),
-    named(FROZEN, player(REFERENCE)),
-    *(named(f"thompson, keeps {kept:g}", player(THOMPSON, retention=kept)) for kept in KEPT),
-    *(named(f"thompson, keeps {kept:g}", player(THOMPSON, retention=kept)) for kept in OFF),
-    named("thompson, window 100", player(THOMPSON, "window", length=50.0)),
-    named("thompson, cusum", player(THOMPSON, "drifting")),
-    named(LEARNS, player(THOMPSON, "forgetting")),
+ENTRANTS = [
+    entrant(CLAIRVOYANT),
+    entrant(FLOOR),
+    named(FROZEN, entrant(REFERENCE)),
+    *(named(f"thompson, keeps {kept:g}", entrant(THOMPSON, retention=kept)) for kept in KEPT),
+    *(named(f"thompson, keeps {kept:g}", entrant(THOMPSON, retention=kept)) for kept in OFF),
+    named("thompson, window 100", entrant(THOMPSON, "window", length=50.0)),
+    named("thompson, cusum", entrant(THOMPSON, "drifting")),
+    named(LEARNS, entrant(THOMPSON, "forgetting")),
 ]
 
 
-def units(size: Size) -> list[Unit]:
+def jobs(size: Size) -> list[Job]:
     laws = ("still", "drift .1", "jumps .02", BURSTS) if size.quick else tuple(LAWS)
-    marks = sorted({size.epochs // 2, size.epochs})
+    marks = sorted({size.steps // 2, size.steps})
     return [
-        unit(PART, f"{regime}, {law}", chosen, {"sources": f"drawn-{regime}-{N}", "budget": M},
-             size.epochs, size.seeds, size.seed, LAWS[law], marks)
+        job(PART, f"{regime}, {law}", chosen, {"sources": f"drawn-{regime}-{N}", "budget": M},
+             size.steps, size.seeds, size.seed, LAWS[law], marks)
         for regime in ("dense", "sparse")
         for law in laws
-        for chosen in PLAYERS
+        for chosen in ENTRANTS
     ]  # fmt: skip
 
 
 def share(found: Found, case: str, name: str) -> Estimate:
-    """Return a player's share of the clairvoyant's reward in the second half."""
-    return found.share(case, name, CLAIRVOYANT, _expected(case))
+    """Return the reward of the second half relative to the clairvoyant's."""
+    return found.relative(case, name, CLAIRVOYANT, _expected(case))
 
 
 def _expected(case: str) -> bool:
@@ -75,15 +74,15 @@ def _expected(case: str) -> bool:
 def write(report: Report, found: Found) -> None:
     report.heading("Rates that change")
     report.paragraph(
-        f"Random fleets of {N}, {M} crawls an epoch, not seen. “Drift”: the logarithm of every "
-        "rate walks by so much an epoch and is drawn back by a hundredth; “jumps”: every source "
-        "draws a new rate that often per epoch; “bursts”: items bring more items, .6 each, at "
-        "rates that stay. “Keeps ρ”: of what is known, each epoch leaves ρ; "
-        "“window”: the last 50 to 100 epochs count; “cusum”: starts anew with a source when its "
-        "counts contradict what is known; “learns what to keep”: uses the ρ by which the "
-        "fleet's counts so far were foretold best. “whittle, mean rates” is told the mean of every "
-        f"source's rate and keeps to it. All as shares of {CLAIRVOYANT}, the index with the rates "
-        "of the moment, in the second half. Score: 0 is a random choice, 1 the clairvoyant."
+        f"Random fleets of {N}, {M} crawls per step, not observed. “Drift”: the logarithm of every "
+        "rate follows a mean-reverting walk of so much per step; “jumps”: every source draws a new "
+        "rate that often per step; “bursts”: items cause further items, .6 each, at constant "
+        "rates. “Keeps ρ”: the fraction of the past that is kept over a step; “window”: only the "
+        "last 50 to 100 steps count; “cusum”: restarts a source when its counts contradict the "
+        "estimate; “learns what to keep”: uses the ρ whose predictions of the fleet's counts are "
+        "most likely. “whittle, mean rates” knows the mean of every source's rate and keeps to it. "
+        f"All relative to {CLAIRVOYANT}, the index at the current rates, in the second half. "
+        "Score: 0 is random, 1 the clairvoyant."
     )
     for case in found.cases:
         rows = [
@@ -92,17 +91,19 @@ def write(report: Report, found: Found) -> None:
                 percent(share(found, case, name)),
                 plain(found.score(case, name, CLAIRVOYANT, _expected(case))),
             ]
-            for name in found.players(case)[1:]
+            for name in found.entrants(case)[1:]
         ]
-        report.table(case, ["player", "second half, share", "score"], rows)
+        report.table(case, ["entrant", "second half, relative", "score"], rows)
     report.figure(
-        picture(found), "Second half, share; each column is a way in which rates change.", PART
+        picture(found),
+        "Second half, relative to the clairvoyant, by the way in which rates change.",
+        PART,
     )
     behind = most_behind(found)
     rows = [[name, f"{behind[name]:.2%}"] for name in sorted(behind, key=lambda name: behind[name])]
     report.table(
         "Without tuning: by how much each is behind the best of these, in its worst case",
-        ["player", "behind, share of the clairvoyant"],
+        ["entrant", "behind, of the clairvoyant's reward"],
         rows,
     )
     frozen = max(1 - share(found, case, FROZEN).mean for case in found.cases)
@@ -126,14 +127,14 @@ def picture(found: Found) -> Any:
             axis.plot(place, shares, mark, ms=size, color=colour, label=name)
         axis.set_xticks(place, [case.removeprefix(f"{regime}, ") for case in cases], size=8)
         axis.set_title(regime)
-    axes[0].set_ylabel(f"share of {CLAIRVOYANT}, %")
+    axes[0].set_ylabel(f"relative to {CLAIRVOYANT}, %")
     axes[0].legend(fontsize=8)
     return figure
 
 
 def most_behind(found: Found) -> dict[str, float]:
     """Return of each that learns by how much it is behind the best of them, in its worst case."""
-    learners = [name for name in found.players(found.cases[0]) if name.startswith("thompson")]
+    learners = [name for name in found.entrants(found.cases[0]) if name.startswith("thompson")]
     behind = dict.fromkeys(learners, 0.0)
     for case in found.cases:
         shares = {name: share(found, case, name).mean for name in learners}

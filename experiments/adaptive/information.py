@@ -1,4 +1,4 @@
-"""What a crawler has to be told: how much was new, whether anything was, what it was worth."""
+"""What a crawl has to reveal: how much was new, whether anything was, of what utility."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import numpy as np
 
 from agents.evaluation import statistics
 from agents.evaluation.statistics import Estimate
-from experiments.adaptive.players import FLOOR, REFERENCE, THOMPSON, TUNING, named, player
-from experiments.adaptive.runs import Found, unit
-from experiments.adaptive.sizes import Size
+from experiments.adaptive.entrants import FLOOR, REFERENCE, THOMPSON, TUNING, entrant, named
+from experiments.adaptive.runs import Found, Size, job
 from experiments.core.report import Report
-from experiments.core.runner import Unit
+from experiments.core.runner import Job
 from experiments.core.tables import percent, plain
 
 PART = "information"
@@ -19,17 +18,17 @@ TOLD = {
     "changed": "whether anything was new",
     "harvest": "utility alone",
 }
-PLAYERS = [
-    player(REFERENCE),
-    player(FLOOR),
+ENTRANTS = [
+    entrant(REFERENCE),
+    entrant(FLOOR),
     *(
-        named(f"thompson: {words}", player(THOMPSON, estimator, brought))
+        named(f"thompson: {words}", entrant(THOMPSON, estimator, brought))
         for (brought, words), estimator in zip(
             TOLD.items(), ("gamma-poisson", "changed", "gamma-poisson"), strict=True
         )
     ),
     *(
-        named(f"self-tuning: {words}", player(TUNING, brought=brought))
+        named(f"self-tuning: {words}", entrant(TUNING, brought=brought))
         for brought, words in (
             ("sums", "sums over the items"),
             ("items", "number and utility"),
@@ -38,31 +37,30 @@ PLAYERS = [
     ),
     named(
         "self-tuning: sums over the items, keeps all",
-        player(TUNING, "gamma-poisson", "sums"),
+        entrant(TUNING, "gamma-poisson", "sums"),
     ),
 ]
 
 
-def units(size: Size) -> list[Unit]:
+def jobs(size: Size) -> list[Job]:
     return [
-        unit(
+        job(
             PART,
             f"{regime}, {'seen' if observed else 'not seen'}",
             chosen,
             {"sources": f"drawn-{regime}-100", "budget": 10, "observed": observed},
-            size.epochs,
+            size.steps,
             size.seeds,
             size.seed,
-            itemised=True,
         )
         for observed in (False, True)
         for regime in ("dense", "sparse")
-        for chosen in PLAYERS
+        for chosen in ENTRANTS
     ]
 
 
 def first_half(found: Found, case: str, name: str) -> Estimate:
-    """Return the share of what Whittle collects in the first half."""
+    """Return the reward of the first half relative to Whittle's."""
     expected, early = _expected(found, case), []
     for who in (name, REFERENCE):
         run = found[case, who]
@@ -72,34 +70,34 @@ def first_half(found: Found, case: str, name: str) -> Estimate:
 
 
 def _expected(found: Found, case: str) -> bool:
-    """Return whether what crawls bring is measured on average: where content is not seen."""
+    """Return whether expected rewards are measured: where content is not observed."""
     return not np.isnan(found[case, REFERENCE].expected).any()
 
 
 def write(report: Report, found: Found) -> None:
-    report.heading("What a crawler needs to be told")
+    report.heading("What a crawl has to reveal")
     report.paragraph(
-        "Random fleets of 100, ten crawls an epoch. Thompson knows what items of each source are "
-        "worth and how long they last, and learns how many come: from their number, from whether "
-        "a crawl brought any, or from what it brought together. Self-tuning knows none of it. "
-        "Where sources publish much, nearly every crawl finds something new, and that tells next "
-        "to nothing. Score: 0 is a random choice, 1 whittle. “Seen”: what waits is visible before "
-        "crawling, to whittle also."
+        "Random fleets of 100, ten crawls per step. Thompson knows the mean utility and the decay "
+        "rate of each source and learns the arrival rates: from the number of new items, from "
+        "whether there were any, or from their total utility. Self-tuning knows neither. Where "
+        "sources publish much, nearly every crawl finds something new, which reveals next to "
+        "nothing. Score: 0 is random, 1 is whittle. “Seen”: uncollected utility is observed before "
+        "crawling, also by whittle."
     )
     for case in found.cases:
         rows = [
             [
                 name,
                 percent(first_half(found, case, name)),
-                percent(found.share(case, name, REFERENCE, _expected(found, case))),
+                percent(found.relative(case, name, REFERENCE, _expected(found, case))),
                 plain(found.score(case, name, REFERENCE, _expected(found, case))),
             ]
-            for name in found.players(case)
+            for name in found.entrants(case)
             if name != REFERENCE
         ]
         columns = [
-            "player and what it is told",
-            "first half, share of whittle",
+            "entrant and what a crawl reveals to it",
+            "first half, relative to whittle",
             "second half",
             "score",
         ]

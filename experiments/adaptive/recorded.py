@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,24 +12,24 @@ from agents.evaluation.rollout import Rollout
 from crawl_env import CrawlVectorEnv, Trace
 from crawl_env.log.item_log import HOURS
 from crawl_env.numerics import FloatArray
-from experiments.adaptive.players import (
+from experiments.adaptive.entrants import (
     CERTAINTY,
     OPTIMISM,
     REFERENCE,
     THOMPSON,
     TUNING,
     WEAK,
-    features,
+    entrant,
     name_of,
     named,
-    player,
     seat,
+    shown,
 )
-from experiments.adaptive.sizes import Size
-from experiments.core import plots, runner, units
+from experiments.adaptive.runs import Size
+from experiments.core import evaluation, plots
 from experiments.core.report import Report
 from experiments.core.results import provenance
-from experiments.core.runner import Result, Unit
+from experiments.core.runner import Job, Result, Runner
 from experiments.core.tables import percent
 from experiments.evaluate import replay
 from experiments.evaluate.log import WEEK, Log, Split
@@ -39,61 +38,61 @@ from experiments.evaluate.replay_view import FEWEST, View, records
 
 PART = "recorded"
 BUDGETS = (2.0, 5.0, 10.0, 20.0)
-RUNS = 6  # of each player, which start one epoch after the other
+RUNS = 6  # of each entrant, which start one step after the other
 MONTH = 30 * 24.0  # hours
-KEPT = 0.9995  # of what is known, over one epoch
+KEPT = 0.9995  # of what is known, over one step
 
 Runs = Mapping[float, Mapping[str, Played]]
 
 
 class Recorded:
-    """The part of the experiment that plays back a log, `epochs` of it at most."""
+    """The part of the experiment that plays back a log, `steps` of it at most."""
 
-    def __init__(self, log: Log, size: Size, epochs: int | None) -> None:
+    def __init__(self, log: Log, size: Size, steps: int | None) -> None:
         short = 500 if size.quick else None
-        self._split = log.split(None, 1.0, epochs or short)
+        self._split = log.split(None, 1.0, steps or short)
         self._log, self._seed = log, size.seed
         self._budgets = (5.0,) if size.quick else BUDGETS
         self._runs = min(2 if size.quick else RUNS, self._split.epochs)
 
-    def run(self, report: Report, kept: Path, jobs: int, engine: str) -> list[dict[str, Any]]:
-        """Write the part of the report; return one row for each budget, player and week."""
+    def run(self, report: Report, runner: Runner) -> list[dict[str, Any]]:
+        """Write the part of the report; return one row for each budget, entrant and week."""
         parts = {
             (m, name_of(base)): [{**base, "late": late} for late in range(self._runs)]
             for m in self._budgets
-            for base in self._units(m)
+            for base in self._jobs(m)
         }
-        todo = [unit for of_player in parts.values() for unit in of_player]
-        results = iter(runner.run(todo, partial(work, self._split.trace), kept, jobs, engine))
+        todo = [job for of_entrant in parts.values() for job in of_entrant]
+        results = iter(runner.run(todo, partial(work, self._split.trace)))
         runs: dict[float, dict[str, Played]] = {m: {} for m in self._budgets}
-        for (m, name), of_player in parts.items():
-            runs[m][name] = replay.joined([next(results) for _ in of_player], self._split.epochs)
+        for (m, name), of_entrant in parts.items():
+            runs[m][name] = replay.joined([next(results) for _ in of_entrant], self._split.epochs)
         view = self._view()
         write(report, view, runs)
         rows = records(view, runs, {"part": PART, **provenance()})
         return [row for row in rows if row["block"] != "all"]
 
-    def _units(self, budget: float) -> list[Unit]:
+    def _jobs(self, budget: float) -> list[Job]:
         return [
             {
                 "part": PART,
-                "player": chosen,
+                "entrant": chosen,
                 "arguments": {
-                    "sources": units.fleet_as_json(
+                    "sources": evaluation.fleet_as_json(
                         self._split.refitted
-                        if name_of({"player": chosen}) == REFITTED and self._split.refitted
+                        if name_of({"entrant": chosen}) == REFITTED and self._split.refitted
                         else self._split.fleet
                     ),
                     "budget": budget,
                     "observed": False,
                     "start": "empty",
-                    "features": list(features(itemised=True)),
+                    "features": list(shown(chosen)),
                 },
-                "epochs": self._split.epochs,
+                "steps": self._split.epochs,
                 "seed": self._seed,
                 "log": replay.digest(self._split.rest),
             }
-            for chosen in players(self._split)
+            for chosen in entrants(self._split)
         ]
 
     def _view(self) -> View:
@@ -104,7 +103,7 @@ class Recorded:
         return View(self._split, length, nowhere, float("nan"), "", log.note, self._runs)
 
 
-def players(split: Split) -> list[dict[str, Any]]:
+def entrants(split: Split) -> list[dict[str, Any]]:
     """Return everyone who plays: Whittle as fitted, then those who begin with nothing, then those
     with a prior."""
     published = np.bincount(split.past.source, minlength=len(split.past.names))
@@ -117,12 +116,12 @@ def players(split: Split) -> list[dict[str, Any]]:
         return [shape.tolist(), rate]
 
     known = (("the whole first part", 1.0), ("a tenth of it", 0.1), ("a hundredth of it", 0.01))
-    refitted = [named(REFITTED, player(REFERENCE))] if split.refitted is not None else []
+    refitted = [named(REFITTED, entrant(REFERENCE))] if split.refitted is not None else []
     return [
-        player(REFERENCE),
+        entrant(REFERENCE),
         *refitted,
         *(
-            named(f"self-tuning from nothing{words}", player(TUNING, estimator, brought, **own))
+            named(f"self-tuning from nothing{words}", entrant(TUNING, estimator, brought, **own))
             for words, estimator, brought, own in (
                 ("", "forgetting", "sums", {}),
                 (", keeps all", "gamma-poisson", "sums", {}),
@@ -132,16 +131,16 @@ def players(split: Split) -> list[dict[str, Any]]:
                 (", number and utility alone", "forgetting", "items", {}),
             )
         ),
-        named("thompson, told μ and ξ̄ alone", player(THOMPSON, "fleet-prior")),
+        named("thompson, told μ and ξ̄ alone", entrant(THOMPSON, "fleet-prior")),
         *(
-            named(f"{words}, prior {of}", player(agent, prior=prior(weight)))
+            named(f"{words}, prior {of}", entrant(agent, prior=prior(weight)))
             for agent, words in ((CERTAINTY, "certainty"), (THOMPSON, "thompson"))
             for of, weight in known
         ),
-        named("optimism .9, prior the whole first part", player(OPTIMISM, prior=prior(1.0))),
+        named("optimism .9, prior the whole first part", entrant(OPTIMISM, prior=prior(1.0))),
         *(
             named(f"certainty, prior {of}, {words}",
-                  player(CERTAINTY, estimator, brought, prior=prior(weight), **own))
+                  entrant(CERTAINTY, estimator, brought, prior=prior(weight), **own))
             for of, weight in known[:2]
             for words, estimator, brought, own in (
                 (f"keeps {KEPT:g}", "gamma-poisson", "items", {"retention": KEPT}),
@@ -151,24 +150,24 @@ def players(split: Split) -> list[dict[str, Any]]:
                  {"retention": KEPT}),
             )
         ),
-        named("certainty, prior the whole first part, cusum", player(
+        named("certainty, prior the whole first part, cusum", entrant(
             CERTAINTY, "drifting", prior=prior(1.0))),
-        named("self-tuning, prior the whole first part", player(
+        named("self-tuning, prior the whole first part", entrant(
             TUNING, "forgetting", "sums", prior=prior(1.0))),
     ]  # fmt: skip
 
 
-def work(trace: Trace, unit: Unit) -> Result:
-    """Play one run of a player, which starts `late` epochs after the trace."""
-    log, period = trace.items, unit["arguments"]["sources"]["period"]
-    rest = Trace(log.covering(log.start + unit["late"] * period, None), random_start=False)
-    arguments = {**units.arguments_of(unit), "arrivals": rest}
-    seed = unit["seed"] + unit["late"]
+def work(trace: Trace, job: Job) -> Result:
+    """Play one run of an entrant, which starts `late` steps after the trace."""
+    log, period = trace.log, job["arguments"]["sources"]["period"]
+    rest = Trace(log.covering(log.start + job["late"] * period, None), random_start=False)
+    arguments = {**evaluation.arguments_of(job), "arrivals": rest}
+    seed = job["seed"] + job["late"]
 
     def chosen(env: CrawlVectorEnv) -> Any:
-        return seat(env, unit["player"], seed)
+        return seat(env, job["entrant"], seed)
 
-    played = replay.play(Rollout(chosen, arguments, 1, seed), rest, unit["epochs"] - unit["late"])
+    played = replay.play(Rollout(chosen, arguments, 1, seed), rest, job["steps"] - job["late"])
     return {
         name: value.tolist() if isinstance(value, np.ndarray) else value
         for name, value in played._asdict().items()
@@ -179,13 +178,13 @@ def write(report: Report, view: View, runs: Runs) -> None:
     report.heading("A recorded log")
     report.paragraph(
         f"{len(view.split.fleet)} sources; the first part of the log is known beforehand, "
-        f"{view.epochs} epochs of the rest are played back, {view.runs} times, each start an epoch "
-        "later. whittle knows rates, utilities and decay as fitted to the first part, and keeps to "
-        "them. “From nothing”: knows T and M alone, and learns from its own crawls of the rest. "
-        "“Prior”: begins with the rates of the first part, as sure as the whole of it makes, or a "
-        "tenth or a hundredth. All that were tried are here. Gain: over whittle, with 95 % "
-        f"intervals, paired by {view.block_name}. {REFITTED} is fitted to what is played back: a "
-        f"reference. {view.note}".strip()
+        f"{view.epochs} steps of the rest are replayed, {view.runs} times, each start a step "
+        "later. whittle knows rates, mean utilities and decay as fitted to the first part, and "
+        "keeps to them. “From nothing”: knows only T and M, and learns from its own crawls. "
+        "“Prior”: begins with the rates of the first part, with the weight of the whole of it, of "
+        "a tenth or of a hundredth. All variants that were tried are listed. Gain: over whittle, "
+        f"with 95 % intervals, paired by {view.block_name}. {REFITTED} is fitted to the part that "
+        f"is replayed: a reference. {view.note}".strip()
     )
     for m, of_budget in runs.items():
         best = of_budget[REFERENCE]
@@ -193,19 +192,19 @@ def write(report: Report, view: View, runs: Runs) -> None:
             [name, f"{run.total / view.published.sum():.2%}", percent(view.gain(run, best))]
             for name, run in of_budget.items()
         ]
-        columns = ["player", "share of the utility published", "gain over whittle"]
+        columns = ["entrant", "fraction of the utility published", "gain over whittle"]
         report.table(f"M = {m:g}", columns, rows)
     report.paragraph(verdict(view, runs))
     report.figure(
         picture(view, runs),
-        "Reward of each month, as a share of what whittle collects in it.",
+        "Reward of each month relative to whittle.",
         PART,
     )
 
 
 def verdict(view: View, runs: Runs) -> str:
-    """Say under which budgets a player with a prior is better than Whittle as fitted."""
-    informed = [name_of({"player": each}) for each in players(view.split) if "prior" in each]
+    """Say under which budgets an entrant with a prior is better than Whittle as fitted."""
+    informed = [name_of({"entrant": each}) for each in entrants(view.split) if "prior" in each]
     level = 1 - 0.05 / len(informed)
     said = []
     for m, of_budget in runs.items():
@@ -251,6 +250,6 @@ def picture(view: View, runs: Runs) -> Any:
         axis.axhline(100, color="#444", lw=0.8)
         axis.set_title(f"M = {m:g}")
         axis.set_xlabel("month")
-    axes[0][0].set_ylabel("share of whittle, %")
+    axes[0][0].set_ylabel("relative to whittle, %")
     axes[0][0].legend(fontsize=7)
     return figure

@@ -9,40 +9,39 @@ import numpy as np
 from agents.evaluation import statistics
 from agents.evaluation.statistics import Estimate
 from crawl_env.numerics import FloatArray
-from experiments.adaptive.players import (
+from experiments.adaptive.entrants import (
     CLAIRVOYANT,
     FLOOR,
     REFERENCE,
     THOMPSON,
     TUNING,
+    entrant,
     named,
-    player,
 )
-from experiments.adaptive.runs import Found, Run, unit
-from experiments.adaptive.sizes import Size
+from experiments.adaptive.runs import Found, Run, Size, job
 from experiments.core import plots
 from experiments.core.report import Report
-from experiments.core.runner import Unit
+from experiments.core.runner import Job
 from experiments.core.tables import percent, plain
 
 PART = "regimes"
 N, M = 100, 10
 SWITCHES = 8  # regimes in a run
 RATIO = (1.8, 0.2)  # of the mean rate, in one regime and in the other
-STEP = N // M  # epochs over which rewards after a switch are summed: a round, as they go round
+ROUND = N // M  # steps over which rewards after a switch are summed: a round, as they go round
 ENOUGH = 0.95  # of the clairvoyant's reward
-# Of the suite's epochs; where sources publish little, it takes longer to learn that they changed.
+# Of the suite's steps; where sources publish little, it takes longer to learn that they changed.
 LENGTHS = {"dense": 0.25, "sparse": 1.0}
 _LEARNS = "learns what to keep"
-PLAYERS = [
-    player(CLAIRVOYANT),
-    player(FLOOR),
-    named("whittle, mean rates", player(REFERENCE)),
-    *(named(f"thompson, keeps {kept:g}", player(THOMPSON, retention=kept))
+ENTRANTS = [
+    entrant(CLAIRVOYANT),
+    entrant(FLOOR),
+    named("whittle, mean rates", entrant(REFERENCE)),
+    *(named(f"thompson, keeps {kept:g}", entrant(THOMPSON, retention=kept))
       for kept in (1.0, 0.99, 0.9)),
-    named("thompson, cusum", player(THOMPSON, "drifting")),
-    named(f"thompson, {_LEARNS}", player(THOMPSON, "forgetting")),
-    *(named(f"self-tuning, {words}", player(TUNING, estimator, "sums", **own))
+    named("thompson, cusum", entrant(THOMPSON, "drifting")),
+    named(f"thompson, {_LEARNS}", entrant(THOMPSON, "forgetting")),
+    *(named(f"self-tuning, {words}", entrant(TUNING, estimator, "sums", **own))
       for words, estimator, own in (
           ("keeps 1", "gamma-poisson", {}),
           ("keeps 0.99", "gamma-poisson", {"retention": 0.99}),
@@ -50,23 +49,23 @@ PLAYERS = [
           ("cusum", "drifting", {}),
           (_LEARNS, "forgetting", {}),
       )),
-    named(f"self-tuning without sums, {_LEARNS}", player(TUNING, "forgetting")),
+    named(f"self-tuning without sums, {_LEARNS}", entrant(TUNING, "forgetting")),
 ]  # fmt: skip
 
 
-def units(size: Size) -> list[Unit]:
+def jobs(size: Size) -> list[Job]:
     return [
-        unit(PART, regime, chosen,
+        job(PART, regime, chosen,
              {"sources": f"drawn-{regime}-{N}", "budget": M}, SWITCHES * long, size.seeds,
-             size.seed, switching(long), range(STEP, SWITCHES * long + 1, STEP), itemised=True)
-        for regime, long in ((regime, lasts(size.epochs, regime)) for regime in LENGTHS)
-        for chosen in PLAYERS
+             size.seed, switching(long), range(ROUND, SWITCHES * long + 1, ROUND))
+        for regime, long in ((regime, lasts(size.steps, regime)) for regime in LENGTHS)
+        for chosen in ENTRANTS
     ]  # fmt: skip
 
 
-def lasts(epochs: int, regime: str) -> int:
-    """Return how many epochs a regime lasts, a multiple of `STEP`."""
-    return max(4, int(LENGTHS[regime] * epochs) // STEP) * STEP
+def lasts(steps: int, regime: str) -> int:
+    """Return how many steps a regime lasts, a multiple of `ROUND`."""
+    return max(4, int(LENGTHS[regime] * steps) // ROUND) * ROUND
 
 
 def switching(long: int) -> tuple[str, dict[str, Any]]:
@@ -78,35 +77,35 @@ def switching(long: int) -> tuple[str, dict[str, Any]]:
 
 
 def after_switch(run: Run) -> FloatArray:
-    """Return what was collected in each step after a switch, mean over switches, (S, steps).
+    """Return what was collected in each round after a switch, mean over switches, (S, rounds).
 
     The first regime is left out: nothing is known at its beginning.
     """
     gained = np.diff(run.expected, axis=-1, prepend=0.0)
-    steps = gained.shape[-1] // SWITCHES
-    return np.asarray(gained.reshape(len(gained), SWITCHES, steps)[:, 1:].mean(axis=1))
+    rounds = gained.shape[-1] // SWITCHES
+    return np.asarray(gained.reshape(len(gained), SWITCHES, rounds)[:, 1:].mean(axis=1))
 
 
 def recovery(mine: FloatArray, best: FloatArray) -> FloatArray:
-    """Return after how many epochs `ENOUGH` of the best reward is reached for the rest of the
+    """Return after how many steps `ENOUGH` of the best reward is reached for the rest of the
     regime; infinite where it is not.
 
     Arguments:
-        mine, best: (..., steps) rewards after a switch.
+        mine, best: (..., rounds) rewards after a switch.
 
     >>> recovery(np.array([50.0, 96.0, 94.0, 97.0]), np.full(4, 100.0))
     array(40.)
     """
     enough = mine >= ENOUGH * best
     lasting = np.flip(np.logical_and.accumulate(np.flip(enough, -1), axis=-1), -1)
-    steps = enough.shape[-1]
-    first = steps - lasting.sum(axis=-1)
-    return np.where(lasting[..., -1], (first + 1.0) * STEP, np.inf)
+    rounds = enough.shape[-1]
+    first = rounds - lasting.sum(axis=-1)
+    return np.where(lasting[..., -1], (first + 1.0) * ROUND, np.inf)
 
 
 def recovered(found: Found, case: str, name: str, resamples: int = 1000) -> Estimate:
-    """Return the epochs until a player is back, of the mean run, with the interval over runs."""
-    mine, best = (after_switch(found[case, player]) for player in (name, CLAIRVOYANT))
+    """Return the steps until an entrant is back, of the mean run, with the interval over runs."""
+    mine, best = (after_switch(found[case, entrant]) for entrant in (name, CLAIRVOYANT))
     n = len(mine)
     draws = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), resamples) / n
     values = np.sort(recovery(draws @ mine, draws @ best))
@@ -115,42 +114,49 @@ def recovered(found: Found, case: str, name: str, resamples: int = 1000) -> Esti
 
 
 def lag(found: Found, case: str, name: str) -> Estimate:
-    """Return what a change costs a player: what it collects less than the clairvoyant in a regime,
-    but the first, in epochs of the clairvoyant's reward."""
-    mine, best = (after_switch(found[case, player]) for player in (name, CLAIRVOYANT))
-    return statistics.mean((best - mine).sum(-1) / (best.mean(-1) / STEP))
+    """Return what a change costs an entrant: how much less than the clairvoyant it collects in
+    a regime, but the first, in steps of the clairvoyant's reward."""
+    mine, best = (after_switch(found[case, entrant]) for entrant in (name, CLAIRVOYANT))
+    return statistics.mean((best - mine).sum(-1) / (best.mean(-1) / ROUND))
 
 
 def write(report: Report, found: Found) -> None:
     report.heading("How soon after a change of regime")
     report.paragraph(
-        f"Random fleets of {N}, {M} crawls an epoch, not seen. From one regime to the next half of "
-        f"the sources go from {RATIO[0]} to {RATIO[1]} of their mean rate, and the others back, "
-        f"all at once. Counted: epochs until a player collects {ENOUGH:.0%} of what {CLAIRVOYANT}, "
-        "told the rates of the moment, collects, and goes on doing so until the next change; of "
-        f"the mean reward over {SWITCHES - 1} changes and all runs, the start left out. Lost: what "
-        "it collects less in a regime, in epochs of the clairvoyant's reward. Shares and scores (0 "
-        "a random choice, 1 the clairvoyant) are of the second half. Self-tuning is told nothing "
-        "of the sources, the others what items are worth and how long they last; it sees sums "
-        "over the items of its crawls, or “without sums” their number and utility alone."
+        f"Random fleets of {N}, {M} crawls per step, not observed. From one regime to the next, "
+        f"half of the sources change from {RATIO[0]} to {RATIO[1]} of their mean rate, and the "
+        f"others back, all at once. Counted: steps until {ENOUGH:.0%} of the reward of "
+        f"{CLAIRVOYANT}, which knows the current rates, is collected and continues to be until the "
+        f"next change; of the mean reward over {SWITCHES - 1} changes and all runs, without the "
+        "start. Lost: what is collected less in a regime, in steps of the clairvoyant's reward. "
+        "Relative rewards and scores (0 is random, 1 the clairvoyant) are of the second half. "
+        "Self-tuning knows nothing of the sources, the others know mean utilities and decay rates; "
+        "it is shown sums over the items of its crawls, or “without sums” their number and total "
+        "utility."
     )
     for case in found.cases:
         rows = [
             [
                 name,
-                _epochs(recovered(found, case, name)),
+                _steps(recovered(found, case, name)),
                 plain(lag(found, case, name), 1),
-                percent(found.share(case, name, CLAIRVOYANT)),
+                percent(found.relative(case, name, CLAIRVOYANT)),
                 plain(found.score(case, name, CLAIRVOYANT)),
             ]
-            for name in found.players(case)
+            for name in found.entrants(case)
             if name != CLAIRVOYANT
         ]
-        columns = ["player", "epochs until back", "lost in a regime, epochs", "share", "score"]
-        report.table(f"{case}, {_long(found, case)} epochs a regime", columns, rows)
+        columns = [
+            "entrant",
+            "steps until recovered",
+            "lost in a regime, steps",
+            "relative",
+            "score",
+        ]
+        report.table(f"{case}, {_long(found, case)} steps a regime", columns, rows)
     report.figure(
         picture(found),
-        f"Share of what {CLAIRVOYANT} collects, by epochs since the change; mean over changes.",
+        f"Reward relative to {CLAIRVOYANT}, by steps since the change; mean over changes.",
         PART,
     )
 
@@ -159,7 +165,7 @@ def _long(found: Found, case: str) -> int:
     return int(found[case, CLAIRVOYANT].marks[-1]) // SWITCHES
 
 
-def _epochs(found: Estimate) -> str:
+def _steps(found: Estimate) -> str:
     if np.isinf(found.low):
         return "not back"
     mean, low, high = ("not" if np.isinf(x) else f"{x:.0f}" for x in found)
@@ -171,15 +177,15 @@ def picture(found: Found) -> Any:
     figure, axes = plots.new(1, len(cases), width=11, height=3.4, sharey=True, squeeze=False)
     for axis, case in zip(axes[0], cases, strict=True):
         best = after_switch(found[case, CLAIRVOYANT]).mean(axis=0)
-        time = STEP * np.arange(1, best.size + 1)
+        time = ROUND * np.arange(1, best.size + 1)
         drawn = ("whittle, mean rates", "thompson, keeps 1", f"thompson, {_LEARNS}",
                  "self-tuning, keeps 1", f"self-tuning, {_LEARNS}")  # fmt: skip
         for i, name in enumerate(drawn):
             mine = after_switch(found[case, name]).mean(axis=0)
             axis.plot(time, 100 * mine / best, color=plots.PALETTE[i], lw=1.4, label=name)
         axis.axhline(100 * ENOUGH, color="#444", lw=0.8, ls=":")
-        axis.set_title(f"{case}, {_long(found, case)} epochs a regime")
-        axis.set_xlabel("epochs since the change")
-    axes[0][0].set_ylabel("share, %")
+        axis.set_title(f"{case}, {_long(found, case)} steps a regime")
+        axis.set_xlabel("steps since the change")
+    axes[0][0].set_ylabel("relative reward, %")
     axes[0][0].legend(fontsize=8)
     return figure

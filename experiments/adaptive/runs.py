@@ -1,8 +1,14 @@
-"""One player in one world: what it collects, run by run, and that all met the same content."""
+"""One entrant in one task: what it collects, run by run, and that all met the same content."""
 
 from __future__ import annotations
 
+import csv
+import gzip
+import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,67 +17,90 @@ from numpy.typing import NDArray
 from agents.evaluation import statistics
 from agents.evaluation.rollout import Rollout
 from agents.evaluation.statistics import Estimate
-from crawl_env import Bursts, CrawlVectorEnv, DailyCycle, Drift, Jumps, Poisson
-from crawl_env.content.arrivals import Arrivals
+from crawl_env import ArrivalProcess, Arrivals, CrawlVectorEnv
+from crawl_env.content.arrivals import RATES
 from crawl_env.numerics import FloatArray
-from experiments.adaptive.expected import Expected
-from experiments.adaptive.players import FLOOR, features, name_of, seat
-from experiments.core import units
-from experiments.core.runner import Result, Unit
+from experiments.adaptive.entrants import FLOOR, Entrant, Expected, name_of, seat, shown
+from experiments.core import evaluation
+from experiments.core.runner import Job, Result
 
 _PER_DECADE = 20
+# Columns of the committed record, which was made under other names.
+_RENAMED = {
+    "player": "entrant",
+    "epoch": "step",
+    "epochs": "steps",
+    "epoch_seconds": "step_seconds",
+    "whittle_epoch_seconds": "whittle_step_seconds",
+}
 
 Rows = list[dict[str, Any]]
 
 
-class Run(NamedTuple):
-    """S runs of a player, measured at K epochs.
+@dataclass(frozen=True)
+class Size:
+    """How long and how often the parts of the study are run."""
 
-    What crawls are expected to bring, given the ages at which they are made and the rates, does
-    without the luck of what was published; it is exact where content is not seen.
+    seeds: int
+    steps: int
+    quick: bool  # fewer cases
+    sources: int  # N where time is measured
+    rounds: int  # how often it is
+    seed: int = 0
+
+
+QUICK = Size(seeds=4, steps=300, quick=True, sources=10_000, rounds=3)
+FULL = Size(seeds=20, steps=2000, quick=False, sources=100_000, rounds=9)
+
+
+class Run(NamedTuple):
+    """S runs of an entrant, measured at K steps.
+
+    The expected reward of crawls, given the ages at which they are made and the rates, omits the
+    luck of what was published; it is exact where content is not observed.
     """
 
-    marks: FloatArray  # (K,) epochs done
+    marks: FloatArray  # (K,) steps done
     reward: FloatArray  # (S, K) collected until then
-    expected: FloatArray  # (S, K) what these crawls bring on average; NaN where content is seen
-    published: FloatArray  # (S,) items published in all
-    crawls: FloatArray  # (S, N) in the last quarter of the epochs
+    expected: FloatArray  # (S, K) what these crawls collect on average; NaN where observed
+    crawls: FloatArray  # (S, N) in the last quarter of the steps
+    content: tuple[str, ...]  # of what was published: equal for entrants that met the same
 
-    def until(self, epoch: int) -> int:
-        """Return the place of an epoch among the marks.
+    def until(self, step: int) -> int:
+        """Return the position of a step among the marks.
 
         Raises:
             ValueError: nothing was measured there.
         """
-        place = np.flatnonzero(self.marks == epoch)
+        place = np.flatnonzero(self.marks == step)
         if not place.size:
-            raise ValueError(f"nothing was measured at epoch {epoch}")
+            raise ValueError(f"nothing was measured at step {step}")
         return int(place[0])
 
     def second_half(self, expected: bool = True) -> FloatArray:
-        """Return what the second half of the epochs brought, (S,)."""
+        """Return what was collected in the second half of the steps, (S,)."""
         total = self.expected if expected else self.reward
         return np.asarray(total[:, -1] - total[:, self.until(int(self.marks[-1]) // 2)])
 
 
 class Found:
-    """The runs of one part of the experiment, by case and player; units of the same player in the
-    same case are seeds of one.
+    """The runs of one part of the study, by case and entrant; jobs of the same entrant in the same
+    case are seeds of one.
 
     Raises:
-        ValueError: two players of a case did not meet the same content.
+        ValueError: two entrants of a case did not meet the same content.
     """
 
-    def __init__(self, todo: Sequence[Unit], results: Sequence[Result]) -> None:
+    def __init__(self, todo: Sequence[Job], results: Sequence[Result]) -> None:
         self._runs: dict[tuple[str, str], Run] = {}
-        self._parts: list[tuple[Unit, Run, int]] = []
-        for unit, result in zip(todo, results, strict=True):
-            key, run = (unit["case"], name_of(unit)), as_run(unit, result)
+        self._parts: list[tuple[Job, Run, int]] = []
+        for job, result in zip(todo, results, strict=True):
+            key, run = (job["case"], name_of(job)), as_run(job, result)
             before = self._runs.get(key)
-            self._parts.append((unit, run, 0 if before is None else len(before.reward)))
+            self._parts.append((job, run, 0 if before is None else len(before.reward)))
             self._runs[key] = run if before is None else _joined(before, run)
         for case in self.cases:
-            _check_paired(case, {name: self[case, name] for name in self.players(case)})
+            _check_paired(case, {name: self[case, name] for name in self.entrants(case)})
 
     def __getitem__(self, key: tuple[str, str]) -> Run:
         return self._runs[key]
@@ -80,49 +109,48 @@ class Found:
     def cases(self) -> list[str]:
         return list(dict.fromkeys(case for case, _ in self._runs))
 
-    def players(self, case: str) -> list[str]:
+    def entrants(self, case: str) -> list[str]:
         return [name for of, name in self._runs if of == case]
 
     def budget(self, case: str) -> float:
         """Return M."""
-        of = (unit for unit, _, _ in self._parts if unit["case"] == case)
+        of = (job for job, _, _ in self._parts if job["case"] == case)
         return float(next(of)["arguments"]["budget"])
 
-    def share(self, case: str, name: str, best: str, expected: bool = True) -> Estimate:
-        """Return the share of what another player brings in the second half, of the mean run."""
+    def relative(self, case: str, name: str, best: str, expected: bool = True) -> Estimate:
+        """Return the reward of the second half relative to another entrant's, of the mean run."""
         return statistics.ratio(
-            *(self[case, player].second_half(expected) for player in (name, best))
+            *(self[case, entrant].second_half(expected) for entrant in (name, best))
         )
 
     def score(self, case: str, name: str, best: str, expected: bool = True) -> Estimate:
-        """Return a player's score in the second half: 0 a random choice, 1 the best."""
+        """Return an entrant's score in the second half: 0 a random choice, 1 the best."""
         return statistics.score(
-            *(self[case, player].second_half(expected) for player in (name, FLOOR, best))
+            *(self[case, entrant].second_half(expected) for entrant in (name, FLOOR, best))
         )
 
     def curves(self) -> Iterator[dict[str, Any]]:
-        """Yield one row for each run and epoch that was measured."""
-        for unit, run, first in self._parts:
+        """Yield one row for each run and step that was measured."""
+        for job, run, first in self._parts:
             for s in range(len(run.reward)):
                 for k, mark in enumerate(run.marks):
                     yield {
-                        **_labels(unit, first + s),
-                        "epoch": int(mark),
+                        **_labels(job, first + s),
+                        "step": int(mark),
                         "collected": f"{run.reward[s, k]:.6g}",
                         "expected": f"{run.expected[s, k]:.6g}",
                     }
 
     def records(self, counts: Counts | None = None) -> Iterator[dict[str, Any]]:
         """Yield one row for each run; `counts` gives columns, one number a run, of these runs, a
-        case and a player."""
-        for unit, run, first in self._parts:
-            more = counts(self, unit["case"], name_of(unit)) if counts else {}
+        case and an entrant."""
+        for job, run, first in self._parts:
+            more = counts(self, job["case"], name_of(job)) if counts else {}
             for s in range(len(run.reward)):
                 yield {
-                    **_labels(unit, first + s),
-                    "seed": unit["seed"],
-                    "epochs": int(run.marks[-1]),
-                    "published": int(run.published[s]),
+                    **_labels(job, first + s),
+                    "seed": job["seed"],
+                    "steps": int(run.marks[-1]),
                     "collected": repr(float(run.reward[s, -1])),
                     "second_half": repr(float(run.second_half(expected=False)[s])),
                     "second_half_expected": repr(float(run.second_half()[s])),
@@ -133,120 +161,127 @@ class Found:
 Counts = Callable[[Found, str, str], Mapping[str, NDArray[Any]]]
 
 
-def unit(
+def job(
     part: str,
     case: str,
-    player: dict[str, Any],
+    entrant: Entrant,
     arguments: dict[str, Any],
-    epochs: int,
+    steps: int,
     seeds: int,
     seed: int = 0,
     arrivals: tuple[str, dict[str, Any]] = ("poisson", {}),
     marks: Sequence[int] | None = None,
-    itemised: bool = False,
-) -> Unit:
-    """Return a player's runs as a unit of work.
-
-    Arguments:
-        marks: epochs at which they are measured.
-        itemised: whether items are followed one by one, so that sums over them can be shown.
-    """
+) -> Job:
+    """Return an entrant's runs as a job; `marks` are the steps at which they are measured."""
     return {
         "part": part,
         "case": case,
-        "player": player,
+        "entrant": entrant,
         "arguments": arguments,
         "arrivals": list(arrivals),
-        "epochs": epochs,
+        "steps": steps,
         "seeds": seeds,
         "seed": seed,
-        "marks": list(marks_of(epochs) if marks is None else marks),
-        "itemised": itemised,
+        "marks": list(marks_of(steps) if marks is None else marks),
     }
 
 
-def marks_of(epochs: int) -> list[int]:
-    """Return the epochs at which runs are measured, even on a logarithmic scale."""
-    number = max(2, int(_PER_DECADE * np.log10(epochs)) + 1)
-    spread = np.geomspace(1, epochs, number).round().astype(int).tolist()
-    return sorted({*spread, max(1, epochs // 2), epochs})
+def marks_of(steps: int) -> list[int]:
+    """Return the steps at which runs are measured, evenly spaced on a logarithmic scale."""
+    number = max(2, int(_PER_DECADE * np.log10(steps)) + 1)
+    spread = np.geomspace(1, steps, number).round().astype(int).tolist()
+    return sorted({*spread, max(1, steps // 2), steps})
 
 
-def work(unit: Unit) -> Result:
-    """Run a unit; see `Run` for what it returns, as lists."""
-    seen = bool(unit["arguments"].get("observed", False))
+def work(job: Job) -> Result:
+    """Run a job; see `Run` for what it returns, as lists."""
+    observed = bool(job["arguments"].get("observed", False))
     arguments = {
         "observed": False,
-        **units.arguments_of(unit),
-        "arrivals": arrivals_of(*unit["arrivals"]),
-        "features": features(seen, unit["itemised"]),
+        **evaluation.arguments_of(job),
+        "arrivals": arrivals_of(*job["arrivals"]),
+        "features": shown(job["entrant"], observed),
     }
 
     def chosen(env: CrawlVectorEnv) -> Any:
-        return seat(env, unit["player"], unit["seed"])
+        return seat(env, job["entrant"], job["seed"])
 
-    rollout = Rollout(chosen, arguments, unit["seeds"], unit["seed"])
-    world, harvest = rollout.env.world, rollout.env
+    rollout = Rollout(chosen, arguments, job["seeds"], job["seed"])
+    world = rollout.env.world
     mean = Expected(world)
-    marks, late = set(unit["marks"]), unit["epochs"] - max(1, unit["epochs"] // 4)
-    collected, brought = np.zeros(unit["seeds"]), np.zeros(unit["seeds"])
-    crawls, items = np.zeros(world.value.size), np.zeros(world.shape[0])
+    marks, late = set(job["marks"]), job["steps"] - max(1, job["steps"] // 4)
+    collected, average = np.zeros(job["seeds"]), np.zeros(job["seeds"])
+    crawls = np.zeros(world.value.size)
     reward, expected = [], []
-    for epoch in range(1, unit["epochs"] + 1):
+    for step in range(1, job["steps"] + 1):
         rate = world.rate
         collected = collected + rollout.step()
-        picked, _, counted, _ = harvest.harvest
-        assert counted is not None  # as the features ask for them
-        brought = brought + mean.crawl(picked, rate)
-        items += np.bincount(picked // world.shape[1], counted, world.shape[0])
-        if epoch > late:
+        picked = rollout.env.harvest.picked
+        average = average + mean.crawl(picked, rate)
+        if step > late:
             crawls[picked] += 1
-        if epoch in marks:
+        if step in marks:
             reward.append(collected)
-            expected.append(np.full_like(brought, np.nan) if seen else brought)
-    assert world.items is not None
-    result = {
-        "reward": np.array(reward).T,
-        "expected": np.array(expected).T,
-        "published": items + world.items.sum(axis=-1),
-        "crawls": crawls.reshape(world.shape),
+            expected.append(np.full_like(average, np.nan) if observed else average)
+    # What arrives takes all that is drawn from this generator, whatever is crawled or shown.
+    drawn = json.dumps(rollout.env.np_random.bit_generator.state, sort_keys=True)
+    return {
+        "reward": np.array(reward).T.tolist(),
+        "expected": np.array(expected).T.tolist(),
+        "crawls": crawls.reshape(world.shape).tolist(),
+        "content": hashlib.sha256(drawn.encode()).hexdigest()[:16],
     }
-    return {name: array.tolist() for name, array in result.items()}
 
 
-def arrivals_of(name: str, arguments: dict[str, Any]) -> Arrivals:
-    """Return a law of arrivals from JSON."""
-    kinds: dict[str, Any] = {
-        "poisson": Poisson,
-        "drift": Drift,
-        "jumps": Jumps,
-        "cycle": DailyCycle,
-        "bursts": Bursts,
-    }
-    law: Arrivals = kinds[name](**arguments)
-    return law
+def arrivals_of(name: str, arguments: dict[str, Any]) -> ArrivalProcess:
+    """Return arrivals from JSON: a model of the rate, in the words of the records, and its
+    arguments. Items are drawn one by one, so that every entrant can be shown what it asks for."""
+    model = {"poisson": "constant", "bursts": "hawkes"}.get(name, name)
+    return Arrivals(rate=RATES[model](**arguments), sampler="items")
 
 
-def as_run(unit: Unit, result: Result) -> Run:
-    arrays = {name: np.array(values, dtype=np.float64) for name, values in result.items()}
-    return Run(np.array(unit["marks"], dtype=np.float64), **arrays)
+def as_run(job: Job, result: Result) -> Run:
+    """Return the result of a job as arrays."""
+    reward, expected, crawls = (
+        np.array(result[name], dtype=np.float64) for name in ("reward", "expected", "crawls")
+    )
+    marks = np.array(job["marks"], dtype=np.float64)
+    return Run(marks, reward, expected, crawls, (result["content"],))
 
 
 def _joined(runs: Run, more: Run) -> Run:
-    """Return the runs of two units, which are seeds of one player, as one."""
-    arrays = (np.concatenate(pair) for pair in zip(runs[1:], more[1:], strict=True))
-    return Run(runs.marks, *arrays)
+    """Return the runs of two jobs, which are seeds of one entrant, as one."""
+    return Run(
+        runs.marks,
+        np.concatenate((runs.reward, more.reward)),
+        np.concatenate((runs.expected, more.expected)),
+        np.concatenate((runs.crawls, more.crawls)),
+        runs.content + more.content,
+    )
 
 
 def _check_paired(case: str, runs: dict[str, Run]) -> None:
     first, *others = runs
     for name in others:
-        if not np.array_equal(runs[name].published, runs[first].published):
+        if runs[name].content != runs[first].content:
             raise ValueError(
-                f"{case}: {name} and {first} did not meet the same content, so that comparing "
-                "them means little; give both the same features, fleets and seed"
+                f"{case}: {name} and {first} did not meet the same content, so they cannot be "
+                "compared; give both the same fleets, arrivals and seed"
             )
 
 
-def _labels(unit: Unit, run: int) -> dict[str, Any]:
-    return {"part": unit["part"], "case": unit["case"], "player": name_of(unit), "run": run}
+def _labels(job: Job, run: int) -> dict[str, Any]:
+    return {"part": job["part"], "case": job["case"], "entrant": name_of(job), "run": run}
+
+
+def read_record(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a table of this study, under the present names of its columns.
+
+    Raises:
+        FileNotFoundError: no such file.
+    """
+    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+        return [
+            {_RENAMED.get(name, name): value for name, value in row.items()}
+            for row in csv.DictReader(file)
+        ]

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from agents.evaluation.rollout import Evaluation
 from experiments.arm import gaps, rewards
-from experiments.core import runner, units
+from experiments.core import evaluation
 from experiments.core.report import Report
-from experiments.core.results import check_out, provenance, whole_folder, write_csv
+from experiments.core.results import provenance
+from experiments.core.runner import Job
+from experiments.core.study import ParallelStudy, attributed
 from experiments.core.tables import bound_of, records
 
 
-@dataclass
-class Arm:
+@dataclass(kw_only=True)
+class Arm(ParallelStudy):
     """Theorem 1 against the true index of sources that are seen under random arrivals: how far the
     index is off, and how much reward that costs. Takes a minute or two."""
 
-    out: Path = field(default=Path("results/arm"))
-    """Folder of the report and the records; replaced as a whole."""
+    outputs: ClassVar[tuple[str, ...]] = ("gaps.csv", *ParallelStudy.outputs)
+
     seeds: int = 40
     """Runs of each policy, on the same arrivals for both."""
     epochs: int = 5000
@@ -29,21 +30,16 @@ class Arm:
     """Epochs before them that are left out."""
     seed: int = 0
     """Seed of the arrivals."""
-    jobs: int = -1
-    """Processes; -1 for all cores."""
-    engine: str = "loky"
-    """joblib backend: loky, threading, sequential, or ray / dask where installed."""
 
     def run(self) -> None:
-        check_out(self.out)
-        kept = self.out.with_name(f".{self.out.name}.kept")
+        self.check()
         tasks = rewards.tasks()
         todo = [
             self._unit(agent, arguments)
             for _, arguments in tasks
             for agent in (rewards.CLOSED, rewards.EXACT)
         ]
-        found = iter(runner.run(todo, units.work, kept, self.jobs, self.engine))
+        found = iter(self.runner.run(todo, evaluation.work))
         done = [
             (name, arguments, self._next(found), self._next(found), self._bound(arguments))
             for name, arguments in tasks
@@ -51,14 +47,10 @@ class Arm:
         report = Report("The index where content is seen: Theorem 1 and the truth")
         differences = gaps.compare(report)
         rewards.table(report, done)
-        with whole_folder(self.out) as folder:
-            write_csv(folder / "gaps.csv", [{**row, **provenance()} for row in differences])
-            write_csv(folder / "records.csv", self._records(done))
-            report.write(folder / "report.html")
-        runner.forget(kept)
-        print(f"Report: {self.out / 'report.html'}   every run: {self.out / 'records.csv'}")
+        records = self._records(done)
+        self.publish(report, {"gaps.csv": attributed(differences), "records.csv": records})
 
-    def _unit(self, agent: str, arguments: dict[str, Any]) -> runner.Unit:
+    def _unit(self, agent: str, arguments: dict[str, Any]) -> Job:
         runs = {
             "epochs": self.epochs,
             "warmup": self.warmup,
@@ -68,11 +60,11 @@ class Arm:
         return {"agent": agent, "arguments": arguments, "runs": runs}
 
     def _next(self, found: Any) -> Evaluation:
-        return units.as_evaluation(next(found), self.seeds)
+        return evaluation.as_evaluation(next(found), self.seeds)
 
     def _bound(self, arguments: dict[str, Any]) -> float:
         unit = self._unit(rewards.CLOSED, arguments)
-        return float(bound_of(units.arguments_of(unit), 1, self.seed).bound)
+        return float(bound_of(evaluation.arguments_of(unit), 1, self.seed).bound)
 
     def _records(self, done: list[rewards.Done]) -> list[dict[str, Any]]:
         return [

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agents import whittle_index
-from agents.theory.observed import solve
+from agents.theory.observed import solve_arm
 from crawl_env import Sources
-from crawl_env.content.utility import Constant, Exponential, Law, Lognormal
+from crawl_env.content.utility import Constant, Distribution, Exponential, Lognormal
 from crawl_env.numerics import FloatArray
 from experiments.core import plots
 from experiments.core.report import Report
 
-LAWS: dict[str, Law] = {
+LAWS: dict[str, Distribution] = {
     "constant ξ": Constant(),
     "exponential ξ": Exponential(),
     "lognormal ξ, σ = 1.2": Lognormal(1.2),
@@ -47,12 +47,12 @@ class Gap(NamedTuple):
         return float(self.state[self.worst])
 
 
-def gap(items: float, decay: float, law: Law) -> Gap:
-    arm, source = solve(items, decay, law), Sources(items, 1.0, decay)
-    reached = arm.epochs <= _REACHED
+def gap(items: float, decay: float, law: Distribution) -> Gap:
+    arm, source = solve_arm(items, decay, law), Sources(items, 1.0, decay)
+    reached = arm.steps <= _REACHED
     state, ceiling = arm.state[reached], source.ceiling[0]
     closed = whittle_index(state[:, None], source)[:, 0]
-    return Gap(state / ceiling, closed / ceiling, arm.charge[reached] / ceiling)
+    return Gap(state / ceiling, closed / ceiling, arm.break_even[reached] / ceiling)
 
 
 def compare(report: Report) -> list[dict[str, Any]]:

@@ -10,9 +10,9 @@ from agents.evaluation import statistics
 from agents.evaluation.rollout import Evaluation
 from crawl_env import Sources
 from experiments.core import plots
+from experiments.core.evaluation import fleet_as_json
 from experiments.core.report import Report
 from experiments.core.tables import percent, share
-from experiments.core.units import fleet_as_json
 
 CLOSED, EXACT = "whittle", "whittle-exact"
 _SPARSE = Sources.random(30, seed=0, regime="sparse")
@@ -45,7 +45,7 @@ def _arguments(fleet: Sources | str, budget: float) -> dict[str, Any]:
         "sources": fleet if isinstance(fleet, str) else fleet_as_json(fleet),
         "budget": budget,
         # What is less than one crawl an epoch has to be saved up.
-        "budget_rule": "epoch" if budget >= 1 else "average",
+        "budget_rule": "step" if budget >= 1 else "average",
         "arrivals": "poisson",
         "observed": True,
     }
@@ -60,7 +60,7 @@ def table(report: Report, done: list[Done]) -> None:
     report.paragraph(
         "All content is seen before crawling, ξ is exponential. Gain: mean reward of "
         f"{EXACT} over that of {CLOSED} on the same arrivals, minus one, with a 95 % interval "
-        "(bootstrap over runs). Share: of the bound of a crawler that sees, which no policy can "
+        "(Fieller, over runs). Share: of the bound of a crawler that sees, which no policy can "
         "average more than. Budgets below 1 hold on average, the others in every epoch; there "
         f"the policies wait below λ*, which {EXACT} computes and {CLOSED} simulates (to a few per "
         "cent), so part of that gain is a better λ*."
@@ -86,9 +86,7 @@ def table(report: Report, done: list[Done]) -> None:
 
 
 def _gain(closed: Evaluation, exact: Evaluation) -> statistics.Estimate:
-    return statistics.bootstrap(
-        lambda c, e: e.mean(-1) / c.mean(-1) - 1, closed.reward, exact.reward
-    )
+    return statistics.gain(exact.reward, closed.reward)
 
 
 def _gains(done: list[Done]) -> object:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,9 +14,9 @@ from crawl_env.numerics import FloatArray
 from experiments.asymptotic import mixed, picture
 from experiments.asymptotic.fleets import FLEETS, work
 from experiments.asymptotic.rate import NOTHING, slope
-from experiments.core import runner
 from experiments.core.report import Report
-from experiments.core.results import check_out, provenance, whole_folder, write_csv
+from experiments.core.runner import Job
+from experiments.core.study import ParallelStudy, attributed
 from experiments.core.tables import plain
 
 Gaps = dict[int, FloatArray]  # by number of copies; signed, one a run, share of the bound
@@ -53,8 +52,8 @@ UNSEEN = Line(
 )
 
 
-@dataclass
-class Asymptotic:
+@dataclass(kw_only=True)
+class Asymptotic(ParallelStudy):
     """How the gap to the relaxed bound closes as a fleet and its budget are copied k times, and
     what greedy filling loses under mixed costs. Takes some three minutes."""
 
@@ -62,17 +61,11 @@ class Asymptotic:
     """The largest number of copies."""
     seed: int = 0
     """Seed of the random starts and arrivals."""
-    jobs: int = -1
-    """Processes; -1 for all cores."""
-    engine: str = "loky"
-    """joblib backend: loky, threading, sequential, or ray / dask where installed."""
-    out: Path = field(default=Path("results/asymptotic"))
-    """Folder of the report and the records; replaced as a whole."""
 
     def run(self) -> None:
         if self.most < 1:
             raise ValueError(f"--most is {self.most}; it must be at least 1 copy")
-        check_out(self.out)
+        self.check()
         todo = [
             self._unit(fleet, line, k)
             for k in reversed(self._numbers())  # the longest first
@@ -80,8 +73,7 @@ class Asymptotic:
             for line in (*LINES, UNSEEN)
             if k <= line.most
         ]
-        kept = self.out.with_name(f".{self.out.name}.kept")
-        results = runner.run(todo, work, kept, self.jobs, self.engine)
+        results = self.runner.run(todo, work)
         found: dict[str, dict[str, Gaps]] = defaultdict(lambda: defaultdict(dict))
         rows = []
         for unit, result in sorted(zip(todo, results, strict=True), key=lambda x: x[0]["copies"]):
@@ -98,17 +90,13 @@ class Asymptotic:
             self._table(report, fleet, lines)
         self._conclude(report)
         cases = mixed.section(report)
-        with whole_folder(self.out) as folder:
-            write_csv(folder / "records.csv", [{**r, **provenance()} for r in [*rows, *cases]])
-            report.write(folder / "report.html")
-        runner.forget(kept)
-        print(f"Report: {self.out / 'report.html'}   every run: {self.out / 'records.csv'}")
+        self.publish(report, {"records.csv": attributed([*rows, *cases])})
 
     def _numbers(self) -> list[int]:
         logarithmic = [1, 2, 5, 10, 30, 100, 300, 1000, 3000, 10_000]
         return [k for k in logarithmic if k <= self.most]
 
-    def _unit(self, fleet: str, line: Line, k: int) -> runner.Unit:
+    def _unit(self, fleet: str, line: Line, k: int) -> Job:
         seeds = next(seeds for most, seeds in SEEDS if k <= most)
         alike = line.arguments["start"] == "fresh" and "arrivals" not in line.arguments
         return {
@@ -152,7 +140,7 @@ class Asymptotic:
         columns = ["policy", *(f"k = {k:,}" for k in numbers), "slope"]
         report.table(f"{fleet}: gap (share of the bound)", columns, rows)
         unseen, seen = lines[UNSEEN.label], lines["whittle"]
-        differences = {k: statistics.bootstrap(_mean_gap, gap) for k, gap in unseen.items()}
+        differences = {k: statistics.mean(gap) for k, gap in unseen.items()}
         inside = sum(
             e.low <= float(seen[k].mean()) + NOTHING and float(seen[k].mean()) <= e.high + NOTHING
             for k, e in differences.items()
@@ -188,10 +176,6 @@ _FINDINGS = (
     "Mixed costs: what is lost is budget that fits no source, which shrinks like 1/k, and is "
     "zero where copies fill the budget exactly (30, 300, 3 000).",
 )
-
-
-def _mean_gap(gap: FloatArray) -> FloatArray:
-    return gap.mean(axis=-1)
 
 
 def _shown(gap: FloatArray) -> str:

@@ -10,7 +10,8 @@ import numpy as np
 from agents import relaxation
 from agents.evaluation.rollout import evaluate
 from crawl_env import Sources
-from experiments.core.runner import Result, Unit
+from experiments.core.evaluation import of_runs
+from experiments.core.runner import Job, Result
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,11 @@ FLEETS = {
 }
 
 
-def work(unit: Unit) -> Result:
+def work(unit: Job) -> Result:
     """Return the rewards per epoch and copy of one agent on k copies of a fleet."""
     copied = FLEETS[unit["fleet"]]
     k = unit["copies"]
     arguments = {"sources": copied.copies(k), "budget": k * copied.budget, **unit["arguments"]}
-    return {"reward": (evaluate(unit["agent"], arguments, **unit["runs"]).reward / k).tolist()}
+    return {
+        "reward": (evaluate(unit["agent"], arguments, **of_runs(unit["runs"])).reward / k).tolist()
+    }

@@ -8,8 +8,8 @@ import numpy as np
 
 from agents import Agent, optimal_reward, relaxed_bound, whittle_index
 from agents.evaluation.rollout import evaluate
-from agents.policies.view import Seen
-from crawl_env import Sources, Task
+from agents.policies.base import Environment, ObservationView
+from crawl_env import Sources
 from crawl_env.envs.subsets import maximal_subsets
 from crawl_env.numerics import FloatArray
 from experiments.asymptotic.fleets import mixed_costs
@@ -38,14 +38,15 @@ class Knapsack(Agent):
 
     name = "knapsack"
 
-    def __init__(self, task: Task, seed: int | None = None) -> None:
-        super().__init__(task, seed)
+    def __init__(self, env: Environment, *, seed: int | None = None) -> None:
+        super().__init__(env, seed=seed)
+        task = self.task
         subsets = maximal_subsets(task.sources.cost, task.budget)
         self._masks = np.zeros((len(subsets), task.n))
         for mask, subset in zip(self._masks, subsets, strict=True):
             mask[list(subset)] = 1.0
 
-    def priority(self, seen: Seen) -> FloatArray:
+    def priority(self, seen: ObservationView) -> FloatArray:
         fleet = self.task.sources
         worth = whittle_index(seen.value, fleet) * fleet.cost
         return 2.0 * self._masks[(worth @ self._masks.T).argmax(axis=-1)] - 1.0
@@ -61,7 +62,7 @@ def measure(fleet: Sources, budget: float) -> dict[str, tuple[float, float]]:
         ("knapsack by index", Knapsack, hard),
         ("whittle, budget on average", "whittle", average),
     ):
-        run = evaluate(agent, arguments, epochs=EPOCHS, warmup=420, seeds=1)
+        run = evaluate(agent, arguments, steps=EPOCHS, warmup=420, seeds=1)
         found[label] = (float(run.reward[0]), float(run.cost[0]))
     found["exact optimum, budget in every epoch"] = (optimal_reward(fleet, budget, 1e-6), np.nan)
     return found

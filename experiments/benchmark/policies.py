@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import groupby
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +13,12 @@ from agents import AGENTS as ALL
 from agents.evaluation import statistics
 from agents.evaluation.rollout import Evaluation
 from agents.evaluation.statistics import Estimate
-from experiments.benchmark.suite import SUITE, Setting
-from experiments.core import plots, runner, units
+from experiments.benchmark.suite import SUITE, BenchmarkTask
+from experiments.core import evaluation, plots
 from experiments.core.report import Report
 from experiments.core.results import provenance
+from experiments.core.runner import Job, Result, Runner
+from experiments.core.study import Rows
 from experiments.core.tables import (
     SEES_ALL,
     apart,
@@ -45,7 +47,7 @@ SUMMARISED = ("lagrangian", "static", "adaptive-thompson", "myopic", "oldest-fir
 class Done(NamedTuple):
     """One setting, run and compared."""
 
-    setting: Setting
+    setting: BenchmarkTask
     runs: Runs
     reference: Evaluation | None  # that sees the content, where the policies do not
     score: dict[str, Estimate]
@@ -56,43 +58,33 @@ class Done(NamedTuple):
 class Policies(NamedTuple):
     """What the index policies did: the section's raw records and its summary in Markdown."""
 
-    records: list[dict[str, object]]
+    records: Rows
     summary: str
 
 
-def write(
-    report: Report, kept: Path, seed: int = 0, jobs: int = -1, engine: str = "loky"
-) -> Policies:
-    """Run every index policy on every reference task; add tables and pictures to a report."""
-    todo = [
-        _unit(setting, agent, seed)
-        for setting in SUITE
-        for agent in units.players(AGENTS, setting.arguments)
-    ]
-    results = iter(runner.run(todo, units.work, kept, jobs, engine))
-    runs = [
-        {
-            agent: units.as_evaluation(next(results), setting.seeds)
-            for agent in units.players(AGENTS, setting.arguments)
-        }
-        for setting in SUITE
-    ]
+def write(report: Report, runner: Runner, seed: int = 0, recorded: Rows | None = None) -> Policies:
+    """Run every index policy on every reference task; add tables and pictures to a report.
+
+    Arguments:
+        recorded: rows of an earlier run, from which the report is written instead.
+    """
+    runs = _run(runner, seed) if recorded is None else _from_records(recorded)
     report.heading("Index policies")
     report.paragraph(
         "Score: 0 is a random choice, 1 the Whittle index policy. Share of bound: of what no "
         "policy can average in the long run, given what it sees before crawling: nothing "
         "(unseen), all content (seen), or with nothing random to see (deterministic). Brackets "
-        "hold 95 % intervals (bootstrap over runs, the same arrivals for all policies); a "
+        "hold 95 % intervals (Student's t over runs, the same arrivals for all policies); a "
         "number without one is not random. A discounted return has no such bound: n/a."
     )
-    bounds = _bounds(kept, seed, jobs, engine)
+    bounds = _bounds(runner, seed)
     done = [
         Done(setting, *apart(found), scores(apart(found)[0]), *bound)
         for setting, found, bound in zip(SUITE, runs, bounds, strict=True)
     ]
     for group, members in groupby(done, key=lambda d: d.setting.group):
         _group(report, group, list(members))
-    rows = [
+    rows = recorded or [
         row
         for setting, found in zip(SUITE, runs, strict=True)
         for row in _records(setting, found, seed)
@@ -100,8 +92,55 @@ def write(
     return Policies(rows, _summary(done))
 
 
-def _unit(setting: Setting, agent: str, seed: int) -> runner.Unit:
-    seeds = units.seeds_needed(setting.arguments, agent, setting.seeds)
+def _run(runner: Runner, seed: int) -> list[Runs]:
+    """Return the runs of all policies, for each setting of the suite."""
+    todo = [
+        _unit(setting, agent, seed)
+        for setting in SUITE
+        for agent in evaluation.players(AGENTS, setting.arguments)
+    ]
+    results = iter(runner.run(todo, evaluation.work))
+    return [
+        {
+            agent: evaluation.as_evaluation(next(results), setting.seeds)
+            for agent in evaluation.players(AGENTS, setting.arguments)
+        }
+        for setting in SUITE
+    ]
+
+
+def _from_records(rows: Rows) -> list[Runs]:
+    """Return the runs that a record holds, in which crawls of single sources are not counted."""
+    columns: dict[tuple[str, str], dict[str, list[Mapping[str, Any]]]] = {}
+    for row in rows:
+        of_task = columns.setdefault((row["group"], row["task"]), {})
+        of_task.setdefault(row["agent"], []).append(row)
+    lacking = [s.name for s in SUITE if (s.group, s.name) not in columns]
+    if lacking:
+        raise ValueError(
+            f"the record lacks the tasks {', '.join(lacking)}; leave out --only-report"
+        )
+    return [
+        {
+            agent: Evaluation(
+                reward=_column(of_agent, "reward"),
+                cost=_column(of_agent, "cost"),
+                never=_column(of_agent, "never_visited"),
+                delay=_column(of_agent, "delay"),
+                frequency=np.zeros(0),
+            )
+            for agent, of_agent in columns[setting.group, setting.name].items()
+        }
+        for setting in SUITE
+    ]
+
+
+def _column(rows: Rows, name: str) -> NDArray[np.float64]:
+    return np.array([float(row[name]) for row in rows])
+
+
+def _unit(setting: BenchmarkTask, agent: str, seed: int) -> Job:
+    seeds = evaluation.seeds_needed(setting.arguments, agent, setting.seeds)
     runs = {
         "epochs": setting.epochs,
         "warmup": setting.warmup,
@@ -165,17 +204,17 @@ def _summary(done: list[Done]) -> str:
     return markdown(lines)
 
 
-def _bounds(kept: Path, seed: int, jobs: int, engine: str) -> list[tuple[NDArray[np.float64], str]]:
+def _bounds(runner: Runner, seed: int) -> list[tuple[NDArray[np.float64], str]]:
     """Return every setting's bound and its name; 0 for a discounted return: it has none."""
     bounded = [setting for setting in SUITE if setting.discount == 1]
     todo = [{**_unit(setting, "whittle", seed), "what": "bound"} for setting in bounded]
-    found = iter(runner.run(todo, units.bound, kept, jobs, engine))
-    none: runner.Result = {"bound": 0.0, "name": ""}
+    found = iter(runner.run(todo, evaluation.bound))
+    none: Result = {"bound": 0.0, "name": ""}
     results = [none if setting.discount < 1 else next(found) for setting in SUITE]
     return [(np.array(result["bound"]), result["name"]) for result in results]
 
 
-def _records(setting: Setting, runs: Runs, seed: int) -> list[dict[str, object]]:
+def _records(setting: BenchmarkTask, runs: Runs, seed: int) -> list[dict[str, object]]:
     common = {"group": setting.group, "task": setting.name, **provenance()}
     return [row for name, run in runs.items() for row in records(name, run, seed, **common)]
 

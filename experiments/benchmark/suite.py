@@ -1,4 +1,4 @@
-"""The reference tasks: data only. A new one is one more `Setting` in `SUITE`."""
+"""The reference tasks: data only. A new one is one more `BenchmarkTask` in `SUITE`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from crawl_env import Sources
-from experiments.core.units import fleet_as_json
+from experiments.core.evaluation import fleet_as_json
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "data" / "example.csv"
 
@@ -21,7 +21,7 @@ DRAWN = ("value", "arrival_rate", "mean_utility", "decay_rate", "cost")
 
 
 @dataclass(frozen=True)
-class Setting:
+class BenchmarkTask:
     """One task and how agents are measured on it."""
 
     group: str
@@ -38,10 +38,10 @@ class Setting:
         return bool(self.arguments["arrivals"] == "deterministic")
 
 
-def _table1() -> list[Setting]:
+def _table1() -> list[BenchmarkTask]:
     # 2 800 epochs are whole periods of the patterns of M = 1, 2, 3 (2, 7 and 4 epochs).
     return [
-        Setting(
+        BenchmarkTask(
             "Table 1 of the paper",
             f"M = {m}, {label}",
             {"sources": "table1", "budget": m, **arrivals},
@@ -57,9 +57,9 @@ def _table1() -> list[Setting]:
     ]
 
 
-def _recovering() -> list[Setting]:
+def _recovering() -> list[BenchmarkTask]:
     neurwin = [
-        Setting(
+        BenchmarkTask(
             "Recovering bandits, NeurWIN's protocol: Σ .99^t r_t over 300 epochs",
             f"N = {n}, M = {m}",
             {"sources": f"recovering-{n}", "budget": m, **DETERMINISTIC},
@@ -70,7 +70,7 @@ def _recovering() -> list[Setting]:
         for n, m in ((4, 1), (10, 1), (100, 25))
     ]
     deeptop = [
-        Setting(
+        BenchmarkTask(
             "Recovering bandits, DeepTOP's protocol: mean of epochs 6 000 … 11 999",
             f"N = {n}, M = {m}",
             {"sources": f"recovering-{n}", "budget": m, **DETERMINISTIC},
@@ -82,9 +82,9 @@ def _recovering() -> list[Setting]:
     return neurwin + deeptop
 
 
-def _random() -> list[Setting]:
+def _random() -> list[BenchmarkTask]:
     return [
-        Setting(
+        BenchmarkTask(
             "Random fleets, N = 100, M = 10, another fleet in each of 20 runs",
             f"{regime}, {label}",
             {"sources": f"drawn-{regime}-100", "budget": 10, "features": list(DRAWN), **arrivals},
@@ -100,10 +100,10 @@ def _random() -> list[Setting]:
     ]
 
 
-def _csv() -> list[Setting]:
+def _csv() -> list[BenchmarkTask]:
     fleet = fleet_as_json(Sources.from_csv(EXAMPLE))
     return [
-        Setting(
+        BenchmarkTask(
             "A fleet read from a CSV with mixed costs (experiments/data/example.csv), M = 4",
             label,
             {
@@ -116,7 +116,7 @@ def _csv() -> list[Setting]:
             warmup=200,
         )
         for label, rule in (
-            ("Poisson, not seen, budget in every epoch", "epoch"),
+            ("Poisson, not seen, budget in every epoch", "step"),
             ("Poisson, not seen, budget on average", "average"),
         )
     ]

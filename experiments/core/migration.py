@@ -85,7 +85,89 @@ class Value:
 
 Rename = Key | Value
 
-RENAMES: tuple[Rename, ...] = ()
+
+def _of_learners(names: str, *pairs: tuple[str, str]) -> tuple[Key, ...]:
+    """Return renamings of the hyper-parameters of some learners."""
+    when = ("learner", tuple(names.split()))
+    return tuple(Key(old, new, "settings", when) for old, new in pairs)
+
+
+_EPSILON, _GAMMA, _TAU = ("explore", "epsilon"), ("discount", "gamma"), ("follow", "tau")
+_RATE = ("rate", "learning_rate")
+_MULTIPLIER = ("slow", "multiplier_learning_rate")
+_BUFFER = (("batch", "batch_size"), ("replay", "buffer_size"))
+
+RENAMES: tuple[Rename, ...] = (
+    *_of_learners(
+        "whittle-q lagrange-q lspe wiql",
+        ("states", "max_age"),
+        _EPSILON,
+        ("visits", "learning_rate_decay_visits"),
+        ("settle", "multiplier_decay_steps"),
+    ),
+    *_of_learners("whittle-q lspe wiql", ("fast", "learning_rate")),
+    *_of_learners("lagrange-q", ("fast", "activity_learning_rate"), ("medium", "learning_rate")),
+    *_of_learners("whittle-q lagrange-q lspe qwinn", _MULTIPLIER),
+    *_of_learners("wiql neurwin deeptop qwinn", _GAMMA),
+    *_of_learners(
+        "neurwin",
+        ("epochs", "n_steps"),
+        ("episodes", "n_episodes"),
+        ("sharp", "sigmoid_scale"),
+        ("oldest", "max_age"),
+        _RATE,
+    ),
+    *_of_learners("deeptop qwinn", _EPSILON, *_BUFFER, _TAU),
+    *_of_learners(
+        "deeptop",
+        ("oldest", "max_age"),
+        ("critic_rate", "critic_learning_rate"),
+        ("actor_rate", "actor_learning_rate"),
+    ),
+    *_of_learners("qwinn", ("states", "max_age"), _RATE, ("visits", "multiplier_decay_steps")),
+    *_of_learners(
+        "equivariant-ppo equivariant-index",
+        ("window", "n_steps"),
+        _RATE,
+        ("slower", "learning_rate_decay_updates"),
+        ("latest", "averaging_power"),
+    ),
+    *_of_learners(
+        "equivariant-ppo",
+        ("trace", "gae_lambda"),
+        ("passes", "n_epochs"),
+        ("batches", "n_minibatches"),
+        ("few", "small_fleet"),
+        ("entropy", "ent_coef"),
+        ("clip", "clip_range"),
+        ("steepest", "max_grad_norm"),
+    ),
+    *_of_learners(
+        "equivariant-index",
+        ("sequences", "max_sequences"),
+        *_BUFFER,
+        ("updates", "gradient_steps"),
+        ("trace", "trace_decay"),
+        _TAU,
+        ("noise", "exploration_noise"),
+        ("jitter", "noise_jitter"),
+        ("spread", "multiplier_std"),
+    ),
+    *_of_learners("ppo maskable-ppo", ("batches", "n_minibatches")),
+    *_of_learners("td3", ("noise", "action_noise_std")),
+    *_of_learners("dqn qr-dqn", ("exploring", "exploration_steps")),
+    Key("player", "entrant"),
+    Key("rows", "num_envs"),
+    Key("epochs", "steps"),
+    Key("pauses", "evaluate_at"),
+    Key("practice", "environments"),
+    Key("exams", "tests"),
+    Key("index_epochs", "index_steps"),
+    Key("crawl_epochs", "env_steps"),
+    Key("source_epochs", "source_steps"),
+    Value("budget_rule", "epoch", "step"),
+    Value("features", "account", "balance"),
+)
 
 
 def renamed(tree: Any, renames: Sequence[Rename] = RENAMES) -> Any:

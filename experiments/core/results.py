@@ -1,4 +1,4 @@
-"""Where results go: folders that appear whole or not at all, and where each number comes from."""
+"""Tables of records, and the provenance that each of them states."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ import io
 import os
 import platform
 import shlex
-import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
@@ -23,77 +20,6 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = ("numpy", "gymnasium")
-
-
-OWN_FILES = {
-    "curves.csv.gz",
-    "runs.csv.gz",
-    "learners.md",
-    "estimates.csv",
-    "items.csv.gz",
-    "fresh.csv",
-    "gaps.csv",
-    "records.csv",
-    "report.html",
-    "search.jsonl",
-    "search.jsonl.lock",  # of Optuna, left behind where it was killed
-    "sources.csv",
-    "summary.md",
-    "trials.csv",
-    "versus.csv",
-    "world.csv",
-}
-
-
-def check_out(path: Path, *inputs: str) -> None:
-    """Raise ValueError unless results may be written to the folder `path`.
-
-    It must not hold anything but earlier results, nor one of the `inputs`, since it is replaced
-    as a whole.
-    """
-    path = Path(os.path.abspath(path))
-    if path.exists() and not path.is_dir():
-        raise ValueError(f"--out {path.name} is a file; name a folder")
-    foreign = (
-        sorted(p.name for p in path.iterdir() if p.name not in OWN_FILES) if path.exists() else []
-    )
-    if foreign:
-        listing = ", ".join(foreign[:3]) + ", …" * (len(foreign) > 3)
-        raise ValueError(
-            f"--out {path.name} holds files this command did not write ({listing}); name a new or "
-            f"empty folder, such as {Path('results') / 'mine'}"
-        )
-    if any(Path(os.path.abspath(name)).is_relative_to(path) for name in inputs):
-        raise ValueError(f"--out {path.name} holds an input of this command; name another folder")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}."):
-            pass
-    except OSError as error:
-        raise ValueError(f"--out {path} cannot be created: {error.strerror}") from None
-
-
-@contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
-    """Give a folder beside `path` to write to; it takes the place of `path` once all is written."""
-    check_out(path)
-    path = Path(os.path.abspath(path))
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    old = path.with_name(f".{path.name}.{os.getpid()}.old")
-    partial.mkdir(parents=True)
-    try:
-        yield partial
-        if path.exists():
-            path.replace(old)
-        partial.replace(path)
-    except BaseException:
-        if old.exists() and not path.exists():
-            old.replace(path)
-        raise
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-        if path.exists():
-            shutil.rmtree(old, ignore_errors=True)
 
 
 def write_csv(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
@@ -108,6 +34,13 @@ def write_csv(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
     writer.writerows(records)
     content = text.getvalue().encode()
     path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    """Return the records of a CSV, as text; compressed where the name ends in .gz."""
+    content = path.read_bytes()
+    text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
+    return list(csv.DictReader(io.StringIO(text, newline="")))
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Independent units of work in parallel, each kept as soon as it is finished."""
+"""Independent jobs in parallel; the result of each is kept as soon as it is there."""
 
 from __future__ import annotations
 
@@ -6,94 +6,104 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import joblib
 from tqdm import tqdm
 
-from crawl_env.errors import unknown
+from crawl_env.errors import check_choice
+from crawl_env.files.atomic import write_text
 from experiments.core.results import code_fingerprint
 
 ENGINES = ("loky", "threading", "sequential", "ray", "dask")
 
-Unit = dict[str, Any]  # JSON: what is run, and the key under which its result is kept
+Job = dict[str, Any]  # JSON: what is run, and the key under which its result is kept
 Result = dict[str, Any]  # JSON
-Version = Callable[[Unit], str]  # of the code that a unit's result depends on
+Version = Callable[[Job], str]  # of the code that a job's result depends on
 
 
-def run(
-    units: Sequence[Unit],
-    work: Callable[[Unit], Result],
-    kept: Path,
-    jobs: int = -1,
-    engine: str = "loky",
-    version: Version | None = None,
-) -> list[Result]:
-    """Return the results of all units, in order.
+@dataclass(frozen=True)
+class Runner:
+    """Runs jobs, and keeps their results in a folder until a report holds them.
 
-    Finished units lie in the folder `kept`; a run that was interrupted takes them up, unless the
-    code has changed since: all code of the project, or what `version` says of a unit. `engine` is a
-    joblib backend: loky (processes), or ray or dask where these are installed and a cluster is
-    there.
+    Arguments:
+        kept: folder of the results. A run that was interrupted finds them there and goes on, unless
+            the code has changed since.
+        jobs: processes; −1 for all cores.
+        engine: a joblib backend: loky (processes), threading or sequential, or ray or dask where
+            these are installed and a cluster is there.
     """
-    _register(engine)
-    kept.mkdir(parents=True, exist_ok=True)
-    files = [_file(unit, kept, version) for unit in units]
-    missing = [i for i, file in enumerate(files) if not file.exists()]
-    with joblib.parallel_config(backend=engine, n_jobs=jobs):
-        finished = joblib.Parallel(return_as="generator_unordered")(
-            joblib.delayed(_numbered)(work, i, units[i]) for i in missing
-        )
-        progress = tqdm(finished, total=len(units), initial=len(units) - len(missing), unit="run")
+
+    kept: Path
+    jobs: int = -1
+    engine: str = "loky"
+
+    def run(
+        self,
+        todo: Sequence[Job],
+        work: Callable[[Job], Result],
+        version: Version | None = None,
+    ) -> list[Result]:
+        """Return the results of all jobs, in order.
+
+        Arguments:
+            version: returns the version of the code that a job's result depends on; by default it
+                depends on all code of the project.
+
+        Raises:
+            ValueError: an unknown engine, or one that is not installed.
+            SystemExit: stopped by Ctrl-C; what was finished is kept.
+        """
+        self._register()
+        self.kept.mkdir(parents=True, exist_ok=True)
+        files = [self._file(job, version) for job in todo]
+        missing = [i for i, file in enumerate(files) if not file.exists()]
+        with joblib.parallel_config(backend=self.engine, n_jobs=self.jobs):
+            finished = joblib.Parallel(return_as="generator_unordered")(
+                joblib.delayed(_numbered)(work, i, todo[i]) for i in missing
+            )
+            progress = tqdm(finished, total=len(todo), initial=len(todo) - len(missing), unit="run")
+            try:
+                for i, result in progress:
+                    write_text(files[i], json.dumps(result))
+            except KeyboardInterrupt:
+                progress.close()
+                print(f"\nStopped. What was finished is kept in {self.kept};")
+                print("the same command goes on from there.")
+                raise SystemExit(130) from None
+        return [json.loads(file.read_text(encoding="utf-8")) for file in files]
+
+    def has(self, job: Job, version: Version | None = None) -> bool:
+        """Return whether the result of a job is kept."""
+        return self._file(job, version).exists()
+
+    def forget(self) -> None:
+        """Remove the results, once a report holds them."""
+        shutil.rmtree(self.kept, ignore_errors=True)
+
+    def _file(self, job: Job, version: Version | None) -> Path:
+        code = code_fingerprint() if version is None else version(job)
+        text = json.dumps([code, job], sort_keys=True)
+        return self.kept / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
+
+    def _register(self) -> None:
+        check_choice("engine", self.engine, ENGINES)
         try:
-            for i, result in progress:
-                _write(files[i], result)
-        except KeyboardInterrupt:
-            progress.close()
-            print(f"\nStopped. What was finished is kept in {kept};")
-            print("the same command goes on from there.")
-            raise SystemExit(130) from None
-    return [json.loads(file.read_text(encoding="utf-8")) for file in files]
+            if self.engine == "ray":
+                from ray.util.joblib import register_ray  # type: ignore[import-not-found]
+
+                register_ray()
+            elif self.engine == "dask":
+                import distributed  # type: ignore[import-not-found]
+
+                distributed.Client()
+        except ImportError as error:
+            raise ValueError(
+                f"engine {self.engine!r} needs {error.name}; pip install it first"
+            ) from None
 
 
-def is_kept(unit: Unit, kept: Path, version: Version | None = None) -> bool:
-    """Return whether a unit is among the finished ones in the folder `kept`."""
-    return _file(unit, kept, version).exists()
-
-
-def forget(kept: Path) -> None:
-    """Remove the finished units, once a report holds their results."""
-    shutil.rmtree(kept, ignore_errors=True)
-
-
-def _numbered(work: Callable[[Unit], Result], i: int, unit: Unit) -> tuple[int, Result]:
-    return i, work(unit)
-
-
-def _file(unit: Unit, kept: Path, version: Version | None) -> Path:
-    code = code_fingerprint() if version is None else version(unit)
-    text = json.dumps([code, unit], sort_keys=True)
-    return kept / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
-
-
-def _write(path: Path, result: Result) -> None:
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(result), encoding="utf-8")
-    partial.replace(path)
-
-
-def _register(engine: str) -> None:
-    if engine not in ENGINES:
-        raise unknown("engine", engine, ENGINES)
-    try:
-        if engine == "ray":
-            from ray.util.joblib import register_ray  # type: ignore[import-not-found]
-
-            register_ray()
-        elif engine == "dask":
-            import distributed  # type: ignore[import-not-found]
-
-            distributed.Client()
-    except ImportError as error:
-        raise ValueError(f"engine {engine!r} needs {error.name}; pip install it first") from None
+def _numbered(work: Callable[[Job], Result], i: int, job: Job) -> tuple[int, Result]:
+    return i, work(job)

@@ -30,7 +30,7 @@ def share(numerator: FloatArray, denominator: float | FloatArray) -> Estimate:
     whole = np.broadcast_to(np.asarray(denominator, dtype=float), numerator.shape)
     if not np.all(whole > 0):
         return statistics.UNKNOWN
-    return statistics.bootstrap(lambda x, y: (x / y).mean(axis=-1), numerator, whole)
+    return statistics.mean(numerator / whole)
 
 
 def scores(runs: Mapping[str, Evaluation]) -> dict[str, Estimate]:
@@ -48,6 +48,8 @@ def percent(estimate: Estimate) -> str:
     """Return a share as text, with its interval where it has one."""
     if np.isnan(estimate.mean):
         return "n/a"
+    if np.isnan(estimate.low):
+        return f"{estimate.mean:.2%} [n/a]"
     if estimate.high - estimate.low < 5e-7:
         return f"{estimate.mean:.2%}"
     return f"{estimate.mean:.2%} [{estimate.low:.2%}, {estimate.high:.2%}]"
@@ -57,6 +59,8 @@ def plain(estimate: Estimate, digits: int = 3) -> str:
     """Return a score as text, with its interval where it has one."""
     if np.isnan(estimate.mean):
         return "n/a"
+    if np.isnan(estimate.low):
+        return f"{estimate.mean:.{digits}f} [n/a]"
     if estimate.high - estimate.low < 5e-7:
         return f"{estimate.mean:.{digits}f}"
     return f"{estimate.mean:.{digits}f} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.policies.base import Agent
-from agents.policies.view import Seen
-from agents.theory.renewal import Cycle
+from agents.policies.base import Agent, ObservationView
+from agents.theory.renewal import renewal_arm
 from crawl_env import Sources, Task
 from crawl_env.content.decay import Decay
 from crawl_env.numerics import FloatArray
@@ -31,19 +30,19 @@ class Believer(Agent):
 
     def __init__(self, task: Task, sources: Sources, decay: Decay, oldest: int) -> None:
         super().__init__(task)
-        cycle, age = Cycle(sources, decay), np.arange(1.0, oldest + 1)[:, None, None]
+        cycle, age = renewal_arm(sources, decay), np.arange(1.0, oldest + 1)[:, None, None]
         ceiling = np.atleast_2d(sources.ceiling)
         self._ceiling, self._cost = ceiling, np.atleast_2d(sources.cost)
         # By age, 0 … `oldest`, and then for ever: (1 or B, N, oldest + 2).
-        self._charge = _table(cycle.charge(age), ceiling / self._cost)
+        self._charge = _table(cycle.index_at_age(age), ceiling / self._cost)
         self._share = (
-            _table(cycle.mean(age), ceiling) / np.where(ceiling > 0, ceiling, 1)[..., None]
+            _table(cycle.mean_content(age), ceiling) / np.where(ceiling > 0, ceiling, 1)[..., None]
         )
         # All rows of that table in one sorted line, the share of row c between 2c and 2c + 1.
         rows = np.arange(ceiling.size).reshape(*ceiling.shape, 1)
         self._line = (2.0 * rows + self._share).ravel()
 
-    def priority(self, seen: Seen) -> FloatArray:
+    def priority(self, seen: ObservationView) -> FloatArray:
         index = self._at_value(seen["value"]) if seen.shows("value") else self._at_age(seen["age"])
         scale = index.mean(axis=-1, keepdims=True)
         return index / (index + np.maximum(scale, np.finfo(float).tiny))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 
-from experiments.core import runner
 from experiments.core.report import Report
-from experiments.core.results import check_out, provenance, whole_folder, write_csv
+from experiments.core.runner import Job
+from experiments.core.study import ParallelStudy, attributed
 from experiments.decay import laws, losses
 from experiments.decay.laws import LAWS, Named
 from experiments.decay.runs import BELIEVERS, RIGHT_MEAN, work
@@ -18,13 +17,11 @@ SEEING = (*BELIEVERS, "myopic", "random")
 CHECKED: tuple[Named, ...] = (laws.EXPONENTIAL, ("stretched", (0.4,)), ("lomax", (1.5,)))
 
 
-@dataclass
-class Decay:
+@dataclass(kw_only=True)
+class Decay(ParallelStudy):
     """What the Whittle index loses where interest decays otherwise than exponentially, as it
     believes: by law of decay, budget, and whether content is seen. Takes some four minutes."""
 
-    out: Path = field(default=Path("results/decay"))
-    """Folder of the report and the records; replaced as a whole."""
     seeds: int = 10
     """Random fleets, on which all policies meet the same arrivals."""
     epochs: int = 1200
@@ -33,16 +30,11 @@ class Decay:
     """Epochs before them that are left out."""
     seed: int = 0
     """Seed of the fleets and the arrivals."""
-    jobs: int = -1
-    """Processes; -1 for all cores."""
-    engine: str = "loky"
-    """joblib backend: loky, threading, sequential, or ray / dask where installed."""
 
     def run(self) -> None:
-        check_out(self.out)
-        kept = self.out.with_name(f".{self.out.name}.kept")
+        self.check()
         todo = self._units()
-        found = runner.run(todo, work, kept, self.jobs, self.engine)
+        found = self.runner.run(todo, work)
         done = losses.Done(todo, found)
         report = Report("If interest does not decay exponentially: what the Whittle index loses")
         losses.summary(report, done)
@@ -50,13 +42,9 @@ class Decay:
         losses.unseen(report, done)
         losses.seen(report, done)
         losses.check(report, done, CHECKED)
-        with whole_folder(self.out) as folder:
-            write_csv(folder / "records.csv", [{**r, **provenance()} for r in done.records()])
-            report.write(folder / "report.html")
-        runner.forget(kept)
-        print(f"Report: {self.out / 'report.html'}   every run: {self.out / 'records.csv'}")
+        self.publish(report, {"records.csv": attributed(done.records())})
 
-    def _units(self) -> list[runner.Unit]:
+    def _units(self) -> list[Job]:
         # The longest first: those in which the most items wait.
         return [
             *(
@@ -82,7 +70,7 @@ class Decay:
 
     def _unit(
         self, law: Named, policy: str, fleet: str, budget: int, drawn: bool, observed: bool
-    ) -> runner.Unit:
+    ) -> Job:
         return {
             "law": law,
             "policy": policy,

@@ -47,7 +47,7 @@ def fitted_rate(decay: Decay, window: float = WINDOW) -> float:
     """Return the rate of the exponential nearest to a law's share by least squares over a window
     of z, as `experiments fit` finds it from many items; 1 is the rate with the right mean life."""
     z = np.linspace(0.0, window, _AGES)
-    return float(exponential_rate(z, decay.share(z)))
+    return float(exponential_rate(z, decay.survival(z)))
 
 
 def fitted(sources: Sources, decay: Decay) -> Sources:
@@ -72,7 +72,7 @@ def describe(report: Report) -> None:
             [
                 label(named),
                 f"{_half_life(decay):.2f}",
-                *(f"{1 - float(decay.total(z)):.1%}" for z in (1.0, 3.0, 10.0, 30.0)),
+                *(f"{1 - float(decay.integrated_survival(z)):.1%}" for z in (1.0, 3.0, 10.0, 30.0)),
                 f"{fitted_rate(decay):.2f}",
             ]
         )
@@ -83,16 +83,16 @@ def describe(report: Report) -> None:
 
 def _half_life(decay: Decay) -> float:
     z = np.linspace(0.0, 1.0, 10_001)
-    return float(np.interp(0.5, decay.share(z)[::-1], z[::-1]))
+    return float(np.interp(0.5, decay.survival(z)[::-1], z[::-1]))
 
 
 def _curves() -> Any:
     figure, axes = plots.new(1, 2, width=11, height=3.8, sharey=True)
     z: FloatArray = np.linspace(0.0, 8.0, 400)
     for axis, family in zip(axes, (STRETCHED, LOMAX), strict=True):
-        axis.plot(z, law(EXPONENTIAL).share(z), color="k", label="exponential")
+        axis.plot(z, law(EXPONENTIAL).survival(z), color="k", label="exponential")
         for i, named in enumerate(family):
-            axis.plot(z, law(named).share(z), color=plots.PALETTE[i], label=label(named))
+            axis.plot(z, law(named).survival(z), color=plots.PALETTE[i], label=label(named))
         axis.set(yscale="log", ylim=(1e-3, 1), xlabel="age in mean lives")
         axis.legend()
     axes[0].set_ylabel("share left")

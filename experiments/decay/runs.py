@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 
 import agents
-from agents.evaluation.rollout import posed_to
+from agents.evaluation.rollout import with_features
 from agents.policies.base import Agent
 from agents.registry import AGENTS
 from agents.theory.task_bound import task_bound
-from crawl_env import CrawlVectorEnv, Poisson, Sources, Task
+from crawl_env import Arrivals, CrawlVectorEnv, Sources, Task
 from crawl_env.content.decay import EXPONENTIAL, Decay
 from crawl_env.content.world import IntArray
 from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.fleet.sources import REGIMES
 from crawl_env.numerics import FloatArray
-from experiments.core.runner import Result, Unit
+from experiments.core.runner import Job, Result
 from experiments.decay.believer import Believer
 from experiments.decay.laws import fitted, law
 
@@ -43,7 +43,7 @@ class Fleets:
         return Sources(0.05 * drawn.arrival_rate, 20 * drawn.mean_utility, drawn.decay_rate)
 
 
-def work(unit: Unit) -> Result:
+def work(unit: Job) -> Result:
     """Run a unit: its policy on its task, for some seeds.
 
     Returns the reward per epoch of each run (S,) and, of the policy that knows the decay where
@@ -68,7 +68,7 @@ def work(unit: Unit) -> Result:
             reward += earned
     result = {"reward": (reward / unit["epochs"]).tolist()}
     if unit["policy"] == KNOWING and not unit["observed"]:
-        task = Task.of(**{**arguments, "arrivals": Poisson(decay=decay)})
+        task = Task(**{**arguments, "arrivals": Arrivals(decay=decay)})
         bound = task_bound(task, env.world.sources).bound
         result["bound"] = np.broadcast_to(bound, seeds).tolist()
     return result
@@ -79,29 +79,29 @@ def expected(sources: Sources, decay: Decay, picked: IntArray, age: FloatArray) 
     them at `age` (B, N) brings on average."""
     ceiling, rate = (
         np.broadcast_to(x, age.shape).reshape(-1)[picked]
-        for x in (sources.ceiling, sources.decay_per_epoch)
+        for x in (sources.ceiling, sources.decay_per_step)
     )
-    brought = ceiling * decay.total(rate * age.reshape(-1)[picked])
+    brought = ceiling * decay.integrated_survival(rate * age.reshape(-1)[picked])
     rows, n = age.shape
     return np.asarray(np.bincount(picked.ravel() // n, brought.ravel(), rows), dtype=np.float64)
 
 
-def _arguments(unit: Unit, decay: Decay) -> dict[str, Any]:
+def _arguments(unit: Job, decay: Decay) -> dict[str, Any]:
     fleet, observed = unit["fleet"], unit["observed"]
     arguments = {
         "sources": Fleets(fleet) if fleet in REGIMES else fleet,
         "budget": unit["budget"],
-        "arrivals": Poisson(decay=decay) if unit["drawn"] else "deterministic",
+        "arrivals": Arrivals(decay=decay) if unit["drawn"] else "deterministic",
         "observed": observed,
         "features": ("value" if observed else "age", *PARAMETERS),
         "horizon": None,
     }
-    return posed_to(AGENTS.get(unit["policy"], Believer), arguments)[1]
+    return with_features(AGENTS.get(unit["policy"], Believer), arguments)[1]
 
 
-def _agent(unit: Unit, env: CrawlVectorEnv, decay: Decay) -> Agent:
+def _agent(unit: Job, env: CrawlVectorEnv, decay: Decay) -> Agent:
     name, sources, oldest = unit["policy"], env.world.sources, unit["warmup"] + unit["epochs"]
     if name not in BELIEVERS:
-        return agents.make(name, env, unit["seed"])
+        return agents.make(name, env, seed=unit["seed"])
     believed = fitted(sources, decay) if name == FITTED else sources
     return Believer(env.task, believed, decay if name == KNOWING else EXPONENTIAL, oldest)

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, ClassVar, Literal
 
 import tyro
 
 from agents import AGENTS
 from agents.evaluation.rollout import Evaluation
-from agents.evaluation.statistics import number
+from agents.evaluation.statistics import FEWEST_RUNS, number
 from crawl_env import Sources, Task
+from crawl_env.content.arrivals import make_arrivals
 from crawl_env.errors import unknown
 from crawl_env.log.item_log import HOURS
 from crawl_env.simulation.task import make_sources
-from experiments.core import runner, units
+from experiments.core import evaluation
 from experiments.core.report import Report
-from experiments.core.results import check_out, provenance, whole_folder, write_csv
+from experiments.core.results import provenance
+from experiments.core.runner import Job
+from experiments.core.study import ParallelStudy
 from experiments.core.tables import FLOOR, REFERENCE, apart, records
 from experiments.evaluate import replay, replay_summary, summary
 from experiments.evaluate.hindsight import Hindsight
@@ -28,15 +30,14 @@ from experiments.evaluate.replay_view import View
 from experiments.evaluate.replay_view import records as records_of_blocks
 
 Runs = dict[float, dict[str, Evaluation]]  # by budget and agent
-Rows = Sequence[Mapping[str, Any]]  # of a table
 
 _EPOCHS = 2000
 
 _PART = 2e8  # sources × epochs × seeds of one run: some ten seconds
 
 
-@dataclass
-class Evaluate:
+@dataclass(kw_only=True)
+class Evaluate(ParallelStudy):
     """Which policy collects how much of your sources' content under a budget?
 
     Give --sources, a CSV with the columns source, arrival_rate (items / time), mean_utility,
@@ -44,6 +45,8 @@ class Evaluate:
     failure_rate, whose content is simulated; or --items, a log of what your sources published,
     which is played back.
     """
+
+    outputs: ClassVar[tuple[str, ...]] = ("sources.csv", *ParallelStudy.outputs)
 
     log: Annotated[Log, tyro.conf.arg(name="")] = field(default_factory=Log)
     sources: str = ""
@@ -56,21 +59,20 @@ class Evaluate:
     period: float = 1.0
     """T: length of an epoch, in the unit of time of the CSV's rates."""
     arrivals: str = "poisson"
-    """deterministic, poisson, poisson-constant, poisson-lognormal or poisson-gamma. Not with
-    --items, as --warmup and --start."""
+    """deterministic, or poisson[-drift|-jumps|-cycle|-hawkes][-constant|-lognormal|-gamma]
+    [-stretched|-lomax][-items]; poisson means poisson-items where sources have a finite capacity.
+    Not with --items, as --warmup and --start."""
     observed: bool = False
     """Whether the crawler sees what waits at a source before crawling it."""
-    budget_rule: Literal["epoch", "average"] = "epoch"
-    """Whether the budget holds in every epoch, or on average with an account."""
+    budget_rule: Literal["step", "average"] = "step"
+    """Whether the budget holds in every epoch, or on average with a balance."""
     per_host: int = 1
     """Crawls in an epoch of sources that share a host."""
     start: Literal["fresh", "empty", "full", "random"] = "fresh"
     """State of the sources at the first epoch."""
     agents: tuple[str, ...] = tuple(AGENTS)
-    """Policies to compare: whittle, whittle-exact, lagrangian, static, myopic, oldest-first,
-    random, fixed, nutch, miniflux, adaptive-certainty, adaptive-optimism, adaptive-thompson,
-    adaptive-self-tuning; whittle and random are always among them, whittle-exact only where it
-    differs: seen random content."""
+    """Policies to compare, by default all of `agents.AGENTS`; whittle and random are always among
+    them, whittle-exact only where it differs: where random content is observed."""
     epochs: int | None = None
     """Epochs measured in each run: by default 2000, or all that the rest of the log holds."""
     warmup: int = 200
@@ -80,12 +82,6 @@ class Evaluate:
     after the other."""
     seed: int = 0
     """Seed of the arrivals."""
-    jobs: int = -1
-    """Processes; -1 for all cores."""
-    engine: str = "loky"
-    """joblib backend: loky, threading, sequential, or ray / dask where installed."""
-    out: Path = field(default=Path("results/evaluate"))
-    """Folder of the report and the records; replaced as a whole."""
 
     def run(self) -> None:
         if self.log.items is not None:
@@ -94,8 +90,7 @@ class Evaluate:
             self._simulate()
 
     def _replay(self) -> None:
-        inputs = (self.log.items, self.log.curves, self.sources)
-        check_out(self.out, *(str(name) for name in inputs if name))
+        self.check(self.log.items, self.log.curves, self.sources)
         self._refuse(("arrivals", "warmup", "start"), "for simulations; a log is played back as is")
         budgets, names = self._budgets(), self._names()
         fleet = self._fleet() if self.sources else None
@@ -109,9 +104,7 @@ class Evaluate:
             f"{len(split.fleet)} sources × {split.epochs} epochs × {self.seeds} runs × "
             f"{len(players)} policies × {len(budgets)} budgets"
         )
-        kept = self.out.with_name(f".{self.out.name}.kept")
-        work = partial(replay.work, split.trace)
-        results = iter(runner.run(todo, work, kept, self.jobs, self.engine))
+        results = iter(self.runner.run(todo, partial(replay.work, split.trace)))
         runs: dict[float, dict[str, replay.Played]] = {m: {} for m in budgets}
         for (m, name), units_ in parts.items():
             runs[m][name] = replay.joined([next(results) for _ in units_], split.epochs)
@@ -120,16 +113,16 @@ class Evaluate:
         report = Report(f"{self.log.items.name} played back: who collects how much")
         replay_summary.write(report, view, runs)
         rows = records_of_blocks(view, runs, {"observed": self.observed, **provenance()})
-        self._write(report, rows, summary.per_source(split.fleet, runs))
-        runner.forget(kept)
+        sources = summary.per_source(split.fleet, runs)
+        self.publish(report, {"records.csv": rows, "sources.csv": sources})
 
-    def _playing(self, split: Split, budget: float, name: str) -> list[runner.Unit]:
+    def _playing(self, split: Split, budget: float, name: str) -> list[Job]:
         """Return the runs of a policy, or a reference."""
         refitted = split.refitted if name == replay.REFITTED else None
         unit = {
             "agent": REFERENCE if refitted else name,
             "arguments": {
-                "sources": units.fleet_as_json(refitted or split.fleet),
+                "sources": evaluation.fleet_as_json(refitted or split.fleet),
                 "budget": budget,
                 "budget_rule": self.budget_rule,
                 "per_host": self.per_host,
@@ -145,7 +138,7 @@ class Evaluate:
 
     def _view(self, split: Split, budgets: list[float]) -> View:
         best = Hindsight(split.trace, split.fleet, split.epochs)
-        # An account may be overdrawn by less than one crawl.
+        # A balance may be overdrawn by less than one crawl.
         more = split.fleet.cost.max() / split.epochs if self.budget_rule == "average" else 0.0
         bounds = {m: best.bound(m + more) for m in budgets}
         block = self.log.block or WEEK / HOURS[self.log.unit]
@@ -166,7 +159,7 @@ class Evaluate:
                 raise ValueError(f"--{name} is {why}; leave it out")
 
     def _simulate(self) -> None:
-        check_out(self.out, self.sources)
+        self.check(self.sources)
         if self.log != Log():
             raise ValueError("options of a log given, but no log; give --items log.csv")
         if not self.sources:
@@ -175,23 +168,24 @@ class Evaluate:
                 "back what was really published"
             )
         fleet, budgets = self._fleet(), self._budgets()
-        names = units.players(self._names(), {"arrivals": self.arrivals, "observed": self.observed})
+        names = evaluation.players(
+            self._names(), {"arrivals": self._arrivals(fleet), "observed": self.observed}
+        )
         parts = {
             (m, name): self._units(fleet, name, m) for m in budgets for name in names
         }  # of each policy under each budget: its seeds, in parts that are kept as they finish
         # Refuse bad arguments before any work is done.
-        tasks = [Task.of(**units.arguments_of(units_[0])) for units_ in parts.values()]
+        tasks = [Task(**evaluation.arguments_of(units_[0])) for units_ in parts.values()]
         todo = [unit for units_ in parts.values() for unit in units_]
         print(
             f"{len(fleet)} sources × {self.warmup + self._epochs} epochs × {self.seeds} seeds × "
             f"{len(names)} policies × {len(budgets)} budgets, in {len(todo)} runs"
         )
-        kept = self.out.with_name(f".{self.out.name}.kept")
-        results = iter(runner.run(todo, units.work, kept, self.jobs, self.engine))
+        results = iter(self.runner.run(todo, evaluation.work))
         runs: Runs = {m: {} for m in budgets}
         for (m, name), units_ in parts.items():
             found = [next(results) for _ in units_]
-            runs[m][name] = units.as_evaluation(units.joined(found), self.seeds)
+            runs[m][name] = evaluation.as_evaluation(evaluation.joined(found), self.seeds)
         report = Report(f"{len(fleet)} sources of {Path(self.sources).name}: who collects how much")
         report.paragraph(self._setting(fleet))
         view = summary.View(tasks[0])
@@ -209,31 +203,20 @@ class Evaluate:
             for name, run in of_budget.items()
             for row in records(name, run, self.seed, budget=m, **provenance())
         ]
-        self._write(report, rows, summary.per_source(fleet, runs))
-        runner.forget(kept)
+        self.publish(report, {"records.csv": rows, "sources.csv": summary.per_source(fleet, runs)})
 
-    def _write(self, report: Report, rows: Rows, sources: Rows) -> None:
-        with whole_folder(self.out) as folder:
-            write_csv(folder / "records.csv", rows)
-            write_csv(folder / "sources.csv", sources)
-            report.write(folder / "report.html")
-        print(
-            f"Report: {self.out / 'report.html'}   every run: {self.out / 'records.csv'}   "
-            f"crawls of each source: {self.out / 'sources.csv'}"
-        )
-
-    def _units(self, fleet: Sources, agent: str, budget: float) -> list[runner.Unit]:
+    def _units(self, fleet: Sources, agent: str, budget: float) -> list[Job]:
         arguments = {
-            "sources": units.fleet_as_json(fleet),
+            "sources": evaluation.fleet_as_json(fleet),
             "budget": budget,
             "budget_rule": self.budget_rule,
             "per_host": self.per_host,
-            "arrivals": self.arrivals,
+            "arrivals": self._arrivals(fleet),
             "observed": self.observed,
             "start": self.start,
             "features": ["value"],
         }
-        seeds = units.seeds_needed(arguments, agent, self.seeds)
+        seeds = evaluation.seeds_needed(arguments, agent, self.seeds)
         common = {"epochs": self._epochs, "warmup": self.warmup}
         # The same parts for every policy, so that all of them meet the same content.
         size = max(1, int(_PART / (len(fleet) * (self._epochs + self.warmup))))
@@ -245,6 +228,14 @@ class Evaluate:
             }
             for first in range(0, seeds, size)
         ]
+
+    def _arrivals(self, fleet: Sources) -> str:
+        """Return the name of the arrivals, which draw single items where sources show only the
+        last of them."""
+        process = make_arrivals(self.arrivals)
+        if fleet.is_capped and process.random and not process.items:
+            return f"{self.arrivals}-items"
+        return self.arrivals
 
     def _fleet(self) -> Sources:
         path = Path(self.sources)
@@ -271,8 +262,11 @@ class Evaluate:
             raise ValueError("no budget; give --budget 5, or --budgets 1,2,5,10 for a curve")
         if self._epochs < 1:
             raise ValueError(f"--epochs is {self._epochs}; it must be at least 1")
-        if self.seeds < 2:
-            raise ValueError(f"--seeds is {self.seeds}; intervals need at least 2 runs")
+        fewest = 1 if self.log.items is not None else FEWEST_RUNS
+        if self.seeds < fewest:
+            raise ValueError(
+                f"--seeds is {self.seeds}; intervals need at least {fewest} runs of each policy"
+            )
         if self.warmup < 0:
             raise ValueError(f"--warmup is {self.warmup}; it must be zero or more epochs")
         return sorted(set(given))
@@ -283,13 +277,13 @@ class Evaluate:
 
     def _conditions(self) -> str:
         seeing = "seen before crawling" if self.observed else "not seen before crawling"
-        budget = "in every epoch" if self.budget_rule == "epoch" else "on average"
+        budget = "in every epoch" if self.budget_rule == "step" else "on average"
         return f"content {seeing}, budget kept {budget}"
 
     def _setting(self, fleet: Sources) -> str:
         return (
-            f"Arrivals {self.arrivals}; {self._conditions()}, period "
+            f"Arrivals {self._arrivals(fleet)}; {self._conditions()}, period "
             f"{fleet.period:g}. {self._epochs} epochs after {self.warmup} left out, {self.seeds} "
-            "runs, the same arrivals for every policy. Intervals hold 95 % (bootstrap over runs). "
+            "runs, the same arrivals for every policy. Intervals hold 95 % (t over runs). "
             f"The fleet is expected to publish {number(float(fleet.published))} utility an epoch."
         )

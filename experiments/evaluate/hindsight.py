@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from crawl_env import Sources, Trace
-from crawl_env.content.item_store import IntArray, Published
+from crawl_env.content.cells import Published
 from crawl_env.content.trace import TraceFeed
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import FloatArray, IntArray
 
 # Share of the bound by which it may be missed; the lines of the dual meet after some ten steps.
 _NEAR = 1e-12
@@ -43,7 +43,7 @@ class Hindsight:
     """
 
     def __init__(self, trace: Trace, sources: Sources, epochs: int) -> None:
-        feed = trace.feed(sources, 1)
+        feed = trace.bind(sources, 1)
         self._cost, self._epochs = sources.cost, epochs
         self._sources = [
             _contents(feed, items, seen) for items, seen in _by_source(feed, len(sources), epochs)
@@ -106,10 +106,12 @@ def _best_alone(contents: Contents, charge: float) -> tuple[float, int]:
 def _by_source(feed: TraceFeed, n: int, epochs: int) -> list[tuple[Published, IntArray]]:
     """Return every source's items, and the epoch (≥ 1) at whose beginning each is first seen."""
     rng = np.random.default_rng(0)  # not drawn from: the log starts where it starts
-    nowhere = np.zeros(0, dtype=np.intp)
-    parts = [feed.start(nowhere, np.zeros(0), np.zeros(1, dtype=np.intp), rng)]
-    parts += [feed.advance(rng) for _ in range(epochs - 1)]
-    items = Published(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    (_, step), *_ = feed.blocks
+    feed.start(np.zeros(1, dtype=np.intp), rng)
+    # Nothing was published before the beginning of the log.
+    parts = [Published.concatenate([])]
+    parts += [Published.concatenate(list(step.draw(rng))) for _ in range(epochs - 1)]
+    items = Published.concatenate(parts)
     seen = np.repeat(np.arange(epochs), [part.cell.size for part in parts])
     order = np.argsort(items.cell, kind="stable")
     edges = np.searchsorted(items.cell[order], np.arange(n + 1))
@@ -126,7 +128,7 @@ def _contents(feed: TraceFeed, items: Published, seen: IntArray) -> Contents:
     for k, now in enumerate(epochs):
         alive = np.concatenate((alive, np.arange(begins[k], ends[k])))
         here = items.only(alive)
-        left = feed.share(here._replace(age=here.age + (now - seen[alive])))
+        left = feed.survival(here._replace(age=here.age + (now - seen[alive])))
         alive, worth = alive[left > 0], (here.utility * left)[left > 0]
         first = int(step[alive[0]]) if alive.size else k
         by_step = np.bincount(step[alive] - first, worth, k + 1 - first)

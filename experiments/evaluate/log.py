@@ -12,8 +12,7 @@ import tyro
 from numpy.typing import ArrayLike
 
 from crawl_env import ItemLog, Sources, Trace
-from crawl_env.log.item_files import time_of
-from crawl_env.log.item_log import HOURS
+from crawl_env.log.item_log import HOURS, time_of
 from crawl_env.numerics import FloatArray
 from experiments.fit import decay, estimate
 from experiments.fit.command import given_time
@@ -33,7 +32,7 @@ class Split:
     @cached_property
     def epochs(self) -> int:
         """Return H, how many epochs the rest holds, the last perhaps in part."""
-        return self.trace.epochs(self.fleet.period)
+        return self.trace.steps(self.fleet.period)
 
     @cached_property
     def published(self) -> FloatArray:
@@ -74,7 +73,7 @@ class Log:
     decay_rate: float | None = None
     """μ of all sources, 1 / unit of time, where there are neither curves nor --sources."""
     unit: str = "hour"
-    """Unit of time of the log's numbers, and of --period: second, minute, hour or day."""
+    """Job of time of the log's numbers, and of --period: second, minute, hour or day."""
     train_until: Annotated[str, tyro.conf.arg(metavar="TIME")] = ""
     """Where the first part ends, a number or a time stamp; by default at the middle of the log."""
     block: float = 0.0

@@ -10,12 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from agents.evaluation.rollout import Rollout
-from agents.policies.whittle_exact import WhittleExact
+from agents.policies.index import WhittleExact
 from crawl_env import ItemLog, Sources, Task, Trace
-from crawl_env.content.item_store import IntArray
-from crawl_env.numerics import FloatArray
-from experiments.core import units
-from experiments.core.runner import Result, Unit
+from crawl_env.numerics import FloatArray, IntArray
+from experiments.core import evaluation
+from experiments.core.runner import Job, Result
 
 REFITTED = "whittle-refitted"  # a reference: fitted to the very part that is played back
 
@@ -49,22 +48,22 @@ def players(agents: Iterable[str], observed: bool, refitted: bool) -> tuple[str,
     Not the exact index: it is that of a law of arrivals, and a log has none.
     """
     peers = [name for name in agents if name != WhittleExact.name]
-    found = units.players(peers, {"arrivals": "trace", "observed": observed})
+    found = evaluation.players(peers, {"arrivals": "trace", "observed": observed})
     return (*found, REFITTED) if refitted else found
 
 
-def task(unit: Unit, trace: Trace) -> Task:
+def task(unit: Job, trace: Trace) -> Task:
     """Return the task of a unit, which is refused where it is none."""
-    return Task.of(**{**units.arguments_of(unit), "arrivals": trace})
+    return Task(**{**evaluation.arguments_of(unit), "arrivals": trace})
 
 
-def work(trace: Trace, unit: Unit) -> Result:
+def work(trace: Trace, unit: Job) -> Result:
     """Play one run of a unit's agent, which starts `late` epochs after the trace."""
-    log, period = trace.items, unit["arguments"]["sources"]["period"]
+    log, period = trace.log, unit["arguments"]["sources"]["period"]
     rest = Trace(log.covering(log.start + unit["late"] * period, None), random_start=False)
     with warnings.catch_warnings():  # the command has shown them once, for all its units
         warnings.simplefilter("ignore")
-        arguments = {**units.arguments_of(unit), "arrivals": rest}
+        arguments = {**evaluation.arguments_of(unit), "arrivals": rest}
         rollout = Rollout(unit["agent"], arguments, 1, unit["seed"])
         played = play(rollout, rest, unit["epochs"] - unit["late"])
     return {
@@ -103,7 +102,7 @@ def play(rollout: Rollout, trace: Trace, epochs: int) -> Played:
     """
     world = rollout.env.world
     sources, (rows, n) = world.sources, world.shape
-    brought = _Brought(trace.items, sources, rows, epochs)
+    brought = _Brought(trace.log, sources, rows, epochs)
     reward, crawls, cost = np.zeros((rows, epochs)), np.zeros(n), 0.0
     visited = np.zeros(rows * n, dtype=bool)
     for epoch in range(epochs):

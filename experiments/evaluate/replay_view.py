@@ -73,19 +73,30 @@ class View(NamedTuple):
         return self._ratio(run.reward - other.reward, other.reward, level)
 
     def _ratio(self, part: FloatArray, whole: FloatArray, level: float = 0.95) -> Estimate:
-        """Return Σ part / Σ whole, (S, H) or (H,), with its percentile interval of that level:
-        blocks are resampled, and runs, independently of each other."""
+        """Return Σ part / Σ whole, (S, H) or (H,), with its interval of that level.
+
+        The variance has two parts, of blocks and of runs, estimated from the means of residuals
+        over the other; Student's t has Satterthwaite's number of degrees of freedom.
+        """
         if not whole.sum() > 0:
             return statistics.UNKNOWN
         x = self.by_block(part)
         y = np.broadcast_to(self.by_block(whole), x.shape)
-        rng = np.random.default_rng(0)
-        resamples = round(100 / (1 - level))  # fifty beyond each end
-        runs, blocks = (rng.multinomial(n, np.full(n, 1 / n), resamples) for n in x.shape)
-        above, below = (((runs @ z) * blocks).sum(axis=-1) for z in (x, y))
-        ratios = above / np.where(below > 0, below, np.inf)
-        low, high = np.percentile(ratios, [50 * (1 - level), 50 * (1 + level)])
-        return Estimate(float(x.sum() / y.sum()), float(low), float(high))
+        ratio = float(x.sum() / y.sum())
+        residual = (x - ratio * y) / y.mean()
+        variances = [
+            (means.var(ddof=1) / means.size, means.size - 1)
+            for means in (residual.mean(axis=0), residual.mean(axis=1))
+            if means.size > 1
+        ]
+        if self.blocks < FEWEST:
+            return Estimate(ratio, float("nan"), float("nan"))
+        variance = sum(v for v, _ in variances)
+        if not variance > 0:
+            return Estimate(ratio, ratio, ratio)
+        degrees = int(variance**2 / sum(v**2 / n for v, n in variances) + 1e-9)
+        error = statistics.t_quantile(0.5 + level / 2, degrees) * float(np.sqrt(variance))
+        return Estimate(ratio, ratio - error, ratio + error)
 
 
 def peers(runs: Runs) -> list[str]:
@@ -157,3 +168,21 @@ def records(
             }
         )
     return rows
+
+
+def recorded_gains(
+    rows: Sequence[Mapping[str, str]], others: Sequence[str]
+) -> dict[float, dict[str, Estimate]]:
+    """Return Whittle's gain over other policies, as a fraction, by budget, from the records alone.
+
+    A record has the means of a policy's runs for each block; intervals are Student's t over blocks.
+    """
+    sums: dict[tuple[float, str], list[float]] = {}
+    for row in rows:
+        if row["block"] != "all":
+            sums.setdefault((float(row["budget"]), row["agent"]), []).append(float(row["reward"]))
+    budgets = dict.fromkeys(m for m, _ in sums)
+    return {
+        m: {name: statistics.gain(sums[m, "whittle"], sums[m, name]) for name in others}
+        for m in budgets
+    }

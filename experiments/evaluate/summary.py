@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,10 +53,12 @@ class View(NamedTuple):
         return self.task.sources
 
     def relaxed(self, budget: float) -> Bound:
-        """Return the bound of what can be crawled, and the price as if budget could be saved."""
-        task = replace(self.task, budget=budget)
-        price = task_bound(replace(task, budget_rule="average")).price
-        return task_bound(task)._replace(price=price)
+        """Return the bound under a budget, with the multiplier of a budget that can be saved."""
+        with warnings.catch_warnings():  # of sources out of reach, which the command has given
+            warnings.simplefilter("ignore")
+            task = self.task.replaced(budget=budget)
+            multiplier = task_bound(task.replaced(budget_rule="average")).multiplier
+            return task_bound(task)._replace(multiplier=multiplier)
 
 
 def table(
@@ -99,7 +101,7 @@ def table(
             f"In the long run no {WHO[relaxed.name]} averages more than "
             f"{number(float(relaxed.bound))} per epoch; a measured share slightly above 100 % is "
             "chance, or stock left from the start. One more unit of budget, if it could be saved "
-            f"up, is worth λ* = {float(relaxed.price):.4g} per epoch."
+            f"up, is worth λ* = {float(relaxed.multiplier):.4g} per epoch."
         )
     else:
         report.paragraph("What no policy can exceed is not known for such arrivals.")
@@ -126,15 +128,13 @@ def advice(report: Report, view: View, budget: float, runs: Runs) -> None:
         )
     else:
         second = order[1]
-        gain = statistics.bootstrap(
-            lambda a, b: a.mean(-1) / b.mean(-1) - 1, runs[best].reward, runs[second].reward
-        )
+        gain = statistics.gain(runs[best].reward, runs[second].reward)
         report.paragraph(
             f"Use {best}: on the same arrivals it collects {percent(gain)} more than the next "
             f"best, {second}."
         )
     unspent = budget - runs[best].cost.mean()
-    if view.task.budget_rule == "epoch" and unspent > 0.01 * budget:
+    if view.task.budget_rule == "step" and unspent > 0.01 * budget:
         report.paragraph(
             f"{best} leaves {unspent:.3g} of {budget:g} unspent on average, since no source that "
             "is left costs so little; --budget-rule average saves it up."
@@ -186,7 +186,7 @@ def curve(report: Report, view: View, runs: Mapping[float, Runs]) -> None:
             f"{m:g}",
             *(number(runs[m][name].reward.mean()) for name in names),
             number(float(r.bound)),
-            f"{float(r.price):.4g}",
+            f"{float(r.multiplier):.4g}",
         ]
         for m, r in zip(budgets, relaxed, strict=True)
     ]
@@ -205,7 +205,7 @@ def curve(report: Report, view: View, runs: Mapping[float, Runs]) -> None:
     left.plot(budgets, [r.bound for r in relaxed], "k--", lw=1, label=bound)
     left.set(xlabel="budget M", ylabel="reward / epoch", ylim=(0, None))
     left.legend()
-    right.plot(budgets, [r.price for r in relaxed], "ko-", ms=4)
+    right.plot(budgets, [r.multiplier for r in relaxed], "ko-", ms=4)
     right.set(xlabel="budget M", ylabel="λ*: value of one more unit of budget", ylim=(0, None))
     report.figure(figure, "What more budget buys.")
 

@@ -4,39 +4,41 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 import tyro
 
 from crawl_env import ItemLog, Sources
-from crawl_env.files.csv_table import is_number
+from crawl_env.files.table import is_number
 from experiments.core.report import Report
-from experiments.core.results import check_out, whole_folder, write_csv
+from experiments.core.study import Study
 from experiments.fit import checks, decay, estimate, summary
 
 
-@dataclass
-class Fit:
+@dataclass(kw_only=True)
+class Fit(Study):
     """Which rates, utilities and decay does your log of items show, and does the model hold?
 
     The log is a table with one row an item: source, published (a number or an ISO 8601 time stamp),
     utility (1 if left out) and, to join curves, item; as .csv, .csv.gz or .parquet.
     """
 
+    outputs: ClassVar[tuple[str, ...]] = ("estimates.csv", "report.html")
+
     items: Path
     """The log."""
-    out: Path
+    out: Annotated[Path, tyro.conf.arg(metavar="CSV")] = field()
     """CSV to write the fleet to, for `evaluate --sources` and `Sources.from_csv`."""
     curves: Path | None = None
     """Table item, age, remaining: the share of an item's utility still to come at some ages, from
     which decay rates are fitted."""
     decay_rate: float | None = None
     """μ of all sources, 1 / unit of time, where there are no curves: ln 2 / half-life."""
-    report: Path = field(default=Path("results/fit"))
+    report: Path = Path("results/fit")
     """Folder of the report and of estimates and checks per source; replaced as a whole."""
     unit: str = "hour"
-    """Unit of time of the log's numbers, and of the rates: second, minute, hour or day."""
+    """Job of time of the log's numbers, and of the rates: second, minute, hour or day."""
     since: Annotated[str, tyro.conf.arg(name="from", metavar="TIME")] = ""
     """Where the log starts, a number or a time stamp; earlier items are left out. By default at its
     first item."""
@@ -58,14 +60,15 @@ class Fit:
         report = Report(f"{len(log.names)} sources fitted to {self.items.name}")
         summary.write(report, found, left_out)
         fleet.to_csv(self.out)
-        with whole_folder(self.report) as folder:
-            write_csv(folder / "estimates.csv", summary.records(found))
-            report.write(folder / "report.html")
+        self.publish(report, {"estimates.csv": summary.records(found)})
         print(
-            f"Fleet: {self.out}   report: {self.report / 'report.html'}   every source: "
-            f"{self.report / 'estimates.csv'}\nNext: python -m experiments evaluate --sources "
-            f"{self.out} --budget {max(1, len(log.names) // 10)}"
+            f"Fleet: {self.out}\nNext: python -m experiments evaluate --sources {self.out} "
+            f"--budget {max(1, len(log.names) // 10)}"
         )
+
+    @property
+    def folder(self) -> Path:
+        return self.report
 
     def _check(self) -> None:
         if (self.curves is None) == (self.decay_rate is None):
@@ -84,7 +87,7 @@ class Fit:
             raise ValueError(f"--out {self.out.name} is an input of this command; name another")
         if not self.out.resolve().parent.is_dir():
             raise ValueError(f"--out {self.out}: its folder does not exist; create it")
-        check_out(self.report, str(self.items), str(self.curves or self.items), str(self.out))
+        self.check(self.items, self.curves, self.out)
 
     def _log(self) -> tuple[ItemLog, str]:
         """Return the part of the log to fit, and a sentence on what was left out."""

@@ -63,7 +63,9 @@ def measure(log: ItemLog, window: float = 0.0, seed: int = 0) -> Decay:
         which = mine[told[mine]]
         if not which.size:
             continue
-        sums, weights = _resampled(log.curves.share(which[:, None], ages), log.utility[which], rng)
+        sums, weights = _resampled(
+            log.curves.remaining_at(which[:, None], ages), log.utility[which], rng
+        )
         whole, weight = whole + sums, weight + weights
         resampled = sums / weights
         fitted = exponential_rate(ages, resampled)
@@ -111,7 +113,7 @@ def exponential_rate(ages: FloatArray, shares: FloatArray) -> FloatArray:
     """
     grid = _GRID / ages[-1]
     candidates = np.exp(-np.multiply.outer(grid, ages))
-    loss = (candidates**2).sum(axis=1) - 2 * shares @ candidates.T
+    loss = (candidates**2).sum(axis=1) - 2 * np.einsum("...g,cg->...c", shares, candidates)
     log_rate = np.log(grid[np.argmin(loss, axis=-1)])
     for _ in range(8):  # Gauss–Newton on the logarithm, from the nearest of the grid
         curve = np.exp(-np.exp(log_rate)[..., None] * ages)
@@ -144,13 +146,17 @@ def _two_parameters(
 def _resampled(
     share: FloatArray, utility: FloatArray, rng: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
-    """Return Σ ξ·share (1 + resamples, G) and Σ ξ (…, 1): of the items, then of their resamples."""
+    """Return Σ ξ·share (1 + resamples, G) and Σ ξ (…, 1): of the items, then of their resamples.
+
+    einsum adds in an order of its own: the last digits of a product of matrices depend on the
+    number of threads that BLAS uses.
+    """
     n = utility.size
-    sums, weights = [utility @ share], [utility.sum()]
+    sums, weights = [np.einsum("i,ig->g", utility, share)], [utility.sum()]
     at_once = max(1, int(1e7) // n)
     for first in range(0, RESAMPLES, at_once):
         times = rng.multinomial(n, np.full(n, 1 / n), min(at_once, RESAMPLES - first)) * utility
-        sums.extend(times @ share)
+        sums.extend(np.einsum("ri,ig->rg", times, share))
         weights.extend(times.sum(axis=1))
     return np.array(sums), np.array(weights)[:, None]
 

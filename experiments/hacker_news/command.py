@@ -4,29 +4,32 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from tqdm import tqdm
 
 from crawl_env import DecayCurves, ItemLog
-from experiments.core.results import check_out, whole_folder
+from experiments.core.study import Study
 from experiments.hacker_news import history
 from experiments.hacker_news.history import Snapshot
 
 DAY = 86_400  # seconds
 
 
-@dataclass
-class HackerNews:
+@dataclass(kw_only=True)
+class HackerNews(Study):
     """Turn a checkout of github.com/christian-fei/hn-history, which recorded the front page of
     Hacker News every twenty or thirty minutes, into tables for `ItemLog.from_csv`.
 
     An item is published when it is first seen on the page; its utility is the votes it gained from
     then until it was last seen, its curve the share of them that was still to come.
     """
+
+    outputs: ClassVar[tuple[str, ...]] = ("items.csv.gz", "curves.csv.gz")
 
     history: Path
     """Folder of the checkout, with its whole history."""
@@ -36,11 +39,9 @@ class HackerNews:
     """First day, such as 2020-11-07 (UTC); by default the day of the first snapshot."""
     until: str = ""
     """Day before which the log ends; by default all is taken."""
-    out: Path = field(default=Path("results/hacker-news"))
-    """Folder of items.csv.gz and curves.csv.gz; replaced as a whole."""
 
     def run(self) -> None:
-        check_out(self.out)
+        self.check()
         versions = self._within(history.commits(self.history))
         progress = tqdm(
             history.snapshots(self.history, versions), total=len(versions), unit="snapshot"
@@ -48,7 +49,7 @@ class HackerNews:
         recording = Recording(progress)
         log = recording.log(versions[0][0] // DAY * DAY, versions[-1][0])
         kept = with_many_items(log, self.min_items)
-        with whole_folder(self.out) as folder:
+        with self.results() as folder:
             kept.to_csv(folder / "items.csv.gz", folder / "curves.csv.gz")
         print(
             f"{len(versions)} snapshots, {recording.broken} of them unreadable; "
@@ -57,8 +58,8 @@ class HackerNews:
             f"{len(log) - len(kept)} items of {len(log.names) - len(kept.names)} sites with fewer "
             f"than {self.min_items}.\n"
             f"{len(kept)} items of {len(kept.names)} sites; time 0 is {kept.origin}, the log covers"
-            f" {kept.start:.4f} to {kept.end:.4f} hours: {self.out / 'items.csv.gz'}, "
-            f"{self.out / 'curves.csv.gz'}"
+            f" {kept.start:.4f} to {kept.end:.4f} hours: {self.folder / 'items.csv.gz'}, "
+            f"{self.folder / 'curves.csv.gz'}"
         )
 
     def _within(self, versions: list[tuple[int, str]]) -> list[tuple[int, str]]:

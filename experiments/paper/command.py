@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from experiments.core.report import Report
-from experiments.core.results import check_out, provenance, whole_folder, write_csv
+from experiments.core.study import Study, attributed
 from experiments.paper import corrections, figures, numbers
 
 
-@dataclass
-class Paper:
+@dataclass(kw_only=True)
+class Paper(Study):
     """The table, the four figures and every number of the paper's numerical section, beside ours,
     with the corrections that the printed text needs. Takes about a minute."""
 
-    out: Path = field(default=Path("results/paper"))
-    """Folder of the report and the records; replaced as a whole."""
     seeds: int = 20
     """Runs side by side wherever arrivals are random."""
     epochs: int = 20_000
     """Epochs of each such run."""
 
     def run(self) -> None:
-        check_out(self.out)
+        self.check()
         report = Report("Avrachenkov & Borkar (2015): the numerical section, recomputed")
         records: list[dict[str, Any]] = []
         report.paragraph(
@@ -51,7 +48,4 @@ class Paper:
         corrections.observed_arrivals(report, records)
         corrections.missing_period(report)
         corrections.source_one(report, records, self.seeds, self.epochs)
-        with whole_folder(self.out) as folder:
-            write_csv(folder / "records.csv", [{**r, **provenance()} for r in records])
-            report.write(folder / "report.html")
-        print(f"Report: {self.out / 'report.html'}   Records: {self.out / 'records.csv'}")
+        self.publish(report, {"records.csv": attributed(records)})

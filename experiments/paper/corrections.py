@@ -7,11 +7,11 @@ import numpy as np
 from agents import relaxed_bound, whittle_index
 from agents.evaluation import statistics
 from agents.evaluation.rollout import evaluate
-from agents.policies.view import Seen
-from agents.policies.whittle import Whittle
-from agents.theory.observed import Arms
+from agents.policies.base import ObservationView
+from agents.policies.index import Whittle
+from agents.theory.observed import ObservedArm
 from crawl_env import Sources
-from crawl_env.content.arrivals import Poisson
+from crawl_env.content.arrivals import Arrivals
 from crawl_env.content.utility import Exponential, Lognormal
 from crawl_env.numerics import FloatArray
 from experiments.core.report import Report
@@ -27,11 +27,11 @@ class LiteralWhittle(Whittle):
 
     name = "whittle as printed"
 
-    def priority(self, seen: Seen) -> FloatArray:
+    def priority(self, seen: ObservationView) -> FloatArray:
         priority = super().priority(seen)
         return np.where(priority > 0, priority, -1e-6 * np.arange(self.task.n))
 
-    def worth(self, value: FloatArray, sources: Sources) -> FloatArray:
+    def index(self, value: FloatArray, sources: Sources) -> FloatArray:
         return literal_index(value, sources)
 
 
@@ -57,10 +57,10 @@ def above_the_ceiling(report: Report, records: Records, seeds: int, epochs: int)
     rows = []
     for m in (2, 5, 10):
         task = {"sources": fleet, "budget": m, "arrivals": "poisson"}
-        runs = {"epochs": epochs, "warmup": 500, "seeds": seeds}
+        runs = {"steps": epochs, "warmup": 500, "seeds": seeds}
         printed = evaluate(lambda env: LiteralWhittle(env.task), task, **runs).reward  # type: ignore[arg-type]
         extended = evaluate("whittle", task, **runs).reward  # type: ignore[arg-type]
-        loss = statistics.bootstrap(lambda p, e: 1 - p.mean(-1) / e.mean(-1), printed, extended)
+        loss = statistics.loss(printed, extended)
         rows.append([m, statistics.mean(printed), statistics.mean(extended), _percent(loss)])
         note(records, f"fleet F, M={m}, index as printed", printed.mean())
         note(records, f"fleet F, M={m}, index extended", extended.mean())
@@ -101,7 +101,7 @@ def observed_arrivals(report: Report, records: Records) -> None:
         fleet = Sources(items, 1.0, 0.2)
         ceiling = fleet.ceiling[0]
         x = np.linspace(0.05, 1.5, 30) * ceiling
-        exact = Arms(fleet, np.array([True]), Exponential()).index(x[:, None])[:, 0]
+        exact = ObservedArm(fleet, np.array([True]), Exponential()).index(x[:, None])[:, 0]
         gap = (whittle_index(x[:, None], fleet)[:, 0] - exact) / ceiling
         worst = int(np.abs(gap).argmax())
         rows.append([f"{items:g}", f"{gap[worst]:+.3f}", f"{x[worst] / ceiling:.2f}"])
@@ -121,7 +121,7 @@ def observed_arrivals(report: Report, records: Records) -> None:
 
 def missing_period(report: Report) -> None:
     fleet = Sources(250.0, 1.0, 0.7, period=2.0)
-    middle = fleet.arrival_rate * -np.expm1(-fleet.decay_per_epoch) / fleet.decay_per_epoch
+    middle = fleet.arrival_rate * -np.expm1(-fleet.decay_per_step) / fleet.decay_per_step
     report.paragraph(
         "4. Equation (1) omits the factor T in its middle expression, Λ E[ξ exp(−μτ)] with τ "
         f"uniform on an epoch. For source 1 at T = 2 it gives {middle[0]:.3f}; with the factor "
@@ -136,8 +136,8 @@ def source_one(report: Report, records: Records, seeds: int, epochs: int) -> Non
         ("constant", "constant"),
         ("lognormal, σ = 1.2", Lognormal(1.2)),
     ):
-        task = {"budget": 2, "arrivals": Poisson(law)}
-        share = evaluate("whittle", task, epochs=epochs, seeds=seeds).frequency[0]
+        task = {"budget": 2, "arrivals": Arrivals(utility=law)}
+        share = evaluate("whittle", task, steps=epochs, seeds=seeds).frequency[0]
         rows.append([name, f"{share:.5f}"])
         note(records, f"share of epochs in which source 1 is crawled, ξ {name}", share)
     report.paragraph(

@@ -81,7 +81,9 @@ def rewards(report: Report, records: Records) -> None:
     for m in (1, 2, 3):
         reward, _, _ = long_run(crawl(2000, budget=m))
         optimum, relaxed = optimal_reward(fleet, m), relaxation(fleet, m)
-        rows.append([m, *(f"{x:.6f}" for x in (reward, optimum, relaxed.bound, relaxed.price))])
+        rows.append(
+            [m, *(f"{x:.6f}" for x in (reward, optimum, relaxed.bound, relaxed.multiplier))]
+        )
         note(records, f"whittle, long run, M={m}", reward)
         note(records, f"exact optimum, M={m}", optimum)
         note(records, f"relaxed bound, M={m}", float(relaxed.bound))

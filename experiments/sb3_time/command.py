@@ -2,65 +2,59 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 
 from tqdm import tqdm
 
 from experiments.core import plots
 from experiments.core.report import Report
-from experiments.core.results import check_out, provenance, whole_folder, write_csv
+from experiments.core.study import Study, attributed
 from experiments.sb3_time.spent import CASES, ONE_BY_ONE, Spent, spent
 
 PARTS = ("environment", "collection", "gradient")
 
 
-@dataclass
-class SB3Time:
-    """Time per epoch that Stable-Baselines3's algorithms spend in the environment, in collecting
-    what happens there, and in gradients: on Table 1, M = 2, in one thread."""
+@dataclass(kw_only=True)
+class SB3Time(Study):
+    """Time per step that Stable-Baselines3's algorithms spend in the environment, in collecting
+    its transitions, and in gradients: on Table 1, M = 2, in one thread."""
 
-    out: Path = field(default=Path("results/sb3-time"))
-    """Folder of the report and the records; replaced as a whole."""
     rounds: int = 20
-    """Improvements timed; of each part the fastest counts."""
-    rows: int = 16
+    """Updates timed; of each part the fastest counts."""
+    num_envs: int = 16
     """Environments side by side."""
 
     def run(self) -> None:
         import torch
 
-        check_out(self.out)
-        for name in ("rounds", "rows"):
+        self.check()
+        for name in ("rounds", "num_envs"):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name} is {getattr(self, name)}; it must be at least 1")
         torch.set_num_threads(1)
         all_spent = [
-            spent(algorithm, env, self.rows, self.rounds)
+            spent(algorithm, env, self.num_envs, self.rounds)
             for algorithm, env in tqdm(CASES, unit="case")
         ]
         report = Report("Where the time of Stable-Baselines3 goes")
         report.paragraph(
-            f"Table 1, M = 2, {self.rows} environments, each learner's usual settings with SB3's "
-            "own perceptron, processor time of one thread; each part at its fastest in "
-            f"{self.rounds} improvements. Native: all "
+            f"Table 1, M = 2, {self.num_envs} environments, each learner's default settings with "
+            "SB3's own perceptron, processor time of one thread; each part at its fastest in "
+            f"{self.rounds} updates. Native: all "
             "environments as one array program; DummyVecEnv: one after the other, for DQN and "
-            "MaskablePPO in SequentialSelection, two picks an epoch. Gradient: SB3's train. "
+            "MaskablePPO in SequentialSelection, two picks a step. Gradient: SB3's train. "
             "Collection: forward passes of the policy, buffers, infos, scaling of rewards."
         )
         report.table(
-            "Time per epoch of one environment",
+            "Time per step of one environment",
             ["algorithm", "environment", "µs", *(f"{part}, µs" for part in PARTS), *PARTS],
             [_row(s) for s in all_spent],
         )
         report.paragraph(_reading(all_spent))
-        report.figure(_picture(all_spent), "Time per epoch of one environment.")
-        records = [{**s._asdict(), "total": s.total, **provenance()} for s in all_spent]
-        with whole_folder(self.out) as folder:
-            write_csv(folder / "records.csv", records)
-            report.write(folder / "report.html")
-        print(f"Report: {self.out / 'report.html'}")
+        report.figure(_picture(all_spent), "Time per step of one environment.")
+        records = attributed([{**s._asdict(), "total": s.total} for s in all_spent])
+        self.publish(report, {"records.csv": records})
 
 
 def _row(s: Spent) -> list[str]:
@@ -96,6 +90,6 @@ def _picture(all_spent: list[Spent]) -> object:
         axis.barh(names, times, left=left, color=plots.PALETTE[j], label=part)
         left = [a + b for a, b in zip(left, times, strict=True)]
     axis.invert_yaxis()
-    axis.set_xlabel("µs per epoch of one environment")
+    axis.set_xlabel("µs per step of one environment")
     axis.legend()
     return figure

@@ -1,4 +1,4 @@
-"""Timing one improvement of a learner by Stable-Baselines3, in its parts."""
+"""Timing one update of a learner by Stable-Baselines3, in its parts."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
-from agents.learning.sb3.environments import Rows
-from agents.learning.sb3.learners import STABLE
-from crawl_env import CrawlEnv, CrawlVectorEnv
+from agents.learning import LEARNERS
+from agents.learning.sb3.environments import TrainingVecEnv
+from crawl_env import CrawlEnv, CrawlVectorEnv, TaskArguments
 
 TABLE1: dict[str, Any] = {
     "sources": "table1",
@@ -28,7 +28,7 @@ CASES = (
 
 
 class Spent(NamedTuple):
-    """Each part at its fastest in several improvements; microseconds per epoch of one row.
+    """Each part at its fastest in several updates; microseconds per step of one environment.
 
     Of the processor's time: in one thread that is the wall time of a machine with nothing else to
     do, and others' load disturbs it less.
@@ -36,10 +36,10 @@ class Spent(NamedTuple):
 
     algorithm: str
     env: str
-    rows: int
-    epochs: int  # of each row in an improvement
+    num_envs: int
+    steps: int  # of each environment in an update
     environment: float  # stepping the `VecEnv` itself
-    collection: float  # all the rest: the policy's forward passes, buffers, infos, reward scale
+    collection: float  # the rest: the policy's forward passes, buffers, infos, reward scale
     gradient: float  # SB3's `train`
 
     @property
@@ -47,33 +47,33 @@ class Spent(NamedTuple):
         return self.environment + self.collection + self.gradient
 
 
-def spent(algorithm: str, env: str, rows: int, rounds: int) -> Spent:
-    """Time improvements of a learner with its usual settings and SB3's own perceptron."""
-    kind: Any = {learner.name: learner for learner in STABLE}[algorithm]
+def spent(algorithm: str, env: str, num_envs: int, rounds: int) -> Spent:
+    """Time updates of a learner with its default settings and SB3's own perceptron."""
+    kind: Any = LEARNERS[algorithm]
     if env == ONE_BY_ONE and not kind.sequential:
-        kind = type("OneByOne", (kind,), {"world": _OneByOne})
-    learner = kind(CrawlVectorEnv(rows, **TABLE1), kind.Settings(network="default"))
-    learner.learn(getattr(learner.settings, "learning_starts", 0) + learner.epochs_at_once)
+        kind = type("OneByOne", (kind,), {"arms_type": _OneByOne})
+    learner = kind(CrawlVectorEnv(num_envs, **TABLE1), kind.Settings(network="default"))
+    learner.learn(getattr(learner.settings, "learning_starts", 0) + learner.steps_per_update)
     stepping, training = _Watch(), _Watch()
-    inner, model = learner.arms.venv.venv, learner._model
+    inner, model = learner.arms.venv.venv, learner.model
     inner.step_wait = stepping.around(inner.step_wait)
     model.train = training.around(model.train)
     times = []
     for _ in range(rounds):
         stepping.seconds = training.seconds = 0.0
         start = process_time()
-        learner.improve()
+        learner.update()
         rest = process_time() - start - stepping.seconds - training.seconds
         times.append((stepping.seconds, rest, training.seconds))
-    epochs = learner.epochs_at_once
-    fastest = [min(part) * 1e6 / epochs / rows for part in zip(*times, strict=True)]
-    return Spent(algorithm, env, rows, epochs, *fastest)
+    steps = learner.steps_per_update
+    fastest = [min(part) * 1e6 / steps / num_envs for part in zip(*times, strict=True)]
+    return Spent(algorithm, env, num_envs, steps, *fastest)
 
 
-class _OneByOne(Rows):
-    """The same rows as separate environments."""
+class _OneByOne(TrainingVecEnv):
+    """The same environments, one by one."""
 
-    def vec_env(self, arguments: dict[str, Any]) -> VecEnv:
+    def vec_env(self, arguments: TaskArguments) -> VecEnv:
         make: Any = lambda: CrawlEnv(**arguments)  # noqa: E731
         return DummyVecEnv([make] * self.shape[0])
 

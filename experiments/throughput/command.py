@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from tqdm import tqdm
 
 from experiments.core import plots
 from experiments.core.report import Report
-from experiments.core.results import check_out, provenance, whole_folder, write_csv
+from experiments.core.study import Study, attributed
 from experiments.throughput import versus, world
 from experiments.throughput.versus import Versus
 from experiments.throughput.world import RATES, Cost
 
 
-@dataclass
-class Throughput:
+@dataclass(kw_only=True)
+class Throughput(Study):
     """Time per source and epoch beside the machine's limit, and against Gymnasium's environments.
     Candidates take turns; figures are medians over rounds, ratios are taken within a round."""
 
-    out: Path = field(default=Path("results/throughput"))
-    """Folder of the report and the records; replaced as a whole."""
+    outputs: ClassVar[tuple[str, ...]] = ("versus.csv", "world.csv", "report.html")
+
     rounds: int = 9
     """Rounds of each measurement."""
     largest: int = 10**7
     """Largest fleet."""
 
     def run(self) -> None:
-        check_out(self.out)
+        self.check()
         comparisons = versus.all_comparisons(self.rounds)
         sizes = sum(n <= self.largest for n, _ in world.SIZES)
         progress = tqdm(
@@ -39,11 +39,11 @@ class Throughput:
         report = Report("Throughput")
         _versus(report, comparisons)
         _costs(report, costs)
-        with whole_folder(self.out) as folder:
-            write_csv(folder / "versus.csv", [{**v._asdict(), **provenance()} for v in comparisons])
-            write_csv(folder / "world.csv", [{**c._asdict(), **provenance()} for c in costs])
-            report.write(folder / "report.html")
-        print(f"Report: {self.out / 'report.html'}")
+        files = {
+            "versus.csv": attributed([v._asdict() for v in comparisons]),
+            "world.csv": attributed([c._asdict() for c in costs]),
+        }
+        self.publish(report, files)
 
 
 def _versus(report: Report, comparisons: list[Versus]) -> None:

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agents import whittle_index
-from crawl_env import CrawlVectorEnv, Deterministic, Poisson, Sources, World
-from crawl_env.content.arrivals import Arrivals
-from crawl_env.simulation.selection import top
+from crawl_env import ArrivalProcess, Arrivals, CrawlVectorEnv, Deterministic, Sources, World
+from crawl_env.simulation.selection import select_top
 from experiments.throughput.clock import Call, interleaved
 
 SIZES = (
@@ -52,7 +51,7 @@ def all_costs(largest: int, rounds: int) -> Iterator[Cost]:
 def _cost(name: str, n: int, rows: int, rounds: int) -> Cost:
     rng = np.random.default_rng(0)
     fleet = Sources(np.full(n, RATES[name]), rng.lognormal(0, 0.8, n), rng.uniform(0.03, 0.5, n))
-    arrivals: Arrivals = Deterministic() if name == "deterministic" else Poisson()
+    arrivals: ArrivalProcess = Deterministic() if name == "deterministic" else Arrivals()
     memory = _peak_memory(fleet, rows, arrivals)
     world = World(fleet, arrivals, rows)
     world.start(np.ones(world.shape), rng)
@@ -75,7 +74,7 @@ def _cost(name: str, n: int, rows: int, rounds: int) -> Cost:
     return Cost(name, n, rows, **spent, memory=memory / cells)
 
 
-def _whittle_epoch(fleet: Sources, rows: int, arrivals: Arrivals) -> Call:
+def _whittle_epoch(fleet: Sources, rows: int, arrivals: ArrivalProcess) -> Call:
     """The whole of a Whittle crawler's epoch, without the environment around it."""
     rng = np.random.default_rng(0)
     world = World(fleet, arrivals, rows)
@@ -84,7 +83,7 @@ def _whittle_epoch(fleet: Sources, rows: int, arrivals: Arrivals) -> Call:
 
     def epoch() -> None:
         index = whittle_index(world.value, fleet)
-        world.crawl(top(index, k, world.crawled_at))
+        world.crawl(select_top(index, k, world.crawled_at))
         world.advance(rng)
 
     return epoch

@@ -23,6 +23,7 @@ from stable_baselines3.common.vec_env import (
 )
 
 import agents
+from agents.theory.multiplier import BudgetMultiplier
 from crawl_env import CrawlVectorEnv, Sources, task_of
 from crawl_env.envs.sb3 import CrawlVecEnv
 from crawl_env.envs.wrappers import SequentialSelection
@@ -256,13 +257,10 @@ def test_refuses_what_is_no_environment(thing: Any) -> None:
         agents.make("whittle", thing)
 
 
-@pytest.mark.parametrize(
-    ("name", "nearest"),
-    [("whitle", "whittle"), ("oldest", "oldest-first"), ("radnom", "random"), ("mypoic", "myopic")],
-)
-def test_unknown_name_suggests_the_nearest(name: str, nearest: str) -> None:
-    with pytest.raises(ValueError, match=f"unknown agent '{name}'; did you mean '{nearest}'"):
-        agents.make(name, crawl())
+def test_unknown_name_suggests_the_nearest() -> None:
+    for name, nearest in (("whitle", "whittle"), ("oldest", "oldest-first"), ("radnom", "random")):
+        with pytest.raises(ValueError, match=f"unknown agent '{name}'; did you mean '{nearest}'"):
+            agents.make(name, crawl())
 
 
 def test_the_clairvoyant_is_no_agent() -> None:
@@ -282,7 +280,7 @@ def test_refuses_missing_features_and_channels() -> None:
     with pytest.raises(ValueError, match="needs one of the features value, age"):
         agents.make("whittle", crawl(features=("crawled",)))
     for name in ("nutch", "miniflux"):
-        with pytest.raises(ValueError, match=f"{name}.*needs one of the features crawled"):
+        with pytest.raises(ValueError, match=f"{name}.*needs the feature crawled"):
             agents.make(name, crawl())
         with pytest.raises(ValueError, match=f"{name}.*needs one of the features items, harvest"):
             agents.make(name, crawl(features=("value", "crawled")))
@@ -335,3 +333,42 @@ def test_tasks_hold_what_the_environment_was_given() -> None:
         assert (task.n, task.budget, task.features) == (6, 3.0, ("age",))
         assert task.sources == Sources.preset("recovering-6")
         assert not task.observed.any()
+
+
+def test_every_agent_is_a_public_class_with_its_name_and_registered_once() -> None:
+    for name, kind in agents.AGENTS.items():
+        assert kind.name == name
+        assert getattr(agents, kind.__name__) is kind
+        assert kind.__name__ in agents.__all__
+        env = crawl(features=("value", "age", "crawled", "harvest"))
+        made, own = agents.make(name, env, seed=3), kind(env, seed=3)
+        assert type(made) is type(own) is kind
+        assert own.task is env.unwrapped.task
+        assert kind(own.task).task is own.task
+
+
+def test_options_are_those_of_the_agent() -> None:
+    env = crawl(features=("age", "crawled", "harvest", "value"))
+    agent: Any = agents.make("adaptive-optimism", env, confidence=0.7, estimator="fleet-prior")
+    assert agent.confidence == 0.7
+    with pytest.raises(TypeError, match="agent 'whittle' has no option 'estimator'; it takes none"):
+        agents.make("whittle", env, estimator="fleet-prior")
+    with pytest.raises(
+        TypeError,
+        match="'adaptive-thompson' has no option 'confidence'; it takes estimator",
+    ):
+        agents.make("adaptive-thompson", env, confidence=0.7)
+
+
+def test_the_multiplier_is_found_when_the_agent_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = crawl(budget=2.5, budget_rule="average", arrivals="poisson", sources="table1")
+    players = [agents.make(name, env) for name in ("whittle", "whittle-exact", "lagrangian")]
+    observation, _ = env.reset(seed=0)
+
+    def unexpected(*arguments: Any) -> None:
+        raise AssertionError("λ* is found inside predict")
+
+    monkeypatch.setattr(BudgetMultiplier, "_find", unexpected)
+    for player in players:
+        action, _ = player.predict(observation)
+        assert np.isfinite(action).all()

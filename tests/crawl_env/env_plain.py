@@ -18,8 +18,14 @@ from crawl_env import Sources
 
 ID = "EphemeralCrawl-v0"
 PARAMETERS = ("arrival_rate", "mean_utility", "decay_rate", "cost")
-CHANNELS = ["value", "age", "crawled", "harvest", "items", *PARAMETERS, "account"]
-HIDDEN = ("age", "crawled", "harvest", "items", "cost", "account")  # says nothing of parameters
+CHANNELS = ["value", "age", "crawled", "harvest", "items", *PARAMETERS, "balance"]
+HIDDEN = ("age", "crawled", "harvest", "items", "cost", "balance")  # says nothing of parameters
+VARYING = (
+    "poisson-drift-items",
+    "poisson-jumps-items",
+    "poisson-cycle-items",
+    "poisson-hawkes-items",
+)
 NEVER = 1e9
 TABLE1 = {  # the paper's example
     "arrival_rate": [250.0] * 4,
@@ -74,7 +80,7 @@ class PlainCrawl:
         self.age = [age] * len(fleet)
         self.value = [source.content(age) for source in fleet]
         self.items = [source.rate * (age if age < NEVER else math.nan) for source in fleet]
-        self.account = self.budget
+        self.balance = self.budget
         self.spent = Fraction(0)
         self.crawled: set[int] = set()
         self.harvest = [0.0] * len(fleet)
@@ -96,13 +102,13 @@ class PlainCrawl:
 
     def select(self, priority: Sequence[float]) -> set[int]:
         chosen: set[int] = set()
-        if self.rule == "epoch":
+        if self.rule == "step":
             for i in self.line(priority):
                 fits = sum((self.cost[j] for j in chosen), self.cost[i]) <= self.budget
                 if fits and self.may(i, chosen):
                     chosen.add(i)
             return chosen
-        left = self.account
+        left = self.balance
         for i in self.line(priority):
             if priority[i] >= 0 and left > 0 and self.may(i, chosen):
                 chosen.add(i)
@@ -110,11 +116,11 @@ class PlainCrawl:
         return chosen
 
     def select_subset(self, subset: Iterable[int]) -> set[int]:
-        """Under the average rule the cheaper come first, then the older, as the account covers."""
-        if self.rule == "epoch":
+        """Under the average rule the cheaper come first, then the older, as the balance covers."""
+        if self.rule == "step":
             return {i for i in subset if self.may(i, set())}
         chosen: set[int] = set()
-        left = self.account
+        left = self.balance
         for i in sorted(subset, key=lambda i: (self.cost[i], -self.age[i], i)):
             if left > 0 and self.may(i, chosen):
                 chosen.add(i)
@@ -130,7 +136,7 @@ class PlainCrawl:
         cost = sum((self.cost[i] for i in chosen), Fraction(0))
         self.spent += cost
         if self.rule == "average":
-            self.account += self.budget - cost
+            self.balance += self.budget - cost
         for i, source in enumerate(self.fleet):
             empty = i in self.crawled
             kept = 0.0 if empty else math.exp(-source.decay) * self.value[i]
@@ -151,7 +157,7 @@ class PlainCrawl:
             "mean_utility": [source.utility for source in self.fleet],
             "decay_rate": [source.decay for source in self.fleet],
             "cost": [float(source.cost) for source in self.fleet],
-            "account": [float(self.account)] * len(self.fleet),
+            "balance": [float(self.balance)] * len(self.fleet),
             "available": [float(self.rested(i)) for i in range(len(self.fleet))],
             "failed": [float(i in self.failed) for i in range(len(self.fleet))],
         }[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from collections.abc import Callable
 from fractions import Fraction
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from crawl_env.errors import (
+    ElementError,
     check_array,
     check_choice,
     check_non_negative,
@@ -17,6 +19,7 @@ from crawl_env.errors import (
     check_whole,
     check_within,
 )
+from tests.refusals import refused
 
 NAN, INF, HUGE = float("nan"), float("inf"), 10**400
 
@@ -36,6 +39,15 @@ def test_any_kind_of_number_is_taken_and_becomes_a_float() -> None:
 def test_what_is_no_number_in_the_range_is_refused() -> None:
     for wrong in (NAN, INF, -INF, HUGE, -HUGE, True, "2", None, [2.0], -1, 1j):
         refuse(wrong)
+
+
+def test_the_ends_of_a_range_belong_to_it() -> None:
+    assert check_whole("x", 3, 3) == 3
+    assert check_whole("x", 2**63 - 1) == 2**63 - 1
+    assert check_within("x", 3, 3, 4) == 3
+    assert check_within("x", 4, 3, 4) == 4
+    with refused("x is 9223372036854775808; it must be a whole number of at least 1 and below"):
+        check_whole("x", 2**63)
 
 
 def refuse(wrong: object) -> None:
@@ -81,6 +93,14 @@ def refuse(wrong: object) -> None:
 def test_messages_tell_the_value_and_the_range(check: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
         check()
+
+
+def test_an_error_of_an_element_survives_another_process() -> None:
+    with pytest.raises(ElementError) as caught:
+        check_array("x", [0, -1], low=0)
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert str(copy) == "source 1: x is -1; it must be zero or positive and finite"
+    assert (copy.what, copy.position, copy.other) == (caught.value.what, 1, None)
 
 
 def test_an_array_is_copied_as_float64() -> None:

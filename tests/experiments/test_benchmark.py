@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from experiments.benchmark import command, policies
-from experiments.benchmark.learning import players, tasks
-from experiments.benchmark.suite import SUITE, Setting
-from experiments.core import units
+from experiments.benchmark.learning import entrants, tasks
+from experiments.benchmark.suite import SUITE, BenchmarkTask
+from experiments.core import evaluation
 from experiments.core.tables import bound_of
 
 
-def short(setting: Setting) -> Setting:
-    return Setting(
+def short(setting: BenchmarkTask) -> BenchmarkTask:
+    return BenchmarkTask(
         **{**vars(setting), "epochs": 12, "warmup": 0, "seeds": 2, "arguments": setting.arguments}
     )
 
@@ -33,15 +33,15 @@ def test_the_whole_suite_runs_and_writes_report_records_and_summary(tmp_path, mo
     few = {name: policies.AGENTS[name] for name in ("whittle", "random", *some)}
     monkeypatch.setattr(policies, "SUMMARISED", some)
     monkeypatch.setattr(policies, "AGENTS", few)
-    lessons = players.each(short(tasks.DETERMINISTIC[0]), rows=1, epochs=100)
-    quick = (players.Player("wiql", lessons, seeds=2),)
-    monkeypatch.setattr(players, "SUITES", {"quick": quick})
+    trainings = entrants.each(short(tasks.DETERMINISTIC[0]), num_envs=1, steps=100)
+    quick = (entrants.Entrant("wiql", trainings, seeds=2),)
+    monkeypatch.setattr(entrants, "SUITES", {"quick": quick})
     out = tmp_path / "benchmark"
     command.Benchmark(out=out, jobs=1, engine="sequential").run()
     summary = (out / "summary.md").read_text(encoding="utf-8").splitlines()
     assert len(summary) == 2 + len(SUITE) + len({s.group for s in SUITE})
     assert (out / "report.html").stat().st_size > 10_000
-    runs = sum(2 * len(units.players(policies.AGENTS, setting.arguments)) for setting in SUITE)
+    runs = sum(2 * len(evaluation.players(policies.AGENTS, setting.arguments)) for setting in SUITE)
     assert (out / "records.csv").read_text(encoding="utf-8").count("\n") == 1 + runs
     assert len(summary[0].split("|")) - 2 <= 10
     page = (out / "report.html").read_text(encoding="utf-8")
@@ -52,10 +52,10 @@ def test_the_whole_suite_runs_and_writes_report_records_and_summary(tmp_path, mo
 @pytest.mark.parametrize("setting", SUITE, ids=lambda s: f"{s.group[:12]} {s.name}")
 def test_one_seed_stands_for_all_only_where_nothing_is_random(setting):
     arguments = {**setting.arguments, "start": "fresh"}
-    one = units.seeds_needed(arguments, "whittle", 20) == 1
+    one = evaluation.seeds_needed(arguments, "whittle", 20) == 1
     drawn = str(arguments["sources"]).startswith("drawn")
     assert one == (arguments["arrivals"] == "deterministic" and not drawn)
-    assert units.seeds_needed(arguments, "random", 20) == 20
+    assert evaluation.seeds_needed(arguments, "random", 20) == 20
 
 
 def test_the_bound_of_a_hard_budget_leaves_out_what_it_cannot_pay():
@@ -74,12 +74,12 @@ def test_bounds_of_drawn_fleets_are_those_of_the_fleets_that_are_run():
     from agents.evaluation.rollout import evaluate
 
     arguments = {
-        "sources": units.RandomFleet(6, "dense"),
+        "sources": evaluation.RandomFleet(6, "dense"),
         "budget": 2,
         "features": ("value", "arrival_rate", "mean_utility", "decay_rate", "cost"),
     }
     bound = bound_of(arguments, 5, 3).bound
-    run = evaluate("whittle", arguments, epochs=400, warmup=100, seeds=5, seed=3)
+    run = evaluate("whittle", arguments, steps=400, warmup=100, seeds=5, seed=3)
     assert bound.shape == (5,)
     assert np.all(run.reward <= bound * 1.02)
     assert np.all(run.reward >= bound * 0.9)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from agents import index_at_age, whittle_index
-from agents.theory.renewal import Cycle
+from agents.theory.renewal import renewal_arm
 from agents.theory.task_bound import task_bound
-from crawl_env import Poisson, Sources, Task
+from crawl_env import Arrivals, Sources, Task
 from crawl_env.content.decay import EXPONENTIAL, LomaxDecay, StretchedDecay
 from experiments.decay import command, losses
 from experiments.decay.believer import Believer
@@ -32,7 +32,7 @@ UNIT = {
 
 
 def agent(decay, feature="value", oldest=600):
-    task = Task.of(FLEET, 3, features=(feature,), arrivals="poisson")
+    task = Task(FLEET, 3, features=(feature,), arrivals="poisson")
     return Believer(task, FLEET, decay, oldest)
 
 
@@ -48,12 +48,12 @@ def test_one_who_believes_in_the_exponential_has_the_index_of_theorem_1():
 
 @pytest.mark.parametrize("decay", [StretchedDecay(0.4), LomaxDecay(2.0)], ids=repr)
 def test_the_index_of_a_value_is_that_of_the_age_at_which_it_is_the_mean(decay):
-    believer, cycle = agent(decay), Cycle(FLEET, decay)
+    believer, cycle = agent(decay), renewal_arm(FLEET, decay)
     for k in (1.0, 3.0, 40.0):
         age = np.full((1, 30), k)
-        np.testing.assert_allclose(believer._at_age(age), cycle.charge(age), rtol=1e-12)
+        np.testing.assert_allclose(believer._at_age(age), cycle.index_at_age(age), rtol=1e-12)
         np.testing.assert_allclose(
-            believer._at_value(cycle.mean(age)), cycle.charge(age), rtol=1e-8
+            believer._at_value(cycle.mean_content(age)), cycle.index_at_age(age), rtol=1e-8
         )
     np.testing.assert_allclose(believer._at_value(2 * FLEET.ceiling[None]), 2 * FLEET.ceiling[None])
 
@@ -94,7 +94,7 @@ def test_expected_rewards_are_the_mean_of_drawn_ones():
 
 
 def test_the_bound_is_of_the_decay_that_is_there():
-    task = Task.of("table1", 2, arrivals=Poisson(decay=LomaxDecay(1.5)), observed=False)
+    task = Task("table1", 2, arrivals=Arrivals(decay=LomaxDecay(1.5)), observed=False)
     bound = task_bound(task)
     found = work({**UNIT, "law": ["lomax", [1.5]], "fleet": "table1", "budget": 2})
     assert found["bound"] == pytest.approx([bound.bound] * 3)
@@ -120,7 +120,7 @@ def test_it_writes_a_report_and_every_run(tmp_path, monkeypatch):
     monkeypatch.setattr(losses, "LOMAX", few[2:])
     monkeypatch.setattr(command, "CHECKED", few[:1])
     out = tmp_path / "report"
-    Decay(out, seeds=2, epochs=8, warmup=4, jobs=1, engine="sequential").run()
+    Decay(out=out, seeds=2, epochs=8, warmup=4, jobs=1, engine="sequential").run()
     with (out / "records.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert {"table1", "dense", "sparse"} == {row["fleet"] for row in rows}

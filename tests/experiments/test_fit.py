@@ -4,6 +4,9 @@ tests of the assumptions have the size they state, and see what they are for."""
 from __future__ import annotations
 
 import csv
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +14,7 @@ import pytest
 from scipy import stats
 
 from crawl_env import DecayCurves, ItemLog, Sources
+from experiments.core.results import ROOT
 from experiments.fit import checks, decay, estimate
 from experiments.fit.command import Fit
 
@@ -79,21 +83,35 @@ def test_rates_drawn_to_the_fleet_are_closer_to_the_truth() -> None:
     assert off < 0.88 * off_raw  # √(span/(span + b)) = .853 with the prior known
 
 
-def test_the_prior_of_the_rates_is_the_likeliest() -> None:
-    """Against scipy's negative binomial law, over a grid of shapes."""
-    _, counts, span = fleet_of_counts(80)
+def test_rates_are_the_posterior_of_the_hierarchical_model() -> None:
+    """Against sums over a grid of the mean and the shape, with scipy's negative binomial."""
+    counts, span = np.array([0, 2, 3, 9]), 10.0
+    average = counts.mean()
+    share = (np.arange(800) + 0.5) / 800
+    a = (average * share / (1 - share))[:, None]
+    mean = average * np.exp(np.linspace(-8, 20, 1500))  # items; a priori 1/mean
+    weight = np.ones((a.size, mean.size))
+    for n in counts:
+        weight *= stats.nbinom.pmf(n, a, a / (a + mean))
+    weight /= weight.sum()
+    first = [(weight * (n + a) / (span + span * a / mean)).sum() for n in counts]
+    second = [
+        (weight * (n + a) * (n + a + 1) / (span + span * a / mean) ** 2).sum() for n in counts
+    ]
     found = estimate.rates(counts, span)
-    shape = (found.mean / found.spread) ** 2
-
-    def likelihood(a: float) -> float:
-        return stats.nbinom.logpmf(counts, a, a / (a + counts.mean())).sum()
-
-    assert all(likelihood(shape) >= likelihood(shape * f) for f in (0.8, 0.97, 1.03, 1.25))
+    assert found.value == pytest.approx(first, rel=1e-3)
+    assert found.error == pytest.approx(np.sqrt(second - np.square(first)), rel=1e-3)
 
 
-def test_equal_counts_are_all_the_mean_and_one_source_is_itself() -> None:
-    found = estimate.rates(np.array([5, 5, 5, 5]), 10.0)
-    assert found.value == pytest.approx([0.5] * 4, rel=1e-6)
+def test_the_error_is_never_less_than_that_of_the_fleets_mean() -> None:
+    """Counts that vary no more than Poisson counts leave the rates as unknown as they are."""
+    few = estimate.rates(np.array([3, 5]), 100.0)
+    assert few.value == pytest.approx([0.04, 0.04], rel=0.15)
+    assert np.all(few.error > np.sqrt(8) / 200)  # of all items together
+    assert np.all(few.error < few.raw_error)
+    equal = estimate.rates(np.full(100, 5), 10.0)
+    assert equal.value == pytest.approx([0.5] * 100)
+    assert np.all((equal.error > np.sqrt(500) / 1000) & (equal.error < np.sqrt(5) / 10))
     alone = estimate.rates(np.array([7]), 10.0)
     assert (alone.value[0], alone.error[0]) == pytest.approx((0.7, np.sqrt(7) / 10))
     silent = estimate.rates(np.array([0, 30]), 10.0)
@@ -101,6 +119,38 @@ def test_equal_counts_are_all_the_mean_and_one_source_is_itself() -> None:
     assert np.isfinite(silent.error).all()
     with pytest.raises(ValueError, match="no items"):
         estimate.rates(np.zeros(3, dtype=int), 10.0)
+
+
+FLEETS = {  # of mean 1
+    "equal": lambda rng, n: np.ones(n),
+    "gamma": lambda rng, n: rng.gamma(2.0, 0.5, n),
+    "lognormal": lambda rng, n: rng.lognormal(-0.5, 1.0, n),
+}
+
+
+@pytest.mark.parametrize("fleet", FLEETS)
+@pytest.mark.parametrize("size", [2, 10, 100])
+def test_intervals_of_rates_cover_what_they_claim(fleet: str, size: int) -> None:
+    """Two thousand sources each; standard error of a share near 95 %: half a point."""
+    rng = np.random.default_rng(size)
+    for items in (5, 50):  # a source
+        inside = []
+        for _ in range(max(2000 // size, 40)):
+            true = items * FLEETS[fleet](rng, size)
+            counts = rng.poisson(true)
+            if counts.any():
+                found = estimate.rates(counts, 1.0)
+                inside += (np.abs(found.value - true) < 1.96 * found.error).tolist()
+        share = np.mean(inside)
+        assert share > 0.9, f"{items} items a source: {share:.1%}"
+        assert share < 0.975 or fleet == "equal", f"{items} items a source: {share:.1%}"
+
+
+def test_errors_of_equal_sources_shrink_with_the_fleet() -> None:
+    """Where nothing differs, a large fleet tells more of a source than its own items do."""
+    rng = np.random.default_rng(0)
+    error = [np.mean(estimate.rates(rng.poisson(5.0, n), 1.0).error) for n in (1, 10, 100, 1000)]
+    assert np.all(np.array(error[:-1]) > 1.3 * np.array(error[1:]))
 
 
 # ------------------------------------------------------------------------------ utilities
@@ -133,16 +183,30 @@ def test_utilities_drawn_to_the_fleet_are_closer_to_the_truth(sigma: float, gain
     assert off < gain * off_raw
 
 
-def test_credibility_is_the_textbooks_formula() -> None:
-    """Bühlmann and Straub for three sources of two items, by hand."""
-    source, utility = np.repeat([0, 1, 2], 2), np.array([1.0, 3, 6, 8, 10, 14])
-    within = (2 + 2 + 8) / 3
-    means = np.array([2.0, 7.0, 12.0])
-    between = (2 * ((means - 7) ** 2).sum() - 2 * within) / (6 - 12 / 6)
-    z = 2 / (2 + within / between)
-    found = estimate.utilities(source, utility, 3)
-    assert found.value == pytest.approx(z * means + (1 - z) * 7)
-    assert found.spread == pytest.approx(np.sqrt(between))
+def test_credibility_tends_to_the_textbooks_formula() -> None:
+    """Bühlmann and Straub's weights, which many sources tell exactly."""
+    _, source, utility = votes_of_a_fleet(0.5)
+    counts = np.bincount(source)
+    found = estimate.utilities(source, utility, 500)
+    own = np.bincount(source, utility) / counts
+    within = np.bincount(source, (utility - own[source]) ** 2).sum() / (counts - 1).sum()
+    z = counts / (counts + within / found.spread**2)
+    assert found.value == pytest.approx(z * own + (1 - z) * found.mean, rel=0.01)
+
+
+@pytest.mark.parametrize("size", [2, 10, 100])
+def test_intervals_of_utilities_cover_what_they_claim(size: int) -> None:
+    rng = np.random.default_rng(size)
+    for spread in (0.0, 0.6):  # of the logarithm of a source's mean utility
+        inside = []
+        for _ in range(max(400 // size, 8)):
+            true = rng.lognormal(-(spread**2) / 2, spread, size)
+            source = np.repeat(np.arange(size), rng.integers(5, 20, size))
+            utility = true[source] * rng.gamma(2.0, 0.5, source.size)
+            found = estimate.utilities(source, utility, size)
+            inside += (np.abs(found.value - true) < 1.96 * found.error).tolist()
+        assert np.mean(inside) > 0.89
+        assert np.mean(inside) < 0.985 or not spread
 
 
 def test_utilities_at_the_edges() -> None:
@@ -174,6 +238,40 @@ def test_normal_estimates_are_drawn_to_their_mean() -> None:
     assert off < 0.5 * off_raw
     same = estimate.shrunk(np.full(5, 1.5), np.full(5, 0.1))
     assert same.value == pytest.approx([1.5] * 5)
+    assert np.all((same.error > 0.1 / np.sqrt(5)) & (same.error < 0.1))
+
+
+@pytest.mark.parametrize("size", [2, 10, 100])
+def test_intervals_of_normal_estimates_cover_what_they_claim(size: int) -> None:
+    rng = np.random.default_rng(size)
+    for spread in (0.0, 1.0):
+        inside = []
+        for _ in range(max(400 // size, 8)):
+            true, error = rng.normal(0, spread, size), rng.uniform(0.3, 1.2, size)
+            found = estimate.shrunk(true + error * rng.normal(size=size), error)
+            inside += (np.abs(found.value - true) < 1.96 * found.error).tolist()
+        assert np.mean(inside) > 0.89
+        assert np.mean(inside) < 0.985 or not spread
+
+
+def test_decay_does_not_depend_on_the_number_of_threads() -> None:
+    code = (
+        "from tests.experiments.test_fit import decaying_log; from experiments.fit import decay;"
+        "import numpy as np; found = decay.measure(decaying_log(1.0, n=8)[1]);"
+        "print(found.rate.value.tobytes().hex(), found.rate.error.tobytes().hex(), found.stretch)"
+    )
+    answers = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "OPENBLAS_NUM_THREADS": threads, "OMP_NUM_THREADS": threads},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for threads in ("1", "2")
+    }
+    assert len(answers) == 1
 
 
 def test_exponentials_are_fitted_as_by_scipy() -> None:
@@ -381,7 +479,7 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_the_command_writes_a_fleet_that_can_be_read(files, tmp_path, capsys) -> None:
     out, report = tmp_path / "fleet.csv", tmp_path / "report"
-    Fit(files[0], out, files[1], report=report, since="0", until="1000").run()
+    Fit(items=files[0], out=out, curves=files[1], report=report, since="0", until="1000").run()
     fleet = Sources.from_csv(out)
     with (report / "estimates.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -399,7 +497,7 @@ def test_the_command_writes_a_fleet_that_can_be_read(files, tmp_path, capsys) ->
 def test_decay_may_be_given_and_part_of_the_log_taken(files, tmp_path) -> None:
     out = tmp_path / "fleet.csv"
     common = {"decay_rate": 0.3, "out": out, "report": tmp_path / "r"}
-    Fit(files[0], since="500", until="2000", min_items=20, **common).run()
+    Fit(items=files[0], since="500", until="2000", min_items=20, **common).run()
     log = ItemLog.from_csv(files[0])
     counts = np.bincount(log.source[log.published >= 500], minlength=6)
     fleet = Sources.from_csv(out)
@@ -413,7 +511,7 @@ def test_a_tiny_log_is_fitted_too(tmp_path) -> None:
     )
     out = tmp_path / "fleet.csv"
     Fit(
-        tmp_path / "i.csv", decay_rate=0.1, out=out, report=tmp_path / "r", until="2024-05-04"
+        items=tmp_path / "i.csv", decay_rate=0.1, out=out, report=tmp_path / "r", until="2024-05-04"
     ).run()
     assert Sources.from_csv(out).mean_utility.tolist() == [1.0, 1.0]
     page = (tmp_path / "r" / "report.html").read_text(encoding="utf-8")
@@ -438,7 +536,7 @@ def test_what_is_wrong_is_said_before_anything_is_written(files, tmp_path, case:
     options, message = WRONG[case]
     options = {"out": tmp_path / "fleet.csv", "report": tmp_path / "r", **options}
     with pytest.raises(ValueError, match=message):
-        Fit(files[0], **options).run()
+        Fit(items=files[0], **options).run()
     assert not (tmp_path / "fleet.csv").exists()
     assert not (tmp_path / "r").exists()
 
@@ -455,7 +553,9 @@ def test_the_report_names_the_source_that_fails_and_how(tmp_path, capsys) -> Non
         np.ones(source.size),
     )
     both.to_csv(tmp_path / "i.csv")
-    Fit(tmp_path / "i.csv", tmp_path / "f.csv", decay_rate=0.2, report=tmp_path / "r").run()
+    Fit(
+        items=tmp_path / "i.csv", out=tmp_path / "f.csv", decay_rate=0.2, report=tmp_path / "r"
+    ).run()
     said = capsys.readouterr().out
     assert "“Items do not come in bursts” fails for 1 of 6 sources" in said
     assert "variance / mean of daily counts: burster" in said
@@ -469,4 +569,4 @@ def test_the_log_is_not_overwritten(files, tmp_path) -> None:
     log = tmp_path / "items.csv"
     log.write_text("source,published\na,1\n")
     with pytest.raises(ValueError, match="is an input of this command"):
-        Fit(log, decay_rate=1.0, out=log, report=tmp_path / "r").run()
+        Fit(items=log, decay_rate=1.0, out=log, report=tmp_path / "r").run()

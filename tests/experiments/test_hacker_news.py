@@ -66,7 +66,7 @@ def read(folder: Path) -> ItemLog:
 
 
 def test_snapshots_become_items_and_curves(checkout: Path, tmp_path: Path, capsys) -> None:
-    HackerNews(checkout, min_items=1, out=tmp_path / "out").run()
+    HackerNews(history=checkout, min_items=1, out=tmp_path / "out").run()
     log = read(tmp_path / "out")
     assert [log.names[i] for i in log.source] == ["a.org", "news.ycombinator.com", "a.org"]
     assert log.published.tolist() == [1.0, 2.0, 5.0]
@@ -82,20 +82,20 @@ def test_snapshots_become_items_and_curves(checkout: Path, tmp_path: Path, capsy
 
 
 def test_rare_sites_and_other_days_are_left_out(checkout: Path, tmp_path: Path, capsys) -> None:
-    HackerNews(checkout, min_items=2, out=tmp_path / "out").run()
+    HackerNews(history=checkout, min_items=2, out=tmp_path / "out").run()
     assert read(tmp_path / "out").names == ("a.org",)
     assert "1 items of 1 sites with fewer than 2" in capsys.readouterr().out
-    HackerNews(checkout, min_items=1, until="2020-11-08", out=tmp_path / "out").run()
+    HackerNews(history=checkout, min_items=1, until="2020-11-08", out=tmp_path / "out").run()
     assert read(tmp_path / "out").utility.tolist() == [40.0, 0.0, 0.0]
 
 
 def test_what_is_wrong_is_said(checkout: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="git clone https"):
-        HackerNews(tmp_path, out=tmp_path / "out").run()
+        HackerNews(history=tmp_path, out=tmp_path / "out").run()
     with pytest.raises(ValueError, match="0 snapshots between --since and --until"):
-        HackerNews(checkout, since="2021-01-01", out=tmp_path / "out").run()
+        HackerNews(history=checkout, since="2021-01-01", out=tmp_path / "out").run()
     with pytest.raises(ValueError, match="--since is 'soon'; give a day"):
-        HackerNews(checkout, since="soon", out=tmp_path / "out").run()
+        HackerNews(history=checkout, since="soon", out=tmp_path / "out").run()
     with pytest.raises(ValueError, match=r"no site has 25 items.*--min-items"):
-        HackerNews(checkout, out=tmp_path / "out").run()
+        HackerNews(history=checkout, out=tmp_path / "out").run()
     assert not (tmp_path / "out").exists()

@@ -10,41 +10,49 @@ import pytest
 
 from agents.learning.fleet.ppo import EquivariantPPO
 from agents.learning.tabular.wiql import WIQL
-from agents.theory.closed_form import whittle_index
+from agents.theory.index import whittle_index
 from crawl_env import CrawlEnv, CrawlVectorEnv
 from experiments.benchmark.learning import leaderboard, plan, runs, section, tasks, training
-from experiments.benchmark.learning.players import (
+from experiments.benchmark.learning.entrants import (
     AGES,
     FULL,
     KINDS,
     KNOWN,
     QUICK,
-    Lesson,
-    Player,
+    Entrant,
+    Training,
     each,
 )
 from experiments.benchmark.learning.runs import Records, complete
 from experiments.benchmark.learning.scores import Point, Run, table_of
-from experiments.benchmark.suite import Setting
+from experiments.benchmark.suite import BenchmarkTask
+from experiments.core.evaluation import arguments_of
 from experiments.core.migration import key_of
-from experiments.core.results import ROOT
-from experiments.core.units import arguments_of
+from experiments.core.results import ROOT, write_csv
+from experiments.core.runner import Runner
 
 
-def short(setting: Setting) -> Setting:
+def short(setting: BenchmarkTask) -> BenchmarkTask:
     return dataclasses.replace(setting, epochs=40, warmup=10, seeds=2)
 
 
 M2 = short(tasks.DETERMINISTIC[1])
 SMALL = (
-    Player("wiql", each(M2, rows=1, epochs=200), seeds=2),
-    Player("whittle-q", each(M2, short(tasks.RANDOM[0]), rows=1, epochs=200), seeds=2),
+    Entrant("wiql", each(M2, num_envs=1, steps=200), seeds=2),
+    Entrant("whittle-q", each(M2, short(tasks.RANDOM[0]), num_envs=1, steps=200), seeds=2),
 )
 
 
 def run(folder: Any, these: Any = SMALL, found: Records | None = None, **k: Any) -> Records:
     nothing = Records([], [])
-    return complete(these, found or nothing, folder / "kept", engine="sequential", jobs=1, **k)
+    return complete(
+        these, found or nothing, Runner(folder / "kept", engine="sequential", jobs=1), **k
+    )
+
+
+def write(records: Records, folder: Any) -> None:
+    write_csv(folder / runs.RUNS, records.runs)
+    write_csv(folder / runs.CURVES, records.curves)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +71,7 @@ def test_the_suites_name_learners_tasks_and_settings_that_exist() -> None:
     for player in (*QUICK, *FULL):
         assert player.learner in KINDS
         player.kind.Settings(**player.settings)
-        assert player.lessons
+        assert player.trainings
     assert len({player.name for player in FULL}) == len(FULL)
 
 
@@ -74,7 +82,7 @@ def test_every_learner_is_in_the_full_suite() -> None:
 def test_units_differ_and_their_names_do_not_depend_on_code() -> None:
     units = plan.plan(SMALL)
     assert len({key_of(unit) for unit in units}) == len(units)
-    faster = (dataclasses.replace(SMALL[0], settings={"fast": 0.4}),)
+    faster = (dataclasses.replace(SMALL[0], settings={"learning_rate": 0.4}),)
     trainings = [unit for unit in plan.plan(faster) if unit["kind"] == "training"]
     assert not {key_of(unit) for unit in trainings} & {key_of(unit) for unit in units}
 
@@ -82,7 +90,7 @@ def test_units_differ_and_their_names_do_not_depend_on_code() -> None:
 def test_records_survive_files_and_are_not_run_again(
     records: Records, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    records.write(tmp_path)
+    write(records, tmp_path)
     read = Records.read(tmp_path)
     for mine, its in ((records.runs, read.runs), (records.curves, read.curves)):
         assert [as_text(row) for row in mine] == [as_text(row) for row in its]
@@ -106,11 +114,11 @@ def test_only_what_is_missing_or_to_be_redone_is_run(
     work = runs.work
 
     def noted(unit: Any) -> Any:
-        ran.append(unit.get("player", unit["kind"]))
+        ran.append(unit.get("entrant", unit["kind"]))
         return work(unit)
 
     monkeypatch.setattr(runs, "work", noted)
-    more = (*SMALL, Player("lspe", SMALL[0].lessons, seeds=1))
+    more = (*SMALL, Entrant("lspe", SMALL[0].trainings, seeds=1))
     grown = run(tmp_path / "a", more, records)
     assert ran == ["lspe"]
     ran.clear()
@@ -128,13 +136,13 @@ def test_only_what_is_missing_or_to_be_redone_is_run(
     with pytest.raises(ValueError, match="did you mean 'wiql'"):
         run(tmp_path / "c", redo=["wiqll"])
     with pytest.raises(ValueError, match="threads"):
-        runs.complete(SMALL, grown, tmp_path / "d", engine="threading")
+        runs.complete(SMALL, grown, Runner(tmp_path / "d", engine="threading"))
 
 
 def test_a_report_of_what_is_done_runs_nothing(records: Records, tmp_path: Any) -> None:
-    some = Records([row for row in records.runs if row["player"] != "wiql"], records.curves)
+    some = Records([row for row in records.runs if row["entrant"] != "wiql"], records.curves)
     shown = run(tmp_path, found=some, only_done=True)
-    assert {row["player"] for row in shown.runs} == {row["player"] for row in some.runs}
+    assert {row["entrant"] for row in shown.runs} == {row["entrant"] for row in some.runs}
     with pytest.raises(ValueError, match="nothing has been run yet"):
         run(tmp_path, only_done=True)
 
@@ -158,7 +166,7 @@ def test_a_learners_code_is_all_that_it_imports_of_the_learners() -> None:
 def test_pauses_do_not_change_what_is_learnt() -> None:
     (unit,) = [u for u in plan.plan(SMALL[:1]) if u["kind"] == "training" and u["seed"] == 0]
     paused = training.train(unit)
-    through = training.train({**unit, "pauses": [unit["epochs"]]})
+    through = training.train({**unit, "evaluate_at": [unit["steps"]]})
     assert paused["runs"][0]["reward"] == through["runs"][0]["reward"]
     assert len(paused["curves"]) > 1
     assert paused["curves"][-1]["reward"] == through["curves"][-1]["reward"]
@@ -166,16 +174,16 @@ def test_pauses_do_not_change_what_is_learnt() -> None:
 
 def test_measured_is_the_frozen_policy_not_the_exploring_run(records: Records) -> None:
     """An agent whose every choice in training is chance still learns what is worth crawling."""
-    chance = (Player("whittle-q", each(M2, rows=1, epochs=3000), settings={"explore": 1.0}),)
+    chance = (Entrant("whittle-q", each(M2, num_envs=1, steps=3000), settings={"epsilon": 1.0}),)
     unit = next(u for u in plan.plan(chance) if u["kind"] == "training")
-    level = {r["player"]: r["reward"] for r in records.runs if r["task"] == plan.name_of(M2)}
+    level = {r["entrant"]: r["reward"] for r in records.runs if r["task"] == plan.name_of(M2)}
     reward = training.train(unit)["runs"][0]["reward"]
     assert reward > level["random"] + 0.8 * (level["whittle"] - level["random"])
 
 
 @pytest.mark.parametrize("player", FULL, ids=lambda player: player.name)
 def test_no_training_meets_the_arrivals_of_the_measurements(
-    player: Player, monkeypatch: pytest.MonkeyPatch
+    player: Entrant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[Any] = []
     for kind in (CrawlVectorEnv, CrawlEnv):
@@ -186,8 +194,10 @@ def test_no_training_meets_the_arrivals_of_the_measurements(
             return reset(self, seed=seed, **k)
 
         monkeypatch.setattr(kind, "reset", noted)
-    rows = min(8, player.lessons[0].rows)
-    unit = plan.training(player, dataclasses.replace(player.lessons[0], rows=rows), 19)
+    num_envs = min(8, player.trainings[0].num_envs)
+    unit = plan.training_unit(
+        player, dataclasses.replace(player.trainings[0], num_envs=num_envs), 19
+    )
     training._learner(unit, training._envs(unit))
     met = {seed for seed in begun if seed is not None}
     assert met or player.learner == "neurwin"  # whose simulator draws from the learner's generator
@@ -197,12 +207,12 @@ def test_no_training_meets_the_arrivals_of_the_measurements(
 def test_fleets_of_runs_are_those_of_their_baselines() -> None:
     trained = [unit for unit in plan.plan(SMALL) if unit["kind"] == "training"]
     for unit in trained:
-        (exam,) = unit["exams"]
-        assert {**exam["arguments"], "horizon": None} == unit["practice"][0]
+        (test,) = unit["tests"]
+        assert {**test["arguments"], "horizon": None} == unit["environments"][0]
     fleets = {
-        unit["seed"]: arguments_of(unit["exams"][0])["sources"]
+        unit["seed"]: arguments_of(unit["tests"][0])["sources"]
         for unit in trained
-        if "Random" in unit["exams"][0]["task"]
+        if "Random" in unit["tests"][0]["task"]
     }
     assert set(fleets) == {0, 1}
     assert not np.array_equal(fleets[0].arrival_rate, fleets[1].arrival_rate)
@@ -211,7 +221,7 @@ def test_fleets_of_runs_are_those_of_their_baselines() -> None:
 class Knows:
     """Stands for a learner whose index is `factor` times the true one."""
 
-    finds_index = True
+    estimates_index = True
     state_features = ("age",)
 
     def __init__(self, factor: float, discount: float = 1.0) -> None:
@@ -219,7 +229,7 @@ class Knows:
 
         self.sources, self.factor = Sources.preset("table1"), factor
         self.discount = discount
-        self.settings = type("Settings", (), {"discount": discount})()
+        self.settings = type("Settings", (), {"gamma": discount})()
 
     def score(self, state: Any) -> Any:
         age = state[..., 0].astype(float)
@@ -242,17 +252,17 @@ def test_the_index_error_is_relative_and_knows_the_discount(discount: float) -> 
 
 
 def test_learners_without_an_index_have_no_error(records: Records) -> None:
-    by_player = {row["player"]: row.get("index_error") for row in records.runs}
+    by_player = {row["entrant"]: row.get("index_error") for row in records.runs}
     assert by_player["wiql"] is None
     assert by_player["whittle-q"] >= 0
 
 
 def test_epochs_are_counted_in_all_rows_and_of_all_sources() -> None:
-    lesson = Lesson((M2, M2), (M2,), 4, 32)
-    pair = Player("equivariant-ppo", (lesson,), KNOWN, seeds=1)
+    both = Training((M2, M2), (M2,), 4, 32)
+    pair = Entrant("equivariant-ppo", (both,), KNOWN, seeds=1)
     unit = next(u for u in plan.plan((pair,)) if u["kind"] == "training")
     row = training.train(unit)["runs"][0]
-    assert (row["crawl_epochs"], row["source_epochs"]) == (2 * 4 * 32, 2 * 4 * 32 * 4)
+    assert (row["env_steps"], row["source_steps"]) == (2 * 4 * 32, 2 * 4 * 32 * 4)
 
 
 # -- what the tables say ----------------------------------------
@@ -298,11 +308,11 @@ def test_half_of_the_runs_must_get_there() -> None:
 
 
 def test_agents_that_see_ages_alone_are_held_against_the_bound_of_not_seeing() -> None:
-    unseen, seen = short(tasks.UNSEEN[1]), short(tasks.SEEN[1])
-    lesson = Lesson((unseen,), (unseen, seen), 1, 100)
+    unseen, seen = short(tasks.UNOBSERVED[1]), short(tasks.OBSERVED[1])
+    blindly = Training((unseen,), (unseen, seen), 1, 100)
     blind, sighted = (
-        Player("wiql", (lesson,), seeds=1),
-        Player("equivariant-ppo", (Lesson((seen,), (seen,), 4, 32),), KNOWN, seeds=1),
+        Entrant("wiql", (blindly,), seeds=1),
+        Entrant("equivariant-ppo", (Training((seen,), (seen,), 4, 32),), KNOWN, seeds=1),
     )
     rows = Records([], [])
     for unit in plan.plan((blind, sighted)):
@@ -327,7 +337,7 @@ def test_baselines_of_other_fleets_are_not_taken(records: Records) -> None:
     lost = [
         row
         for row in records.runs
-        if not (row["player"] == "random" and "Random" in row["task"] and row["fleet"] == 1)
+        if not (row["entrant"] == "random" and "Random" in row["task"] and row["fleet"] == 1)
     ]
     with pytest.raises(ValueError, match="random has not been measured yet"):
         table_of(Records(lost, records.curves))
@@ -335,7 +345,7 @@ def test_baselines_of_other_fleets_are_not_taken(records: Records) -> None:
 
 def test_the_random_policy_meets_the_same_fleets_as_all() -> None:
     units = plan.plan(
-        (Player("equivariant-ppo", (Lesson(tasks.PRACTISED, tasks.DRAWN_ANEW, 2, 32),)),)
+        (Entrant("equivariant-ppo", (Training(tasks.TRAINING_FLEETS, tasks.DRAWN_ANEW, 2, 32),)),)
     )
     for unit in units:
         if unit["kind"] == "baseline":
@@ -348,21 +358,23 @@ def test_a_record_of_other_agents_is_kept(records: Records, tmp_path: Any) -> No
 
     out = tmp_path / "full"
     out.mkdir()
-    stranger = {"unit": "0123456789ab", "player": "of another day", "task": "t", "reward": 1.0}
-    Records([*records.runs, stranger], records.curves).write(out)
+    stranger = {"unit": "0123456789ab", "entrant": "of another day", "task": "t", "reward": 1.0}
+    write(Records([*records.runs, stranger], records.curves), out)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("experiments.benchmark.learning.players.SUITES", {"full": SMALL})
+        patch.setattr("experiments.benchmark.learning.entrants.SUITES", {"full": SMALL})
         patch.setattr(leaderboard, "ALL", SMALL)
-        Benchmark("full", out, only_report=True, engine="sequential").run()
+        Benchmark(suite="full", out=out, only_report=True, engine="sequential").run()
         with pytest.raises(ValueError, match="record of suite full"):
-            Benchmark("quick", out).run()
-        with pytest.raises(ValueError, match="quick one is run as a whole"):
-            Benchmark("quick", tmp_path / "new", only_report=True).run()
+            Benchmark(suite="quick", out=out).run()
+        with pytest.raises(ValueError, match="nothing has been run yet"):
+            Benchmark(suite="quick", out=tmp_path / "new", only_report=True).run()
         with pytest.raises(ValueError, match="did you mean 'wiql'"):
-            Benchmark("full", out, agents=("wiqll",)).run()
-        Benchmark("full", out, agents=("wiql",), redo=("wiql",), engine="sequential").run()
+            Benchmark(suite="full", out=out, agents=("wiqll",)).run()
+        Benchmark(
+            suite="full", out=out, agents=("wiql",), redo=("wiql",), engine="sequential"
+        ).run()
     again = Records.read(out)
-    assert {row["player"] for row in again.runs} == {row["player"] for row in records.runs} | {
+    assert {row["entrant"] for row in again.runs} == {row["entrant"] for row in records.runs} | {
         "of another day"
     }
     kept = Records.read(out)

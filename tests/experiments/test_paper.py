@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agents.theory.observed import Arms
+from agents.theory.observed import ObservedArm
 from crawl_env import Sources
 from crawl_env.content.utility import Exponential
 from experiments.paper import corrections, runs
@@ -78,7 +78,7 @@ def test_the_short_average_starts_empty_and_counts_61_epochs():
 def test_the_arms_index_meets_the_closed_form_where_noise_is_small_and_differs_elsewhere(items):
     # Published distances from Theorem 1: .2 … .45 u* for ΛT ≤ 5, .06 u* at 250.
     fleet = Sources(items, 1.0, 0.2)
-    gap = fleet.ceiling - Arms(fleet, np.array([True]), Exponential()).index(fleet.ceiling)
+    gap = fleet.ceiling - ObservedArm(fleet, np.array([True]), Exponential()).index(fleet.ceiling)
     share = gap[0] / fleet.ceiling[0]
     assert (0.2 < share < 0.45) if items == 1 else (0.04 < share < 0.08)
 

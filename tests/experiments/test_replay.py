@@ -67,7 +67,9 @@ def test_a_poisson_log_earns_what_poisson_arrivals_earn():
     trace = Trace(simulated(fleet, float(epochs), 1), random_start=False)
     arguments = {"sources": fleet, "budget": 2, "observed": False, "start": "empty"}
     played = play(Rollout("whittle", {**arguments, "arrivals": trace}), trace, epochs)
-    expected = evaluate("whittle", {**arguments, "arrivals": "poisson"}, 2000, 100, seeds=40)
+    expected = evaluate(
+        "whittle", {**arguments, "arrivals": "poisson"}, steps=2000, warmup=100, seeds=40
+    )
     # Rewards of blocks of 100 epochs are all but independent. 4 standard errors: 1 in 10,000.
     blocks = played.reward.reshape(-1, 100).mean(axis=1)
     error = np.hypot(
@@ -129,7 +131,7 @@ def test_nothing_after_the_split_reaches_the_fleet_and_nothing_later_a_crawl(tmp
     assert splits[0].refitted != splits[1].refitted
     names = ("whittle", "lagrangian", "static", "nutch", "miniflux")
     for name, rule, budget, observed in (
-        *((name, "epoch", 2.0, False) for name in names),
+        *((name, "step", 2.0, False) for name in names),
         ("whittle", "average", 0.5, False),
         ("whittle", "average", 0.5, True),  # whose level is found by simulation
         ("static", "average", 0.5, True),
@@ -294,7 +296,7 @@ def test_a_stopped_replay_goes_on_and_one_of_another_log_does_not(tmp_path, monk
     played: list[str] = []
     work = replay.work
 
-    def stopping(trace: Trace, unit: runner.Unit) -> runner.Result:
+    def stopping(trace: Trace, unit: runner.Job) -> runner.Result:
         played.append(f"{unit['agent']} {unit['late']}")
         if len(played) == 3:
             raise KeyboardInterrupt
@@ -317,7 +319,7 @@ def test_runs_start_one_epoch_after_the_other(tmp_path):
     played = replay.joined(found, split.epochs)
     assert played.reward.shape == (3, split.epochs)
     assert all(not row[: late + 1].any() for late, row in enumerate(played.reward))
-    later = Trace(split.trace.items.covering(split.rest.start + 2, None), random_start=False)
+    later = Trace(split.trace.log.covering(split.rest.start + 2, None), random_start=False)
     arguments = {"sources": split.fleet, "budget": 2, "start": "empty", "arrivals": later}
     alone = play(Rollout("static", arguments), later, split.epochs - 2)
     assert played.reward[2, 2:].tolist() == alone.reward[0].tolist()

@@ -18,7 +18,7 @@ def test_the_parts_are_measured_and_written(
     some = (("a2c", NATIVE), ("a2c", ONE_BY_ONE), ("dqn", ONE_BY_ONE))
     assert set(some) < set(CASES)
     monkeypatch.setattr(command, "CASES", some)
-    SB3Time(out=tmp_path / "t", rounds=2, rows=4).run()
+    SB3Time(out=tmp_path / "t", rounds=2, num_envs=4).run()
     with (tmp_path / "t" / "records.csv").open(encoding="utf-8") as file:
         records = list(csv.DictReader(file))
     assert [(r["algorithm"], r["env"]) for r in records] == list(some)

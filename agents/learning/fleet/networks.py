@@ -1,4 +1,4 @@
-"""One small network that scores every source of every fleet alike.
+"""Permutation-equivariant networks: one set of weights for every source of every fleet.
 
 A source's score depends on its own columns and on their means over the fleet, so that exchanging
 two sources exchanges their scores (deep sets; M. Zaheer et al., NeurIPS 2017, arXiv 1703.06114).
@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from crawl_env import Task
 from crawl_env.numerics import FloatArray
 
-_LEAST = 0.01  # of a utility, relative to the fleet's scale, that the logarithm still tells from 0
-_TINY = 1e-6  # per epoch: a source that publishes nothing
+_LEAST = 0.01  # added to a utility, relative to its scale, before the logarithm
+_TINY = 1e-6  # added to a rate per step before the logarithm
 _FLOOR = 1e-300
-_LEAST_SPREAD = 0.2  # of a column: what hardly varied must not blow up elsewhere
+_LEAST_STD = 0.2  # of a column: what hardly varied in training may vary elsewhere
 
 UTILITIES = ("value", "harvest")
 COUNTS = ("age", "items")
@@ -27,13 +27,13 @@ FLAGS = ("crawled", "available", "failed", "picked")
 
 
 class Columns:
-    """Turns observations into columns free of units: (..., N, F) to (..., N, D) float32.
+    """Turns observations into dimensionless columns: (..., N, F) to (..., N, D) float32.
 
     Utilities are relative to the mean of Λξ̄T over the fleet where the features show it, else to
-    the mean of the first utility that they show; rates are per epoch, costs relative to their mean
-    and the account to the budget. Positive numbers enter as logarithms. The last column is the
-    share of the fleet that an epoch pays for, M/ΣC (M/N where costs are not shown). Nothing but the
-    observation, M, N and T is used.
+    the mean of the first utility that they show; rates are per step, costs relative to their mean
+    and the balance to the budget. Positive numbers enter as logarithms. The last column is the
+    fraction of the fleet that a step pays for, M/ΣC (M/N where costs are not shown). Only
+    observation, M, N and T are used.
 
     Arguments:
         shown: the features of the observation, in order; `picked` is the last of
@@ -82,8 +82,8 @@ class Columns:
         scale = self._scale(seen)
         columns = [self._column(name, seen, scale) for name in self.features]
         cost = seen.get("cost", torch.ones_like(observation[..., 0]))
-        share = torch.log(self._budget / cost.sum(-1, keepdim=True))
-        return torch.stack([*columns, share.expand_as(cost)], dim=-1).float()
+        fraction = torch.log(self._budget / cost.sum(-1, keepdim=True))
+        return torch.stack([*columns, fraction.expand_as(cost)], dim=-1).float()
 
     def _scale(self, seen: dict[str, Tensor]) -> Tensor | float:
         if self._flow:
@@ -103,7 +103,7 @@ class Columns:
             return torch.log1p(x)
         if name in FLAGS:
             return x
-        if name == "account":
+        if name == "balance":
             return x / self._budget
         if name == "cost":
             return torch.log(x / x.mean(-1, keepdim=True))
@@ -114,24 +114,24 @@ class Columns:
 
 
 class Standardised(nn.Module):
-    """A network whose columns, D of them, are standardised by what `standardise` was shown."""
+    """A network whose D input columns are standardised by the data given to `standardise`."""
 
     mean: Tensor
-    spread: Tensor
+    std: Tensor
 
     def __init__(self, columns: int) -> None:
         super().__init__()
         self.register_buffer("mean", torch.zeros(columns))
-        self.register_buffer("spread", torch.ones(columns))
+        self.register_buffer("std", torch.ones(columns))
 
     def standardise(self, columns: Tensor) -> None:
-        """Take mean and standard deviation of columns, (samples, D), for all that is to come."""
+        """Take the mean and standard deviation of columns, (samples, D), for all later inputs."""
         self.mean.copy_(columns.mean(0))
-        self.spread.copy_(columns.std(0).clamp_min(_LEAST_SPREAD))
+        self.std.copy_(columns.std(0).clamp_min(_LEAST_STD))
 
     def standard(self, columns: Tensor) -> Tensor:
-        """Return columns, (..., D), as those had mean 0 and standard deviation 1."""
-        return (columns - self.mean) / self.spread
+        """Return standardised columns, (..., D)."""
+        return (columns - self.mean) / self.std
 
 
 class FleetNetwork(Standardised):
@@ -159,11 +159,11 @@ class FleetNetwork(Standardised):
 
 
 class SourceColumns:
-    """Turns observations (B, N, F) into columns of each source, and the units they are in.
+    """Turns observations (B, N, F) into dimensionless columns of each source, and their units.
 
     Utilities are relative to the source's unit: its own Λξ̄T where the features show Λ and ξ̄, else
-    one for all. Rates are per epoch. Positive numbers enter as logarithms. A cost is no column:
-    with the unit it says what is charged.
+    one for all. Rates are per step. Positive numbers enter as logarithms. Costs are no columns:
+    they enter through the unit of the multiplier.
 
     Arguments:
         task: whose observations they are.
@@ -193,11 +193,11 @@ class SourceColumns:
         Raises:
             ValueError: none does.
         """
-        left = ("cost", "account", *(("mean_utility",) if _shows_flow(features) else ()))
+        left = ("cost", "balance", *(("mean_utility",) if _shows_flow(features) else ()))
         names = tuple(name for name in features if name not in left)
         if not names:
             raise ValueError(
-                f"features are {', '.join(features)}, which say nothing of a source's state; add "
+                f"features are {', '.join(features)}, none of which describes the state; add "
                 "'value' or 'age'"
             )
         return names
@@ -213,7 +213,7 @@ class SourceColumns:
         return np.stack(columns, axis=-1), unit
 
     def cost(self, observation: NDArray[np.float32]) -> FloatArray:
-        """Return what crawls cost, (B, N), 1 where it is not shown."""
+        """Return the costs of crawls, (B, N); 1 where they are not shown."""
         if "cost" not in self._place:
             return np.ones(observation.shape[:-1])
         return observation[..., self._place["cost"]].astype(np.float64)
@@ -233,7 +233,7 @@ def _shows_flow(features: Sequence[str]) -> bool:
 
 
 class IndexNetwork(Standardised):
-    """The index of a source and, built on it, what crawling and waiting are worth.
+    """The index of a source and, built on it, the Q-values of crawling and waiting.
 
     Arguments:
         names: of the columns, D of them.
@@ -245,27 +245,28 @@ class IndexNetwork(Standardised):
         self._utilities = [i for i, name in enumerate(names) if name in UTILITIES]
         d = len(names)
         self._index = _layers(d, hidden, 1)
-        self._worth = _layers(d + 2 + len(self._utilities), hidden, 2)
+        self._q = _layers(d + 2 + len(self._utilities), hidden, 2)
 
     def index(self, columns: Tensor) -> Tensor:
         """Return f(s), the logarithm of the index in the source's unit: (..., D) to (...)."""
         return self._index(self.standard(columns)).squeeze(-1)
 
-    def forward(self, columns: Tensor, charge: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, columns: Tensor, log_multiplier: Tensor) -> tuple[Tensor, Tensor]:
         """Return Q(s, ℓ, 0) and Q(s, ℓ, 1), in units of 1 + ℓ: (..., D) and ln ℓ (...) to (...)."""
         own = self.standard(columns)
-        unit = self.unit(charge).expand(columns.shape[:-1])
-        charge = charge.expand(columns.shape[:-1])
-        charged = torch.stack((charge / 2, 2 / unit - 1), dim=-1)
-        waits = torch.exp(columns[..., self._utilities]) / unit[..., None]
-        crawling, steep = self._worth(torch.cat((own, charged, waits), dim=-1)).unbind(-1)
-        gain = torch.exp((steep - 2).clamp(-8, 4)) * (self._index(own).squeeze(-1) - charge)
-        return crawling - gain, crawling
+        unit = self.unit(log_multiplier).expand(columns.shape[:-1])
+        log_multiplier = log_multiplier.expand(columns.shape[:-1])
+        price = torch.stack((log_multiplier / 2, 2 / unit - 1), dim=-1)
+        utility = torch.exp(columns[..., self._utilities]) / unit[..., None]
+        crawling, slope = self._q(torch.cat((own, price, utility), dim=-1)).unbind(-1)
+        excess = self._index(own).squeeze(-1) - log_multiplier
+        advantage = torch.exp((slope - 2).clamp(-8, 4)) * excess
+        return crawling - advantage, crawling
 
     @staticmethod
-    def unit(charge: Tensor) -> Tensor:
+    def unit(log_multiplier: Tensor) -> Tensor:
         """Return 1 + ℓ, from ln ℓ."""
-        return 1 + torch.exp(charge)
+        return 1 + torch.exp(log_multiplier)
 
 
 def _layers(inputs: int, hidden: int, outputs: int) -> nn.Sequential:

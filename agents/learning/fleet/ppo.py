@@ -1,9 +1,10 @@
 """Proximal policy optimisation of one network for all sources and all fleets.
 
-J. Schulman et al.: Proximal policy optimization algorithms, arXiv 1707.06347. To the score of each
-source a Gumbel variable is added, and the largest are crawled. What is judged is each source's own
-choice: given what the others drew, source i is crawled where its perturbed score exceeds a
-threshold τ, which happens with probability 1 − exp(−exp(s_i − τ)).
+J. Schulman et al.: Proximal policy optimization algorithms, arXiv 1707.06347. A Gumbel variable is
+added to the score of each source, and the sources with the largest sums are crawled. The
+probability ratio of PPO is that of each source's own choice: given the draws of the others, source
+i is crawled if its perturbed score exceeds a threshold τ, which has probability
+1 − exp(−exp(s_i − τ)).
 """
 
 from __future__ import annotations
@@ -19,22 +20,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from agents.learning.fleet.base import (
-    BoolArray,
     FleetLearner,
     FleetPolicy,
-    Practice,
-    follow,
-    fresh_share,
-    perturbed,
-    priority_of,
+    TrainingEnv,
+    averaging_weight,
+    gumbel_perturbed,
+    polyak_update,
+    squashed,
 )
 from agents.learning.fleet.networks import Columns, FleetNetwork
-from agents.learning.storage import tensors
+from agents.learning.storage import check_like, check_optimizer, tensors
 from crawl_env import Task
-from crawl_env.numerics import FloatArray
+from crawl_env.errors import check_whole
+from crawl_env.numerics import BoolArray, FloatArray
 from crawl_env.simulation.selection import TOLERANCE
 
-_NO_CRAWL = 1e-6  # of cost: below that nothing was crawled by chance
+_NO_CRAWL = 1e-6  # of cost: below that no crawl was due to randomness
+_FAR = 1e9  # beyond every score
+_FINITE = (-30.0, 10.0)  # where probabilities and their derivatives are finite in float32
 
 
 @dataclass(frozen=True)
@@ -42,256 +45,52 @@ class EquivariantPPOSettings:
     """One set for all uses, found by hand on Table 1 (M = 2), on 10 and 100 recovering bandits and
     on random fleets of 10 and 40 sources, one or two seeds each.
 
-    `entropy`: without it Table 1 stayed at what myopic earns for more than 640 epochs of 64 rows,
-    with it for less than 640. It fades with N, since with .1 at any N random fleets did worse (.80
-    to .93 after 1 600 epochs, though under another horizon). `few`: with 0 Table 1 stays at what
-    myopic earns. `rate`: with 1e-3 (and `entropy` .01) random fleets are at .73 to .77 after 640
-    epochs of 1 280 sources, with 3e-3 at .91 to .93. These take longer than a single fleet: .95 to
-    .96 after 1 280 epochs.
+    `ent_coef`: with 0, Table 1 stayed at the score of the myopic policy for more than 640 steps of
+    64 environments; with .1, for less than 640. It decreases with N, since with .1 at any N random
+    fleets did worse (.80 to .93 after 1 600 steps, though under another horizon). `small_fleet`:
+    with 0, Table 1 stays at the score of the myopic policy. `learning_rate`: with 1e-3 (and
+    `ent_coef` .01) random fleets are at .73 to .77 after 640 steps of 1 280 sources, with 3e-3 at
+    .91 to .93. These take longer than a single fleet: .95 to .96 after 1 280 steps.
     """
 
-    hidden: int = 32  # units of each layer
-    window: int = 32  # epochs between improvements
-    trace: float = 0.97  # λ of generalised advantage estimation
-    rate: float = 3e-3  # of Adam, divided by 1 + improvements/slower
-    slower: float = 50.0
-    passes: int = 4  # over a window
-    batches: int = 4  # a pass
-    few: float = 5.0  # up to as many sources a choice is judged by all advantages, see `_worth`
-    entropy: float = 0.1  # worth of a choice's entropy where sources are few; divided as the rate
-    clip: float = 0.2  # of the probability ratio
-    steepest: float = 0.5  # norm of a gradient
-    latest: float = 4.0  # the policy played is the mean of those so far, weighted by n^(latest − 1)
+    hidden: int = 32  # units of each hidden layer
+    n_steps: int = 32  # between updates
+    gae_lambda: float = 0.97  # λ of generalised advantage estimation
+    learning_rate: float = 3e-3  # of Adam, divided by 1 + updates/learning_rate_decay_updates
+    learning_rate_decay_updates: float = 50.0
+    n_epochs: int = 4  # passes over the data of an update
+    n_minibatches: int = 4  # of a pass
+    small_fleet: float = 5.0  # N up to which a choice has the advantages of all sources
+    ent_coef: float = 0.1  # of a choice's entropy in small fleets; decays as the learning rate
+    clip_range: float = 0.2  # of the probability ratio
+    max_grad_norm: float = 0.5
+    averaging_power: float = 4.0  # the policy in use is the mean of all networks, weights n^(p − 1)
 
 
-class _Window(NamedTuple):
-    """What happened in T epochs of B rows of N sources."""
+class _Rollout(NamedTuple):
+    """T steps of B environments with N sources."""
 
     columns: Tensor  # (T + 1, B, N, D)
     active: Tensor  # (T, B, N) which sources were crawled
-    threshold: Tensor  # (T, B, N) what each perturbed score had to exceed, given the others
-    brought: Tensor  # (T, B, N, 2) reward and cost, in units of the row's mean per source
-    valid: Tensor  # (T, B) 0 where the epoch was a reset
+    threshold: Tensor  # (T, B, N) that each perturbed score had to exceed, given the others
+    reward_cost: Tensor  # (T, B, N, 2) reward and cost, in units of the mean per source
+    valid: Tensor  # (T, B) 0 where the environment was reset
 
 
-class _Lesson(NamedTuple):
-    """A window as S = T·B samples, and what is to be learnt from it."""
+class _Batch(NamedTuple):
+    """A rollout as S = T·B samples, with the targets of policy and critic."""
 
     columns: Tensor  # (S, N, D)
     active: Tensor  # (S, N)
     threshold: Tensor  # (S, N)
-    before: Tensor  # (S, N) logarithm of each choice's probability when it was made
-    worth: Tensor  # (S, N) of each choice
-    target: Tensor  # (S, N, 2) what the critic should say
-    spread: Tensor  # (2,) variance of that
+    old_log_prob: Tensor  # (S, N) of each choice
+    advantage: Tensor  # (S, N) of each choice
+    value_target: Tensor  # (S, N, 2)
+    target_variance: Tensor  # (2,)
 
 
-class EquivariantPPO(FleetLearner):
-    """Learns scores from what crawls bring; average reward, so without discount.
-
-    The critic is a network of the same kind: the value of a fleet is a sum over its sources, each
-    learnt from what that source brought, and beside it what its crawls cost. Rewards are divided
-    by the row's own mean reward, so that fleets of any scale weigh the same. Inputs are the
-    features that the environment shows, all of them and nothing else; without parameters among
-    them, all sources that look alike are treated alike.
-
-    Arguments:
-        arms: one vector environment, or several (of any N and M), each of which is practised in
-            turn. `sources` may be drawn anew at each reset.
-        settings, seed, device: as of `Learner`.
-
-    Raises:
-        ValueError: environments that show different features, or none of whose actions are
-            priorities under a budget in every epoch.
-
-    >>> from crawl_env import CrawlVectorEnv
-    >>> env = CrawlVectorEnv(8, budget=2, features=("age", "decay_rate"), horizon=None)
-    >>> agent = EquivariantPPO(env).learn(32)
-    >>> agent.predict(env.reset(seed=0)[0])[0].shape
-    (8, 4)
-    """
-
-    name = "equivariant-ppo"
-    Settings = EquivariantPPOSettings
-    settings: EquivariantPPOSettings
-
-    def policy(self, task: Task, rng: np.random.Generator) -> FleetPolicy:
-        return ScoredPolicy(self._played, self.features, task, rng, self.device)
-
-    # -- what `Learner` asks for -----------------------------------------------------------------
-
-    def prepare(self) -> None:
-        number = Columns.of(self.practices[0].env.task).number
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed)
-            self._policy = FleetNetwork(number, self.settings.hidden).to(self.device)
-            self._critic = FleetNetwork(number, self.settings.hidden, 2).to(self.device)
-        self._played = deepcopy(self._policy)
-        weights = [*self._policy.parameters(), *self._critic.parameters()]
-        self._adam = torch.optim.Adam(weights, lr=self.settings.rate)
-        self._improvements = 0
-
-    def improve(self) -> dict[str, float]:
-        settings = self.settings
-        for group in self._adam.param_groups:
-            group["lr"] = settings.rate * self._fading
-        windows = [self._collect(practice) for practice in self.practices]
-        if self._improvements == 0:
-            seen = torch.cat([window.columns.flatten(0, 2) for window in windows])
-            for network in (self._policy, self._critic, self._played):
-                network.standardise(seen)
-        error = self._learn([self._lesson(window) for window in windows])
-        self._improvements += 1
-        follow(self._played, self._policy, fresh_share(self._improvements, settings.latest))
-        earned = float(np.mean([practice.gain.mean() for practice in self.practices]))
-        return {"reward per epoch": earned, "value, unexplained share": error}
-
-    def memory(self) -> dict[str, Any]:
-        parts = {"policy": self._policy, "critic": self._critic, "played": self._played}
-        return {
-            **{name: dict(part.state_dict()) for name, part in parts.items()},
-            "adam": self._adam.state_dict(),
-            "improvements": self._improvements,
-        }
-
-    def remember(self, memory: dict[str, Any]) -> None:
-        self._policy.load_state_dict(tensors(memory["policy"]))
-        self._critic.load_state_dict(tensors(memory["critic"]))
-        self._played.load_state_dict(tensors(memory["played"]))
-        self._adam.load_state_dict(tensors(memory["adam"]))
-        self._improvements = memory["improvements"]
-
-    # -- learning --------------------------------------------------------------------------------
-
-    @torch.no_grad()
-    def _collect(self, practice: Practice) -> _Window:
-        """Crawl for a window, by chance as the policy has it."""
-        columns = Columns.of(practice.env.task, self.features)
-        seen, actives, thresholds, rewards, costs, gains, valid = [], [], [], [], [], [], []
-        for _ in range(self.settings.window):
-            seen.append(columns(self._tensor(practice.observation)))
-            costs.append(practice.cost)  # before the step, which may draw another fleet
-            score = self._policy(seen[-1]).cpu().numpy()
-            drawn = perturbed(score, self.rng)
-            active, reward, steps = practice.step(priority_of(drawn))
-            actives.append(active)
-            thresholds.append(threshold_of(drawn, active, costs[-1]))
-            rewards.append(reward)
-            gains.append(practice.gain)
-            valid.append(steps)
-        seen.append(columns(self._tensor(practice.observation)))
-        level = _level(np.stack(gains), np.stack(valid)) / score.shape[-1]
-        reward = np.stack(rewards) / level[..., None]
-        spent = np.stack(actives) * np.stack(costs)
-        return _Window(
-            torch.stack(seen),
-            self._tensor(np.stack(actives)),
-            self._tensor(np.stack(thresholds)),
-            self._tensor(np.stack((reward, spent), axis=-1).astype(np.float32)),
-            self._tensor(np.stack(valid).astype(np.float32)),
-        )
-
-    @torch.no_grad()
-    def _advantages(self, window: _Window) -> tuple[Tensor, Tensor]:
-        """Return every source's advantages in reward and in cost, and what the critic should have
-        said, (T, B, N, 2) each.
-
-        A_t = Σ_k λ^k (r_{t+k} − 1 + v_{t+k+1} − v_{t+k}), until the row is reset. What is
-        subtracted is the fleet's mean, not the source's own: the values of sources that bring more
-        or less than it move apart for ever, by a constant of each source, on which no choice
-        depends. Sources' own means were tried instead, and learnt no better (dense fleets of 30).
-        """
-        value = self._critic(window.columns)
-        surprise = window.brought - 1 + value[1:] - value[:-1]
-        advantage = torch.empty_like(surprise)
-        later = torch.zeros_like(surprise[0])
-        for t in range(len(surprise) - 1, -1, -1):
-            later = (surprise[t] + self.settings.trace * later) * window.valid[t, :, None, None]
-            advantage[t] = later
-        return advantage, advantage + value[:-1]
-
-    @torch.no_grad()
-    def _worth(self, window: _Window, advantage: Tensor) -> Tensor:
-        """Return what each choice was worth, (T, B, N): its advantage, less what its cost would
-        have brought elsewhere.
-
-        A crawl takes a place now and leaves its source less in need of one soon, which differs
-        between sources: so later costs count too, as an advantage of their own. Their price is what
-        a unit brings at the margin, estimated for each row from what chance alone had crawled,
-        a − p. No unit brings less than nothing there, nor more than it does on average, which is
-        the 1 of these rewards and costs. In small fleets it depends on who is pushed out: there the
-        advantages of the others are counted themselves, which is exact, but in large fleets noise.
-        """
-        p = torch.exp(log_crawled(self._policy(window.columns[:-1]), window.threshold))
-        valid = window.valid[..., None]
-        chance = (window.active.float() - p) * valid
-        bought = (advantage * chance[..., None]).sum((0, 2))  # (B, 2)
-        price = (bought[:, 0] / bought[:, 1].clamp_min(_NO_CRAWL)).clamp(0, 1)
-        reward, cost = advantage.unbind(-1)
-        alone = reward - price[:, None] * cost
-        worth = alone + self._small(alone.shape[-1]) * (reward.sum(-1, keepdim=True) - alone)
-        return worth / (worth.std() + 1e-8) * valid
-
-    def _small(self, n: int) -> float:
-        """Return how far n sources are few: 1, falling as 1/n²."""
-        return min(1.0, (self.settings.few / n) ** 2)
-
-    @property
-    def _fading(self) -> float:
-        return 1 / (1 + self._improvements / self.settings.slower)
-
-    @torch.no_grad()
-    def _lesson(self, window: _Window) -> _Lesson:
-        """Return what a window teaches, before anything is learnt from it."""
-        advantage, target = self._advantages(window)
-        worth = self._worth(window, advantage)
-        columns, threshold = window.columns[:-1].flatten(0, 1), window.threshold.flatten(0, 1)
-        active = window.active.flatten(0, 1)
-        before = log_probability(self._policy(columns), active, threshold)
-        target = target.flatten(0, 1)
-        spread = target.var(dim=(0, 1)) + 1e-8
-        return _Lesson(columns, active, threshold, before, worth.flatten(0, 1), target, spread)
-
-    def _learn(self, lessons: list[_Lesson]) -> float:
-        """Improve policy and critic; return the critic's unexplained share."""
-        settings, lost = self.settings, []
-        for _ in range(settings.passes):
-            parts = [
-                self._tensor(self.rng.permutation(len(lesson.active))).chunk(settings.batches)
-                for lesson in lessons
-            ]
-            for some in zip(*parts, strict=True):
-                losses = [
-                    self._loss(lesson, which) for lesson, which in zip(lessons, some, strict=True)
-                ]
-                chosen, error = (torch.stack(part).mean() for part in zip(*losses, strict=True))
-                self._adam.zero_grad()
-                (chosen + 0.5 * error).backward()  # type: ignore[no-untyped-call]
-                torch.nn.utils.clip_grad_norm_(self._policy.parameters(), settings.steepest)
-                self._adam.step()
-                lost.append(float(error.detach()))
-        return float(np.mean(lost))
-
-    def _loss(self, lesson: _Lesson, some: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the policy's loss and the critic's unexplained share on some epochs."""
-        settings = self.settings
-        columns, threshold = lesson.columns[some], lesson.threshold[some]
-        score = self._policy(columns)
-        now = log_probability(score, lesson.active[some], threshold)
-        ratio, gain = torch.exp(now - lesson.before[some]), lesson.worth[some]
-        limited = ratio.clamp(1 - settings.clip, 1 + settings.clip)
-        chosen = -torch.minimum(ratio * gain, limited * gain).mean()
-        kept = settings.entropy * self._fading * self._small(score.shape[-1])
-        chosen = chosen - kept * entropy(score, threshold).mean()
-        error = ((self._critic(columns) - lesson.target[some]) ** 2 / lesson.spread).mean()
-        return chosen, error
-
-    def _tensor(self, array: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(array).to(self.device)
-
-
-class ScoredPolicy(FleetPolicy):
-    """A network of scores that plays in one task."""
+class ScorePolicy(FleetPolicy):
+    """Crawls the sources with the largest scores of a network, in one task."""
 
     def __init__(
         self,
@@ -311,82 +110,303 @@ class ScoredPolicy(FleetPolicy):
         return np.asarray(self._network(columns.to(self._device)).cpu().numpy())
 
 
-def _level(gain: FloatArray, valid: BoolArray) -> FloatArray:
-    """Return what the row's fleet earned per epoch by the end of the window, or, before a reset in
-    it, by then; 1 where nothing was earned. gain, valid: (T, B)."""
-    level = gain.copy()
-    for t in range(len(gain) - 2, -1, -1):
-        level[t] = np.where(valid[t + 1], level[t + 1], gain[t])
-    return np.where(level > 0, level, 1.0)
+class EquivariantPPO(FleetLearner[EquivariantPPOSettings]):
+    """Learns scores for the average reward, without discount, from harvests.
+
+    The critic is a network of the same kind: the value of a fleet is a sum over its sources, each
+    learnt from that source's rewards and, in a second output, from the costs of its crawls. Rewards
+    are divided by the environment's mean reward, so that fleets of any scale have equal weight.
+    Inputs are the features of the environment, all of them and nothing else; without parameters
+    among them, sources with equal features are treated equally.
+
+    Arguments:
+        arms: one vector environment, or several (of any N and M), in each of which it is trained.
+            `sources` may be drawn anew at each reset.
+        settings, seed, device: as of `Learner`.
+
+    Raises:
+        ValueError: the features of the environments differ, actions are not priorities, or the
+            budget rule is "average".
+
+    >>> from crawl_env import CrawlVectorEnv
+    >>> env = CrawlVectorEnv(8, budget=2, features=("age", "decay_rate"), horizon=None)
+    >>> agent = EquivariantPPO(env).learn(32)
+    >>> agent.predict(env.reset(seed=0)[0])[0].shape
+    (8, 4)
+    """
+
+    name = "equivariant-ppo"
+    Settings = EquivariantPPOSettings
+
+    def policy(self, task: Task, rng: np.random.Generator) -> FleetPolicy:
+        return ScorePolicy(self._averaged, self.features, task, rng, self.device)
+
+    # -- what `Learner` asks for -----------------------------------------------------------------
+
+    def setup(self) -> None:
+        number = Columns.of(self.training_envs[0].env.task).number
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            self._policy = FleetNetwork(number, self.settings.hidden).to(self.device)
+            self._critic = FleetNetwork(number, self.settings.hidden, 2).to(self.device)
+        self._averaged = deepcopy(self._policy)
+        weights = [*self._policy.parameters(), *self._critic.parameters()]
+        self._adam = torch.optim.Adam(weights, lr=self.settings.learning_rate)
+        self._updates = 0
+
+    def update(self) -> dict[str, float]:
+        settings = self.settings
+        for group in self._adam.param_groups:
+            group["lr"] = settings.learning_rate * self._decay
+        rollouts = [self._collect(env) for env in self.training_envs]
+        if self._updates == 0:
+            columns = torch.cat([rollout.columns.flatten(0, 2) for rollout in rollouts])
+            for network in self._networks.values():
+                network.standardise(columns)
+        loss = self._train([self._batch(rollout) for rollout in rollouts])
+        self._updates += 1
+        weight = averaging_weight(self._updates, settings.averaging_power)
+        polyak_update(self._averaged, self._policy, weight)
+        reward = float(np.mean([env.mean_reward.mean() for env in self.training_envs]))
+        return {"reward per step": reward, "value loss, fraction of variance": loss}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            **{name: dict(network.state_dict()) for name, network in self._networks.items()},
+            "adam": self._adam.state_dict(),
+            "updates": self._updates,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        updates = check_whole("updates", state["updates"], 0)
+        for name, network in self._networks.items():
+            check_like(state[name], dict(network.state_dict()), name)
+            check_like(state[name]["std"], network.std, f"{name}.std", low=1e-6)
+        check_optimizer(state["adam"], self._adam, "adam")
+        for name, network in self._networks.items():
+            network.load_state_dict(tensors(state[name]))
+        self._adam.load_state_dict(tensors(state["adam"]))
+        self._updates = updates
+
+    @property
+    def _networks(self) -> dict[str, FleetNetwork]:
+        return {"policy": self._policy, "critic": self._critic, "averaged": self._averaged}
+
+    # -- training --------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def _collect(self, env: TrainingEnv) -> _Rollout:
+        """Sample a rollout of the policy."""
+        columns = Columns.of(env.env.task, self.features)
+        seen, actives, thresholds, rewards, costs, means, valid = [], [], [], [], [], [], []
+        for _ in range(self.settings.n_steps):
+            seen.append(columns(self._tensor(env.observation)))
+            costs.append(env.cost)  # before the step, which may draw another fleet
+            score = self._policy(seen[-1]).cpu().numpy()
+            perturbed = gumbel_perturbed(score, self.rng)
+            active, reward, stepped = env.step(squashed(perturbed))
+            actives.append(active)
+            thresholds.append(thresholds_of(perturbed, active, costs[-1]))
+            rewards.append(reward)
+            means.append(env.mean_reward)
+            valid.append(stepped)
+        seen.append(columns(self._tensor(env.observation)))
+        scale = reward_scale(np.stack(means), np.stack(valid)) / score.shape[-1]
+        reward = np.stack(rewards) / scale[..., None]
+        spent = np.stack(actives) * np.stack(costs)
+        return _Rollout(
+            torch.stack(seen),
+            self._tensor(np.stack(actives)),
+            self._tensor(np.stack(thresholds)),
+            self._tensor(np.stack((reward, spent), axis=-1).astype(np.float32)),
+            self._tensor(np.stack(valid).astype(np.float32)),
+        )
+
+    @torch.no_grad()
+    def _advantages(self, rollout: _Rollout) -> tuple[Tensor, Tensor]:
+        """Return every source's advantages in reward and in cost, and the critic's targets,
+        (T, B, N, 2) each.
+
+        A_t = Σ_k λ^k (r_{t+k} − 1 + v_{t+k+1} − v_{t+k}), until the environment is reset. The mean
+        that is subtracted is the fleet's, not the source's own: values of sources that earn more or
+        less than it diverge, by a constant of each source, on which no choice depends. Sources' own
+        means were tried instead, and learnt no better (dense fleets of 30).
+        """
+        value = self._critic(rollout.columns)
+        td_error = rollout.reward_cost - 1 + value[1:] - value[:-1]
+        advantage = torch.empty_like(td_error)
+        later = torch.zeros_like(td_error[0])
+        for t in range(len(td_error) - 1, -1, -1):
+            later = td_error[t] + self.settings.gae_lambda * later
+            later = later * rollout.valid[t, :, None, None]
+            advantage[t] = later
+        return advantage, advantage + value[:-1]
+
+    @torch.no_grad()
+    def _choice_advantages(self, rollout: _Rollout, advantage: Tensor) -> Tensor:
+        """Return the advantage of each choice, (T, B, N): that of its reward, less the reward that
+        its cost would earn elsewhere.
+
+        A crawl spends budget now and makes its source less urgent soon, which differs between
+        sources: so later costs count too, as an advantage of their own. Their price is the marginal
+        reward of a budget unit, estimated for each environment from the random part of its crawls,
+        a − p, and clipped to between zero and the mean reward, which is 1 in these units. In small
+        fleets the price depends on which source is displaced: there the advantages of the others
+        are included themselves, which is exact, but would be noise in large fleets.
+        """
+        p = torch.exp(log_crawl_probability(self._policy(rollout.columns[:-1]), rollout.threshold))
+        valid = rollout.valid[..., None]
+        residual = (rollout.active.float() - p) * valid
+        explained = (advantage * residual[..., None]).sum((0, 2))  # (B, 2)
+        price = (explained[:, 0] / explained[:, 1].clamp_min(_NO_CRAWL)).clamp(0, 1)
+        reward, cost = advantage.unbind(-1)
+        own = reward - price[:, None] * cost
+        own = own + self._smallness(own.shape[-1]) * (reward.sum(-1, keepdim=True) - own)
+        return own / (own.std() + 1e-8) * valid
+
+    def _smallness(self, n: int) -> float:
+        """Return 1 for small fleets, and a fraction that decreases as 1/n² for larger ones."""
+        return min(1.0, (self.settings.small_fleet / n) ** 2)
+
+    @property
+    def _decay(self) -> float:
+        return 1 / (1 + self._updates / self.settings.learning_rate_decay_updates)
+
+    @torch.no_grad()
+    def _batch(self, rollout: _Rollout) -> _Batch:
+        """Return the training data of a rollout, computed before any gradient step."""
+        advantage, target = self._advantages(rollout)
+        choice_advantage = self._choice_advantages(rollout, advantage)
+        columns, threshold = rollout.columns[:-1].flatten(0, 1), rollout.threshold.flatten(0, 1)
+        active = rollout.active.flatten(0, 1)
+        old = log_probability(self._policy(columns), active, threshold)
+        target = target.flatten(0, 1)
+        variance = target.var(dim=(0, 1)) + 1e-8
+        return _Batch(
+            columns, active, threshold, old, choice_advantage.flatten(0, 1), target, variance
+        )
+
+    def _train(self, batches: list[_Batch]) -> float:
+        """Train policy and critic; return the value loss as a fraction of the variance."""
+        settings, losses = self.settings, []
+        for _ in range(settings.n_epochs):
+            parts = [
+                self._tensor(self.rng.permutation(len(batch.active))).chunk(settings.n_minibatches)
+                for batch in batches
+            ]
+            for some in zip(*parts, strict=True):
+                both = [
+                    self._losses(batch, which) for batch, which in zip(batches, some, strict=True)
+                ]
+                policy_loss, value_loss = (
+                    torch.stack(part).mean() for part in zip(*both, strict=True)
+                )
+                self._adam.zero_grad()
+                (policy_loss + 0.5 * value_loss).backward()  # type: ignore[no-untyped-call]
+                torch.nn.utils.clip_grad_norm_(self._policy.parameters(), settings.max_grad_norm)
+                self._adam.step()
+                losses.append(float(value_loss.detach()))
+        return float(np.mean(losses))
+
+    def _losses(self, batch: _Batch, some: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the policy's loss and the critic's on some samples."""
+        settings = self.settings
+        columns, threshold = batch.columns[some], batch.threshold[some]
+        score = self._policy(columns)
+        log_prob = log_probability(score, batch.active[some], threshold)
+        ratio = torch.exp(log_prob - batch.old_log_prob[some])
+        advantage = batch.advantage[some]
+        clipped = ratio.clamp(1 - settings.clip_range, 1 + settings.clip_range)
+        policy_loss = -torch.minimum(ratio * advantage, clipped * advantage).mean()
+        ent_coef = settings.ent_coef * self._decay * self._smallness(score.shape[-1])
+        policy_loss = policy_loss - ent_coef * entropy(score, threshold).mean()
+        error = (self._critic(columns) - batch.value_target[some]) ** 2
+        return policy_loss, (error / batch.target_variance).mean()
+
+    def _tensor(self, array: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(array).to(self.device)
 
 
-_FAR = 1e9  # beyond every score
-_FINITE = (-30.0, 10.0)  # where probabilities, and their derivatives, are numbers in float32
+def reward_scale(mean: FloatArray, valid: BoolArray) -> FloatArray:
+    """Return the mean reward of the fleet at the end of the rollout, or before a reset in it.
+
+    It is 1 where nothing was earned. mean, valid: (T, B).
+    """
+    scale = mean.copy()
+    for t in range(len(mean) - 2, -1, -1):
+        scale[t] = np.where(valid[t + 1], scale[t + 1], mean[t])
+    return np.where(scale > 0, scale, 1.0)
 
 
-def log_crawled(score: Tensor, threshold: Tensor) -> Tensor:
+# -- the distribution of each source's own choice ------------------------------------------------
+
+
+def log_crawl_probability(score: Tensor, threshold: Tensor) -> Tensor:
     """Return ln P(s + Gumbel > τ) = ln(1 − exp(−exp(s − τ)))."""
     return torch.log(-torch.expm1(-torch.exp((score - threshold).clamp(*_FINITE))))
 
 
 def log_probability(score: Tensor, active: Tensor, threshold: Tensor) -> Tensor:
-    """Return the logarithm of the probability of each source's own choice, given the others'.
+    """Return the log-probability of each source's own choice, given the draws of the others.
 
     >>> score, threshold = torch.zeros(2), torch.zeros(2)
     >>> log_probability(score, torch.tensor([True, False]), threshold).exp()  # 1 − 1/e, 1/e
     tensor([0.6321, 0.3679])
     """
-    left = -torch.exp((score - threshold).clamp(*_FINITE))
-    return torch.where(active, log_crawled(score, threshold), left)
+    not_crawled = -torch.exp((score - threshold).clamp(*_FINITE))
+    return torch.where(active, log_crawl_probability(score, threshold), not_crawled)
 
 
 def entropy(score: Tensor, threshold: Tensor) -> Tensor:
-    """Return the entropy of each source's own choice, given the others', in nats.
+    """Return the entropy of each source's own choice, given the draws of the others, in nats.
 
     >>> entropy(torch.log(torch.log(torch.tensor([2.0]))), torch.zeros(1))  # p = 1/2: ln 2
     tensor([0.6931])
     """
-    crawled, left = (
+    crawled, not_crawled = (
         log_probability(score, torch.full_like(score, a, dtype=torch.bool), threshold)
         for a in (True, False)
     )
-    return -(torch.exp(crawled) * crawled + torch.exp(left) * left)
+    return -(torch.exp(crawled) * crawled + torch.exp(not_crawled) * not_crawled)
 
 
-def threshold_of(
-    drawn: NDArray[np.float32], active: BoolArray, cost: FloatArray
+def thresholds_of(
+    perturbed: NDArray[np.float32], active: BoolArray, cost: FloatArray
 ) -> NDArray[np.float32]:
-    """Return what each perturbed score, (B, N), had to exceed to be crawled, the others given.
+    """Return the value that each perturbed score, (B, N), had to exceed for a crawl of its source,
+    given the others.
 
-    At equal costs it is the best that was not crawled, or for that and those behind it the last
-    that was. Else the others are taken in order as the crawl does, and it is the score of the one
-    that leaves too little for this source.
+    At equal costs it is the largest score that was not crawled, or, for that source and those
+    below it, the smallest that was. Otherwise the other sources are taken in order, as the
+    environment does, and it is the score of the one that leaves too little budget for this source.
 
     Arguments:
-        drawn: perturbed scores, all of which may be crawled now.
-        active: what was crawled.
-        cost: of crawls, (B, N), in units of M/N, so that N are spent in an epoch.
+        perturbed: perturbed scores of sources all of which are available.
+        active: which sources were crawled.
+        cost: of crawls, (B, N), in units of M/N, so that the budget of a step is N.
     """
     if (cost == cost[:, :1]).all():
-        best = np.max(drawn, axis=-1, keepdims=True, where=~active, initial=-_FAR)
-        last = np.min(drawn, axis=-1, keepdims=True, where=active, initial=_FAR)
+        best = np.max(perturbed, axis=-1, keepdims=True, where=~active, initial=-_FAR)
+        last = np.min(perturbed, axis=-1, keepdims=True, where=active, initial=_FAR)
         return np.where(active, best, last).astype(np.float32)
-    return _threshold_in_line(drawn, cost)
+    return _thresholds_at_unequal_costs(perturbed, cost)
 
 
-def _threshold_in_line(drawn: NDArray[np.float32], cost: FloatArray) -> NDArray[np.float32]:
-    rows, n = np.arange(len(drawn)), drawn.shape[-1]
+def _thresholds_at_unequal_costs(
+    perturbed: NDArray[np.float32], cost: FloatArray
+) -> NDArray[np.float32]:
+    rows, n = np.arange(len(perturbed)), perturbed.shape[-1]
     slack = n * TOLERANCE
-    left = np.full(drawn.shape, float(n))  # for the others, were each source left out
+    left = np.full(perturbed.shape, float(n))  # of the budget, without each of the sources
     threshold = np.where(cost <= left + slack, -_FAR, _FAR).astype(np.float32)
-    for which in np.argsort(-drawn, axis=-1).T:
+    for which in np.argsort(-perturbed, axis=-1).T:
         price = cost[rows, which][:, None]
         spent = np.where(price <= left + slack, price, 0.0)
         spent[rows, which] = 0.0
         enough = left + slack >= cost
         left -= spent
-        now_less = enough & (left + slack < cost)
-        np.copyto(threshold, drawn[rows, which][:, None], where=now_less)
+        no_longer = enough & (left + slack < cost)
+        np.copyto(threshold, perturbed[rows, which][:, None], where=no_longer)
         if (left + slack < cost.min()).all():
             break
     return threshold

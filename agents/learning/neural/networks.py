@@ -1,4 +1,4 @@
-"""Small networks, one for each arm, trained side by side; and the transitions they learn from."""
+"""Small networks, one for each arm, trained side by side, and the replay buffer they learn from."""
 
 from __future__ import annotations
 
@@ -11,192 +11,220 @@ import torch
 from numpy.typing import NDArray
 
 from agents.learning.arms import Step
+from agents.learning.storage import check_keys, check_like, check_moments
+from crawl_env.errors import check_whole
 from crawl_env.numerics import FloatArray
 
 
-class Stack(torch.nn.Module):
-    """N networks of rectified linear units as one array program; they share nothing.
+class NetworkStack(torch.nn.Module):
+    """N independent multilayer perceptrons (ReLU) of equal shape, evaluated as one array program.
 
     Arguments:
         arms: N.
         sizes: inputs, units of each hidden layer, outputs.
-        rng: draws the first weights, uniform within ±1/√inputs of the layer.
+        rng: draws the initial weights, uniform within ±1/√inputs of the layer.
 
-    >>> Stack(5, (2, 8, 1), np.random.default_rng(0))(torch.zeros(5, 3, 2)).shape
+    >>> NetworkStack(5, (2, 8, 1), np.random.default_rng(0))(torch.zeros(5, 3, 2)).shape
     torch.Size([5, 3, 1])
     """
 
     def __init__(self, arms: int, sizes: tuple[int, ...], rng: np.random.Generator) -> None:
         super().__init__()
-        self.weights, self.offsets = torch.nn.ParameterList(), torch.nn.ParameterList()
+        self.weights, self.biases = torch.nn.ParameterList(), torch.nn.ParameterList()
         for inputs, outputs in pairwise(sizes):
-            most = inputs**-0.5
-            for group, rows in ((self.weights, inputs), (self.offsets, 1)):
-                drawn = rng.uniform(-most, most, (arms, rows, outputs)).astype(np.float32)
+            bound = inputs**-0.5
+            for group, rows in ((self.weights, inputs), (self.biases, 1)):
+                drawn = rng.uniform(-bound, bound, (arms, rows, outputs)).astype(np.float32)
                 group.append(torch.nn.Parameter(torch.from_numpy(drawn)))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return (N, K, outputs) for K inputs of each arm, (N, K, inputs)."""
         last = len(self.weights) - 1
-        for layer, (weight, offset) in enumerate(zip(self.weights, self.offsets, strict=True)):
-            x = torch.baddbmm(offset, x, weight)
+        for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            x = torch.baddbmm(bias, x, weight)
             x = x if layer == last else torch.relu(x)
         return x
 
-    def follow(self, other: Stack, share: float) -> None:
-        """Move every weight by a share of the way to another's."""
+    def polyak_update(self, other: NetworkStack, tau: float) -> None:
+        """Move every weight the fraction τ of the way to another stack's."""
         with torch.no_grad():
-            torch._foreach_lerp_(list(self.parameters()), list(other.parameters()), share)
+            torch._foreach_lerp_(list(self.parameters()), list(other.parameters()), tau)
 
-    def memory(self) -> list[NDArray[np.float32]]:
+    def get_weights(self) -> list[NDArray[np.float32]]:
+        """Return copies of all weights and biases."""
         return [weight.detach().cpu().numpy().copy() for weight in self.parameters()]
 
-    def remember(self, memory: list[NDArray[np.float32]]) -> None:
+    def set_weights(self, saved: list[NDArray[np.float32]]) -> None:
+        """Set all weights and biases, after checking their types, shapes and values."""
+        check_like(saved, self.get_weights(), "weights")
         with torch.no_grad():
-            for weight, saved in zip(self.parameters(), memory, strict=True):
-                weight.copy_(torch.from_numpy(np.asarray(saved)))
+            for weight, its in zip(self.parameters(), saved, strict=True):
+                weight.copy_(torch.from_numpy(its))
 
 
-class Trained:
-    """A stack of networks and the optimiser that trains it, Adam.
+class TrainedNetwork:
+    """A stack of networks and the Adam optimizer that trains it.
 
-    The loss adds up over arms, and Adam looks at each weight alone: N independent trainings.
+    The loss is a sum over arms, and Adam treats each weight alone: N independent trainings.
     """
 
-    def __init__(self, network: Stack, rate: float, device: str) -> None:
+    def __init__(self, network: NetworkStack, learning_rate: float, device: str) -> None:
         self.network = network.to(device)
-        self._optimiser = torch.optim.Adam(self.network.parameters(), lr=rate, fused=True)
+        self._optimizer = torch.optim.Adam(self.network.parameters(), lr=learning_rate, fused=True)
 
-    def descend(self, loss: torch.Tensor) -> float:
-        """Take one step down the loss; return what it was."""
-        self._optimiser.zero_grad()
+    def optimizer_step(self, loss: torch.Tensor) -> float:
+        """Take one step of gradient descent; return the loss before it."""
+        self._optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        self._optimiser.step()
+        self._optimizer.step()
         return loss.item()
 
-    def memory(self) -> dict[str, Any]:
-        state = self._optimiser.state
+    def state_dict(self) -> dict[str, Any]:
+        state = self._optimizer.state
         moments = [
             {name: value.detach().cpu().numpy().copy() for name, value in state[weight].items()}
             for weight in self.network.parameters()
-            if weight in state  # nothing before the first step
+            if weight in state  # none before the first step
         ]
-        return {"weights": self.network.memory(), "moments": moments}
+        return {"weights": self.network.get_weights(), "moments": moments}
 
-    def remember(self, memory: dict[str, Any]) -> None:
-        self.network.remember(memory["weights"])
-        saved = self._optimiser.state_dict()
-        saved["state"] = {
-            number: {name: torch.from_numpy(np.array(value)) for name, value in moments.items()}
-            for number, moments in enumerate(memory["moments"])
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        check_keys(state, dict.fromkeys(("weights", "moments")), "network")
+        parameters, moments = list(self.network.parameters()), state["moments"]
+        if not isinstance(moments, list) or len(moments) not in (0, len(parameters)):
+            raise ValueError(f"there must be moments of no weight, or of all {len(parameters)}")
+        for i, its in enumerate(moments):
+            check_moments(its, parameters[i], f"moments[{i}]")
+            check_keys(its, dict.fromkeys(("step", "exp_avg", "exp_avg_sq")), f"moments[{i}]")
+        self.network.set_weights(state["weights"])
+        own = self._optimizer.state_dict()
+        own["state"] = {
+            i: {name: torch.from_numpy(np.array(value)) for name, value in its.items()}
+            for i, its in enumerate(moments)
         }
-        self._optimiser.load_state_dict(saved)
+        self._optimizer.load_state_dict(own)
 
 
 class Batch(NamedTuple):
-    """K transitions of each arm; what an arm is shown is its own."""
+    """K transitions of each arm."""
 
     state: torch.Tensor  # (N, K, D)
     active: torch.Tensor  # (N, K) 0 or 1
     reward: torch.Tensor  # (N, K)
-    after: torch.Tensor  # (N, K, D)
+    next_state: torch.Tensor  # (N, K, D)
 
 
-class Replay:
-    """The last transitions of the arms, as many as fit.
+class ReplayBuffer:
+    """The most recent transitions of the arms.
 
     Arguments:
-        capacity: epochs of one row that fit.
-        arms, numbers: N, D.
+        capacity: transitions of each arm that it holds.
+        arms, features: N, D.
     """
 
-    def __init__(self, capacity: int, arms: int, numbers: int) -> None:
+    def __init__(self, capacity: int, arms: int, features: int) -> None:
         self._columns = {
-            "state": np.zeros((capacity, arms, numbers), dtype=np.float32),
+            "state": np.zeros((capacity, arms, features), dtype=np.float32),
             "active": np.zeros((capacity, arms), dtype=np.float32),
             "reward": np.zeros((capacity, arms), dtype=np.float32),
-            "after": np.zeros((capacity, arms, numbers), dtype=np.float32),
+            "next_state": np.zeros((capacity, arms, features), dtype=np.float32),
         }
-        self._capacity, self._seen = capacity, 0
+        self._capacity, self._added = capacity, 0
 
     def __len__(self) -> int:
-        return min(self._seen, self._capacity)
+        return min(self._added, self._capacity)
 
     def add(self, state: FloatArray, step: Step) -> None:
-        """Keep what an epoch brought to B rows that were in `state`, (B, N, D)."""
-        place = np.arange(self._seen, self._seen + len(state)) % self._capacity
-        new = {"state": state, "active": step.active, "reward": step.reward, "after": step.state}
+        """Add a step of B environments that were in `state`, (B, N, D)."""
+        place = np.arange(self._added, self._added + len(state)) % self._capacity
+        new = {
+            "state": state,
+            "active": step.active,
+            "reward": step.reward,
+            "next_state": step.state,
+        }
         for name, column in self._columns.items():
             column[place] = new[name]
-        self._seen += len(state)
+        self._added += len(state)
 
-    def draw(self, size: int, rng: np.random.Generator, device: str) -> Batch:
-        """Return transitions drawn with replacement, the same epochs for all arms."""
-        which = rng.integers(0, len(self), size)
+    def sample(self, size: int, rng: np.random.Generator, device: str) -> Batch:
+        """Return transitions drawn with replacement, the same steps for all arms."""
+        drawn = rng.integers(0, len(self), size)
         return Batch(
             *(
-                torch.from_numpy(column[which].swapaxes(0, 1)).to(device)
+                torch.from_numpy(column[drawn].swapaxes(0, 1)).to(device)
                 for column in self._columns.values()
             )
         )
 
-    def memory(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         columns = {name: column[: len(self)].copy() for name, column in self._columns.items()}
-        return {"seen": self._seen, "columns": columns}
+        return {"added": self._added, "columns": columns}
 
-    def remember(self, memory: dict[str, Any]) -> None:
-        self._seen = memory["seen"]
-        for name, column in memory["columns"].items():
-            self._columns[name][: len(column)] = column
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        check_keys(state, dict.fromkeys(("added", "columns")), "replay buffer")
+        added = check_whole("the number of transitions in the replay buffer", state["added"], 0)
+        filled = min(added, self._capacity)
+        own = {name: column[:filled] for name, column in self._columns.items()}
+        check_like(state["columns"], own, "replay buffer")
+        check_like(state["columns"]["active"], own["active"], "replay buffer.active", low=0.0)
+        self._added = added
+        for name, column in state["columns"].items():
+            self._columns[name][:filled] = column
 
 
-class Unit:
-    """What an agent counts an arm's rewards and charges in: the largest reward seen of it, |r|.
+class RewardScale:
+    """The running maximum of |r| of each arm, by which rewards and multipliers are normalised.
 
-    So sources large and small are learnt equally well.
+    So sources with large and small rewards are learnt equally well.
     """
 
     def __init__(self, arms: int) -> None:
-        self.largest = np.zeros((2, arms))  # of waiting, of activating
+        self.largest = np.zeros((2, arms))  # |r| of waiting, of activating
 
-    def see(self, reward: FloatArray, active: NDArray[Any]) -> None:
-        """Take note of rewards and of which arms were activated, (..., N) each."""
-        for row, which in enumerate((active == 0, active > 0)):
-            seen = np.where(which, np.abs(reward), 0.0).reshape(-1, self.largest.shape[1])
-            self.largest[row] = np.maximum(self.largest[row], seen.max(axis=0))
+    def update(self, reward: FloatArray, active: NDArray[Any]) -> None:
+        """Include rewards, (..., N), given which arms were activated, (..., N)."""
+        for row, chosen in enumerate((active == 0, active > 0)):
+            size = np.where(chosen, np.abs(reward), 0.0).reshape(-1, self.largest.shape[1])
+            self.largest[row] = np.maximum(self.largest[row], size.max(axis=0))
 
     @property
-    def size(self) -> FloatArray:
-        """(N,) utility; 1 where nothing has been seen yet."""
+    def scale(self) -> FloatArray:
+        """(N,) utility; 1 before the first reward."""
         largest = self.largest.max(axis=0)
         return np.where(largest > 0, largest, 1.0)
 
     @property
-    def reach(self) -> FloatArray:
-        """(2, N): between which charges, in units per cost, indices are sought.
+    def multiplier_range(self) -> FloatArray:
+        """(2, N): the range in which indices are sought, in units of the scale per cost.
 
-        From what waiting pays at most, as a subsidy, to what activating brings at most, and a
-        tenth of the unit beyond: a source's index reaches u*/C, and at the edge of what a network
-        has seen its word is worth little.
+        From the largest reward of waiting, as a subsidy, to the largest of activating, and a tenth
+        of the scale beyond: an index reaches u*/C, and networks are unreliable at the edge of the
+        range in which they were trained.
         """
-        waiting, activating = self.largest / self.size
+        waiting, activating = self.largest / self.scale
         return np.stack((-waiting - 0.1, activating + 0.1))
 
+    def load(self, largest: Any) -> None:
+        """Take over a saved maximum, after checking it."""
+        check_like(largest, self.largest, "largest rewards", low=0.0)
+        self.largest = np.array(largest)
 
-def squeezed(state: torch.Tensor, oldest: float) -> torch.Tensor:
-    """Return states, such as ages, as inputs of a network: ln(1 + s)/ln(1 + oldest), at most 1."""
-    return torch.log1p(state.clamp(max=oldest)) / math.log1p(oldest)
+
+def log_scaled(state: torch.Tensor, max_age: float) -> torch.Tensor:
+    """Return states, such as ages, as inputs: ln(1 + s)/ln(1 + max_age), at most 1."""
+    return torch.log1p(state.clamp(max=max_age)) / math.log1p(max_age)
 
 
 def tensor(array: NDArray[Any], device: str) -> torch.Tensor:
-    """Return a copy of an array as float32, where networks compute."""
+    """Return a copy of an array as a float32 tensor."""
     return torch.tensor(array, dtype=torch.float32, device=device)
 
 
-def indices(network: Stack, state: FloatArray, oldest: float, device: str) -> FloatArray:
-    """Return what a network with one output says of states (..., N, D), (..., N)."""
+def indices(network: NetworkStack, state: FloatArray, max_age: float, device: str) -> FloatArray:
+    """Return the outputs (..., N) of networks with one output for states (..., N, D)."""
     *rows, n, d = state.shape
     inputs = tensor(state.reshape(-1, n, d).swapaxes(0, 1), device)
     with torch.no_grad():
-        found = network(squeezed(inputs, oldest))[..., 0]
+        found = network(log_scaled(inputs, max_age))[..., 0]
     return found.T.cpu().numpy().astype(np.float64).reshape(*rows, n)

@@ -1,9 +1,8 @@
-"""What Stable-Baselines3's algorithms step, and the chance they draw from, so that both go on
-exactly where they were left."""
+"""Environments and random generators of Stable-Baselines3's algorithms, whose states can be saved,
+so that training is resumed exactly."""
 
 from __future__ import annotations
 
-import inspect
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,8 +13,14 @@ import torch
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 
-from agents.learning.arms import check_order, check_same, described
-from crawl_env import CrawlEnv, CrawlVectorEnv, Task
+from agents.learning.arms import (
+    check_budget_rule,
+    check_same_task,
+    restore_env,
+    task_description,
+)
+from agents.learning.storage import check_generator, check_keys, check_like
+from crawl_env import CrawlEnv, CrawlVectorEnv, TaskArguments
 from crawl_env.envs.sb3 import CrawlVecEnv
 from crawl_env.envs.wrappers import SequentialSelection
 from crawl_env.simulation.selection import TOLERANCE
@@ -23,33 +28,31 @@ from crawl_env.simulation.selection import TOLERANCE
 _TRANSITIONS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
 
 
-class Rows:
-    """As many rows of the same task as an environment has, as a `VecEnv`.
+class TrainingVecEnv:
+    """A `VecEnv` with the task and the number of environments of a vector environment.
 
     Arguments:
-        env: tells the task and the number of rows; it is not stepped itself. Episodes end at the
-            task's `horizon`.
-        sequential: whether each epoch is K picks, by `SequentialSelection`.
+        env: gives the task and the number of environments; it is not stepped itself. Episodes end
+            at the task's `horizon`.
+        sequential: whether each step is K picks, by `SequentialSelection`.
 
     Raises:
-        ValueError: actions are no priorities, the budget may be saved up, or the number of picks
-            would differ from epoch to epoch.
+        ValueError: actions are not priorities, the budget rule is "average", or the number of picks
+            would differ between steps.
     """
 
     def __init__(self, env: CrawlVectorEnv, sequential: bool) -> None:
         task = env.task
-        check_order(task)
+        check_budget_rule(task)
         self._env, self._sequential = env, sequential
         self.picks = picks(env) if sequential else 1
-        arguments = {name: getattr(task, name) for name in inspect.signature(Task.of).parameters}
-        arguments["sources"] = task.draw or task.sources
-        self.venv = MeanReward(self.vec_env(arguments), self.picks)
+        self.venv = CenteredReward(self.vec_env(task.arguments), self.picks)
         # Where the next step begins; empty before the first reset.
         self.observation: NDArray[np.float32] = np.empty(0, dtype=np.float32)
         self.starts: NDArray[np.bool_] = np.ones(env.num_envs, dtype=bool)
 
-    def vec_env(self, arguments: dict[str, Any]) -> VecEnv:
-        """Return the rows, made with the arguments of an environment."""
+    def vec_env(self, arguments: TaskArguments) -> VecEnv:
+        """Return the environments, made with the arguments of one."""
         if not self._sequential:
             return CrawlVecEnv(self._env.num_envs, **arguments)
         make: Any = lambda: SequentialSelection(CrawlEnv(**arguments))  # noqa: E731
@@ -66,12 +69,17 @@ class Rows:
 
     def get_state(self) -> dict[str, Any]:
         states = self.venv.env_method("get_state", indices=None if self._sequential else [0])
-        return {"task": described(self._env), "envs": states, "starts": self.starts.copy()}
+        return {"task": task_description(self._env), "envs": states, "starts": self.starts.copy()}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        check_same(self._env, state["task"])
+        own = self.get_state()
+        check_keys(state, own, "arms")
+        check_same_task(self._env, state["task"])
+        check_like(state["starts"], own["starts"], "starts")
+        if not isinstance(state["envs"], list) or len(state["envs"]) != len(own["envs"]):
+            raise ValueError(f"arms.envs must be a list of {len(own['envs'])} environments")
         seen = [
-            self.venv.env_method("set_state", one, indices=[i])[0]
+            restore_env(_OneOf(self.venv, i), one, f"env {i}")
             for i, one in enumerate(state["envs"])
         ]
         space: Any = self.venv.observation_space
@@ -79,8 +87,25 @@ class Rows:
         self.starts = state["starts"].copy()
 
 
-class MeanReward(VecNormalize):
-    """Rewards in units of the mean reward per epoch seen so far, less what a step earns on average.
+class _OneOf:
+    """One environment of a `VecEnv`."""
+
+    def __init__(self, venv: VecEnv, number: int) -> None:
+        self._venv, self._number = venv, number
+
+    def get_state(self) -> dict[str, Any]:
+        state: dict[str, Any] = self._venv.env_method("get_state", indices=[self._number])[0]
+        return state
+
+    def set_state(self, state: dict[str, Any]) -> NDArray[np.float32]:
+        observation: NDArray[np.float32] = self._venv.env_method(
+            "set_state", state, indices=[self._number]
+        )[0]
+        return observation
+
+
+class CenteredReward(VecNormalize):
+    """Rewards in units of the mean reward per step so far, less the mean itself.
 
     As in SB3's `VecNormalize`, replay buffers keep the rewards themselves and scale what they
     sample. Centred rewards keep values close to 0, where networks begin (A. Naik et al.: Reward
@@ -89,12 +114,12 @@ class MeanReward(VecNormalize):
 
     def __init__(self, venv: VecEnv, picks: int) -> None:
         super().__init__(venv, norm_obs=False)
-        self.picks = picks  # steps per epoch
+        self.picks = picks  # per step of the environment
         self.total, self.steps = 0.0, 0
 
     @property
     def mean(self) -> float:
-        """Utility per epoch and row; 1 where nothing was earned."""
+        """Utility per step and environment; 1 where nothing was earned."""
         return self.picks * self.total / self.steps if self.total > 0 else 1.0
 
     def normalize_reward(self, reward: NDArray[Any]) -> NDArray[np.float32]:
@@ -105,18 +130,19 @@ class MeanReward(VecNormalize):
         self.steps += reward.size
 
 
-class Chance:
-    """The global generators of numpy and torch as one agent has left them.
+class GlobalGenerators:
+    """The states of numpy's and torch's global generators that belong to one agent.
 
-    SB3 draws from these. Lent to it only while it works, they neither disturb the caller's nor
-    depend on them. Python's own, which SB3 seeds and does not use, is put back as well.
+    SB3 draws from the global generators. They have this agent's states only while SB3 runs, so that
+    it neither disturbs the caller's random numbers nor depends on them. Python's generator, which
+    SB3 seeds and does not use, is restored as well.
     """
 
     def __init__(self) -> None:
         self.state: dict[str, Any] | None = None
 
     @contextmanager
-    def lent(self) -> Iterator[None]:
+    def active(self) -> Iterator[None]:
         before, python = _generators(), random.getstate()
         if self.state is not None:
             _set_generators(self.state)
@@ -129,7 +155,7 @@ class Chance:
 
 
 def _generators() -> dict[str, Any]:
-    numpy = np.random.get_state(legacy=False)  # noqa: NPY002 - it is what SB3 draws from
+    numpy = np.random.get_state(legacy=False)  # noqa: NPY002 - SB3 draws from it
     return {"numpy": numpy, "torch": torch.get_rng_state().numpy()}
 
 
@@ -139,32 +165,67 @@ def _set_generators(state: dict[str, Any]) -> None:
 
 
 def picks(env: CrawlVectorEnv) -> int:
-    """Return how many sources an epoch crawls, the same in every epoch.
+    """Return the number of sources that every step crawls.
 
     Raises:
-        ValueError: costs differ, or some sources cannot be crawled at times.
+        ValueError: costs differ, or some sources are not always available.
     """
     task = env.task
     cost = task.sources.cost
     delayed = bool((task.sources.crawl_delay > 0).any())
     if task.draw is not None or cost.min() != cost.max() or delayed or task.sources.hosts:
         raise ValueError(
-            "picks one after the other are learnt where every epoch has as many: of one fleet with "
-            "equal costs, without crawl delays or shared hosts. Use 'ppo', 'a2c', 'sac' or 'td3'"
+            "sequential picks need the same number of picks in every step: one fleet with equal "
+            "costs, without crawl delays or shared hosts. Use 'ppo', 'a2c', 'sac' or 'td3'"
         )
     return min(task.n, int(task.budget * (1 + TOLERANCE) / float(cost[0])))
 
 
-def kept(buffer: Any) -> dict[str, Any]:
-    """Return what a replay buffer holds."""
+def buffer_state(buffer: Any) -> dict[str, Any]:
+    """Return the content of a replay buffer."""
     held = {name: getattr(buffer, name)[: buffer.size()].copy() for name in _TRANSITIONS}
     return {**held, "pos": buffer.pos, "full": buffer.full}
 
 
-def put_back(buffer: Any, held: dict[str, Any]) -> None:
-    """Fill a replay buffer, unless it is for another number of rows: then it begins empty."""
+def check_buffer(buffer: Any, held: Any) -> None:
+    """Raise ValueError unless a loaded content fits a replay buffer, but for the number of
+    environments."""
+    check_keys(held, dict.fromkeys((*_TRANSITIONS, "pos", "full")), "buffer")
+    check_like([held["pos"], held["full"]], [buffer.pos, buffer.full], "buffer position")
+    rewards = held["rewards"]
+    if not isinstance(rewards, np.ndarray) or rewards.ndim != 2:
+        raise ValueError("buffer.rewards must have shape (steps, environments)")
+    length, num_envs = rewards.shape
+    if num_envs == buffer.n_envs:
+        if held["pos"] >= buffer.buffer_size:
+            raise ValueError(f"buffer.pos is {held['pos']}; it must be below {buffer.buffer_size}")
+        wanted = buffer.buffer_size if held["full"] else held["pos"]
+        if length != wanted:
+            raise ValueError(f"buffer.rewards has {length} steps; it must have {wanted}")
+    for name in _TRANSITIONS:
+        own = getattr(buffer, name)
+        like = np.empty((length, num_envs, *own.shape[2:]), own.dtype)
+        check_like(held[name], like, f"buffer.{name}")
+
+
+def restore_buffer(buffer: Any, held: dict[str, Any]) -> None:
+    """Fill a replay buffer with a checked content.
+
+    The buffer starts empty if the content belongs to another number of environments.
+    """
     if held["rewards"].shape[1] != buffer.n_envs:
         return
     for name in _TRANSITIONS:
         getattr(buffer, name)[: len(held[name])] = held[name]
     buffer.pos, buffer.full = held["pos"], held["full"]
+
+
+def check_generators(saved: Any, own: dict[str, Any]) -> None:
+    """Raise ValueError unless loaded states of the global generators fit."""
+    check_keys(saved, own, "generators")
+    check_generator(saved["numpy"], own["numpy"], "generators.numpy")
+    check_like(saved["torch"], own["torch"], "generators.torch")
+    try:
+        torch.Generator().set_state(torch.from_numpy(saved["torch"].copy()))
+    except RuntimeError as error:
+        raise ValueError(f"generators.torch is no state of a generator: {error}") from None

@@ -1,148 +1,153 @@
-"""What the tabular learners share: a table for every source, whose state is its age."""
+"""What the tabular learners share: one table per source, whose state is its age."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from agents.learning.arms import BoolArray
-from agents.learning.base import Learner, explored
-from crawl_env.numerics import FloatArray
-
-IntArray = NDArray[np.intp]
+from agents.learning.base import Learner, epsilon_greedy
+from agents.learning.storage import check_like
+from crawl_env.errors import check_positive, check_whole, check_within
+from crawl_env.numerics import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True)
 class TabularSettings:
-    """Of all tabular learners."""
+    """Hyper-parameters of all tabular learners."""
 
-    states: int = 16  # ages 1 … states; older ones count as the oldest
-    explore: float = 0.3  # share of the epochs in which the choice is chance
-    visits: int = 500  # a step size falls to 1/n of its first value in (n − 1) times as many visits
-    settle: int = 500  # the step of λ falls to half its first value when t ln t is as much
+    max_age: int = 16  # states are the ages 1 … max_age; older sources count as of age max_age
+    epsilon: float = 0.3  # probability of random priorities in a step
+    learning_rate_decay_visits: int = 500  # v: a step size is divided by ⌈n(s, a)/v⌉
+    multiplier_decay_steps: int = 500  # d: the step size of λ is divided by 1 + ⌈t ln t/d⌉
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.states, int) and self.states >= 2):
-            raise ValueError(f"states is {self.states!r}; give a whole number of at least 2")
-        if not 0 <= self.explore <= 1:
-            raise ValueError(f"explore is {self.explore!r}; it is a share, from 0 to 1")
+        check_whole("max_age", self.max_age, 2)
+        check_within("epsilon", self.epsilon, 0, 1)
         for name, value in asdict(self).items():
-            if name != "explore" and isinstance(value, int | float) and not value > 0:
-                raise ValueError(f"{name} is {value!r}; it must be positive")
+            if name != "epsilon" and isinstance(value, int | float):
+                check_positive(name, value)
 
 
-class Tabular(Learner):
+T = TypeVar("T", bound=TabularSettings)
+
+
+class Tabular(Learner[T]):
     """Base of the tabular learners. A subclass has, besides `name` and `Settings`,
 
-    - `begin()`: make the arrays that are named in `keeps`, all of them (N, …);
-    - `transition(state, action, reward, after)`: learn from one epoch, (B, N) each;
-    - `index`: (N, states), what is crawled by.
+    - `create_arrays()`: create the arrays named in `learnt_arrays`;
+    - `transition(state, action, reward, next_state)`: learn from one step, (B, N) each;
+    - `index`: (N, max_age), by which sources are crawled.
 
-    The state is the age alone, also where sources are observed: a value has no grid of its own, and
-    the scale of one would have to be known before. Sources share nothing, not even those of one
-    kind; rows do: an epoch of all is learnt from at once.
+    The state is the age alone, even if content is observed: a value has no natural grid, and its
+    scale would have to be known beforehand. Sources share nothing; environments share everything:
+    one step of all of them is learnt from at once.
 
     Raises:
-        ValueError: fleets are drawn anew at each reset, which no table can follow.
+        ValueError: fleets are drawn anew at each reset, which no table can represent.
     """
 
-    epochs_at_once = 100
-    settings: Any
-    keeps: ClassVar[tuple[str, ...]]
+    steps_per_update = 100
+    size_settings = ("max_age",)
+    learnt_arrays: ClassVar[tuple[str, ...]]
 
-    def prepare(self) -> None:
+    def setup(self) -> None:
         if self.task is not None and self.task.draw is not None:
             raise ValueError(
-                f"agent {self.name!r} keeps a table for every source, and this environment draws "
-                "new sources at each reset; give it one fleet"
+                f"agent {self.name!r} has one table per source, and this environment draws new "
+                "sources at each reset; give it one fleet"
             )
         self.sources = np.arange(self.arms.shape[1])
-        self.visits = np.zeros((len(self.sources), self.settings.states, 2))
-        self.begin()
+        self.visits = np.zeros((len(self.sources), self.settings.max_age, 2))
+        self.create_arrays()
 
-    def improve(self) -> dict[str, float]:
-        for _ in range(self.epochs_at_once):
-            before = self._states(self.arms.state())
-            wanted = self.index[self.sources, before]
-            step = self.arms.step(explored(wanted, self.settings.explore, self.rng))
-            after, action = self._states(step.state), step.active.astype(np.intp)
-            self.add(self.visits, before, action, np.ones(before.shape))
-            self.transition(before, action, step.reward, after)
-        return {"index/first": float(self.index[:, 0].mean())}
+    def update(self) -> dict[str, float]:
+        for _ in range(self.steps_per_update):
+            state = self._states(self.arms.state())
+            score = self.index[self.sources, state]
+            step = self.arms.step(epsilon_greedy(score, self.settings.epsilon, self.rng))
+            next_state, action = self._states(step.state), step.active.astype(np.intp)
+            self.add(self.visits, state, action, np.ones(state.shape))
+            self.transition(state, action, step.reward, next_state)
+        return {"index of age 1, mean": float(self.index[:, 0].mean())}
 
     def score(self, state: FloatArray) -> FloatArray:
         return np.asarray(self.index[self.sources, self._states(state)])
 
-    def memory(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("visits", *self.keeps)}
+    def state_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("visits", *self.learnt_arrays)}
 
-    def remember(self, memory: dict[str, Any]) -> None:
-        for name, mine in self.memory().items():
-            if memory[name].shape != mine.shape:
-                raise ValueError(f"{name} has shape {memory[name].shape}; it must be {mine.shape}")
-            setattr(self, name, memory[name].copy())
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        check_like(state, self.state_dict(), "learnt")
+        check_like(state["visits"], self.visits, "learnt.visits", low=0.0)
+        for name, array in state.items():
+            setattr(self, name, array.copy())
 
     @property
     def index(self) -> FloatArray:
-        """What is crawled by, (N, states), so far."""
+        """The present estimate, (N, max_age), by which sources are crawled."""
         raise NotImplementedError
 
-    def begin(self) -> None:
-        """Make what is to be learnt."""
+    def create_arrays(self) -> None:
+        """Create what is to be learnt."""
         raise NotImplementedError
 
     def transition(
-        self, state: IntArray, action: IntArray, reward: FloatArray, after: IntArray
+        self, state: IntArray, action: IntArray, reward: FloatArray, next_state: IntArray
     ) -> None:
-        """Learn from one epoch of every source, (B, N) each; states are numbered from 0."""
+        """Learn from one step of every source, (B, N) each; states are numbered from 0."""
         raise NotImplementedError
 
     def add(self, table: FloatArray, state: IntArray, action: IntArray, change: FloatArray) -> None:
-        """Add changes (B, N, …) to the entries of a table (N, states, 2, …), row by row: an entry
-        that several rows met is changed by all of them."""
-        for row in range(len(state)):
-            table[self.sources, state[row], action[row]] += change[row]
+        """Add changes (B, N, …) to the entries of a table (N, max_age, 2, …).
 
-    def level(self, table: FloatArray) -> FloatArray:
-        """Return the mean of a table (N, states, 2, …), (N, …), over what was tried: the reference
-        f(Q) of relative value iteration. What was not is 0."""
-        tried = np.count_nonzero(self.visits, axis=(1, 2))
-        return table.sum(axis=(1, 2)) / tried.reshape(-1, *[1] * (table.ndim - 3))
+        An entry that was visited in several environments is changed by all of them.
+        """
+        for env in range(len(state)):
+            table[self.sources, state[env], action[env]] += change[env]
+
+    def reference(self, table: FloatArray) -> FloatArray:
+        """Return the mean of a table (N, max_age, 2, …) over the visited pairs, (N, …).
+
+        It is the reference f(Q) of relative value iteration. Entries of other pairs are 0.
+        """
+        visited = np.count_nonzero(self.visits, axis=(1, 2))
+        return table.sum(axis=(1, 2)) / visited.reshape(-1, *[1] * (table.ndim - 3))
 
     @property
-    def known(self) -> BoolArray:
-        """Where both actions have been tried, (N, states)."""
+    def both_visited(self) -> BoolArray:
+        """Whether both actions have been taken in a state, (N, max_age)."""
         return np.asarray(self.visits.min(axis=-1) > 0)
 
-    def tried(self, state: IntArray) -> BoolArray:
-        """Return which actions were tried in states (B, N), (B, N, 2); where none was, both.
+    def visited(self, state: IntArray) -> BoolArray:
+        """Return which actions have been taken in states (B, N), (B, N, 2); both where none was.
 
-        What was never tried is worth nothing known: its 0 in a table is no estimate.
+        The 0 in the table of an action that was never taken is no estimate.
         """
-        tried = self.visits[self.sources, state] > 0
-        return tried | ~tried.any(axis=-1, keepdims=True)
+        visited = self.visits[self.sources, state] > 0
+        return visited | ~visited.any(axis=-1, keepdims=True)
 
     def step_size(self, first: float, state: IntArray, action: IntArray) -> FloatArray:
-        """Return each row's part of a step, (B, N).
+        """Return the step size of each environment, (B, N).
 
-        A visit's step is a = first / ⌈n(s, a)/visits⌉. Rows that do the same in the same state,
-        c of them, go together as far towards the mean of their targets as c visits would towards
-        one target: 1 − (1 − a)ᶜ of the way.
+        A visit's step size is a = first/⌈n(s, a)/v⌉. Environments with the same state and action,
+        c of them, together move as far towards the mean of their targets as c successive visits
+        would towards one target: 1 − (1 − a)ᶜ of the way.
         """
-        step = first / np.ceil(self.visits[self.sources, state, action] / self.settings.visits)
+        decay_visits = self.settings.learning_rate_decay_visits
+        step = first / np.ceil(self.visits[self.sources, state, action] / decay_visits)
         if len(state) == 1:
             return np.asarray(step)
         pair = 2 * state + action
-        alike = (pair[:, None] == pair).sum(axis=1)
-        return np.asarray((1 - (1 - step) ** alike) / alike)
+        equal = (pair[:, None] == pair).sum(axis=1)
+        return np.asarray((1 - (1 - step) ** equal) / equal)
 
-    def slow_step_size(self, first: float) -> float:
-        """Return first / (1 + ⌈t ln t/settle⌉), t the epochs learnt from, of all rows at once."""
+    def multiplier_step_size(self, first: float) -> float:
+        """Return first/(1 + ⌈t ln t/d⌉), with t the steps learnt from."""
         t = self.visits[0].sum() / self.arms.shape[0]
-        return float(first / (1 + np.ceil(t * np.log(t) / self.settings.settle)))
+        decay_steps = self.settings.multiplier_decay_steps
+        return float(first / (1 + np.ceil(t * np.log(t) / decay_steps)))
 
     def _states(self, state: FloatArray) -> IntArray:
-        return np.clip(state[..., 0], 1, self.settings.states).astype(np.intp) - 1
+        return np.clip(state[..., 0], 1, self.settings.max_age).astype(np.intp) - 1

@@ -42,7 +42,7 @@ def profiles(table: Table, tasks: Sequence[str]) -> Any:
 
 
 def curves(table: Table, tasks: Sequence[str]) -> Any:
-    """Return, for each task, the score against source-epochs and against seconds; scores near 1
+    """Return, for each task, the score against source steps and against seconds; scores near 1
     are spread out, and cut at .999."""
     figure, axes = plots.new(len(tasks), 2, width=11, height=3.2, squeeze=False, sharey=True)
     for row, task in zip(axes, tasks, strict=True):
@@ -60,7 +60,7 @@ def curves(table: Table, tasks: Sequence[str]) -> Any:
                 axis.fill_between(
                     x, _spread(low), _spread(high), color=style["color"], alpha=0.1, lw=0
                 )
-        for axis, label in zip(row, ("source-epochs practised", "seconds of a core"), strict=True):
+        for axis, label in zip(row, ("source steps", "core-seconds"), strict=True):
             axis.set(xscale="log", xlabel=label, ylim=(-0.1, _spread(0.9995)))
             axis.set_yticks(_spread(_MARKS), [f"{mark:g}" for mark in _MARKS])
         row[0].set(ylabel="score", title=short_of(task))

@@ -9,8 +9,8 @@ from itertools import groupby
 import numpy as np
 
 from agents.evaluation.statistics import number
+from experiments.benchmark.learning.entrants import FULL, QUICK, Entrant
 from experiments.benchmark.learning.plan import BASELINES, SEPARATOR
-from experiments.benchmark.learning.players import FULL, QUICK, Player
 from experiments.benchmark.learning.scores import LEVELS, Run, Table
 from experiments.core.report import Row
 from experiments.core.tables import markdown, plain
@@ -30,10 +30,10 @@ SCORE_COLUMNS = (
 COST_COLUMNS = (
     "agent",
     "tasks",
-    "crawl epochs",
-    "source-epochs",
+    "environment steps",
+    "source steps",
     "core-seconds",
-    *(f"to {level:.2f}: epochs, s" for level in LEVELS),
+    *(f"to {level:.2f}: steps, s" for level in LEVELS),
 )
 BEST_COLUMNS = (
     "task",
@@ -42,7 +42,7 @@ BEST_COLUMNS = (
     "share of bound",
     "bound",
     "runs",
-    "source-epochs",
+    "source steps",
 )
 
 
@@ -97,8 +97,8 @@ def cost_rows(table: Table, tasks: Sequence[str]) -> list[Row]:
     for agent in table.among(tasks):
         learnt, runs = _learnt(table, agent, tasks)
         spent = (
-            _middle(runs, lambda run: run.crawl_epochs),
-            _middle(runs, lambda run: run.source_epochs),
+            _middle(runs, lambda run: run.env_steps),
+            _middle(runs, lambda run: run.source_steps),
             _middle(runs, lambda run: run.seconds),
         )
         part = f"{len(learnt)} of {len(tasks)}"
@@ -120,7 +120,7 @@ def best(table: Table, tasks: Sequence[str]) -> list[Row]:
         first = max(agents, key=lambda name: table.iqm(name, [task]).mean)
         runs = table.runs[first][task]
         cells = [first, plain(table.iqm(first, [task])), _percent([runs]), runs[0].bound, len(runs)]
-        found.append([short_of(task), *cells, _middle(runs, lambda run: run.source_epochs)])
+        found.append([short_of(task), *cells, _middle(runs, lambda run: run.source_steps)])
     return found
 
 
@@ -136,12 +136,12 @@ def above_bound(table: Table) -> list[tuple[float, str, str]]:
 
 
 def is_shown(table: Table, agent: str) -> str:
-    """Return in words what an agent is shown, beside what its crawls brought."""
-    features = set(table.seen[agent].split())
+    """Return in words what an agent observes, besides the harvests of its crawls."""
+    features = set(table.features[agent].split())
     parts = ["ages"] if "age" in features else []
     parts += ["values"] if "value" in features else []
     parts += ["parameters"] if "arrival_rate" in features else []
-    parts += [getattr(_player(agent).kind, "told", "")]
+    parts += [_entrant(agent).kind.prior_knowledge]
     return ", ".join(filter(None, parts))
 
 
@@ -165,14 +165,14 @@ def summary(table: Table, source: str) -> str:
 
 
 def shares(agent: str) -> bool:
-    """Whether what one source teaches a player is used for all."""
-    player = _player(agent)
-    settings = player.kind.Settings(**player.settings)
-    return player.kind.shares or getattr(settings, "network", "") == "equivariant"
+    """Whether all sources share one set of parameters."""
+    entrant = _entrant(agent)
+    settings = entrant.kind.Settings(**entrant.settings)
+    return entrant.kind.shared_parameters or getattr(settings, "network", "") == "equivariant"
 
 
-def _player(name: str) -> Player:
-    return next(player for player in ALL if player.name == name)
+def _entrant(name: str) -> Entrant:
+    return next(entrant for entrant in ALL if entrant.name == name)
 
 
 def _percent(by_task: Sequence[Sequence[Run]]) -> str:
@@ -187,15 +187,15 @@ def _middle(runs: Sequence[Run], of: Callable[[Run], float]) -> str:
 
 
 def _to(runs: Sequence[Run], level: float) -> str:
-    """Return source-epochs and seconds in which half of the runs with pauses got there, each by
+    """Return the source steps and seconds after which half of the evaluated runs got there, each by
     itself; – where fewer did, and nothing where there are none."""
     reached = [run.reached(level) for run in runs if run.curve]
     if not reached:
         return ""
     half = (len(reached) - 1) // 2
-    epochs = sorted(np.inf if point is None else point.source_epochs for point in reached)[half]
+    steps = sorted(np.inf if point is None else point.source_steps for point in reached)[half]
     seconds = sorted(np.inf if point is None else point.seconds for point in reached)[half]
-    return f"{_rounded(epochs)}, {seconds:.2g}" if np.isfinite(epochs) else "–"
+    return f"{_rounded(steps)}, {seconds:.2g}" if np.isfinite(steps) else "–"
 
 
 def _rounded(x: float) -> str:

@@ -1,20 +1,19 @@
-"""The raw records: what has been run already, and the files that hold it.
+"""The records: what has been run, and the files that hold it.
 
-`runs.csv.gz` has one row for every training × exam, and every policy they are compared with;
-`curves.csv.gz` one for every pause of a training. Both can be carried to another machine: what
-they hold is not run again, whichever code made it (each row names its commit).
+`runs.csv.gz` has one row for every test of a training, and for every policy they are compared with;
+`curves.csv.gz` one for every evaluation during a training. Both can be moved to another machine:
+what they hold is not run again, whichever code produced it (each row names its commit).
 """
 
 from __future__ import annotations
 
-import csv
-import gzip
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from crawl_env.errors import unknown
+from experiments.benchmark.learning.entrants import Entrant
 from experiments.benchmark.learning.plan import (
     BASELINES,
     BLIND_BOUND,
@@ -23,10 +22,9 @@ from experiments.benchmark.learning.plan import (
     version_of,
     work,
 )
-from experiments.benchmark.learning.players import Player
-from experiments.core import runner
 from experiments.core.migration import key_of, old_keys, renamed
-from experiments.core.results import provenance, write_csv
+from experiments.core.results import provenance, read_csv
+from experiments.core.runner import Job, Runner, Version
 
 RUNS, CURVES = "runs.csv.gz", "curves.csv.gz"
 
@@ -45,9 +43,9 @@ class Records:
         runs, curves = folder / RUNS, folder / CURVES
         if not (runs.exists() and curves.exists()):
             return Records([], [])
-        return Records(_rows(runs), _rows(curves))
+        return Records([*read_csv(runs)], [*read_csv(curves)])
 
-    def migrated(self, units: Iterable[runner.Unit]) -> Records:
+    def migrated(self, units: Iterable[Job]) -> Records:
         """Return the same rows under the present names, which units may have been renamed to.
 
         Arguments:
@@ -63,10 +61,6 @@ class Records:
             [_renamed(row, now) for row in self.runs], [_renamed(row, now) for row in self.curves]
         )
 
-    def write(self, folder: Path) -> None:
-        for name, rows in ((RUNS, self.runs), (CURVES, self.curves)):
-            write_csv(folder / name, rows)
-
     def of(self, keys: Iterable[str], among: bool = True) -> Records:
         """Return the rows of these units alone, or all others."""
         wanted = set(keys)
@@ -80,49 +74,47 @@ class Records:
 
 
 def complete(
-    players: Sequence[Player],
+    entrants: Sequence[Entrant],
     found: Records,
-    kept: Path,
+    runner: Runner,
     redo: Sequence[str] = (),
-    jobs: int = -1,
-    engine: str = "loky",
     only_done: bool = False,
-    version: runner.Version | None = version_of,
+    version: Version | None = version_of,
 ) -> Records:
-    """Return the records of all players, running what `found` lacks, and what is to be redone.
+    """Return the records of all entrants, running what `found` lacks, and what is to be redone.
 
     Arguments:
-        kept: folder of what is finished while others still run; a later call takes it up, as long
-            as `version` says the same: see `experiments.core.runner.run`.
-        redo: names of players, baselines or bounds, or "all".
+        runner: keeps finished units while others still run; a later call reuses them as long as
+            `version` is the same: see `experiments.core.runner`.
+        redo: names of entrants, baselines or bounds, or "all".
         only_done: run nothing, and leave out what has not been run before.
 
     Raises:
         ValueError: `redo` names none of them; threads cannot train; nothing has been run.
         SystemExit: stopped by Ctrl-C; what was finished is kept.
     """
-    names = [*(player.name for player in players), *BASELINES, BOUND, BLIND_BOUND, "all"]
+    names = [*(entrant.name for entrant in entrants), *BASELINES, BOUND, BLIND_BOUND, "all"]
     for name in redo:
         if name not in names:
             raise unknown("name after --redo,", name, names)
-    if engine == "threading":
+    if runner.engine == "threading":
         raise ValueError(
             "trainings draw from generators of the whole process and count its time, which threads "
             "would share; use --engine loky, or --jobs 1 with sequential"
         )
-    todo = {key_of(unit): unit for unit in plan(players)}
+    todo = {key_of(unit): unit for unit in plan(entrants)}
     old = found.of(
         row["unit"]
         for row in found.runs
-        if row["unit"] in todo and not {"all", row["player"]} & set(redo)
+        if row["unit"] in todo and not {"all", row["entrant"]} & set(redo)
     )
     done = {row["unit"] for row in old.runs}
     missing = [key for key in todo if key not in done]
     if only_done:
-        missing = [key for key in missing if runner.is_kept(todo[key], kept, version)]
+        missing = [key for key in missing if runner.has(todo[key], version)]
         if not (done or missing):
             raise ValueError("nothing has been run yet; leave out --only-report")
-    results = runner.run([todo[key] for key in missing], work, kept, jobs, engine, version)
+    results = runner.run([todo[key] for key in missing], work, version)
     fresh = Records([], [])
     command = {"command": provenance()["command"]}
     for key, result in zip(missing, results, strict=True):
@@ -142,8 +134,3 @@ def _renamed(row: Row, keys: Mapping[str, str]) -> Row:
         settings = renamed({**row, "settings": json.loads(row["settings"])})["settings"]
         row["settings"] = json.dumps(settings, sort_keys=True)
     return renamed(row)
-
-
-def _rows(path: Path) -> list[Row]:
-    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))

@@ -1,4 +1,4 @@
-"""From records to what is compared: every agent's runs on every task, and their aggregates."""
+"""From records to scores: every agent's runs on every task, and their aggregates."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ LEVELS = (0.9, 0.95, 0.99)
 
 
 class Point(NamedTuple):
-    """A pause of a training."""
+    """An evaluation during a training."""
 
-    crawl_epochs: int
-    source_epochs: int
+    env_steps: int
+    source_steps: int
     seconds: float
     score: float
 
@@ -33,16 +33,16 @@ class Run:
     """One training, measured in one task, or a policy. Scores: 0 is a random choice, 1 Whittle."""
 
     score: float
-    share: float  # of the bound of what it sees; NaN where there is none
+    share: float  # of the bound for its observations; NaN where there is none
     bound: str  # for whom that holds: "deterministic", "unseen", "seen", "mixed", or ""
-    crawl_epochs: int = 0
-    source_epochs: int = 0
+    env_steps: int = 0
+    source_steps: int = 0
     seconds: float = 0.0  # of one core
     index_error: float = np.nan  # of a learner that finds an index
-    curve: tuple[Point, ...] = ()  # empty where the task was not measured in pauses
+    curve: tuple[Point, ...] = ()  # empty where the task was not evaluated during the training
 
     def reached(self, level: float) -> Point | None:
-        """Return the first pause from which on the score was at least `level`; None if none."""
+        """Return the first evaluation from which on the score was at least `level`, or None."""
         found: Point | None = None
         for point in self.curve:
             if point.score < level:
@@ -58,7 +58,7 @@ class Table:
 
     runs: dict[str, dict[str, list[Run]]] = field(default_factory=dict)  # by agent and task
     baselines: dict[str, dict[str, list[Run]]] = field(default_factory=dict)
-    seen: dict[str, str] = field(default_factory=dict)  # features that each agent is shown
+    features: dict[str, str] = field(default_factory=dict)  # that each agent observes
     versions: dict[str, Counter[str]] = field(default_factory=dict)  # of each agent's code: runs
 
     @cached_property
@@ -97,39 +97,39 @@ def table_of(records: Records) -> Table:
     for row in records.curves:
         curves[row["unit"], row["task"]].append(row)
     for row in records.runs:
-        player, task = row["player"], row["task"]
+        entrant, task = row["entrant"], row["task"]
         if not row.get("protocol"):
-            learnt = table.runs.setdefault(player, {}).setdefault(task, [])
+            learnt = table.runs.setdefault(entrant, {}).setdefault(task, [])
             learnt.append(_run(levels, row, curves[row["unit"], task]))
-            table.seen[player] = row["features"]
-            table.versions.setdefault(player, Counter())[row["code"]] += 1
-        elif player in BASELINES and row["protocol"] == "full":
-            policy = table.baselines.setdefault(player, {}).setdefault(task, [])
+            table.features[entrant] = row["features"]
+            table.versions.setdefault(entrant, Counter())[row["code"]] += 1
+        elif entrant in BASELINES and row["protocol"] == "full":
+            policy = table.baselines.setdefault(entrant, {}).setdefault(task, [])
             score = levels.score(float(row["reward"]), row, "full")
             share, bound = levels.share(float(row["reward"]), row, sees=True)
             policy.append(Run(score, share, bound))
     return table
 
 
-def _run(levels: Levels, row: Row, pauses: list[Row]) -> Run:
+def _run(levels: Levels, row: Row, evaluations: list[Row]) -> Run:
     reward, error = float(row["reward"]), row["index_error"]
     share, bound = levels.share(reward, row, "value" in row["features"].split())
     return Run(
         score=levels.score(reward, row, "full"),
         share=share,
         bound=bound,
-        crawl_epochs=int(row["crawl_epochs"]),
-        source_epochs=int(row["source_epochs"]),
+        env_steps=int(row["env_steps"]),
+        source_steps=int(row["source_steps"]),
         seconds=float(row["cpu_seconds"]),
         index_error=np.nan if error in ("", None) else float(error),
         curve=tuple(
             Point(
-                int(pause["crawl_epochs"]),
-                int(pause["source_epochs"]),
-                float(pause["cpu_seconds"]),
-                levels.score(float(pause["reward"]), pause, "short"),
+                int(evaluation["env_steps"]),
+                int(evaluation["source_steps"]),
+                float(evaluation["cpu_seconds"]),
+                levels.score(float(evaluation["reward"]), evaluation, "short"),
             )
-            for pause in pauses
+            for evaluation in evaluations
         ),
     )
 
@@ -139,7 +139,7 @@ class Levels:
 
     def __init__(self, rows: Iterable[Row]) -> None:
         self._known = {
-            (row["player"], row["task"], str(row["fleet"]), row["protocol"]): row
+            (row["entrant"], row["task"], str(row["fleet"]), row["protocol"]): row
             for row in rows
             if row.get("protocol")
         }
@@ -165,11 +165,11 @@ class Levels:
                 return reward / float(found["reward"]), found["information"]
         return np.nan, ""
 
-    def _find(self, player: str, row: Row, protocol: str) -> Row:
-        key = player, *self._place(row), protocol
+    def _find(self, entrant: str, row: Row, protocol: str) -> Row:
+        key = entrant, *self._place(row), protocol
         if key not in self._known:
             raise ValueError(
-                f"{player} has not been measured yet in {row['task']} (fleet {row['fleet']}); run "
+                f"{entrant} has not been measured yet in {row['task']} (fleet {row['fleet']}); run "
                 "the same command without --only-report"
             )
         return self._known[key]

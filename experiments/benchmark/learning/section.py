@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from experiments.benchmark.learning import figures, leaderboard
-from experiments.benchmark.learning.players import Player
+from experiments.benchmark.learning.entrants import Entrant
 from experiments.benchmark.learning.runs import Records
 from experiments.benchmark.learning.scores import Table, table_of
 from experiments.benchmark.learning.training import code_of
@@ -14,30 +14,30 @@ from experiments.core.report import Report
 from experiments.core.results import provenance
 
 _HOW = """
-Each run is a training with a seed of its own. At its end, and at up to ten pauses on the way, the
-frozen policy is measured in rollouts of its own, on arrivals that are the same for all agents;
-exploration and start-up are left out. Score: 0 is a random choice, 1 the Whittle policy with all
+Each run is a training with a seed of its own. At its end, and at up to ten points on the way, the
+frozen policy is evaluated in rollouts of its own, on arrivals that are the same for all agents,
+without exploration and after a warm-up. Score: 0 is a random policy, 1 the Whittle policy with all
 parameters known. IQM: interquartile mean over the runs of all tasks, with 95 % intervals
-(stratified bootstrap). A crawl epoch is a step of one environment; it holds N source-epochs, one of
-each source. (NeurWIN does not crawl: its epochs are those of a simulator in which every source
-starts in any state and is crawled at will, without a budget.) Agents that share what they learn
-learn from all N; the others learn of each source from its own alone. Core-seconds: of learning on
-one core, without the measurements. “To .95: epochs, s”: source-epochs
-and seconds until the first pause from which on the score stayed at or above .95, for half of the
-runs; – where fewer did. Index error: Σ|found − true|/Σ true over the
-sources and epochs that the frozen policy passes through, for agents that find Whittle indices.
-Share of the bound: of what nobody can average who sees as much before crawling; agents that are
-shown ages alone are held against the bound of not seeing, also where the task shows contents. A
-discounted return has no bound.
+(stratified bootstrap). An environment step is a step of one environment; it consists of N source
+steps, one of each source. (NeurWIN does not crawl: its steps are those of a simulator in which
+every source starts in any state and is crawled independently, without a budget.) Agents that share
+parameters learn from all N; the others learn about each source from its own crawls alone.
+Core-seconds: of learning on one core, without the evaluations. “To .95: steps, s”: source steps
+and seconds until the first evaluation from which on the score stayed at or above .95, for half of
+the runs; – where fewer did. Index error: Σ|learnt − true|/Σ true over the sources and steps of a
+rollout of the frozen policy, for agents that learn Whittle indices. Share of the bound: of the
+largest mean reward possible with the same observations; agents that observe ages alone are compared
+with the bound for unobserved content, also where the task shows content. A discounted return has no
+bound.
 """.replace("\n", " ").strip()
 
 
-def write(report: Report, records: Records, players: Sequence[Player]) -> Table:
-    """Add headings, tables and pictures of all learners; return the scores."""
+def write(report: Report, records: Records, entrants: Sequence[Entrant]) -> Table:
+    """Add headings, tables and figures of all learners; return the scores."""
     table = table_of(records)
     report.heading("Learning agents")
     report.paragraph(_HOW)
-    report.paragraph(_sees(players))
+    report.paragraph(_sees(entrants))
     for group, tasks in leaderboard.groups(table):
         report.heading(f"Learning: {group}")
         report.table(
@@ -58,7 +58,7 @@ def write(report: Report, records: Records, players: Sequence[Player]) -> Table:
         if len(tasks) > 1:
             report.figure(
                 figures.profiles(table, tasks),
-                f"Performance profile over {group}: the share of runs above each score, of the "
+                f"Performance profile over {group}: the fraction of runs above each score, of the "
                 "agents that learnt all tasks. Further right is better.",
             )
             report.figure(
@@ -78,7 +78,7 @@ def write(report: Report, records: Records, players: Sequence[Player]) -> Table:
 
 
 def source(records: Records) -> str:
-    """Return in a line what the Markdown table comes from."""
+    """Return the provenance of the Markdown table in a line."""
     runs = sum(not row.get("protocol") for row in records.runs)
     commits = sorted({row["commit"] for row in records.runs})
     dates = sorted({row["date"] for row in records.runs})
@@ -89,24 +89,22 @@ def source(records: Records) -> str:
     )
 
 
-def _sees(players: Sequence[Player]) -> str:
+def _sees(entrants: Sequence[Entrant]) -> str:
     shown: dict[str, list[str]] = {}
-    for player in players:
-        shown.setdefault(", ".join(player.features), []).append(player.name)
+    for entrant in entrants:
+        shown.setdefault(", ".join(entrant.features), []).append(entrant.name)
     parts = [f"{', '.join(names)}: {features}" for features, names in shown.items()]
-    sharing = sorted({player.name for player in players if leaderboard.shares(player.name)})
+    sharing = sorted({entrant.name for entrant in entrants if leaderboard.shares(entrant.name)})
     return (
-        f"What agents are shown. {'; '.join(parts)}. What one source teaches is used for all by "
-        f"{', '.join(sharing) or 'none'}."
+        f"Features that agents observe. {'; '.join(parts)}. Agents with one set of "
+        f"parameters for all sources: {', '.join(sharing) or 'none'}."
     )
 
 
 def _bounds(table: Table) -> str:
     found = leaderboard.above_bound(table)
     if not found:
-        return (
-            "None: no agent's mean over its runs is above the bound of what it sees, on any task."
-        )
+        return "None: no agent's mean over its runs exceeds the bound for its observations."
     share, agent, task = found[0]
     return (
         f"The bound holds for what is expected in the long run; measured means may be above it by "
@@ -125,7 +123,7 @@ def _made_by(records: Records) -> str:
 
 
 def _outdated(table: Table) -> str:
-    kinds = {player.name: player.kind for player in leaderboard.ALL}
+    kinds = {entrant.name: entrant.kind for entrant in leaderboard.ALL}
     old = {name: runs.total() - runs[code_of(kinds[name])] for name, runs in table.versions.items()}
     parts = [f"{n} of {name}" for name, n in old.items() if n]
     if not parts:

@@ -1,30 +1,28 @@
-"""The tasks of the learners: data only. See `experiments.benchmark.suite.Setting`."""
+"""The tasks of the learners: data only. See `experiments.benchmark.suite.BenchmarkTask`."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from crawl_env import Sources
-from experiments.benchmark.suite import DRAWN, EXAMPLE, POISSON_UNSEEN, SUITE, Setting
-from experiments.core.units import fleet_as_json
+from experiments.benchmark.suite import DRAWN, EXAMPLE, POISSON_UNSEEN, SUITE, BenchmarkTask
+from experiments.core.evaluation import fleet_as_json
 
-Settings = tuple[Setting, ...]
+Tasks = tuple[BenchmarkTask, ...]
 
-# Whole periods of the patterns of M = 1, 2, 3 (2, 7 and 4 epochs), fewer than for index policies.
-TABLE1: Settings = tuple(
+# Whole periods of the patterns of M = 1, 2, 3 (2, 7 and 4 steps), fewer than for index policies.
+TABLE1: Tasks = tuple(
     replace(s, epochs=700, warmup=140) for s in SUITE if s.arguments["sources"] == "table1"
 )
-DETERMINISTIC: Settings = tuple(s for s in TABLE1 if s.still)
-SEEN: Settings = tuple(s for s in TABLE1 if s.arguments.get("observed") is True)
-UNSEEN: Settings = tuple(s for s in TABLE1 if s.arguments.get("observed") is False)
-RECOVERING: Settings = tuple(
-    s for s in SUITE if str(s.arguments["sources"]).startswith("recovering")
-)
+DETERMINISTIC: Tasks = tuple(s for s in TABLE1 if s.still)
+OBSERVED: Tasks = tuple(s for s in TABLE1 if s.arguments.get("observed") is True)
+UNOBSERVED: Tasks = tuple(s for s in TABLE1 if s.arguments.get("observed") is False)
+RECOVERING: Tasks = tuple(s for s in SUITE if str(s.arguments["sources"]).startswith("recovering"))
 
 
-def _random(n: int, regime: str) -> Setting:
+def _random(n: int, regime: str) -> BenchmarkTask:
     """Return the task of a fixed fleet, which is another one in every run."""
-    return Setting(
+    return BenchmarkTask(
         "Random fleets, M = N/10, Poisson, not seen; another fleet in each run",
         f"N = {n}, {regime}",
         {"sources": f"random-{regime}-{n}", "budget": n // 10, **POISSON_UNSEEN},
@@ -34,11 +32,11 @@ def _random(n: int, regime: str) -> Setting:
     )
 
 
-RANDOM: Settings = tuple(_random(n, regime) for n in (10, 100) for regime in ("dense", "sparse"))
-LARGE: Settings = tuple(_random(1000, regime) for regime in ("dense", "sparse"))
+RANDOM: Tasks = tuple(_random(n, regime) for n in (10, 100) for regime in ("dense", "sparse"))
+LARGE: Tasks = tuple(_random(1000, regime) for regime in ("dense", "sparse"))
 
-MIXED: Settings = (
-    Setting(
+MIXED: Tasks = (
+    BenchmarkTask(
         "Mixed: some sources seen, some not; and costs from 1 to 4",
         "sparse, N = 20, M = 2, every other source seen",
         {
@@ -50,7 +48,7 @@ MIXED: Settings = (
         epochs=600,
         warmup=200,
     ),
-    Setting(
+    BenchmarkTask(
         "Mixed: some sources seen, some not; and costs from 1 to 4",
         "example.csv, N = 20, M = 4, costs, not seen",
         {
@@ -64,9 +62,9 @@ MIXED: Settings = (
 )
 
 
-def _drawn(n: int, regime: str, epochs: int = 600, seeds: int = 20) -> Setting:
+def _drawn(n: int, regime: str, epochs: int = 600, seeds: int = 20) -> BenchmarkTask:
     """Return the task of fleets drawn anew for every episode, their parameters in view."""
-    return Setting(
+    return BenchmarkTask(
         "Fleets drawn anew, M = N/10, Poisson, not seen; parameters in view",
         f"N = {n:,}, {regime}",
         {
@@ -82,10 +80,10 @@ def _drawn(n: int, regime: str, epochs: int = 600, seeds: int = 20) -> Setting:
 
 
 REGIMES = ("dense", "sparse")
-PRACTISED: Settings = tuple(_drawn(n, regime) for n in (10, 30) for regime in REGIMES)
-MEDIUM: Settings = tuple(_drawn(40, regime) for regime in REGIMES)  # to practise with, too
-# Other fleets than those practised with, and but for N = 10 of other sizes.
-DRAWN_ANEW: Settings = (
+TRAINING_FLEETS: Tasks = tuple(_drawn(n, regime) for n in (10, 30) for regime in REGIMES)
+MEDIUM: Tasks = tuple(_drawn(40, regime) for regime in REGIMES)  # for training, too
+# Other fleets than those of the trainings and, except for N = 10, of other sizes.
+DRAWN_ANEW: Tasks = (
     *(_drawn(n, regime) for n in (50, 10) for regime in REGIMES),
     *(_drawn(1000, regime, epochs=400, seeds=5) for regime in REGIMES),
     *(_drawn(100_000, regime, epochs=100, seeds=1) for regime in REGIMES),

@@ -1,4 +1,4 @@
-"""One training as a unit of work: learn, with pauses in which the frozen policy is measured."""
+"""One training as a unit of work, with evaluations of the frozen policy on the way."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ import numpy as np
 
 from agents.evaluation.rollout import evaluate
 from agents.learning import Learner
-from agents.theory.closed_form import whittle_index
+from agents.theory.index import whittle_index
 from crawl_env import CrawlVectorEnv
-from experiments.benchmark.learning.players import KINDS
+from experiments.benchmark.learning.entrants import KINDS
+from experiments.core.evaluation import arguments_of
 from experiments.core.results import provenance
-from experiments.core.runner import Result, Unit
-from experiments.core.units import arguments_of
+from experiments.core.runner import Job, Result
 
-_OWN = ("agents.learning.", "agents.adaptive.")  # packages whose code makes a learner
+_OWN = ("agents.learning.", "agents.adaptive.")  # packages that a learner's code is in
 
 
-def train(unit: Unit) -> Result:
-    """Return the rows of one training: `runs`, one for each exam, and `curves` of the first.
+def train(unit: Job) -> Result:
+    """Return the rows of one training: `runs`, one for each test, and `curves` of the first.
 
     Time is of one core, of learning alone.
     """
@@ -40,23 +40,23 @@ def train(unit: Unit) -> Result:
         return _train(unit)
 
 
-def _train(unit: Unit) -> Result:
+def _train(unit: Job) -> Result:
     envs = _envs(unit)
     learner = _learner(unit, envs)
-    first = unit["exams"][0]
+    first = unit["tests"][0]
     cpu = wall = 0.0
     curve = []
-    for epochs in unit["pauses"]:
-        if epochs <= learner.epochs:
-            continue  # it learns many epochs at once, and was measured after them
+    for steps in unit["evaluate_at"]:
+        if steps <= learner.steps:
+            continue  # an update takes many steps, and the policy was evaluated after them
         began = time.process_time(), time.perf_counter()
-        learner.learn(epochs)
+        learner.learn(steps - learner.steps)
         cpu += time.process_time() - began[0]
         wall += time.perf_counter() - began[1]
         now = {**_spent(learner, envs), "cpu_seconds": cpu}
         curve.append({**now, "reward": _measure(learner, unit, first, "short")})
     done = {
-        "player": unit["player"],
+        "entrant": unit["entrant"],
         "run": unit["seed"],
         **_spent(learner, envs),
         "cpu_seconds": cpu,
@@ -69,26 +69,26 @@ def _train(unit: Unit) -> Result:
     runs = [
         {
             **done,
-            "task": exam["task"],
-            "fleet": exam["fleet"],
-            "reward": _measure(learner, unit, exam, "full"),
+            "task": test["task"],
+            "fleet": test["fleet"],
+            "reward": _measure(learner, unit, test, "full"),
             "index_error": index_error(
-                learner, _posed(unit, exam), unit["index_epochs"], exam["full"]["seed"]
+                learner, _arguments_of(unit, test), unit["index_steps"], test["full"]["seed"]
             ),
         }
-        for exam in unit["exams"]
+        for test in unit["tests"]
     ]
-    who = {"player": unit["player"], "task": first["task"], "fleet": first["fleet"]}
+    who = {"entrant": unit["entrant"], "task": first["task"], "fleet": first["fleet"]}
     points = [{**who, **point} for point in curve]
     return {"runs": [{**row, **made_by()} for row in runs], "curves": points}
 
 
-def _spent(learner: Learner, envs: list[CrawlVectorEnv]) -> dict[str, int]:
-    """Return what has been practised: epochs of crawls, and of sources, N in each of those."""
+def _spent(learner: Learner[Any], envs: list[CrawlVectorEnv]) -> dict[str, int]:
+    """Return the steps of all environments, and those of all sources, N in each of the former."""
     return {
-        "rows": envs[0].num_envs,
-        "crawl_epochs": learner.epochs * sum(env.num_envs for env in envs),
-        "source_epochs": learner.epochs * sum(env.num_envs * env.task.n for env in envs),
+        "num_envs": envs[0].num_envs,
+        "env_steps": learner.steps * sum(env.num_envs for env in envs),
+        "source_steps": learner.steps * sum(env.num_envs * env.task.n for env in envs),
     }
 
 
@@ -122,56 +122,60 @@ def _module_of(value: object) -> str:
     return str(getattr(value, "__module__", None) or "")
 
 
-def _envs(unit: Unit) -> list[CrawlVectorEnv]:
+def _envs(unit: Job) -> list[CrawlVectorEnv]:
     return [
         CrawlVectorEnv(
-            unit["rows"],
+            unit["num_envs"],
             **{
                 **arguments_of({"arguments": arguments}),
                 "features": tuple(unit["features"]),
             },
         )
-        for arguments in unit["practice"]
+        for arguments in unit["environments"]
     ]
 
 
-def _learner(unit: Unit, envs: list[CrawlVectorEnv]) -> Learner:
+def _learner(unit: Job, envs: list[CrawlVectorEnv]) -> Learner[Any]:
     kind = KINDS[unit["learner"]]
     arms: Any = envs[0] if len(envs) == 1 else envs
     return kind(arms, kind.Settings(**unit["settings"]), seed=unit["seed"])
 
 
-def _posed(unit: Unit, exam: dict[str, Any]) -> dict[str, Any]:
-    return {**arguments_of(exam), "features": tuple(unit["features"])}
+def _arguments_of(unit: Job, test: dict[str, Any]) -> dict[str, Any]:
+    return {**arguments_of(test), "features": tuple(unit["features"])}
 
 
-def _measure(learner: Learner, unit: Unit, exam: dict[str, Any], protocol: str) -> float:
-    """Return the frozen policy's mean reward per epoch in rollouts of its own."""
-    on: Callable[[CrawlVectorEnv], Any] | None = getattr(learner, "on", None)
-    run = evaluate(learner if on is None else on, _posed(unit, exam), **exam[protocol])
+def _measure(learner: Learner[Any], unit: Job, test: dict[str, Any], protocol: str) -> float:
+    """Return the frozen policy's mean reward per step in rollouts of its own."""
+    policy_for: Callable[[CrawlVectorEnv], Any] | None = getattr(learner, "policy_for", None)
+    run = evaluate(
+        learner if policy_for is None else policy_for,
+        _arguments_of(unit, test),
+        **test[protocol],
+    )
     return float(run.reward.mean())
 
 
 def index_error(
-    learner: Learner, arguments: dict[str, Any], epochs: int = 300, seed: int = 0
+    learner: Learner[Any], arguments: dict[str, Any], steps: int = 300, seed: int = 0
 ) -> float | None:
-    """Return Σ |found − true| / Σ true over the sources and epochs that the policy passes through.
+    """Return Σ |learnt − true|/Σ true over the sources and steps of a rollout of the policy.
 
-    None for a learner that finds no Whittle index. The true one has the learner's discount, and is
-    that of content that is not seen, since it knows ages only.
+    None for a learner that learns no Whittle index. The true index has the learner's discount
+    factor, and is that of unobserved content, as the learner observes ages only.
     """
-    if not learner.finds_index:
+    if not learner.estimates_index:
         return None
     env = CrawlVectorEnv(1, **{**arguments, "horizon": None})
     sources, features = env.task.sources, env.task.features
     columns = [features.index(name) for name in learner.state_features]
     observation, _ = env.reset(seed=seed)
     wrong = right = 0.0
-    for epoch in range(epochs):
+    for step in range(steps):
         age = observation[..., features.index("age")].astype(np.float64)
-        if epoch >= epochs // 3:
+        if step >= steps // 3:
             value = -np.expm1(age * np.log(sources.retention)) * sources.ceiling
-            true = whittle_index(value, sources, getattr(learner.settings, "discount", 1.0))
+            true = whittle_index(value, sources, getattr(learner.settings, "gamma", 1.0))
             wrong += float(
                 np.abs(learner.score(observation[..., columns].astype(np.float64)) - true).sum()
             )

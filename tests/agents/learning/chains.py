@@ -40,7 +40,7 @@ class ChainArms:
         return (*self._at.shape, 1)
 
     @property
-    def share(self) -> float:
+    def activation_fraction(self) -> float:
         return self._m / self._at.shape[1]
 
     @property

@@ -34,13 +34,13 @@ def check_runs(kind: type[Learner], rows: int, some: int, more: int, folder: Pat
 
     through = agent().learn(more)
     again = agent().learn(more)
-    assert same(through.memory(), again.memory())
-    assert not same(through.memory(), agent(4).learn(more).memory())
+    assert same(through.state_dict(), again.state_dict())
+    assert not same(through.state_dict(), agent(4).learn(more).state_dict())
     file = folder / "agent.safetensors"
     agent().learn(some, checkpoint=file)
     resumed = agent().learn(more, checkpoint=file)
-    assert resumed.epochs == through.epochs
-    assert same(through.memory(), resumed.memory())
+    assert resumed.steps == through.steps
+    assert same(through.state_dict(), resumed.state_dict())
     loaded = kind.load(file, crawl(1, budget=2) if rows == 8 else crawl(rows, budget=2))
     state = np.arange(1.0, 9.0).reshape(2, 4, 1)
     np.testing.assert_array_equal(loaded.score(state), through.score(state))

@@ -20,7 +20,7 @@ class RestartArms:
     """
 
     def __init__(self, rows: int, arms: int, seed: int = 0) -> None:
-        self.shape, self.share, self.cost = (rows, arms, 1), 1 / arms, np.ones(arms)
+        self.shape, self.activation_fraction, self.cost = (rows, arms, 1), 1 / arms, np.ones(arms)
         self._rng = np.random.default_rng(seed)
         self._state = np.ones((rows, arms))
 

@@ -27,7 +27,7 @@ def batch() -> Batch:
 
 
 def test_finds_the_index_of_the_restart_chain() -> None:
-    settings = DeepTOPSettings(explore=1.0, oldest=STATES)
+    settings = DeepTOPSettings(epsilon=1.0, max_age=STATES)
     agent = DeepTOP(RestartArms(8, 4), settings).learn(2000)
     found = agent.score(np.arange(1.0, STATES + 1)[:, None, None].repeat(4, axis=1)).T
     error = np.abs(found - restart_index(0.99))
@@ -40,7 +40,7 @@ def test_finds_the_order_and_the_index_on_table_1() -> None:
     arguments = {"sources": "table1", "budget": 2, "features": ("age", "crawled", "harvest")}
     agent = DeepTOP(crawl(8, budget=2)).learn(1500)
     agent_s, random, whittle = (
-        evaluate(player, arguments, epochs=350, seeds=8).reward
+        evaluate(player, arguments, steps=350, seeds=8).reward
         for player in (agent, "random", "whittle")
     )
     assert statistics.score(agent_s, random, whittle).mean > 0.95
@@ -51,9 +51,9 @@ def test_finds_the_order_and_the_index_on_table_1() -> None:
 
 def test_the_critic_is_taught_what_the_equation_says() -> None:
     agent, b = DeepTOP(crawl(8)), batch()
-    agent._unit.see(np.array([2.0, 4.0, 8.0, 16.0]), np.ones(4))
+    agent.reward_scale.update(np.array([2.0, 4.0, 8.0, 16.0]), np.ones(4))
     charge = torch.tensor(np.random.default_rng(1).uniform(-1, 1, (4, 5, 1))).float()
-    for weight in agent._target.parameters():  # so that target and critic differ
+    for weight in agent.target_critic.parameters():  # so that target and critic differ
         weight.data *= 1.5
 
     def q(network: torch.nn.Module, arm: int, state: float, charge: float) -> torch.Tensor:
@@ -65,45 +65,45 @@ def test_the_critic_is_taught_what_the_equation_says() -> None:
         for k in range(5):
             a, paid = int(b.active[i, k]), float(charge[i, k])
             reward = float(b.reward[i, k]) / 2.0 ** (i + 1) - paid * a
-            best = q(agent._target, i, float(b.after[i, k]), paid).max()
-            future = best - q(agent._target, i, 1.0, paid).max()
-            now = q(agent._critic.network, i, float(b.state[i, k]), paid)[a]
+            best = q(agent.target_critic, i, float(b.next_state[i, k]), paid).max()
+            future = best - q(agent.target_critic, i, 1.0, paid).max()
+            now = q(agent.critic.network, i, float(b.state[i, k]), paid)[a]
             expected += (now - (reward + 0.99 * future)).item() ** 2 / 5
-    assert agent.surprise(b, charge).item() == pytest.approx(expected, rel=1e-4)
+    assert agent.critic_loss(b, charge).item() == pytest.approx(expected, rel=1e-4)
 
 
 def test_each_loss_moves_its_own_network_alone() -> None:
     agent, b = DeepTOP(crawl(8)), batch()
-    actor, critic = agent._actor.network, agent._critic.network
+    actor, critic = agent.actor.network, agent.critic.network
 
     def moved() -> list[bool]:
-        networks = (actor, critic, agent._target)
+        networks = (actor, critic, agent.target_critic)
         return [any(w.grad is not None for w in network.parameters()) for network in networks]
 
-    agent.gain(b).backward()
+    agent.actor_loss(b).backward()
     assert moved() == [True, False, False]
     actor.zero_grad()
-    agent.surprise(b, torch.zeros(4, 5, 1)).backward()
+    agent.critic_loss(b, torch.zeros(4, 5, 1)).backward()
     assert moved() == [False, True, False]
 
 
 def test_the_actor_climbs_by_the_gain_of_activating_and_no_more() -> None:
     agent = DeepTOP(crawl(8))
-    offset = agent._critic.network.offsets[-1]
+    offset = agent.critic.network.biases[-1]
     with torch.no_grad():
-        agent._critic.network.weights[-1].zero_()
+        agent.critic.network.weights[-1].zero_()
         offset[:] = torch.tensor([1.0, 1.25])  # a gain of 1/4, whatever state and charge are
-    agent.gain(batch()).backward()
-    slope = agent._actor.network.offsets[-1].grad
-    torch.testing.assert_close(slope, torch.full((4, 1, 1), 0.25))
+    agent.actor_loss(batch()).backward()
+    slope = agent.actor.network.biases[-1].grad
+    torch.testing.assert_close(slope, torch.full((4, 1, 1), -0.25))
 
 
 def test_charges_cover_all_that_an_index_can_be() -> None:
-    agent, seen = DeepTOP(crawl(8), DeepTOPSettings(explore=1.0)), []
+    agent, seen = DeepTOP(crawl(8), DeepTOPSettings(epsilon=1.0)), []
     agent.learn(50)
-    agent.surprise, inner = lambda b, c: (seen.append(c), inner(b, c))[1], agent.surprise
+    agent.critic_loss, inner = lambda b, c: (seen.append(c), inner(b, c))[1], agent.critic_loss
     agent.learn(80)
-    drawn = torch.stack(seen).numpy() * agent._unit.size[:, None, None]
+    drawn = torch.stack(seen).numpy() * agent.reward_scale.scale[:, None, None]
     lowest, highest = drawn.min(axis=(0, 2, 3)), drawn.max(axis=(0, 2, 3))
     largest = Sources.preset("table1").content_at(np.full(4, 12.0))  # ages of 12 have been seen
     assert np.all(lowest < 0)

@@ -12,23 +12,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.evaluation.rollout import compare
+from agents.learning.fleet.base import gumbel_perturbed, squashed
 from agents.learning.fleet.networks import Columns, FleetNetwork
 from agents.learning.fleet.ppo import (
     EquivariantPPO,
     EquivariantPPOSettings,
-    _level,
     log_probability,
-    perturbed,
-    priority_of,
-    threshold_of,
+    reward_scale,
+    thresholds_of,
 )
 from crawl_env import CrawlVectorEnv, Sources
-from crawl_env.simulation.selection import fill
+from crawl_env.simulation.selection import select_greedy
 
 torch.set_num_threads(1)
 PARAMETERS = ("arrival_rate", "mean_utility", "decay_rate", "cost")
 ALL = ("value", "age", "crawled", "harvest", "items", *PARAMETERS, "available", "failed")
-SMALL = EquivariantPPOSettings(hidden=8, window=6)
+SMALL = EquivariantPPOSettings(hidden=8, n_steps=6)
 TABLE1 = {"sources": "table1", "budget": 2, "features": ("value", *PARAMETERS), "horizon": None}
 
 
@@ -88,12 +87,12 @@ def test_thresholds_tell_what_was_crawled() -> None:
     drawn = np.random.default_rng(0).normal(size=(50, 6)).astype(np.float32)
     active = np.argsort(np.argsort(-drawn)) < 2
     equal = np.full(drawn.shape, 3.0)
-    threshold = threshold_of(drawn, active, equal)
+    threshold = thresholds_of(drawn, active, equal)
     np.testing.assert_array_equal(drawn > threshold, active)
     for i in range(6):  # without source i, the others' second largest
         others = np.sort(np.delete(drawn, i, axis=1), axis=1)
         np.testing.assert_array_equal(threshold[:, i], others[:, -2])
-    assert np.isfinite(threshold_of(drawn, np.ones_like(active), equal)).all()
+    assert np.isfinite(thresholds_of(drawn, np.ones_like(active), equal)).all()
 
 
 def test_thresholds_at_unequal_costs_are_where_the_crawl_changes_its_mind() -> None:
@@ -103,11 +102,11 @@ def test_thresholds_at_unequal_costs_are_where_the_crawl_changes_its_mind() -> N
 
     def crawled(score: np.ndarray) -> np.ndarray:
         taken = np.zeros(drawn.size, dtype=bool)
-        taken[fill(score, np.zeros_like(score), cost, budget)] = True
+        taken[select_greedy(score, np.zeros_like(score), cost, budget)] = True
         return taken.reshape(drawn.shape)
 
     active = crawled(drawn)
-    threshold = threshold_of(drawn, active, cost * 7 / budget)
+    threshold = thresholds_of(drawn, active, cost * 7 / budget)
     np.testing.assert_array_equal(drawn > threshold, active)
     for i in range(7):
         for step, expected in ((1e-4, cost[:, i] <= budget), (-1e-4, threshold[:, i] < -1e8)):
@@ -121,7 +120,7 @@ def test_thresholds_at_unequal_costs_are_where_the_crawl_changes_its_mind() -> N
 def test_choices_have_the_probabilities_that_are_said() -> None:
     rng, score = np.random.default_rng(0), np.array([0.5, -1.0, 2.0], dtype=np.float32)
     threshold = np.array([1.0, 0.0, 0.5], dtype=np.float32)
-    drawn = perturbed(np.broadcast_to(score, (100_000, 3)).copy(), rng) > threshold
+    drawn = gumbel_perturbed(np.broadcast_to(score, (100_000, 3)).copy(), rng) > threshold
     both = [torch.full((3,), crawled) for crawled in (True, False)]
     p, left = (
         log_probability(torch.tensor(score), a, torch.tensor(threshold)).exp().numpy() for a in both
@@ -145,8 +144,8 @@ def test_what_is_added_is_finite_and_gumbel() -> None:
             return np.zeros(shape, dtype)
 
     nothing: Any = Zero()
-    assert np.isfinite(perturbed(np.zeros(3, np.float32), nothing)).all()
-    added = perturbed(np.zeros(100_000, np.float32), np.random.default_rng(0))
+    assert np.isfinite(gumbel_perturbed(np.zeros(3, np.float32), nothing)).all()
+    added = gumbel_perturbed(np.zeros(100_000, np.float32), np.random.default_rng(0))
     # Mean γ and variance π²/6; five standard errors.
     assert abs(added.mean() - np.euler_gamma) < 5 * np.sqrt(np.pi**2 / 6 / 1e5)
     assert abs(added.var() - np.pi**2 / 6) < 0.05
@@ -154,7 +153,7 @@ def test_what_is_added_is_finite_and_gumbel() -> None:
 
 def test_priorities_keep_the_order_of_scores() -> None:
     score = np.sort(np.random.default_rng(0).normal(0, 10, 1000)).astype(np.float32)
-    priority = priority_of(score)
+    priority = squashed(score)
     assert (np.diff(priority) >= 0).all()
     assert np.abs(priority).max() < 1
 
@@ -164,17 +163,19 @@ def test_priorities_keep_the_order_of_scores() -> None:
 
 def test_rewards_of_a_reset_are_no_part_of_what_is_learnt() -> None:
     agent = EquivariantPPO(practice(3, horizon=4), SMALL)
-    window = agent._collect(agent.practices[0])
+    window = agent._collect(agent.training_envs[0])
     assert window.valid[:, 0].tolist() == [1, 1, 1, 1, 0, 1]
-    level = _level(np.arange(12.0).reshape(6, 2), np.array([[1, 1, 1, 1, 0, 1], [1] * 6]).T > 0)
+    level = reward_scale(
+        np.arange(12.0).reshape(6, 2), np.array([[1, 1, 1, 1, 0, 1], [1] * 6]).T > 0
+    )
     assert level.T.tolist() == [[6, 6, 6, 6, 10, 10], [11] * 6]
     advantage, _ = agent._advantages(window)
     assert (advantage[4] == 0).all()
 
 
 def test_the_price_of_a_crawl_is_what_chance_crawls_brought_and_counts_later_costs() -> None:
-    agent = EquivariantPPO(practice(3), replace(SMALL, few=0.0))
-    window = agent._collect(agent.practices[0])
+    agent = EquivariantPPO(practice(3), replace(SMALL, small_fleet=0.0))
+    window = agent._collect(agent.training_envs[0])
     p = log_probability(
         torch.zeros(6, 3, 4), torch.ones(6, 3, 4, dtype=torch.bool), window.threshold
     ).exp()
@@ -184,7 +185,7 @@ def test_the_price_of_a_crawl_is_what_chance_crawls_brought_and_counts_later_cos
     cost = chance + noise - _on(noise, chance)  # a crawl costs 1, and something later
     own = own - _on(own, chance)  # of no price
     price = torch.tensor([0.3, 0.6, 0.9])[:, None]
-    worth = agent._worth(window, torch.stack((price * cost + own, cost), dim=-1))
+    worth = agent._choice_advantages(window, torch.stack((price * cost + own, cost), dim=-1))
     torch.testing.assert_close(worth, own / own.std(), rtol=1e-3, atol=1e-3)
 
 
@@ -196,20 +197,20 @@ def _on(x: torch.Tensor, chance: torch.Tensor) -> torch.Tensor:
 def test_costs_are_in_units_of_what_an_epoch_pays_for_each_source() -> None:
     env = practice(2, sources=Sources([1, 2, 3], 1, 0.2, cost=[1, 2, 3]), budget=3)
     agent = EquivariantPPO(env, SMALL)
-    window = agent._collect(agent.practices[0])
+    window = agent._collect(agent.training_envs[0])
     expected = window.active * torch.tensor([1.0, 2.0, 3.0])
-    torch.testing.assert_close(window.brought[..., 1], expected)
+    torch.testing.assert_close(window.reward_cost[..., 1], expected)
 
 
 def test_columns_are_standardised_by_what_was_seen_first() -> None:
     agent = EquivariantPPO(practice(), SMALL).learn(6)
-    for network in (agent._policy, agent._critic, agent._played):
-        torch.testing.assert_close(network.mean, agent._played.mean)
+    for network in (agent._policy, agent._critic, agent._averaged):
+        torch.testing.assert_close(network.mean, agent._averaged.mean)
         assert network.mean.abs().max() > 0.1
-        assert network.spread.min() >= np.float32(0.2)
-    mean = agent._played.mean.clone()
+        assert network.std.min() >= np.float32(0.2)
+    mean = agent._averaged.mean.clone()
     agent.learn(12)
-    torch.testing.assert_close(agent._played.mean, mean)
+    torch.testing.assert_close(agent._averaged.mean, mean)
 
 
 # ------------------------------------------------------------------------- learning
@@ -218,9 +219,9 @@ def test_columns_are_standardised_by_what_was_seen_first() -> None:
 def test_it_learns_table_1() -> None:
     agent = EquivariantPPO(practice(64, start="random"), seed=1).learn(1120)
     runs = compare(
-        {"whittle": "whittle", "random": "random", "learnt": agent.on},
+        {"whittle": "whittle", "random": "random", "learnt": agent.policy_for},
         TABLE1,
-        epochs=280,
+        steps=280,
         warmup=70,
         seeds=8,
     )

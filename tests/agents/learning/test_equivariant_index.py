@@ -26,7 +26,9 @@ torch.set_num_threads(1)
 PARAMETERS = ("arrival_rate", "mean_utility", "decay_rate", "cost")
 ALL = ("value", "age", "crawled", "harvest", "items", *PARAMETERS, "available", "failed")
 KNOWN = ("value", *PARAMETERS)
-SMALL = EquivariantIndexSettings(hidden=8, window=6, replay=100, batch=8, updates=3)
+SMALL = EquivariantIndexSettings(
+    hidden=8, n_steps=6, buffer_size=100, batch_size=8, gradient_steps=3
+)
 TABLE1 = {"sources": "table1", "budget": 1, "features": KNOWN, "horizon": None}
 
 
@@ -52,7 +54,7 @@ def policy(n: int, seed: int) -> IndexPolicy:
 
 def scores(agent: EquivariantIndex, arguments: dict[str, Any], **runs: int) -> float:
     """Return what the agent earns in new runs, where random earns 0 and Whittle 1."""
-    all_of = {"whittle": "whittle", "random": "random", "learnt": agent.on}
+    all_of = {"whittle": "whittle", "random": "random", "learnt": agent.policy_for}
     reward = {name: run.reward.mean() for name, run in compare(all_of, arguments, **runs).items()}
     return float((reward["learnt"] - reward["random"]) / (reward["whittle"] - reward["random"]))
 
@@ -128,7 +130,9 @@ class Critic:
 
 @pytest.mark.parametrize("trace", [0.0, 0.7, 1.0])
 def test_the_critic_is_taught_to_look_ahead_as_far_as_it_agrees(trace: float) -> None:
-    agent = EquivariantIndex(practice(), EquivariantIndexSettings(trace=trace, replay=10))
+    agent = EquivariantIndex(
+        practice(), EquivariantIndexSettings(trace_decay=trace, buffer_size=10)
+    )
     critic: Any = Critic()
     agent._target = critic
     rng = np.random.default_rng(0)
@@ -136,7 +140,7 @@ def test_the_critic_is_taught_to_look_ahead_as_far_as_it_agrees(trace: float) ->
     active, valid = rng.random((30, 6)) < 0.3, np.sort(rng.random((30, 6)) < 0.8)[:, ::-1]
     reward, log_charge = active * rng.exponential(size=(30, 6)), rng.normal(size=30)
     parts = [torch.tensor(np.float32(x)) for x in (q, active, reward, valid.copy(), after)]
-    charge, target, _ = agent._lesson(_Sequences(*parts), torch.tensor(np.float32(log_charge)))
+    charge, target, _ = agent._targets(_Sequences(*parts), torch.tensor(np.float32(log_charge)))
     np.testing.assert_allclose(charge[:, 0], log_charge, rtol=1e-5)
 
     def taught(k: int, t: int) -> float:
@@ -162,7 +166,7 @@ def test_sequences_end_with_the_episode_and_refer_to_the_last_crawl_before() -> 
     assert (second.valid[useful] == torch.tensor([1.0, 1, 1, 1, 0, 0])).all()
     # With deterministic arrivals all of Table 1 stand at u after a crawl.
     inflow = np.sort(-np.expm1(-np.array([0.7, 0.35, 0.21])) / [0.7, 0.35, 0.21])
-    found = np.exp(second.after[useful, 0].numpy()) - 0.01
+    found = np.exp(second.after_crawl[useful, 0].numpy()) - 0.01
     assert np.abs(found[:, None] - inflow).min(axis=1).max() < 1e-5
 
 
@@ -182,10 +186,10 @@ def test_only_what_teaches_is_kept_in_place_of_the_oldest() -> None:
     for number in (1.0, 2.0):
         parts = [torch.full(shape, number) for shape in shapes]
         parts[3][:5] = 0
-        agent._keep(_Sequences(*parts))
-    assert agent._kept == 110
-    assert [(agent._replay.reward[:, 0] == x).sum() for x in (1, 2)] == [45, 55]
-    assert (agent._replay.valid > 0).all()
+        agent._store(_Sequences(*parts))
+    assert agent._stored == 110
+    assert [(agent._buffer.reward[:, 0] == x).sum() for x in (1, 2)] == [45, 55]
+    assert (agent._buffer.valid > 0).all()
 
 
 # ------------------------------------------------------------------------- refusals
@@ -198,9 +202,9 @@ def test_features_that_say_nothing_of_a_state_are_refused() -> None:
 
 def test_what_was_seen_after_the_last_crawl_is_forgotten_in_another_crawl(tmp_path: Path) -> None:
     agent = EquivariantIndex(practice(), SMALL).learn(24, checkpoint=tmp_path / "agent")
-    assert torch.cat(agent._known).any()
+    assert torch.cat(agent._was_crawled).any()
     loaded = EquivariantIndex.load(tmp_path / "agent", practice(7))
-    assert not torch.cat(loaded._known).any()  # here nothing has been crawled yet
+    assert not torch.cat(loaded._was_crawled).any()  # here nothing has been crawled yet
 
 
 # ------------------------------------------------------------------------- learning
@@ -208,7 +212,7 @@ def test_what_was_seen_after_the_last_crawl_is_forgotten_in_another_crawl(tmp_pa
 
 def test_it_learns_table_1() -> None:
     agent = EquivariantIndex(practice(64, start="random")).learn(480)
-    assert 0.95 < scores(agent, TABLE1, epochs=280, warmup=70, seeds=8) < 1.001
+    assert 0.95 < scores(agent, TABLE1, steps=280, warmup=70, seeds=8) < 1.001
 
 
 def test_what_it_learns_of_small_fleets_it_knows_of_large_ones() -> None:
@@ -216,4 +220,4 @@ def test_what_it_learns_of_small_fleets_it_knows_of_large_ones() -> None:
     drawn = {"sources": fleets, "budget": 2, "start": "random", "horizon": 250, **unseen}
     agent = EquivariantIndex(practice(20, **drawn)).learn(960)
     task = {**TABLE1, "sources": many, "budget": 20, **unseen}
-    assert 0.85 < scores(agent, task, epochs=200, warmup=50, seeds=8) < 1.05
+    assert 0.85 < scores(agent, task, steps=200, warmup=50, seeds=8) < 1.05

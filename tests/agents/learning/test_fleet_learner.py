@@ -21,8 +21,10 @@ torch.set_num_threads(1)
 FEATURES = ("value", "arrival_rate", "mean_utility", "decay_rate", "cost")
 TABLE1 = {"sources": "table1", "budget": 2, "features": FEATURES, "horizon": None}
 SMALL: dict[type[FleetLearner], Any] = {
-    EquivariantPPO: EquivariantPPOSettings(hidden=8, window=6),
-    EquivariantIndex: EquivariantIndexSettings(hidden=8, window=6, replay=100, batch=8, updates=3),
+    EquivariantPPO: EquivariantPPOSettings(hidden=8, n_steps=6),
+    EquivariantIndex: EquivariantIndexSettings(
+        hidden=8, n_steps=6, buffer_size=100, batch_size=8, gradient_steps=3
+    ),
 }
 
 pytestmark = pytest.mark.parametrize("kind", SMALL, ids=lambda kind: kind.name)
@@ -48,8 +50,8 @@ def test_what_was_learnt_plays_fleets_of_any_size(kind: Kind, n: int) -> None:
         2, sources=Sources.random(n, 1), budget=1, features=("age", *reversed(FEATURES))
     )
     observation, _ = env.reset(seed=0)
-    batch, _ = agent.on(env).predict(observation)
-    single, _ = agent.on(env).predict(observation[1])
+    batch, _ = agent.policy_for(env).predict(observation)
+    single, _ = agent.policy_for(env).predict(observation[1])
     np.testing.assert_allclose(batch[1], single, atol=1e-6)
     assert np.isfinite(batch).all()
     env.step(batch)
@@ -62,9 +64,9 @@ def test_several_fleets_drawn_anew_are_learnt_together(kind: Kind) -> None:
         practice(2, sources=Sources([1, 0, 3], 1, 0.2, cost=[1, 2, 3]), budget=3),
     ]
     agent = learner(kind, envs, seed=1).learn(30)
-    played = agent.memory()["played"]
+    played = agent.state_dict()["averaged"]
     assert all(torch.isfinite(weight).all() for weight in played.values())
-    assert agent.epochs == 30
+    assert agent.steps == 30
 
 
 def test_without_parameters_among_the_features_sources_are_known_by_what_they_show(
@@ -77,16 +79,15 @@ def test_without_parameters_among_the_features_sources_are_known_by_what_they_sh
     )
     agent = learner(kind, one).learn(24)
     observation, _ = one.reset(seed=0)
-    priority = agent.on(one).predict(observation)[0]
-    np.testing.assert_array_equal(priority, agent.on(two).predict(observation)[0])
+    priority = agent.policy_for(one).predict(observation)[0]
+    np.testing.assert_array_equal(priority, agent.policy_for(two).predict(observation)[0])
     assert (priority == priority[:, :1]).all()  # all are of age 1
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"action": "subset"}, "action='priority'"),
-        ({"budget_rule": "average"}, "budget_rule='epoch'"),
+        ({"budget_rule": "average"}, "budget_rule='step'"),
         ({"autoreset_mode": "SameStep"}, "NEXT_STEP"),
         ({"autoreset_mode": "Disabled"}, "NEXT_STEP"),
     ],
@@ -101,9 +102,7 @@ def test_what_cannot_be_learnt_in_is_refused(
 def test_what_cannot_be_played_is_refused(kind: Kind) -> None:
     agent = learner(kind)
     with pytest.raises(ValueError, match="does not show decay_rate, cost"):
-        agent.on(practice(features=("value", "arrival_rate", "mean_utility")))
-    with pytest.raises(ValueError, match="action='priority'"):
-        agent.on(practice(action="subset"))
+        agent.policy_for(practice(features=("value", "arrival_rate", "mean_utility")))
     with pytest.raises(ValueError, match="2 sets of features"):
         learner(kind, [practice(), practice(features=("age",))])
     with pytest.raises(ValueError, match="shape"):
@@ -124,7 +123,8 @@ def test_the_same_seed_is_the_same_run_and_leaves_torch_alone(kind: Kind) -> Non
     torch.manual_seed(5)
     before = torch.get_rng_state()
     one, two, other = (
-        learner(kind, practice(arrivals="poisson"), seed).learn(24).memory() for seed in (3, 3, 4)
+        learner(kind, practice(arrivals="poisson"), seed).learn(24).state_dict()
+        for seed in (3, 3, 4)
     )
     assert same(one, two)
     assert not same(one, other)
@@ -141,10 +141,10 @@ def test_learning_goes_on_from_a_checkpoint_as_if_never_stopped(
     file = tmp_path / "agent.safetensors"
     learner(kind, envs[1]).learn(24, checkpoint=file)
     part = learner(kind, envs[2]).learn(48, checkpoint=file)
-    assert same(part.memory(), whole.memory())
+    assert same(part.state_dict(), whole.state_dict())
     loaded = kind.load(file, practice(7, **arguments))
-    assert same(loaded.memory()["played"], whole.memory()["played"])
-    assert loaded.epochs == 48
+    assert same(loaded.state_dict()["averaged"], whole.state_dict()["averaged"])
+    assert loaded.steps == 48
     loaded.learn(60)
 
 
@@ -159,7 +159,7 @@ def test_a_saved_agent_reads_features_in_the_order_in_which_it_learnt(
     priority = agent.predict(seen)[0]
     assert np.ptp(priority) > 0
     np.testing.assert_allclose(loaded.predict(seen[..., ::-1])[0], priority, rtol=1e-5)
-    with pytest.raises(ValueError, match="has learnt from the features value, arrival_rate"):
+    with pytest.raises(ValueError, match="was trained on the features value, arrival_rate"):
         kind.load(tmp_path / "agent", practice(features=("age", *FEATURES[1:])))
 
 
@@ -178,7 +178,9 @@ def test_ctrl_c_keeps_what_was_learnt(kind: Kind, tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         agent.learn(10**9, checkpoint=file, progress=press)
-    assert same(kind.load(file, practice()).memory()["played"], agent.memory()["played"])
+    assert same(
+        kind.load(file, practice()).state_dict()["averaged"], agent.state_dict()["averaged"]
+    )
 
 
 def test_a_checkpoint_of_another_crawl_is_refused(kind: Kind, tmp_path: Path) -> None:
@@ -186,7 +188,7 @@ def test_a_checkpoint_of_another_crawl_is_refused(kind: Kind, tmp_path: Path) ->
     learner(kind).learn(12, checkpoint=file)
     learner(kind).learn(24, checkpoint=file)
     for other in ({"budget": 1}, {"arrivals": "poisson"}, {"sources": "recovering-4"}):
-        with pytest.raises(ValueError, match="this crawl has"):
+        with pytest.raises(ValueError, match="this environment has"):
             learner(kind, practice(**other)).learn(36, checkpoint=file)
-    with pytest.raises(ValueError, match="practises in 2 environments, the saved one in 1"):
+    with pytest.raises(ValueError, match="is trained in 2 environments, the saved one in 1"):
         learner(kind, [practice(), practice()]).learn(36, checkpoint=file)

@@ -7,19 +7,27 @@ import pytest
 import torch
 
 from agents.learning.arms import Step
-from agents.learning.neural.networks import Replay, Stack, Trained, Unit, indices, squeezed, tensor
+from agents.learning.neural.networks import (
+    NetworkStack,
+    ReplayBuffer,
+    RewardScale,
+    TrainedNetwork,
+    indices,
+    log_scaled,
+    tensor,
+)
 from tests.agents.learning.finite import restart_index
 
 
-def stack(seed: int = 0) -> Stack:
-    return Stack(3, (2, 8, 8, 1), np.random.default_rng(seed))
+def stack(seed: int = 0) -> NetworkStack:
+    return NetworkStack(3, (2, 8, 8, 1), np.random.default_rng(seed))
 
 
 def test_every_arm_has_an_ordinary_network_of_its_own() -> None:
     network, x = stack(), torch.randn(3, 5, 2, generator=torch.Generator().manual_seed(1))
     for arm in range(3):
         layers: list[torch.nn.Module] = []
-        for weight, offset in zip(network.weights, network.offsets, strict=True):
+        for weight, offset in zip(network.weights, network.biases, strict=True):
             linear = torch.nn.Linear(*weight.shape[1:])
             linear.weight.data, linear.bias.data = weight[arm].T, offset[arm, 0]
             layers += [linear, torch.nn.ReLU()]
@@ -29,51 +37,53 @@ def test_every_arm_has_an_ordinary_network_of_its_own() -> None:
 
 def test_what_one_arm_loses_moves_no_other_arm() -> None:
     network = stack()
-    before = network.memory()
+    before = network.get_weights()
     x = torch.ones(3, 4, 2)
-    Trained(network, 0.1, "cpu").descend(network(x)[1].square().sum())
-    moved = [np.abs(a - b).max(axis=(1, 2)) for a, b in zip(before, network.memory(), strict=True)]
+    TrainedNetwork(network, 0.1, "cpu").optimizer_step(network(x)[1].square().sum())
+    moved = [
+        np.abs(a - b).max(axis=(1, 2)) for a, b in zip(before, network.get_weights(), strict=True)
+    ]
     assert np.max(moved, axis=0)[1] > 0
     assert not np.max(moved, axis=0)[[0, 2]].any()
 
 
 def test_training_goes_on_bit_by_bit_from_what_is_remembered() -> None:
-    def train(trained: Trained, steps: range) -> None:
+    def train(trained: TrainedNetwork, steps: range) -> None:
         for step in steps:
             x = torch.full((3, 4, 2), float(step))
-            trained.descend((trained.network(x) - 1).square().sum())
+            trained.optimizer_step((trained.network(x) - 1).square().sum())
 
-    through, first, second = (Trained(stack(seed), 1e-2, "cpu") for seed in (0, 0, 5))
+    through, first, second = (TrainedNetwork(stack(seed), 1e-2, "cpu") for seed in (0, 0, 5))
     train(through, range(10))
     train(first, range(6))
-    second.remember(first.memory())
+    second.load_state_dict(first.state_dict())
     train(second, range(6, 10))
-    for a, b in zip(through.network.memory(), second.network.memory(), strict=True):
+    for a, b in zip(through.network.get_weights(), second.network.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
 def test_a_memory_is_not_changed_by_further_training() -> None:
-    trained = Trained(stack(), 1e-2, "cpu")
-    trained.descend(trained.network(torch.ones(3, 1, 2)).sum())
-    memory = trained.memory()
+    trained = TrainedNetwork(stack(), 1e-2, "cpu")
+    trained.optimizer_step(trained.network(torch.ones(3, 1, 2)).sum())
+    memory = trained.state_dict()
     kept = [memory["weights"][0].copy(), memory["moments"][0]["exp_avg"].copy()]
-    trained.descend(trained.network(torch.ones(3, 1, 2)).square().sum())
+    trained.optimizer_step(trained.network(torch.ones(3, 1, 2)).square().sum())
     np.testing.assert_array_equal(memory["weights"][0], kept[0])
     np.testing.assert_array_equal(memory["moments"][0]["exp_avg"], kept[1])
 
 
 def test_a_follower_goes_a_share_of_the_way() -> None:
     follower, leader = stack(0), stack(1)
-    start, aim = follower.memory(), leader.memory()
-    follower.follow(leader, 0.25)
-    for now, a, b in zip(follower.memory(), start, aim, strict=True):
+    start, aim = follower.get_weights(), leader.get_weights()
+    follower.polyak_update(leader, 0.25)
+    for now, a, b in zip(follower.get_weights(), start, aim, strict=True):
         np.testing.assert_allclose(now, 0.75 * a + 0.25 * b, rtol=1e-5, atol=1e-7)
 
 
-def fed(capacity: int, epochs: int) -> Replay:
+def fed(capacity: int, steps: int) -> ReplayBuffer:
     """Return a replay of two arms, two rows; every number tells epoch, row and arm."""
-    replay = Replay(capacity, arms=2, numbers=1)
-    for epoch in range(epochs):
+    replay = ReplayBuffer(capacity, arms=2, features=1)
+    for epoch in range(steps):
         name = 100.0 * epoch + 10.0 * np.arange(2)[:, None] + np.arange(2)
         step = Step(name % 20 >= 10, name + 0.25, name[..., None] + 0.5)
         replay.add(name[..., None], step)
@@ -81,45 +91,45 @@ def fed(capacity: int, epochs: int) -> Replay:
 
 
 def test_a_replay_keeps_the_last_transitions_whole_and_by_arm() -> None:
-    replay = fed(capacity=6, epochs=5)
-    batch = replay.draw(500, np.random.default_rng(0), "cpu")
+    replay = fed(capacity=6, steps=5)
+    batch = replay.sample(500, np.random.default_rng(0), "cpu")
     assert set(batch.state[0, :, 0].tolist()) == {200, 210, 300, 310, 400, 410}
     assert set(batch.state[1, :, 0].tolist()) == {201, 211, 301, 311, 401, 411}
     torch.testing.assert_close(batch.reward, batch.state[..., 0] + 0.25)
-    torch.testing.assert_close(batch.after, batch.state + 0.5)
+    torch.testing.assert_close(batch.next_state, batch.state + 0.5)
     torch.testing.assert_close(batch.active, (batch.state[..., 0] % 20 >= 10).float())
 
 
 @pytest.mark.parametrize("epochs", [2, 5])
 def test_a_replay_is_remembered(epochs: int) -> None:
-    replay, other = fed(6, epochs), Replay(6, arms=2, numbers=1)
-    other.remember(replay.memory())
-    drawn = [r.draw(50, np.random.default_rng(1), "cpu") for r in (replay, other)]
+    replay, other = fed(6, epochs), ReplayBuffer(6, arms=2, features=1)
+    other.load_state_dict(replay.state_dict())
+    drawn = [r.sample(50, np.random.default_rng(1), "cpu") for r in (replay, other)]
     assert all(torch.equal(a, b) for a, b in zip(*drawn, strict=True))
     assert len(other) == len(replay)
 
 
 def test_the_unit_is_the_largest_reward_and_charges_reach_a_little_beyond() -> None:
-    unit = Unit(3)
-    np.testing.assert_array_equal(unit.size, 1.0)
-    unit.see(np.array([[0.5, -3.0, 0.0], [0.25, 2.0, 0.0]]), np.array([[1, 0, 1], [1, 1, 0]]))
-    unit.see(np.array([[[0.1, 0.0, 0.0]]]), np.array([[[0, 1, 1]]]))
-    np.testing.assert_array_equal(unit.size, [0.5, 3.0, 1.0])
-    np.testing.assert_allclose(unit.reach, [[-0.3, -1.1, -0.1], [1.1, 2 / 3 + 0.1, 0.1]])
+    unit = RewardScale(3)
+    np.testing.assert_array_equal(unit.scale, 1.0)
+    unit.update(np.array([[0.5, -3.0, 0.0], [0.25, 2.0, 0.0]]), np.array([[1, 0, 1], [1, 1, 0]]))
+    unit.update(np.array([[[0.1, 0.0, 0.0]]]), np.array([[[0, 1, 1]]]))
+    np.testing.assert_array_equal(unit.scale, [0.5, 3.0, 1.0])
+    np.testing.assert_allclose(unit.multiplier_range, [[-0.3, -1.1, -0.1], [1.1, 2 / 3 + 0.1, 0.1]])
 
 
 def test_states_are_squeezed_into_0_to_1_in_their_order() -> None:
-    x = squeezed(torch.tensor([0.0, 1.0, 10.0, 100.0, 1e9]), 100.0)
+    x = log_scaled(torch.tensor([0.0, 1.0, 10.0, 100.0, 1e9]), 100.0)
     assert x[0] == 0
     assert bool((x.diff()[:3] > 0).all())
     torch.testing.assert_close(x[3:], torch.ones(2))
 
 
 def test_indices_have_the_layout_of_states() -> None:
-    network = Stack(3, (1, 8, 1), np.random.default_rng(0))
+    network = NetworkStack(3, (1, 8, 1), np.random.default_rng(0))
     state = np.arange(24.0).reshape(2, 4, 3, 1)
     found = indices(network, state, 100.0, "cpu")
-    one = network(squeezed(tensor(np.full((3, 1, 1), state[1, 2, 1, 0]), "cpu"), 100.0))[1]
+    one = network(log_scaled(tensor(np.full((3, 1, 1), state[1, 2, 1, 0]), "cpu"), 100.0))[1]
     assert found.shape == (2, 4, 3)
     assert found[1, 2, 1] == pytest.approx(one.item(), rel=1e-5)
 

@@ -14,13 +14,13 @@ from crawl_env import Sources
 from tests.agents.learning.common import check_runs, crawl
 from tests.agents.learning.finite import RestartArms
 
-FEW = NeurWINSettings(epochs=4, episodes=3)
+FEW = NeurWINSettings(n_steps=4, n_episodes=3)
 
 
 def small() -> NeurWIN:
     """Return an agent of two arms, two mini-batches of three episodes of four epochs."""
     agent = NeurWIN(RestartArms(6, 2), FEW)
-    agent._unit.see(np.array([2.0, 4.0]), np.ones(2))
+    agent.reward_scale.update(np.array([2.0, 4.0]), np.ones(2))
     return agent
 
 
@@ -37,12 +37,12 @@ def test_finds_the_index_of_table_1() -> None:
 
 
 def test_a_mini_batch_shares_start_and_charge_which_are_drawn_apart() -> None:
-    agent = NeurWIN(crawl(16), NeurWINSettings(epochs=2))
+    agent = NeurWIN(crawl(16), NeurWINSettings(n_steps=2))
     probes = []
-    agent._of, inner = lambda s: (probes.append(s), inner(s))[1], agent._of
-    episodes = agent.play()
+    agent.scaled_index, inner = lambda s: (probes.append(s), inner(s))[1], agent.scaled_index
+    episodes = agent.rollout()
     start = episodes.state[0].reshape(2, 8, 4, 1)
-    charge = episodes.charge.reshape(2, 8, 4)
+    charge = episodes.multiplier.reshape(2, 8, 4)
     assert np.all(start == start[:, :1])
     assert np.all(charge == charge[:, :1])
     np.testing.assert_array_equal(charge[:, 0], inner(probes[0]))
@@ -53,12 +53,12 @@ def test_a_mini_batch_shares_start_and_charge_which_are_drawn_apart() -> None:
 
 def test_an_advantage_is_the_discounted_rest_less_charges_above_its_mini_batch() -> None:
     agent = small()
-    episodes = agent.play()
+    episodes = agent.rollout()
     unit = np.array([2.0, 4.0])
     expected = np.zeros(episodes.reward.shape)
     for t in range(4):
         for h in range(t, 4):
-            paid = episodes.charge * episodes.active[h]
+            paid = episodes.multiplier * episodes.active[h]
             expected[t] += 0.99 ** (h - t) * (episodes.reward[h] / unit - paid)
         for rows in (slice(0, 3), slice(3, 6)):
             expected[t, rows] -= expected[t, rows].mean(axis=0)
@@ -68,19 +68,19 @@ def test_an_advantage_is_the_discounted_rest_less_charges_above_its_mini_batch()
 
 def test_the_gradient_is_that_of_the_likelihood_under_a_constant_charge() -> None:
     agent = small()
-    episodes = agent.play()
+    episodes = agent.rollout()
     advantage = agent.advantage(episodes)
 
     def likelihood() -> float:
-        over = agent._of(episodes.state) - episodes.charge
-        active = 1 / (1 + np.exp(-agent.settings.sharp * over))
+        over = agent.scaled_index(episodes.state) - episodes.multiplier
+        active = 1 / (1 + np.exp(-agent.settings.sigmoid_scale * over))
         chosen = np.where(episodes.active > 0, active, 1 - active)
         return float((np.log(chosen) * advantage).mean(axis=(0, 1)).sum())
 
-    praise = agent.praise(episodes)
+    praise = agent.policy_objective(episodes)
     assert praise.item() == pytest.approx(likelihood(), rel=1e-4)
     praise.backward()
-    offset = agent._index.network.offsets[-1]
+    offset = agent.index_network.network.biases[-1]
     assert offset.grad is not None
     for arm in range(2):
         values = []
@@ -94,11 +94,11 @@ def test_the_gradient_is_that_of_the_likelihood_under_a_constant_charge() -> Non
 
 
 def test_chance_follows_the_index_above_the_charge() -> None:
-    agent = NeurWIN(RestartArms(600, 2), NeurWINSettings(epochs=1))
+    agent = NeurWIN(RestartArms(600, 2), NeurWINSettings(n_steps=1))
     with torch.no_grad():
-        agent._index.network.weights[-1] *= 10  # so that states differ at once
-    episodes: Episodes = agent.play()
-    over = agent._of(episodes.state[0]) - episodes.charge
+        agent.index_network.network.weights[-1] *= 10  # so that states differ at once
+    episodes: Episodes = agent.rollout()
+    over = agent.scaled_index(episodes.state[0]) - episodes.multiplier
     likely = 1 / (1 + np.exp(-15 * over))
     spread = np.sqrt((likely * (1 - likely)).sum(axis=0))
     surplus = episodes.active[0].sum(axis=0) - likely.sum(axis=0)

@@ -15,7 +15,7 @@ from tests.agents.learning.finite import STATES, RestartArms, restart_index
 
 
 def test_finds_the_index_of_the_restart_chain() -> None:
-    settings = QWINNSettings(explore=1.0, states=STATES)
+    settings = QWINNSettings(epsilon=1.0, max_age=STATES)
     agent = QWINN(RestartArms(8, 4), settings).learn(2000)
     found = agent.score(np.arange(1.0, STATES + 1)[:, None, None].repeat(4, axis=1)).T
     error = np.abs(found - restart_index(0.99))
@@ -26,9 +26,9 @@ def test_finds_the_index_of_the_restart_chain() -> None:
 
 def test_the_network_is_taught_what_the_equation_says() -> None:
     agent, drawn = QWINN(crawl(8)), np.random.default_rng(0)
-    agent._unit.see(np.array([2.0, 4.0, 8.0, 16.0]), np.ones(4))
-    agent._charge = drawn.uniform(-1, 1, agent._charge.shape)
-    for weight in agent._target.parameters():  # so that target and critic differ
+    agent.reward_scale.update(np.array([2.0, 4.0, 8.0, 16.0]), np.ones(4))
+    agent.multiplier = drawn.uniform(-1, 1, agent.multiplier.shape)
+    for weight in agent.target_critic.parameters():  # so that target and critic differ
         weight.data *= 1.5
     state, after = drawn.integers(1, 20, (2, 4, 5, 1)).astype(np.float32)
     active, reward = drawn.integers(0, 2, (4, 5)), drawn.random((4, 5))
@@ -41,30 +41,30 @@ def test_the_network_is_taught_what_the_equation_says() -> None:
     expected = 0.0
     for i in range(4):
         for j in range(5):
-            net = reward[i, j] / 2.0 ** (i + 1) - agent._charge[i, k[i, j]] * active[i, j]
-            best = q(agent._target, i, after[i, j, 0], k[i, j]).max().item()
-            future = best - q(agent._target, i, 1.0, k[i, j]).max().item()
-            now = q(agent._critic.network, i, state[i, j, 0], k[i, j])[active[i, j]].item()
+            net = reward[i, j] / 2.0 ** (i + 1) - agent.multiplier[i, k[i, j]] * active[i, j]
+            best = q(agent.target_critic, i, after[i, j, 0], k[i, j]).max().item()
+            future = best - q(agent.target_critic, i, 1.0, k[i, j]).max().item()
+            now = q(agent.critic.network, i, state[i, j, 0], k[i, j])[active[i, j]].item()
             expected += (now - (net + 0.99 * future)) ** 2 / 5
     batch = Batch(*(torch.tensor(x).float() for x in (state, active, reward, after)))
-    loss = agent.surprise(batch, k)
+    loss = agent.critic_loss(batch, k)
     assert loss.item() == pytest.approx(expected, rel=1e-4)
     loss.backward()
-    assert all(weight.grad is None for weight in agent._target.parameters())
-    assert all(weight.grad is not None for weight in agent._critic.network.parameters())
+    assert all(weight.grad is None for weight in agent.target_critic.parameters())
+    assert all(weight.grad is not None for weight in agent.critic.network.parameters())
 
 
 def test_a_charge_rises_where_activating_is_better_and_stays_within_the_rewards() -> None:
-    agent = QWINN(crawl(8), QWINNSettings(rate=1e-9))
+    agent = QWINN(crawl(8), QWINNSettings(learning_rate=1e-9))
     with torch.no_grad():
-        agent._critic.network.weights[-1].zero_()
-        agent._critic.network.offsets[-1][:] = torch.tensor([0.0, 0.5])
-        agent._critic.network.offsets[-1][2] = torch.tensor([0.5, 0.0])
+        agent.critic.network.weights[-1].zero_()
+        agent.critic.network.biases[-1][:] = torch.tensor([0.0, 0.5])
+        agent.critic.network.biases[-1][2] = torch.tensor([0.5, 0.0])
     agent.learn(1)
     expected = np.array([0.05, 0.05, -0.05, 0.05])  # a first step of .1 times a gain of ± .5
-    np.testing.assert_allclose(agent._charge, expected[:, None].repeat(16, 1), rtol=1e-4)
+    np.testing.assert_allclose(agent.multiplier, expected[:, None].repeat(16, 1), rtol=1e-4)
     agent.learn(120)
-    np.testing.assert_allclose(agent._charge[2], -0.1)  # waiting pays nothing, nothing is dearer
+    np.testing.assert_allclose(agent.multiplier[2], -0.1)  # waiting pays nothing, nothing is dearer
 
 
 def test_runs_repeat_and_go_on(tmp_path: Path) -> None:

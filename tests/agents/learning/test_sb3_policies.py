@@ -108,7 +108,7 @@ def test_critics_value_exchanged_sources_and_actions_alike() -> None:
 def test_environments_in_a_vecenv_of_sb3_and_average_budgets() -> None:
     inner = DummyVecEnv([lambda: gym.make("EphemeralCrawl-v0", **TABLE1)] * 2)
     trained("ppo", inner)
-    features = ("value", "account", "decay_rate")
+    features = ("value", "balance", "decay_rate")
     trained("a2c", world("a2c", budget=1.5, budget_rule="average", features=features))
 
 
@@ -135,7 +135,7 @@ def test_ppo_learns_table_1() -> None:
     runs = compare(
         {"whittle": "whittle", "random": "random", "learnt": model},
         TABLE1,
-        epochs=280,
+        steps=280,
         warmup=70,
         seeds=4,
     )

@@ -12,10 +12,10 @@ TABLE1 = Sources.preset("table1")
 
 
 @pytest.mark.parametrize("cost", [1.0, [0.5, 2.0, 1.0, 1.5]])
-@pytest.mark.parametrize("budget_rule", ["epoch", "average"])
+@pytest.mark.parametrize("budget_rule", ["step", "average"])
 def test_every_source_is_crawled_as_one_likes(cost: object, budget_rule: str) -> None:
     sources = Sources(TABLE1.arrival_rate, TABLE1.mean_utility, TABLE1.decay_rate, cost=cost)
-    task = Task.of(sources, budget=2.0, budget_rule=budget_rule)
+    task = Task(sources, budget=2.0, budget_rule=budget_rule)
     simulator, rng = CrawlSimulator(task, 5, 32), np.random.default_rng(0)
     age = simulator.draw(5, rng)
     simulator.start(age, rng)
@@ -30,7 +30,7 @@ def test_every_source_is_crawled_as_one_likes(cost: object, budget_rule: str) ->
 
 
 def test_random_content_has_the_mean_of_the_age_it_starts_with() -> None:
-    task = Task.of("table1", arrivals="poisson", observed=False)
+    task = Task("table1", arrivals="poisson", observed=False)
     simulator, rng = CrawlSimulator(task, 2000, 32), np.random.default_rng(0)
     simulator.start(np.full((2000, 4, 1), 3.0), rng)
     reward = simulator.step(np.ones((2000, 4), dtype=bool), rng).reward
@@ -39,7 +39,7 @@ def test_random_content_has_the_mean_of_the_age_it_starts_with() -> None:
 
 
 def test_ages_are_drawn_from_1_to_the_oldest() -> None:
-    simulator = CrawlSimulator(Task.of(), 1, 8)
+    simulator = CrawlSimulator(Task(), 1, 8)
     ages = simulator.draw(2000, np.random.default_rng(0))
     assert ages.shape == (2000, 4, 1)
     assert set(np.unique(ages)) == set(range(1, 9))

@@ -12,7 +12,7 @@ import torch
 
 from agents.evaluation.rollout import compare, evaluate
 from agents.learning import LEARNERS, load
-from agents.learning.sb3.environments import MeanReward
+from agents.learning.sb3.environments import CenteredReward
 from agents.learning.sb3.learners import (
     NETWORKS,
     STABLE,
@@ -35,7 +35,7 @@ SMALL: dict[str, Any] = {
     "hidden": 4,
     "n_steps": 8,
     "n_epochs": 2,
-    "batches": 2,
+    "n_minibatches": 2,
     "train_freq": 8,
     "buffer_size": 60,  # overflows within the runs
     "learning_starts": 9,
@@ -71,10 +71,10 @@ def test_runs_repeat_differ_with_the_seed_and_go_on_exactly_when_stopped(
     torch.manual_seed(8)
     agent(kind, network, seed=3).learn(24, checkpoint=file)
     resumed = agent(kind, network, seed=3).learn(48, checkpoint=file)
-    assert resumed.epochs == through.epochs == 48
-    assert same(through.memory(), resumed.memory())
+    assert resumed.steps == through.steps == 48
+    assert same(through.state_dict(), resumed.state_dict())
     other = agent(kind, network, seed=4).learn(48)
-    assert not same(through.memory()["parameters"], other.memory()["parameters"])
+    assert not same(through.state_dict()["parameters"], other.state_dict()["parameters"])
     loaded = load(file, crawl(rows=2))
     assert type(loaded) is kind
     seen = crawl(rows=5, start="random").reset(seed=1)[0]
@@ -85,21 +85,21 @@ def test_runs_repeat_differ_with_the_seed_and_go_on_exactly_when_stopped(
     assert alone.dtype == np.float32
     assert np.abs(batch).max() <= 1
     assert state is None
-    loaded.learn(loaded.epochs + 8)  # in another number of rows
+    loaded.learn(loaded.steps + 8)  # in another number of rows
 
 
 @each
 def test_weights_move_and_stay_finite(kind: type[StableBaselines]) -> None:
     learner = agent(kind)
-    before = {k: w.clone() for k, w in learner._model.policy.state_dict().items()}
+    before = {k: w.clone() for k, w in learner.model.policy.state_dict().items()}
     told: list[dict[str, float]] = []
     learner.learn(32, progress=lambda epochs, facts: told.append(facts))
-    after = learner._model.policy.state_dict()
+    after = learner.model.policy.state_dict()
     assert all(bool(torch.isfinite(weight).all()) for weight in after.values())
     assert any(not torch.equal(before[name], after[name]) for name in after)
-    assert 0 < told[-1]["reward per epoch"] < 500
+    assert 0 < told[-1]["reward per step"] < 500
     assert any(name.startswith("train/") for name in told[-1])
-    assert learner.epochs == 32
+    assert learner.steps == 32
 
 
 @each
@@ -125,7 +125,7 @@ def test_picks_are_those_of_sb3_in_the_wrapper(kind: type[StableBaselines]) -> N
         possible = True
         for _ in range(2):
             masks = {"action_masks": one.action_masks()} if kind is StableMaskablePPO else {}
-            action, _ = learner._model.predict(seen, deterministic=True, **masks)
+            action, _ = learner.model.predict(seen, deterministic=True, **masks)
             possible &= bool(one.action_masks()[action])  # else the wrapper takes another
             picked.append(int(action))
             seen, *_ = one.step(action)
@@ -141,13 +141,13 @@ def test_picks_are_those_of_sb3_in_the_wrapper(kind: type[StableBaselines]) -> N
 def test_priorities_are_in_the_order_of_sb3s(kind: type[StableBaselines]) -> None:
     learner = agent(kind, "default").learn(16)
     seen = crawl(rows=20, start="random").reset(seed=1)[0]
-    theirs, _ = learner._model.predict(seen, deterministic=True)
+    theirs, _ = learner.model.predict(seen, deterministic=True)
     ours = np.take_along_axis(theirs, np.argsort(-learner.predict(seen)[0], axis=-1), axis=-1)
     assert (np.diff(ours, axis=-1) <= 0).all()
 
 
 def test_rewards_are_centred_and_kept_as_they_are_in_the_buffer() -> None:
-    rows = MeanReward(CrawlVecEnv(num_envs=2, budget=2, horizon=None), picks=1)
+    rows = CenteredReward(CrawlVecEnv(num_envs=2, budget=2, horizon=None), picks=1)
     rows.seed(0)
     rows.reset()
     raw, scaled = [], []
@@ -156,35 +156,33 @@ def test_rewards_are_centred_and_kept_as_they_are_in_the_buffer() -> None:
         raw.append(rows.get_original_reward())
         np.testing.assert_allclose(scaled[-1], raw[-1] / np.mean(raw) - 1, rtol=1e-4, atol=1e-6)
     learner = agent(StableDQN, env=crawl(arrivals="deterministic")).learn(16)
-    buffer = learner._model.replay_buffer
+    buffer = learner.model.replay_buffer
     paid = buffer.rewards[: buffer.size()].mean() * 2  # a pick of two is paid
-    assert paid == pytest.approx(learner._rows.venv.mean, rel=0.2)
+    assert paid == pytest.approx(learner.envs.venv.mean, rel=0.2)
 
 
 def test_discounts_are_per_epoch() -> None:
     env = crawl(budget=3)
-    assert StableMaskablePPO(env)._model.gamma ** 3 == pytest.approx(0.9)
-    assert StablePPO(env)._model.gamma == 0.9
+    assert StableMaskablePPO(env).model.gamma ** 3 == pytest.approx(0.9)
+    assert StablePPO(env).model.gamma == 0.9
 
 
 def test_wrong_environments_settings_and_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"gym\.make_vec"):
         StablePPO(CrawlEnv())  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="action='priority'"):
-        StablePPO(crawl(action="subset"))
-    with pytest.raises(ValueError, match="budget_rule='epoch'"):
+    with pytest.raises(ValueError, match="budget_rule='step'"):
         StableSAC(crawl(budget_rule="average"))
-    with pytest.raises(ValueError, match="as many"):
+    with pytest.raises(ValueError, match="same number of picks"):
         StableDQN(crawl(sources=Sources([5.0, 2.0, 1.0], 1, 0.3, [1, 2, 1])))
     with pytest.raises(ValueError, match="network"):
         PPOSettings(network="equivarient")
-    with pytest.raises(ValueError, match="give those of agent 'ppo'"):
+    with pytest.raises(ValueError, match="agent 'ppo' takes its own"):
         StablePPO(crawl(), DQNSettings())
     file = tmp_path / "agent"
     agent(StablePPO).learn(8, checkpoint=file)
     with pytest.raises(ValueError, match="'ppo', not the agent 'sac'"):
         StableSAC.load(file, crawl())
-    with pytest.raises(ValueError, match="learnt from the features value, age, decay_rate"):
+    with pytest.raises(ValueError, match="trained on the features value, age, decay_rate"):
         StablePPO.load(file, crawl(features=FEATURES[::-1]))
     with pytest.raises(ValueError, match="4 arms"):
         StablePPO.load(file, crawl(sources="recovering-10"))
@@ -205,7 +203,7 @@ def test_all_are_registered() -> None:
 
 def score(learner: StableBaselines, arguments: dict[str, Any]) -> float:
     """Return 1 where it earns what Whittle earns, 0 for random."""
-    settings: dict[str, Any] = {"epochs": 280, "warmup": 100, "seeds": 1}
+    settings: dict[str, Any] = {"steps": 280, "warmup": 100, "seeds": 1}
     runs = compare(["whittle", "random"], arguments, **settings)
     best, worst = (runs[name].reward.mean() for name in ("whittle", "random"))
     mean = evaluate(learner, arguments, **settings).reward.mean()

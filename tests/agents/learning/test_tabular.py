@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,7 @@ from agents.evaluation import statistics
 from agents.evaluation.rollout import evaluate
 from agents.learning import LEARNERS, Learner
 from agents.learning.arms import CrawlArms
-from agents.learning.base import ranked
+from agents.learning.base import priorities_of
 from agents.learning.tabular.base import Tabular
 from agents.learning.tabular.lagrange_q import LagrangeQ, LagrangeQSettings
 from agents.learning.tabular.lspe import LSPE, LSPESettings
@@ -23,9 +21,6 @@ from agents.learning.tabular.whittle_q import WhittleQ, WhittleQSettings
 from agents.learning.tabular.wiql import WIQL, WIQLSettings
 from agents.policies.lagrangian import lagrangian_index
 from crawl_env import CrawlVectorEnv, Sources
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from tests.agents.learning.chains import (
     CIRCULANT,
     CIRCULANT_INDEX,
@@ -70,7 +65,9 @@ def test_the_published_indices_of_the_chains(chain: Any, index: Any) -> None:
 
 @CHAINS
 def test_whittle_q_learns_the_indices_of_a_chain(chain: Any, index: Any) -> None:
-    settings = WhittleQSettings(states=len(index), explore=1, fast=0.2, visits=200)
+    settings = WhittleQSettings(
+        max_age=len(index), epsilon=1, learning_rate=0.2, learning_rate_decay_visits=200
+    )
     agent = WhittleQ(ChainArms(*chain, n=5, m=2), settings, seed=1).learn(4000)
     error = agent.index - np.array(index)
     assert often(agent).mean() > 0.7
@@ -80,10 +77,12 @@ def test_whittle_q_learns_the_indices_of_a_chain(chain: Any, index: Any) -> None
 
 @CHAINS
 def test_lagrange_q_learns_charge_and_gains_of_a_chain(chain: Any, index: Any) -> None:
-    settings = LagrangeQSettings(states=len(index), explore=1, fast=0.5, visits=20)
+    settings = LagrangeQSettings(
+        max_age=len(index), epsilon=1, activity_learning_rate=0.5, learning_rate_decay_visits=20
+    )
     agent = LagrangeQ(ChainArms(*chain, n=5, m=1), settings, seed=1).learn(4000)
     law, reward = np.stack(chain[:2]), np.asarray(chain[2])
-    charge = float(agent.charge[0])
+    charge = float(agent.multiplier[0])
     gains = worth(law, reward, charge)
     assert np.abs(agent.index - gains)[often(agent)].mean() < 0.15
     # λ* is where the activity of the best policy passes M/N.
@@ -98,7 +97,7 @@ def activity(law: Any, active: Any) -> float:
 
 
 def test_lspe_learns_the_indices_of_a_chain_of_thresholds() -> None:
-    settings = LSPESettings(states=5, explore=1, knots=(1, 2, 3, 4, 5))
+    settings = LSPESettings(max_age=5, epsilon=1, knots=(1, 2, 3, 4, 5))
     agent = LSPE(ChainArms(*RESTART, n=5, m=2), settings, seed=1).learn(4000)
     error = np.abs(agent.index - np.array(RESTART_INDEX))
     assert error[often(agent)].max() < 0.25
@@ -113,7 +112,7 @@ def test_lspe_learns_the_indices_of_a_chain_of_thresholds() -> None:
 def test_the_index_of_visited_ages_is_whittles(
     name: str, least: int, many: int, tolerance: float
 ) -> None:
-    agent = learnt(name, visits=500)  # steps that fall late: no noise here to average
+    agent = learnt(name, learning_rate_decay_visits=500)
     true = index_at_age(AGES[:, None], TABLE1).T
     error = np.abs(agent.index - true) / TABLE1.ceiling[:, None]
     assert often(agent, least).sum() >= many
@@ -126,9 +125,9 @@ def test_the_index_of_visited_ages_is_whittles(
 
 def test_the_gain_of_visited_ages_is_the_lagrangian_index() -> None:
     agent = learnt("lagrange-q")
-    charge = float(agent.charge[0])
+    charge = float(agent.multiplier[0])
     assert charge == pytest.approx(43.6046, abs=3)  # λ* of the relaxed bound, model of the paper
-    ages = np.arange(1, agent.settings.states + 1)
+    ages = np.arange(1, agent.settings.max_age + 1)
     true = lagrangian_index(TABLE1.content_at(ages[:, None]), TABLE1, charge).T
     error = np.abs(agent.index - true) / TABLE1.ceiling[:, None]
     assert often(agent).sum() >= 10
@@ -137,7 +136,7 @@ def test_the_gain_of_visited_ages_is_the_lagrangian_index() -> None:
 
 def test_wiql_learns_the_advantage_at_no_charge_which_is_no_whittle_index() -> None:
     agent = learnt("wiql")
-    discount = WIQLSettings().discount
+    discount = WIQLSettings().gamma
     true = (1 - discount * TABLE1.retention) * TABLE1.content_at(AGES[:, None])
     error = np.abs(agent.index - true.T) / TABLE1.ceiling[:, None]
     assert often(agent).sum() >= 10
@@ -153,7 +152,9 @@ SCORES = {"whittle-q": 0.95, "lagrange-q": 0.97, "lspe": 0.97, "wiql": 0.8}
 def test_what_was_learnt_is_worth_it_and_never_beats_the_optimum(name: str) -> None:
     arguments = {"budget": 2, "features": FEATURES}
     reward = {
-        player: evaluate(learnt(name) if player == name else player, arguments, 840, seeds=2).reward
+        player: evaluate(
+            learnt(name) if player == name else player, arguments, steps=840, seeds=2
+        ).reward
         for player in (name, "random", "whittle")
     }
     score = statistics.score(reward[name], reward["random"], reward["whittle"])
@@ -168,7 +169,7 @@ def test_steps_by_the_index_inside_an_exploring_run_overstate_it() -> None:
         by_chance = rng.random() < 0.3
         age = arms.state()[..., 0]
         score = rng.random((1, 4)) if by_chance else index_at_age(age, TABLE1)
-        reward = arms.step(ranked(score)).reward.sum()
+        reward = arms.step(priorities_of(score)).reward.sum()
         rewards += [] if by_chance else [reward]
     assert np.mean(rewards) > 1.03 * relaxed_bound(TABLE1, 2)
 
@@ -230,6 +231,6 @@ def test_the_end_of_an_episode_is_no_transition() -> None:
 
 def test_knots_that_leave_states_out_are_refused() -> None:
     for knots in ((1, 2, 3), (2, 16), (1, 4, 4, 16)):
-        with pytest.raises(ValueError, match="rise from 1"):
+        with pytest.raises(ValueError, match="increase from 1"):
             LSPESettings(knots=knots)
     assert issubclass(LSPE, Learner)

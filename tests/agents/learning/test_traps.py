@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,14 +12,11 @@ from agents import index_at_age, whittle_index
 from agents.evaluation.rollout import evaluate
 from agents.learning import LEARNERS
 from agents.learning.neural.deeptop import DeepTOP, DeepTOPSettings
-from agents.learning.neural.networks import Unit
+from agents.learning.neural.networks import RewardScale
 from agents.learning.tabular.base import Tabular
 from agents.learning.tabular.lagrange_q import LagrangeQ
 from agents.learning.tabular.whittle_q import WhittleQ, WhittleQSettings
 from crawl_env import CrawlVectorEnv, Sources
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from tests.agents.learning.chains import CIRCULANT, CIRCULANT_INDEX, ChainArms
 from tests.agents.learning.common import crawl, same
 from tests.agents.learning.finite import STATES, RestartArms, restart_index
@@ -34,14 +29,14 @@ ARGUMENTS: dict[str, Any] = {"budget": 2, "features": ("age", "crawled", "harves
 class Gated(WhittleQ):
     """λ moves in every N-th epoch only, N the number of arms."""
 
-    def slow_step_size(self, first: float) -> float:
+    def multiplier_step_size(self, first: float) -> float:
         t = int(self.visits[0].sum())
-        return super().slow_step_size(first) if t % len(self.sources) == 0 else 0.0
+        return super().multiplier_step_size(first) if t % len(self.sources) == 0 else 0.0
 
 
 def test_a_charge_that_moves_in_every_nth_epoch_comes_too_late() -> None:
     def error(learner: type[WhittleQ]) -> float:
-        settings = WhittleQSettings(states=4, explore=1)
+        settings = WhittleQSettings(max_age=4, epsilon=1)
         agent = learner(ChainArms(*CIRCULANT, n=100, m=20), settings, seed=1).learn(1500)
         return float(np.abs(agent.index - np.array(CIRCULANT_INDEX)).mean())
 
@@ -52,9 +47,9 @@ def test_a_charge_that_moves_in_every_nth_epoch_comes_too_late() -> None:
 class Ungated(WhittleQ):
     """λ moves from the first epoch on, whatever has been tried, and wherever to."""
 
-    known = True  # type: ignore[assignment]
+    both_visited = True  # type: ignore[assignment]
 
-    def _limit(self, action: Any, reward: Any) -> None:
+    def _widen_range(self, action: Any, reward: Any) -> None:
         self.lowest, self.highest = self.lowest - np.inf, self.highest + np.inf
 
 
@@ -72,20 +67,20 @@ class Flat(LagrangeQ):
 
     def transition(self, state: Any, action: Any, reward: Any, after: Any) -> None:
         waited = (1 - action) * self.arms.cost
-        super().transition(state, action, reward - waited * self.charge, after)
+        super().transition(state, action, reward - waited * self.multiplier, after)
 
 
 def test_a_charge_paid_whatever_is_done_runs_to_its_limit() -> None:
     ours, flat = (learner(crawl(8, budget=2), seed=1).learn(1500) for learner in (LagrangeQ, Flat))
-    assert ours.charge[0] == pytest.approx(43.6046, abs=8)
-    assert flat.charge[0] > 4 * 43.6046
+    assert ours.multiplier[0] == pytest.approx(43.6046, abs=8)
+    assert flat.multiplier[0] > 4 * 43.6046
 
 
 @pytest.mark.parametrize("action", [0, 1])
 def test_the_subsidy_of_whittle_q_is_paid_for_waiting_alone(action: int) -> None:
     fleet = Sources([20.0], [1.0], [0.3], cost=[2.0])
-    agent = WhittleQ(crawl(1, sources=fleet, budget=2), WhittleQSettings(fast=1.0))
-    agent.charge[:] = AGES
+    agent = WhittleQ(crawl(1, sources=fleet, budget=2), WhittleQSettings(learning_rate=1.0))
+    agent.multiplier[:] = AGES
     state, after = np.array([[2]]), np.array([[0 if action else 3]])
     agent.visits[0, 2, action] = 1
     agent.transition(state, np.array([[action]]), np.array([[7.0 * action]]), after)
@@ -95,17 +90,17 @@ def test_the_subsidy_of_whittle_q_is_paid_for_waiting_alone(action: int) -> None
 
 def drawn_charges() -> Any:
     """Return the largest charge that DeepTOP's critic is asked of, in utility, by source."""
-    agent, seen = DeepTOP(crawl(8), DeepTOPSettings(explore=1.0)).learn(40), []
-    agent.surprise, inner = lambda b, c: (seen.append(c), inner(b, c))[1], agent.surprise
+    agent, seen = DeepTOP(crawl(8), DeepTOPSettings(epsilon=1.0)).learn(40), []
+    agent.critic_loss, inner = lambda b, c: (seen.append(c), inner(b, c))[1], agent.critic_loss
     agent.learn(60)
-    return torch.stack(seen).amax((0, 2, 3)).numpy() * agent._unit.size
+    return torch.stack(seen).amax((0, 2, 3)).numpy() * agent.reward_scale.scale
 
 
 def test_deeptops_charges_must_cover_what_an_index_can_be(monkeypatch: Any) -> None:
     needed = TABLE1.ceiling * 0.9
     assert np.all(drawn_charges() > needed)
-    narrow = property(lambda unit: np.stack((0 * unit.size, 0 * unit.size + 0.5)))
-    monkeypatch.setattr(Unit, "reach", narrow)
+    narrow = property(lambda unit: np.stack((0 * unit.scale, 0 * unit.scale + 0.5)))
+    monkeypatch.setattr(RewardScale, "multiplier_range", narrow)
     assert not np.any(drawn_charges() > needed)
 
 
@@ -126,10 +121,10 @@ def test_equal_scores_still_select_exactly_m(name: str) -> None:
 @pytest.mark.parametrize("name", [n for n, kind in LEARNERS.items() if issubclass(kind, Tabular)])
 def test_an_evaluation_leaves_the_agent_as_it_was_and_does_not_explore(name: str) -> None:
     agent = LEARNERS[name](crawl(1, budget=2), seed=2).learn(300)
-    before, drawn = agent.memory(), agent.rng.bit_generator.state
+    before, drawn = agent.state_dict(), agent.rng.bit_generator.state
     kept = {key: value.copy() for key, value in before.items()}
-    first, second = (evaluate(agent, ARGUMENTS, 100, seeds=2).reward for _ in range(2))
-    assert same(agent.memory(), kept)
+    first, second = (evaluate(agent, ARGUMENTS, steps=100, seeds=2).reward for _ in range(2))
+    assert same(agent.state_dict(), kept)
     assert agent.rng.bit_generator.state == drawn
     np.testing.assert_array_equal(first, second)
     assert first[0] == first[1]  # nothing is random: neither arrivals nor choices
@@ -147,7 +142,9 @@ def test_the_largest_error_of_all_ages_says_nothing() -> None:
 
 def test_an_average_reward_learner_learns_no_discounted_index() -> None:
     fleet = Sources([20.0] * 3, [1.0] * 3, [0.04] * 3)
-    agent = WhittleQ(crawl(8, sources=fleet), WhittleQSettings(visits=500), seed=1).learn(4000)
+    agent = WhittleQ(
+        crawl(8, sources=fleet), WhittleQSettings(learning_rate_decay_visits=500), seed=1
+    ).learn(4000)
     value = fleet.content_at(np.ones(3))
     average, discounted = (whittle_index(value, fleet, discount=d)[0] for d in (1.0, 0.99))
     found = agent.index[:, 0].mean()
@@ -156,7 +153,7 @@ def test_an_average_reward_learner_learns_no_discounted_index() -> None:
 
 
 def test_a_discounted_learner_learns_the_index_of_its_discount() -> None:
-    settings = DeepTOPSettings(discount=0.6, explore=1.0, oldest=STATES)
+    settings = DeepTOPSettings(gamma=0.6, epsilon=1.0, max_age=STATES)
     agent = DeepTOP(RestartArms(8, 4), settings).learn(1200)
     found = agent.score(np.arange(1.0, STATES + 1)[:, None, None].repeat(4, axis=1)).mean(axis=1)
     own, other = (np.abs(found - restart_index(d)).mean() for d in (0.6, 0.99))

@@ -59,7 +59,7 @@ def test_is_the_gain_of_the_dynamic_programme(seed: int) -> None:
 def test_formulas_on_the_lattice_and_best_rate(seed: int) -> None:
     fleet, charge = arm(20 + seed)
     k = np.arange(1, 2000)
-    x = fleet.ceiling * -np.expm1(-fleet.decay_per_epoch * k)
+    x = fleet.ceiling * -np.expm1(-fleet.decay_per_step * k)
     rates = (x - charge * fleet.cost) / k
     beta, best = max(0.0, rates.max()), int(k[rates.argmax()])
     assert best_rate(fleet, charge)[0] == pytest.approx(beta, rel=1e-12, abs=1e-12)
@@ -75,7 +75,7 @@ def test_formulas_on_the_lattice_and_best_rate(seed: int) -> None:
 
 def test_crawls_the_same_as_whittle_at_the_price() -> None:
     fleet = Sources.random(60, seed=4)
-    price = float(relaxation(fleet, 7).price)
+    price = float(relaxation(fleet, 7).multiplier)
     for share in np.linspace(0, 1.4, 57):
         x = share * fleet.ceiling
         gain, index = lagrangian_index(x, fleet, price), whittle_index(x, fleet)
@@ -102,31 +102,31 @@ def test_batches_and_refusals() -> None:
 
 @pytest.mark.parametrize(("budget", "reward"), [(1, 260.389930), (2, 337.774550), (3, 372.410342)])
 def test_table1_is_crawled_as_well_as_by_whittle(budget: int, reward: float) -> None:
-    got = evaluate("lagrangian", {"budget": budget}, epochs=2800, seeds=1)
+    got = evaluate("lagrangian", {"budget": budget}, steps=2800, seeds=1)
     assert got.reward[0] == pytest.approx(reward, abs=1e-6)
 
 
 def test_a_budget_for_half_a_source_more_is_priced_as_what_it_pays_for() -> None:
-    whole = evaluate("lagrangian", {"budget": 2}, epochs=700, seeds=1).reward
+    whole = evaluate("lagrangian", {"budget": 2}, steps=700, seeds=1).reward
     np.testing.assert_array_equal(
-        evaluate("lagrangian", {"budget": 2.5}, epochs=700, seeds=1).reward, whole
+        evaluate("lagrangian", {"budget": 2.5}, steps=700, seeds=1).reward, whole
     )
 
 
 @pytest.mark.parametrize("budget", [2, 2.5, 3])
 def test_table1_on_average_reaches_the_bound(budget: float) -> None:
     arguments = {"budget": budget, "budget_rule": "average"}
-    got = evaluate("lagrangian", arguments, epochs=4000, warmup=500, seeds=1)
+    got = evaluate("lagrangian", arguments, steps=4000, warmup=500, seeds=1)
     assert got.reward[0] >= 0.9975 * relaxed_bound(TABLE1, budget)
     assert got.cost[0] <= budget + 2e-3
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 def test_is_close_to_whittle_on_random_fleets(seed: int, rule: str) -> None:
     fleet = Sources.random(50, seed=seed)
     arguments: dict[str, Any] = {"sources": fleet, "budget": 6, "budget_rule": rule}
-    runs = compare(["lagrangian", "whittle"], arguments, epochs=2000, warmup=500, seeds=1)
+    runs = compare(["lagrangian", "whittle"], arguments, steps=2000, warmup=500, seeds=1)
     a, b = (run.reward[0] / relaxed_bound(fleet, 6) for run in runs.values())
     assert abs(a - b) < 1.5e-3
     assert a > 0.998

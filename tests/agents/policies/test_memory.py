@@ -12,8 +12,7 @@ from stable_baselines3.common.vec_env import VecMonitor
 import agents
 from agents import Agent
 from agents.evaluation.rollout import evaluate
-from agents.policies.base import State
-from agents.policies.view import Seen
+from agents.policies.base import ObservationView, State
 from crawl_env import CrawlVectorEnv, Task
 from crawl_env.envs.sb3 import CrawlVecEnv
 from crawl_env.numerics import FloatArray
@@ -27,10 +26,10 @@ class Counter(Agent):
     name = "counter"
     seen_states: list[State]
 
-    def begin(self, seen: Seen) -> State:
+    def begin(self, seen: ObservationView) -> State:
         return np.zeros(seen.batch), np.zeros((seen.batch, 2, 3))
 
-    def decide(self, seen: Seen, state: State) -> tuple[FloatArray, State]:
+    def decide(self, seen: ObservationView, state: State) -> tuple[FloatArray, State]:
         asked, other = state
         turn = np.arange(self.task.n) == asked[:, None] % self.task.n
         return turn * 1.0, (asked + 1, other + 1)
@@ -41,7 +40,7 @@ def sources_of(action: np.ndarray) -> list[int]:
 
 
 def test_no_state_starts_all_rows_and_a_start_some() -> None:
-    agent = Counter(Task.of())
+    agent = Counter(Task())
     seen = np.ones((3, 4, 1), dtype=np.float32)
     action, state = agent.predict(seen)
     action, state = agent.predict(seen, state)
@@ -56,7 +55,7 @@ def test_no_state_starts_all_rows_and_a_start_some() -> None:
 
 
 def test_one_observation_is_a_batch_of_one() -> None:
-    agent = Counter(Task.of())
+    agent = Counter(Task())
     seen = np.ones((4, 1), dtype=np.float32)
     action, state = agent.predict(seen)
     assert action.shape == (4,)
@@ -67,14 +66,14 @@ def test_one_observation_is_a_batch_of_one() -> None:
 
 
 def test_refuses_the_state_of_another_batch() -> None:
-    agent = Counter(Task.of())
+    agent = Counter(Task())
     _, state = agent.predict(np.ones((3, 4, 1), dtype=np.float32))
     with pytest.raises(ValueError, match=r"state is of a batch of 3 .* observation of 2; give"):
         agent.predict(np.ones((2, 4, 1), dtype=np.float32), state)
 
 
 def test_evaluations_pass_the_state_on() -> None:
-    got = evaluate(Counter, {}, epochs=8, warmup=0, seeds=2)
+    got = evaluate(Counter, {}, steps=8, warmup=0, seeds=2)
     assert got.frequency == pytest.approx([0.25] * 4)
 
 
@@ -83,11 +82,11 @@ def test_evaluate_policy_of_stable_baselines3_passes_state_and_starts() -> None:
     asked: list[Any] = []
 
     class Spy(Counter):
-        def decide(self, seen: Seen, state: State) -> tuple[FloatArray, State]:
+        def decide(self, seen: ObservationView, state: State) -> tuple[FloatArray, State]:
             asked.append(state[0].tolist())
             return super().decide(seen, state)
 
-    evaluate_policy(Spy(Task.of()), env, 4)
+    evaluate_policy(Spy(Task()), env, 4)
     assert asked[:7] == [[i, i] for i in range(6)] + [[0, 0]], "an episode's start forgets"
 
 

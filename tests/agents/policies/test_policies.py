@@ -14,8 +14,9 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
 
 import agents
 from agents import Agent, IndexAgent, relaxation
-from agents.evaluation.rollout import evaluate, posed_to
-from crawl_env import Arrivals, CrawlVectorEnv, Sources
+from agents.evaluation.rollout import evaluate, with_features
+from crawl_env import ArrivalProcess, CrawlVectorEnv, Sources
+from crawl_env.content.process import Block
 from crawl_env.envs.sb3 import CrawlVecEnv
 
 Z_LIMIT = 4.5  # a right sampler fails one such test in 150,000
@@ -45,12 +46,13 @@ KINDS: dict[str, dict[str, Any]] = {
         "observed": [True, False, True, False, False],
     },
     "many": {
-        "sources": MIXED, "arrivals": "poisson", "budget": 3, "observed": False, "start": "random",
-        "features": ("account", "items", "age", "harvest", "crawled", "value", *CHANNELS),
+        "sources": MIXED, "arrivals": "poisson-items", "budget": 3, "observed": False,
+        "start": "random",
+        "features": ("balance", "items", "age", "harvest", "crawled", "value", *CHANNELS),
     },
     "average": {"budget": 2.5, "budget_rule": "average", "start": "full"},
     "average costs": {
-        "sources": MIXED, "budget": 1.3, "budget_rule": "average", "features": ("age", "account"),
+        "sources": MIXED, "budget": 1.3, "budget_rule": "average", "features": ("age", "balance"),
         "arrivals": "poisson",
     },
     "drawn": {"sources": drawn, "budget": 2, "features": ("value", *CHANNELS)},
@@ -58,163 +60,104 @@ KINDS: dict[str, dict[str, Any]] = {
         "sources": drawn_costs, "budget": 1.5, "budget_rule": "average",
         "features": (*CHANNELS, "age"), "arrivals": "poisson", "observed": False,
     },
-    "subset": {"budget": 2, "action": "subset", "features": ("value", "age"), "start": "empty"},
-    "subset costs": {
-        "sources": MIXED, "budget": 2.5, "action": "subset", "features": ("age",),
-        "arrivals": "poisson",
-    },
-    "subset average": {
-        "budget": 1.5, "budget_rule": "average", "action": "subset",
-        "features": ("value", "age", "account"),
-    },
-    "subset drawn": {
-        "sources": drawn, "budget": 3, "action": "subset", "features": ("age", "value", *CHANNELS),
-    },
 }  # fmt: skip
 
 DRAWS = ("random", "adaptive-thompson", "adaptive-self-tuning")
-
-everywhere = pytest.mark.parametrize("kind", KINDS)
-everyone = pytest.mark.parametrize("name", agents.AGENTS)
+NAMES = list(agents.AGENTS)
+# Every agent in two of three kinds, every kind with two of three agents, each at least once.
+PAIRS = [
+    (name, kind)
+    for i, name in enumerate(NAMES)
+    for j, kind in enumerate(KINDS)
+    if (i + j + j // 3) % 3
+]
 
 
 def arguments_of(kind: str, name: str) -> dict[str, Any]:
     """Return the environment's arguments, with all features that the agent asks for."""
-    return {"horizon": 12, **posed_to(name, KINDS[kind])[1]}
-
-
-def batch_of(kind: str, name: str, rows: int = 5) -> CrawlVectorEnv:
-    return CrawlVectorEnv(rows, **arguments_of(kind, name))
-
-
-def observations(kind: str, name: str, epochs: int = 8, rows: int = 5) -> np.ndarray:
-    """Return what is met on the way under random actions, (T, B, N, F)."""
-    env = batch_of(kind, name, rows)
-    env.action_space.seed(3)
-    seen = [env.reset(seed=7)[0]]
-    for _ in range(epochs - 1):
-        seen.append(env.step(env.action_space.sample())[0])
-    return np.array(seen)
+    return {"horizon": 12, **with_features(name, KINDS[kind])[1]}
 
 
 # ------------------------------------------------------------------------------- all agents alike
 
 
-@everywhere
-@everyone
-def test_actions_lie_in_the_space(name: str, kind: str) -> None:
-    env = batch_of(kind, name)
-    agent = agents.make(name, env, seed=1)
+def test_the_pairs_cover() -> None:
+    for name in NAMES:
+        kinds = [KINDS[k] for n, k in PAIRS if n == name]
+        assert {task.get("budget_rule", "step") for task in kinds} == {"step", "average"}
+        assert any(callable(task.get("sources")) for task in kinds)
+        assert any(task.get("observed") is False for task in kinds)
+        assert any("poisson" in task.get("arrivals", "") for task in kinds)
+
+
+@pytest.mark.parametrize(("name", "kind"), PAIRS)
+def test_every_agent_in_every_kind_of_environment(name: str, kind: str) -> None:
+    """Over a reset: actions are in the space, of the seed alone, the same for one observation as
+    for the batch, and leave the observation alone."""
+    env = CrawlVectorEnv(5, **arguments_of(kind, name))
+    agent, again, alone, other = (agents.make(name, env, seed=seed) for seed in (4, 4, 4, 5))
     observation, _ = env.reset(seed=2)
-    state = None
-    for _ in range(30):  # over two resets
-        action, state = agent.predict(observation, state)
+    state = same_state = other_state = None
+    states: list[Any] = [None] * 5
+    differs = False
+    for _ in range(16):
+        given = observation.copy()
+        given.flags.writeable = False
+        action, state = agent.predict(given, state)
         assert env.action_space.contains(action)
-        if env.task.action == "priority":
-            assert action.dtype == np.float32
+        assert action.dtype == np.float32
+        np.testing.assert_array_equal(given, observation)
+        assert not np.shares_memory(action, given)
+        assert all(len(array) == 5 for array in state or ())
+
+        same, same_state = again.predict(np.asfortranarray(given), same_state)
+        np.testing.assert_array_equal(action, same)
+        different, other_state = other.predict(given, other_state)
+        differs |= bool((different != action).any())
+
+        # Random agents go on drawing: one after the other is the same stream.
+        single = [alone.predict(one, known) for one, known in zip(given, states, strict=True)]
+        expected, states = map(list, zip(*single, strict=True))
+        assert np.shape(expected[0]) == env.single_action_space.shape
+        if kind == "drawn average":  # λ* is found for a batch at a time
+            np.testing.assert_array_equal(np.argsort(action), np.argsort(expected))
+            np.testing.assert_allclose(action, expected, atol=0.1)
+        else:
+            np.testing.assert_array_equal(action, expected)
+
         observation, reward, *_ = env.step(action)
         assert np.isfinite(reward).all()
-    single = gym.make("EphemeralCrawl-v0", **arguments_of(kind, name))
-    agent = agents.make(name, single, seed=1)
-    observation, _ = single.reset(seed=2)
-    state = None
-    for _ in range(12):
-        action, state = agent.predict(observation, state)
-        assert single.action_space.contains(action)
-        observation, *_, truncated, _ = single.step(action)
-    assert truncated
+        assert (reward >= 0).all()
+    assert differs == (name in DRAWS)
 
 
-@everywhere
-@everyone
-def test_single_equals_batched(name: str, kind: str) -> None:
-    env = batch_of(kind, name)
-    together, alone = (agents.make(name, env, seed=4) for _ in range(2))
-    memory, memories = None, [None] * 5
-    for batch in observations(kind, name):
-        actions, memory = together.predict(batch, memory)
-        assert len(actions) == len(batch)
-        # Random agents go on drawing: row after row is the same stream.
-        single = [alone.predict(row, known) for row, known in zip(batch, memories, strict=True)]
-        expected, memories = map(list, zip(*single, strict=True))
-        if kind == "drawn average":  # λ* is simulated for a batch at a time, to a few per cent
-            np.testing.assert_array_equal(np.argsort(actions), np.argsort(expected))
-            np.testing.assert_allclose(actions, expected, atol=0.1)
-        else:
-            np.testing.assert_array_equal(actions, expected)
-        assert np.shape(expected[0]) == env.single_action_space.shape
+@pytest.mark.parametrize("name", NAMES)
+def test_every_agent_has_stable_baselines_predict(name: str) -> None:
+    arguments = {**arguments_of("many", name), "horizon": 10}
+    native = VecMonitor(CrawlVecEnv(3, **arguments))
+    native.seed(0)
+    agent = agents.make(name, native, seed=0)
+    assert isinstance(agent, Agent)
+    assert agent.name == name
+    returns, lengths = evaluate_policy(agent, native, 3, return_episode_rewards=True)
+    assert lengths == [10] * 3
+    assert min(returns) >= 0
+    dummy = DummyVecEnv([lambda: Monitor(gym.make("EphemeralCrawl-v0", **arguments))] * 2)
+    agent = agents.make(name, dummy, seed=0)
+    _, lengths = evaluate_policy(agent, dummy, 2, return_episode_rewards=True)
+    assert lengths == [10] * 2
 
-
-@everywhere
-@everyone
-def test_observation_is_left_alone(name: str, kind: str) -> None:
-    agent = agents.make(name, batch_of(kind, name), seed=4)
-    for batch in observations(kind, name, 3):
-        for observation in (batch, batch[0], np.asfortranarray(batch)):
-            given = observation.copy()
-            given.flags.writeable = False
-            action = agent.predict(given)[0]
-            np.testing.assert_array_equal(given, observation)
-            assert not np.shares_memory(action, given)
-
-
-@everywhere
-@everyone
-def test_same_seed_same_actions(name: str, kind: str) -> None:
-    env = batch_of(kind, name)
-    seen = observations(kind, name)
-
-    def acts(seed: int) -> np.ndarray:
-        agent = agents.make(name, env, seed=seed)
-        return np.array([agent.predict(batch)[0] for batch in seen])
-
-    np.testing.assert_array_equal(acts(5), acts(5))
-    if name not in DRAWS:
-        np.testing.assert_array_equal(acts(5), acts(6))
-    elif name == "random" or env.task.action == "priority":  # few subsets: often the same
-        assert (acts(5) != acts(6)).any()
-
-
-@everyone
-def test_predict_has_the_signature_of_sb3(name: str) -> None:
-    agent = agents.make(name, batch_of("default", name), seed=4)
-    batch = observations("default", name, 1)[0]
+    batch = native.reset()
     _, memory = agent.predict(batch)
     start = np.ones(len(batch), dtype=bool)
     for how in (True, False):
         action, state = agent.predict(batch, state=memory, episode_start=start, deterministic=how)
         assert (state is None) == (memory is None)
-        assert action.shape == (5, 4)
-    action, state = agent.predict(batch, None, start, True)
-    assert all(len(array) == 5 for array in state or ())
-    assert agent.name == name
-    assert isinstance(agent, Agent)
-
-
-@everywhere
-@everyone
-def test_works_with_evaluate_policy(name: str, kind: str) -> None:
-    arguments = {**arguments_of(kind, name), "horizon": 10}
-    native = VecMonitor(CrawlVecEnv(3, **arguments))
-    native.seed(0)
-    agent = agents.make(name, native, seed=0)
-    returns, lengths = evaluate_policy(agent, native, 3, return_episode_rewards=True)
-    assert lengths == [10] * 3
-    assert min(returns) >= 0
-    dummy = DummyVecEnv([lambda: Monitor(gym.make("EphemeralCrawl-v0", **arguments))] * 2)
-    _, lengths = evaluate_policy(
-        agents.make(name, dummy, seed=0), dummy, 2, return_episode_rewards=True
-    )
-    assert lengths == [10] * 2
-
-
-@everyone
-@pytest.mark.parametrize("shape", [(4,), (4, 2), (3, 4, 2), (5, 1), (2, 2, 4, 1), (1, 4)])
-def test_refuses_observations_of_other_shapes(name: str, shape: tuple[int, ...]) -> None:
-    agent = agents.make(name, batch_of("default", name))
-    made_for = rf"observation has shape .* made for \(4, {len(agent.task.features)}\)"
-    with pytest.raises(ValueError, match=made_for):
-        agent.predict(np.zeros(shape, dtype=np.float32))
+        assert action.shape == batch.shape[:2]
+    n, f = batch.shape[1:]
+    for shape in [(n,), (n, f + 1), (3, n, f + 1), (n + 1, f), (2, 2, n, f), (1, n)]:
+        with pytest.raises(ValueError, match=rf"observation has shape .* made for \({n}, {f}\)"):
+            agent.predict(np.zeros(shape, dtype=np.float32))
 
 
 # --------------------------------------------------------------------------- what each one crawls
@@ -222,7 +165,7 @@ def test_refuses_observations_of_other_shapes(name: str, shape: tuple[int, ...])
 
 def crawls(name: str, epochs: int, rows: int = 3, seed: int = 0, **arguments: Any) -> np.ndarray:
     """Return what an agent crawls, (T, B, N) bool."""
-    env = CrawlVectorEnv(rows, **{**posed_to(name, arguments)[1], "horizon": None})
+    env = CrawlVectorEnv(rows, **{**with_features(name, arguments)[1], "horizon": None})
     agent = agents.make(name, env, seed=seed)
     observation, _ = env.reset(seed=seed)
     history = np.zeros((epochs, rows, env.task.n), dtype=bool)
@@ -234,9 +177,14 @@ def crawls(name: str, epochs: int, rows: int = 3, seed: int = 0, **arguments: An
     return history
 
 
-@pytest.mark.parametrize("rule", ["epoch", "average"])
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("name", ["whittle", "lagrangian", "static", "myopic"])
+@pytest.mark.parametrize(
+    ("name", "seed", "rule"),
+    [
+        *(("whittle", seed, rule) for seed in range(3) for rule in ("step", "average")),
+        ("lagrangian", 1, "average"), ("lagrangian", 3, "step"), ("static", 0, "average"),
+        ("static", 2, "step"), ("myopic", 1, "step"), ("myopic", 4, "average"),
+    ],
+)  # fmt: skip
 def test_age_alone_is_as_good_as_the_belief(name: str, seed: int, rule: str) -> None:
     fleet = Sources.random(12, seed=seed) if seed else MIXED
     arguments = {
@@ -307,7 +255,7 @@ def test_order_of_indices_survives_rounding() -> None:
 
 
 # Where random content is seen, λ* is simulated for each fleet: seconds each.
-@pytest.mark.parametrize(("rule", "arrivals"), [("epoch", "poisson"), ("average", "deterministic")])
+@pytest.mark.parametrize(("rule", "arrivals"), [("step", "poisson"), ("average", "deterministic")])
 def test_drawn_fleets_are_known_from_their_channels(rule: str, arrivals: str) -> None:
     arguments: dict[str, Any] = {
         "budget": 2, "budget_rule": rule, "features": ("value", *CHANNELS), "horizon": 40,
@@ -358,27 +306,25 @@ def test_random_is_uniform() -> None:
     assert (np.abs(pairs - 0.1) < Z_LIMIT * np.sqrt(0.1 * 0.9 / 40_000)).all()
 
 
-class Uniform:
-    """Arrivals of one's own: U uniform on (0, 2), one number a source and epoch."""
+class Uniform(ArrivalProcess):
+    """Arrivals of one's own: U uniform on (0, 2), one number a source and step."""
 
-    deterministic = False
+    def block(self, cells: Any, state: Any) -> Block:
+        return UniformContent(cells)
 
-    def stream(self, cells: Any, count: bool) -> Any:
-        def add(value: np.ndarray, items: Any, rng: np.random.Generator) -> None:
-            value += 2 * rng.random(value.size)
-
-        return add
-
-    def content(
-        self, cells: Any, epochs: np.ndarray, count: bool, rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray]:
-        return 2 * rng.random(epochs.size), np.zeros(epochs.size)
+    def past(self, cells: Any, steps: Any) -> Block:
+        return UniformContent(cells)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+class UniformContent(Block):
+    def add(self, value: np.ndarray, count: Any, rng: np.random.Generator) -> None:
+        value += 2 * rng.random(value.size)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
 def test_random_knows_nothing_of_what_arrives(seed: int) -> None:
     """The same seed for the agent and the environment must not give them the same numbers."""
-    arrivals: Arrivals = Uniform()
+    arrivals = Uniform()
     env = CrawlVectorEnv(
         20, sources="recovering-4", arrivals=arrivals, budget=1, horizon=None, observed=False
     )
@@ -414,7 +360,7 @@ def test_waits_when_nothing_is_worth_its_charge(name: str, features: tuple[str, 
 def test_waits_below_the_charge_and_crawls_above() -> None:
     env = CrawlVectorEnv(1, budget=2.5, budget_rule="average", features=("value",))
     agent = agents.make("whittle", env)
-    price = relaxation(Sources.preset("table1"), 2.5).price
+    price = relaxation(Sources.preset("table1"), 2.5).multiplier
     seen = np.zeros((4, 1), dtype=np.float32)
     assert (agent.predict(seen)[0] < 0).all()
     # The first source at age 1 has the index (1 − α)u = .5034 x.
@@ -425,30 +371,28 @@ def test_waits_below_the_charge_and_crawls_above() -> None:
         assert (action[1:] < 0).all()
 
 
-@everyone
-@pytest.mark.parametrize("budget", [5.2, 8.0])
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.filterwarnings("ignore:budget is 8:UserWarning")
-def test_with_money_for_everything_crawls_everything(name: str, budget: float) -> None:
+def test_with_money_for_everything_crawls_everything(name: str) -> None:
     fleet = Sources([4.0, 20, 1, 3, 9], [1.0, 0.3, 2, 1, 0.5], MIXED.decay_rate, MIXED.cost)
     waits = name in ("nutch", "miniflux")  # until a source is due, whatever money there is
-    rules = ["epoch"] if waits else ["epoch", "average"]
-    for rule, features in itertools.product(rules, [("value",), ("age",)]):
+    rules = ["step"] if waits else ["step", "average"]
+    for rule, (budget, shown) in itertools.product(rules, [(5.2, "value"), (8.0, "age")]):
         history = crawls(
-            name, 30, sources=fleet, budget=budget, budget_rule=rule, features=features
+            name, 30, sources=fleet, budget=budget, budget_rule=rule, features=(shown,)
         )
         assert history.all()
 
 
-@everyone
-@pytest.mark.parametrize("seed", range(4))
-def test_spends_no_more_than_the_budget(name: str, seed: int) -> None:
-    rng = np.random.default_rng(seed)
+@pytest.mark.parametrize("name", NAMES)
+def test_spends_no_more_than_the_budget(name: str) -> None:
+    rng = np.random.default_rng(NAMES.index(name))
     n = int(rng.integers(2, 9))
     fleet = Sources(rng.uniform(0.1, 20, n), rng.uniform(0.1, 2, n), 0.3, rng.uniform(0.3, 2, n))
     budget = float(rng.uniform(0.5, 0.9) * fleet.cost.sum())
     budget = max(budget, fleet.cost.max())
     arguments = {"sources": fleet, "budget": budget, "arrivals": "poisson"}
-    spent = crawls(name, 120, budget_rule="epoch", **arguments) @ fleet.cost
+    spent = crawls(name, 120, budget_rule="step", **arguments) @ fleet.cost
     assert (spent <= budget * (1 + 1e-12)).all()
     spent = np.cumsum(crawls(name, 120, budget_rule="average", **arguments) @ fleet.cost, axis=0)
     allowed = budget * np.arange(1, 121)[:, None] + fleet.cost.max()
@@ -473,7 +417,7 @@ def test_refuses_what_is_not_shown() -> None:
         agents.make(name, gym.make("EphemeralCrawl-v0", sources=drawn, features=("harvest",)))
 
 
-@pytest.mark.parametrize("dead", [1e-4, 1e-8, 1e-12])
+@pytest.mark.parametrize("dead", [1e-4, 1e-12])
 def test_dead_sources_do_not_cost_the_living_their_order(dead: float) -> None:
     """Priorities are float32: a scale taken from the dead would round the living alike."""
     fleet = Sources.random(40, seed=0)
@@ -483,12 +427,12 @@ def test_dead_sources_do_not_cost_the_living_their_order(dead: float) -> None:
             (fleet.arrival_rate, fleet.mean_utility, fleet.decay_rate), (dead, 1, 0.1), strict=True
         )
     ]
-    alone = evaluate("whittle", {"sources": fleet, "budget": 4}, epochs=300, seeds=1)
-    beside = evaluate("whittle", {"sources": Sources(*columns), "budget": 4}, epochs=300, seeds=1)
+    alone = evaluate("whittle", {"sources": fleet, "budget": 4}, steps=300, seeds=1)
+    beside = evaluate("whittle", {"sources": Sources(*columns), "budget": 4}, steps=300, seeds=1)
     assert beside.reward[0] == pytest.approx(alone.reward[0], rel=1e-6)
 
 
-@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 def test_units_of_utility_do_not_change_what_is_crawled(rule: str) -> None:
     table1 = Sources.preset("table1")
     silent = np.zeros(5)
@@ -501,7 +445,7 @@ def test_units_of_utility_do_not_change_what_is_crawled(rule: str) -> None:
         for unit in (1.0, 1e9, 1e-9)
     ]
     rewards = [
-        evaluate("whittle", {"sources": f, "budget": 2, "budget_rule": rule}, epochs=280, seeds=1)
+        evaluate("whittle", {"sources": f, "budget": 2, "budget_rule": rule}, steps=280, seeds=1)
         for f in fleets
     ]
     assert rewards[1].reward[0] == pytest.approx(1e9 * rewards[0].reward[0], rel=1e-6)
@@ -512,8 +456,8 @@ def test_a_negative_index_is_refused() -> None:
     class Poorest(agents.IndexAgent):
         name = "poorest"
 
-        def worth(self, value: Any, sources: Sources) -> Any:
+        def index(self, value: Any, sources: Sources) -> Any:
             return -value
 
     with pytest.raises(ValueError, match="'poorest' gave source 1 the index -"):
-        evaluate(Poorest, {}, epochs=1, seeds=1)
+        evaluate(Poorest, {}, steps=1, seeds=1)

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from agents.theory import observed as arms
-from agents.theory.closed_form import whittle_index
-from agents.theory.observed import Arm, Arms, solve, thresholds
+from agents.theory.index import whittle_index
+from agents.theory.observed import ObservedArm, ThresholdTable, solve_arm, thresholds
 from agents.theory.relaxation import net_reward
-from crawl_env import Poisson, Sources, World
-from crawl_env.content.utility import Constant, Exponential, Gamma, Law, Lognormal
+from crawl_env import Arrivals, Sources, World
+from crawl_env.content.utility import Constant, Distribution, Exponential, Gamma, Lognormal
 
 # A right program fails one simulated comparison in 16,000 (two-sided, 4 standard errors).
 Z_LIMIT = 4.0
@@ -24,8 +24,8 @@ each_law = pytest.mark.parametrize("law", LAWS, ids=repr)
 SEEN = np.array([True])
 
 
-def net(arm: Arm, charges: np.ndarray) -> np.ndarray:
-    return ((arm.reward - charges[:, None]) / arm.epochs).max(axis=1)
+def net(arm: ThresholdTable, charges: np.ndarray) -> np.ndarray:
+    return ((arm.reward - charges[:, None]) / arm.steps).max(axis=1)
 
 
 # ----------------------------------------------------------------------------- chains in general
@@ -105,7 +105,7 @@ def test_an_order_of_states_that_no_threshold_divides_is_refused() -> None:
 def test_theorem_1_where_noise_is_small(items: float, most: float) -> None:
     source = Sources(items, 1.0, 0.2)
     x = np.linspace(0.0, 1.3, 200)[:, None] * source.ceiling
-    gap = Arms(source, SEEN, Constant()).index(x) - whittle_index(x, source)
+    gap = ObservedArm(source, SEEN, Constant()).index(x) - whittle_index(x, source)
     assert np.abs(gap).max() < most * source.ceiling[0]
 
 
@@ -116,11 +116,13 @@ def test_theorem_1_where_noise_is_small(items: float, most: float) -> None:
 def test_published_distances_from_theorem_1(items: float, low: float, high: float) -> None:
     source = Sources(items, 1.0, 0.2)
     x = np.linspace(0.0, 1.5, 300)[:, None] * source.ceiling
-    gap = Arms(source, SEEN, Exponential()).index(x) - whittle_index(x, source)
+    gap = ObservedArm(source, SEEN, Exponential()).index(x) - whittle_index(x, source)
     assert low < np.abs(gap).max() / source.ceiling[0] < high
 
 
-def value_iteration(items: float, decay: float, law: Law, charge: float) -> tuple[float, float]:
+def value_iteration(
+    items: float, decay: float, law: Distribution, charge: float
+) -> tuple[float, float]:
     """Return numbers between which g lies: an even grid, U by the means of groups of draws."""
     rng, n, step = np.random.default_rng(1), 2_000_000, 0.02
     size = 4000 if isinstance(law, Lognormal) else 900
@@ -148,10 +150,10 @@ def value_iteration(items: float, decay: float, law: Law, charge: float) -> tupl
 @each_law
 @pytest.mark.parametrize(("items", "decay", "charge"), [(0.5, 0.35, 1.37), (0.2, 1.0, 0.5)])
 def test_net_reward_as_in_value_iteration(
-    law: Law, items: float, decay: float, charge: float
+    law: Distribution, items: float, decay: float, charge: float
 ) -> None:
     low, high = value_iteration(items, decay, law, charge)
-    got = net(solve(items, decay, law), np.array([charge]))[0]
+    got = net(solve_arm(items, decay, law), np.array([charge]))[0]
     inflow = items * -np.expm1(-decay) / decay
     assert high - low < 1e-4
     # Draws have an error of their own, some .2 % of E U.
@@ -160,13 +162,15 @@ def test_net_reward_as_in_value_iteration(
 
 @each_law
 @pytest.mark.parametrize(("items", "decay"), [(0.1, 0.1), (2.0, 0.3), (30.0, 0.7)])
-def test_simulated_thresholds_earn_what_is_computed(law: Law, items: float, decay: float) -> None:
-    arm, rows = solve(items, decay, law), 400
+def test_simulated_thresholds_earn_what_is_computed(
+    law: Distribution, items: float, decay: float
+) -> None:
+    arm, rows = solve_arm(items, decay, law), 400
     source = Sources(items, 1.0, decay)
-    b = int(np.searchsorted(arm.epochs, 8.0))  # crawled every eight epochs or so
+    b = int(np.searchsorted(arm.steps, 8.0))  # crawled every eight epochs or so
     # What falls between two states counts to each in part.
     threshold = arm.state[b - 1 : b + 1].mean()
-    world, rng = World(source, Poisson(law), rows), np.random.default_rng(5)
+    world, rng = World(source, Arrivals(utility=law), rows), np.random.default_rng(5)
     world.start(np.ones(world.shape), rng)
     reward, crawls = np.zeros(rows), np.zeros(rows)
     for epoch in range(700):
@@ -176,7 +180,7 @@ def test_simulated_thresholds_earn_what_is_computed(law: Law, items: float, deca
             crawls[crawled] += 1 / 500
         world.crawl(crawled)
         world.advance(rng)
-    for got, expected in ((crawls, 1 / arm.epochs[b]), (reward, arm.reward[b] / arm.epochs[b])):
+    for got, expected in ((crawls, 1 / arm.steps[b]), (reward, arm.reward[b] / arm.steps[b])):
         error = got.std(ddof=1) / np.sqrt(rows)
         assert abs(got.mean() - expected) < Z_LIMIT * error + 2e-3 * expected
 
@@ -184,14 +188,16 @@ def test_simulated_thresholds_earn_what_is_computed(law: Law, items: float, deca
 @each_law
 @pytest.mark.parametrize("items", [0.01, 0.3, 5.0, 250.0, 20_000.0])
 @pytest.mark.parametrize("decay", [0.02, 0.2, 2.0])
-def test_stated_error_and_the_bound_from_above(law: Law, items: float, decay: float) -> None:
-    arm, fine = solve(items, decay, law), arms._solved(items, decay, law, states=512)
-    reached = fine.epochs < 1e5
+def test_stated_error_and_the_bound_from_above(
+    law: Distribution, items: float, decay: float
+) -> None:
+    arm, fine = solve_arm(items, decay, law), arms._solved(items, decay, law, states=512)
+    reached = fine.steps < 1e5
     state = fine.state[reached & (fine.state <= arm.state[-1])]
-    exact = np.interp(state, fine.state, fine.charge)
+    exact = np.interp(state, fine.state, fine.break_even)
     ceiling, inflow = items / decay, items * -np.expm1(-decay) / decay
     limit, net_limit = (0.0112, 7e-4) if decay < 0.2 else (0.003, 5e-4)
-    assert np.abs(np.interp(state, arm.state, arm.charge) - exact).max() < limit * ceiling
+    assert np.abs(np.interp(state, arm.state, arm.break_even) - exact).max() < limit * ceiling
     charges = np.linspace(0.0, exact[-1], 40)
     excess = net(arm, charges) - net(fine, charges)
     assert excess.max() < net_limit * inflow
@@ -202,10 +208,10 @@ def test_the_index_grows_and_lies_between_zero_and_myopic() -> None:
     rng = np.random.default_rng(0)
     for law in (*LAWS, Gamma(0.3)):
         for _ in range(10):
-            arm = solve(10 ** rng.uniform(-2, 3), 10 ** rng.uniform(-1.7, 0.7), law)
-            assert (np.diff(arm.charge) > 0).all()
-            assert arm.charge[0] == pytest.approx(0, abs=1e-9)
-            assert (arm.charge <= arm.state * (1 + 1e-6) + 1e-9).all()
+            arm = solve_arm(10 ** rng.uniform(-2, 3), 10 ** rng.uniform(-1.7, 0.7), law)
+            assert (np.diff(arm.break_even) > 0).all()
+            assert arm.break_even[0] == pytest.approx(0, abs=1e-9)
+            assert (arm.break_even <= arm.state * (1 + 1e-6) + 1e-9).all()
 
 
 # ------------------------------------------------------------------------------ fleets of arms
@@ -217,20 +223,20 @@ def fleet() -> Sources:
 
 def test_units_cost_and_period_scale_as_they_must() -> None:
     one, x = Sources(0.5, 1.0, 0.3), np.linspace(0, 9, 50)[:, None]
-    index = Arms(one, SEEN, Exponential()).index(x)
+    index = ObservedArm(one, SEEN, Exponential()).index(x)
     other = Sources(0.25, 7.0, 0.15, cost=3.0, period=2.0)
-    got = Arms(other, SEEN, Exponential()).index(7 * x)
+    got = ObservedArm(other, SEEN, Exponential()).index(7 * x)
     np.testing.assert_allclose(got, index * 7 / 3, rtol=1e-12)
     for price in (0.0, 0.5, 2.0):
         np.testing.assert_allclose(
-            Arms(other, SEEN, Exponential()).net_reward(np.array([price * 7 / 3])),
-            7 * Arms(one, SEEN, Exponential()).net_reward(np.array([price])),
+            ObservedArm(other, SEEN, Exponential()).net_reward(np.array([price * 7 / 3])),
+            7 * ObservedArm(one, SEEN, Exponential()).net_reward(np.array([price])),
         )
 
 
 def test_silent_worthless_and_unseen_sources_have_the_closed_form() -> None:
     observed = np.array([True, False, True, True, True])
-    table = Arms(fleet(), observed, Exponential())
+    table = ObservedArm(fleet(), observed, Exponential())
     x = np.array([[1.0, 1.0, 1.0, 1.0, 1.0], [0.0, 5.0, 0.0, 3.0, 60.0]])
     closed, got = whittle_index(x, fleet()), table.index(x)
     np.testing.assert_array_equal(got[:, 1:4], closed[:, 1:4])
@@ -244,33 +250,33 @@ def test_silent_worthless_and_unseen_sources_have_the_closed_form() -> None:
 
 
 def test_nothing_seen_solves_nothing() -> None:
-    table = Arms(fleet(), np.zeros(5, dtype=bool), Exponential())
+    table = ObservedArm(fleet(), np.zeros(5, dtype=bool), Exponential())
     np.testing.assert_array_equal(table.index(np.ones(5)), whittle_index(np.ones(5), fleet()))
 
 
 def test_batches_are_their_rows() -> None:
     rows = [fleet(), Sources.random(5, seed=1), Sources.random(5, seed=2, regime="sparse")]
     observed = np.array([True, True, True, False, True])
-    batch = Arms(Sources.stack(rows), observed, Exponential())
+    batch = ObservedArm(Sources.stack(rows), observed, Exponential())
     x = np.random.default_rng(0).exponential(2.0, (3, 5))
     price = np.array([[0.1], [1.0], [0.4]])
     for b, row in enumerate(rows):
-        alone = Arms(row, observed, Exponential())
+        alone = ObservedArm(row, observed, Exponential())
         np.testing.assert_allclose(batch.index(x)[b], alone.index(x[b]), rtol=1e-12)
         np.testing.assert_allclose(batch.net_reward(price)[b], alone.net_reward(price[b]))
 
 
 def test_above_the_grid_the_index_grows_as_what_waits() -> None:
-    source, arm = Sources(0.5, 1.0, 0.3), solve(0.5, 0.3, Exponential())
+    source, arm = Sources(0.5, 1.0, 0.3), solve_arm(0.5, 0.3, Exponential())
     x = arm.state[-1] + np.array([[0.0], [1.0], [1e6]])
-    index = Arms(source, SEEN, Exponential()).index(x)[:, 0]
-    np.testing.assert_allclose(index - arm.charge[-1], x[:, 0] - arm.state[-1], atol=1e-9)
+    index = ObservedArm(source, SEEN, Exponential()).index(x)[:, 0]
+    np.testing.assert_allclose(index - arm.break_even[-1], x[:, 0] - arm.state[-1], atol=1e-9)
     assert (index <= x[:, 0]).all()
 
 
 def test_very_many_items_are_calm() -> None:
     source = Sources(1e6, 0.001, 0.2)
-    table, x = Arms(source, SEEN, Exponential()), np.linspace(0, 6000, 50)[:, None]
+    table, x = ObservedArm(source, SEEN, Exponential()), np.linspace(0, 6000, 50)[:, None]
     np.testing.assert_array_equal(table.index(x), whittle_index(x, source))
     price = np.array([2000.0])
     blind, seen = net_reward(source, price)[0], table.net_reward(price)[0]
@@ -286,28 +292,28 @@ class Own:
 
 
 def test_a_law_of_ones_own() -> None:
-    own, known = solve(1.0, 0.3, Own()), solve(1.0, 0.3, Exponential())
+    own, known = solve_arm(1.0, 0.3, Own()), solve_arm(1.0, 0.3, Exponential())
     x = np.linspace(0, 8, 50)
-    index = [np.interp(x, a.state, a.charge) for a in (own, known)]
+    index = [np.interp(x, a.state, a.break_even) for a in (own, known)]
     np.testing.assert_allclose(index[0], index[1], atol=0.02)
 
 
 @each_law
 @pytest.mark.parametrize("items", [1e-6, 1e-3, 1.0, 2e4])
 @pytest.mark.parametrize("decay", [1e-6, 1e-3, 30.0, 600.0])
-def test_extreme_sources_have_an_index(law: Law, items: float, decay: float) -> None:
-    arm = solve(items, decay, law)
-    assert np.isfinite(arm.charge).all()
-    assert (np.diff(arm.charge) > -1e-9 * arm.charge[-1]).all()
-    assert (arm.charge <= arm.state * (1 + 1e-6) + 1e-9).all()
-    assert (arm.epochs >= 1).all()
-    got = net(arm, np.linspace(0.0, 2 * arm.charge[-1], 50))
+def test_extreme_sources_have_an_index(law: Distribution, items: float, decay: float) -> None:
+    arm = solve_arm(items, decay, law)
+    assert np.isfinite(arm.break_even).all()
+    assert (np.diff(arm.break_even) > -1e-9 * arm.break_even[-1]).all()
+    assert (arm.break_even <= arm.state * (1 + 1e-6) + 1e-9).all()
+    assert (arm.steps >= 1).all()
+    got = net(arm, np.linspace(0.0, 2 * arm.break_even[-1], 50))
     assert (np.diff(np.maximum(got, 0.0)) <= 1e-12 * got[0]).all()
 
 
 def test_too_many_different_sources_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arms, "_MOST_ARMS", 3)
     with pytest.raises(ValueError, match=r"4 different sources.*use the agent 'whittle'"):
-        Arms(Sources.random(4), np.ones(4, dtype=bool), Exponential())
+        ObservedArm(Sources.random(4), np.ones(4, dtype=bool), Exponential())
     # Alike ones count once.
-    Arms(Sources(np.ones(50), 1.0, 0.1), np.ones(50, dtype=bool), Exponential())
+    ObservedArm(Sources(np.ones(50), 1.0, 0.1), np.ones(50, dtype=bool), Exponential())

@@ -79,7 +79,9 @@ def test_relaxed_bound_of_table_1_at_half_budgets() -> None:
 
 @pytest.mark.parametrize(("budget", "price"), [(2, 43.6046), (3, 18.1019)], ids=["M=2", "M=3"])
 def test_price_of_table_1(budget: float, price: float) -> None:
-    assert relaxation(Sources.preset("table1"), budget).price == pytest.approx(price, abs=5.1e-5)
+    assert relaxation(Sources.preset("table1"), budget).multiplier == pytest.approx(
+        price, abs=5.1e-5
+    )
 
 
 def test_price_is_the_middle_of_an_interval_of_best_charges() -> None:
@@ -88,7 +90,7 @@ def test_price_is_the_middle_of_an_interval_of_best_charges() -> None:
     top = 500 * (1 - math.exp(-0.7) - 2 * (1 - math.exp(-0.35)) * math.exp(-0.7))
     assert top == pytest.approx(105.060, abs=5e-4)
     expected = (250 * 0.08 / 0.21 + top) / 2
-    assert relaxation(fleet, 1).price == pytest.approx(expected, rel=1e-9)
+    assert relaxation(fleet, 1).multiplier == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -130,10 +132,10 @@ def test_relaxed_bound_is_the_least_of_the_dual(
     found = relaxation(fleet_with(*fleet, period=period), budget)
     assert isinstance(found, Relaxation)
     assert isinstance(found.bound, float)
-    assert isinstance(found.price, float)
+    assert isinstance(found.multiplier, float)
     assert found.bound == pytest.approx(dual.minimum(budget), rel=1e-9)
-    assert found.price >= 0
-    assert dual(found.price, budget) == pytest.approx(found.bound, rel=1e-9)
+    assert found.multiplier >= 0
+    assert dual(found.multiplier, budget) == pytest.approx(found.bound, rel=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -150,7 +152,7 @@ def test_relaxed_bound_is_the_best_mix_of_intervals(seed: int) -> None:
     best = linprog(-gain, A_ub=rows, b_ub=[*np.ones(n), budget])
     found = relaxation(fleet_with(ceiling, decay, cost), budget)
     assert found.bound == pytest.approx(-best.fun, rel=1e-7)
-    assert dual_slope_holds(ceiling, decay, cost, budget, found.price)
+    assert dual_slope_holds(ceiling, decay, cost, budget, found.multiplier)
 
 
 def dual_slope_holds(
@@ -187,7 +189,7 @@ def test_relaxed_bound_of_sources_that_forget_at_once_is_a_knapsack(decay: float
     ]:  # fmt: skip
         found = relaxation(fleet, budget)
         assert found.bound == pytest.approx(bound, rel=1e-12)
-        assert found.price == pytest.approx(price, rel=1e-9)
+        assert found.multiplier == pytest.approx(price, rel=1e-9)
 
 
 @fewer
@@ -199,7 +201,7 @@ def test_with_budget_for_everything_the_bound_is_all_that_comes(
     found = relaxation(sources, sources.cost.sum() + more)
     assert found.bound == pytest.approx(sources.inflow.sum(), rel=1e-12)
     if more > 1e-6:
-        assert found.price == 0.0
+        assert found.multiplier == 0.0
 
 
 @settings(plainly, max_examples=20)
@@ -217,7 +219,7 @@ def test_silent_sources_change_nothing(
         found = relaxation(fleet_with(*more), budget)
         assert found.bound == pytest.approx(alone.bound, rel=1e-13)
         if budget < 0.999 * sum(cost):
-            assert found.price == pytest.approx(alone.price, rel=1e-12)
+            assert found.multiplier == pytest.approx(alone.multiplier, rel=1e-12)
 
 
 def test_a_silent_fleet_is_worth_nothing() -> None:
@@ -234,10 +236,10 @@ def test_the_bound_grows_with_the_budget_and_ever_more_slowly(
     less, more = relaxation(sources, budget), relaxation(sources, budget * factor)
     assert less.bound <= more.bound * (1 + 1e-12)
     assert more.bound <= less.bound * factor * (1 + 1e-12)
-    assert more.price <= less.price * (1 + 1e-9)
+    assert more.multiplier <= less.multiplier * (1 + 1e-9)
     # The price is what one more unit is worth.
-    assert more.bound - less.bound <= less.price * budget * (factor - 1) * (1 + 1e-9) + 1e-9
-    assert more.bound - less.bound >= more.price * budget * (factor - 1) * (1 - 1e-9) - 1e-9
+    assert more.bound - less.bound <= less.multiplier * budget * (factor - 1) * (1 + 1e-9) + 1e-9
+    assert more.bound - less.bound >= more.multiplier * budget * (factor - 1) * (1 - 1e-9) - 1e-9
 
 
 @fewer
@@ -249,7 +251,7 @@ def test_units_do_not_matter(
     plain = relaxation(fleet_with(*fleet), budget)
     richer = relaxation(fleet_with([u * scale for u in ceiling], decay, cost), budget)
     assert richer.bound == pytest.approx(plain.bound * scale, rel=1e-12)
-    assert richer.price == pytest.approx(plain.price * scale, rel=1e-9)
+    assert richer.multiplier == pytest.approx(plain.multiplier * scale, rel=1e-9)
     dearer = relaxation(fleet_with(ceiling, decay, [c * scale for c in cost]), budget * scale)
     assert dearer.bound == pytest.approx(plain.bound, rel=1e-12)
 
@@ -264,11 +266,11 @@ def test_a_batch_of_fleets_is_the_loop_over_them() -> None:
     fleets.append(fleet_with(np.zeros(6), np.ones(6)))
     for budget in (0.3, 2.0, 9.0, 100.0):
         found = relaxation(Sources.stack(fleets), budget)
-        assert found.bound.shape == found.price.shape == (13,)
+        assert found.bound.shape == found.multiplier.shape == (13,)
         for b, fleet in enumerate(fleets):
             alone = relaxation(fleet, budget)
             assert found.bound[b] == pytest.approx(alone.bound, rel=1e-13)
-            assert found.price[b] == pytest.approx(alone.price, rel=1e-9)
+            assert found.multiplier[b] == pytest.approx(alone.multiplier, rel=1e-9)
         with pytest.raises(ValueError, match="batch"):
             relaxed_bound(Sources.stack(fleets), budget)
 

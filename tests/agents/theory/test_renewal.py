@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.theory.closed_form import index_at_age, whittle_index
+from agents.theory.index import index_at_age, whittle_index
 from agents.theory.relaxation import net_reward
-from agents.theory.renewal import Cycle
+from agents.theory.renewal import renewal_arm
 from crawl_env.fleet.sources import Sources
 from tests.references import plainly
 
@@ -44,14 +44,14 @@ def written_out(arm: Sources, age: int) -> tuple[float, float, float]:
 @few
 @given(arm=arms(), age=st.integers(1, 40))
 def test_cycles_are_what_adding_up_gives(arm: Sources, age: int) -> None:
-    cycle, k = Cycle(arm), np.array([float(age)])
+    cycle, k = renewal_arm(arm), np.array([float(age)])
     brought, lasted, tried = written_out(arm, age)
-    assert cycle.content(k)[0] == pytest.approx(brought, rel=1e-12)
-    assert cycle.length(k)[0] == pytest.approx(lasted, rel=1e-12)
-    assert cycle.crawls(k)[0] == pytest.approx(tried / lasted, rel=1e-12)
+    assert cycle.cycle_reward(k)[0] == pytest.approx(brought, rel=1e-12)
+    assert cycle.cycle_length(k)[0] == pytest.approx(lasted, rel=1e-12)
+    assert cycle.crawl_rate(k)[0] == pytest.approx(tried / lasted, rel=1e-12)
     # The charge makes trying at k and at k + 1 earn the same per epoch.
     later, longer, _ = written_out(arm, age + 1)
-    paid = cycle.charge(k)[0] * arm.cost[0] / (1 - arm.failure_rate[0])
+    paid = cycle.index_at_age(k)[0] * arm.cost[0] / (1 - arm.failure_rate[0])
     scale = arm.ceiling[0] * 1e-9
     assert (brought - paid) * longer == pytest.approx((later - paid) * lasted, abs=scale * longer)
 
@@ -62,8 +62,8 @@ def test_the_best_cycle_is_the_best_of_all(arm: Sources, price: float) -> None:
     level = price * float(arm.content_at(np.inf)[0] / arm.cost[0])
     q, d = 1 - float(arm.failure_rate[0]), int(arm.delay[0])
     ages = np.arange(d, d + 1200.0)[:, None]
-    cycle = Cycle(arm)
-    rates = (cycle.content(ages) - level * arm.cost / q) / cycle.length(ages)
+    cycle = renewal_arm(arm)
+    rates = (cycle.cycle_reward(ages) - level * arm.cost / q) / cycle.cycle_length(ages)
     best = max(0.0, float(rates.max()))
     assert net_reward(arm, np.array([level]))[0] == pytest.approx(best, rel=1e-9, abs=1e-12)
 
@@ -154,7 +154,7 @@ def test_limits_lead_to_theorem_1(arm: Sources, x: float) -> None:
 def test_the_index_of_a_value_is_between_those_of_its_ages(arm: Sources) -> None:
     ages = np.arange(1.0, 25.0)[:, None]
     content = arm.content_at(ages)
-    at_ages = Cycle(arm).charge(ages)
+    at_ages = renewal_arm(arm).index_at_age(ages)
     np.testing.assert_allclose(whittle_index(content, arm), at_ages, rtol=1e-7, atol=1e-9)
     between = whittle_index(0.5 * (content[1:] + content[:-1]), arm)
     slack = 1e-9 * arm.ceiling / arm.cost

@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize_scalar
 
 from agents import relaxation
-from agents.theory.renewal import Cycle
+from agents.theory.renewal import renewal_arm
 from crawl_env import Sources
 from crawl_env.content.decay import Decay, ExponentialDecay, LomaxDecay, StretchedDecay
 
@@ -47,9 +47,9 @@ def brute_force_charge(content: np.ndarray, cost: float, age: int) -> float:
 
 @pytest.mark.parametrize("decay", OTHERS, ids=repr)
 def test_the_charge_leaves_crawling_and_waiting_equally_good(decay: Decay) -> None:
-    cycle = Cycle(FLEET, decay)
+    cycle = renewal_arm(FLEET, decay)
     ages = np.arange(1.0, 3000.0)[:, None]
-    content, charge = cycle.mean(ages), cycle.charge(ages)
+    content, charge = cycle.mean_content(ages), cycle.index_at_age(ages)
     assert np.all(np.diff(charge, axis=0) >= -1e-9 * FLEET.ceiling)
     for i in range(len(FLEET)):
         for age in (1, 2, 5, 20):
@@ -61,9 +61,9 @@ def test_the_charge_leaves_crawling_and_waiting_equally_good(decay: Decay) -> No
 def test_value_iteration_crawls_where_the_charge_exceeds_the_price(price: float) -> None:
     """Discounted so weakly that the average-reward policy is the best; no index in it."""
     for decay in (StretchedDecay(0.5), LomaxDecay(2.0)):
-        cycle = Cycle(FLEET, decay)
+        cycle = renewal_arm(FLEET, decay)
         ages = np.arange(1.0, 600.0)[:, None]
-        net, charge = cycle.mean(ages) - price * FLEET.cost, cycle.charge(ages)
+        net, charge = cycle.mean_content(ages) - price * FLEET.cost, cycle.index_at_age(ages)
         older = np.minimum(np.arange(1, len(net) + 1), len(net) - 1)
         value = np.zeros_like(net)
         for _ in range(6000):
@@ -79,9 +79,9 @@ def test_the_exponential_has_its_closed_form() -> None:
     ages = np.array([1.0, 2.0, 7.0, 100.0])[:, None]
     failing = Sources(**{**FLEET.__getstate__(), "failure_rate": [0.2, 0.0, 0.5]})
     for fleet in (FLEET, failing):
-        closed, summed = Cycle(fleet), Cycle(fleet, Plain())
-        np.testing.assert_allclose(summed.content(ages), closed.content(ages), rtol=1e-12)
-        np.testing.assert_allclose(summed.charge(ages), closed.charge(ages), rtol=1e-9)
+        closed, summed = renewal_arm(fleet), renewal_arm(fleet, Plain())
+        np.testing.assert_allclose(summed.cycle_reward(ages), closed.cycle_reward(ages), rtol=1e-12)
+        np.testing.assert_allclose(summed.index_at_age(ages), closed.index_at_age(ages), rtol=1e-9)
         assert relaxation(fleet, 1.1, decay=Plain()) == pytest.approx(relaxation(fleet, 1.1))
 
 
@@ -89,7 +89,7 @@ def test_the_exponential_has_its_closed_form() -> None:
 @pytest.mark.parametrize("budget", [0.2, 1.5])
 def test_the_relaxed_bound_tries_every_interval(decay: Decay, budget: float) -> None:
     k = np.arange(1.0, 20_000.0)[:, None]
-    content = Cycle(FLEET, decay).mean(k)
+    content = renewal_arm(FLEET, decay).mean_content(k)
 
     def dual(price: float) -> float:
         net = ((content - price * FLEET.cost) / k).max(axis=0)
@@ -106,6 +106,6 @@ def test_the_relaxed_bound_tries_every_interval(decay: Decay, budget: float) -> 
 
 def test_capacities_are_refused_where_decay_is_not_exponential() -> None:
     capped = Sources(1.0, 1.0, 0.2, capacity=3)
-    Cycle(capped, ExponentialDecay())
+    renewal_arm(capped, ExponentialDecay())
     with pytest.raises(ValueError, match="has capacities and its interest decays as Lomax"):
         relaxation(capped, 1, decay=LomaxDecay(2.0))

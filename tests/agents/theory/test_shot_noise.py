@@ -7,9 +7,9 @@ import pytest
 from scipy import special, stats
 
 from agents.theory.shot_noise import Content, one_item
-from crawl_env import Poisson
-from crawl_env.content.arrivals import Cells
-from crawl_env.content.utility import Constant, Exponential, Gamma, Law, Lognormal
+from crawl_env import Arrivals
+from crawl_env.content.cells import Cells
+from crawl_env.content.utility import Constant, Distribution, Exponential, Gamma, Lognormal
 
 LAWS = [Constant(), Exponential(), Gamma(2.0), Gamma(0.5), Lognormal(1.2)]
 each_law = pytest.mark.parametrize("law", LAWS, ids=repr)
@@ -31,7 +31,7 @@ def values(content: Content) -> np.ndarray:
 @each_law
 @pytest.mark.parametrize("decay", [0.02, 0.3, 1.0, 5.0])
 @pytest.mark.parametrize("items", [0.01, 0.3, 5.0, 250.0, 20_000.0])
-def test_mean_variance_and_empty_epochs(law: Law, items: float, decay: float) -> None:
+def test_mean_variance_and_empty_epochs(law: Distribution, items: float, decay: float) -> None:
     content = Content(items, decay, one_item(law))
     x = values(content)
     mean = items * -np.expm1(-decay) / decay
@@ -66,11 +66,13 @@ def test_exponential_utilities_as_in_the_exact_formula(items: float, decay: floa
 
 @each_law
 @pytest.mark.parametrize(("items", "decay"), [(0.3, 0.5), (4.0, 0.1), (60.0, 1.0)])
-def test_simulated_content_has_this_law(law: Law, items: float, decay: float) -> None:
+def test_simulated_content_has_this_law(law: Distribution, items: float, decay: float) -> None:
     """Kolmogorov's distance, halfway between the points of the lattice."""
     n = 20_000
     cells = Cells(np.full(n, items), np.ones(n), np.full(n, decay))
-    drawn, _ = Poisson(law).content(cells, np.ones(n), True, np.random.default_rng(4))
+    drawn = np.zeros(n)
+    past = Arrivals(utility=law, sampler="items").past(cells, np.ones(n))
+    past.add(drawn, None, np.random.default_rng(4))
     content = Content(items, decay, one_item(law))
     between = np.sort(drawn).searchsorted(values(content) + content.step / 2) / n
     distance = np.abs(between - np.cumsum(content.mass)).max()
@@ -85,7 +87,7 @@ def test_a_law_that_can_only_be_sampled() -> None:
 
 
 @each_law
-def test_items_have_mean_one_and_the_laws_second_moment(law: Law) -> None:
+def test_items_have_mean_one_and_the_laws_second_moment(law: Distribution) -> None:
     item = one_item(law)
     assert item.weight.sum() == pytest.approx(1.0)
     assert item.weight @ item.value == pytest.approx(1.0)
@@ -98,7 +100,7 @@ def test_items_have_mean_one_and_the_laws_second_moment(law: Law) -> None:
 
 
 @pytest.mark.parametrize("law", [Gamma(0.01), Gamma(0.1), Gamma(800.0), Lognormal(2.5)], ids=repr)
-def test_laws_at_their_extremes_keep_their_second_moment(law: Law) -> None:
+def test_laws_at_their_extremes_keep_their_second_moment(law: Distribution) -> None:
     item = one_item(law)
     assert item.weight @ item.value**2 == pytest.approx(law.second_moment, rel=0.01)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
@@ -11,12 +9,13 @@ from scipy.optimize import minimize_scalar
 import agents
 from agents import relaxation
 from agents.evaluation.rollout import compare, evaluate
-from agents.theory.observed import Arms
+from agents.theory.observed import ObservedArm
 from agents.theory.relaxation import net_reward
 from agents.theory.task_bound import task_bound
-from crawl_env import Drift, Poisson, Sources, Task, World
-from crawl_env.content.arrivals import Cells
+from crawl_env import ArrivalProcess, Arrivals, Drift, Sources, Task, World
+from crawl_env.content.cells import Cells
 from crawl_env.content.decay import LomaxDecay, StretchedDecay
+from crawl_env.content.process import Block
 from crawl_env.content.utility import Exponential, Lognormal
 
 # A right program fails one simulated comparison in 16,000 (two-sided, 4 standard errors).
@@ -25,7 +24,7 @@ HALF = np.arange(25) % 2 == 0
 
 
 def seen(sources: Sources | str, budget: float, **more: object) -> Task:
-    return Task.of(sources, budget, **{"arrivals": "poisson", **more})  # type: ignore[arg-type]
+    return Task(sources, budget, **{"arrivals": "poisson", **more})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -43,7 +42,7 @@ def test_fleet_f(budget: float, blind: float, sharp: float) -> None:
 def test_without_randomness_to_see_it_is_the_relaxation() -> None:
     for arguments, name in (({}, "deterministic"), ({"observed": False}, "unseen")):
         arrivals = "deterministic" if name == "deterministic" else "poisson"
-        task = Task.of("table1", 2, arrivals=arrivals, **arguments)
+        task = Task("table1", 2, arrivals=arrivals, **arguments)
         assert task_bound(task) == (*relaxation(task.sources, 2), name)
 
 
@@ -52,9 +51,9 @@ def test_without_randomness_to_see_it_is_the_relaxation() -> None:
 def test_crawling_all_above_the_price_reaches_it(budget: float, law: Exponential) -> None:
     """Weak duality from below: reward − λ*(cost − M) of a policy is at most the bound, and is the
     bound where the policy is best at λ*."""
-    task = seen("fleet-f", budget, arrivals=Poisson(law))
+    task = seen("fleet-f", budget, arrivals=Arrivals(utility=law))
     bound, price, _ = task_bound(task)
-    arms, rows = Arms(task.sources, task.observed, law), 300
+    arms, rows = ObservedArm(task.sources, task.observed, law), 300
     world, rng = World(task.sources, task.arrivals, rows), np.random.default_rng(2)
     world.start(np.ones(world.shape), rng)
     earned = np.zeros(rows)
@@ -73,23 +72,23 @@ def test_crawling_all_above_the_price_reaches_it(budget: float, law: Exponential
 def test_other_laws_of_decay_have_a_bound_where_nothing_is_seen() -> None:
     capped = Sources(1.0, 1.0, [0.2, 0.4], capacity=[3, np.inf])
     for decay in (LomaxDecay(2.0), StretchedDecay(0.5)):
-        task = seen("table1", 2, arrivals=Poisson(decay=decay), observed=False)
+        task = seen("table1", 2, arrivals=Arrivals(decay=decay), observed=False)
         assert task_bound(task) == (*relaxation(task.sources, 2, decay=decay), "unseen")
         for unknown in (
-            seen("table1", 2, arrivals=Poisson(decay=decay)),
-            seen(capped, 1, arrivals=Poisson(decay=decay), observed=False),
-            seen("table1", 2, arrivals=Drift(poisson=Poisson(decay=decay)), observed=False),
-            seen("table1", 2, arrivals="poisson-bursts"),
+            seen("table1", 2, arrivals=Arrivals(decay=decay)),
+            seen(capped, 1, arrivals=Arrivals(decay=decay), observed=False),
+            seen("table1", 2, arrivals=Arrivals(rate=Drift(), decay=decay), observed=False),
+            seen("table1", 2, arrivals="poisson-hawkes"),
         ):
             bound, price, name = task_bound(unknown)
             assert np.isnan(bound)
-            assert price == relaxation(unknown.sources, unknown.budget).price
+            assert price == relaxation(unknown.sources, unknown.budget).multiplier
             assert name == "unknown"
 
 
 def test_it_is_the_least_over_the_price() -> None:
     task = seen("fleet-f", 3, observed=HALF)
-    arms = Arms(task.sources, HALF, Exponential())
+    arms = ObservedArm(task.sources, HALF, Exponential())
 
     def dual(price: float) -> float:
         return float(3 * price + arms.net_reward(np.array([price])).sum())
@@ -127,16 +126,11 @@ def test_what_the_budget_cannot_pay_counts_under_average_only() -> None:
     assert free.bound > 5 * hard.bound
 
 
-class Uniform:
+class Uniform(ArrivalProcess):
     """Arrivals of one's own."""
 
-    deterministic = False
-
-    def stream(self, cells: Cells, count: bool) -> Callable[..., None]:
-        return lambda value, items, rng: None
-
-    def content(self, cells: Cells, *_: object) -> tuple[np.ndarray, np.ndarray]:
-        return np.ones_like(cells.items), np.zeros_like(cells.items)
+    def block(self, cells: Cells, state: np.ndarray) -> Block:
+        return Block(cells)
 
 
 def test_other_arrivals_have_no_bound_where_they_are_seen() -> None:
@@ -159,7 +153,8 @@ class Chain:
             self.stay = np.eye(n)[np.minimum(np.arange(n) + 1, n - 1)]
             self.fresh = np.eye(n)[0]
             return
-        drawn, _ = Poisson().content(cells, np.ones(draws), False, np.random.default_rng(3))
+        drawn = np.zeros(draws)
+        Arrivals().past(cells, np.ones(draws)).add(drawn, None, np.random.default_rng(3))
         drawn = np.sort(drawn).reshape(500, -1).mean(axis=1)
         drawn *= mean / drawn.mean()
         self.value = (mean / (1 - alpha) + 10 * utility) * np.linspace(0, 1, n) ** 1.5
@@ -210,7 +205,7 @@ def test_closed_form_below_exact_index_below_optimum_below_bound(
         "sources": Sources(*columns), "budget": 1, "arrivals": "poisson",
         "observed": np.array(observed),
     }  # fmt: skip
-    runs = compare(["whittle", "whittle-exact"], arguments, epochs=600, warmup=100, seeds=400)
+    runs = compare(["whittle", "whittle-exact"], arguments, steps=600, warmup=100, seeds=400)
     closed, exact = runs["whittle"].reward, runs["whittle-exact"].reward
     error = exact.std(ddof=1) / np.sqrt(exact.size)
     paired = (exact - closed).std(ddof=1) / np.sqrt(exact.size)
@@ -218,13 +213,13 @@ def test_closed_form_below_exact_index_below_optimum_below_bound(
     grid = 3e-3 * best  # the grid of the brute force and its draws
     assert exact.mean() < best + Z_LIMIT * error + grid
     assert exact.mean() > 0.97 * best
-    assert best < task_bound(Task.of(**arguments)).bound + grid  # type: ignore[arg-type]
+    assert best < task_bound(Task(**arguments)).bound + grid  # type: ignore[arg-type]
 
 
 # ----------------------------------------------------------------------------- no agent beats it
 
 
-@pytest.mark.parametrize("rule", ["epoch", "average"])
+@pytest.mark.parametrize("rule", ["step", "average"])
 @pytest.mark.parametrize("information", ["seen", "mixed", "unseen"])
 def test_no_agent_beats_the_bound_of_what_it_sees(information: str, rule: str) -> None:
     observed = {"seen": True, "mixed": HALF, "unseen": False}[information]
@@ -232,8 +227,8 @@ def test_no_agent_beats_the_bound_of_what_it_sees(information: str, rule: str) -
         "sources": "fleet-f", "budget": 4, "budget_rule": rule, "arrivals": "poisson",
         "observed": observed,
     }  # fmt: skip
-    bound = float(task_bound(Task.of(**arguments)).bound)
-    runs = compare(list(agents.AGENTS), arguments, epochs=300, warmup=100, seeds=100)
+    bound = float(task_bound(Task(**arguments)).bound)
+    runs = compare(list(agents.AGENTS), arguments, steps=300, warmup=100, seeds=100)
     for name, run in runs.items():
         error = run.reward.std(ddof=1) / np.sqrt(run.reward.size)
         assert run.reward.mean() < bound + Z_LIMIT * error, name
@@ -250,15 +245,17 @@ def test_the_exact_index_reaches_the_bound_when_the_budget_may_be_saved(budget: 
         "budget_rule": "average",
         "arrivals": "poisson",
     }
-    got = evaluate("whittle-exact", arguments, epochs=2000, warmup=500, seeds=20)
+    got = evaluate("whittle-exact", arguments, steps=2000, warmup=500, seeds=20)
     assert got.cost.mean() == pytest.approx(budget, rel=0.05)
-    assert got.reward.mean() > 0.97 * task_bound(Task.of(**arguments)).bound  # type: ignore[arg-type]
+    assert got.reward.mean() > 0.97 * task_bound(Task(**arguments)).bound  # type: ignore[arg-type]
 
 
 def test_seeing_is_worth_no_less_where_only_the_last_items_stay():
     fleet = Sources([1.0, 1.0], 1.0, 1e-3, capacity=[50, 50])
     seen, unseen = (
-        task_bound(Task.of(fleet, 0.05, "average", "poisson", observed=observed)).bound
+        task_bound(
+            Task(fleet, 0.05, budget_rule="average", arrivals="poisson-items", observed=observed)
+        ).bound
         for observed in (True, False)
     )
     assert seen >= unseen

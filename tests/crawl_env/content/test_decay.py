@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from crawl_env import Poisson, Sources, Trace, World
+from crawl_env import Arrivals, Sources, Trace, World
 from crawl_env.content.decay import (
     DECAYS,
     Decay,
@@ -39,7 +39,7 @@ def integral(decay: Decay, low: float, high: float) -> float:
     """∫ R by quadrature on a logarithmic axis, on which R has no corner."""
 
     def inside(y: float) -> float:
-        return float(decay.share(np.exp(y)) * np.exp(y))
+        return float(decay.survival(np.exp(y)) * np.exp(y))
 
     edges = np.linspace(np.log(low), np.log(high), 9)
     parts = [quad(inside, a, b, epsabs=0, epsrel=1e-12)[0] for a, b in pairwise(edges)]
@@ -48,27 +48,29 @@ def integral(decay: Decay, low: float, high: float) -> float:
 
 @pytest.mark.parametrize("decay", LAWS, ids=repr)
 def test_a_share_of_one_at_first_and_one_unit_in_all(decay: Decay) -> None:
-    assert decay.share(np.array(0.0)) == 1.0
-    assert decay.share(np.array([decay.end, 2 * decay.end, np.inf])).tolist() == [0, 0, 0]
-    assert decay.share(np.array(decay.end * (1 - 1e-9))) > 0
-    assert decay.total(0.0) == 0.0
-    assert decay.total([decay.end, np.inf]) == pytest.approx([1.0, 1.0], abs=1e-12)
-    assert decay.total(np.zeros((0, 3))).shape == (0, 3)
+    assert decay.survival(np.array(0.0)) == 1.0
+    assert decay.survival(np.array([decay.end, 2 * decay.end, np.inf])).tolist() == [0, 0, 0]
+    assert decay.survival(np.array(decay.end * (1 - 1e-9))) > 0
+    assert decay.integrated_survival(0.0) == 0.0
+    assert decay.integrated_survival([decay.end, np.inf]) == pytest.approx([1.0, 1.0], abs=1e-12)
+    assert decay.integrated_survival(np.zeros((0, 3))).shape == (0, 3)
 
 
 @pytest.mark.parametrize("decay", LAWS, ids=repr)
 def test_total_is_the_integral(decay: Decay) -> None:
     low = 1e-13 * decay.end
     for z in np.geomspace(1e-6, 1.0, 5) * decay.end * (1 - 1e-12):
-        expected = integral(decay, low, float(z)) + float(decay.total(low))
-        assert float(decay.total(z)) == pytest.approx(expected, rel=1e-9, abs=1e-12)
-    assert integral(decay, low, decay.end) + decay.total(low) == pytest.approx(1.0, abs=1e-9)
+        expected = integral(decay, low, float(z)) + float(decay.integrated_survival(low))
+        assert float(decay.integrated_survival(z)) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    assert integral(decay, low, decay.end) + decay.integrated_survival(low) == pytest.approx(
+        1.0, abs=1e-9
+    )
 
 
 @given(laws, st.lists(st.floats(0, 2.0), min_size=2, max_size=20))
 def test_interest_never_grows_and_what_waits_never_falls(decay: Decay, where: list[float]) -> None:
     z = np.sort(where) * decay.end
-    share, total = decay.share(z), decay.total(z)
+    share, total = decay.survival(z), decay.integrated_survival(z)
     assert np.all((share >= 0) & (share <= 1) & (total >= 0) & (total <= 1 + 1e-12))
     assert np.all(np.diff(share) <= 0)
     assert np.all(np.diff(total) >= -1e-12)
@@ -77,8 +79,10 @@ def test_interest_never_grows_and_what_waits_never_falls(decay: Decay, where: li
 def test_the_laws_meet_the_exponential() -> None:
     z = np.linspace(0.0, 8.0, 50)
     for near, error in ((StretchedDecay(1.0), 1e-8), (LomaxDecay(1e12), 1e-3)):
-        np.testing.assert_allclose(near.total(z), ExponentialDecay().total(z), atol=error)
-        np.testing.assert_allclose(near.share(z), np.exp(-z), atol=error)
+        np.testing.assert_allclose(
+            near.integrated_survival(z), ExponentialDecay().integrated_survival(z), atol=error
+        )
+        np.testing.assert_allclose(near.survival(z), np.exp(-z), atol=error)
 
 
 @pytest.mark.parametrize("beta", [0.0, -1.0, 1.0 + 1e-9, np.nan, np.inf])
@@ -113,7 +117,7 @@ def test_names_and_copies() -> None:
     with pytest.raises(ValueError, match="did you mean 'lomax'"):
         make_decay("lomaks")
     for decay in LAWS:
-        decay.total(1.0)  # what it keeps must not tell it from a new one
+        decay.integrated_survival(1.0)  # what it keeps must not tell it from a new one
         for again in (pickle.loads(pickle.dumps(decay)), copy.deepcopy(decay)):
             assert again == decay
             assert hash(again) == hash(decay)
@@ -127,11 +131,13 @@ def test_names_and_copies() -> None:
 def test_content_has_the_mean_and_variance_of_its_age(decay: Decay, age: float) -> None:
     """E X = u*∫R and, for constant ξ, Var X = Λξ̄²/μ ∫R²; at 1e9 the source was never crawled."""
     n, rate, decay_rate = 4000, 0.8, 0.2
-    world = World(Sources(np.full(n, rate), 3.0, decay_rate), Poisson(Constant(), decay))
+    world = World(
+        Sources(np.full(n, rate), 3.0, decay_rate), Arrivals(utility=Constant(), decay=decay)
+    )
     world.start(np.full((1, n), age), np.random.default_rng(3))
-    mean = 3 * rate / decay_rate * float(decay.total(decay_rate * age))
+    mean = 3 * rate / decay_rate * float(decay.integrated_survival(decay_rate * age))
     z = np.geomspace(1e-9, min(decay_rate * age, decay.end), 20_001)
-    square = np.trapezoid(decay.share(z[:-1]) ** 2, z[:-1])
+    square = np.trapezoid(decay.survival(z[:-1]) ** 2, z[:-1])
     variance = 9 * rate / decay_rate * float(square)
     assert abs(world.value.mean() - mean) < Z_LIMIT * np.sqrt(variance / n)
     off = (world.value - mean) ** 2
@@ -141,14 +147,14 @@ def test_content_has_the_mean_and_variance_of_its_age(decay: Decay, age: float) 
 @pytest.mark.parametrize("decay", [StretchedDecay(0.4), LomaxDecay(1.5)], ids=repr)
 def test_never_crawled_it_stays_stationary_and_crawled_it_starts_anew(decay: Decay) -> None:
     n, rng = 3000, np.random.default_rng(4)
-    world = World(Sources(np.full(n, 0.5), 1.0, 0.5), Poisson(decay=decay))
+    world = World(Sources(np.full(n, 0.5), 1.0, 0.5), Arrivals(decay=decay))
     world.start(np.full((1, n), 1e9), rng)
     first = world.value.copy()
     world.crawl(np.arange(n // 2)[None])
     for _ in range(12):
         world.advance(rng)
     for part, z in ((np.s_[:, n // 2 :], np.inf), (np.s_[:, : n // 2], 6.0)):
-        value, mean = world.value[part], float(decay.total(z))
+        value, mean = world.value[part], float(decay.integrated_survival(z))
         assert abs(value.mean() - mean) < Z_LIMIT * value.std() / np.sqrt(value.size)
     assert abs(first.mean() - 1.0) < Z_LIMIT * first.std() / np.sqrt(n)
 
@@ -157,8 +163,8 @@ def test_never_crawled_it_stays_stationary_and_crawled_it_starts_anew(decay: Dec
 def test_a_copied_world_goes_on_where_the_first_stands(again) -> None:
     log = ItemLog(("a", "b"), [0, 1, 0, 1, 1], [0.0, 1.5, 2.5, 3.5, 7.5], np.arange(1.0, 6.0))
     sources = Sources([1.0, 1.0], 1.0, 0.3, names=("a", "b"))
-    for arrivals in (Trace(log), Poisson("lognormal", "lomax")):
-        world, rng = World(sources, arrivals, rows=3, count=True), np.random.default_rng(0)
+    for arrivals in (Trace(log), Arrivals(utility="lognormal", decay="lomax")):
+        world, rng = World(sources, arrivals, 3, count=True), np.random.default_rng(0)
         world.start(np.full((3, 2), 2.0), rng)
         for _ in range(3):
             world.advance(rng)

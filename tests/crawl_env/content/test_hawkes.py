@@ -1,4 +1,4 @@
-"""Bursts against the theory of Hawkes processes, and against plain thinning."""
+"""Hawkes processes against the theory of Hawkes processes, and against plain thinning."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from crawl_env import Bursts, Poisson, Sources, World
+from crawl_env import Arrivals, Hawkes, Sources, World
 from tests.references import Z_LIMIT, z_of_mean, z_of_variance
 
 
-def counts(arrivals: Bursts, rate: float, period: float, epochs: list[int], rows: int) -> list:
+def counts(rate_model: Hawkes, rate: float, period: float, epochs: list[int], rows: int) -> list:
     """Return the items of successive windows of so many epochs, (rows,) each."""
     fleet = Sources(np.array([rate]), 1.0, 0.1, period=period)
+    arrivals = Arrivals(rate=rate_model)
     world, rng = World(fleet, arrivals, rows, count=True), np.random.default_rng(8)
     world.start(np.ones((rows, 1)), rng)
     found = []
@@ -34,14 +35,15 @@ def variance(rate: float, n: float, decay: float, time: float) -> float:
     return rate * (kappa**2 * time + (1 - kappa**2) * -math.expm1(-gamma * time) / gamma)
 
 
-@pytest.mark.parametrize("period", [0.25, 1.0, 6.0])
-@pytest.mark.parametrize("n", [0.0, 0.3, 0.8])
+@pytest.mark.parametrize(
+    ("n", "period"), [(0.0, 1.0), (0.3, 0.25), (0.3, 6.0), (0.8, 0.25), (0.8, 1.0)]
+)
 def test_counts_have_the_moments_of_a_hawkes_process(n: float, period: float) -> None:
     """For windows of one epoch and of several; the first one lets it become stationary."""
     rate, decay = 0.9, 1.5
     settled = math.ceil(40 / (decay * (1 - n)) / period)
     sizes = [settled, 1, 2, 8]
-    found = counts(Bursts(n, decay), rate, period, sizes, 12_000)
+    found = counts(Hawkes(n, decay), rate, period, sizes, 12_000)
     assert abs(z_of_mean(found[0], rate * settled * period)) < Z_LIMIT
     for size, items in zip(sizes[1:], found[1:], strict=True):
         mean = rate * size * period
@@ -53,13 +55,13 @@ def test_counts_have_the_moments_of_a_hawkes_process(n: float, period: float) ->
 def test_over_long_times_variance_is_that_many_times_the_mean() -> None:
     """The Fano factor tends to 1/(1 − n)²: here within 1 %, and its error is 1.4 %."""
     n, rate, window = 0.6, 2.0, 500
-    _, items = counts(Bursts(n, 3.0), rate, 1.0, [40, window], 10_000)
+    _, items = counts(Hawkes(n, 3.0), rate, 1.0, [40, window], 10_000)
     assert items.var() / items.mean() == pytest.approx(1 / (1 - n) ** 2, rel=0.07)
     assert variance(rate, n, 3.0, window) / (rate * window) == pytest.approx(6.25, rel=0.01)
 
 
 def test_the_first_epoch_has_the_mean_rate_already() -> None:
-    first, second = counts(Bursts(0.8, 0.5), 3.0, 1.0, [1, 1], 20_000)
+    first, second = counts(Hawkes(0.8, 0.5), 3.0, 1.0, [1, 1], 20_000)
     for items in (first, second):
         assert abs(z_of_mean(items, 3.0)) < Z_LIMIT
 
@@ -88,7 +90,7 @@ def test_plain_thinning_brings_the_same_items_at_the_same_ages() -> None:
     plain = [thinned(rate, n, decay, epochs, rng) for _ in range(rows)]
     worth = [math.fsum(math.exp(-mu * (epochs - t)) for t in times) for times in plain]
     fleet = Sources(np.array([rate]), 1.0, mu)
-    arrivals = Bursts(n, decay, poisson=Poisson("constant"))
+    arrivals = Arrivals(rate=Hawkes(n, decay), utility="constant")
     for itemise in (False, True):
         world = World(fleet, arrivals, rows, count=True, itemise=itemise)
         world.start(np.zeros((rows, 1)), rng)
@@ -102,7 +104,10 @@ def test_plain_thinning_brings_the_same_items_at_the_same_ages() -> None:
 def test_the_rate_of_the_moment_is_the_intensity() -> None:
     """Counts of a short epoch have the mean that `rate` tells before it."""
     fleet = Sources(np.array([5.0]), 1.0, 0.1, period=0.01)
-    world, rng = World(fleet, Bursts(0.9, 1.0), 4000, count=True), np.random.default_rng(6)
+    world, rng = (
+        World(fleet, Arrivals(rate=Hawkes(0.9, 1.0)), 4000, count=True),
+        np.random.default_rng(6),
+    )
     world.start(np.ones((4000, 1)), rng)
     for _ in range(300):
         world.advance(rng)
@@ -116,3 +121,8 @@ def test_the_rate_of_the_moment_is_the_intensity() -> None:
     for group in (low, ~low):
         excess = world.items[group, 0] - rate[group] * 0.05
         assert abs(z_of_mean(excess, 0.0)) < Z_LIMIT
+
+
+def test_more_items_than_can_be_drawn_are_refused() -> None:
+    with pytest.raises(ValueError, match="items would have to be drawn one by one"):
+        World(Sources(1e10, 1.0, [0.1]), Arrivals(rate=Hawkes()))

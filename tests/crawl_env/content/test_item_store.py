@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from crawl_env import Poisson, Sources
+from crawl_env import Arrivals, Sources
+from crawl_env.content.cells import Published
 from crawl_env.content.decay import StretchedDecay
-from crawl_env.content.item_store import Ledger, Published
+from crawl_env.content.item_store import ItemStore
 from crawl_env.content.world import NEVER, World
 from crawl_env.numerics import FloatArray
 from tests.references import Z_LIMIT, plainly, z_of_mean, z_of_variance
@@ -28,11 +29,12 @@ def fleet(**more: Any) -> Sources:
 
 def world_of(how: str, law: str = "exponential", count: bool = True) -> World:
     """A world whose items follow the recursion, or are followed for one of two reasons."""
+    arrivals = Arrivals(utility=law, sampler="items")
     if how == "huge capacity":
-        return World(fleet(capacity=1e9), Poisson(law), ROWS, count)
+        return World(fleet(capacity=1e9), arrivals, ROWS, count)
     if how == "same decay":
-        return World(fleet(), Poisson(law, StretchedDecay(1.0)), ROWS, count)
-    return World(fleet(), Poisson(law), ROWS, count)
+        return World(fleet(), Arrivals(utility=law, decay=StretchedDecay(1.0)), ROWS, count)
+    return World(fleet(), arrivals, ROWS, count)
 
 
 def moments(age: np.ndarray, second: float) -> tuple[np.ndarray, np.ndarray]:
@@ -60,8 +62,8 @@ def test_followed_one_by_one_poisson_content_has_the_law_of_the_recursion(
 ) -> None:
     """Each comparison is wrong once in 150,000."""
     followed, recursion = world_of(how, law), world_of("recursion", law)
-    assert followed.waiting() is not None
-    assert recursion.waiting() is None
+    assert followed.uncollected_items() is not None
+    assert recursion.uncollected_items() is None
     lived(followed, 1.0, seed=1)
     lived(recursion, 1.0, seed=2)
     age = np.array([4.0, 1.0])
@@ -94,37 +96,33 @@ def test_it_starts_with_the_law_of_the_age(how: str, start: float) -> None:
             assert abs(z_of_mean(world.items[:, i], RATE[i] * PERIOD * start)) < Z_LIMIT
 
 
-# ------------------------------------------------------------------------- the ledger alone
+# ------------------------------------------------------------------------- the store alone
 
 
 def left(age: float, utility: float) -> float:
-    """Return a share that falls to 0 at once for small items, so that these may push out others
+    """Return a fraction that falls to 0 at once for small items, so that these may displace others
     which are older and worth more."""
     return max(0.0, 1 - age / (3 if utility > 2 else 0.5))
 
 
-class Script:
-    """A feed of given items: epoch after epoch (cell, age, utility)."""
+class Survival:
+    """All that a store asks of a feed."""
 
-    def __init__(self, epochs: list[list[tuple[int, float, float]]]) -> None:
-        self.epochs, self.next = epochs, 0
-
-    def start(self, cells: Any, epochs: Any, rows: Any, rng: np.random.Generator) -> Published:
-        return self.advance(rng)
-
-    def advance(self, rng: np.random.Generator) -> Published:
-        cell, age, worth = np.array(self.epochs[self.next], dtype=float).reshape(-1, 3).T
-        self.next += 1
-        return Published(cell.astype(np.intp), age, worth, np.zeros(cell.size, dtype=np.intp))
-
-    def share(self, items: Published) -> FloatArray:
+    def survival(self, items: Published) -> FloatArray:
         return np.array([left(*item) for item in zip(items.age, items.utility, strict=True)])
 
-    def get_state(self) -> int:
-        return self.next
 
-    def set_state(self, state: int) -> None:
-        self.next = state
+def store_of(cells: int, capacity: tuple[float, ...] | None) -> ItemStore:
+    feed: Any = Survival()
+    return ItemStore(feed, cells, None if capacity is None else np.array(capacity))
+
+
+def publish(store: ItemStore, items: list[tuple[int, float, float]]) -> None:
+    """Let items (cell, age, utility) appear, in two batches."""
+    for part in (items[::2], items[1::2]):
+        cell, age, worth = np.array(part, dtype=float).reshape(-1, 3).T
+        store.append(Published(cell.astype(np.intp), age, worth, np.zeros(cell.size, np.intp)))
+    store.settle()
 
 
 one_item = st.tuples(st.integers(0, 2), st.sampled_from([0.0, 0.25, 0.5, 1.0]), st.floats(0, 5))
@@ -136,62 +134,66 @@ one_item = st.tuples(st.integers(0, 2), st.sampled_from([0.0, 0.25, 0.5, 1.0]), 
     st.sampled_from([None, (1.0, 2.0, np.inf), (3.0, 1.0, 1.0)]),
     st.lists(st.sets(st.integers(0, 2)), min_size=8, max_size=8),
 )
-def test_the_ledger_is_three_lists(
-    epochs: list[list[tuple[int, float, float]]],
+def test_the_store_is_three_lists(
+    steps: list[list[tuple[int, float, float]]],
     capacity: tuple[float, ...] | None,
     crawls: list[set[int]],
 ) -> None:
     """Also where worthless items take the place of others, and after going back."""
-    rng = np.random.default_rng(0)
-    ledger = Ledger(Script(epochs), 3, None if capacity is None else np.array(capacity))
+    store = store_of(3, capacity)
     plain: list[list[tuple[float, float]]] = [[], [], []]
 
-    def publish(items: list[tuple[int, float, float]]) -> None:
-        for cell, age, worth in sorted(items, key=lambda item: -item[1]):
+    def published(items: list[tuple[int, float, float]]) -> None:
+        for cell, age, worth in sorted(items[::2] + items[1::2], key=lambda item: -item[1]):
             plain[cell].append((age, worth))
             most = np.inf if capacity is None else capacity[cell]
             plain[cell] = plain[cell][-int(min(most, 99)) :]
 
-    ledger.start(np.arange(3), np.full(3, 5.0), np.zeros(1, dtype=np.intp), rng)
-    publish(epochs[0])
-    for here, crawled in zip(epochs[1:], crawls, strict=True):
-        state = ledger.get_state()
-        ledger.advance(rng)
-        ledger.set_state(state)
-        ledger.empty(np.array(sorted(crawled), dtype=np.intp))
+    publish(store, steps[0])
+    published(steps[0])
+    for here, crawled in zip(steps[1:], crawls, strict=True):
+        state = store.get_state()
+        store.advance()
+        publish(store, here)
+        store.set_state(list(state))  # as it comes from a file
+        cells = np.array(sorted(crawled), dtype=np.intp)
+        sums = store.sums(cells)
+        for i in range(3):
+            mine = [(a, w * left(a, w)) for a, w in plain[i] if w * left(a, w) > 0 and i in crawled]
+            expected = np.array([(1, a, a * a, np.log(w), a * np.log(w)) for a, w in mine])
+            np.testing.assert_allclose(sums[:, i], expected.reshape(-1, 5).sum(0), atol=1e-9)
+        store.empty(cells)
         plain = [[] if i in crawled else [(a + 1, w) for a, w in plain[i]] for i in range(3)]
-        brought = ledger.advance(rng)
-        assert brought.tolist() == [sum(cell == i for cell, *_ in here) for i in range(3)]
-        publish(here)
+        store.advance()
+        publish(store, here)
+        published(here)
         alive = [[(a, w) for a, w in plain[i] if left(a, w) > 0] for i in range(3)]
         expected = [sum(w * left(a, w) for a, w in alive[i]) for i in range(3)]
-        np.testing.assert_allclose(ledger.value(), expected, atol=1e-12)
-        number, ages = ledger.waiting()
+        np.testing.assert_allclose(store.value(), expected, atol=1e-12)
+        number, ages = store.uncollected()
         assert number.tolist() == [len(alive[i]) for i in range(3)]
         np.testing.assert_allclose(ages, [sum(a for a, _ in alive[i]) for i in range(3)])
 
 
 def test_what_is_worthless_is_forgotten() -> None:
-    """So that a ledger which nobody crawls does not grow for ever."""
-    world = World(fleet(), Poisson(decay=StretchedDecay(1.0)), 1)
+    """So that a store which nobody crawls does not grow for ever."""
+    world = World(fleet(), Arrivals(decay=StretchedDecay(1.0)), 1)
     rng = np.random.default_rng(0)
     world.start(np.zeros(world.shape), rng)
     sizes = []
     for _ in range(3000):
         world.advance(rng)
-        sizes.append(world.get_state()["ledger"]["items"].cell.size)
+        sizes.append(world.get_state()["store"].cell.size)
     # Items live 9·ln 10/μ units of time: Λ·20.7/μ of them, 104 and 104.
     assert max(sizes) < 208 + 6 * np.sqrt(208)
     assert np.mean(sizes[500:]) == pytest.approx(207.2, rel=0.05)
 
 
-def test_a_worthless_item_takes_its_place_until_newer_ones_push_it_out() -> None:
+def test_a_worthless_item_takes_its_place_until_newer_ones_displace_it() -> None:
     """Of the last two shown, the second is long worthless; the first is gone all the same."""
-    feed = Script([[], [(0, 0.0, 4.0)], [(0, 0.5, 1.0)], [(0, 0.0, 5.0)], []])
-    ledger, rng = Ledger(feed, 1, np.array([2.0])), np.random.default_rng(0)
-    ledger.start(np.arange(1), np.zeros(1), np.arange(1), rng)
-    seen = []
-    for _ in range(4):
-        ledger.advance(rng)
-        seen.append((ledger.value()[0], ledger.waiting()[0][0]))
+    store, seen = store_of(1, (2.0,)), []
+    for items in ([(0, 0.0, 4.0)], [(0, 0.5, 1.0)], [(0, 0.0, 5.0)], []):
+        store.advance()
+        publish(store, items)
+        seen.append((store.value()[0], store.uncollected()[0][0]))
     np.testing.assert_allclose(seen, [(4, 1), (4 * 2 / 3, 1), (5, 1), (5 * 2 / 3, 1)])

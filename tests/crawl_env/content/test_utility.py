@@ -8,8 +8,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from crawl_env.content.arrivals import Poisson
-from crawl_env.content.utility import LAWS, Constant, Exponential, Gamma, Law, Lognormal, make_law
+from crawl_env.content.arrivals import Arrivals
+from crawl_env.content.utility import (
+    UTILITIES,
+    Constant,
+    Distribution,
+    Exponential,
+    Gamma,
+    Lognormal,
+    make_distribution,
+)
 from tests.references import Z_LIMIT, z_of_mean, z_of_variance
 
 N = 200_000
@@ -26,7 +34,9 @@ EACH_LAW = pytest.mark.parametrize(
 
 
 @EACH_LAW
-def test_samples_follow_the_distribution_of_mean_one(law: Law, distribution: object) -> None:
+def test_samples_follow_the_distribution_of_mean_one(
+    law: Distribution, distribution: object
+) -> None:
     sample = law.sample(np.random.default_rng(1), N)
     assert sample.shape == (N,)
     assert distribution.mean() == pytest.approx(1.0)
@@ -35,14 +45,14 @@ def test_samples_follow_the_distribution_of_mean_one(law: Law, distribution: obj
 
 
 @EACH_LAW
-def test_second_moment_is_that_of_the_distribution(law: Law, distribution: object) -> None:
+def test_second_moment_is_that_of_the_distribution(law: Distribution, distribution: object) -> None:
     assert law.second_moment == pytest.approx(distribution.moment(2), rel=1e-9)
 
 
 @pytest.mark.parametrize(
     "law", [Exponential(), Lognormal(0.4), Gamma(), Gamma(0.7)], ids=lambda law: repr(law)
 )
-def test_second_moment_is_that_of_the_samples(law: Law) -> None:
+def test_second_moment_is_that_of_the_samples(law: Distribution) -> None:
     sample = law.sample(np.random.default_rng(2), N)
     assert abs(z_of_mean(sample**2, law.second_moment)) < Z_LIMIT
 
@@ -60,24 +70,24 @@ def test_constant_is_one() -> None:
     assert Constant().second_moment == 1.0
 
 
-@pytest.mark.parametrize("name", sorted(LAWS))
+@pytest.mark.parametrize("name", sorted(UTILITIES))
 def test_same_seed_same_samples_and_none_of_none(name: str) -> None:
-    law = make_law(name)
+    law = make_distribution(name)
     first, second = (law.sample(np.random.default_rng(5), 10) for _ in range(2))
     assert first.tolist() == second.tolist()
     assert law.sample(np.random.default_rng(5), 0).shape == (0,)
 
 
 def test_names_and_objects_are_understood() -> None:
-    assert {name: type(make_law(name)) for name in LAWS} == {
+    assert {name: type(make_distribution(name)) for name in UTILITIES} == {
         "constant": Constant,
         "exponential": Exponential,
         "lognormal": Lognormal,
         "gamma": Gamma,
     }
     law = Lognormal(0.5)
-    assert make_law(law) is law
-    assert Poisson(law).law is law
+    assert make_distribution(law) is law
+    assert Arrivals(utility=law).utility is law
 
 
 @pytest.mark.parametrize(
@@ -85,17 +95,19 @@ def test_names_and_objects_are_understood() -> None:
     [("expnential", "exponential"), ("log-normal", "lognormal"), ("Gamma", "gamma")],
 )
 def test_an_unknown_law_suggests_the_nearest(name: str, near: str) -> None:
-    with pytest.raises(ValueError, match=rf"unknown law.*{name}.*did you mean '{near}'"):
-        make_law(name)
+    with pytest.raises(ValueError, match=rf"unknown distribution.*{name}.*did you mean '{near}'"):
+        make_distribution(name)
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
 @pytest.mark.parametrize(("law", "parameter"), [(Lognormal, "sigma"), (Gamma, "shape")])
-def test_parameters_must_be_positive_and_finite(law: type[Law], parameter: str, bad: float) -> None:
+def test_parameters_must_be_positive_and_finite(
+    law: type[Distribution], parameter: str, bad: float
+) -> None:
     with pytest.raises(ValueError, match=rf"{parameter} is {bad!r}.*positive"):
         law(bad)
 
 
-def test_poisson_refuses_an_object_that_is_no_law() -> None:
-    with pytest.raises(ValueError, match="law"):
-        Poisson(3)
+def test_an_object_that_is_no_distribution_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"the distribution is 3; give one of constant"):
+        Arrivals(utility=3)  # type: ignore[arg-type]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import math
 import pickle
 from typing import Any
@@ -13,8 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawl_env.content import world as module
-from crawl_env.content.arrivals import Arrivals, Cells, Deterministic, Poisson
+from crawl_env.content import cells as module
+from crawl_env.content.arrivals import ArrivalProcess, Arrivals, Deterministic
+from crawl_env.content.cells import Cells
+from crawl_env.content.process import Block
 from crawl_env.content.utility import Gamma
 from crawl_env.content.world import NEVER, World
 from crawl_env.fleet.sources import PARAMETERS, Sources
@@ -95,39 +96,23 @@ def test_the_world_is_the_recursion_cell_by_cell(case: dict[str, Any]) -> None:
         assert_same(world, reference)
 
 
-LAYOUTS = {
-    # rows, sources, one fleet a row, block
-    "several rows in a block": (5, 3, False, 7),
-    "rows fill blocks exactly": (4, 3, False, 6),
-    "a row is a block": (3, 7, False, 7),
-    "a row is larger than a block": (3, 17, False, 7),
-    "a row is blocks exactly": (3, 14, False, 7),
-    "one row, larger than a block": (1, 30, False, 7),
-    "fleet a row, smaller than a block": (2, 3, True, 7),
-    "fleet a row, across blocks": (5, 3, True, 7),
-    "fleet a row, larger than a block": (3, 17, True, 7),
-    "blocks of one cell": (3, 4, False, 1),
-}
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("arrivals", [Deterministic(), Poisson()], ids=["mean", "poisson"])
-def test_every_layout_of_blocks_is_the_same_world(layout: str, arrivals: Arrivals) -> None:
-    """Bitwise, and under random arrivals for the belief; random content agrees in law."""
-    rows, n, own, block = LAYOUTS[layout]
-    rng = np.random.default_rng(5)
+@pytest.mark.parametrize("own", [False, True], ids=["one fleet", "a fleet each"])
+@pytest.mark.parametrize("arrivals", [Deterministic(), Arrivals(sampler="items")], ids=str)
+def test_blocks_make_no_difference(own: bool, arrivals: ArrivalProcess) -> None:
+    """Bit for bit, under random arrivals for the belief; random content has one distribution."""
+    num_envs, n, rng = 3, 17, np.random.default_rng(5)
     fleet = Sources.random(n, seed=1)
     if own:
-        fleet = Sources.stack([Sources.random(n, seed=b) for b in range(rows)])
+        fleet = Sources.stack([Sources.random(n, seed=b) for b in range(num_envs)])
     both = [
-        in_blocks_of(size, fleet, arrivals, rows, count=True, believe=True)
-        for size in (block, 2**15)
+        in_blocks_of(size, fleet, arrivals, num_envs, count=True, believe=True)
+        for size in (7, 2**15)
     ]
-    reference = plain(fleet, rows, 1.0)
+    reference = plain(fleet, num_envs, 1.0)
     for world in both:
-        world.start(np.ones((rows, n)), np.random.default_rng(0))
+        world.start(np.ones((num_envs, n)), np.random.default_rng(0))
     for _ in range(6):
-        picked = np.flatnonzero(rng.random(rows * n) < 0.3)
+        picked = np.flatnonzero(rng.random(num_envs * n) < 0.3)
         reference.epoch(picked)
         for world in both:
             world.crawl(picked)
@@ -135,20 +120,19 @@ def test_every_layout_of_blocks_is_the_same_world(layout: str, arrivals: Arrival
             np.testing.assert_allclose(world.belief.ravel(), reference.value, rtol=1e-11)
             np.testing.assert_array_equal(world.age.ravel(), reference.age)
     assert np.array_equal(both[0].belief, both[1].belief)
-    if arrivals.deterministic:
+    if not arrivals.random:
         assert np.array_equal(both[0].value, both[1].value)
         assert both[0].belief is both[0].value
 
 
-@pytest.mark.parametrize("block", [7, 2**15])
-@pytest.mark.parametrize("own", [False, True], ids=["one fleet", "a fleet a row"])
+@pytest.mark.parametrize(("block", "own"), [(7, True), (2**15, False)])
 def test_random_content_has_its_mean_in_every_layout(block: int, own: bool) -> None:
     """Each cell of five rows of nine sources against its own u, at ℓ from .5 to 8."""
     rows, n, epochs = 5, 9, 3000
     fleet = Sources(np.linspace(0.5, 8, n), np.linspace(1, 3, n), np.linspace(0.2, 3, n))
     if own:
         fleet = Sources.stack([fleet.select(np.roll(np.arange(n), b)) for b in range(rows)])
-    world, rng = in_blocks_of(block, fleet, Poisson(), rows), np.random.default_rng(6)
+    world, rng = in_blocks_of(block, fleet, Arrivals(), rows), np.random.default_rng(6)
     world.start(np.zeros((rows, n)), rng)
     earned = np.empty((epochs, rows * n))
     for t in range(epochs):
@@ -174,9 +158,8 @@ def test_table_1_with_one_crawl_reaches_the_published_average() -> None:
         assert mean == pytest.approx(expected, rel=rel)
 
 
-@pytest.mark.parametrize("block", [7, 2**15])
-def test_permuting_the_sources_permutes_everything(block: int) -> None:
-    n, rows, rng = 17, 3, np.random.default_rng(7)
+def test_permuting_the_sources_permutes_everything() -> None:
+    block, n, rows, rng = 7, 17, 3, np.random.default_rng(7)
     fleet, order = Sources.random(n, seed=3), rng.permutation(n)
     one = in_blocks_of(block, fleet, Deterministic(), rows, count=True)
     two = in_blocks_of(block, fleet.select(order), Deterministic(), rows, count=True)
@@ -194,7 +177,7 @@ def test_permuting_the_sources_permutes_everything(block: int) -> None:
 
 
 def test_rows_do_not_touch_each_other() -> None:
-    world, rng = World(Sources.preset("table1"), Deterministic(), rows=3), np.random.default_rng(0)
+    world, rng = World(Sources.preset("table1"), Deterministic(), 3), np.random.default_rng(0)
     world.start(np.ones((3, 4)), rng)
     world.crawl(np.array([4, 5, 6, 7]))
     world.advance(rng)
@@ -207,7 +190,7 @@ def test_rows_do_not_touch_each_other() -> None:
 
 
 def test_crawl_returns_a_copy_of_what_was_there() -> None:
-    world, rng = World(Sources.preset("table1"), Deterministic(), rows=2), np.random.default_rng(0)
+    world, rng = World(Sources.preset("table1"), Deterministic(), 2), np.random.default_rng(0)
     world.start(np.ones((2, 4)), rng)
     before = world.value.copy()
     everything = world.crawl(np.arange(8).reshape(2, 4))
@@ -224,7 +207,10 @@ def test_crawl_returns_a_copy_of_what_was_there() -> None:
     ids=["a number", "one", "one a row", "none"],
 )
 def test_picks_of_any_shape_are_collected_and_emptied(picked: np.ndarray) -> None:
-    world, rng = World(Sources.preset("table1"), Poisson(), 2, True, True), np.random.default_rng(0)
+    world, rng = (
+        World(Sources.preset("table1"), Arrivals(sampler="items"), 2, True, True),
+        np.random.default_rng(0),
+    )
     world.start(np.full((2, 4), 3.0), rng)
     before, touched = world.value.ravel().copy(), np.ravel(picked)
     collected = world.crawl(picked)
@@ -238,31 +224,33 @@ def test_picks_of_any_shape_are_collected_and_emptied(picked: np.ndarray) -> Non
 # ------------------------------------------------------------------------- the books
 
 
-class Recorded:
-    """Arrivals that note every lot they add: utility and items by cell of the world's arrays."""
+class Recorded(ArrivalProcess):
+    """Items whose every lot is noted: utility and number by cell of the world."""
 
-    deterministic = False
+    items = True
 
-    def __init__(self, arrivals: Arrivals) -> None:
-        self.arrivals, self.world = arrivals, None
+    def __init__(self) -> None:
+        self.inner = Arrivals(utility=Gamma(0.8), sampler="items")
         self.lots: list[tuple[np.ndarray, np.ndarray]] = []
 
-    def stream(self, cells: Cells, count: bool) -> Any:
-        inner = self.arrivals.stream(cells, count)
+    def block(self, cells: Cells, state: np.ndarray) -> Block:
+        return Noted(cells, self, self.inner.block(cells, state))
 
-        def add(value: np.ndarray, items: np.ndarray, rng: np.random.Generator) -> None:
-            here = (value.ctypes.data - self.world.value.ctypes.data) // value.itemsize
-            worth, number = np.zeros(value.size), np.zeros(value.size)
-            inner(worth, number, rng)
-            value += worth
-            items += number
-            self.lots[-1][0][here : here + value.size] += worth
-            self.lots[-1][1][here : here + value.size] += number
+    def past(self, cells: Cells, steps: np.ndarray) -> Block:
+        return self.inner.past(cells, steps)
 
-        return add
 
-    def content(self, *arguments: Any) -> tuple[np.ndarray, np.ndarray]:
-        return self.arrivals.content(*arguments)
+class Noted(Block):
+    def __init__(self, cells: Cells, whole: Recorded, inner: Block) -> None:
+        super().__init__(cells)
+        self.whole, self.inner = whole, inner
+
+    def draw(self, rng: np.random.Generator) -> Any:
+        lot = np.zeros(self.cells.items.size), np.zeros(self.cells.items.size)
+        for items in self.inner.draw(rng):
+            self.cells.collect(items, *lot)
+            yield items
+        self.whole.lots.append(lot)  # blocks come in the order of the cells
 
 
 @plainly
@@ -271,9 +259,8 @@ def test_collected_decayed_and_waiting_are_what_arrived(case: dict[str, Any], se
     """Books kept lot by lot: what a lot is worth now, and where it went."""
     fleet, rows = case["fleet"], case["rows"]
     cells, rng = rows * len(fleet), np.random.default_rng(seed)
-    recorded = Recorded(Poisson(Gamma(0.8)))
+    recorded = Recorded()
     world = in_blocks_of(case["block"], fleet, recorded, rows, count=True)
-    recorded.world = world
     world.start(np.full((rows, len(fleet)), case["age"]), rng)
     kept = np.broadcast_to(np.exp(-fleet.decay_rate * fleet.period), world.shape).ravel()
     waiting = [[(world.value.flat[i], world.items.flat[i])] for i in range(cells)]
@@ -287,9 +274,9 @@ def test_collected_decayed_and_waiting_are_what_arrived(case: dict[str, Any], se
             assert items[cell] == sum(number for _, number in waiting[cell])
             collected[cell] += value
             waiting[cell] = []
-        recorded.lots.append((np.zeros(cells), np.zeros(cells)))
+        recorded.lots.clear()
         world.advance(rng)
-        worths, numbers = recorded.lots[-1]
+        worths, numbers = (np.concatenate(lots) for lots in zip(*recorded.lots, strict=True))
         arrived += worths
         for cell in range(cells):
             decayed[cell] += sum(worth * (1 - kept[cell]) for worth, _ in waiting[cell])
@@ -305,16 +292,18 @@ def test_collected_decayed_and_waiting_are_what_arrived(case: dict[str, Any], se
     )
 
 
-@pytest.mark.parametrize("law", ["exponential", "lognormal"])
-@pytest.mark.parametrize("count", [False, True], ids=["utility alone", "counting"])
-@pytest.mark.parametrize("block", [7, 2**15])
+@pytest.mark.parametrize(
+    ("law", "count", "block"),
+    [("exponential", False, 7), ("exponential", True, 2**15), ("lognormal", True, 7)],
+)
 def test_arrivals_never_depend_on_crawls(law: str, count: bool, block: int) -> None:
     """The same seed brings the same content to every policy: give back what a crawl took, aged,
     and the world is the one that was never crawled."""
     fleet, rows = Sources.random(9, seed=2), 4
     kept = np.exp(-fleet.decay_rate * fleet.period)
     choose = np.random.default_rng(1)
-    worlds_ = [in_blocks_of(block, fleet, Poisson(law), rows, count) for _ in range(2)]
+    arrivals = Arrivals(utility=law, sampler="items" if count else "total")
+    worlds_ = [in_blocks_of(block, fleet, arrivals, rows, count) for _ in range(2)]
     rngs = [np.random.default_rng(33) for _ in worlds_]
     for world, rng in zip(worlds_, rngs, strict=True):
         world.start(np.ones((rows, 9)), rng)
@@ -339,7 +328,7 @@ def test_arrivals_never_depend_on_crawls(law: str, count: bool, block: int) -> N
 def test_the_belief_is_the_mean_given_the_crawls() -> None:
     """4000 worlds under one history of crawls: the mean of the value is the belief."""
     fleet, rows = Sources([3.0, 0.2, 0.0], [1.0, 4.0, 1.0], [0.3, 0.1, 0.5]), 4000
-    world, rng = World(fleet, Poisson(), rows, believe=True), np.random.default_rng(8)
+    world, rng = World(fleet, Arrivals(), rows, believe=True), np.random.default_rng(8)
     world.start(np.broadcast_to([2.0, 5.0, 1.0], (rows, 3)), rng)
     believed = fleet.content_at([2.0, 5.0, 1.0])
     for crawled in ([0], [], [1, 2], [0, 1], []):
@@ -354,8 +343,8 @@ def test_the_belief_is_the_mean_given_the_crawls() -> None:
 
 
 def test_without_belief_the_value_is_shown() -> None:
-    assert World(Sources(1.0, 1.0, 1.0), Poisson()).items is None
-    world = World(Sources(1.0, 1.0, 1.0), Poisson(), believe=False)
+    assert World(Sources(1.0, 1.0, 1.0), Arrivals()).items is None
+    world = World(Sources(1.0, 1.0, 1.0), Arrivals(), believe=False)
     assert world.belief is world.value
     world = World(Sources(1.0, 1.0, 1.0), Deterministic(), believe=True)
     assert world.belief is world.value
@@ -366,11 +355,11 @@ def test_without_belief_the_value_is_shown() -> None:
 
 def test_start_sets_only_the_rows_named() -> None:
     fleet, rng = Sources.preset("table1"), np.random.default_rng(9)
-    world = World(fleet, Poisson(), rows=3, count=True, believe=True)
+    world = World(fleet, Arrivals(sampler="items"), 3, count=True, believe=True)
     world.start(np.ones((3, 4)), rng)
     for _ in range(4):
         world.advance(rng)
-    before = world.get_state()
+    before = {k: v for k, v in world.get_state().items() if v is not None}
     world.start(np.array([[1.0, 2.0, 0.0, NEVER]]), rng, np.array([False, True, False]))
     after = world.get_state()
     for name, array in before.items():
@@ -395,7 +384,7 @@ def test_a_source_never_crawled_stands_at_its_ceiling_and_stays() -> None:
 
 def test_a_value_given_replaces_content_and_belief() -> None:
     fleet, rng = Sources.preset("table1"), np.random.default_rng(0)
-    world = World(fleet, Poisson(), rows=2, believe=True)
+    world = World(fleet, Arrivals(), 2, believe=True)
     value, which = np.array([[1.0, 2.0, 3.0, 4.0]]), np.array([False, True])
     world.start(np.ones((2, 4)), rng)
     world.start(np.full((1, 4), 3.0), rng, which, value)
@@ -410,7 +399,7 @@ def test_start_uses_each_rows_own_fleet(own: bool) -> None:
     fleet = Sources.preset("table1")
     fleets = [fleet, Sources.random(4, seed=1), Sources.random(4, seed=2)] if own else [fleet] * 3
     given = Sources.stack(fleets) if own else fleet
-    world, rng = World(given, Deterministic(), rows=3), np.random.default_rng(0)
+    world, rng = World(given, Deterministic(), 3), np.random.default_rng(0)
     world.start(np.full((2, 4), 3.0), rng, np.array([False, True, True]))
     for b in (1, 2):
         np.testing.assert_allclose(world.value[b], fleets[b].content_at(3), rtol=1e-13)
@@ -419,7 +408,7 @@ def test_start_uses_each_rows_own_fleet(own: bool) -> None:
 
 def test_other_sources_publish_from_the_next_epoch_on() -> None:
     first, second = Sources.preset("table1"), Sources.random(4, seed=1)
-    world, rng = World(first, Deterministic(), rows=2), np.random.default_rng(0)
+    world, rng = World(first, Deterministic(), 2), np.random.default_rng(0)
     world.start(np.ones((2, 4)), rng)
     world.set_sources(second)
     np.testing.assert_allclose(world.value, [first.inflow] * 2)
@@ -443,20 +432,22 @@ def run(world: World, rng: np.random.Generator, epochs: int) -> list[np.ndarray]
     return seen
 
 
-@pytest.mark.parametrize("count", [False, True], ids=["utility alone", "counting"])
-@pytest.mark.parametrize("believe", [False, True], ids=["seen", "believed"])
-@pytest.mark.parametrize("where", ["same world", "new world"])
+@pytest.mark.parametrize(
+    ("count", "believe", "where"),
+    [(False, False, "new world"), (True, True, "new world"), (True, False, "same world")],
+)
 def test_a_state_returned_to_continues_as_if_never_left(
     count: bool, believe: bool, where: str
 ) -> None:
     fleet = Sources.random(5, seed=2)
-    world, rng = World(fleet, Poisson(), 3, count, believe), np.random.default_rng(10)
+    arrivals = Arrivals(sampler="items" if count else "total")
+    world, rng = World(fleet, arrivals, 3, count, believe), np.random.default_rng(10)
     world.start(np.array([[0.0, 1.0, 4.0, NEVER if not count else 2.0, 3.0]] * 3), rng)
     run(world, rng, 4)
     state, generator = world.get_state(), rng.bit_generator.state
     expected = run(world, rng, 6)
     if where == "new world":
-        world = World(fleet, Poisson(), 3, count, believe)
+        world = World(fleet, arrivals, 3, count, believe)
     for _ in range(2):  # returning does not use the state up
         world.set_state(state)
         rng.bit_generator.state = generator
@@ -471,9 +462,9 @@ def test_a_state_returned_to_continues_as_if_never_left(
     [copy.deepcopy, lambda world: pickle.loads(pickle.dumps(world))],
     ids=["deepcopy", "pickle"],
 )
-@pytest.mark.parametrize("believe", [False, True], ids=["seen", "believed"])
-def test_a_copy_of_a_world_lives_on_as_the_world_does(copied: Any, believe: bool) -> None:
-    world = World(Sources.random(5, seed=2), Poisson(), 3, True, believe)
+def test_a_copy_of_a_world_lives_on_as_the_world_does(copied: Any) -> None:
+    arrivals = Arrivals(rate="drift", sampler="items")
+    world = World(Sources.random(5, seed=2), arrivals, 3, True, True)
     rng = np.random.default_rng(1)
     world.start(np.ones((3, 5)), rng)
     run(world, rng, 3)
@@ -488,18 +479,101 @@ def test_a_copy_of_a_world_lives_on_as_the_world_does(copied: Any, believe: bool
 
 
 def test_a_state_is_a_copy_in_both_directions() -> None:
-    world, rng = World(Sources.preset("table1"), Poisson(), 2, True, True), np.random.default_rng(0)
+    """Of arrays, items, and the state of the arrivals."""
+    arrivals = Arrivals(rate="drift", sampler="items")
+    world = World(Sources.preset("table1"), arrivals, 2, True, True, itemise=True)
+    rng = np.random.default_rng(0)
     world.start(np.ones((2, 4)), rng)
     state = world.get_state()
-    before = {name: array.copy() for name, array in state.items()}
+    before = copy.deepcopy(state)
     world.crawl(np.arange(4))
     world.advance(rng)
     for name, array in before.items():
-        assert np.array_equal(state[name], array), name
+        for one, other in zip(np.atleast_1d(state[name]), np.atleast_1d(array), strict=True):
+            assert np.array_equal(one, other), name
     world.set_state(state)
-    for array in state.values():
-        array += 5.0
+    for name in ("value", "items", "belief", "age", "waited", "feed", "harvested"):
+        state[name] += 5.0
+    for array in state["store"]:
+        array += 5
+    for name in ("value", "items", "belief", "age"):
+        assert np.array_equal(getattr(world, name), before[name]), name
+    again = world.get_state()
     for name, array in before.items():
-        assert np.array_equal(getattr(world, name), array), name
-    for one, two in itertools.combinations(world.get_state().values(), 2):
-        assert not np.shares_memory(one, two)
+        for one, other in zip(np.atleast_1d(again[name]), np.atleast_1d(array), strict=True):
+            assert np.array_equal(one, other), name
+
+
+# ------------------------------------------------------------------------- limits
+
+
+@pytest.mark.parametrize("observed", [False, True], ids=["belief", "mean"])
+def test_a_source_never_crawled_shows_its_last_items_mean(observed: bool) -> None:
+    """Also where content grows so slowly that 10⁹ steps are far from its ceiling."""
+    fleet = Sources([1e-11, 2.0], 1.0, [1e-12, 0.5], capacity=[5.0, np.inf])
+    arrivals = Deterministic() if observed else Arrivals(sampler="items")
+    world, rng = World(fleet, arrivals, believe=True), np.random.default_rng(0)
+    world.start(np.full((1, 2), NEVER), rng)
+    ceiling = fleet.content_at(np.inf)
+    assert ceiling[0] > 2 * fleet.content_at(NEVER)[0]
+    np.testing.assert_allclose(world.belief[0], ceiling, rtol=1e-12)
+    world.advance(rng)
+    np.testing.assert_allclose(world.belief[0], ceiling, rtol=1e-12)
+    world.crawl(np.array([0]))
+    world.advance(rng)
+    np.testing.assert_allclose(world.belief[0, 0], fleet.content_at(1)[0], rtol=1e-12)
+
+
+def test_single_items_are_asked_for_where_they_are_needed() -> None:
+    fleet = Sources([1.0], 1.0, 0.1)
+    capped = Sources([1.0], 1.0, 0.1, capacity=3)
+    for sources, how, message in (
+        (fleet, {"count": True}, "items are to be counted"),
+        (fleet, {"itemise": True}, "sum over items"),
+        (capped, {}, "finite capacity"),
+    ):
+        with pytest.raises(ValueError, match=rf"{message}: .* only the total .*'poisson-items'"):
+            World(sources, Arrivals(), **how)  # type: ignore[arg-type]
+        World(sources, Arrivals(sampler="items"), **how)  # type: ignore[arg-type]
+    World(capped, Deterministic(), count=True)
+    with pytest.raises(ValueError, match="has only their mean"):
+        World(fleet, Deterministic(), itemise=True)
+    with pytest.raises(ValueError, match=r"shape \(2,\); .* of 3 environments takes \(1,\)"):
+        World(fleet, Deterministic(), 3).set_sources(Sources([1.0, 2.0], 1.0, 0.1))
+
+
+def test_other_sources_of_stored_items_go_on_with_the_items_there() -> None:
+    first, second = Sources([2.0, 3.0], 1.0, 0.2), Sources([0.0, 0.0], 1.0, 0.7)
+    arrivals = Arrivals(rate="drift", utility="constant", sampler="items")
+    world, rng = World(first, arrivals, 2, True, True, True), np.random.default_rng(0)
+    world.start(np.full((2, 2), 3.0), rng)
+    before, rate = world.value.copy(), world.rate / first.arrival_rate
+    world.set_sources(second)
+    world.advance(rng)
+    np.testing.assert_allclose(world.value, before * np.exp(-0.7), rtol=1e-13)
+    np.testing.assert_allclose(world.belief, first.content_at(3) * np.exp(-0.7) * np.ones((2, 1)))
+    world.set_sources(first)
+    assert not np.array_equal(world.rate / first.arrival_rate, rate)  # it has drifted on
+    waiting = world.uncollected_items()
+    assert waiting is not None
+    assert np.array_equal(waiting[0], world.items)
+
+
+def test_attempts_are_counted_apart_from_crawls_where_crawls_fail() -> None:
+    fleet = Sources([2.0, 3.0], 1.0, 0.2, failure_rate=[0.5, 0.0], crawl_delay=[0.0, 2.0])
+    world, rng = World(fleet, Deterministic()), np.random.default_rng(0)
+    world.start(np.array([[4.0, 4.0]]), rng)
+    got = world.crawl(np.array([0, 1]), np.array([True, False]))
+    assert got.tolist() == [0.0, pytest.approx(fleet.content_at(4)[1])]
+    assert world.waited.tolist() == [[0.0, 0.0]]
+    assert world.age.tolist() == [[4.0, 0.0]]
+    world.advance(rng)
+    assert world.available is not None
+    assert world.available.tolist() == [[True, False]]
+    state = world.get_state()
+    world.advance(rng)
+    assert world.available.tolist() == [[True, True]]
+    world.set_state(state)
+    assert world.waited.tolist() == [[1.0, 1.0]]
+    assert world.age.tolist() == [[5.0, 1.0]]
+    assert World(Sources([1.0], 1.0, 0.1), Deterministic()).available is None

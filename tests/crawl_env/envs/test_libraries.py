@@ -139,16 +139,16 @@ def train(envs: SyncVectorEnv, updates: int, steps: int = 32, seed: int = 1) -> 
     "arguments",
     [
         {"features": ("value", "age"), "budget": 2},
-        {"features": ("value", "age"), "budget": 2, "arrivals": "poisson", "observed": False},
+        {"features": ("value", "age"), "budget": 2, "arrivals": "poisson-items", "observed": False},
         {
             "sources": fleets,
             "features": ("value", "age", "arrival_rate", "mean_utility", "decay_rate"),
-            "arrivals": "poisson",
+            "arrivals": "poisson-items",
         },
         {
             "sources": fleets,
-            "features": ("age", "crawled", "harvest", "items", "account"),
-            "arrivals": "poisson-lognormal",
+            "features": ("age", "crawled", "harvest", "items", "balance"),
+            "arrivals": "poisson-lognormal-items",
             "budget_rule": "average",
         },
     ],

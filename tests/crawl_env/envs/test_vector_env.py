@@ -37,23 +37,21 @@ FLEETS = {"unit costs": (MIXED, 2), "one crawl": (MIXED, 1), "mixed costs": (COS
 FEATURES = {"value": ("value",), "hidden": HIDDEN, "all": tuple(CHANNELS)}
 
 
-def equal_infos(one: dict[str, Any], two: dict[str, Any]) -> None:
-    """The same keys and values; only rows that are marked have content in object arrays."""
-    assert set(one) == set(two)
-    for key, value in one.items():
-        other = two[key]
-        assert type(value) is type(other), key
-        if isinstance(value, dict):
-            equal_infos(value, other)
-        elif value.dtype == object:
-            assert other.dtype == object
-            assert value.shape == other.shape
-            for a, b in zip(value, other, strict=True):
-                assert (a is None) == (b is None)
-                assert a is None or (a.dtype == b.dtype and np.array_equal(a, b))
-        else:
-            assert value.dtype == other.dtype
-            assert np.array_equal(value, other), key
+def same_infos(vec: CrawlVectorEnv, info: dict[str, Any], loop: dict[str, Any]) -> None:
+    """Last observations are laid out as by SyncVectorEnv; `harvest` has what was crawled."""
+    assert ("final_obs" in info) == ("final_obs" in loop)
+    if "final_obs" in info:
+        assert info["_final_obs"].dtype == loop["_final_obs"].dtype
+        assert np.array_equal(info["_final_obs"], loop["_final_obs"])
+        for a, b in zip(info["final_obs"], loop["final_obs"], strict=True):
+            assert (a is None) == (b is None)
+            assert a is None or (a.dtype == b.dtype and np.array_equal(a, b))
+    if "crawled" in loop and vec.autoreset_mode is not AutoresetMode.SAME_STEP:
+        crawled, collected = np.zeros(loop["crawled"].shape, bool), np.zeros(loop["crawled"].shape)
+        crawled.reshape(-1)[vec.harvest.picked] = True
+        collected.reshape(-1)[vec.harvest.picked] = vec.harvest.value
+        assert np.array_equal(crawled, loop["crawled"])
+        assert np.array_equal(collected, loop["collected"])
 
 
 def both(rows: int, mode: AutoresetMode, **arguments: Any) -> tuple[CrawlVectorEnv, SyncVectorEnv]:
@@ -77,12 +75,12 @@ def staggered(rows: int, n: int) -> dict[str, Any]:
     return {"age": age, "value": np.arange(1.0, n + 1) / 3}
 
 
-def compare(vec: CrawlVectorEnv, loop: SyncVectorEnv, epochs: int, stagger: bool = True) -> None:
+def compare(vec: CrawlVectorEnv, loop: SyncVectorEnv, steps: int, stagger: bool = True) -> None:
     """Step both with the same actions; under DISABLED, reset what is over, and more, by a mask."""
     rows, n = vec.num_envs, vec.task.n
     a, b = vec.reset(seed=0), loop.reset(seed=0)
     assert np.array_equal(a[0], b[0])
-    equal_infos(a[1], b[1])
+    assert a[1] == b[1] == {}
     rng = np.random.default_rng(3)
     if stagger and rows > 1:  # episodes then end at different times
         for t in range(2):
@@ -97,7 +95,7 @@ def compare(vec: CrawlVectorEnv, loop: SyncVectorEnv, epochs: int, stagger: bool
             two, _ = loop.reset(options={"reset_mask": mask.copy(), **options})
             assert np.array_equal(one, two)
     over = np.zeros(rows, dtype=bool)
-    for t, action in enumerate(random_actions(vec, epochs, 4)):
+    for t, action in enumerate(random_actions(vec, steps, 4)):
         if vec.autoreset_mode is AutoresetMode.DISABLED and over.any():
             mask = over | (rng.random(rows) < 0.2)
             one, _ = vec.reset(options={"reset_mask": mask.copy()})
@@ -109,78 +107,61 @@ def compare(vec: CrawlVectorEnv, loop: SyncVectorEnv, epochs: int, stagger: bool
         assert same(one[2:4], two[2:4]), t
         assert one[1].dtype == two[1].dtype == np.float64
         assert np.array_equal(one[1], two[1]), (t, one[1] - two[1])
-        equal_infos(one[4], two[4])
+        same_infos(vec, one[4], two[4])
         over = one[3]
 
 
-@pytest.mark.parametrize("features", FEATURES.values(), ids=FEATURES)
-@pytest.mark.parametrize("fleet", FLEETS)
-@pytest.mark.parametrize("rule", ["epoch", "average"])
-@pytest.mark.parametrize("action", ["priority", "subset"])
-@pytest.mark.parametrize("mode", MODES, ids=BY_VALUE)
+# Every pair of mode, rule, fleet and features; starts and observations in turn.
+COMBINATIONS = [
+    (mode, rule, fleet, features)
+    for a, mode in enumerate(MODES)
+    for b, fleet in enumerate(FLEETS)
+    for features in [list(FEATURES)[(a + b) % 3]]
+    for rule in ("step", "average")
+]
+
+
+@pytest.mark.parametrize(("mode", "rule", "fleet", "features"), COMBINATIONS, ids=str)
 def test_equals_a_loop_of_scalar_environments(
-    mode: AutoresetMode, action: str, rule: str, fleet: str, features: tuple[str, ...]
+    mode: AutoresetMode, rule: str, fleet: str, features: str
 ) -> None:
     sources, budget = FLEETS[fleet]
+    number = COMBINATIONS.index((mode, rule, fleet, features))
+    start = ("fresh", "empty", "full", "fresh")[number % 4]
+    shown = tuple(name for name in FEATURES[features] if start != "full" or name != "items")
     arguments = {
         "sources": sources,
         "budget": budget,
         "budget_rule": rule,
-        "action": action,
-        "features": features,
+        "features": shown,
         "horizon": 5,
+        "start": start,
+        "observed": number % 5 > 1,
     }
-    compare(*both(4, mode, **arguments), epochs=25)
+    compare(*both(4, mode, **arguments), steps=25)
+    compare(*both(1, mode, **arguments), steps=12)
 
 
-@pytest.mark.parametrize("mode", MODES, ids=BY_VALUE)
-@pytest.mark.parametrize("start", ["fresh", "empty", "full"])
-@pytest.mark.parametrize("scale", ["raw", "relaxed"])
-@pytest.mark.parametrize("observed", [True, False], ids=["seen", "unseen"])
-def test_equals_the_loop_for_other_arguments(
-    mode: AutoresetMode, start: str, scale: str, observed: bool
-) -> None:
-    features = ("value", "age", "harvest")
-    arguments = {"start": start, "reward_scale": scale, "observed": observed, "features": features}
-    compare(*both(3, mode, horizon=4, **arguments), epochs=20)
-
-
-@pytest.mark.parametrize("mode", MODES, ids=BY_VALUE)
-@pytest.mark.parametrize("action", ["priority", "subset"])
-@pytest.mark.parametrize("rule", ["epoch", "average"])
-def test_one_environment(mode: AutoresetMode, action: str, rule: str) -> None:
-    for sources, budget in FLEETS.values():
-        arguments = {"action": action, "budget_rule": rule, "features": CHANNELS}
-        vec, loop = both(1, mode, sources=sources, budget=budget, horizon=3, **arguments)
-        compare(vec, loop, epochs=12)
-
-
-@pytest.mark.parametrize("rule", ["epoch", "average"])
-@pytest.mark.parametrize("budget", [1, 2, 3, 4, 7, 8, 12, 19, 30])
+@pytest.mark.parametrize("rule", ["step", "average"])
 @pytest.mark.filterwarnings("ignore:budget is 30")
-def test_rewards_agree_bit_for_bit_however_many_are_crawled(budget: int, rule: str) -> None:
-    """Sums must not depend on how many environments share a step, nor on ties in other rows."""
-    fleet = Sources.random(20, seed=1)
-    vec, loop = both(3, AutoresetMode.NEXT_STEP, sources=fleet, budget=budget, budget_rule=rule)
-    compare(vec, loop, epochs=60, stagger=False)
-
-
-@pytest.mark.parametrize("rule", ["epoch", "average"])
-def test_rewards_agree_bit_for_bit_with_mixed_costs(rule: str) -> None:
-    rng = np.random.default_rng(2)
-    random = Sources.random(20, seed=1)
-    fleet = Sources(
-        random.arrival_rate, random.mean_utility, random.decay_rate, rng.uniform(0.1, 0.5, 20)
+def test_rewards_agree_bit_for_bit_however_many_are_crawled(rule: str) -> None:
+    """Sums must not depend on how many environments share a step, nor on ties in other ones."""
+    unit, rng = Sources.random(20, seed=1), np.random.default_rng(2)
+    mixed = Sources(
+        unit.arrival_rate, unit.mean_utility, unit.decay_rate, rng.uniform(0.1, 0.5, 20)
     )
-    arguments = {"sources": fleet, "budget": 3.3, "budget_rule": rule, "features": CHANNELS}
-    compare(*both(3, AutoresetMode.NEXT_STEP, **arguments), epochs=60, stagger=False)
+    budgets = [(unit, budget) for budget in (1, 2, 3, 4, 7, 8, 12, 19, 30)]
+    for fleet, budget in [*budgets, (mixed, 3.3), (mixed, 0.6)]:
+        arguments = {"sources": fleet, "budget": budget, "budget_rule": rule}
+        vec, loop = both(3, AutoresetMode.NEXT_STEP, **arguments)
+        compare(vec, loop, steps=40, stagger=False)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 7])
-@pytest.mark.parametrize("n", [1, 2, 33])
-def test_any_size(rows: int, n: int) -> None:
-    fleet = Sources.random(n, seed=n)
-    compare(*both(rows, AutoresetMode.NEXT_STEP, sources=fleet, horizon=6), epochs=15)
+def test_any_size() -> None:
+    for n in (1, 2, 33):
+        for num_envs in (1, 2, 7):
+            fleet = Sources.random(n, seed=n)
+            compare(*both(num_envs, AutoresetMode.NEXT_STEP, sources=fleet, horizon=6), steps=15)
 
 
 def test_equals_an_asynchronous_vector_environment() -> None:
@@ -201,9 +182,15 @@ def test_equals_an_asynchronous_vector_environment() -> None:
 # ------------------------------------------------------------------------- in law
 
 
-@pytest.mark.parametrize("rule", ["epoch", "average"])
-@pytest.mark.parametrize("arrivals", ["poisson", "poisson-constant", "poisson-gamma"])
-@pytest.mark.parametrize("observed", [True, [False, True, False, True, True]], ids=["all", "some"])
+@pytest.mark.parametrize(
+    ("arrivals", "rule", "observed"),
+    [
+        ("poisson-items", "step", True),
+        ("poisson-constant-items", "average", [False, True, False, True, True]),
+        ("poisson-gamma-items", "step", [False, True, False, True, True]),
+    ],
+    ids=["exponential", "constant", "gamma"],
+)
 def test_random_environments_agree_in_law(arrivals: str, rule: str, observed: Any) -> None:
     """Means over 300 environments of each kind, 4.5 standard errors: one false alarm in 150,000
     for each of about 200 comparisons a case."""
@@ -231,7 +218,7 @@ def test_random_environments_agree_in_law(arrivals: str, rule: str, observed: An
 
 
 def test_rows_are_independent() -> None:
-    vec = CrawlVectorEnv(2000, sources=MIXED, arrivals="poisson")
+    vec = CrawlVectorEnv(2000, sources=MIXED, arrivals="poisson-items")
     vec.reset(seed=0)
     value = run(vec, random_actions(vec, 3))[-4][:, :, 0].astype(float)
     for i in range(5):
@@ -243,7 +230,7 @@ def test_rows_are_independent() -> None:
 def test_same_seed_same_run() -> None:
     runs = []
     for seed in (3, 3, 4):
-        vec = CrawlVectorEnv(3, sources=MIXED, arrivals="poisson", start="random", horizon=4)
+        vec = CrawlVectorEnv(3, sources=MIXED, arrivals="poisson-items", start="random", horizon=4)
         runs.append([vec.reset(seed=seed)[0], *run(vec, random_actions(vec, 12))])
     assert same(runs[0], runs[1])
     assert not same(runs[0], runs[2])
@@ -255,7 +242,7 @@ def test_arrivals_do_not_depend_on_actions() -> None:
     histories = []
     for seed in (0, 1):
         vec = CrawlVectorEnv(
-            3, sources=MIXED, arrivals="poisson", features=("crawled",), horizon=5, budget=2
+            3, sources=MIXED, arrivals="poisson-items", features=("crawled",), horizon=5, budget=2
         )
         vec.reset(seed=8)
         taken, history, over = np.zeros((3, 5)), [vec.world.value.copy()], np.zeros(3, dtype=bool)
@@ -274,10 +261,17 @@ def test_arrivals_do_not_depend_on_actions() -> None:
 # ------------------------------------------------------------------------- the end of episodes
 
 
-@pytest.mark.parametrize("mode", MODES, ids=BY_VALUE)
 @pytest.mark.parametrize(
-    ("horizon", "limit", "expected"),
-    [(5, 3, 3), (3, 5, 3), (None, 4, 4), (4, None, 4), (4, 4, 4), (1, None, 1)],
+    ("horizon", "limit", "expected", "mode"),
+    [
+        (5, 3, 3, MODES[0]),
+        (3, 5, 3, MODES[1]),
+        (None, 4, 4, MODES[2]),
+        (4, None, 4, MODES[0]),
+        (4, 4, 4, MODES[1]),
+        (1, None, 1, MODES[2]),
+        (1, 2, 1, MODES[0]),
+    ],
     ids=str,
 )
 def test_the_smaller_of_horizon_and_time_limit(
@@ -308,22 +302,19 @@ def test_without_any_limit_it_goes_on() -> None:
     assert not any(vec.step(np.zeros((2, 4), np.float32))[3].any() for _ in range(700))
 
 
-@pytest.mark.parametrize("limit", [0, -1, 2.5], ids=str)
-def test_a_bad_time_limit_is_refused(limit: Any) -> None:
-    with pytest.raises(ValueError, match="max_episode_steps"):
-        CrawlVectorEnv(2, max_episode_steps=limit)
+def test_bad_numbers_of_steps_and_of_environments_are_refused() -> None:
+    for limit in (0, -1, 2.5):
+        with pytest.raises(ValueError, match="max_episode_steps"):
+            CrawlVectorEnv(2, max_episode_steps=limit)  # type: ignore[arg-type]
+    for number in (0, -1, 1.5, None):
+        with pytest.raises(ValueError, match="num_envs"):
+            CrawlVectorEnv(number)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("rows", [0, -1, 1.5, None], ids=str)
-def test_a_bad_number_of_environments_is_refused(rows: Any) -> None:
-    with pytest.raises(ValueError, match="num_envs"):
-        CrawlVectorEnv(rows)
-
-
-@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled", *MODES], ids=str)
-def test_modes_by_name(mode: Any) -> None:
-    vec = CrawlVectorEnv(2, autoreset_mode=mode)
-    assert vec.metadata["autoreset_mode"] is AutoresetMode(mode)
+def test_modes_by_name() -> None:
+    for mode in ("NextStep", "SameStep", "Disabled", *MODES):
+        vec = CrawlVectorEnv(2, autoreset_mode=mode)
+        assert vec.metadata["autoreset_mode"] is AutoresetMode(mode)
     assert CrawlVectorEnv(2).metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
 
 
@@ -336,7 +327,7 @@ def test_metadata_is_not_shared() -> None:
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP], ids=BY_VALUE)
 def test_gymnasiums_recorder_counts_right(mode: AutoresetMode) -> None:
-    vec = CrawlVectorEnv(3, sources=MIXED, arrivals="poisson", horizon=4, autoreset_mode=mode)
+    vec = CrawlVectorEnv(3, sources=MIXED, arrivals="poisson-items", horizon=4, autoreset_mode=mode)
     recorder = gym.wrappers.vector.RecordEpisodeStatistics(vec)
     recorder.reset(seed=0)
     total, episodes = np.zeros(3), 0
@@ -358,9 +349,10 @@ def test_step_before_reset_is_refused() -> None:
         CrawlVectorEnv(2).step(np.zeros((2, 4), np.float32))
 
 
-@pytest.mark.parametrize("mode", MODES, ids=BY_VALUE)
-@pytest.mark.parametrize("horizon", [None, 9], ids=["endless", "9 epochs"])
-def test_rows_that_were_never_reset_are_not_stepped(
+@pytest.mark.parametrize(
+    ("mode", "horizon"), list(zip(MODES, [None, 9, None], strict=True)), ids=str
+)
+def test_environments_that_were_never_reset_are_not_stepped(
     mode: AutoresetMode, horizon: int | None
 ) -> None:
     """A first reset of some rows leaves the others without a state: refuse one or the other."""
@@ -389,10 +381,10 @@ def test_bad_reset_masks_are_refused_as_gymnasium_does(mask: Any, error: type[Ex
             env.reset(options={"reset_mask": mask})
 
 
-@pytest.mark.parametrize("seed", [[1, 2], 1.5, "a"], ids=str)
-def test_a_seed_is_one_number(seed: Any) -> None:
-    with pytest.raises(ValueError, match="seed"):
-        CrawlVectorEnv(2).reset(seed=seed)
+def test_a_seed_is_one_number() -> None:
+    for seed in ([1, 2], 1.5, "a"):
+        with pytest.raises(ValueError, match="seed"):
+            CrawlVectorEnv(2).reset(seed=seed)  # type: ignore[arg-type]
 
 
 def test_options_for_all_rows_or_each() -> None:
@@ -412,34 +404,20 @@ def test_options_for_all_rows_or_each() -> None:
         vec.reset(options={"valeu": each})
 
 
-@pytest.mark.parametrize(
-    ("action", "words"),
-    [
-        pytest.param(np.zeros(4, np.float32), "shape", id="one row"),
-        pytest.param(np.zeros((3, 4), np.float32), "shape", id="too many rows"),
-        pytest.param(np.zeros((4, 2), np.float32), "shape", id="transposed"),
-        pytest.param(np.full((2, 4), np.nan), "NaN", id="NaN"),
-        pytest.param(
-            [[0, 0, 0, 0], [0, np.nan, 1, 1]], r"source 2 \(environment 1\)", id="one NaN"
-        ),
-        pytest.param([["a"] * 4] * 2, "numbers", id="words"),
-    ],
-)
-def test_bad_priorities_are_refused(action: Any, words: str) -> None:
+def test_bad_priorities_are_refused() -> None:
     vec = CrawlVectorEnv(2)
     vec.reset(seed=0)
-    with pytest.raises(ValueError, match=words):
-        vec.step(action)
-
-
-@pytest.mark.parametrize(
-    "action", [[0], [0, 1, 2], [0, 4], [-1, 0], [0.0, 1.0], 1, [True, False]], ids=str
-)
-def test_bad_subset_numbers_are_refused(action: Any) -> None:
-    vec = CrawlVectorEnv(2, action="subset")
-    vec.reset(seed=0)
-    with pytest.raises(ValueError, match="action"):
-        vec.step(np.array(action))
+    one_nan = [[0, 0, 0, 0], [0, np.nan, 1, 1]]
+    for action, words in (
+        (np.zeros(4, np.float32), "shape"),
+        (np.zeros((3, 4), np.float32), "shape"),
+        (np.zeros((4, 2), np.float32), "shape"),
+        (np.full((2, 4), np.nan), "NaN"),
+        (one_nan, r"source 2 \(environment 1\)"),
+        ([["a"] * 4] * 2, "numbers"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            vec.step(action)
 
 
 # ------------------------------------------------------------------------- states and aliases
@@ -450,7 +428,7 @@ def fleets(rng: np.random.Generator) -> Sources:
 
 
 RANDOM = {
-    "arrivals": "poisson",
+    "arrivals": "poisson-items",
     "observed": [True, False, True, False, False],
     "features": CHANNELS,
     "start": "random",
@@ -459,18 +437,25 @@ RANDOM = {
 }
 
 
-@pytest.mark.parametrize("sources", [MIXED, fleets], ids=["one fleet", "drawn anew"])
-@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP], ids=BY_VALUE)
-@pytest.mark.parametrize("after", [5, 6, 7], ids=["before the end", "at the end", "after the end"])
+@pytest.mark.parametrize(
+    ("sources", "mode", "after"),
+    [
+        (MIXED, MODES[0], 5),
+        (fleets, MODES[0], 6),
+        (MIXED, MODES[0], 7),
+        (fleets, MODES[1], 5),
+        (MIXED, MODES[1], 6),
+        (fleets, MODES[1], 7),
+    ],
+)
 def test_a_state_returned_to_continues_as_if_never_left(
     sources: Any, mode: AutoresetMode, after: int
 ) -> None:
     arguments = {
         **RANDOM,
         "sources": sources,
-        "budget_rule": "average" if after == 6 else "epoch",
+        "budget_rule": "average" if after == 6 else "step",
         "autoreset_mode": mode,
-        "reward_scale": "relaxed" if after == 5 else "raw",
     }
     vec = CrawlVectorEnv(3, **arguments)
     vec.reset(seed=7)
@@ -514,8 +499,9 @@ def test_a_state_is_independent_in_both_directions() -> None:
         assert np.array_equal(a, b)
 
 
-@pytest.mark.parametrize("how", ["deepcopy", "pickle"])
-@pytest.mark.parametrize("arrivals", ["deterministic", "poisson"])
+@pytest.mark.parametrize(
+    ("how", "arrivals"), [("deepcopy", "deterministic"), ("pickle", "poisson-items")]
+)
 def test_a_copy_is_an_environment_of_its_own(arrivals: str, how: str) -> None:
     vecs = [CrawlVectorEnv(3, sources=MIXED, **{**RANDOM, "arrivals": arrivals}) for _ in range(2)]
     for vec in vecs:
@@ -527,9 +513,16 @@ def test_a_copy_is_an_environment_of_its_own(arrivals: str, how: str) -> None:
     assert same(run(twin, actions), run(vecs[1], actions))
 
 
-@pytest.mark.parametrize("features", [("value",), ("harvest",), tuple(CHANNELS)], ids=str)
-@pytest.mark.parametrize("mode", MODES, ids=BY_VALUE)
-@pytest.mark.parametrize("budget", [1, 2, 5])
+@pytest.mark.parametrize(
+    ("features", "mode", "budget"),
+    [
+        (features, MODES[(a + b) % 3], (1, 2, 5)[b])
+        for a, features in enumerate([("value",), ("harvest",), tuple(CHANNELS)])
+        for b in range(3)
+        if a != b
+    ],
+    ids=str,
+)
 @pytest.mark.filterwarnings("ignore:budget is 5")
 def test_nothing_returned_is_a_view_of_the_state(
     features: tuple[str, ...], mode: AutoresetMode, budget: float
@@ -546,7 +539,7 @@ def test_nothing_returned_is_a_view_of_the_state(
         given = action.copy()
         expected, got = clean.step(action), spoilt.step(given)
         assert same(expected[:4], got[:4])
-        equal_infos(expected[4], got[4])
+        assert set(expected[4]) == set(got[4])
         assert np.array_equal(given, action)
         over = expected[3].copy()
         objects = [
@@ -608,7 +601,7 @@ def test_every_row_believes_in_its_own_fleet(mode: AutoresetMode) -> None:
         sources=fleets,
         features=names,
         observed=False,
-        arrivals="poisson",
+        arrivals="poisson-items",
         budget=2,
         horizon=3,
         autoreset_mode=mode,
@@ -637,11 +630,11 @@ def test_rows_with_costs_of_their_own() -> None:
         cost = rng.uniform(0.2, 1.0, 5)
         return Sources(fleet.arrival_rate, fleet.mean_utility, fleet.decay_rate, cost)
 
-    for rule in ("epoch", "average"):
+    for rule in ("step", "average"):
         arguments = {"budget": 1.3, "budget_rule": rule, "features": CHANNELS}
         vec = CrawlVectorEnv(4, sources=draw, **arguments)
         seen, _ = vec.reset(seed=0)
-        scalars = [CrawlEnv(sources=vec.world.sources.row(row), **arguments) for row in range(4)]
+        scalars = [CrawlEnv(sources=vec.world.sources.fleet(row), **arguments) for row in range(4)]
         for row, env in enumerate(scalars):
             assert np.array_equal(env.reset(seed=0)[0], seen[row])
         for action in random_actions(vec, 25):

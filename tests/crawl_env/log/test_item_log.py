@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import builtins
 import gzip
 import pickle
 import re
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from crawl_env import DecayCurves, ItemLog
+from tests.refusals import refused
 
 HEADER = "source,published,utility\n"
 
@@ -113,16 +112,15 @@ STAMPS = {
 }
 
 
-@pytest.mark.parametrize("stamps", STAMPS.values(), ids=STAMPS)
-@pytest.mark.parametrize(("unit", "hours"), [("hour", 1), ("day", 24), ("second", 1 / 3600)])
-def test_time_stamps_become_units_since_the_midnight_before(
-    tmp_path: Path, stamps: list[str], unit: str, hours: float
-) -> None:
-    text = HEADER + f"a,{stamps[1]},1\na,{stamps[0]},1\n"
-    log = ItemLog.from_csv(write(tmp_path / "i.csv", text), unit=unit, end="2020-11-09")
-    assert log.published.tolist() == pytest.approx([6 / hours, 25.5 / hours], rel=1e-14)
-    assert log.end == pytest.approx(48 / hours, rel=1e-14)
-    assert (log.origin, log.unit) == ("2020-11-07T00:00:00Z", unit)
+def test_time_stamps_become_units_since_the_midnight_before(tmp_path: Path) -> None:
+    for stamps in STAMPS.values():
+        text = HEADER + f"a,{stamps[1]},1\na,{stamps[0]},1\n"
+        path = write(tmp_path / "i.csv", text)
+        for unit, hours in (("hour", 1), ("day", 24), ("minute", 1 / 60), ("second", 1 / 3600)):
+            log = ItemLog.from_csv(path, unit=unit, end="2020-11-09")
+            assert log.published.tolist() == pytest.approx([6 / hours, 25.5 / hours], rel=1e-14)
+            assert log.end == pytest.approx(48 / hours, rel=1e-14)
+            assert (log.origin, log.unit) == ("2020-11-07T00:00:00Z", unit)
 
 
 def test_all_sources_may_be_named_also_silent_ones(tmp_path: Path) -> None:
@@ -132,15 +130,6 @@ def test_all_sources_may_be_named_also_silent_ones(tmp_path: Path) -> None:
     assert log.source.tolist() == [2, 0]
     with pytest.raises(ValueError, match=r"i\.csv, row 3: unknown source 'a'"):
         ItemLog.from_csv(path, sources=["b"])
-
-
-def test_a_large_log_is_read_in_seconds(tmp_path: Path) -> None:
-    """A million items should take at most 5 s; this is a fifth of them on a busy machine."""
-    rows = "".join(f"{i},site{i % 997}.com,{i / 7},{i % 89}\n" for i in range(200_000))
-    path = write(tmp_path / "i.csv", "item,source,published,utility\n" + rows)
-    start = time.perf_counter()
-    assert len(ItemLog.from_csv(path)) == 200_000
-    assert time.perf_counter() - start < 4
 
 
 def test_parquet_is_read_like_csv(tmp_path: Path) -> None:
@@ -165,27 +154,9 @@ def test_parquet_is_read_like_csv(tmp_path: Path) -> None:
         assert log.utility.tolist() == [2.0, 3.0]
         assert log.curves is not None
         assert log.curves.recorded.tolist() == [False, True]
-    columns["utility"] = [1.0, None]
+    columns["utility"] = [1.0, -1.0]
     parquet.write_table(arrow.table(columns), tmp_path / "i.parquet")
-    with pytest.raises(ValueError, match=r"i\.parquet, row 2: utility"):
-        ItemLog.from_csv(tmp_path / "i.parquet")
-    write(tmp_path / "i.parquet", "source,published\n")
-    with pytest.raises(ValueError, match=r"i\.parquet: not a whole Parquet file"):
-        ItemLog.from_csv(tmp_path / "i.parquet")
-
-
-def test_parquet_without_its_library_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *rest: object) -> object:
-        if name.startswith("pyarrow"):
-            raise ImportError(name)
-        return real(name, *rest)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ValueError, match="pip install pyarrow"):
+    with refused("i.parquet, row 2: utility is -1"):
         ItemLog.from_csv(tmp_path / "i.parquet")
 
 
@@ -221,25 +192,26 @@ WRONG = {
     ),
     "latin-1": ((HEADER + "a,1,1\ncafé,1,1\n").encode("latin-1"), ["row 3", "UTF-8"]),
     "semicolons": (HEADER.replace(",", ";") + "a;1;1\n", ["semicolons"]),
+    "stamp beyond the calendar": (
+        HEADER + "a,2020-01-01T00:00+00:00,1\na,0001-01-01T00:00+05:00,1\n",
+        ["row 3", "the years 1 to 9999"],
+    ),
 }
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
-@pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_named_with_file_and_row(tmp_path: Path, case: str, suffix: str) -> None:
-    text, expected = WRONG[case]
-    path = write(tmp_path / f"my log{suffix}", text)
-    with pytest.raises(ValueError, match="my log") as error:
-        ItemLog.from_csv(path)
-    for part in expected:
-        assert part in str(error.value)
+def test_what_is_wrong_is_named_with_file_and_row(tmp_path: Path, suffix: str) -> None:
+    for text, expected in WRONG.values():
+        path = write(tmp_path / f"my log{suffix}", text)
+        with refused("my log", *expected):
+            ItemLog.from_csv(path)
 
 
 BAD_CURVES = {
     "unknown item": ("x,0,1\nq,0,1\n", ["row 3", "no item 'q'"]),
     "ages fall": ("x,0,1\nx,2,.5\nx,1,.4\n", ["row 4", "'x'", "age falls to 1"]),
     "rises": ("y,1,.5\ny,2,.6\n", ["row 3", "'y'", "rises to 0.6"]),
-    "above one": ("x,1,1.5\n", ["row 2", "remaining is 1.5", "0 to 1"]),
+    "above one": ("x,1,1.5\n", ["row 2", "remaining is 1.5", "between 0 and 1"]),
     "below zero": ("x,0,1\nx,1,-.1\n", ["row 3", "remaining is -0.1"]),
     "not from one": ("x,0,.9\n", ["row 2", "remaining is 0.9 at age 0"]),
     "negative age": ("x,-1,1\n", ["row 2", "age is -1"]),
@@ -250,29 +222,12 @@ BAD_CURVES = {
 }
 
 
-@pytest.mark.parametrize("case", BAD_CURVES)
-def test_a_wrong_curve_is_named_with_file_and_row(tmp_path: Path, case: str) -> None:
-    text, expected = BAD_CURVES[case]
+def test_a_wrong_curve_is_named_with_file_and_row(tmp_path: Path) -> None:
     items = write(tmp_path / "i.csv", "item,source,published\nx,a,1\ny,b,0\n")
-    path = write(tmp_path / "my curves.csv", "item,age,remaining\n" + text)
-    with pytest.raises(ValueError, match="my curves") as error:
-        ItemLog.from_csv(items, path)
-    for part in expected:
-        assert part in str(error.value)
-
-
-def test_a_damaged_gzip_file_is_refused(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    rows = "".join(f"a,{x},1\n" for x in rng.random(5000))
-    whole = gzip.compress((HEADER + rows).encode())
-    broken = bytearray(whole)
-    broken[len(whole) // 2] ^= 0xFF
-    unpackable = whole[:10] + b"\xff" * 4 + whole[14:]
-    for data in (whole[: len(whole) // 2], whole[:-4], bytes(broken), unpackable, rows.encode()):
-        path = tmp_path / "i.csv.gz"
-        path.write_bytes(data)
-        with pytest.raises(ValueError, match=r"i\.csv\.gz.*(gzip|UTF-8|not a number|values)"):
-            ItemLog.from_csv(path)
+    for text, expected in BAD_CURVES.values():
+        path = write(tmp_path / "my curves.csv", "item,age,remaining\n" + text)
+        with refused("my curves", *expected):
+            ItemLog.from_csv(items, path)
 
 
 def test_items_outside_the_span_are_refused_not_dropped(tmp_path: Path) -> None:
@@ -297,44 +252,42 @@ def test_a_missing_file_and_an_unknown_unit_are_named(tmp_path: Path) -> None:
 GOOD = {"names": ["a", "b"], "source": [0, 1], "published": [1.0, 2.0], "utility": [1.0, 1.0]}
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"published": [1.0]}, "one number an item"),
-        ({"published": [1.0, np.nan]}, "item 1: published is nan"),
-        ({"utility": [-1.0, 1.0]}, "item 0: utility is -1"),
-        ({"source": [0, 2]}, "source holds 0 to 2"),
-        ({"names": ["a", "a"]}, "twice"),
-        ({"names": ["a", " "]}, "empty"),
-        ({"end": 2.0}, "item 1: published at 2"),
-        ({"start": 1.5}, "item 0: published at 1"),
-        ({"start": 5.0, "end": 4.0}, "a log ends after it starts"),
-        ({"curves": DecayCurves([0, 0], [], [])}, "curves are of 1 items, the log has 2"),
-        ({"source": [], "published": [], "utility": []}, "give its start and end"),
-        ({"unit": "year"}, "unknown unit"),
-    ],
-)
-def test_arrays_given_in_code_are_checked(change: dict[str, object], message: str) -> None:
+def test_arrays_given_in_code_are_checked() -> None:
     ItemLog(**GOOD)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=message):
-        ItemLog(**{**GOOD, **change})  # type: ignore[arg-type]
+    for message, change in {
+        "one number per item": {"published": [1.0]},
+        "item 1: published is nan": {"published": [1.0, np.nan]},
+        "item 0: utility is -1": {"utility": [-1.0, 1.0]},
+        "item 1: source is 2; it must be a whole number": {"source": [0, 2]},
+        "item 1: source is 0.5": {"source": [0, 0.5]},
+        "'a' appears twice": {"names": ["a", "a"]},
+        "source 1: the source has no name": {"names": ["a", " "]},
+        "item 1: published at 2": {"end": 2.0},
+        "item 0: published at 1": {"start": 1.5},
+        "a log ends after it starts": {"start": 5.0, "end": 4.0},
+        "both finite": {"end": np.inf},
+        "start is -1e+308 and end is 1.5e+308": {"published": [-1e308, 1e308], "end": 1.5e308},
+        "curves are of 1 items, the log has 2": {"curves": DecayCurves([0, 0], [], [])},
+        "give its start and end": {"source": [], "published": [], "utility": []},
+        "unknown unit": {"unit": "year"},
+    }.items():
+        with refused(message):
+            ItemLog(**{**GOOD, **change})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("first", "age", "remaining", "message"),
-    [
+def test_curves_given_in_code_are_checked() -> None:
+    for first, age, remaining, message in (
         ([0, 1], [0.5], [1.0], "curve of item 0: the curve starts at age 0.5"),
         ([0, 1, 2], [0.0, 0.0], [1.0, 0.5], "curve of item 1: remaining is 0.5 at age 0"),
         ([0, 2], [0.0], [1.0], "lead from 0"),
         ([1, 1], [0.0], [1.0], "lead from 0"),
         ([0, 1], [0.0], [1.0, 1.0], "lead from 0"),
         ([0, 2, 1, 3], [0.0, 1, 2], [1.0, 1, 1], "lead from 0"),
+        ([0, 0.5, 1], [0.0], [1.0], "first must hold whole numbers"),
         ([0, 0, 3], [0.0, 2, 1], [1.0, 1, 1], "curve of item 1: age falls"),
-    ],
-)
-def test_curves_given_in_code_are_checked(first, age, remaining, message) -> None:
-    with pytest.raises(ValueError, match=message):
-        DecayCurves(np.array(first), np.array(age), np.array(remaining))
+    ):
+        with refused(message):
+            DecayCurves(first, age, remaining)  # type: ignore[arg-type]
 
 
 # ------------------------------------------------------------------------- parts of a log
@@ -349,6 +302,7 @@ def test_a_stretch_of_time_keeps_sources_items_and_curves() -> None:
     assert part.utility.tolist() == log.utility[inside].tolist()
     assert_same_curves(part, log, np.flatnonzero(inside))
     assert len(log.between(55, 60)) == 0
+    assert same(log.between(0, 60), log)
     for start, end in ((-1, 10), (10, 61), (20, 10), (5, 5)):
         with pytest.raises(ValueError, match="the log covers 0 to 60 hours"):
             log.between(start, end)
@@ -366,8 +320,14 @@ def test_a_log_may_be_said_to_cover_more_time_than_its_items(tmp_path: Path) -> 
     assert stamped.covering("2024-05-02", "2024-05-05").span == 3.0
     with pytest.raises(ValueError, match="ends after it starts"):
         log.covering(9, 3)
-    with pytest.raises(ValueError, match="times are numbers; give a number"):
+    with refused("times are numbers; give a number"):
         log.covering("2024-05-02", None)
+    with refused("start is '2024-05-32'; give an ISO 8601 time stamp"):
+        stamped.covering("2024-05-32", None)
+    assert repr(stamped) == "ItemLog(2 items of 1 sources, 0.25 to 2.25 days)"
+    assert repr(log) == "ItemLog(200 items of 7 sources, 0 to 60 hours, with curves)"
+    with refused("the log has no curves to write"):
+        stamped.to_csv(tmp_path / "i.csv", tmp_path / "c.csv")
 
 
 def test_sources_are_selected_in_the_order_asked_for() -> None:
@@ -424,28 +384,28 @@ def test_arrays_cannot_be_changed_also_in_copies() -> None:
 # ------------------------------------------------------------------------- curves
 
 
-def test_the_share_left_is_linear_between_points_and_then_stays() -> None:
+def test_the_remaining_fraction_is_linear_between_points_and_then_stays() -> None:
     curves = random_log(seed=3, n=400).curves
     assert curves is not None
     rng = np.random.default_rng(0)
     recorded = np.flatnonzero(curves.recorded)
     item, age = rng.choice(recorded, 3000), rng.uniform(0, 12, 3000)
-    got = curves.share(item, age)
-    for j, t, share in zip(item, age, got, strict=True):
+    got = curves.remaining_at(item, age)
+    for j, t, fraction in zip(item, age, got, strict=True):
         points = slice(*curves.first[j : j + 2])
         wanted = np.interp(t, curves.age[points], curves.remaining[points])
-        assert share == pytest.approx(wanted, abs=1e-12)
-    assert curves.share(recorded[:, None], [0.5, 1.5]).shape == (recorded.size, 2)
+        assert fraction == pytest.approx(wanted, abs=1e-12)
+    assert curves.remaining_at(recorded[:, None], [0.5, 1.5]).shape == (recorded.size, 2)
 
 
 def test_two_points_of_one_age_are_a_drop() -> None:
     curves = DecayCurves([0, 4], [0, 2, 2, 4], [1, 0.8, 0.2, 0.0])
-    assert curves.share(0, [1.0, 2.0, 3.0, 50.0]).tolist() == [0.9, 0.2, 0.1, 0.0]
-    assert curves.share(0, np.nextafter(2.0, 0.0)) == pytest.approx(0.8)
-    assert DecayCurves([0, 2], [0, 0], [1, 0.5]).share(0, 0.0) == 0.5
+    assert curves.remaining_at(0, [1.0, 2.0, 3.0, 50.0]).tolist() == [0.9, 0.2, 0.1, 0.0]
+    assert curves.remaining_at(0, np.nextafter(2.0, 0.0)) == pytest.approx(0.8)
+    assert DecayCurves([0, 2], [0, 0], [1, 0.5]).remaining_at(0, 0.0) == 0.5
 
 
-def test_an_item_without_a_curve_has_no_share() -> None:
+def test_an_item_without_a_curve_has_no_fraction() -> None:
     curves = DecayCurves([0, 1, 1], [0.0], [1.0])
     with pytest.raises(ValueError, match=re.escape("item 1 has no curve")):
-        curves.share([0, 1], 2.0)
+        curves.remaining_at([0, 1], 2.0)

@@ -40,35 +40,35 @@ def started(render_mode: str | None, **arguments: Any) -> gym.Env[Any, Any]:
 
 def frame_of(env: gym.Env[Any, Any]) -> Frame:
     inner: Any = env.unwrapped
-    return Frame.of(inner._crawl, inner._elapsed, inner._rewards)
+    return Frame.of(inner._simulation, inner._elapsed, inner._rewards)
 
 
 def fleet(n: int) -> Sources:
     return Sources.random(n, seed=1)
 
 
-SIZES = [
-    pytest.param({}, id="4"),
-    pytest.param({"sources": NAMED, "start": "full"}, id="4-never-crawled"),
-    pytest.param({"sources": Sources(0.0, 1.0, [1.0, 2.0])}, id="2-silent"),
-    pytest.param({"sources": "fleet-f", "budget_rule": "average"}, id="25-average"),
-    pytest.param({"sources": fleet(200), "budget": 10, **HIDDEN}, id="200-hidden"),
-    pytest.param({"sources": fleet(2000), "budget": 100}, id="2000"),
-    pytest.param({"sources": lambda rng: Sources.random(30, rng)}, id="30-drawn"),
+SIZES: list[dict[str, Any]] = [
+    {},
+    {"sources": NAMED, "start": "full"},  # never crawled
+    {"sources": Sources(0.0, 1.0, [1.0, 2.0])},  # no items
+    {"sources": "fleet-f", "budget_rule": "average"},
+    {"sources": fleet(200), "budget": 10, **HIDDEN},
+    {"sources": fleet(2000), "budget": 100},
+    {"sources": lambda rng: Sources.random(30, rng)},
 ]
 
 
-@pytest.mark.parametrize("arguments", SIZES)
-def test_picture_changes_with_a_step_and_does_not_alias(arguments: dict[str, Any]) -> None:
-    env = started("rgb_array", **arguments)
-    before = picture(env)
-    kept = before.copy()
-    env.step(np.ones(env.action_space.shape or (), dtype=np.float32))
-    after = picture(env)
-    assert before.shape == after.shape == (480, 800, 3)
-    assert before.dtype == after.dtype == np.uint8
-    assert np.array_equal(before, kept)
-    assert not np.array_equal(before, after)
+def test_picture_changes_with_a_step_and_does_not_alias() -> None:
+    for arguments in SIZES:
+        env = started("rgb_array", **arguments)
+        before = picture(env)
+        kept = before.copy()
+        env.step(np.ones(env.action_space.shape or (), dtype=np.float32))
+        after = picture(env)
+        assert before.shape == after.shape == (480, 800, 3)
+        assert before.dtype == after.dtype == np.uint8
+        assert np.array_equal(before, kept)
+        assert not np.array_equal(before, after)
 
 
 def picture(env: gym.Env[Any, Any]) -> NDArray[np.uint8]:
@@ -77,14 +77,14 @@ def picture(env: gym.Env[Any, Any]) -> NDArray[np.uint8]:
     return image
 
 
-@pytest.mark.parametrize(("action", "side"), [(FIRST, "left"), (LAST, "right")])
-def test_crawled_source_is_orange(action: NDArray[np.float32], side: str) -> None:
+def test_crawled_source_is_orange() -> None:
     env = started("rgb_array")
-    env.step(action)
-    bars = picture(env)[110:280].astype(int)  # above the table and under the legend
-    orange = (bars[..., 0] - bars[..., 2] > 20).sum(axis=0)
-    left, right = orange[:400].sum(), orange[400:].sum()
-    assert (left > 0, right > 0) == (side == "left", side == "right")
+    for action, side in ((FIRST, "left"), (LAST, "right")):
+        env.step(action)
+        bars = picture(env)[110:280].astype(int)  # above the table and under the legend
+        orange = (bars[..., 0] - bars[..., 2] > 20).sum(axis=0)
+        left, right = orange[:400].sum(), orange[400:].sum()
+        assert (left > 0, right > 0) == (side == "left", side == "right")
 
 
 def test_pictures_of_a_vector_env_show_their_rows() -> None:
@@ -121,7 +121,7 @@ def test_text_names_every_source_with_its_numbers() -> None:
     env = started("ansi", sources=NAMED, start="full")
     env.step(FIRST)
     head, _, *lines = lines_of(env)
-    assert "epoch 1" in head
+    assert "step 1" in head
     assert "mean reward 357.1" in head
     assert [line.split()[0] for line in lines] == list(NAMES)
     assert "● +357.1" in lines[0]
@@ -134,16 +134,15 @@ def lines_of(env: gym.Env[Any, Any]) -> list[str]:
     return str(text).split("\n")
 
 
-@pytest.mark.parametrize("n", [1, 24, 25, 200, 2000])
-@pytest.mark.parametrize("more", [{}, HIDDEN], ids=["observed", "hidden"])
-def test_text_fits_a_terminal(n: int, more: dict[str, Any]) -> None:
-    names = [f"a-long-name-{i}.example.org" for i in range(n)]
-    sources = Sources(5.0, np.geomspace(1e-7, 1e7, n), 0.1, names=names)
-    env = started("ansi", sources=sources, budget=max(1, n // 4), **more)
-    env.step(np.linspace(-1, 1, n, dtype=np.float32))
-    lines = lines_of(env)
-    assert len(lines) <= 30
-    assert max(map(len, lines)) <= 100
+def test_text_fits_a_terminal() -> None:
+    for n, more in ((1, HIDDEN), (24, {}), (25, HIDDEN), (200, {}), (2000, HIDDEN)):
+        names = [f"a-long-name-{i}.example.org" for i in range(n)]
+        sources = Sources(5.0, np.geomspace(1e-7, 1e7, n), 0.1, names=names)
+        env = started("ansi", sources=sources, budget=max(1, n // 4), **more)
+        env.step(np.linspace(-1, 1, n, dtype=np.float32))
+        lines = lines_of(env)
+        assert len(lines) <= 30
+        assert max(map(len, lines)) <= 100
 
 
 def test_text_says_what_the_rest_is() -> None:
@@ -173,17 +172,16 @@ def test_axis_does_not_jump() -> None:
     assert frame_of(env).scale == scale > 500
 
 
-@pytest.mark.parametrize("render_mode", ["rgb_array", "ansi"])
-def test_rendering_does_not_change_the_run(render_mode: str) -> None:
-    seen, plain = (started(mode, sources=NAMED, **HIDDEN) for mode in (render_mode, None))
+def test_rendering_does_not_change_the_run() -> None:
+    modes = ("rgb_array", "ansi", None)
+    pictured, written, plain = (started(mode, sources=NAMED, **HIDDEN) for mode in modes)
     for action in (FIRST, LAST, FIRST):
-        seen.render()
-        assert np.array_equal(seen.step(action)[0], plain.step(action)[0])
-
-
-def test_environment_that_was_rendered_can_be_copied() -> None:
-    env = started("rgb_array").unwrapped
-    assert np.array_equal(picture(env), picture(deepcopy(env)))
+        pictured.render()
+        written.render()
+        observation = plain.step(action)[0]
+        assert np.array_equal(pictured.step(action)[0], observation)
+        assert np.array_equal(written.step(action)[0], observation)
+    assert np.array_equal(picture(pictured.unwrapped), picture(deepcopy(pictured.unwrapped)))
 
 
 def test_missing_pygame_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crawl_env import CrawlEnv, CrawlVectorEnv, ItemLog, Poisson, Sources, Trace
+from crawl_env import CrawlEnv, CrawlVectorEnv, ItemLog, Sources, Trace
 from crawl_env.simulation.observation import SUMMED
 from tests.crawl_env.env_plain import random_actions, run, same
 
@@ -44,7 +44,7 @@ def test_the_sums_of_a_recorded_harvest_are_those_of_its_items() -> None:
     assert not any(seen[name][1:].any() for name in SUMMED)
 
 
-@pytest.mark.parametrize("arrivals", ["poisson-constant", "poisson-bursts"])
+@pytest.mark.parametrize("arrivals", ["poisson-constant-items", "poisson-hawkes-items"])
 def test_a_regression_finds_the_decay(arrivals: str) -> None:
     """ln w = ln ξ − μ·age: exact where ξ is constant, on average where it is exponential."""
     vec = CrawlVectorEnv(400, sources=FLEET, budget=1, features=ALL, arrivals=arrivals)
@@ -57,7 +57,7 @@ def test_a_regression_finds_the_decay(arrivals: str) -> None:
     slope = (number * product - age * log) / (number * squared - age**2)
     intercept = (log - slope * age) / number
     # E ln ξ = ln ξ̄ − Euler's constant for exponential ξ, and ln ξ varies by π/√6.
-    exact = arrivals == "poisson-constant"
+    exact = arrivals == "poisson-constant-items"
     shift = 0.0 if exact else np.euler_gamma
     spread = np.sqrt(squared / number - (age / number) ** 2)
     error = 1e-4 if exact else 4.5 * np.pi / np.sqrt(6 * number) / spread
@@ -66,7 +66,9 @@ def test_a_regression_finds_the_decay(arrivals: str) -> None:
     assert (np.abs(intercept + shift - np.log(FLEET.mean_utility)) < reach).all()
 
 
-@pytest.mark.parametrize("arrivals", ["poisson", "poisson-drift", "poisson-lomax"])
+@pytest.mark.parametrize(
+    "arrivals", ["poisson-items", "poisson-drift-items", "poisson-lomax-items"]
+)
 def test_sums_are_of_the_sources_crawled_and_agree_with_counts(arrivals: str) -> None:
     vec = CrawlVectorEnv(5, sources=FLEET, budget=1, features=ALL, arrivals=arrivals, horizon=7)
     vec.reset(seed=1)
@@ -88,7 +90,7 @@ def test_sums_are_of_the_sources_crawled_and_agree_with_counts(arrivals: str) ->
 
 def test_a_failed_crawl_brings_no_sums() -> None:
     fleet = Sources([20.0, 20.0], 1.0, 0.1, failure_rate=[0.5, 0.5])
-    env = CrawlEnv(sources=fleet, budget=1, features=(*ALL, "failed"), arrivals="poisson")
+    env = CrawlEnv(sources=fleet, budget=1, features=(*ALL, "failed"), arrivals="poisson-items")
     env.reset(seed=0)
     failures = 0
     for action in random_actions(env, 30):
@@ -103,7 +105,12 @@ def test_a_failed_crawl_brings_no_sums() -> None:
 @pytest.mark.parametrize("capacity", [np.inf, 3.0])
 def test_sums_go_with_a_state(capacity: float) -> None:
     fleet = Sources([3.0, 0.4, 9.0], 1.0, 0.3, capacity=capacity)
-    posed: dict[str, Any] = {"sources": fleet, "budget": 2, "features": ALL, "arrivals": "poisson"}
+    posed: dict[str, Any] = {
+        "sources": fleet,
+        "budget": 2,
+        "features": ALL,
+        "arrivals": "poisson-items",
+    }
     env, other = CrawlEnv(**posed), CrawlEnv(**posed)
     env.reset(seed=2)
     actions = random_actions(env, 20)
@@ -117,23 +124,18 @@ def test_sums_go_with_a_state(capacity: float) -> None:
 def test_following_items_does_not_change_who_may_see_what() -> None:
     """Sums show nothing of sources that were not crawled, and no bound depends on the fleet."""
     spaces = [
-        CrawlEnv(sources=fleet, features=ALL, arrivals="poisson").observation_space
+        CrawlEnv(sources=fleet, features=ALL, arrivals="poisson-items").observation_space
         for fleet in (FLEET, Sources([1.0, 1.0, 1.0], 9.0, 1.0))
     ]
     assert spaces[0] == spaces[1]
 
 
 def test_where_there_are_no_single_items_the_sums_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"harvest_age sum up single items.*arrivals='poisson'"):
-        CrawlEnv(features=("age", "harvest_age"))
+    for arrivals in ("deterministic", "poisson"):
+        with pytest.raises(ValueError, match=r"harvest_age: .* single items.*'poisson-items'"):
+            CrawlEnv(features=("age", "harvest_age"), arrivals=arrivals)
     with pytest.raises(ValueError, match="'items' and 'changed'"):
-        CrawlEnv(features=("changed",), arrivals="poisson", start="full")
-
-    class Own(Poisson):
-        feed: Any = property()  # has none
-
-    with pytest.raises(ValueError, match="has no `feed`"):
-        CrawlEnv(features=("harvest_age",), arrivals=Own())
+        CrawlEnv(features=("changed",), arrivals="poisson-items", start="full")
 
 
 def test_means_that_arrive_are_a_change() -> None:

@@ -38,7 +38,7 @@ def test_the_channels_are_those_of_the_page() -> None:
 
 @pytest.mark.parametrize("name", CHANNELS)
 def test_bounds_are_those_of_the_page_whatever_the_fleet(name: str) -> None:
-    low = -np.inf if name == "account" else 0.0
+    low = -np.inf if name == "balance" else 0.0
     high = 1.0 if name == "crawled" else np.inf
     for n in (1, 7):
         box = observation_space((name,), n)
@@ -48,18 +48,18 @@ def test_bounds_are_those_of_the_page_whatever_the_fleet(name: str) -> None:
 
 
 def test_columns_come_in_the_order_given() -> None:
-    names = ["cost", "value", "account", "age"]
+    names = ["cost", "value", "balance", "age"]
     for order in itertools.permutations(names):
         env = CrawlEnv(sources=FLEET, budget=2, features=order)
         seen, _ = env.reset(seed=0)
         columns = dict(zip(order, seen.T, strict=True))
         assert columns["cost"].tolist() == FLEET.cost.tolist()
         assert columns["age"].tolist() == [1] * 5
-        assert columns["account"].tolist() == [2] * 5
+        assert columns["balance"].tolist() == [2] * 5
         assert columns["value"] == pytest.approx(FLEET.inflow, rel=1e-6)
         box = env.observation_space
-        assert np.all(box.low[:, order.index("account")] == -np.inf)
-        assert np.all(np.delete(box.low, order.index("account"), axis=1) == 0)
+        assert np.all(box.low[:, order.index("balance")] == -np.inf)
+        assert np.all(np.delete(box.low, order.index("balance"), axis=1) == 0)
 
 
 @pytest.mark.parametrize("names", list(itertools.combinations(CHANNELS, 2)), ids="-".join)
@@ -95,8 +95,8 @@ def test_bad_features_are_refused(names: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ENVS)
-@pytest.mark.parametrize("rule", ["epoch", "average"])
-@pytest.mark.parametrize("arrivals", ["deterministic", "poisson", "poisson-lognormal"])
+@pytest.mark.parametrize("rule", ["step", "average"])
+@pytest.mark.parametrize("arrivals", ["deterministic", "poisson-items", "poisson-lognormal-items"])
 @pytest.mark.parametrize(
     "observed", [True, False, [True, False, True, False, False]], ids=["seen", "unseen", "mixed"]
 )
@@ -117,7 +117,7 @@ def test_every_channel_says_what_happens(
     shown = np.broadcast_to(observed, 5)
     age = np.atleast_3d(seen.reshape(rows, 5, -1))[..., CHANNELS.index("age")].astype(float)
     belief = FLEET.ceiling * -np.expm1(-FLEET.decay_rate * age)
-    account = np.full(rows, 2.5)
+    balance = np.full(rows, 2.5)
     brought = items = np.zeros((rows, 5))
     crawled = np.zeros((rows, 5), dtype=bool)
     for action in random_actions(env, 12):
@@ -136,7 +136,7 @@ def test_every_channel_says_what_happens(
         for name in ("arrival_rate", "mean_utility", "decay_rate", "cost"):
             parameter = getattr(FLEET, name).astype(np.float32)
             assert np.array_equal(columns[name], np.broadcast_to(parameter, (rows, 5)))
-        np.testing.assert_allclose(columns["account"], account[:, None] * np.ones(5), rtol=1e-6)
+        np.testing.assert_allclose(columns["balance"], balance[:, None] * np.ones(5), rtol=1e-6)
 
         counted = env.world.items.copy()
         seen, reward, *_ = env.step(action)
@@ -146,14 +146,14 @@ def test_every_channel_says_what_happens(
         belief = np.where(crawled, 0, belief) * FLEET.retention + FLEET.inflow
         age = np.where(crawled, 0, age) + 1
         if rule == "average":
-            account = account + 2.5 - (crawled * FLEET.cost).sum(axis=1)
+            balance = balance + 2.5 - (crawled * FLEET.cost).sum(axis=1)
         else:
             assert np.all((crawled * FLEET.cost).sum(axis=1) <= 2.5)
 
 
 def test_items_are_counts_and_zero_items_bring_nothing() -> None:
     env = CrawlEnv(
-        sources=FLEET, features=("crawled", "harvest", "items"), arrivals="poisson", budget=2
+        sources=FLEET, features=("crawled", "harvest", "items"), arrivals="poisson-items", budget=2
     )
     env.reset(seed=0)
     for action in random_actions(env, 200):
@@ -167,7 +167,11 @@ def test_the_mean_of_counts_and_harvests() -> None:
     """One crawl at age 3 of 4000 environments: ΛTk items and (1 − α^k)u* on average, to 4.5
     standard errors."""
     vec = CrawlVectorEnv(
-        4000, sources=FLEET, features=("harvest", "items"), arrivals="poisson-gamma", budget=6.5
+        4000,
+        sources=FLEET,
+        features=("harvest", "items"),
+        arrivals="poisson-gamma-items",
+        budget=6.5,
     )
     vec.reset(seed=5, options={"age": np.full(5, 3.0)})
     harvest, items = np.moveaxis(vec.step(np.zeros((4000, 5), np.float32))[0].astype(float), 2, 0)
@@ -202,7 +206,7 @@ def test_age_of_a_source_never_crawled_is_a_billion_and_stays() -> None:
 
 def test_an_observation_is_always_float32_and_new() -> None:
     for kind, names in itertools.product(ENVS, (("value",), ("age",), tuple(CHANNELS))):
-        env = ENVS[kind](features=names, arrivals="poisson")
+        env = ENVS[kind](features=names, arrivals="poisson-items")
         kept = [env.reset(seed=0)[0]]
         for action in random_actions(env, 3):
             kept.append(env.step(action)[0])

@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 from crawl_env.content.arrivals import Deterministic
 from crawl_env.content.world import World
 from crawl_env.fleet.sources import Sources
-from crawl_env.simulation.selection import by_pick, draw, fill, top, whole_budget
+from crawl_env.simulation.selection import (
+    affordable,
+    by_pick,
+    select_from_balance,
+    select_greedy,
+    select_top,
+    whole_budget,
+)
 from tests.references import drawn, filled, in_line, plainly, total
 
 # Few values, so that ties abound; both zeros, both infinities, and neighbours of one.
@@ -54,7 +61,7 @@ def test_top_takes_what_sorting_takes(case: tuple[np.ndarray, np.ndarray], data:
     rows, n = priority.shape
     k = data.draw(st.integers(1, n + 1))
     before = priority.copy(), crawled_at.copy()
-    picked = top(priority, k, crawled_at)
+    picked = select_top(priority, k, crawled_at)
     expected = [
         set(in_line(p.tolist(), c.tolist())[:k]) for p, c in zip(priority, crawled_at, strict=True)
     ]
@@ -79,32 +86,32 @@ def test_top_of_a_large_fleet(rows: int, k: int, dtype: type) -> None:
         priority = priority.astype(dtype)
         crawled_at = rng.integers(-9, 0, (rows, n)).astype(float)
         expected = [set(in_line(*pair)[:k]) for pair in zip(priority, crawled_at, strict=True)]
-        assert by_row(top(priority, k, crawled_at), rows, n) == expected
+        assert by_row(select_top(priority, k, crawled_at), rows, n) == expected
 
 
 def test_ties_go_to_the_older_then_to_the_lower_number() -> None:
     priority = np.zeros((1, 5))
     crawled_at = np.array([[-1.0, -4.0, -4.0, -9.0, -4.0]])
-    assert set(np.ravel(top(priority, 1, crawled_at))) == {3}
-    assert set(np.ravel(top(priority, 2, crawled_at))) == {3, 1}
-    assert set(np.ravel(top(priority, 3, crawled_at))) == {3, 1, 2}
-    assert set(np.ravel(top(priority, 4, crawled_at))) == {3, 1, 2, 4}
+    assert set(np.ravel(select_top(priority, 1, crawled_at))) == {3}
+    assert set(np.ravel(select_top(priority, 2, crawled_at))) == {3, 1}
+    assert set(np.ravel(select_top(priority, 3, crawled_at))) == {3, 1, 2}
+    assert set(np.ravel(select_top(priority, 4, crawled_at))) == {3, 1, 2, 4}
 
 
 @pytest.mark.parametrize("rows", [1, 2])
 def test_both_zeros_tie(rows: int) -> None:
     priority = np.tile([[-0.0, 0.0, -0.0]], (rows, 1))
     crawled_at = np.tile([[-2.0, -1.0, -3.0]], (rows, 1))
-    assert by_row(top(priority, 1, crawled_at), rows, 3) == [{2}] * rows
-    assert by_row(top(priority, 2, crawled_at), rows, 3) == [{0, 2}] * rows
+    assert by_row(select_top(priority, 1, crawled_at), rows, 3) == [{2}] * rows
+    assert by_row(select_top(priority, 2, crawled_at), rows, 3) == [{0, 2}] * rows
 
 
 def test_rounding_to_float32_does_not_make_new_ties() -> None:
     """Neighbouring doubles differ; the same numbers as float32 tie, and the older wins."""
     priority = np.array([[1.0, 1.0 + 2e-16 * 2]])
     crawled_at = np.array([[-5.0, -1.0]])
-    assert set(np.ravel(top(priority, 1, crawled_at))) == {1}
-    assert set(np.ravel(top(priority.astype(np.float32), 1, crawled_at))) == {0}
+    assert set(np.ravel(select_top(priority, 1, crawled_at))) == {1}
+    assert set(np.ravel(select_top(priority.astype(np.float32), 1, crawled_at))) == {0}
 
 
 def test_by_pick_gives_each_row_its_column() -> None:
@@ -119,10 +126,12 @@ def choose(how: str, priority: np.ndarray, k: int, cost: np.ndarray | None = Non
     crawled_at = np.zeros_like(priority, dtype=float)
     cost = np.ones(priority.shape[1]) if cost is None else cost
     if how == "top":
-        return top(priority, k, crawled_at)
+        return select_top(priority, k, crawled_at)
     if how == "fill":
-        return fill(priority, crawled_at, cost, float(k))
-    return draw(priority, crawled_at, cost, np.full(len(priority), float(k)), float(k))
+        return select_greedy(priority, crawled_at, cost, float(k))
+    return select_from_balance(
+        priority, crawled_at, cost, np.full(len(priority), float(k)), float(k)
+    )
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])
@@ -158,10 +167,12 @@ def test_nan_never_slips_through(case: tuple[np.ndarray, np.ndarray], data: Any)
             choose(how, priority, k)
 
 
-@pytest.mark.parametrize("account", [0.0, -3.0], ids=["empty", "overdrawn"])
-def test_nan_is_refused_even_where_nothing_can_be_bought(account: float) -> None:
+@pytest.mark.parametrize("balance", [0.0, -3.0], ids=["empty", "overdrawn"])
+def test_nan_is_refused_even_where_nothing_can_be_bought(balance: float) -> None:
     with pytest.raises(ValueError, match="source 2"):
-        draw(np.array([[0.0, np.nan]]), np.zeros((1, 2)), np.ones(2), np.array([account]), 1.0)
+        select_from_balance(
+            np.array([[0.0, np.nan]]), np.zeros((1, 2)), np.ones(2), np.array([balance]), 1.0
+        )
 
 
 # ------------------------------------------------------------------------- whole_budget
@@ -213,7 +224,7 @@ def test_fill_takes_in_line_what_fits(case: tuple[np.ndarray, np.ndarray], data:
     size = math.prod(shape)
     cost = np.array(data.draw(st.lists(st.sampled_from(COSTS), min_size=size, max_size=size)))
     cost, budget = cost.reshape(shape), data.draw(st.sampled_from(BUDGETS))
-    picked = fill(priority, crawled_at, cost, budget)
+    picked = select_greedy(priority, crawled_at, cost, budget)
     each = np.broadcast_to(cost, (rows, n))
     expected = [
         filled(p.tolist(), c.tolist(), price.tolist(), budget)
@@ -234,7 +245,7 @@ def test_fill_never_spends_more_than_the_budget(
 ) -> None:
     rng, n = np.random.default_rng(seed), len(cost)
     priority = rng.standard_normal((3, n))
-    picked = fill(priority, np.zeros((3, n)), np.array(cost), budget)
+    picked = select_greedy(priority, np.zeros((3, n)), np.array(cost), budget)
     limit = Fraction(budget) * (1 + Fraction(1, 10**12))
     for taken in by_row(picked, 3, n):
         spent = total(cost[i] for i in taken)
@@ -246,19 +257,19 @@ def test_fill_never_spends_more_than_the_budget(
 
 def test_ten_tenths_fit_into_one() -> None:
     cost = np.array([0.1] * 10 + [0.05])
-    picked = fill(np.arange(11.0, 0, -1)[None], np.zeros((1, 11)), cost, 1.0)
+    picked = select_greedy(np.arange(11.0, 0, -1)[None], np.zeros((1, 11)), cost, 1.0)
     assert picked.tolist() == list(range(10))
 
 
 def test_what_does_not_fit_is_skipped_and_the_next_one_tried() -> None:
     cost = np.array([2.0, 3.0, 1.0, 1.0])
     priority = np.array([[4.0, 3.0, 2.0, 1.0], [1.0, 4.0, 3.0, 2.0]])
-    picked = fill(priority, np.zeros((2, 4)), cost, 4.0)
+    picked = select_greedy(priority, np.zeros((2, 4)), cost, 4.0)
     assert by_row(picked, 2, 4) == [{0, 2, 3}, {1, 2}]
 
 
 def test_fill_takes_nothing_where_nothing_fits() -> None:
-    assert fill(np.ones((2, 2)), np.zeros((2, 2)), np.array([2.0, 3.0]), 1.0).size == 0
+    assert select_greedy(np.ones((2, 2)), np.zeros((2, 2)), np.array([2.0, 3.0]), 1.0).size == 0
 
 
 # ------------------------------------------------------------------------- draw
@@ -266,20 +277,20 @@ def test_fill_takes_nothing_where_nothing_fits() -> None:
 
 @plainly
 @given(case=priorities(), data=st.data())
-def test_draw_takes_in_line_while_the_account_is_positive(
+def test_draw_takes_in_line_while_the_balance_is_positive(
     case: tuple[np.ndarray, np.ndarray], data: Any
 ) -> None:
     priority, crawled_at = case
     rows, n = priority.shape
     cost = np.array(data.draw(st.lists(st.sampled_from(COSTS), min_size=n, max_size=n)))
-    account = np.array(
+    balance = np.array(
         data.draw(st.lists(st.sampled_from([-2.0, 0.0, 0.05, 0.45, 1.15, 4.0, 1e3]),
                            min_size=rows, max_size=rows))
     )  # fmt: skip
-    picked = draw(priority, crawled_at, cost, account, 1.0)
+    picked = select_from_balance(priority, crawled_at, cost, balance, 1.0)
     expected = [
         drawn(p.tolist(), c.tolist(), cost.tolist(), a)
-        for p, c, a in zip(priority, crawled_at, account, strict=True)
+        for p, c, a in zip(priority, crawled_at, balance, strict=True)
     ]
     assert picked.ndim == 1
     assert by_row(picked, rows, n) == expected
@@ -288,17 +299,22 @@ def test_draw_takes_in_line_while_the_account_is_positive(
 def test_draw_reads_costs_that_differ_by_row() -> None:
     cost = np.array([[3.0, 1.0, 1.0], [1.0, 1.0, 1.0]])
     priority = np.array([[3.0, 2.0, 1.0]] * 2)
-    picked = draw(priority, np.zeros((2, 3)), cost, np.array([2.0, 2.0]), 2.0)
+    picked = select_from_balance(priority, np.zeros((2, 3)), cost, np.array([2.0, 2.0]), 2.0)
     assert by_row(picked, 2, 3) == [{0}, {0, 1}]
 
 
-def test_an_account_emptied_by_tenths_is_empty() -> None:
+def test_a_balance_emptied_by_tenths_is_empty() -> None:
     """1 − 10 × 0.1 is 1.4e-16 in floating point, which buys nothing."""
-    account = 1.0
+    balance = 1.0
     for _ in range(10):
-        account -= 0.1
-    assert account > 0
-    assert draw(np.ones((1, 2)), np.zeros((1, 2)), np.ones(2), np.array([account]), 1.0).size == 0
+        balance -= 0.1
+    assert balance > 0
+    assert (
+        select_from_balance(
+            np.ones((1, 2)), np.zeros((1, 2)), np.ones(2), np.array([balance]), 1.0
+        ).size
+        == 0
+    )
 
 
 @plainly
@@ -311,27 +327,27 @@ def test_an_account_emptied_by_tenths_is_empty() -> None:
 def test_the_average_rule_never_spends_more_than_one_crawl_too_much(
     cost: list[float], budget: float, seed: int, willing: float
 ) -> None:
-    """The account as an environment keeps it: it starts with M, pays, and gains M."""
+    """The balance as an environment keeps it: it starts with M, pays, and gains M."""
     n, rows, rng = len(cost), 2, np.random.default_rng(seed)
-    account, spent = np.full(rows, budget), [Fraction(0)] * rows
+    balance, spent = np.full(rows, budget), [Fraction(0)] * rows
     for epoch in range(1, 41):
         priority = rng.random((rows, n)) - (rng.random((rows, 1)) > willing)
-        picked = draw(priority, np.zeros((rows, n)), np.array(cost), account, budget)
+        picked = select_from_balance(priority, np.zeros((rows, n)), np.array(cost), balance, budget)
         chosen = by_row(picked, rows, n)
         for row in range(rows):
             bill = total(cost[i] for i in chosen[row])
             spent[row] += bill
-            account[row] += budget - float(bill)
+            balance[row] += budget - float(bill)
             assert spent[row] <= Fraction(budget) * epoch + Fraction(max(cost))
 
 
 @pytest.mark.parametrize("budget", [0.3, 1.0, 2.5])
 def test_the_average_rule_spends_all_it_is_given_when_it_never_waits(budget: float) -> None:
-    n, horizon, account, crawls = 4, 1000, np.array([budget]), 0
+    n, horizon, balance, crawls = 4, 1000, np.array([budget]), 0
     for _ in range(horizon):
-        picked = draw(np.ones((1, n)), np.zeros((1, n)), np.ones(n), account, budget)
+        picked = select_from_balance(np.ones((1, n)), np.zeros((1, n)), np.ones(n), balance, budget)
         crawls += picked.size
-        account += budget - picked.size
+        balance += budget - picked.size
     assert budget * horizon - 1e-6 <= crawls <= budget * horizon + 1
 
 
@@ -345,7 +361,122 @@ def test_where_all_tie_nobody_waits_longer_than_a_full_turn(rows: int) -> None:
     world, rng = World(Sources.random(n, seed=1), Deterministic(), rows), np.random.default_rng(0)
     world.start(np.ones((rows, n)), rng)
     for epoch in range(4 * n):
-        world.crawl(top(np.zeros((rows, n), dtype=np.float32), k, world.crawled_at))
+        world.crawl(select_top(np.zeros((rows, n), dtype=np.float32), k, world.crawled_at))
         world.advance(rng)
         if epoch >= n:
             assert world.age.max() == math.ceil(n / k)
+
+
+# ------------------------------------------------------------------------- at the edges
+
+
+def reference(
+    priority: np.ndarray, last: np.ndarray, cost: np.ndarray, budget: float, mode: str, **more: Any
+) -> list[set[int]]:
+    """Select one source after the other, in exact arithmetic on the decimals of the costs."""
+    balance, allowed = more.get("balance"), more.get("allowed")
+    found = []
+    for env, row in enumerate(priority):
+        line = sorted(range(row.size), key=lambda i: (-row[i], last[env, i], i))
+        left = Fraction(str(budget if balance is None else balance[env]))
+        taken: set[int] = set()
+        for i in line:
+            price = Fraction(str(cost[i]))
+            fits = price <= left if mode == "step" else left > 0 and row[i] >= 0
+            if fits and (allowed is None or allowed[env, i]):
+                taken.add(i)
+                left -= price
+        found.append(taken)
+    return found
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+@pytest.mark.parametrize("k", range(1, 8))
+def test_every_algorithm_of_the_top_settles_ties_alike(k: int, rows: int) -> None:
+    """k on both sides of the switches (one, a few, many, all), with and without ties: the largest
+    value repeated, ties at the threshold by age, ties in age by number."""
+    rng = np.random.default_rng(k)
+    for trial in range(60):
+        levels = (2, 3, 5, 10**6)[trial % 4]
+        priority = rng.integers(0, levels, (rows, 7)).astype(np.float32)
+        if trial % 8 == 7:
+            priority[:, 1:] = -np.inf
+        last = rng.integers(-2, 1, (rows, 7)).astype(float)
+        expected = reference(priority, last, np.ones(7), k, "step")
+        for dtype in (np.float32, np.float64):
+            given = priority.astype(dtype)
+            picked = select_top(given, k, last)
+            assert by_row(picked, rows, 7) == expected
+            assert np.array_equal(given, priority)
+        if rows > 1 or k > 1:
+            assert np.shape(picked) == ((k,) if rows == 1 else (k, rows))
+        assert np.all(np.diff(np.atleast_1d(picked), axis=0) > 0)
+
+
+@pytest.mark.parametrize("k", range(1, 8))
+@pytest.mark.parametrize("rows", [1, 3])
+def test_nan_is_refused_wherever_it_stands(k: int, rows: int) -> None:
+    for place in range(7):
+        priority = np.arange(7.0 * rows).reshape(rows, 7)
+        priority[-1, place] = np.nan
+        with pytest.raises(ValueError, match=rf"source {place + 1} \(environment {rows - 1}\)"):
+            select_top(priority, k, np.zeros((rows, 7)))
+
+
+@pytest.mark.parametrize("share", [1 - 1e-9, 1 - 1e-13, 1.0, 1 + 1e-13, 1 + 1e-9])
+def test_a_sum_fits_to_within_rounding_and_no_more(share: float) -> None:
+    """Three tenths cost .3 in decimals and a bit more in binary; 1e-9 more does not fit."""
+    cost, budget = np.array([0.1, 0.1, 0.1]) * share, 0.3
+    fits = 3 if share < 1 + 1e-10 else 2
+    assert whole_budget(cost, budget) == fits
+    picked = select_greedy(np.ones((2, 3)), np.zeros((2, 3)), cost, budget)
+    assert by_row(picked, 2, 3) == [set(range(fits))] * 2
+    mixed = np.array([0.1, 0.2, 0.05]) * share
+    expected = {0, 1} if share < 1 + 1e-10 else {0, 2}
+    picked = select_greedy(np.array([[3.0, 2.0, 1.0]]), np.zeros((1, 3)), mixed, budget)
+    assert by_row(picked, 1, 3) == [expected]
+    assert affordable(np.array([0.3 * share, 0.1]), budget).tolist() == [share < 1 + 1e-10, True]
+
+
+def test_the_budget_pays_for_all_that_remains_after_a_skip() -> None:
+    cost = np.array([2.0, 2.0, 1.0, 1.0, 0.5])
+    for budget in (0.4, 0.5, 1.0, 2.5, 3.0, 3.5, 4.0, 4.5, 6.0, 6.5, 7.0):
+        rng = np.random.default_rng(int(10 * budget))
+        priority = rng.integers(0, 4, (6, 5)).astype(float)
+        last = rng.integers(0, 3, (6, 5)).astype(float)
+        allowed = rng.random((6, 5)) < 0.6
+        for may in (None, allowed):
+            picked = select_greedy(priority, last, cost, budget, may)
+            expected = reference(priority, last, cost, budget, "step", allowed=may)
+            assert by_row(picked, 6, 5) == expected
+
+
+@pytest.mark.parametrize("limited", [False, True], ids=["all allowed", "some allowed"])
+def test_the_balance_is_spent_in_order_until_it_is_empty(limited: bool) -> None:
+    """Balances around every number of crawls, of every sign, and priorities around 0."""
+    rng = np.random.default_rng(4)
+    for cost in (np.ones(6), np.array([1.0, 0.5, 2.0, 0.5, 1.0, 3.0])):
+        for trial in range(60):
+            priority = rng.choice([-1.0, -0.5, -0.0, 0.0, 0.5, 1.0], (4, 6))
+            last = rng.integers(0, 3, (4, 6)).astype(float)
+            pool = ([-2.0, -0.5, 0.0, 0.5], [0.5, 1.0, 1.5, 2.0], [0, 0, 3.0, 8.0], [-1.0] * 4)
+            balance = np.array(pool[trial % 4])
+            allowed = rng.random((4, 6)) < 0.7 if limited else None
+            picked = select_from_balance(priority, last, cost, balance, 1.0, allowed)
+            more = {"balance": balance, "allowed": allowed}
+            assert by_row(picked, 4, 6) == reference(priority, last, cost, 1.0, "average", **more)
+
+
+@pytest.mark.parametrize(("left", "crawls"), [(1e-8, 1), (1.1e-9, 1), (0.9e-9, 0), (0.0, 0)])
+def test_a_balance_counts_as_empty_within_a_billionth_of_the_budget(
+    left: float, crawls: int
+) -> None:
+    for allowed in (None, np.ones((1, 3), bool)):
+        for scale in (1.0, 50.0):
+            balance = np.array([left * scale])
+            args = (np.ones((1, 3)), np.zeros((1, 3)), np.ones(3), balance, scale, allowed)
+            assert select_from_balance(*args).size == crawls
+            balance = np.array([scale + left * scale])
+            prices = np.full(3, scale)
+            args = (np.ones((1, 3)), np.zeros((1, 3)), prices, balance, scale, allowed)
+            assert select_from_balance(*args).size == 1 + crawls

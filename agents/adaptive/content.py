@@ -1,0 +1,385 @@
+"""Estimators of mean utility ξ̄ and decay rate μ, where neither is known.
+
+`HarvestSums` learns from sums over the single items of each crawl: an item of age s is worth
+w = ξe^{−μs}, so ln w falls with age with slope −μ, and five sums are all that least squares need.
+
+`Harvests` learns from the number of items and their total utility. Then the gaps reveal the decay:
+n items after a gap τ are worth nξ̄φ(μτ) on average, φ(z) = (1 − e^{−z})/z, so the longer the gap,
+the less each is worth.
+
+In both, sources with few items borrow from the fleet. Neither depends on the unit of time, nor on
+the unit of utility.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.adaptive.estimators.counts import MOST_ITEMS, CrawlOutcome, State
+from crawl_env.numerics import FloatArray
+from crawl_env.simulation.observation import SUMMED
+
+_EVERY = 16  # updates between two steps of the fit of the fleet
+
+
+class ContentEstimator(Protocol):
+    """An estimator of ξ̄ and μ of every source of a batch of fleets, (B, N)."""
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The features that it learns from."""
+        ...
+
+    @property
+    def signed(self) -> tuple[int, ...]:
+        """The positions of the state's arrays that may hold negative numbers."""
+        ...
+
+    def begin(self, shape: tuple[int, int]) -> State:
+        """Return the state before any crawl."""
+        ...
+
+    def update(self, state: State, outcome: CrawlOutcome, *revealed: FloatArray) -> State:
+        """Return the state after one step, in new arrays; `revealed` are the features, (B, N)."""
+        ...
+
+    def estimate(self, state: State, cells: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
+        """Return the means of ξ̄ and μ, (K,), of the cells at these flat positions in (B, N)."""
+        ...
+
+    def any_items(self, state: State) -> NDArray[np.bool_]:
+        """Return in which rows any item was found, (B, 1); before, ξ̄ is of an arbitrary scale."""
+        ...
+
+
+# ------------------------------------------------------------------------- sums over single items
+
+EULER = 0.5772156649015329  # Euler's constant
+_VARIANCE = np.pi**2 / 6  # σ², of ln ξ, ξ exponential
+_HIGHEST = 1e3  # |ln w|, which is less for every double
+_HIGHEST_UTILITY = 230.0  # |ln ξ̄| of an estimate
+_DECAY = 0.3  # μT of one source that is added to the fleet, and its standard deviation
+_SLOWEST = 0.02  # the smallest estimate of μT
+
+
+class Fleet(NamedTuple):
+    """Normal distributions of the slopes μT and of the levels β over a fleet, (..., 1) each."""
+
+    slope: FloatArray
+    slope_variance: FloatArray
+    level: FloatArray
+    level_variance: FloatArray
+
+
+class Line(NamedTuple):
+    """The bivariate normal distribution of slope and level of some sources, any shape."""
+
+    slope: FloatArray
+    slope_variance: FloatArray
+    level: FloatArray
+    level_variance: FloatArray
+    tilt: FloatArray  # by how much the level rises with the slope
+    level_given: FloatArray  # the variance of the level given the slope
+
+
+@dataclass(frozen=True)
+class HarvestSums:
+    """Estimates ξ̄ and μ of every source of a fleet, (B, N), from sums over the items of crawls.
+
+    ln w = β − μs + ε, where β = ln ξ̄ − γ and ε has mean 0 and the variance σ² = π²/6 if ξ is
+    exponential, γ = .5772. μT and β are independent and normal over the fleet; a source's posterior
+    is then normal, too, with n and the sums of s, s², ln w and s ln w as sufficient statistics. The
+    two normal distributions are fitted to the fleet (empirical Bayes: expectation–maximisation, one
+    step in each of the first 16 steps, then every 16), with one more source of μT = .3 ± .3 and β
+    one away from the mean, so that they stay finite and positive. The mean of β begins at the mean
+    over the first items that are found.
+
+    Σ(ln w)² is not revealed, hence σ² is not estimated. If ξ has another distribution, γ is wrong
+    by the same amount for all sources: every ξ̄ is off by one factor, which does not change the
+    order of the indices. A wrong σ² changes only how much is borrowed from the fleet (lognormal
+    votes of σ = 1.2: 1.44 instead of 1.64).
+
+    Arguments:
+        period: T.
+    """
+
+    period: float = 1.0
+    features: ClassVar[tuple[str, ...]] = SUMMED
+    signed: ClassVar[tuple[int, ...]] = (1, 5, 6)
+
+    def begin(self, shape: tuple[int, int]) -> State:
+        """Return the number of updates, (B, 1), the parameters of `Fleet`, (B, 4), and the sums of
+        1, s, s², ln w and s ln w over items, (B, N) each, s in steps."""
+        start = _DECAY, _DECAY**2, 0.0, 1.0
+        fleet = np.broadcast_to(start, (shape[0], len(start)))
+        return np.zeros((shape[0], 1)), fleet.copy(), *(np.zeros(shape) for _ in range(5))
+
+    def update(self, state: State, outcome: CrawlOutcome, *revealed: FloatArray) -> State:
+        """Return the state after one step.
+
+        Arguments:
+            revealed: n, Σs, Σs², Σ ln w and Σ s ln w of each crawl, (B, N) each. Impossible ones
+                are ignored.
+        """
+        time, fleet, *known = state
+        unit = self.period
+        with np.errstate(over="ignore", invalid="ignore"):
+            new = [
+                x / scale for x, scale in zip(revealed, (1, unit, unit**2, 1, unit), strict=True)
+            ]
+            valid = outcome.crawled & _possible(*new)
+        new = [np.where(valid, more, 0.0) for more in new]
+        fleet = fleet.copy()
+        first = valid.any(axis=1) & ~(known[0] > 0).any(axis=1)
+        if first.any():
+            number, age, _, log, _ = (x[first].sum(axis=1) for x in new)
+            fleet[first, 2] = (log + fleet[first, 0] * age) / number
+        known = [old + more for old, more in zip(known, new, strict=True)]
+        time = time + 1.0
+        due = ((time <= _EVERY) | (time % _EVERY == 0))[:, 0]
+        if due.any():
+            fleet[due] = _fitted(fleet[due], [array[due] for array in known])
+        return time, fleet, *known
+
+    def estimate(self, state: State, cells: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
+        """Return the means of ξ̄ and μ, for cells (K,) by their flat positions in (B, N).
+
+        μ is at least .02/T, and ξ̄ its mean given that μ: with μ near 0, u* = Λξ̄/μ would be
+        arbitrarily large.
+        """
+        _, fleet, *known = state
+        row = cells // known[0].shape[1]
+        line = posterior_line(Fleet(*fleet[row].T), *(array.reshape(-1)[cells] for array in known))
+        slope = np.maximum(line.slope, _SLOWEST)
+        level = line.level + line.tilt * (slope - line.slope) + 0.5 * line.level_given
+        log_utility = np.clip(level + EULER, -_HIGHEST_UTILITY, _HIGHEST_UTILITY)
+        return np.exp(log_utility), slope / self.period
+
+    def any_items(self, state: State) -> NDArray[np.bool_]:
+        return np.asarray((state[2] > 0).any(axis=1, keepdims=True))
+
+
+def posterior_line(
+    fleet: Fleet,
+    number: FloatArray,
+    age: FloatArray,
+    age2: FloatArray,
+    log: FloatArray,
+    age_log: FloatArray,
+) -> Line:
+    """Return the posterior of slope and level given sums over a source's items.
+
+    The precision matrix is (Σs² + σ²/v, −Σs; −Σs, n + σ²/w)/σ², v and w the variances over the
+    fleet.
+    """
+    free = _VARIANCE / fleet.slope_variance
+    tied = _VARIANCE / fleet.level_variance
+    spread = np.maximum(age2 - age**2 / np.maximum(number, 1.0), 0.0)
+    of_slope, of_level = age2 + free, number + tied
+    determinant = spread * number + age2 * tied + number * free + free * tied
+    falls = fleet.slope * free - age_log
+    stands = fleet.level * tied + log
+    return Line(
+        slope=(of_level * falls + age * stands) / determinant,
+        slope_variance=_VARIANCE * of_level / determinant,
+        level=(of_slope * stands + age * falls) / determinant,
+        level_variance=_VARIANCE * of_slope / determinant,
+        tilt=age / of_level,
+        level_given=_VARIANCE / of_level,
+    )
+
+
+def _fitted(fleet: FloatArray, known: list[FloatArray]) -> FloatArray:
+    """Return the parameters of `Fleet`, (B, 4), after one step of the fit to sums (B, N)."""
+    line = posterior_line(Fleet(*fleet.T[..., None]), *known)
+    found = known[0] > 0
+    number = found.sum(axis=1)
+
+    def total(term: FloatArray) -> FloatArray:
+        return np.where(found, term, 0.0).sum(axis=1)
+
+    slope = (total(line.slope) + _DECAY) / (number + 1)
+    level = np.where(number > 0, total(line.level) / np.maximum(number, 1), fleet[:, 2])
+    off = total(line.slope_variance + (line.slope - slope[:, None]) ** 2)
+    away = total(line.level_variance + (line.level - level[:, None]) ** 2)
+    of_slope, of_level = (off + _DECAY**2) / (number + 1), (away + 1.0) / (number + 1)
+    # Contradictory sums must not make the variances over the fleet unbounded.
+    most = _HIGHEST
+    slope, level = np.clip(slope, 0.0, most), np.clip(level, -most, most)
+    return np.stack([slope, np.minimum(of_slope, most**2), level, np.minimum(of_level, most**2)], 1)
+
+
+def _possible(
+    number: FloatArray, age: FloatArray, age2: FloatArray, log: FloatArray, age_log: FloatArray
+) -> NDArray[np.bool_]:
+    """Return where sums can be those of some items; NaN fails every comparison."""
+    oldest = MOST_ITEMS * number
+    return (
+        (number >= 1)
+        & (number < MOST_ITEMS)
+        & (age >= 0)
+        & (age <= oldest)
+        & (age2 >= 0)
+        & (age2 <= MOST_ITEMS * oldest)
+        & (np.abs(log) <= _HIGHEST * number)
+        & (np.abs(age_log) <= _HIGHEST * age)
+    )
+
+
+# -------------------------------------------------------------- number and total utility of crawls
+
+DECAYS = np.geomspace(0.01, 2.0, 12)  # (J,) μT, the support of the prior
+
+DISPERSION = 1.5  # variance of an item's utility ÷ its squared mean, ξ exponential and μτ of 1 to 2
+_MOST_UTILITY = 1e25  # of one crawl: its sums are finite in single precision
+_LONGEST_GAP = 1e9  # steps
+_TINY = 1e-37
+_PSEUDO = 2.0  # items of the fleet's mean utility that are added to every source
+
+
+@dataclass(frozen=True)
+class Harvests:
+    """Estimates ξ̄ and μ of every source of a fleet, (B, N), from the utility of whole crawls.
+
+    μT is one of `DECAYS`, and for each of these ξ̄ has the estimate Σ(h/φ)/Σn, h the utility of a
+    crawl. Their fit is the quasi-likelihood exp(−[Σn ln(ξ̄φ) + Σn]/d) of utilities whose variance is
+    d times their squared mean, d = 1.5. The fraction of sources with each decay is fitted to the
+    fleet (empirical Bayes: expectation–maximisation, one step every 16 steps, with one more source
+    of unknown decay): a source whose own gaps reveal little has the fleet's.
+
+    Arguments:
+        period: T.
+    """
+
+    period: float = 1.0
+    features: ClassVar[tuple[str, ...]] = ("harvest",)
+    signed: ClassVar[tuple[int, ...]] = (5,)
+
+    def begin(self, shape: tuple[int, int]) -> State:
+        """Return the number of updates, (B, 1), the fraction of sources with each decay and Σ h/φ
+        over the fleet, (B, J), Σ n, (B, N), and Σ h/φ and Σ n ln φ of each source, (B, N, J)."""
+        rows, width = shape[0], len(DECAYS)
+        fraction, total = np.full((rows, width), 1.0 / width), np.zeros((rows, width))
+        grid = (np.zeros((*shape, width), dtype=np.float32) for _ in range(2))
+        return np.zeros((rows, 1)), fraction, total, np.zeros(shape), *grid
+
+    def update(self, state: State, outcome: CrawlOutcome, *revealed: FloatArray) -> State:
+        """Return the state after one step whose crawls collected `revealed[0]`, (B, N) utility."""
+        (utility,) = revealed
+        time, fraction, total, number, fresh, faded = (array.copy() for array in state)
+        with np.errstate(invalid="ignore"):
+            valid = (outcome.items > 0) & (utility >= 0) & (utility < _MOST_UTILITY)
+        gaps = outcome.gap / self.period
+        cells = np.flatnonzero(valid & (gaps > 1.0 / _LONGEST_GAP) & (gaps < _LONGEST_GAP))
+        if cells.size:
+            n = outcome.items.reshape(-1)[cells]
+            # Many crawls, but few different gaps.
+            gap, which = np.unique(gaps.reshape(-1)[cells], return_inverse=True)
+            z = DECAYS * gap[:, None]
+            kept = -np.expm1(-z) / z  # φ
+            undecayed = utility.reshape(-1)[cells, None] / kept[which]
+            number.reshape(-1)[cells] += n
+            _grid(fresh)[cells] += undecayed.astype(np.float32)
+            _grid(faded)[cells] += (n[:, None] * np.log(kept)[which]).astype(np.float32)
+            rows = cells // number.shape[1]
+            first = np.flatnonzero(np.diff(rows, prepend=-1))
+            total[rows[first]] += np.add.reduceat(undecayed, first, axis=0)
+        time += 1.0
+        due = (time % _EVERY == 0)[:, 0]
+        if due.any():
+            fraction[due] = self._fitted(fraction[due], number[due], fresh[due], faded[due])
+        return time, fraction, total, number, fresh, faded
+
+    def estimate(self, state: State, cells: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
+        """Return the means of ξ̄ and μ, for cells (K,) by their flat positions in (B, N)."""
+        weight = self.decays(state, cells)
+        mean = (weight * self.utility(state, cells)).sum(axis=0)
+        return mean, DECAYS @ weight / self.period
+
+    def any_items(self, state: State) -> NDArray[np.bool_]:
+        return np.asarray((state[3] > 0).any(axis=1, keepdims=True))
+
+    def decays(self, state: State, cells: NDArray[np.intp]) -> NDArray[np.float32]:
+        """Return the probability of each of `DECAYS`, (J, K), for cells as in `estimate`."""
+        _, fraction, _, number, fresh, faded = state
+        log_fraction = _logarithm(fraction.T)[:, cells // number.shape[1]]
+        n = number.reshape(-1)[cells].astype(np.float32)
+        return _weights(log_fraction, n, *(_grid(x)[cells].T.copy() for x in (fresh, faded)))
+
+    def utility(self, state: State, cells: NDArray[np.intp]) -> FloatArray:
+        """Return the estimate of ξ̄ for each of `DECAYS`, (J, K), for cells as in `estimate`; the
+        fleet's mean counts as `_PSEUDO` items."""
+        _, _, total, number, fresh, _ = state
+        found = number.sum(axis=1, keepdims=True)
+        typical = np.where(found > 0, total / np.maximum(found, _TINY), 1.0)  # (B, J)
+        items = number.reshape(-1)[cells] + _PSEUDO
+        own = _grid(fresh)[cells] + _PSEUDO * typical[cells // number.shape[1]]
+        return np.asarray((own / items[:, None]).T)
+
+    def _fitted(
+        self,
+        fraction: FloatArray,
+        number: FloatArray,
+        fresh: NDArray[np.float32],
+        faded: NDArray[np.float32],
+    ) -> FloatArray:
+        log_fraction = _logarithm(fraction.T)[..., None]
+        n = number.astype(np.float32)
+        weight = _weights(log_fraction, n, *(np.moveaxis(x, -1, 0).copy() for x in (fresh, faded)))
+        total = (weight * (n > 0)).sum(axis=-1, dtype=np.float64).T + 1.0 / len(DECAYS)
+        return np.asarray(total / total.sum(axis=-1, keepdims=True))
+
+
+def from_utility(
+    outcome: CrawlOutcome, utility: FloatArray, mean_utility: FloatArray, decay_rate: FloatArray
+) -> CrawlOutcome:
+    """Return an outcome whose items are inferred from the utility of crawls, ξ̄ and μ being known.
+
+    With z = μτ a crawl collects h of mean Λ(ξ̄/μ)(1 − e^{−z}), whose error is that of a count over
+    the time e = τ tanh(z/2)/z if ξ is exponential: it stands for Λ̂e items in the time e, Λ̂ the rate
+    at which h would be the mean. That is unbiased, and as precise as h.
+
+    >>> crawl = CrawlOutcome.of(2.0)
+    >>> inferred = from_utility(crawl, np.array(3.0), np.array(1.0), np.array(0.1))
+    >>> round(float(inferred.items / inferred.gap), 3)
+    1.655
+    """
+    with np.errstate(invalid="ignore"):
+        valid = outcome.crawled & (utility >= 0) & (utility < _MOST_UTILITY) & (mean_utility > 0)
+    z = np.where(valid, decay_rate * outcome.gap, 1.0)
+    exposure = outcome.gap * np.tanh(0.5 * z) / z
+    mean = mean_utility / decay_rate * -np.expm1(-z)
+    rate = np.where(valid, utility, 0.0) / np.where(valid, mean, 1.0)
+    return CrawlOutcome.of(exposure, rate * exposure, valid, valid & (utility > 0), outcome.elapsed)
+
+
+def _grid(grid: NDArray[np.float32]) -> NDArray[np.float32]:
+    return grid.reshape(-1, len(DECAYS))
+
+
+def _logarithm(fraction: FloatArray) -> NDArray[np.float32]:
+    return np.log(fraction).astype(np.float32)
+
+
+def _weights(
+    log_fraction: NDArray[np.float32],
+    number: NDArray[np.float32],
+    fresh: NDArray[np.float32],
+    faded: NDArray[np.float32],
+) -> NDArray[np.float32]:
+    """Return the probability of each decay, (J, ...), from sums (...,) and (J, ...)."""
+    score = np.maximum(fresh, _TINY)
+    np.log(score, out=score)
+    score -= np.log(np.maximum(number, np.float32(1.0)))  # of the quotient, which can be 0
+    score *= number
+    score += faded
+    score *= -1.0 / DISPERSION
+    score += log_fraction
+    score -= score.max(axis=0)
+    weight = np.exp(score, out=score)
+    weight /= weight.sum(axis=0)
+    return weight

@@ -1,0 +1,104 @@
+"""Estimators of arrival rates, and those that the documentation recommends by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import signature
+from typing import Any
+
+from agents.adaptive.estimators.changed import Changed
+from agents.adaptive.estimators.counts import (
+    CrawlOutcome,
+    Estimator,
+    FleetPrior,
+    Forgetting,
+    GammaPoisson,
+    Posterior,
+    State,
+    weak_prior,
+)
+from crawl_env.errors import check_positive, unknown
+
+__all__ = [
+    "ESTIMATORS",
+    "Changed",
+    "CrawlOutcome",
+    "Estimator",
+    "FleetPrior",
+    "Forgetting",
+    "GammaPoisson",
+    "Posterior",
+    "State",
+    "make_estimator",
+    "weak_prior",
+]
+
+# Each is made from the length of a step, T, the prior, and options of its own.
+ESTIMATORS: dict[str, Callable[..., Estimator]] = {
+    "gamma-poisson": lambda period, prior, retention=1.0: GammaPoisson(prior, retention, period),
+    "forgetting": lambda period, prior, retentions=None: (
+        Forgetting(prior=prior, period=period)
+        if retentions is None
+        else Forgetting(tuple(retentions), prior, period)
+    ),
+    "fleet-prior": lambda period, prior: FleetPrior(prior),
+    "changed": lambda period, prior, retention=1.0: Changed(prior, retention, period),
+}
+
+
+def make_estimator(
+    estimator: str | Estimator,
+    period: float = 1.0,
+    prior: Posterior | None = None,
+    **options: Any,
+) -> Estimator:
+    """Return the estimator of that name, or the estimator given.
+
+    Arguments:
+        estimator: one of `ESTIMATORS`, or an object that satisfies `Estimator`.
+        period: T, the length of a step.
+        prior: before any crawl; by default the weak one, `weak_prior(period)`.
+        options: `retention` of "gamma-poisson" and "changed", `retentions` of "forgetting".
+
+    Raises:
+        ValueError: unknown name or option, an argument is out of range, or prior or options are
+            given along with an object.
+
+    >>> make_estimator("changed").counts
+    False
+    >>> make_estimator("gamma-poisson", retention=0.99).retention
+    0.99
+    """
+    return made(ESTIMATORS, estimator, period, prior, options)
+
+
+def made(
+    table: dict[str, Callable[..., Estimator]],
+    estimator: str | Estimator,
+    period: float,
+    prior: Posterior | None,
+    options: dict[str, Any],
+) -> Estimator:
+    """Return an estimator of a table; the other arguments are those of `make_estimator`."""
+    if not isinstance(estimator, str):
+        if prior is not None or options:
+            raise ValueError(
+                "prior and options were given along with an estimator that is already made; give "
+                "them when you make it, or give its name instead"
+            )
+        return estimator
+    check_positive("period", period)
+    if estimator not in table:
+        raise unknown("estimator", estimator, table)
+    make = table[estimator]
+    known = options_of(make)
+    for name in options:
+        if name not in known:
+            there = f"its options are: {', '.join(known)}" if known else "it has no options"
+            raise ValueError(f"estimator {estimator!r} has no option {name!r}; {there}")
+    return make(period, weak_prior(period) if prior is None else prior, **options)
+
+
+def options_of(make: Callable[..., Estimator]) -> tuple[str, ...]:
+    """Return the names of the options that an entry of the table takes, after period and prior."""
+    return tuple(signature(make).parameters)[2:]

@@ -1,0 +1,445 @@
+"""Estimators of arrival rates from the number of new items, and what all estimators share.
+
+An estimator is given a `CrawlOutcome` in every step and returns a `Posterior`, a Gamma
+distribution, of every source's arrival rate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crawl_env.errors import check_array, check_positive
+from crawl_env.numerics import FloatArray
+
+State = tuple[NDArray[Any], ...]
+
+MOST_ITEMS = 1e9  # that one crawl can count
+# Between crawls, in any unit of time; wide enough for every unit, and its square is a float.
+SHORTEST, LONGEST = 1e-100, 1e100
+LEAST_SHAPE = 0.5  # of a distribution that is matched to an estimate and its error
+RETENTIONS = (1.0, 0.999, 0.99, 0.97, 0.9)  # over one step
+_TINY_MEAN = 1e-12  # items expected of a crawl: none, but a logarithm
+_TINY = 1e-300
+_SHIFT = 6  # arguments of digamma are shifted beyond it, where its series is exact to 1e-10
+_LARGEST_SHAPE = 1e6  # of a fitted prior: all sources have the same rate
+_EVERY = 16  # updates between two steps of the fit, once it has made as many
+
+
+class CrawlOutcome(NamedTuple):
+    """What the crawls of one step revealed, arrays of one shape (..., N).
+
+    Make it with `CrawlOutcome.of`, which removes impossible values.
+    """
+
+    crawled: NDArray[np.bool_]  # whether a crawl revealed anything
+    gap: FloatArray  # time since the previous crawl; 0 where nothing was revealed
+    items: FloatArray  # number of new items; 0 where nothing was revealed
+    changed: NDArray[np.bool_]  # whether there were any
+    elapsed: float  # time since the previous step, over which an estimator may forget
+
+    @staticmethod
+    def of(
+        gap: ArrayLike,
+        items: ArrayLike | None = None,
+        crawled: ArrayLike = True,
+        changed: ArrayLike | None = None,
+        elapsed: float = 1.0,
+    ) -> CrawlOutcome:
+        """Return the outcome without the crawls whose numbers are impossible.
+
+        A gap or a number of items that is NaN, negative or infinite, a gap of 0, and more than
+        1e9 items are ignored, as if the source had not been crawled.
+
+        Arguments:
+            gap: (..., N) time since the previous crawl.
+            items: (..., N) number of new items; None where it is not known.
+            crawled: (..., N) whether the source was crawled.
+            changed: (..., N) whether anything was new; by default whether `items` is positive.
+            elapsed: time since the previous step.
+
+        >>> CrawlOutcome.of([2, 0, np.nan, 5], [3, 1, 1, 0]).crawled
+        array([ True, False, False,  True])
+        """
+        time = np.asarray(gap, dtype=np.float64)
+        count = np.asarray(np.zeros(()) if items is None else items, dtype=np.float64)
+        new = np.asarray(count > 0 if changed is None else changed, dtype=bool)
+        with np.errstate(invalid="ignore"):
+            valid = (time > SHORTEST) & (time < LONGEST) & (count >= 0) & (count < MOST_ITEMS)
+        valid = valid & np.asarray(crawled, dtype=bool) & np.ones(new.shape, dtype=bool)
+        return CrawlOutcome(
+            crawled=valid,
+            gap=np.where(valid, time, 0.0),
+            items=np.where(valid, count, 0.0),
+            changed=valid & new,
+            elapsed=elapsed,
+        )
+
+
+class Posterior(NamedTuple):
+    """A Gamma distribution of arrival rates, (..., N).
+
+    It is exact for counts, and otherwise matched to an estimate and its standard error.
+
+    >>> posterior = Posterior(np.array(4.0), np.array(2.0))
+    >>> float(posterior.mean), float(posterior.deviation)
+    (2.0, 1.0)
+    """
+
+    shape: FloatArray
+    rate: FloatArray  # time
+
+    @property
+    def mean(self) -> FloatArray:
+        """The estimate, items / time."""
+        return self.shape / self.rate
+
+    @property
+    def deviation(self) -> FloatArray:
+        """The standard deviation, items / time."""
+        return np.sqrt(self.shape) / self.rate
+
+    def quantile(self, level: ArrayLike) -> FloatArray:
+        """Return the value that the rate does not exceed with probability `level` in (0, 1).
+
+        Wilson & Hilferty (1931): s(1 − 1/(9s) + z/(3√s))³ for the shape s. For s ≥ ½ upper
+        quantiles from .6 to .999 are accurate to 3.1 %, for s ≥ 4 to .8 %.
+        """
+        probability = np.asarray(level, dtype=np.float64)
+        normal = [NormalDist().inv_cdf(p) for p in probability.ravel()]
+        z = np.reshape(normal, probability.shape)
+        root = np.sqrt(self.shape)
+        cube = 1.0 - 1.0 / (9.0 * self.shape) + z / (3.0 * root)
+        return self.mean * np.maximum(cube, 0.0) ** 3
+
+    def draw(self, rng: np.random.Generator) -> FloatArray:
+        """Return one draw of every rate, (..., N) items / time."""
+        return rng.standard_gamma(self.shape) / self.rate
+
+    @staticmethod
+    def matched(estimate: FloatArray, error: FloatArray) -> Posterior:
+        """Return the Gamma distribution of this mean and standard deviation, both positive.
+
+        Its shape is at least ½: with less, nearly all of its mass would lie near 0.
+        """
+        shape = np.maximum((estimate / error) ** 2, LEAST_SHAPE)
+        return Posterior(shape, np.maximum(shape / estimate, _TINY))
+
+
+def weak_prior(period: float = 1.0) -> Posterior:
+    """Return the prior of half an item in a hundredth of a step, which one crawl outweighs.
+
+    Its mean, 50 items per step, is above the rates of most fleets, so that every source seems worth
+    a first crawl. A prior mean below a source's rate is what prevents its being crawled at all.
+    """
+    return Posterior(np.array(0.5), np.array(0.01 * period))
+
+
+WEAK = weak_prior()
+
+
+class Estimator(Protocol):
+    """An estimator of arrival rates: pure functions of a state.
+
+    The state is a tuple of arrays whose leading axes are those of the batch.
+    """
+
+    @property
+    def counts(self) -> bool:
+        """Whether it learns from the number of items, rather than from there being any."""
+        ...
+
+    @property
+    def signed(self) -> tuple[int, ...]:
+        """The positions of the state's arrays that may hold negative numbers."""
+        ...
+
+    def begin(self, shape: tuple[int, ...]) -> State:
+        """Return the state before any crawl of sources (..., N)."""
+        ...
+
+    def update(self, state: State, outcome: CrawlOutcome) -> State:
+        """Return the state after one step, in new arrays."""
+        ...
+
+    def posterior(self, state: State) -> Posterior:
+        """Return the posterior of the arrival rates, (..., N)."""
+        ...
+
+
+@dataclass(frozen=True)
+class GammaPoisson:
+    """The conjugate posterior: n items after a gap τ add n to the shape and τ to the rate.
+
+    With ρ < 1 both are multiplied by ρ in every step, towards the prior. The estimate is then an
+    average over about 1/(1 − ρ) steps, and a source that is not crawled becomes uncertain again.
+
+    Arguments:
+        prior: shape and rate before any crawl, for all sources or (N,) of each.
+        retention: ρ in (0, 1], the fraction of the past that is kept over one step; 1 forgets
+            nothing, and the order of the crawls does not matter. Several broadcast with (..., N).
+        period: T, the length of a step.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    >>> estimator = GammaPoisson()
+    >>> state = estimator.update(estimator.begin((2,)), CrawlOutcome.of([10, 10], [3, 0]))
+    >>> estimator.posterior(state).mean.round(3)
+    array([0.35, 0.05])
+    """
+
+    prior: Posterior = WEAK
+    retention: float | FloatArray = 1.0
+    period: float = 1.0
+    counts: ClassVar[bool] = True
+    signed: ClassVar[tuple[int, ...]] = ()
+
+    def __post_init__(self) -> None:
+        check_prior(self.prior)
+        check_retention(self.retention)
+        check_positive("period", self.period)
+
+    def begin(self, shape: tuple[int, ...]) -> State:
+        return np.zeros(shape), np.zeros(shape)
+
+    def update(self, state: State, outcome: CrawlOutcome) -> State:
+        count, exposure = self.faded(state, outcome.elapsed)
+        return count + outcome.items, exposure + outcome.gap
+
+    def faded(self, state: State, elapsed: float) -> State:
+        """Return what is kept of a state over some time."""
+        if np.all(np.equal(self.retention, 1.0)):
+            return state
+        kept = self.retention ** (elapsed / self.period)
+        return tuple(kept * array for array in state)
+
+    def posterior(self, state: State) -> Posterior:
+        count, exposure = state
+        return Posterior(self.prior.shape + count, self.prior.rate + exposure)
+
+
+@dataclass(frozen=True)
+class Forgetting:
+    """Gamma–Poisson with the retention ρ of the highest prequential (one-step-ahead) likelihood.
+
+    The rates are estimated with each ρ side by side. Before a crawl of gap τ, a posterior (A, B)
+    predicts its count n with mean m = Aτ/B and variance v = m(1 + τ/B). In every row of the batch,
+    the ρ is used under which the normal likelihood of all counts of the fleet is largest, with
+    variances φv and the dispersion φ that fits this ρ best:
+
+        −½(K ln φ + Σ ln v), φ = Σ (n − m)²/v / K, over K crawls.
+
+    Without φ, or with the exact distribution of the counts, items that arrive in clusters would
+    look like changing rates: forgetting increases v, as clusters increase the errors. (Discount
+    factors compared by their predictions: West & Harrison; the score: Dawid & Sebastiani.)
+
+    All crawls count, however long ago: after a long time without changes it takes as many changes
+    to alter ρ.
+
+    Arguments:
+        retentions: values of ρ to choose from, each in (0, 1], the fraction kept over one step.
+        prior: shape and rate before any crawl, for all sources or (N,) of each.
+        period: T, the length of a step.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+
+    retentions: tuple[float, ...] = RETENTIONS
+    prior: Posterior = WEAK
+    period: float = 1.0
+    counts: ClassVar[bool] = True
+    signed: ClassVar[tuple[int, ...]] = (2,)
+
+    def __post_init__(self) -> None:
+        if not len(self.retentions):
+            raise ValueError("retentions is empty; give at least one, such as 1.0")
+        for retention in self.retentions:
+            check_retention(retention)
+        check_prior(self.prior, most=1)
+        check_positive("period", self.period)
+
+    def begin(self, shape: tuple[int, ...]) -> State:
+        """Return the number of crawls, (..., 1), Σ (n − m)²/v and Σ ln v for each ρ, (..., K), and
+        counts and time for each, (..., K, N)."""
+        *batch, n = shape
+        width = len(self.retentions)
+        sums = (np.zeros((*batch, k)) for k in (1, width, width))
+        return *sums, *(np.zeros((*batch, width, n)) for _ in range(2))
+
+    def update(self, state: State, outcome: CrawlOutcome) -> State:
+        crawls, misfit, spread, count, exposure = state
+        retentions = np.array(self.retentions, dtype=np.float64)[:, None]
+        kept = retentions ** (outcome.elapsed / self.period)
+        count, exposure = kept * count, kept * exposure
+        before = Posterior(self.prior.shape + count, self.prior.rate + exposure)
+        number, error, log_variance = _predicted(before, outcome)
+        return (
+            crawls + number,
+            misfit + error,
+            spread + log_variance,
+            count + outcome.items[..., None, :],
+            exposure + outcome.gap[..., None, :],
+        )
+
+    def posterior(self, state: State) -> Posterior:
+        best = self.best(state)[..., None, None]
+        count, exposure = (
+            np.take_along_axis(array, best, axis=-2)[..., 0, :] for array in state[3:]
+        )
+        return Posterior(self.prior.shape + count, self.prior.rate + exposure)
+
+    def best(self, state: State) -> NDArray[np.intp]:
+        """Return the position of the chosen ρ among `retentions`, (...,)."""
+        crawls, misfit, spread = state[:3]
+        dispersion = np.maximum(misfit / np.maximum(crawls, 1.0), _TINY_MEAN)
+        return np.asarray((-crawls * np.log(dispersion) - spread).argmax(axis=-1))
+
+
+def _predicted(
+    posterior: Posterior, outcome: CrawlOutcome
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the number of crawls, (..., 1), and for posteriors (..., K, N) the sums over their
+    counts of (n − m)²/v and of ln v, (..., K)."""
+    *batch, width, n = posterior.shape.shape
+    crawled = np.broadcast_to(outcome.crawled, (*batch, n)).reshape(-1, n)
+    row, source = np.nonzero(crawled)
+    shape, rate = (x.reshape(-1, width, n)[row, :, source] for x in posterior)
+    items, gap = (
+        np.broadcast_to(x, (*batch, n)).reshape(-1, n)[row, source][:, None]
+        for x in (outcome.items, outcome.gap)
+    )
+    mean = np.maximum(shape * gap / rate, _TINY_MEAN)
+    variance = mean * (1.0 + gap / rate)
+    misfit, spread = (np.zeros((crawled.shape[0], width)) for _ in range(2))
+    np.add.at(misfit, row, (items - mean) ** 2 / variance)
+    np.add.at(spread, row, np.log(variance))
+    number = crawled.sum(axis=-1, keepdims=True, dtype=np.float64)
+    return number.reshape(*batch, 1), misfit.reshape(*batch, width), spread.reshape(*batch, width)
+
+
+@dataclass(frozen=True)
+class FleetPrior:
+    """Gamma–Poisson whose prior is fitted to the fleet (empirical Bayes), in each row of the batch.
+
+    Each of the first 16 updates, and then every 16th, makes one step of `fit_prior`.
+
+    Arguments:
+        prior: to begin with, for all sources. The fit adds one source whose rate has a distribution
+            of this shape.
+
+    Raises:
+        ValueError: the prior is out of range, or differs between sources.
+    """
+
+    prior: Posterior = WEAK
+    counts: ClassVar[bool] = True
+    signed: ClassVar[tuple[int, ...]] = ()
+
+    def __post_init__(self) -> None:
+        check_prior(self.prior)
+        if np.ndim(self.prior.shape) or np.ndim(self.prior.rate):
+            raise ValueError(
+                "the prior has one shape or rate for each source, but estimator 'fleet-prior' "
+                "fits one prior for the whole fleet; give two numbers, or use 'gamma-poisson'"
+            )
+
+    def begin(self, shape: tuple[int, ...]) -> State:
+        one = (*shape[:-1], 1)
+        prior = (np.full(one, float(x)) for x in self.prior)
+        return np.zeros(shape), np.zeros(shape), *prior, np.zeros(one)
+
+    def update(self, state: State, outcome: CrawlOutcome) -> State:
+        count, exposure, shape, rate, time = state
+        count, exposure, time = count + outcome.items, exposure + outcome.gap, time + 1
+        due = (time <= _EVERY) | (time % _EVERY == 0)
+        if due.any():
+            better = fit_prior(count, exposure, Posterior(shape, rate), self.prior)
+            shape = np.where(due, better.shape, shape)
+            rate = np.where(due, better.rate, rate)
+        return count, exposure, shape, rate, time
+
+    def posterior(self, state: State) -> Posterior:
+        count, exposure, shape, rate, _ = state
+        return Posterior(shape + count, rate + exposure)
+
+
+def fit_prior(
+    count: FloatArray, exposure: FloatArray, start: Posterior, weak: Posterior, steps: int = 1
+) -> Posterior:
+    """Return a Gamma prior (..., 1) for sources that had `count` items in time `exposure` (..., N).
+
+    It increases the marginal likelihood Π NB(n; a, b/(b + τ)) by expectation–maximisation: with
+    E Λ = (a+n)/(b+τ) and E ln Λ = ψ(a+n) − ln(b+τ), the new (a, b) is the Gamma distribution with
+    the means of these over the fleet.
+
+    One more source is added, whose rate has a distribution of the weak prior's shape about the
+    fleet's mean, (Σn + a₀)/(Στ + b₀). As a conjugate prior of (a, b) it does not move the mean, and
+    keeps both finite and positive for one source, for equal sources, and without any items.
+
+    Arguments:
+        start: where to begin, (..., 1).
+        weak: a₀, b₀.
+        steps: number of steps.
+    """
+    n = count.shape[-1]
+    shape, rate = (np.asarray(x, dtype=np.float64) for x in start)
+    number = count.sum(axis=-1, keepdims=True) + weak.shape
+    middle = number / (exposure.sum(axis=-1, keepdims=True) + weak.rate)
+    log_middle = np.log(middle) + float(digamma(np.asarray(weak.shape)) - np.log(weak.shape))
+    for _ in range(steps):
+        above, below = shape + count, rate + exposure
+        mean = (above / below).sum(axis=-1, keepdims=True) + middle
+        log_mean = (digamma(above) - np.log(below)).sum(axis=-1, keepdims=True) + log_middle
+        mean, log_mean = mean / (n + 1), log_mean / (n + 1)
+        shape = _gamma_shape(np.log(mean) - log_mean)
+        rate = shape / mean
+    return Posterior(shape, rate)
+
+
+def digamma(x: FloatArray) -> FloatArray:
+    """Return ψ(x), any shape, x > 0, to 1e-10 (Abramowitz & Stegun 6.3.5, 6.3.18).
+
+    >>> float(digamma(np.array(1.0)).round(10))
+    -0.5772156649
+    """
+    y = np.array(x, dtype=np.float64)
+    low = np.zeros_like(y)
+    for i in range(_SHIFT):
+        low += 1.0 / (y + i)
+    y += _SHIFT
+    w = 1.0 / (y * y)
+    series = w * (1 / 12 - w * (1 / 120 - w * (1 / 252 - w * (1 / 240 - w / 132))))
+    return np.log(y) - 0.5 / y - series - low
+
+
+def _gamma_shape(spread: FloatArray) -> FloatArray:
+    """Return the root a of ln a − ψ(a) = spread ≥ 0: Minka's start, two of his Newton steps."""
+    s = np.maximum(spread, 0.5 / _LARGEST_SHAPE)
+    a = (3.0 - s + np.sqrt((s - 3.0) ** 2 + 24.0 * s)) / (12.0 * s)
+    for _ in range(2):
+        h = 1e-4 * a
+        slope = 1.0 / a - (digamma(a + h) - digamma(a - h)) / (2 * h)
+        a = 1.0 / (1.0 / a + (np.log(a) - digamma(a) - s) / (a * a * slope))
+    return np.clip(a, 1.0 / _LARGEST_SHAPE, _LARGEST_SHAPE)
+
+
+def check_prior(prior: Posterior, most: int = 2) -> None:
+    """Raise ValueError unless shape and rate of a prior are positive and finite, with `most` axes
+    at most."""
+    if not isinstance(prior, Posterior):
+        raise ValueError(f"prior is {prior!r}; give a Posterior(shape, rate)")
+    if max(np.ndim(prior.shape), np.ndim(prior.rate)) > most:
+        raise ValueError("the prior has too many axes; give two numbers, or one of each per source")
+    for name, value in zip(("shape", "rate"), prior, strict=True):
+        check_array(f"the prior's {name}", value, low=0.0, open_low=True)
+
+
+def check_retention(retention: float | FloatArray) -> None:
+    """Raise ValueError unless it is a fraction above 0."""
+    check_array("retention", retention, low=0.0, high=1.0, open_low=True)

@@ -1,0 +1,132 @@
+"""The arm of a source, whatever the crawler observes: one protocol and the arm of a task.
+
+An arm is one source crawled at a Lagrange multiplier λ per unit of cost, apart from all others.
+Index policies and relaxed bounds need three things of it, which `SingleArm` names. It is realised
+by `agents.theory.renewal` (not observed: closed form, failures, capacities, any decay function)
+and `agents.theory.observed` (observed random content).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+
+from agents.theory.observed import ObservedArm
+from agents.theory.renewal import renewal_arm
+from crawl_env import Arrivals, Sources, Task
+from crawl_env.content.decay import EXPONENTIAL, Decay
+from crawl_env.content.utility import Distribution
+from crawl_env.fleet.parameters import CONSTRAINTS, PARAMETERS
+from crawl_env.numerics import FloatArray
+
+T = TypeVar("T")
+
+
+class SingleArm(Protocol):
+    """The arms of a fleet (N,), or of a batch of fleets (B, N)."""
+
+    def index(self, value: FloatArray) -> FloatArray:
+        """Return the Whittle index, (..., N) utility / budget unit, of the uncollected utility, or
+        of its posterior mean where it is not observed, (..., N)."""
+
+    def net_reward(self, multiplier: FloatArray) -> FloatArray:
+        """Return the best average reward less what crawls cost at λ = `multiplier`, (..., 1), per
+        unit of cost: (..., N) utility / step, zero where no crawl pays."""
+
+    def max_multiplier(self) -> FloatArray:
+        """Return a multiplier from which on nothing is crawled, (..., 1)."""
+
+
+class Information(StrEnum):
+    """What is known of the content of a fleet before it is crawled."""
+
+    DETERMINISTIC = "deterministic"
+    UNOBSERVED = "unseen"
+    MIXED = "mixed"
+    OBSERVED = "seen"
+    # Recorded arrivals, varying rates, or content that is observed or meets capacities under
+    # another decay function than the exponential: no exact arm is known.
+    UNKNOWN = "unknown"
+
+    @property
+    def is_random(self) -> bool:
+        """Whether random content is observed at some sources."""
+        return self in (Information.MIXED, Information.OBSERVED)
+
+
+def information(task: Task) -> Information:
+    """Return what a crawler of the task knows of the content before crawling."""
+    arrivals = task.arrivals
+    if not arrivals.random:
+        return Information.DETERMINISTIC
+    if arrivals.stateful:
+        return Information.UNKNOWN
+    known = isinstance(arrivals, Arrivals) and not task.sources.is_capped
+    if not arrivals.exponential and (task.observed.any() or not known):
+        return Information.UNKNOWN
+    if not task.observed.any():
+        return Information.UNOBSERVED
+    return Information.OBSERVED if task.observed.all() else Information.MIXED
+
+
+def arm_of(task: Task, sources: Sources | None = None) -> SingleArm:
+    """Return the arms of a task, for its fleet or for `sources`, (N,) or a batch (B, N).
+
+    Their index is the exact one of each source: Theorem 1 and its like where content is
+    deterministic or not observed, and the tabulated one where Poisson content is observed, with
+    failures and capacities as in `simplified`. Where no exact index is known, it is that of the
+    fleet not observed, under exponential decay and constant rates.
+
+    Raises:
+        ValueError: there are too many different observed sources to tabulate.
+    """
+    fleet = task.sources if sources is None else sources
+    known = information(task)
+    if known.is_random and isinstance(task.arrivals, Arrivals):
+        return ObservedArm(fleet, task.observed, utility_of(task))
+    return renewal_arm(fleet, EXPONENTIAL if known is Information.UNKNOWN else decay_of(task))
+
+
+def decay_of(task: Task) -> Decay:
+    """Return the decay function of a task's items."""
+    return task.arrivals.decay
+
+
+def utility_of(task: Task) -> Distribution:
+    """Return the distribution of ξ of a task with Poisson arrivals; raise ValueError for others."""
+    if task.arrivals.stateful or not isinstance(task.arrivals, Arrivals):
+        raise ValueError(
+            f"arrivals are {task.arrivals!r}: what can be earned by observing random content is "
+            "only known for Poisson arrivals; use arrivals='poisson' or observed=False"
+        )
+    return task.arrivals.utility
+
+
+class PerFleet(Generic[T]):
+    """A function of a fleet whose last result is kept while the fleet stays equal.
+
+    >>> length = PerFleet(len)
+    >>> length(Sources.preset("table1"))
+    4
+    """
+
+    def __init__(self, function: Callable[[Sources], T]) -> None:
+        self._function = function
+        self._last: tuple[Sources, T] | None = None
+
+    def __call__(self, sources: Sources) -> T:
+        if self._last is None or not _same(sources, self._last[0]):
+            self._last = sources, self._function(sources)
+        return self._last[1]
+
+
+def _same(one: Sources, other: Sources) -> bool:
+    return one is other or (
+        one.period == other.period
+        and all(
+            np.array_equal(getattr(one, p), getattr(other, p)) for p in (*PARAMETERS, *CONSTRAINTS)
+        )
+    )

@@ -1,0 +1,188 @@
+"""The index of sources with capacities by their content: prepared once, then looked up.
+
+Where all ages of all different sources fit a table, it is exact. Otherwise each kind of source has
+some tens of nodes: the first ages, ages in geometric progression until nothing grows, and ages
+around the one at which the capacity begins to be felt. Between nodes γ/x is linear in x. The
+relative error of the index is then below .5 % with 64 nodes (up to 500,000 different sources) and
+5 % with 32 (a million).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Protocol
+
+import numpy as np
+
+from crawl_env.fleet.sources import Sources
+from crawl_env.numerics import FloatArray
+
+_MOST_CELLS = 2e6  # of an exact table
+_MOST_BYTES = 2.56e8  # of a table of nodes
+_NODES = 64
+_KINDS = 2048  # of sources for which nodes are computed at a time
+_LEAST = 1e-10  # probability of failing so often in a row that no more need be counted
+_POINTS = 1024  # of the incomplete gamma function of a capacity: its error is below 1e-9
+_GAUSS, _WEIGHTS = np.polynomial.legendre.leggauss(5)
+
+
+class _Arm(Protocol):
+    @property
+    def sources(self) -> Sources: ...
+    @property
+    def longest(self) -> FloatArray: ...
+    def mean_content(self, age: FloatArray) -> FloatArray: ...
+    def index_at_age(self, age: FloatArray) -> FloatArray: ...
+
+
+class IndexTable:
+    """The index of an arm by content, for fleets (N,) or batches (B, N).
+
+    Arguments:
+        arm: whose sources may have capacities.
+    """
+
+    def __init__(self, arm: _Arm) -> None:
+        sources, shape = arm.sources, arm.longest.shape
+        oldest = arm.longest.max()
+        if oldest * arm.longest.size <= _MOST_CELLS:
+            ages = np.arange(1.0, oldest + 1).reshape(-1, *(1,) * len(shape))
+            columns = (arm.mean_content(ages), arm.index_at_age(ages))
+            self._content, self._index = (
+                np.concatenate([np.zeros((1, *shape)), c]).reshape(len(ages) + 1, -1).T.ravel()
+                for c in columns
+            )
+            self._nodes = self._exact = len(ages) + 1
+            self._kind = np.arange(arm.longest.size).reshape(shape)
+            self._utility = self._scale = np.ones(shape)
+            return
+        parameters = (
+            *(sources.arrival_rate, sources.decay_rate, sources.capacity),
+            *(sources.failure_rate, sources.crawl_delay),
+        )
+        stacked = np.stack([np.broadcast_to(p, shape).ravel() for p in parameters])
+        kinds, kind = np.unique(stacked, axis=1, return_inverse=True)
+        n = kinds.shape[1]
+        self._nodes = int(np.clip(_MOST_BYTES / 8 / n, _NODES // 2, _NODES))
+        self._exact = self._nodes // 4
+        self._kind = kind.reshape(shape)
+        self._utility = sources.mean_utility
+        self._scale = sources.mean_utility / sources.cost
+        content = np.empty((n, self._nodes), dtype=np.float32)
+        index = np.empty_like(content)
+        for first in range(0, n, _KINDS):
+            rate, decay, most, p, delay = kinds[:, first : first + _KINDS]
+            some = Sources(rate, 1.0, decay, 1.0, sources.period, (), delay, most, p)
+            content[first : first + _KINDS], index[first : first + _KINDS] = self._computed(some)
+        self._content, self._index = content.ravel(), index.ravel()
+
+    def __call__(self, value: FloatArray) -> FloatArray:
+        """Return the index where `value`, (..., N), is the mean content; flat beyond the table."""
+        x, base = value / self._utility, self._kind * self._nodes
+        # The last node whose content is below x.
+        low = np.broadcast_to(base, x.shape).copy()
+        step = 1 << (self._nodes - 1).bit_length() - 1
+        last = base + self._nodes - 2
+        while step:
+            further = np.minimum(low + step, last)
+            low = np.where(self._content.take(further) < x, further, low)
+            step >>= 1
+        before, after = self._content.take(low), self._content.take(low + 1)
+        start, end = self._index.take(low), self._index.take(low + 1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            weight = np.where(after > before, (x - before) / (after - before), 1.0)
+            weight = np.clip(weight, 0.0, 1.0)
+            found = start + weight * (end - start)
+            if self._exact < self._nodes:
+                slope = start / before + weight * (end / after - start / before)
+                found = np.where(low - base < self._exact, found, slope * np.minimum(x, after))
+        return found * self._scale
+
+    def _computed(self, sources: Sources) -> tuple[FloatArray, FloatArray]:
+        """Return content and index at the nodes, each (n, nodes)."""
+        decay = sources.decay_per_step
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            items = sources.arrival_rate * sources.period
+            come = (sources.capacity + 10 * np.sqrt(sources.capacity) + 40) / items
+        full = np.maximum(np.fmin(40.0 / decay, come), 1.0)
+        j = np.arange(1.0, self._nodes)[:, None]
+        # Ages one by one up to `_exact`; then as many in geometric progression as around the age at
+        # which a capacity begins to be felt, K/Λ within some K^(−1/2) of it.
+        some = (self._nodes - 1 - self._exact) // 2
+        ratio = np.maximum(full / self._exact, 1.0) ** (1.0 / some)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            width = np.sqrt(sources.capacity)
+            start, end = ((sources.capacity + c * width) / items for c in (-4.0, 5.0))
+            place = (j - self._exact - some) / (self._nodes - 1 - self._exact - some)
+            around = np.clip(np.nan_to_num(start + place * (end - start)), self._exact, full)
+        around = np.maximum(around, self._exact)
+        age = np.where(j <= self._exact + some, self._exact * ratio ** (j - self._exact), around)
+        age = np.sort(np.where(j <= self._exact, j, age), axis=0)
+        age = np.where(full <= self._nodes - 1, j, age)
+        p, q, delay = sources.failure_rate, 1.0 - sources.failure_rate, sources.delay
+        most = int(np.ceil(np.log(_LEAST) / np.log(p.max()))) if p.max() > 0 else 1
+        reward, later = np.zeros_like(age), np.zeros_like(age)
+        for attempt in range(most):
+            odds = q * p**attempt
+            reward += odds * _content(sources, age + attempt * delay)
+            later += odds * _content(sources, age + attempt * delay + 1.0)
+        left = p**most * _content(sources, np.full_like(age, np.inf))
+        reward, later = reward + left, later + left
+        length = age + delay * p / q
+        index = np.clip(q * (reward - length * (later - reward)), 0.0, q * reward)
+        content = _content(sources, age)
+        columns = (content, np.maximum.accumulate(index, axis=0))
+        return tuple(np.concatenate([np.zeros((1, len(full))), c]).T for c in columns)  # type: ignore[return-value]
+
+
+def _content(sources: Sources, age: FloatArray) -> FloatArray:
+    """Return the mean content at any age, (..., n), for unit mean utility.
+
+    With P and Q the regularised incomplete gamma functions and r = Λ/(Λ+μ), it is u* times
+    (1 − e^{−μt}) Q(K, Λt) + (1 − r^K) P(K, Λt+μt) − [P(K, Λt+μt) − P(K, Λt)].
+    """
+    time, most = age * sources.period, sources.capacity
+    z, gap = sources.arrival_rate * time, sources.decay_rate * time
+    lost = -np.expm1(-gap)
+    capped = np.isfinite(most) & (sources.arrival_rate > 0)
+    fraction = np.array(np.broadcast_to(lost, time.shape))
+    for k in np.unique(most[capped]):
+        here = most == k
+        points, p, density = _incomplete_gamma(float(k))
+        at, more = z[:, here], z[:, here] + gap[:, here]
+        p_at, p_more = (_hermite(x, points, p, density) for x in (at, more))
+        ratio = sources.decay_rate[here] / sources.arrival_rate[here]
+        held = -np.expm1(-k * np.log1p(ratio))
+        fraction[:, here] = lost[:, here] * (1 - p_at) + held * p_more - (p_more - p_at)
+    return sources.ceiling * np.maximum(fraction, 0.0)
+
+
+@cache
+def _incomplete_gamma(shape: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return points in equal steps, and there P(shape, ·) and its derivative."""
+    width = 10 * np.sqrt(shape) + 20
+    points = np.linspace(max(shape - width, 0.0), shape + width, _POINTS)
+    half = 0.5 * (points[1] - points[0])
+    inner = points[:-1, None] + half * (1 + _GAUSS)
+    mass = half * (_density(inner, shape) @ _WEIGHTS)
+    p = np.concatenate([[0.0], np.cumsum(mass)])
+    return points, p / p[-1], _density(points, shape) / p[-1]
+
+
+def _density(z: FloatArray, shape: float) -> FloatArray:
+    """Return a multiple of the density of the gamma distribution."""
+    with np.errstate(divide="ignore"):
+        power = (shape - 1.0) * np.log(z / shape) if shape > 1 else 0.0
+    return np.exp(power - (z - shape))
+
+
+def _hermite(x: FloatArray, points: FloatArray, p: FloatArray, density: FloatArray) -> FloatArray:
+    """Return P at any x from cubics between the points; 0 below them and 1 above."""
+    h = points[1] - points[0]
+    place = np.clip((x - points[0]) / h, 0.0, len(points) - 1.0)
+    left = np.minimum(place, len(points) - 2).astype(np.intp)
+    t = place - left
+    low, high = p.take(left), p.take(left + 1)
+    rise = high - low
+    a, b = h * density.take(left) - rise, rise - h * density.take(left + 1)
+    return np.asarray(low + t * (rise + (1 - t) * ((1 - t) * a + t * b)))

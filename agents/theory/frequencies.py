@@ -1,0 +1,117 @@
+"""The best constant frequencies of crawls (Lefortier et al., CIKM 2013, the paper's LOSS)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from agents.theory.renewal import simplified
+from crawl_env import Sources
+from crawl_env.errors import check_positive
+from crawl_env.numerics import FloatArray, remainder
+
+# Inverse of z − ln(1+z) = s²/2 near 0: 1/s, then the coefficients of the series of Stirling's
+# formula. Exact to rounding below the switch, above which Newton's steps are.
+_SERIES = (1.0, 1 / 3, 1 / 36, -1 / 270, 1 / 4320, 1 / 17010, -139 / 5443200)
+_SWITCH = 0.03
+_NEWTON = 4  # steps to rounding, from anywhere
+_SMALL = 1e-30  # fraction of u*/C below which its square root is taken first: it may underflow
+
+
+def static_frequencies(sources: Sources, budget: float) -> FloatArray:
+    """Return the best constant frequencies f, (N,) or (B, N), crawls per unit of time.
+
+    They maximise `static_reward` under Σ C_i f_i ≤ M/T and f_i ≤ 1/(d_i T), where d_i is the delay
+    in steps. The marginal value per cost at the interval I = 1/f, the continuous-time Whittle index
+    at age I, is then the same, λ, at all sources that are crawled less often than their delay
+    allows: u*[1 − (1 + μI)e^{−μI}]/C = λ. The budget is met to rounding.
+    Failures and capacities count as in `agents.theory.renewal.simplified`; shared hosts do not.
+
+    Raises:
+        ValueError: budget is not positive and finite.
+
+    References:
+        Lefortier, Ostroumova, Samosvat & Serdyukov (2013), Timely crawling of high-quality
+        ephemeral new content, CIKM.
+
+    >>> static_frequencies(Sources.preset("table1"), 2).round(4)
+    array([1.    , 0.6302, 0.2589, 0.111 ])
+    """
+    check_positive("budget", budget, "budget units / step")
+    sources = simplified(sources)
+    full, m = sources.ceiling / sources.cost, sources.decay_per_step
+    most = (full > 0) / sources.delay  # crawls per step
+
+    def rate(multiplier: FloatArray) -> FloatArray:
+        return np.minimum(_rate(multiplier, full, m), most)
+
+    def spent(rate: FloatArray) -> FloatArray:
+        return np.asarray((sources.cost * rate).sum(axis=-1, keepdims=True))
+
+    # Positive floats are in the order of their bits: bisect these, between 0, where all sources
+    # are crawled as often as can be, and the largest u*/C, where none are, down to neighbours.
+    high = np.ascontiguousarray(full.max(axis=-1, keepdims=True)).view(np.int64)
+    low = np.zeros_like(high)
+    while (high - low > 1).any():
+        middle = low + (high - low) // 2
+        dear = spent(rate(middle.view(np.float64))) > budget
+        low, high = np.where(dear, middle, low), np.where(dear, high, middle)
+    # The rates at two neighbours differ where λ meets some u*/C to rounding, as it does when decay
+    # is fast: there any split is best, and this one spends the budget.
+    few, many = rate(high.view(np.float64)), rate(low.view(np.float64))
+    missing, step = budget - spent(few), spent(many) - spent(few)
+    part = np.clip(np.divide(missing, step, out=np.ones_like(step), where=step > missing), 0.0, 1.0)
+    best = np.minimum(few + (many - few) * part, most)
+    return np.where(spent(most) <= budget, most, best) / sources.period
+
+
+def static_reward(sources: Sources, frequency: FloatArray) -> float | FloatArray:
+    """Return T·Σ u* f (1 − e^{−μ/f}), utility / step: crawls at equal intervals 1/f.
+
+    Capacities count as in `agents.theory.renewal.simplified`; f counts the crawls that succeed.
+    Intervals that are no whole number of steps cannot be kept, so a schedule earns less; the
+    relaxed bound, which no schedule exceeds, may be below this.
+
+    >>> fleet = Sources.preset("table1")
+    >>> round(static_reward(fleet, static_frequencies(fleet, 2)), 2)
+    340.3
+    """
+    sources = simplified(sources)
+    with np.errstate(divide="ignore"):
+        interval = 1.0 / frequency
+    brought = sources.ceiling * -np.expm1(-sources.decay_rate * interval)
+    total = sources.period * (frequency * brought).sum(axis=-1)
+    return float(total) if np.ndim(total) == 0 else total
+
+
+def marginal_value(z: FloatArray) -> FloatArray:
+    """Return p(z) = 1 − (1 + z)e^{−z}, to 1e-14 for every z ≥ 0: the marginal value of a crawl per
+    cost at an interval of z time constants, as a fraction of u*/C."""
+    # Each form cancels where the other does not.
+    return np.where(z < 1, -z * np.expm1(-z) - remainder(z), -np.expm1(-z) - z * np.exp(-z))
+
+
+def _rate(multiplier: FloatArray, full: FloatArray, m: FloatArray) -> FloatArray:
+    """Return crawls per step at which the marginal value per cost is the multiplier."""
+    pays = full > multiplier
+    scale = np.where(pays, full, 1.0)
+    fraction = np.where(pays, multiplier / scale, 0.0)
+    # p(z) = 1 − e^(−s²/2)
+    root = np.sqrt(-2.0 * np.log1p(-np.minimum(fraction, 1 - 2**-53)))
+    root = np.where(fraction < _SMALL, np.sqrt(2.0 * multiplier) / np.sqrt(scale), root)
+    with np.errstate(divide="ignore", over="ignore"):
+        return np.where(pays, m / _time_constants(root), 0.0)
+
+
+def _time_constants(s: FloatArray) -> FloatArray:
+    """Return z ≥ 0 with z − ln(1 + z) = s²/2.
+
+    Newton's steps from above: the function is convex, so that they fall towards z.
+    """
+    near = np.zeros_like(s)
+    for coefficient in _SERIES[::-1]:
+        near = (near + coefficient) * s
+    level = 0.5 * s * s
+    z = np.maximum(level + s, _SWITCH)
+    for _ in range(_NEWTON):
+        z = np.maximum(z - (z - np.log1p(z) - level) * (1.0 + z) / z, _SWITCH)
+    return np.where(s < _SWITCH, near, z)

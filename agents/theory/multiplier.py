@@ -1,0 +1,136 @@
+"""λ*, the charge per unit of cost at which what is worth crawling spends the budget on average."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.theory.relaxation import relaxation
+from agents.theory.renewal import simplified
+from crawl_env import Arrivals, Sources, Task, Trace, World
+from crawl_env.content.world import IntArray
+from crawl_env.fleet.hosts import Hosts
+from crawl_env.fleet.parameters import PARAMETERS
+from crawl_env.numerics import FloatArray
+from crawl_env.rng import generator
+from crawl_env.simulation import selection
+
+Index = Callable[[FloatArray, Sources], FloatArray]
+
+_WORK = 2e7  # sources and items of a whole simulation: some seconds
+_FEWEST, _MOST = 200, 3000  # epochs of it
+_MANY = 1000.0  # items per source and epoch from which content is all but deterministic
+
+
+def payable(sources: Sources, task: Task) -> tuple[Sources, float]:
+    """Return the fleet and the budget as far as one can be spent on the other, each epoch.
+
+    Under a hard budget, sources that are too dear fall silent here, and where all cost the same
+    the budget is what whole crawls cost. Failures and capacities are in it as in `simplified`.
+    """
+    plain = simplified(sources)
+    if task.budget_rule == "average":
+        return plain, task.budget
+    whole = selection.whole_budget(sources.cost, task.budget)
+    budget = task.budget if whole is None else float(whole * sources.cost.flat[0])
+    within = selection.affordable(sources.cost, task.budget)
+    columns = {"arrival_rate": np.where(within, plain.arrival_rate, 0.0)}
+    return Sources(**{**plain.__getstate__(), **columns}), budget
+
+
+class BudgetMultiplier:
+    """λ* of the task's fleet, or of each fleet of a batch; kept while the fleets stay the same.
+
+    Where content is not seen it is the price of the relaxation; for the Whittle index this is
+    exactly where spending meets the budget. Where random content is seen, the index passes that
+    level at other times than its mean does; λ* is then found by simulating every source as if
+    alone, crawled when its index reaches the level, and raising the level while more than the
+    budget is spent, lowering it otherwise (stochastic approximation with a fixed seed; a few per
+    cent of error).
+
+    Arguments:
+        task: what is posed.
+        index: from value and sources to the index, utility / budget unit.
+    """
+
+    def __init__(self, task: Task, index: Index) -> None:
+        self._task, self._index = task, index
+        self._sources: Sources | None = None
+        self._multiplier: FloatArray = np.empty(0)
+
+    def __call__(self, sources: Sources) -> FloatArray:
+        """Return λ*, (1, 1) or (B, 1), utility / budget unit."""
+        if sources is not self._sources:
+            new = self._changed(sources)
+            if new.all():
+                self._multiplier = self._find(sources)
+            elif new.any():  # some environments of a batch have drawn another fleet
+                self._multiplier[new] = self._find(sources.select_fleets(new))
+            self._sources = sources
+        return self._multiplier[:, None]
+
+    def _changed(self, sources: Sources) -> NDArray[np.bool_]:
+        rows = 1 if sources.arrival_rate.ndim == 1 else len(sources.arrival_rate)
+        before = self._sources
+        if before is None or before.arrival_rate.shape != sources.arrival_rate.shape:
+            return np.ones(rows, dtype=bool)
+        differs = [getattr(before, p) != getattr(sources, p) for p in PARAMETERS]
+        return np.any(differs, axis=(0, -1)).reshape(rows)
+
+    def _find(self, sources: Sources) -> FloatArray:
+        task = self._task
+        blind = np.atleast_1d(relaxation(sources, task.budget, task.per_host).multiplier)
+        calm = sources.arrival_rate.max() * sources.period > _MANY
+        if not task.arrivals.random or calm or not task.observed.any():
+            return blind
+        found = self._simulate(sources, blind)
+        # What pays for everything need not be saved.
+        return np.where(task.budget >= sources.cost.sum(axis=-1), 0.0, found)
+
+    def _simulate(self, sources: Sources, blind: FloatArray) -> FloatArray:
+        task, rows = self._task, blind.size
+        # What a log goes on to tell is not known when the level is set.
+        replay = isinstance(task.arrivals, Trace)
+        arrivals = (Arrivals() if replay else task.arrivals).model(items=sources.is_capped)
+        world = World(sources, arrivals, rows, believe=not task.observed.all())
+        rng = generator(0, "multiplier")
+        world.start(np.ones(world.shape), rng)
+        items = np.broadcast_to(sources.arrival_rate * sources.period, world.shape).sum()
+        epochs = int(np.clip(_WORK / (world.value.size + items), _FEWEST, _MOST))
+        level = np.log(np.maximum(blind, np.finfo(float).tiny))
+        settled = np.zeros(rows)
+        cost = np.broadcast_to(sources.cost, world.shape).ravel()
+        hosts = Hosts.of(sources, task.per_host)
+        # In units in which one crawl is not cut off, however small the budget: no bias.
+        scale = task.budget + sources.cost.max(axis=-1)
+        for epoch in range(epochs):
+            seen = np.where(task.observed, world.value, world.belief)
+            excess = self._index(seen, sources) - np.exp(level)[:, None]
+            picked = self._above(excess, world, hosts)
+            spent = np.bincount(picked // task.n, cost[picked], rows)
+            failed = None
+            if sources.fails:
+                failed = (rng.random(world.shape) < sources.failure_rate).take(picked)
+            world.crawl(picked, failed)
+            world.advance(rng)
+            step = 0.5 * (1 + epoch / 10) ** -0.6
+            level += step * np.clip((spent - task.budget) / scale, -1.0, 1.0)
+            settled += level * (epoch >= epochs // 2)
+        return np.exp(settled / (epochs - epochs // 2))
+
+    def _above(self, excess: FloatArray, world: World, hosts: Hosts | None) -> IntArray:
+        """Return the sources worth their charge that may be crawled now, as cells."""
+        if hosts is None and world.available is None:
+            return np.flatnonzero(excess >= 0)
+        unlimited = np.full(len(excess), np.inf)
+        return selection.select_from_balance(
+            excess,
+            world.crawled_at,
+            world.sources.cost,
+            unlimited,
+            self._task.budget,
+            world.available,
+            hosts,
+        )

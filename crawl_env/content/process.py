@@ -1,0 +1,214 @@
+"""What a world asks of arrivals: the interface that all kinds of arrivals share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from crawl_env.content.cells import Cells, Published, blocks_of
+from crawl_env.content.decay import EXPONENTIAL, Decay
+from crawl_env.fleet.sources import Sources
+from crawl_env.numerics import FloatArray, IntArray
+
+
+class Block:
+    """Content that arrives at n cells during some time: in one step, or before an episode.
+
+    A subclass implements `draw` if it draws single items, and `add` otherwise.
+    """
+
+    def __init__(self, cells: Cells) -> None:
+        self.cells = cells
+
+    def add(self, value: FloatArray, count: FloatArray | None, rng: np.random.Generator) -> None:
+        """Add what is left of the content at the end to `value` (n,), in place, and the number of
+        items to `count` (n,) unless this is None."""
+        for items in self.draw(rng):
+            self.cells.collect(items, value, count)
+
+    def draw(self, rng: np.random.Generator) -> Iterator[Published]:
+        """Yield the items in batches, their cells counted from 0 to n − 1."""
+        raise NotImplementedError(f"{type(self).__name__} draws no single items")
+
+
+class Feed(Protocol):
+    """The arrivals at the B·N cells of one world, with the state that changes with time."""
+
+    @property
+    def blocks(self) -> Sequence[tuple[slice, Block]]:
+        """What arrives in one step: consecutive cells, and their content. Drawing it changes the
+        state to that of the next step."""
+
+    def start(self, envs: IntArray, rng: np.random.Generator) -> None:
+        """Draw the state at the start of an episode of some environments, (b,)."""
+
+    def past(self, envs: IntArray, steps: FloatArray) -> Block:
+        """Return the content of the `steps` (b·N,) steps before the episode at all cells of some
+        environments; infinity: the stationary distribution."""
+
+    def rate(self) -> FloatArray:
+        """Return the rate of the coming step, (B, N) items / time."""
+
+    def survival(self, items: Published) -> FloatArray:
+        """Return the fraction of the items' utility that is left, (n,); once 0, always 0."""
+
+    def get_state(self) -> Any:
+        """Return a copy of the state."""
+
+    def set_state(self, state: Any) -> None:
+        """Return to a state of `get_state`, also of a feed with other sources."""
+
+
+class ArrivalProcess:
+    """How content arrives at the sources, whatever the crawler does. All arrivals derive from it.
+
+    `Arrivals` (random items), `Deterministic` (their mean) and `Trace` (a log) are the processes of
+    this package. What arrives depends on the process, the sources and the random generator alone:
+    not on what is crawled, and not on what is observed.
+
+    A process of one's own overrides the attributes that differ, and `block` and `past`. Here the
+    content of a step is uniform on [0, 2u], u being its mean:
+
+    >>> from crawl_env import CrawlEnv
+    >>> class Uniform(ArrivalProcess):
+    ...     def block(self, cells, state):
+    ...         return UniformContent(cells, 1.0)
+    ...     def past(self, cells, steps):
+    ...         return UniformContent(cells, steps)
+    >>> class UniformContent(Block):
+    ...     def __init__(self, cells, steps):
+    ...         super().__init__(cells)
+    ...         self._mean = cells.mean_content(steps)
+    ...     def add(self, value, count, rng):
+    ...         value += 2.0 * self._mean * rng.random(value.size)
+    >>> env = CrawlEnv(sources="table1", budget=2, arrivals=Uniform())
+    >>> observation, _ = env.reset(seed=0)
+    >>> observation.ravel().round(1)
+    array([229. ,  79.7,   2.9,   0.6], dtype=float32)
+
+    One that draws single items sets `items`, and its blocks implement `Block.draw` instead of
+    `Block.add`. A rate that changes with time needs no process of its own, but a
+    `crawl_env.content.rates.RateModel`.
+
+    Attributes:
+        random: whether anything is drawn.
+        items: whether single items are drawn, so that they can be counted, followed in their age,
+            and displaced by later ones where sources have a finite capacity.
+        decay: how the utility of items decays.
+        exponential: whether all content decays exponentially, so that uncollected utility follows
+            the recursion X ← αX + U.
+        stateful: whether there is a state, one number per cell.
+    """
+
+    random: bool = True
+    items: bool = False
+    decay: Decay = EXPONENTIAL
+    exponential: bool = True
+    stateful: bool = False
+
+    def block(self, cells: Cells, state: FloatArray) -> Block:
+        """Return the content of one step at some cells. `state` is theirs, (n,), to be changed in
+        place whenever the content is drawn; (0,) if the process has none."""
+        raise NotImplementedError(f"{type(self).__name__} must implement block(cells, state)")
+
+    def past(self, cells: Cells, steps: FloatArray) -> Block:
+        """Return the content of the last `steps` steps at some cells, (n,); infinity: the
+        stationary distribution."""
+        raise NotImplementedError(f"{type(self).__name__} must implement past(cells, steps)")
+
+    def start(self, shape: tuple[int, int], period: float, rng: np.random.Generator) -> FloatArray:
+        """Return the state at the start of episodes, (b, N); asked for if `stateful`."""
+        raise NotImplementedError(f"{type(self).__name__} must implement start, being stateful")
+
+    def factor(self, state: FloatArray, period: float) -> FloatArray:
+        """Return the rate of the coming step relative to the mean rate Λ, the shape of `state`;
+        asked for if `stateful`."""
+        return np.ones_like(state)
+
+    def model(self, items: bool) -> ArrivalProcess:
+        """Return what a planner may simulate instead: the same distribution, drawn as totals unless
+        single `items` are needed."""
+        return self
+
+    def check(self, sources: Sources) -> None:
+        """Raise ValueError, or warn, where the process does not fit the fleet."""
+        feed = self.bind(sources, 1)
+        feed.start(np.zeros(1, dtype=np.intp), np.random.default_rng(0))
+
+    def bind(self, sources: Sources, num_envs: int) -> Feed:
+        """Return the arrivals at `num_envs` environments with these sources."""
+        return CellFeed(self, sources, num_envs)
+
+
+class CellFeed:
+    """Arrivals that are independent from cell to cell; see `Feed`."""
+
+    def __init__(self, arrivals: ArrivalProcess, sources: Sources, num_envs: int) -> None:
+        self._arrivals, self._sources, self._num_envs = arrivals, sources, num_envs
+        self._shape = (num_envs, len(sources))
+        self._state = np.zeros(self._shape if arrivals.stateful else (num_envs, 0))
+        self._decay: FloatArray | None = None
+        self.blocks = self._blocks()
+
+    def _blocks(self) -> list[tuple[slice, Block]]:
+        # Where there is a state, every block has its own, and so an object of its own.
+        stateful, flat = self._arrivals.stateful, self._state.reshape(-1)
+        made: dict[tuple[int, int], Block] = {}
+        blocks = []
+        for here, cells in blocks_of(self._sources, self._num_envs):
+            key = (id(cells), here.start if stateful else 0)
+            if key not in made:
+                made[key] = self._arrivals.block(cells, flat[here])
+            blocks.append((here, made[key]))
+        return blocks
+
+    def start(self, envs: IntArray, rng: np.random.Generator) -> None:
+        if self._arrivals.stateful:
+            shape = (envs.size, self._shape[1])
+            self._state[envs] = self._arrivals.start(shape, self._sources.period, rng)
+
+    def past(self, envs: IntArray, steps: FloatArray) -> Block:
+        def flat(parameter: FloatArray) -> FloatArray:
+            return np.ravel(np.broadcast_to(parameter, self._shape)[envs])
+
+        return self._arrivals.past(Cells.of(self._sources, flat), steps)
+
+    def rate(self) -> FloatArray:
+        rate = np.broadcast_to(self._sources.arrival_rate, self._shape)
+        if not self._arrivals.stateful:
+            return rate.copy()
+        return rate * self._arrivals.factor(self._state, self._sources.period)
+
+    def survival(self, items: Published) -> FloatArray:
+        if self._decay is None:
+            decay = np.broadcast_to(self._sources.decay_per_step, self._shape)
+            self._decay = np.ravel(decay)
+        return self._arrivals.decay.survival(self._decay[items.cell] * items.age)
+
+    def get_state(self) -> FloatArray:
+        return self._state.copy()
+
+    def set_state(self, state: FloatArray) -> None:
+        self._state[...] = state
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self._arrivals, self._sources, self._num_envs, self._state
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        # The blocks hold views of the state, which copies and pickles would tear from it.
+        arrivals, sources, num_envs, values = state
+        CellFeed.__init__(self, arrivals, sources, num_envs)
+        self.set_state(values)
+
+
+def require_items(arrivals: ArrivalProcess, what: str) -> None:
+    """Raise ValueError unless the process draws single items, which `what` needs."""
+    if not arrivals.items:
+        drawn = "draws only the total of each step" if arrivals.random else "has only their mean"
+        raise ValueError(
+            f"{what}: this needs single items, and {arrivals!r} {drawn}. Use "
+            "arrivals='poisson-items', another name that ends in '-items', or "
+            "Arrivals(…, sampler='items')"
+        )

@@ -1,0 +1,396 @@
+"""Tables in files, CSV, gzipped CSV or Parquet: what is wrong is named with file and row.
+
+The columns are described by `Column`; ranges are checked by the classes that are made of a table,
+whose `ElementError` is turned into one that names the row by `Table.located`.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import islice, pairwise
+from os import PathLike, fspath
+from typing import IO, Any, NamedTuple, TextIO, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crawl_env.errors import ElementError, shown, unknown
+from crawl_env.files.atomic import atomic_file
+from crawl_env.numerics import FloatArray
+
+PathName = str | PathLike[str]
+Moments = NDArray[np.datetime64]
+
+SUFFIXES = (".csv", ".csv.gz", ".parquet")  # of the files that `read` takes, in either case
+
+BATCH = 4096  # rows held as lists at one time: a million lists would keep the collector busy
+MOST_ROWS = 50_000_000
+LONGEST_LINE = 1 << 20  # characters
+
+
+class Column(NamedTuple):
+    """A column that a table must or may have."""
+
+    name: str
+    kind: str = "number"  # "text", "number", or "time": numbers or time stamps
+    required: bool = True
+    default: float | None = None  # of an empty cell; None: it must not be empty
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of n rows, by column; a column that the file does not have is absent."""
+
+    path: PathName
+    n: int
+    text: dict[str, list[str]] = field(default_factory=dict)  # without surrounding blanks
+    number: dict[str, FloatArray] = field(default_factory=dict)
+    time: dict[str, FloatArray | Moments] = field(default_factory=dict)  # stamps are in UTC
+
+    def row(self, record: int) -> str:
+        """Return the file and the row of a record, which counts from 0."""
+        return f"{self.path}, row {_row(self.path, record)}"
+
+    @contextmanager
+    def located(
+        self,
+        record: Callable[[int], int] = int,
+        element: Callable[[int], str] | None = None,
+    ) -> Iterator[None]:
+        """Name the row when an element that was read from it is refused in this block.
+
+        Arguments:
+            record: the record of an element.
+            element: how to call it, beside its row.
+        """
+        try:
+            yield
+        except ElementError as error:
+            if error.position is None:
+                raise
+            what = error.what
+            if error.other is not None:
+                what += f" (see row {_row(self.path, record(error.other))})"
+            name = f" ({element(error.position)})" if element is not None else ""
+            raise ValueError(f"{self.row(record(error.position))}{name}: {what}") from None
+
+
+def read(path: PathName, columns: Sequence[Column], element: str) -> Table:
+    """Read a table of which each row is an `element`; blank lines are passed over.
+
+    The file is CSV in UTF-8, gzipped where its name ends in .gz, or Parquet where it ends in
+    .parquet (which needs pyarrow). Its header names the columns in any order.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: this is no such table; the message names file and row.
+    """
+    cells = (_read_parquet if _ends(path, ".parquet") else _read_csv)(path, columns)
+    n = len(next(iter(cells.values())))
+    if not n:
+        raise ValueError(f"{path}: no {element}s below the header; add one row per {element}")
+    table = Table(path, n)
+    for column in columns:
+        if (found := cells.pop(column.name, None)) is None:
+            continue
+        if column.kind == "text":
+            table.text[column.name] = list(map(str.strip, cast(list[str], found)))
+        elif column.kind == "number":
+            table.number[column.name] = _numbers(path, column, found)
+        else:
+            table.time[column.name] = _times(path, column, found)
+    return table
+
+
+def write(path: PathName, columns: Mapping[str, Iterable[str]]) -> None:
+    """Write a table of text as CSV, gzipped where the name ends in .gz; it appears whole or not
+    at all.
+
+    Raises:
+        ValueError: the name ends in .parquet.
+    """
+    if _ends(path, ".parquet"):
+        raise ValueError(f"{path}: Parquet is read, not written; give a name in .csv or .csv.gz")
+    with atomic_file(path) as new, new.open("wb") as raw:
+        compressed = _ends(path, ".gz")
+        # Without name and time in its header, the same table makes the same file.
+        packed = gzip.GzipFile("", "wb", 6, raw, mtime=0) if compressed else raw
+        with io.TextIOWrapper(cast(IO[bytes], packed), "utf-8", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(columns)
+            writer.writerows(zip(*columns.values(), strict=True))
+
+
+def _ends(path: PathName, suffix: str) -> bool:
+    return fspath(path).lower().endswith(suffix)
+
+
+def is_number(cell: str) -> bool:
+    """Return whether a cell is read as a number."""
+    try:
+        _number(cell)
+    except ValueError:
+        return False
+    return True
+
+
+# -------------------------------------------------------------------------------------------- CSV
+
+
+def _read_csv(path: PathName, known: Sequence[Column]) -> dict[str, list[str]]:
+    with _open(path) as file:
+        reader = csv.reader(_lines(file), strict=True)
+        try:
+            header = [name.strip() for name in next(filter(None, reader), [])]
+            _check_header(path, header, known)
+            columns: list[list[str]] = [[] for _ in header]
+            while rows := list(islice(reader, BATCH)):
+                rows = [row for row in rows if row]
+                if any(len(row) != len(header) for row in rows):
+                    _refuse_width(path, len(header))
+                for column, cells in zip(columns, zip(*rows, strict=True), strict=bool(rows)):
+                    column.extend(cells)
+                _check_size(path, len(columns[0]))
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{path}, row {_first_undecodable(path)}: not UTF-8 text ({error.reason}); save "
+                "the file as UTF-8 and try again"
+            ) from None
+        except csv.Error as error:
+            raise ValueError(
+                f"{path}, row {reader.line_num}: not valid CSV ({error}); check its quotes"
+            ) from None
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise ValueError(
+                f"{path}, after row {reader.line_num}: not a whole gzip file ({error}); copy it "
+                "again, or give the CSV uncompressed"
+            ) from None
+    return dict(zip(header, columns, strict=True))
+
+
+def _open(path: PathName) -> TextIO:
+    if _ends(path, ".gz"):
+        return cast(TextIO, gzip.open(path, "rt", newline="", encoding="utf-8-sig"))
+    return open(path, newline="", encoding="utf-8-sig")
+
+
+def _lines(file: TextIO) -> Iterator[str]:
+    while line := file.readline(LONGEST_LINE):
+        if len(line) == LONGEST_LINE:
+            raise csv.Error(f"a line of more than {LONGEST_LINE:,} characters")
+        yield line
+
+
+def _row(path: PathName, record: int) -> int:
+    """Return the line of a CSV on which a record ends, read again since only errors ask for it; the
+    number of the record in a Parquet file."""
+    if _ends(path, ".parquet"):
+        return record + 1
+    with _open(path) as file:
+        reader = csv.reader(file)
+        lines = (reader.line_num for row in reader if row)
+        return next(islice(lines, record + 1, None))
+
+
+def _first_undecodable(path: PathName) -> int:
+    compressed = _ends(path, ".gz")
+    with cast(IO[bytes], gzip.open(path) if compressed else open(path, "rb")) as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                line.decode("utf-8-sig")
+            except UnicodeDecodeError:
+                return number
+    return 1
+
+
+def _refuse_width(path: PathName, width: int) -> None:
+    with _open(path) as file:
+        reader = csv.reader(file)
+        for row in reader:
+            if row and len(row) != width:
+                raise ValueError(
+                    f"{path}, row {reader.line_num}: {len(row)} values under {width} columns; give "
+                    "one value per column, separated by commas, with decimal points"
+                )
+
+
+def _check_header(path: PathName, header: Sequence[str], known: Sequence[Column]) -> None:
+    required = [column.name for column in known if column.required]
+    optional = [column.name for column in known if not column.required]
+    if len(header) == 1 and ";" in header[0]:
+        raise ValueError(
+            f"{path}: columns are separated by semicolons; separate them by commas, and write "
+            "decimals with a point"
+        )
+    if not any(header):
+        raise ValueError(f"{path} is empty; its first row must be: {','.join(required)}")
+    for name in header:
+        if name not in (*required, *optional):
+            error = unknown("column", name, [column.name for column in known])
+            raise ValueError(f"{path}: {error}. Rename it, or remove it")
+        if list(header).count(name) > 1:
+            raise ValueError(f"{path}: column {name!r} appears twice; remove one of them")
+    missing = [name for name in required if name not in header]
+    if missing:
+        raise ValueError(
+            f"{path}: missing column{'s' * (len(missing) > 1)} {', '.join(missing)}; "
+            f"the header must name {', '.join(required)}"
+            + f" and may name {', '.join(optional)}"
+            * bool(optional)
+        )
+
+
+def _check_size(path: PathName, rows: int) -> None:
+    if rows > MOST_ROWS:
+        raise ValueError(f"{path} has more than {MOST_ROWS:,} rows; split it into several files")
+
+
+# ---------------------------------------------------------------------------------------- Parquet
+
+
+def _read_parquet(path: PathName, known: Sequence[Column]) -> dict[str, list[str] | NDArray[Any]]:
+    """Return each column as text, as numbers, or as datetime64."""
+    try:
+        import pyarrow as arrow
+        from pyarrow import parquet
+    except ImportError:
+        raise ValueError(
+            f"{path}: reading Parquet needs pyarrow; install it (pip install pyarrow), or give CSV"
+        ) from None
+    with open(path, "rb") as file:
+        try:
+            schema = parquet.read_schema(file)
+            names = schema.names
+            # Text that is repeated a million times in a small file is held once.
+            is_text = (arrow.types.is_string, arrow.types.is_large_string)
+            texts = [c.name for c in schema if any(is_kind(c.type) for is_kind in is_text)]
+            source = parquet.ParquetFile(file, read_dictionary=list(dict.fromkeys(texts)))
+            rows = source.metadata.num_rows
+        except (arrow.ArrowException, OSError) as error:
+            raise ValueError(f"{path}: not a whole Parquet file ({error}); write it anew") from None
+        _check_header(path, names, known)
+        _check_size(path, rows)
+        try:
+            table = source.read()
+            table.validate(full=True)
+        except (arrow.ArrowException, OSError, MemoryError) as error:
+            raise ValueError(f"{path}: not a whole Parquet file ({error}); write it anew") from None
+    present = [column for column in known if column.name in names]
+    return {column.name: _cells(path, column, table.column(column.name)) for column in present}
+
+
+def _cells(path: PathName, column: Column, cells: Any) -> list[str] | NDArray[Any]:
+    import pyarrow as arrow
+
+    is_type = arrow.types
+    kind = cells.type.value_type if is_type.is_dictionary(cells.type) else cells.type
+    is_text = is_type.is_string(kind) or is_type.is_large_string(kind)
+    is_moment = is_type.is_timestamp(kind) or is_type.is_date(kind)
+    numeric = (is_type.is_integer, is_type.is_floating, is_type.is_decimal, is_type.is_boolean)
+    is_numeric = any(is_kind(kind) for is_kind in numeric)
+    fine = {"text": is_numeric, "number": is_numeric, "time": is_moment or is_numeric}
+    if is_text:
+        return _texts(cells)
+    if not fine[column.kind]:
+        wanted = {"text": "text", "number": "numbers", "time": "numbers or time stamps"}
+        raise ValueError(
+            f"{path}: column {column.name} holds {str(kind)[:80]}; it must hold "
+            f"{wanted[column.kind]}"
+        )
+    if column.kind == "text":
+        return ["" if cell is None else str(cell) for cell in cells.to_pylist()]
+    if cells.null_count and column.default is None:
+        record = int(np.argmax(cells.is_null().to_numpy()))
+        raise ValueError(f"{path}, row {record + 1}: {column.name} is empty; give a value")
+    try:
+        if is_moment:  # with a zone they hold UTC already; without, UTC is meant
+            finer = is_type.is_timestamp(kind) and kind.unit == "ns"  # cut to microseconds
+            return np.asarray(cells.cast(arrow.timestamp("us"), safe=not finer).to_numpy())
+        numbers = cells.cast(kind).cast(arrow.float64(), safe=False)
+        return np.array(numbers.fill_null(column.default or 0.0).to_numpy(), dtype=np.float64)
+    except arrow.ArrowException as error:
+        raise ValueError(f"{path}: column {column.name} cannot be read ({error})") from None
+
+
+def _texts(cells: Any) -> list[str]:
+    """Return text, of which a dictionary's words are held once however often they occur."""
+    import pyarrow as arrow
+
+    found: list[str] = []
+    for chunk in cells.chunks:
+        if arrow.types.is_dictionary(chunk.type):
+            words = [word or "" for word in chunk.dictionary.to_pylist()] + [""]
+            found += [words[i] for i in chunk.indices.fill_null(len(words) - 1).to_numpy()]
+        else:
+            found += [cell or "" for cell in chunk.to_pylist()]
+    return found
+
+
+# -------------------------------------------------------------------------- what the cells mean
+
+
+def _numbers(path: PathName, column: Column, cells: list[str] | NDArray[Any]) -> FloatArray:
+    if not isinstance(cells, list):
+        return cells
+    if column.default is not None:
+        default = repr(column.default)
+        cells = [cell if cell.strip() else default for cell in cells]
+    try:
+        return np.fromiter(map(_number, cells), np.float64, len(cells))
+    except ValueError:
+        record = next(i for i, cell in enumerate(cells) if not is_number(cell))
+    cell = cells[record]
+    hint = "; write decimals with a point" if "," in cell else ""
+    wrong = f"{shown(cell)}, not a number{hint}" if cell.strip() else "empty; give a number"
+    raise ValueError(f"{path}, row {_row(path, record)}: {column.name} is {wrong}")
+
+
+def _number(cell: str) -> float:
+    """Read a number; not 1_000 or other scripts' digits, which Python would take."""
+    if not cell.isascii() or "_" in cell:
+        raise ValueError
+    return float(cell)
+
+
+def _times(path: PathName, column: Column, cells: list[str] | NDArray[Any]) -> FloatArray | Moments:
+    """Return numbers, or time stamps as datetime64 in UTC, whichever the first cell is."""
+    if not isinstance(cells, list):
+        return cells
+    if not cells[0].strip() or is_number(cells[0]):
+        return _numbers(path, column, cells)
+    stamps = []
+    for record, cell in enumerate(cells):
+        try:
+            stamps.append(datetime.fromisoformat(cell.strip()))
+        except ValueError:
+            raise ValueError(
+                f"{path}, row {_row(path, record)}: {column.name} is {shown(cell)}, neither a "
+                "number nor an ISO 8601 time stamp such as 2024-05-01T13:30:00Z; give all rows the "
+                "same of the two"
+            ) from None
+    zoned = [stamp.tzinfo is not None for stamp in stamps]
+    for record, (this, following) in enumerate(pairwise(zoned)):
+        if this != following:
+            one, other = (record, record + 1) if this else (record + 1, record)
+            raise ValueError(
+                f"{path}, row {_row(path, one)}: {column.name} has a time zone ({cells[one]}), but "
+                f"not in row {_row(path, other)} ({cells[other]}); give all stamps a zone (Z for "
+                "UTC) or none"
+            )
+    if zoned[0]:
+        for record, stamp in enumerate(stamps):
+            try:
+                stamps[record] = stamp.astimezone(UTC).replace(tzinfo=None)
+            except OverflowError:
+                raise ValueError(
+                    f"{path}, row {_row(path, record)}: {column.name} is {shown(cells[record])}, "
+                    "which is not within the years 1 to 9999 in UTC"
+                ) from None
+    return np.array(stamps, dtype="datetime64[us]")

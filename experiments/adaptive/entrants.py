@@ -1,0 +1,155 @@
+"""Who crawls: agents with their estimators and priors as JSON, and what each of them is shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from agents.adaptive import Adaptive, Estimator, Posterior
+from agents.adaptive.policies import UnitArms
+from agents.policies.base import Agent, ObservationView, Policy, Predictor, graded
+from agents.registry import AGENTS
+from crawl_env import CrawlVectorEnv, Task, World
+from crawl_env.fleet.parameters import PARAMETERS
+from crawl_env.numerics import FloatArray, IntArray
+from crawl_env.simulation.observation import SUMMED
+from experiments.adaptive.estimators import make_estimator
+from experiments.core.runner import Job
+
+Entrant = dict[str, Any]  # JSON; see `entrant`
+
+WEAK = (0.5, 0.01)  # Gamma prior: half an item in a hundredth of a step, mean 50 per step
+LOW = (0.5, 0.5)  # mean 1 per step, with the weight of half a step: low for dense fleets
+CERTAINTY, OPTIMISM, THOMPSON, TUNING = (
+    f"adaptive-{name}" for name in ("certainty", "optimism", "thompson", "self-tuning")
+)
+REFERENCE, FLOOR, CLAIRVOYANT = "whittle", "random", "knows-rates-now"
+_SUMS = ("items", *SUMMED)
+_NOT_OF_THE_ESTIMATOR = ("agent", "estimator", "brought", "prior", "confidence", "name")
+_LEAST = 1e-12  # items / time: avoids a division by zero
+
+
+def entrant(
+    agent: str, estimator: str | None = None, brought: str = "items", **options: Any
+) -> Entrant:
+    """Return an entrant as JSON.
+
+    Arguments:
+        agent: a name of `agents.registry.AGENTS`, or `CLAIRVOYANT`.
+        estimator: of an adaptive agent, one of `experiments.adaptive.estimators.ESTIMATORS`; None
+            for its default.
+        brought: what an adaptive agent is shown of its crawls, beside whether they were made:
+            items, changed, harvest, or sums over the items (for self-tuning).
+        options: `prior`, a pair of numbers or of lists, one for each source; `confidence` of
+            optimism; and the options of the estimator, such as `retention`.
+    """
+    if not issubclass(AGENTS.get(agent, object), Adaptive):
+        return {"agent": agent}
+    if estimator is None and agent != TUNING:
+        estimator = "gamma-poisson"
+    return {"agent": agent, "estimator": estimator, "brought": brought, **options}
+
+
+def named(name: str, chosen: Entrant) -> Entrant:
+    """Return an entrant under another name than its agent's."""
+    return {**chosen, "name": name}
+
+
+def name_of(job: Job) -> str:
+    """Return the name of a job's entrant in records and reports."""
+    return str(job["entrant"].get("name", job["entrant"]["agent"]))
+
+
+def shown(chosen: Entrant, observed: bool = False) -> tuple[str, ...]:
+    """Return the features that an entrant is shown."""
+    value = ("value",) if observed else ()
+    if chosen["agent"] == CLAIRVOYANT:
+        return (*value, "age")
+    if "estimator" not in chosen:
+        return (*value, "age", *PARAMETERS)
+    harvest = ("harvest",) if chosen["agent"] == TUNING else ()
+    brought = _SUMS if chosen["brought"] == "sums" else (chosen["brought"], *harvest)
+    kind: Any = AGENTS[chosen["agent"]]
+    return (*value, "age", "crawled", *dict.fromkeys(brought), *kind.parameters)
+
+
+def agent_of(chosen: Entrant, env: CrawlVectorEnv | Task, seed: int = 0) -> Agent:
+    """Return an entrant's agent for an environment that shows what it is shown."""
+    kind: Any = AGENTS[chosen["agent"]]
+    given = {"confidence": chosen["confidence"]} if "confidence" in chosen else {}
+    if chosen.get("estimator") is not None:
+        task = env if isinstance(env, Task) else env.task
+        given["estimator"] = estimator_of(chosen, task.sources.period)
+    agent: Agent = kind(env, seed=seed, **given)
+    return agent
+
+
+def seat(env: CrawlVectorEnv, chosen: Entrant, seed: int) -> Predictor:
+    """Return what acts for an entrant in an environment."""
+    return Clairvoyant(env) if chosen["agent"] == CLAIRVOYANT else agent_of(chosen, env, seed)
+
+
+def estimator_of(chosen: Entrant, period: float = 1.0) -> Estimator:
+    """Return an entrant's estimator."""
+    prior = None
+    if "prior" in chosen:
+        prior = Posterior(*(np.array(x, dtype=float) for x in chosen["prior"]))
+    own = {key: value for key, value in chosen.items() if key not in _NOT_OF_THE_ESTIMATOR}
+    return make_estimator(chosen["estimator"], period, prior, **own)
+
+
+class Expected:
+    """The mean uncollected utility at each source given the crawls and the rates, (B, N).
+
+    X̄ ← αX̄·[not crawled] + Λ(t)(ξ̄/μ)(1 − α): given the rates, arrivals are Poisson, and the crawls
+    depend on nothing that arrived since.
+    """
+
+    def __init__(self, world: World) -> None:
+        fleet = world.sources
+        self._value = np.broadcast_to(fleet.content_at(world.age), world.shape).copy()
+        self._retention = np.broadcast_to(fleet.retention, world.shape)
+        self._inflow = fleet.mean_utility / fleet.decay_rate * fleet.loss
+
+    @property
+    def value(self) -> FloatArray:
+        """The mean uncollected utility, (B, N)."""
+        return self._value
+
+    def crawl(self, picked: IntArray, rate: FloatArray) -> FloatArray:
+        """Return what crawls of these cells collect on average, (B,); then take one step at these
+        rates."""
+        rows, n = self._value.shape
+        flat = self._value.reshape(-1)
+        collected = np.bincount(picked // n, flat[picked], rows)
+        flat[picked] = 0.0
+        self._value *= self._retention
+        self._value += rate * self._inflow
+        return np.asarray(collected, dtype=np.float64)
+
+
+class Clairvoyant(Policy):
+    """A reference that reads the arrival rates from the world: the Whittle index of the mean
+    uncollected utility given all rates so far, at the rates of the coming step."""
+
+    def __init__(self, env: CrawlVectorEnv) -> None:
+        self.task, self._env = env.task, env
+        self._affordable = env.task.budget / float(env.task.sources.cost.mean())
+        self._expected: Expected | None = None  # fleets are drawn when the environment is reset
+        self._rate = np.zeros(())
+
+    def priority(self, view: ObservationView) -> FloatArray:
+        world = self._env.world
+        if self._expected is None:
+            fleet = world.sources
+            columns = fleet.mean_utility, fleet.decay_rate, fleet.cost
+            self._arms = UnitArms.of(*columns, fleet.period)
+            self._expected = Expected(world)
+        else:
+            self._expected.crawl(self._env.harvest.picked, self._rate)
+        self._rate = world.rate
+        rate = np.maximum(self._rate, _LEAST)
+        return graded(
+            rate * self._arms.index_at(self._expected.value / rate), None, self._affordable
+        )

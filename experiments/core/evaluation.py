@@ -1,0 +1,100 @@
+"""One agent on one task as a unit of work: what `experiments.core.runner` runs and keeps."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from agents.evaluation.rollout import Evaluation, evaluate
+from agents.policies.index import WhittleExact
+from agents.registry import CLAIRVOYANT
+from crawl_env import Sources
+from experiments.core.runner import Job, Result
+from experiments.core.tables import bound_of
+
+
+class RandomFleet:
+    """Draws a random fleet of n sources at each reset: one for every seed of a run."""
+
+    def __init__(self, n: int, regime: str) -> None:
+        self.n, self.regime = n, regime
+
+    def __call__(self, rng: np.random.Generator) -> Sources:
+        return Sources.random(self.n, rng, self.regime)
+
+
+def fleet_as_json(sources: Sources) -> dict[str, Any]:
+    """Return a fleet as JSON, so that a unit's key changes with its numbers."""
+    state = sources.__getstate__()
+    return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in state.items()}
+
+
+def arguments_of(unit: Job) -> dict[str, Any]:
+    """Return the environment's arguments of a unit, whose `sources` are JSON."""
+    arguments = dict(unit["arguments"])
+    sources = arguments.get("sources")
+    if isinstance(sources, dict):
+        arguments["sources"] = Sources(**sources)
+    elif isinstance(sources, str) and sources.startswith("drawn-"):
+        _, regime, n = sources.split("-")
+        arguments["sources"] = RandomFleet(int(n), regime)
+    elif isinstance(sources, str) and sources.startswith("random-"):
+        _, regime, n, seed = sources.split("-")
+        arguments["sources"] = Sources.random(int(n), int(seed), regime)
+    return arguments
+
+
+def of_runs(runs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return recorded settings of runs as the keywords of `evaluate`."""
+    return {"steps" if name == "epochs" else name: value for name, value in runs.items()}
+
+
+def work(unit: Job) -> Result:
+    """Evaluate the unit's agent on its task; see `agents.evaluation.rollout.evaluate`."""
+    with warnings.catch_warnings():  # the command has shown them once, for all its units
+        warnings.simplefilter("ignore")
+        run = evaluate(unit["agent"], arguments_of(unit), **of_runs(unit["runs"]))
+    return {name: getattr(run, name).tolist() for name in Evaluation.__dataclass_fields__}
+
+
+def players(agents: Iterable[str], arguments: dict[str, Any]) -> tuple[str, ...]:
+    """Return whom to run on a task: the agents, without the exact index where it is Theorem 1, and
+    the one that sees what waits where this is random and not seen by the others."""
+    random, seen = arguments["arrivals"] != "deterministic", arguments.get("observed", True)
+    peers = tuple(name for name in agents if (random and seen) or name != WhittleExact.name)
+    return peers if seen or not random else (*peers, CLAIRVOYANT)
+
+
+def bound(unit: Job) -> Result:
+    """Return the bound of the unit's task, of each run's fleet where fleets are drawn."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = bound_of(arguments_of(unit), unit["runs"]["seeds"], unit["runs"]["seed"])
+    return {"bound": np.asarray(found.bound).tolist(), "name": found.name}
+
+
+def joined(parts: Sequence[Result]) -> Result:
+    """Return the results of several units, which are seeds of one evaluation, as one."""
+    weights = [len(part["reward"]) for part in parts]
+    frequencies = [part["frequency"] for part in parts]
+    together = {name: [x for part in parts for x in part[name]] for name in parts[0]}
+    return {**together, "frequency": np.average(frequencies, axis=0, weights=weights).tolist()}
+
+
+def as_evaluation(result: Result, seeds: int) -> Evaluation:
+    """Return a unit's result; one seed that stood for all, nothing being random, is repeated."""
+    arrays = {name: np.array(values, dtype=float) for name, values in result.items()}
+    frequency = arrays.pop("frequency")
+    if len(arrays["reward"]) == 1:
+        arrays = {name: np.repeat(values, seeds) for name, values in arrays.items()}
+    return Evaluation(**arrays, frequency=frequency)
+
+
+def seeds_needed(arguments: dict[str, Any], agent: str, seeds: int) -> int:
+    """Return 1 where neither world nor agent draws anything, so that all seeds would be alike."""
+    drawn = str(arguments.get("sources", "")).startswith("drawn-")
+    still = arguments["arrivals"] == "deterministic" and arguments.get("start") != "random"
+    return 1 if still and not drawn and agent != "random" else seeds

@@ -1,0 +1,67 @@
+"""Adaptive agents among the learners: what was learnt, frozen; refusals; exact repetition."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agents.adaptive.learner import AdaptiveSettings, ThompsonLearner
+from agents.theory.index import index_at_age
+from crawl_env import CrawlVectorEnv, Sources
+from tests.agents.learning.common import check_runs, crawl
+from tests.agents.learning.finite import RestartArms
+
+
+def test_it_learns_the_rates_and_plays_the_index_at_them() -> None:
+    env = crawl(1, budget=2, arrivals="poisson-items", observed=False)
+    agent = ThompsonLearner(env).learn(600)
+    # Some 300 crawls of a source, which count 250 λ items each.
+    np.testing.assert_allclose(agent.rate(), env.task.sources.arrival_rate, rtol=0.02)
+    state = np.ones((1, 4, 3))
+    state[..., 0] = [1, 2, 3, 40]
+    fleet = env.task.sources
+    learnt = Sources(agent.rate(), fleet.mean_utility, fleet.decay_rate)
+    np.testing.assert_allclose(agent.score(state)[0], index_at_age(state[0, :, 0], learnt))
+
+
+def test_before_the_first_epoch_it_has_the_prior() -> None:
+    np.testing.assert_allclose(ThompsonLearner(crawl(1)).rate(), 50.0)
+
+
+def test_the_estimator_is_a_setting() -> None:
+    other = ThompsonLearner(crawl(1), AdaptiveSettings(estimator="changed")).learn(40)
+    assert not np.allclose(other.rate(), ThompsonLearner(crawl(1)).learn(40).rate())
+    with pytest.raises(ValueError, match="estimator"):
+        ThompsonLearner(crawl(1), AdaptiveSettings(estimator="oracle"))
+
+
+def test_runs_repeat_and_go_on(tmp_path: Path) -> None:
+    check_runs(ThompsonLearner, 1, 20, 45, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"features": ("crawled", "age", "harvest")}, "in this order; the environment shows"),
+        ({"sources": lambda rng: Sources.random(4, rng)}, "of fleets drawn anew"),
+        ({"budget_rule": "average"}, "budget_rule='step'"),
+    ],
+)
+def test_other_crawls_are_refused(arguments: dict[str, Any], words: str) -> None:
+    features = ("age", "crawled", "harvest")
+    with pytest.raises(ValueError, match=words):
+        ThompsonLearner(CrawlVectorEnv(1, **{"features": features, **arguments}))
+
+
+def test_several_rows_are_refused() -> None:
+    with pytest.raises(ValueError, match="num_envs=1"):
+        ThompsonLearner(crawl(2))
+
+
+def test_arms_that_are_no_crawl_are_refused() -> None:
+    arms: Any = RestartArms(1, 4)
+    with pytest.raises(ValueError, match="knows crawls alone"):
+        ThompsonLearner(arms)

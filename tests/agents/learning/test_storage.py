@@ -1,0 +1,266 @@
+"""Saved agents: every part of a file is checked before it is used, whatever was done to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import struct
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save_file
+
+from agents.learning import LEARNERS, Learner, WhittleQ, load, storage
+from crawl_env import CrawlVectorEnv
+
+torch.set_num_threads(1)
+SMALL: dict[str, Any] = {
+    "hidden": 3,
+    "n_steps": 4,
+    "n_episodes": 2,
+    "buffer_size": 30,
+    "batch_size": 4,
+    "gradient_steps": 1,
+    "n_epochs": 1,
+    "n_minibatches": 2,
+    "learning_starts": 2,
+    "train_freq": 4,
+    "n_quantiles": 2,
+    "max_age": 16,
+}
+Place = tuple[Any, ...]
+
+
+def environment(name: str) -> CrawlVectorEnv:
+    """Return two environments, for some learners with arrivals whose state holds items."""
+    arrivals = "poisson" if name in ("dqn", "sac", "maskable-ppo") else "poisson-lomax"
+    features = ("age", "crawled", "harvest")
+    return CrawlVectorEnv(2, budget=2, features=features, horizon=None, arrivals=arrivals)
+
+
+def make(name: str) -> Learner[Any]:
+    """Return a small agent of four sources in two environments."""
+    kind = LEARNERS[name]
+    fields = kind.Settings.__dataclass_fields__
+    return kind(environment(name), kind.Settings(**{k: v for k, v in SMALL.items() if k in fields}))
+
+
+def leaves(node: Any, path: Place = ()) -> Iterator[tuple[Place, Any]]:
+    """Return the arrays, numbers and text of a tree with their places."""
+    if isinstance(node, dict | list):
+        for key, child in node.items() if isinstance(node, dict) else enumerate(node):
+            yield from leaves(child, (*path, key))
+    else:
+        yield path, node
+
+
+def changed(tree: Any, path: Place, value: Any) -> Any:
+    """Return a copy of a tree with another value at one place."""
+    tree = deepcopy(tree)
+    node = tree
+    for key in path[:-1]:
+        node = node[key]
+    node[path[-1]] = value
+    return tree
+
+
+def wrong_arrays(array: Any) -> Iterator[Any]:
+    """Return what may have become of an array."""
+    other = np.float64 if array.dtype == np.float32 else np.float32
+    yield array.astype(other)
+    yield array[..., None]
+    yield None
+    if array.ndim:
+        yield array[:-1]
+    if array.ndim > 1 and array.shape != array.T.shape:
+        yield np.ascontiguousarray(array.T)
+    if array.size and array.dtype.kind == "f":
+        for number in (np.nan, -np.inf):
+            yield np.where(np.arange(array.size).reshape(array.shape) == 0, number, array).astype(
+                array.dtype
+            )
+
+
+def wrong_values(value: Any) -> Iterator[Any]:
+    if isinstance(value, np.ndarray):
+        yield from wrong_arrays(value)
+    elif isinstance(value, bool) or value is None or isinstance(value, str):
+        yield 7
+    elif isinstance(value, int):
+        yield from (-1, "7", float("nan"))
+    elif isinstance(value, float):
+        yield from (float("nan"), "7", np.zeros(2))
+
+
+# Settings and the description of the task are compared with the environment's own, see test_base.
+PARTS = ("learnt", "rng", "steps", "shape")
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_every_wrong_part_of_a_file_is_refused_by_name(name: str, tmp_path: Path) -> None:
+    agent, file = make(name).learn(12), tmp_path / "strange-file"
+    agent.save(file)
+    saved = storage.load(file)
+    places = [(p, v) for p, v in leaves(saved) if p[0] in PARTS and p[1:2] != ("features",)]
+    assert len(places) > 8
+    few = len(places) > 60  # then one change of each, in turn, rather than all
+    for i, (path, value) in enumerate(places):
+        wrong = list(wrong_values(value))
+        for bad in [wrong[i % len(wrong)]] if few else wrong:
+            storage.save(file, changed(saved, path, bad))
+            with pytest.raises(ValueError, match="strange-file"):
+                type(agent).load(file, environment(agent.name))
+    for key in saved["learnt"]:
+        lacking, more = deepcopy(saved), deepcopy(saved)
+        more["learnt"]["strange"] = lacking["learnt"].pop(key)
+        for tree in (lacking, more):
+            storage.save(file, tree)
+            with pytest.raises(ValueError, match="strange-file"):
+                type(agent).load(file, environment(agent.name))
+
+
+@pytest.mark.parametrize("name", ["lspe", "equivariant-index", "a2c", "dqn"])
+def test_every_wrong_part_of_an_environments_state_is_refused(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "strange-file"
+    make(name).learn(12, checkpoint=file)
+    saved = storage.load(file)
+    for i, (path, value) in enumerate(leaves(saved)):
+        if path[0] != "arms" or "task" in path or "tasks" in path or "sources" in path:
+            continue
+        wrong = [bad for bad in wrong_values(value) if bad is not None]
+        if wrong and not (isinstance(value, np.ndarray) and value.size == 0):
+            storage.save(file, changed(saved, path, wrong[i % len(wrong)]))
+            with pytest.raises(ValueError, match="strange-file"):
+                make(name).learn(12, checkpoint=file)
+    storage.save(file, saved)
+    make(name).learn(12, checkpoint=file)
+
+
+@pytest.mark.parametrize("name", ["deeptop", "equivariant-ppo", "ppo", "a2c"])
+def test_moments_smaller_than_their_weights_do_not_reach_the_optimizer(
+    name: str, tmp_path: Path
+) -> None:
+    """A fused optimizer would write beyond their end, and the process would die."""
+    file = tmp_path / "agent"
+    agent = make(name).learn(12)
+    agent.save(file)
+    saved = storage.load(file)
+    names = ("exp_avg", "exp_avg_sq", "square_avg")
+    moments = [(p, v) for p, v in leaves(saved) if p[-1] in names and v.size > 1]
+    assert moments
+    for path, value in moments[:3]:
+        storage.save(file, changed(saved, path, value.ravel()[:1]))
+        with pytest.raises(ValueError, match=rf"agent: .*{path[-1]} has shape \(1,\)"):
+            type(agent).load(file, environment(agent.name)).learn(4)
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "size"),
+    [
+        ("whittle-q", "max_age", 10**15),
+        ("deeptop", "hidden", 10**8),
+        ("deeptop", "buffer_size", 10**15),
+        ("qwinn", "max_age", 10**15),
+        ("equivariant-index", "hidden", 10**6),
+        ("equivariant-index", "buffer_size", 10**14),
+        ("qr-dqn", "n_quantiles", 10**12),
+        ("dqn", "buffer_size", 10**15),
+    ],
+)
+def test_a_small_file_cannot_ask_for_petabytes(
+    name: str, setting: str, size: int, tmp_path: Path
+) -> None:
+    file = tmp_path / "agent"
+    agent = make(name).learn(12)
+    agent.save(file)
+    storage.save(file, changed(storage.load(file), ("settings", setting), size))
+    with pytest.raises(ValueError, match="agent"):
+        type(agent).load(file, environment(agent.name))
+
+
+class Bomb:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (exec, ("raise SystemExit('ran code from a file')",))
+
+
+def _metadata(path: Path) -> dict[str, str]:
+    content = path.read_bytes()
+    (size,) = struct.unpack("<Q", content[:8])
+    return dict(json.loads(content[8 : 8 + size])["__metadata__"])
+
+
+def _with_header(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Rewrite the safetensors header, which says where arrays lie and what they are."""
+    content = path.read_bytes()
+    (size,) = struct.unpack("<Q", content[:8])
+    header = json.loads(content[8 : 8 + size])
+    change(header)
+    new = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(new)) + new + content[8 + size :])
+
+
+DAMAGES: dict[str, Callable[[Path], Any]] = {
+    "pickle": lambda path: path.write_bytes(pickle.dumps(Bomb())),
+    "cut off": lambda path: path.write_bytes(path.read_bytes()[:-10]),
+    "empty": lambda path: path.write_bytes(b""),
+    "other safetensors": lambda path: save_file({"weight": np.eye(2)}, path),
+    "no JSON": lambda path: save_file(
+        {"weight": np.eye(2)}, path, metadata={"ephemeral-crawl": "?", "format": "2"}
+    ),
+    "only a list": lambda path: storage.save(path, [7]),  # type: ignore[arg-type]
+    "arrays of nothing": lambda path: save_file({"9": np.eye(2)}, path, metadata=_metadata(path)),
+    "petabytes": lambda path: _with_header(path, lambda h: h["0"].update(shape=[2**50, 4])),
+    "beyond the end": lambda path: _with_header(
+        path, lambda h: h["0"].update(data_offsets=[0, 2**53], shape=[2**50])
+    ),
+    "other type": lambda path: _with_header(
+        path, lambda h: [h[key].update(dtype="I64") for key in h if key != "__metadata__"]
+    ),
+    "header of petabytes": lambda path: path.write_bytes(
+        struct.pack("<Q", 2**53) + path.read_bytes()[8:]
+    ),
+    "negative shape": lambda path: _with_header(
+        path,
+        lambda h: h["__metadata__"].update(
+            {"ephemeral-crawl": h["__metadata__"]["ephemeral-crawl"].replace("[4, 16", "[-1, 16")}
+        ),
+    ),
+    "deep": lambda path: save_file(
+        {"0": np.eye(2)}, path, metadata={"ephemeral-crawl": "[" * 10**5, "format": "2"}
+    ),
+    "unknown setting": lambda path: storage.save(
+        path, changed(storage.load(path), ("settings", "colour"), "blue")
+    ),
+    "older format": lambda path: _with_header(path, lambda h: h["__metadata__"].pop("format")),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_and_foreign_files_are_refused_by_name(damage: str, tmp_path: Path) -> None:
+    file = tmp_path / "strange-file"
+    make("whittle-q").learn(100).save(file)
+    DAMAGES[damage](file)
+    for read in (WhittleQ.load, load):
+        with pytest.raises(ValueError, match="strange-file"):
+            read(file, environment("whittle-q"))
+    with pytest.raises(ValueError, match="strange-file"):
+        make("whittle-q").learn(200, checkpoint=file)
+    if damage == "older format":
+        with pytest.raises(ValueError, match=r"format '1' .* train the agent again"):
+            load(file, environment("whittle-q"))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="rights of files are those of POSIX")
+def test_files_have_the_users_rights(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        storage.save(tmp_path / "agent", {"agent": "doubling"})
+    finally:
+        os.umask(before)
+    assert (tmp_path / "agent").stat().st_mode & 0o777 == 0o640

@@ -1,0 +1,78 @@
+"""Host multipliers: the cost of finding them, and fleets whose costs differ on one host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agents.theory.relaxation import relaxation
+from agents.theory.renewal import ClosedFormArm
+from crawl_env import Sources
+
+
+def fleet(n: int, cost: Any = 1.0, hosts: int = 0) -> Sources:
+    drawn = Sources.random(n, seed=1)
+    names = [f"host-{i % hosts}" for i in range(n)] if hosts else ()
+    return Sources(drawn.arrival_rate, drawn.mean_utility, drawn.decay_rate, cost, hosts=names)
+
+
+def indices_computed(monkeypatch: pytest.MonkeyPatch, sources: Sources, budget: float) -> int:
+    """Return at how many ages of sources the index is computed to relax the budget."""
+    count = 0
+    reaches = ClosedFormArm._reaches
+
+    def counted(self: Any, multiplier: Any, age: Any, where: Any) -> Any:
+        nonlocal count
+        count += int(where.sum())
+        return reaches(self, multiplier, age, where)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ClosedFormArm, "_reaches", counted)
+        relaxation(sources, budget)
+    return count
+
+
+def test_shared_hosts_cost_little_more_than_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where sources of a host cost the same; the nested search for both needs 30 times as many."""
+    alone = indices_computed(monkeypatch, fleet(300), 30)
+    shared = indices_computed(monkeypatch, fleet(300, hosts=60), 30)
+    assert 0 < alone < shared < 3 * alone
+    cost = np.random.default_rng(0).choice([0.5, 1.0, 2.0], 300)
+    mixed = indices_computed(monkeypatch, fleet(300, cost, hosts=60), 30)
+    assert mixed < 12 * alone
+
+
+@pytest.mark.parametrize("equal", [True, False], ids=["equal costs", "mixed costs"])
+def test_multipliers_minimise_the_dual_and_batches_are_their_rows(equal: bool) -> None:
+    """No ν of one host near the found one is better: a search over λ and two ν of its own."""
+    cost = [1.0, 1.0, 2.0, 2.0, 1.0] if equal else [1.0, 0.5, 2.0, 1.5, 1.0]
+    one = Sources(
+        [3.0, 2.0, 6.0, 1.0, 4.0],
+        1.0,
+        [0.4, 0.5, 0.3, 0.2, 0.6],
+        cost,
+        hosts=["a", "a", "b", "b", ""],
+    )
+    k = np.arange(1.0, 300.0)[:, None]
+    content = one.content_at(k)
+    found = relaxation(one, 1.5)
+
+    def dual(x: np.ndarray) -> float:
+        nu = np.array([x[1], x[1], x[2], x[2], 0.0])
+        net = ((content - x[0] * one.cost - nu) / k).max(axis=0)
+        return float(1.5 * x[0] + x[1] + x[2] + np.maximum(net, 0.0).sum())
+
+    best = min(
+        dual(np.array([found.multiplier, a, b]))
+        for a in np.linspace(0, 8, 161)
+        for b in np.linspace(0, 8, 161)
+    )
+    assert found.bound <= best * (1 + 1e-12)
+    assert found.bound == pytest.approx(best, rel=2e-3)
+    other = Sources(**{**one.__getstate__(), "mean_utility": [0.5, 2.0, 1.0, 3.0, 1.0]})
+    together = relaxation(Sources.stack([one, other]), 1.5)
+    alone = [found, relaxation(other, 1.5)]
+    np.testing.assert_allclose(together.bound, [r.bound for r in alone], rtol=1e-12)
+    np.testing.assert_allclose(together.multiplier, [r.multiplier for r in alone], rtol=1e-9)

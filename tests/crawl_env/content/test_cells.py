@@ -1,0 +1,88 @@
+"""Blocks cover all cells in order with the right parameters; means without loss of digits."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from crawl_env import Sources
+from crawl_env.content import cells as module
+from crawl_env.content.cells import Cells, Published, blocks_of
+
+LAYOUTS = {
+    # environments, sources, one fleet each, block, blocks wanted, different ones
+    "several environments in a block": (5, 3, False, 7, [6, 6, 3], 2),
+    "environments fill blocks exactly": (4, 3, False, 6, [6, 6], 1),
+    "an environment is a block": (3, 7, False, 7, [7, 7, 7], 1),
+    "larger than a block": (2, 17, False, 7, [7, 7, 3] * 2, 3),
+    "blocks exactly": (3, 14, False, 7, [7] * 6, 2),
+    "fewer environments than would fit": (2, 3, False, 100, [6], 1),
+    "a fleet each, smaller than a block": (2, 3, True, 7, [6], 1),
+    "a fleet each, across blocks": (5, 3, True, 7, [7, 7, 1], 3),
+    "a fleet each, larger than a block": (2, 17, True, 7, [7, 7, 7, 7, 6], 5),
+    "blocks of one cell": (2, 2, False, 1, [1] * 4, 2),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_blocks_cover_all_cells_in_order(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    num_envs, n, own, block, sizes, different = LAYOUTS[layout]
+    monkeypatch.setattr(module, "BLOCK", block)
+    fleet = Sources.random(n, seed=1, regime="dense")
+    if own:
+        fleet = Sources.stack([Sources.random(n, seed=b) for b in range(num_envs)])
+    blocks = list(blocks_of(fleet, num_envs))
+    assert [here.stop - here.start for here, _ in blocks] == sizes
+    assert [here.start for here, _ in blocks] == np.cumsum([0, *sizes[:-1]]).tolist()
+    assert len({id(cells) for _, cells in blocks}) == different
+    for name, parameter in (
+        ("items", fleet.arrival_rate * fleet.period),
+        ("mean_utility", fleet.mean_utility),
+        ("decay", fleet.decay_rate * fleet.period),
+    ):
+        flat = np.concatenate([getattr(cells, name) for _, cells in blocks])
+        assert np.array_equal(flat, np.broadcast_to(parameter, (num_envs, n)).ravel()), name
+    assert blocks[0][1].capacity is None
+
+
+def test_capacities_are_carried_where_there_are_any() -> None:
+    fleet = Sources([1.0, 2.0], 1.0, 0.1, period=3.0, capacity=[np.inf, 4.0])
+    ((_, cells),) = blocks_of(fleet, 2)
+    assert cells.capacity is not None
+    assert cells.capacity.tolist() == [np.inf, 4.0] * 2
+    assert cells.period == 3.0
+    one = cells[[1]]
+    assert (one.items.tolist(), one.period) == ([6.0], 3.0)
+    assert one.capacity is not None
+    assert one.capacity.tolist() == [4.0]
+
+
+@pytest.mark.parametrize("decay", [1e-300, 1e-17, 1e-9, 0.3, 30.0, 700.0])
+def test_mean_content_keeps_its_digits_at_any_decay(decay: float) -> None:
+    cells = Cells(np.array([3.0]), np.array([2.0]), np.array([decay]))
+    for steps in (0.0, 1.0, 5.0):
+        z = decay * steps
+        expected = 6.0 * (steps if z < 1e-16 else -math.expm1(-z) / decay)
+        assert cells.mean_content(steps) == pytest.approx([expected], rel=1e-14)
+    assert cells.mean_content(np.inf) == pytest.approx([6.0 / decay], rel=1e-14)
+    assert cells.retention == pytest.approx([math.exp(-decay)], rel=1e-14)
+
+
+def test_items_are_collected_at_their_cells() -> None:
+    cells = Cells(*np.array([[1.0, 1.0, 1.0], [1.0, 1.0, 1.0], [0.5, 1.0, 2.0]]))
+    items = Published(
+        np.array([2, 0, 2]), np.array([0.0, 1.0, 1.0]), np.array([3.0, 4.0, 5.0]), np.zeros(3, int)
+    )
+    value, count = np.ones(3), np.ones(3)
+    cells.collect(items, value, count)
+    expected = [1 + 4 * math.exp(-0.5), 1.0, 1 + 3 + 5 * math.exp(-2.0)]
+    np.testing.assert_allclose(value, expected, rtol=1e-15)
+    assert count.tolist() == [2.0, 1.0, 3.0]
+    cells.collect(items.only(items.age < 0.5), value, None)
+    assert value[2] == pytest.approx(expected[2] + 3)
+    assert items.age.tolist() == [0.0, 1.0, 1.0]  # left as they were
+    both = Published.concatenate([items, items.only([1])])
+    assert both.cell.tolist() == [2, 0, 2, 0]
+    assert Published.concatenate([]).cell.size == 0

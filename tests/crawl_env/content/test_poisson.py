@@ -1,0 +1,493 @@
+"""Poisson content in distribution: moments, Laplace transforms, independence, counts, ages, cost.
+
+Every statistical test compares with a value derived by hand (see `references`), at 4.5 standard
+errors and a fixed seed. One test loops over the samplers and settings that share its reference.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from crawl_env import Arrivals
+from crawl_env.content import poisson as module
+from crawl_env.content.cells import Cells
+from crawl_env.content.utility import Constant, Distribution, Exponential, Gamma, Lognormal
+from tests.references import (
+    Z_LIMIT,
+    transform_of_content,
+    transform_of_law,
+    z_of_mean,
+    z_of_share,
+    z_of_variance,
+)
+
+UTILITIES = [
+    pytest.param(Constant(), "constant", 0.0, id="constant"),
+    pytest.param(Exponential(), "exponential", 0.0, id="exponential"),
+    pytest.param(Lognormal(0.6), "lognormal", 0.6, id="lognormal"),
+    pytest.param(Gamma(0.7), "gamma", 0.7, id="gamma"),
+]
+EACH = pytest.mark.parametrize(("utility", "name", "parameter"), UTILITIES)
+SECOND_MOMENT = {"constant": 1.0, "exponential": 2.0, "lognormal": math.exp(0.36), "gamma": 17 / 7}
+
+# ℓ = ΛT items / step, ξ̄, m = μT
+SETTINGS = {
+    "sparse": (0.2, 1.3, 0.22),
+    "a few": (1.8, 0.7, 0.35),
+    "many": (9.0, 2.0, 0.7),
+    "long steps": (4.0, 1.0, 6.0),
+}
+
+
+def both(utility: Any) -> tuple[Arrivals, Arrivals]:
+    """Return arrivals that draw totals, and arrivals that draw items."""
+    return Arrivals(utility=utility), Arrivals(utility=utility, sampler="items")
+
+
+def cells_of(settings: list[tuple[float, float, float]], rows: int) -> Cells:
+    """Return `rows` environments of the given sources, as flat cells."""
+    return Cells(*(np.tile(column, rows) for column in np.array(settings, dtype=float).T))
+
+
+def steps_of(
+    arrivals: Arrivals,
+    settings: list[tuple[float, float, float]],
+    rows: int,
+    steps: int = 1,
+    seed: int = 1,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return utility and counts of single steps, (steps, rows, sources) each."""
+    rng = np.random.default_rng(seed)
+    block = arrivals.block(cells_of(settings, rows), np.empty(0))
+    shape = (steps, rows, len(settings))
+    value, items = np.zeros(shape), np.zeros(shape)
+    for t in range(steps):
+        block.add(value[t].reshape(-1), items[t].reshape(-1), rng)
+    return value, items
+
+
+def past_of(
+    arrivals: Arrivals, cells: Cells, steps: Any, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return utility and counts of the last `steps` steps, (n,) each."""
+    value, items = np.zeros_like(cells.items), np.zeros_like(cells.items)
+    arrivals.past(cells, np.broadcast_to(float(steps), value.shape)).add(value, items, rng)
+    return value, items
+
+
+def assert_content_in_law(
+    value: np.ndarray,
+    setting: tuple[float, float, float],
+    epochs: float,
+    law: str,
+    parameter: float,
+) -> None:
+    """Mean u_k, variance ℓE[ξ²](1−α^2k)/(2m), P(U = 0) = exp(−ℓk), E exp(−sU) for some s."""
+    items, mean_utility, m = setting
+    mean = items * mean_utility / m * -math.expm1(-m * epochs)
+    second = SECOND_MOMENT[law] * mean_utility**2
+    variance = items * second * -math.expm1(-2 * m * epochs) / (2 * m)
+    assert value.min() >= 0
+    assert abs(z_of_mean(value, mean)) < Z_LIMIT
+    assert abs(z_of_variance(value, mean, variance)) < Z_LIMIT
+    for s in (0.3 / mean, 3.0 / mean, 20.0 / mean_utility):
+        expected = transform_of_content(s, *setting, epochs, law, parameter)
+        if expected > 0.01:  # else a few samples near zero carry the whole mean
+            assert abs(z_of_mean(np.exp(-s * value), expected)) < Z_LIMIT, s
+    never = math.exp(-items * epochs)
+    if value.size * never > 20:
+        assert abs(z_of_share(value == 0, never)) < Z_LIMIT
+
+
+def test_the_transform_of_exponential_content_has_its_closed_form() -> None:
+    """((1 + αξ̄s)/(1 + ξ̄s))^(Λ/μ), the innovation of the gamma Ornstein–Uhlenbeck process."""
+    for (items, mean, m), s, k in itertools.product(SETTINGS.values(), (0.1, 1.0, 9.0), (1, 4)):
+        alpha = math.exp(-m * k)
+        closed = ((1 + alpha * mean * s) / (1 + mean * s)) ** (items / m)
+        found = transform_of_content(s, items, mean, m, k, "exponential", 0)
+        assert found == pytest.approx(closed, rel=1e-10)
+
+
+@EACH
+def test_the_transform_has_the_moments_of_the_model(
+    utility: Distribution, name: str, parameter: float
+) -> None:
+    items, mean, m, h = 1.8, 0.7, 0.35, 1e-4
+    log = [
+        math.log(transform_of_content(s, items, mean, m, 1, name, parameter)) for s in (h, 2 * h)
+    ]
+    alpha, second = math.exp(-m), SECOND_MOMENT[name] * mean**2
+    assert utility.second_moment == pytest.approx(SECOND_MOMENT[name], rel=1e-12)
+    slope = -items * mean * (1 - alpha) / m
+    assert (4 * log[0] - log[1]) / (2 * h) == pytest.approx(slope, rel=1e-6)
+    curvature = items * second * (1 - alpha**2) / (2 * m)
+    assert (log[1] - 2 * log[0]) / h**2 == pytest.approx(curvature, rel=1e-3)
+    assert transform_of_law(name, parameter)(np.array([0.0]))[0] == pytest.approx(1.0)
+
+
+# ------------------------------------------------------------------------- one step
+
+
+@EACH
+def test_one_step_has_the_distribution_of_the_model(
+    utility: Distribution, name: str, parameter: float
+) -> None:
+    """Under both samplers; where items are drawn, their number is Poisson."""
+    for arrivals, setting in itertools.product(both(utility), SETTINGS.values()):
+        value, items = steps_of(arrivals, [setting], 15_000)
+        assert_content_in_law(value.ravel(), setting, 1, name, parameter)
+        if not arrivals.items:
+            assert not items.any()
+            continue
+        n, rate = items.ravel(), setting[0]
+        assert np.array_equal(n, np.round(n))
+        assert abs(z_of_mean(n, rate)) < Z_LIMIT
+        assert abs(z_of_variance(n, rate, rate)) < Z_LIMIT
+        for k in range(12):
+            share = stats.poisson.pmf(k, rate)
+            if n.size * share > 50:
+                assert abs(z_of_share(n == k, share)) < Z_LIMIT, k
+
+
+@pytest.mark.parametrize("at_once", [0.0, 0.3, 2.0, math.inf], ids=lambda x: f"above {x:g} items")
+def test_wherever_totals_are_drawn_at_once_the_distribution_is_the_same(
+    at_once: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fleet of sparse and dense sources together, so that both samplers work side by side."""
+    monkeypatch.setattr(module, "AT_ONCE", at_once)
+    settings = list(SETTINGS.values())
+    value, _ = steps_of(Arrivals(), settings, 15_000, seed=4)
+    for i, setting in enumerate(settings):
+        assert_content_in_law(value[0, :, i], setting, 1, "exponential", 0.0)
+    correlation = np.corrcoef(value[0].T)[np.triu_indices(len(settings), 1)]
+    assert np.abs(correlation).max() * math.sqrt(15_000) < Z_LIMIT
+
+
+def test_at_once_item_by_item_and_a_plain_simulation_agree(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "AT_ONCE", 0.0)
+    n, rate, mean, decay = 12_000, 3.0, 0.8, 0.5
+    for period in (0.02, 0.3, 4.0, 80.0):
+        setting = (rate * period, mean, decay * period)
+        at_once, by_item = (
+            steps_of(arrivals, [setting], n, seed=6 + arrivals.items)[0].ravel()
+            for arrivals in both("exponential")
+        )
+        rng = np.random.default_rng(8)
+        counts = rng.poisson(rate * period, n)
+        owner = np.repeat(np.arange(n), counts)
+        ages = rng.uniform(0, period, owner.size)
+        worth = rng.exponential(mean, owner.size) * np.exp(-decay * ages)
+        plain = np.bincount(owner, worth, minlength=n)
+        assert stats.ks_2samp(at_once, by_item).pvalue > 1e-4
+        assert stats.ks_2samp(at_once, plain).pvalue > 1e-4
+        if rate * period < 5:
+            never = math.exp(-rate * period)
+            for sample in (at_once, by_item, plain):
+                assert abs(z_of_share(sample == 0, never)) < Z_LIMIT
+
+
+@EACH
+def test_sources_and_steps_are_independent(
+    utility: Distribution, name: str, parameter: float
+) -> None:
+    settings = [(0.5, 1, 0.3), (3.0, 2, 0.1), (0.5, 1, 0.3), (1.0, 1, 2.0), (8.0, 0.5, 0.4)]
+    rows = 6000
+    for arrivals in both(utility):
+        value, items = steps_of(arrivals, settings, rows, steps=3, seed=9)
+        for drawn in (value, items) if arrivals.items else (value,):
+            by_row = drawn.transpose(1, 0, 2).reshape(rows, -1)  # 3 steps × 5 sources a row
+            correlation = np.corrcoef(by_row.T)[np.triu_indices(15, 1)]
+            assert np.abs(correlation).max() * math.sqrt(rows) < Z_LIMIT
+            # Neighbouring rows: the last source of one stands beside the first of the next.
+            for t in range(3):
+                across = np.corrcoef(drawn[t, :-1, -1], drawn[t, 1:, 0])[0, 1]
+                assert abs(across) * math.sqrt(rows) < Z_LIMIT
+
+
+def test_the_same_seed_brings_the_same_content_which_is_added() -> None:
+    cells = cells_of(list(SETTINGS.values()), 3)
+    for arrivals in (*both("exponential"), *both("lognormal")):
+        block = arrivals.block(cells, np.empty(0))
+        first, second, items = np.zeros(12), np.full(12, 100.0), np.full(12, 7.0)
+        block.add(first, None, np.random.default_rng(3))
+        block.add(second, items, np.random.default_rng(3))
+        np.testing.assert_allclose(second - 100, first, atol=1e-12)
+        assert (items.sum() > 7 * 12) == arrivals.items
+
+
+@pytest.mark.parametrize(("utility", "second"), [("constant", 1.0), ("exponential", 2.0)])
+def test_given_the_count_each_item_has_its_mean_and_variance(utility: str, second: float) -> None:
+    """E[U|n] = n·ξ̄(1−α)/m and Var[U|n] = n·(E[ξ²](1−α²)/(2m) − (ξ̄(1−α)/m)²)."""
+    for setting in SETTINGS.values():
+        _, mean, m = setting
+        value, items = (x.ravel() for x in steps_of(both(utility)[1], [setting], 60_000, seed=11))
+        one = mean * -math.expm1(-m) / m
+        spread = second * mean**2 * -math.expm1(-2 * m) / (2 * m) - one**2
+        assert np.all(value[items == 0] == 0)
+        assert np.all(value[items > 0] > 0)
+        if utility == "constant":
+            alone = value[items == 1]
+            assert mean * math.exp(-m) <= alone.min() < alone.max() <= mean
+            age = np.log(mean / alone) / m
+            assert alone.size < 300 or stats.kstest(age, "uniform").pvalue > 1e-4
+        tested = 0
+        for n in range(1, 14):
+            given_n = value[items == n]
+            if given_n.size > 500:
+                tested += 1
+                assert abs(z_of_mean(given_n, n * one)) < Z_LIMIT, n
+                assert abs(z_of_variance(given_n, n * one, n * spread)) < Z_LIMIT, n
+        assert tested >= 2
+
+
+# ------------------------------------------------------------------------- content of an age
+
+
+@EACH
+def test_content_of_an_age_has_the_distribution_of_that_many_steps(
+    utility: Distribution, name: str, parameter: float
+) -> None:
+    n, settings = 6000, [SETTINGS[key] for key in ("sparse", "a few", "many")]
+    for arrivals, setting, age in itertools.product(both(utility), settings, (1, 3, 12)):
+        value, items = past_of(arrivals, cells_of([setting], n), age, np.random.default_rng(2))
+        assert_content_in_law(value, setting, age, name, parameter)
+        if arrivals.items:
+            rate = setting[0] * age
+            assert abs(z_of_mean(items, rate)) < Z_LIMIT
+            assert abs(z_of_variance(items, rate, rate)) < Z_LIMIT
+            assert np.array_equal(items == 0, value == 0)
+    age, few = 4, SETTINGS["a few"]
+    steps, _ = steps_of(arrivals, [few] * age, 10_000, seed=12)
+    later = steps[0] @ np.exp(-few[2] * np.arange(age))
+    content, _ = past_of(arrivals, cells_of([few], 10_000), age, np.random.default_rng(2))
+    assert stats.ks_2samp(later, content).pvalue > 1e-4
+
+
+@EACH
+def test_content_never_crawled_has_the_stationary_distribution(
+    utility: Distribution, name: str, parameter: float
+) -> None:
+    """One more step leaves it as it is; 10⁸ steps are as good as infinitely many; exponential
+    content is gamma distributed."""
+    n, few = 8000, SETTINGS["a few"]
+    for arrivals in both(utility):
+        for setting in (SETTINGS["sparse"], few):
+            cells = cells_of([setting], n)
+            value, _ = past_of(arrivals, cells, math.inf, np.random.default_rng(2))
+            assert_content_in_law(value, setting, math.inf, name, parameter)
+            if name == "exponential":
+                gamma = stats.gamma(setting[0] / setting[2], scale=setting[1])
+                assert stats.kstest(value, gamma.cdf).pvalue > 1e-4
+        later, _ = steps_of(arrivals, [few], n, seed=13)
+        assert_content_in_law(
+            math.exp(-few[2]) * value + later.ravel(), few, math.inf, name, parameter
+        )
+    value, _ = past_of(both(utility)[0], cells_of([few], 3000), 1e8, np.random.default_rng(2))
+    assert_content_in_law(value, few, math.inf, name, parameter)
+
+
+def test_ages_may_differ_from_cell_to_cell() -> None:
+    ages = np.tile([0.0, 1.0, 5.0, math.inf], 8000)
+    cells = cells_of([SETTINGS["a few"]], ages.size)
+    for name, parameter in (("exponential", 0.0), ("gamma", 0.7)):
+        for arrivals in both(Gamma(0.7) if name == "gamma" else name):
+            value = np.zeros(ages.size)
+            arrivals.past(cells, ages).add(value, None, np.random.default_rng(14))
+            by_age = value.reshape(-1, 4).T
+            assert np.all(by_age[0] == 0)
+            for content, age in zip(by_age[1:], ages[1:4], strict=True):
+                assert_content_in_law(content, SETTINGS["a few"], age, name, parameter)
+
+
+def test_items_displaced_for_sure_are_not_drawn() -> None:
+    """A source that shows its last item needs some fifty, however long it was left alone."""
+    cells = Cells(np.full(50, 1e4), np.ones(50), np.full(50, 1e-6), capacity=np.ones(50))
+    rng, arrivals = np.random.default_rng(0), Arrivals(sampler="items")
+    (items,) = arrivals.past(cells, np.full(50, 1e9)).draw(rng)
+    number = np.bincount(items.cell, minlength=50)
+    assert 10 < number.min() <= number.max() < 100
+    assert items.age.max() <= 50 / 1e4 + 1e-9
+
+
+# ------------------------------------------------------------------------- silent sources
+
+PLACES = {
+    "first": [0.0, 3.0, 3.0],
+    "last": [3.0, 3.0, 0.0],
+    "both ends": [0.0, 0.0, 3.0, 0.0, 0.0],
+    "all": [0.0, 0.0],
+    "beside the sparse": [0.0, 1e-3, 0.0, 1e-3, 0.0],
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_silent_sources_never_get_anything(place: str) -> None:
+    rates = PLACES[place]
+    settings, rows = [(rate, 1.0, 0.4) for rate in rates], 7000 // len(rates)
+    silent, cells = np.array(rates) == 0, cells_of(settings, rows)
+    for arrivals in (*both("exponential"), *both("lognormal")):
+        value, items = steps_of(arrivals, settings, rows, steps=3, seed=15)
+        assert not value[..., silent].any()
+        assert not items[..., silent].any()
+        assert silent.all() or value[..., ~silent].sum() > 0
+        for age in (5.0, math.inf):
+            drawn = past_of(arrivals, cells, age, np.random.default_rng(16))
+            for content in drawn:
+                assert not content.reshape(rows, -1)[:, silent].any()
+
+
+class AtTheEnd(np.random.Generator):
+    """A generator whose gaps all but vanish after the first: places land at the very end."""
+
+    def standard_exponential(self, *size: Any) -> np.ndarray:  # type: ignore[override]
+        gaps = np.full(*size, 1e-300)
+        gaps[0] = 1.0
+        return gaps
+
+
+def test_an_item_rounded_beyond_the_end_goes_to_the_last_source_that_publishes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Six chunks of 5.3/6 each end 9e-16 beyond 5.3: silent sources stand there."""
+    assert 5 * 5.3 / 6 + 5.3 / 6 > 5.3
+    monkeypatch.setattr(module, "_CHUNK", 1)
+    cells = cells_of([(3.0, 1.0, 0.4), (2.3, 1.0, 0.4), (0.0, 1.0, 0.4), (0.0, 1.0, 0.4)], 1)
+    items, rng = np.zeros(4), AtTheEnd(np.random.PCG64(0))
+    block = Arrivals(utility="constant", sampler="items").block(cells, np.empty(0))
+    for _ in range(20):
+        block.add(np.zeros(4), items, rng)
+    assert (items > 0).tolist() == [True, True, False, False]
+
+
+class AsOldAsCanBe(np.random.Generator):
+    """A generator of uniforms that are all but one: every item is as old as is simulated."""
+
+    def random(self, *size: Any) -> np.ndarray:  # type: ignore[override]
+        return np.full(*size, 1 - 2.0**-53)
+
+
+def test_only_items_worth_less_than_rounding_are_left_out() -> None:
+    cells, rng = cells_of([(2.0, 3.0, 0.5)], 50), AsOldAsCanBe(np.random.PCG64(0))
+    most = 2.0 * 37 / 0.5 + 150  # items of one cell within 37 time constants, and to spare
+    for arrivals, age in itertools.product(both("constant"), (1e6, math.inf)):
+        if age < math.inf and arrivals.items:
+            continue  # all are drawn, as they are counted
+        value, _ = past_of(arrivals, cells, age, rng)
+        assert 0 < value.max() < 3.0 * 2.3e-16 * most
+
+
+# ------------------------------------------------------------------------- many items
+
+
+@EACH
+def test_cutting_the_work_into_chunks_keeps_the_distribution(
+    utility: Distribution, name: str, parameter: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = [SETTINGS["a few"], (0.0, 1.0, 1.0), SETTINGS["many"], SETTINGS["sparse"]]
+    for chunk in (2, 7):
+        monkeypatch.setattr(module, "_CHUNK", chunk)
+        # Few rows and many steps: with one long line, most cells never meet a boundary.
+        value, items = steps_of(both(utility)[1], settings, 2, steps=1500, seed=17)
+        for i, setting in enumerate(settings):
+            if setting[0]:
+                assert_content_in_law(value[..., i].ravel(), setting, 1, name, parameter)
+                n = items[..., i].ravel()
+                assert abs(z_of_mean(n, setting[0])) < Z_LIMIT
+                assert abs(z_of_variance(n, setting[0], setting[0])) < Z_LIMIT
+        assert np.all(items[..., 1] == 0)
+        correlation = np.corrcoef(items.reshape(1500, 8)[:, [0, 2, 3, 4, 6, 7]].T)
+        assert np.abs(correlation[np.triu_indices(6, 1)]).max() * math.sqrt(1500) < Z_LIMIT
+
+
+def test_more_items_than_one_chunk_holds_are_poisson_at_the_seam_too() -> None:
+    n, rate, steps = 701, 100.0, 100
+    assert n * rate > 2**16
+    block = both("constant")[1].block(cells_of([(rate, 1.0, 0.5)], n), np.empty(0))
+    items, rng = np.zeros((steps, n)), np.random.default_rng(18)
+    for t in range(steps):
+        block.add(np.zeros(n), items[t], rng)
+    assert abs(z_of_variance(items.sum(axis=1), n * rate, n * rate)) < Z_LIMIT
+    for seam in (items[:, 0], items[:, n // 2], items[:, -1]):
+        assert abs(z_of_mean(seam, rate)) < Z_LIMIT
+        assert abs(z_of_variance(seam, rate, rate)) < Z_LIMIT
+    halves = np.corrcoef(items[:, : n // 2].sum(axis=1), items[:, n // 2 + 1 :].sum(axis=1))[0, 1]
+    assert abs(halves) * math.sqrt(steps) < Z_LIMIT
+
+
+class Counting:
+    """A generator that counts the numbers it is asked for."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng, self.numbers = np.random.default_rng(seed), 0
+
+    def __getattr__(self, name: str) -> Any:
+        draw = getattr(self.rng, name)
+
+        def counted(*arguments: Any, **options: Any) -> Any:
+            drawn = draw(*arguments, **options)
+            self.numbers += np.size(drawn)
+            return drawn
+
+        return counted
+
+
+def numbers_drawn(arrivals: Arrivals, items: float, cells: int, age: float = 0) -> int:
+    rng: Any = Counting(19)
+    fleet = cells_of([(items, 1.0, 0.5)], cells)
+    if age:
+        past_of(arrivals, fleet, age, rng)
+    else:
+        arrivals.block(fleet, np.empty(0)).add(np.zeros(cells), None, rng)
+    return int(rng.numbers)
+
+
+@EACH
+def test_work_is_in_proportion_to_what_must_be_drawn(
+    utility: Distribution, name: str, parameter: float
+) -> None:
+    """At most four numbers an item; three a source where totals are drawn at once, however much is
+    published; nothing of what has decayed."""
+    total, items = both(utility)
+    for published in (1e-3, 0.1):
+        drawn, expected = numbers_drawn(items, published, 100_000), published * 100_000
+        assert expected < drawn < 4.6 * expected
+    # 37 time constants of 2 steps, 4 numbers an item
+    assert numbers_drawn(total, 1.0, 50, age=1e6) < 5 * 74 * 50
+    if name == "exponential":
+        for published in (10.0, 1e4, 1e8):
+            assert numbers_drawn(total, published, 50) == 150
+            assert numbers_drawn(total, published, 50, age=20.0) <= 160
+        assert numbers_drawn(total, 50.0, 20_000, age=1e5) == 20_000  # stationary
+
+
+def test_more_items_than_can_be_drawn_are_refused_with_a_remedy() -> None:
+    cells = cells_of([(1e9, 1.0, 0.5)], 2)
+    for draw in (
+        lambda: both("constant")[0].block(cells, np.empty(0)),
+        lambda: both("exponential")[1].block(cells, np.empty(0)),
+        lambda: both("gamma")[0].past(cells, np.full(2, 3.0)),
+    ):
+        with pytest.raises(ValueError, match=r"e\+\d+ items .*one by one; use .*'deterministic'"):
+            draw()
+
+
+def test_very_slow_decay_loses_no_digits_and_takes_no_time() -> None:
+    """U tends to the sum of the items' utilities as μ → 0."""
+    rng = np.random.default_rng(3)
+    for decay in (1e-9, 1e-17, 1e-100, 1e-300):
+        cells = Cells(np.full(4000, 9.0), np.full(4000, 2.0), np.full(4000, decay))
+        for arrivals in both("exponential"):
+            for drawn in (past_of(arrivals, cells, 5, rng)[0], np.zeros(4000)):
+                steps = 5.0 if drawn.any() else 1.0
+                if not drawn.any():
+                    arrivals.block(cells, np.empty(0)).add(drawn, None, rng)
+                assert abs(z_of_mean(drawn, 18.0 * steps)) < Z_LIMIT
+                assert abs(z_of_variance(drawn, 18.0 * steps, 72.0 * steps)) < Z_LIMIT

@@ -874,8 +874,8 @@ def arms() -> Iterator[Entry]:
     """The exact index where content is seen, which multiplies matrices."""
     from agents.theory.observed import ObservedArm, solve_arm
     from agents.theory.shot_noise import Content, one_item
-    from crawl_env.content.utility import LAWS as ALL
-    from crawl_env.content.utility import make_law
+    from crawl_env.content.utility import UTILITIES as ALL
+    from crawl_env.content.utility import make_distribution as make_law
 
     for law in ALL:
         yield f"arms/one item, {law}", lambda w=law: list(one_item(make_law(w)))

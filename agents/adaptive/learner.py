@@ -40,7 +40,7 @@ class ThompsonLearner(Learner[AdaptiveSettings]):
     (1, 4)
     """
 
-    name = "adaptive-thompson"
+    name = Thompson.name  # in the leaderboard of the learners: the agent that it freezes
     state_features = ("age", "crawled", "harvest")
     estimates_index = True
     prior_knowledge = "the model"

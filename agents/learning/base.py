@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from agents.learning import storage
 from agents.learning.arms import Arms, CrawlArms
-from agents.policies.base import ObservationView
+from agents.policies.base import ObservationView, Policy
 from crawl_env import CrawlVectorEnv, Task
 from crawl_env.errors import check_whole, check_within
 from crawl_env.numerics import FloatArray
@@ -27,7 +27,7 @@ S = TypeVar("S")  # the settings of a learner
 Progress = Callable[[int, dict[str, float]], object]
 
 
-class Learner(Generic[S]):
+class Learner(Policy, Generic[S]):
     """Base of the learners.
 
     A subclass has a `name`, `Settings` (a frozen dataclass of all its hyper-parameters) and
@@ -54,6 +54,7 @@ class Learner(Generic[S]):
     name: ClassVar[str]
     Settings: ClassVar[type]
     state_features: ClassVar[tuple[str, ...]] = ("age",)
+    task: Task | None  # type: ignore[assignment]  # None where trained on other arms
     steps_per_update: int = 1
     arms_type: ClassVar[type] = Arms  # what it interacts with
     estimates_index: ClassVar[bool] = False  # whether scores are Whittle indices, utility / budget
@@ -69,7 +70,7 @@ class Learner(Generic[S]):
         device: str = "cpu",
     ) -> None:
         if isinstance(arms, CrawlVectorEnv):
-            self.task: Task | None = arms.task
+            self.task = arms.task
             arms = CrawlArms(arms, self.state_features, seed)
         else:
             self.task = None
@@ -140,25 +141,15 @@ class Learner(Generic[S]):
                 self.save(checkpoint)
         return self
 
-    def predict(
-        self,
-        observation: ArrayLike,
-        state: Any = None,
-        episode_start: NDArray[np.bool_] | None = None,
-        deterministic: bool = True,
-    ) -> tuple[NDArray[np.float32], Any]:
-        """Return priorities for one observation (N, F) or a batch (B, N, F), and the state.
+    def priority(self, view: ObservationView) -> FloatArray:
+        """Return priorities in the order of the scores, (B, N)."""
+        columns = [view[name] for name in self.state_features]
+        return priorities_of(self.score(np.stack(columns, axis=-1))).astype(np.float64)
 
-        Raises:
-            ValueError: the agent was not trained in a `CrawlVectorEnv`, or the observation does not
-                belong to its task.
-        """
+    def _view(self, observation: ArrayLike) -> ObservationView:
         if self.task is None:
             raise ValueError("this agent was trained on arms without observations; use `score`")
-        seen = ObservationView(observation, self.task)
-        columns = [seen[name] for name in self.state_features]
-        priority = priorities_of(self.score(np.stack(columns, axis=-1)))
-        return (priority[0] if seen.single else priority), state
+        return super()._view(observation)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write everything that learning depends on to a file; see `agents.learning.storage`."""

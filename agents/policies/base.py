@@ -183,11 +183,14 @@ class Policy:
         Raises:
             ValueError: the observation does not belong to the task, or the state to the batch.
         """
-        view = ObservationView(observation, self.task)
+        view = self._view(observation)
         choose = self.decide if deterministic else self.sample
         priority, new_state = choose(view, self._current(view, state, episode_start))
         action = priority.astype(np.float32)
         return (action[0] if view.single else action), new_state or None
+
+    def _view(self, observation: ArrayLike) -> ObservationView:
+        return ObservationView(observation, self.task)
 
     def _current(
         self, view: ObservationView, state: State | None, episode_start: NDArray[np.bool_] | None
@@ -228,8 +231,12 @@ class Agent(Policy):
 
     def __init__(self, env: Environment, *, seed: int | None = None) -> None:
         self.task = task_of(env)
-        # Not the stream from which an environment of the same seed draws its content.
-        self.rng = generator(seed, "policy")
+        self._seed = seed
+
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        """The agent's generator, apart from those of environments with the same seed."""
+        return generator(self._seed, "policy")
 
 
 def graded(index: FloatArray, multiplier: FloatArray | None, affordable: float) -> FloatArray:

@@ -19,6 +19,7 @@ from crawl_env.errors import (
     check_whole,
     check_within,
 )
+from tests.refusals import refused
 
 NAN, INF, HUGE = float("nan"), float("inf"), 10**400
 
@@ -38,6 +39,15 @@ def test_any_kind_of_number_is_taken_and_becomes_a_float() -> None:
 def test_what_is_no_number_in_the_range_is_refused() -> None:
     for wrong in (NAN, INF, -INF, HUGE, -HUGE, True, "2", None, [2.0], -1, 1j):
         refuse(wrong)
+
+
+def test_the_ends_of_a_range_belong_to_it() -> None:
+    assert check_whole("x", 3, 3) == 3
+    assert check_whole("x", 2**63 - 1) == 2**63 - 1
+    assert check_within("x", 3, 3, 4) == 3
+    assert check_within("x", 4, 3, 4) == 4
+    with refused("x is 9223372036854775808; it must be a whole number of at least 1 and below"):
+        check_whole("x", 2**63)
 
 
 def refuse(wrong: object) -> None:

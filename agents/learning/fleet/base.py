@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import nn
 
 from agents.learning.arms import (
@@ -21,7 +21,7 @@ from agents.learning.arms import (
 )
 from agents.learning.base import Learner
 from agents.learning.storage import check_keys, check_like
-from agents.policies.base import ObservationView
+from agents.policies.base import ObservationView, Policy, State
 from crawl_env import CrawlVectorEnv, Task
 from crawl_env.envs.unwrap import task_of
 from crawl_env.numerics import BoolArray, FloatArray
@@ -129,7 +129,7 @@ class TrainingEnvs:
             one.set_state(its)
 
 
-class FleetPolicy:
+class FleetPolicy(Policy):
     """Crawls the sources with the largest scores, in any task that shows the features.
 
     A subclass has `score`.
@@ -140,33 +140,22 @@ class FleetPolicy:
 
     def __init__(self, task: Task, rng: np.random.Generator) -> None:
         check_budget_rule(task)
-        self._task, self._rng = task, rng
+        self.task, self._rng = task, rng
 
     def score(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return scores of any sign: (B, N, F) to (B, N)."""
         raise NotImplementedError
 
-    def predict(
-        self,
-        observation: ArrayLike,
-        state: Any = None,
-        episode_start: NDArray[np.bool_] | None = None,
-        deterministic: bool = True,
-    ) -> tuple[NDArray[np.float32], Any]:
-        """Return priorities for one observation (N, F) or a batch (B, N, F), and the state.
+    def priority(self, view: ObservationView) -> FloatArray:
+        return squashed(self._scores(view)).astype(np.float64)
 
-        If not deterministic, a standard Gumbel variable is added to each score.
+    def sample(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
+        """Return priorities of the scores with a standard Gumbel variable added to each."""
+        score = gumbel_perturbed(self._scores(view), self._rng)
+        return squashed(score).astype(np.float64), state
 
-        Raises:
-            ValueError: the observation does not belong to the task.
-        """
-        single = ObservationView(observation, self._task).single
-        array = np.ascontiguousarray(observation, dtype=np.float32)
-        score = self.score(array[None] if single else array)
-        if not deterministic:
-            score = gumbel_perturbed(score, self._rng)
-        priority = squashed(score)
-        return (priority[0] if single else priority), state
+    def _scores(self, view: ObservationView) -> NDArray[np.float32]:
+        return self.score(np.ascontiguousarray(view.array, dtype=np.float32))
 
 
 S = TypeVar("S")
@@ -222,17 +211,11 @@ class FleetLearner(Learner[S]):
         """
         return self.policy(task_of(env), self._policy_rng())
 
-    def predict(
-        self,
-        observation: ArrayLike,
-        state: Any = None,
-        episode_start: NDArray[np.bool_] | None = None,
-        deterministic: bool = True,
-    ) -> tuple[NDArray[np.float32], Any]:
-        """Return priorities for one observation (N, F) or a batch (B, N, F) of the (first)
-        environment, and the state; see `policy_for` for others."""
-        own = self.policy(self.task, self._sampling_rng)
-        return own.predict(observation, state, episode_start, deterministic)
+    def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
+        return self.policy(self.task, self._sampling_rng).decide(view, state)
+
+    def sample(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
+        return self.policy(self.task, self._sampling_rng).sample(view, state)
 
     @classmethod
     def load(cls, path: str | PathLike[str], arms: Any, device: str = "cpu") -> Self:

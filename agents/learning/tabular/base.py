@@ -36,7 +36,7 @@ T = TypeVar("T", bound=TabularSettings)
 class Tabular(Learner[T]):
     """Base of the tabular learners. A subclass has, besides `name` and `Settings`,
 
-    - `begin()`: create the arrays named in `learnt_arrays`;
+    - `create_arrays()`: create the arrays named in `learnt_arrays`;
     - `transition(state, action, reward, next_state)`: learn from one step, (B, N) each;
     - `index`: (N, max_age), by which sources are crawled.
 
@@ -60,7 +60,7 @@ class Tabular(Learner[T]):
             )
         self.sources = np.arange(self.arms.shape[1])
         self.visits = np.zeros((len(self.sources), self.settings.max_age, 2))
-        self.begin()
+        self.create_arrays()
 
     def update(self) -> dict[str, float]:
         for _ in range(self.steps_per_update):
@@ -89,7 +89,7 @@ class Tabular(Learner[T]):
         """The present estimate, (N, max_age), by which sources are crawled."""
         raise NotImplementedError
 
-    def begin(self) -> None:
+    def create_arrays(self) -> None:
         """Create what is to be learnt."""
         raise NotImplementedError
 

@@ -51,7 +51,7 @@ class LagrangeQ(Tabular[LagrangeQSettings]):
     Settings = LagrangeQSettings
     learnt_arrays = ("q", "activity", "multiplier", "largest", "paid")
 
-    def begin(self) -> None:
+    def create_arrays(self) -> None:
         shape = len(self.sources), self.settings.max_age, 2
         self.q, self.activity = np.zeros(shape), np.zeros(shape)
         self.multiplier = np.zeros(1)

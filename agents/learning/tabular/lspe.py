@@ -55,7 +55,7 @@ class LSPE(Tabular[LSPESettings]):
     steps_per_update = 10
     learnt_arrays = ("rewards", "next_features", "weights", "multiplier")
 
-    def begin(self) -> None:
+    def create_arrays(self) -> None:
         n, s, d = len(self.sources), self.settings.max_age, len(self.settings.knots)
         ages = np.arange(1, s + 1)
         hats = [np.interp(ages, self.settings.knots, hat) for hat in np.eye(d)]

@@ -40,7 +40,7 @@ class WhittleQ(Tabular[WhittleQSettings]):
     Settings = WhittleQSettings
     learnt_arrays = ("q", "multiplier", "lowest", "highest")
 
-    def begin(self) -> None:
+    def create_arrays(self) -> None:
         n, s = len(self.sources), self.settings.max_age
         self.q = np.zeros((n, s, 2, s))  # source, state, action, reference state
         self.multiplier = np.zeros((n, s))  # λ of each reference state

@@ -39,7 +39,7 @@ class WIQL(Tabular[WIQLSettings]):
     Settings = WIQLSettings
     learnt_arrays = ("q",)
 
-    def begin(self) -> None:
+    def create_arrays(self) -> None:
         self.q = np.zeros((len(self.sources), self.settings.max_age, 2))
 
     @property

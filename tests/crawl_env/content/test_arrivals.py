@@ -115,8 +115,8 @@ def test_a_large_fleet_meets_the_same_items_whatever_is_stored() -> None:
         world.advance(rng)
         world.advance(rng)
         seen.append(world.value)
-        if world.items is not None and world.waiting() is not None:
-            number, _ = world.waiting() or (None, None)
+        if world.items is not None and world.uncollected_items() is not None:
+            number, _ = world.uncollected_items() or (None, None)
             assert np.array_equal(number, world.items)
     for other in seen[1:]:
         assert np.array_equal(seen[0], other)

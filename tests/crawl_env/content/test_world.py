@@ -554,7 +554,7 @@ def test_other_sources_of_stored_items_go_on_with_the_items_there() -> None:
     np.testing.assert_allclose(world.belief, first.content_at(3) * np.exp(-0.7) * np.ones((2, 1)))
     world.set_sources(first)
     assert not np.array_equal(world.rate / first.arrival_rate, rate)  # it has drifted on
-    waiting = world.waiting()
+    waiting = world.uncollected_items()
     assert waiting is not None
     assert np.array_equal(waiting[0], world.items)
 

@@ -302,6 +302,7 @@ def test_a_stretch_of_time_keeps_sources_items_and_curves() -> None:
     assert part.utility.tolist() == log.utility[inside].tolist()
     assert_same_curves(part, log, np.flatnonzero(inside))
     assert len(log.between(55, 60)) == 0
+    assert same(log.between(0, 60), log)
     for start, end in ((-1, 10), (10, 61), (20, 10), (5, 5)):
         with pytest.raises(ValueError, match="the log covers 0 to 60 hours"):
             log.between(start, end)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -55,9 +56,9 @@ def test_no_outcome_breaks_an_estimate(name: str, data: Any) -> None:
         check_not_crawled(OWN[name])
 
 
-@pytest.mark.parametrize("name", [name for name in ESTIMATORS if name not in LIBRARY])
-def test_the_unit_of_time_does_not_matter(name: str) -> None:
-    check_unit_of_time(lambda unit: make_estimator(name, unit))
+def test_the_unit_of_time_does_not_matter() -> None:
+    for name in ESTIMATORS.keys() - LIBRARY.keys():
+        check_unit_of_time(partial(make_estimator, name))
 
 
 # The reference figures are of two independent computations with a few hundred runs, hence 10 %

@@ -234,16 +234,16 @@ class _Meter:
     def count(self, reward: FloatArray, items: FloatArray, ages: FloatArray) -> None:
         """Add a step; `items` and `ages` are the uncollected ones before it, see `_waiting`."""
         picked, _, _, failed = self._env.harvest
-        sources, (rows, n) = self._env.world.sources, self._env.world.shape
-        cost = np.broadcast_to(sources.cost, (rows, n)).reshape(-1)[picked]
+        sources, (b, n) = self._env.world.sources, self._env.world.shape
+        cost = np.broadcast_to(sources.cost, (b, n)).reshape(-1)[picked]
         self._reward += reward
-        self._cost += np.bincount(picked // n, cost, rows)
+        self._cost += np.bincount(picked // n, cost, b)
         self._crawls += np.bincount(picked % n, minlength=n)
         if failed is not None:
             picked = picked[~failed]
         self._visited.reshape(-1)[picked] = True
-        self._items += np.bincount(picked // n, items.reshape(-1)[picked], rows)
-        self._item_ages += np.bincount(picked // n, ages.reshape(-1)[picked], rows)
+        self._items += np.bincount(picked // n, items.reshape(-1)[picked], b)
+        self._item_ages += np.bincount(picked // n, ages.reshape(-1)[picked], b)
 
     def read(self, steps: int, divisor: int) -> Evaluation:
         with np.errstate(invalid="ignore"):
@@ -259,7 +259,7 @@ class _Meter:
 
 def _waiting(world: World) -> tuple[FloatArray, FloatArray]:
     """Return the number of items at each source and the sum of their ages (time), (S, N) each."""
-    known, period = world.waiting(), world.sources.period
+    known, period = world.uncollected_items(), world.sources.period
     if known is not None:
         return known[0], known[1] * period
     rate = world.sources.arrival_rate

@@ -231,8 +231,12 @@ class Agent(Policy):
 
     def __init__(self, env: Environment, *, seed: int | None = None) -> None:
         self.task = task_of(env)
-        # Not the stream from which an environment of the same seed draws its content.
-        self.rng = generator(seed, "policy")
+        self._seed = seed
+
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        """The agent's generator, apart from those of environments with the same seed."""
+        return generator(self._seed, "policy")
 
 
 def graded(index: FloatArray, multiplier: FloatArray | None, affordable: float) -> FloatArray:

@@ -94,7 +94,8 @@ class Whittle(IndexAgent):
     name = "whittle"
 
     def __init__(self, env: Environment, *, seed: int | None = None) -> None:
-        self._arm = PerFleet(self.arm)
+        self._arm_of = PerFleet(self.arm)  # tables are made anew where the parameters differ
+        self._sources: Sources | None = None
         super().__init__(env, seed=seed)
 
     def arm(self, sources: Sources) -> SingleArm:
@@ -102,7 +103,9 @@ class Whittle(IndexAgent):
         return renewal_arm(sources)
 
     def index(self, value: FloatArray, sources: Sources) -> FloatArray:
-        return self._arm(sources).index(value)
+        if sources is not self._sources:
+            self._arm, self._sources = self._arm_of(sources), sources
+        return self._arm.index(value)
 
 
 class Myopic(IndexAgent):

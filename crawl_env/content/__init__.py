@@ -1,1 +1,1 @@
-"""Content: how it arrives, what it is worth, how interest in it falls, and what waits."""
+"""Content: how items arrive, their utility and its decay, and the uncollected rest."""

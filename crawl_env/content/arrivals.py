@@ -76,13 +76,13 @@ class Arrivals(ArrivalProcess):
     ) -> None:
         if sampler not in SAMPLERS:
             raise unknown("sampler", sampler, SAMPLERS)
-        model, law = _make_rate(rate), make_decay(decay)
-        if model.draws_items or not isinstance(law, ExponentialDecay):
+        model, function = _make_rate(rate), make_decay(decay)
+        if model.draws_items or not isinstance(function, ExponentialDecay):
             sampler = "items"
         for name, value in (
             ("rate", model),
             ("utility", make_distribution(utility)),
-            ("decay", law),
+            ("decay", function),
             ("sampler", sampler),
         ):
             object.__setattr__(self, name, value)

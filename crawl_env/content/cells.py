@@ -84,7 +84,9 @@ class Cells:
 
     def collect(self, items: Published, value: FloatArray, count: FloatArray | None) -> None:
         """Add what is left of items to `value` and their number to `count`, (n,) each."""
-        left = np.exp(-(items.age * self.decay[items.cell]))
+        left = items.age * self.decay[items.cell]
+        np.negative(left, left)
+        np.exp(left, left)
         left *= items.utility
         np.add.at(value, items.cell, left)
         if count is not None:

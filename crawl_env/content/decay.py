@@ -25,7 +25,7 @@ class Decay(Protocol):
 
     @property
     def end(self) -> float:
-        """z from which an item counts as worth nothing."""
+        """z from which nothing of an item's utility is left."""
 
     def survival(self, z: FloatArray) -> FloatArray:
         """Return R(z), the fraction of utility that is left, any shape; 0 from `end` on."""

@@ -1,4 +1,4 @@
-"""Single items at all cells: their number, their ages and what they are worth."""
+"""Single items at all cells: their number, their ages and their utility."""
 
 from __future__ import annotations
 
@@ -63,25 +63,25 @@ class ItemStore:
 
     def value(self) -> FloatArray:
         """Return the uncollected utility, (B·N,)."""
-        worth = self._items.utility * self._left
-        return np.bincount(self._items.cell, worth, self._size).astype(np.float64)
+        present = self._items.utility * self._left
+        return np.bincount(self._items.cell, present, self._size).astype(np.float64)
 
-    def waiting(self) -> tuple[FloatArray, FloatArray]:
-        """Return the number of items that are worth something, and the sum of their ages in steps,
+    def uncollected(self) -> tuple[FloatArray, FloatArray]:
+        """Return the number of items with any utility left, and the sum of their ages in steps,
         (B·N,) each."""
         alive = self._items.only(self._left > 0)
         number = np.bincount(alive.cell, minlength=self._size).astype(np.float64)
         return number, np.bincount(alive.cell, alive.age, self._size).astype(np.float64)
 
     def sums(self, cells: IntArray) -> FloatArray:
-        """Return the number of the items of some cells that are worth something, and the sums of
-        their ages a in steps, of a², ln w and a ln w, w being what they are worth now, (5, B·N);
-        0 at other cells."""
+        """Return the number of the items of some cells with any utility left, and the sums of their
+        ages a in steps, of a², ln w and a ln w, w being their present utility, (5, B·N); 0 at other
+        cells."""
         asked = np.zeros(self._size, dtype=bool)
         asked[cells] = True
-        worth = self._items.utility * self._left
-        which = asked[self._items.cell] & (worth > 0)
-        cell, age, log = self._items.cell[which], self._items.age[which], np.log(worth[which])
+        present = self._items.utility * self._left
+        which = asked[self._items.cell] & (present > 0)
+        cell, age, log = self._items.cell[which], self._items.age[which], np.log(present[which])
         terms = (np.ones_like(age), age, age * age, log, age * log)
         return np.stack([np.bincount(cell, term, self._size) for term in terms])
 

@@ -87,8 +87,8 @@ class TotalSampler(Block):
         self._none, self._all = not at_once.any(), bool(at_once.all())
         self._where, self._rest = np.flatnonzero(at_once), np.flatnonzero(~at_once)
         if not self._all:
-            rest = cells[self._rest]
-            self._items = ItemSampler(rest, utility, PoissonTimes(rest, window[self._rest]))
+            rest, time = (cells, window) if self._none else (cells[self._rest], window[self._rest])
+            self._items = ItemSampler(rest, utility, PoissonTimes(rest, time))
         if not self._none:
             dense = cells if self._all else cells[self._where]
             aged = dense.decay * window[self._where]

@@ -21,7 +21,7 @@ _ROUNDING = 1e-9  # steps before a boundary at which an item counts as published
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class Trace(ArrivalProcess):
-    """Replays a log: every item is published when it was, and worth what it was.
+    """Replays a log: every item is published at its time, with its utility.
 
     Arguments:
         log: what was published, in the unit of time of the fleet's rates.
@@ -169,7 +169,7 @@ class TraceFeed:
         return max(known, self._faded()) if np.isinf(steps).any() else known
 
     def _faded(self) -> float:
-        """Return the age, in whole steps, from which every item is worth nothing."""
+        """Return the age, in whole steps, from which nothing of any item's utility is left."""
         end = self._trace.decay.end / self._decay[self._source]
         if self._curves is not None and self._recorded is not None:
             last = self._curves.first[1:][self._recorded] - 1

@@ -45,7 +45,7 @@ class World:
         belief: (B, N) posterior mean of `value` given the crawls.
         rate: (B, N) items / time, the rate of the coming step; the fleet's `arrival_rate` where
             this is constant or arrivals are recorded.
-        harvested: (5, B, N) sums over the items, worth something, that the last step's crawls
+        harvested: (5, B, N) sums over the items with any utility left that the last step's crawls
             found: the `item_store.SUMS`, ages in steps; or None.
 
     A step is `crawl`, which collects content, then `advance`, in which content decays and arrives.
@@ -143,12 +143,12 @@ class World:
         cannot be set."""
         return isinstance(self._stock, ItemStock) or self.sources.is_capped
 
-    def waiting(self) -> tuple[FloatArray, FloatArray] | None:
-        """Return the number of items that are still worth something and the sum of their ages in
-        steps, (B, N) each; None where items are not stored."""
+    def uncollected_items(self) -> tuple[FloatArray, FloatArray] | None:
+        """Return the number of uncollected items with any utility left and the sum of their ages
+        in steps, (B, N) each; None where items are not stored."""
         if not isinstance(self._stock, ItemStock):
             return None
-        number, ages = self._stock.store.waiting()
+        number, ages = self._stock.store.uncollected()
         return number.reshape(self.shape), ages.reshape(self.shape)
 
     def set_sources(self, sources: Sources) -> None:

@@ -56,7 +56,7 @@ CASES = (
     Case("dense fleets, weak prior", "drawn-dense-100", 10, WEAK, 2000),
     Case("dense fleets, low prior", "drawn-dense-100", 10, LOW, 2000),
 )
-RUNS = 25  # times as many as of regret: shares under 1 % are to be told from 1 %
+RUNS = 25  # times as many as of regret, to tell fractions below 1 % from 1 %
 
 
 def jobs(size: Size) -> list[Job]:
@@ -104,7 +104,7 @@ def entrants(prior: tuple[float, float]) -> list[dict[str, Any]]:
     ]
 
 
-def worth(reference: Run, budget: float, rounds: float) -> NDArray[np.bool_]:
+def crawled_often(reference: Run, budget: float, rounds: float) -> NDArray[np.bool_]:
     """Return the sources that the Whittle policy crawls at least once in so many rounds of N/M
     steps, (S, N), in the last quarter."""
     n = reference.crawls.shape[-1]
@@ -133,15 +133,15 @@ def binomial(happened: int, runs: int) -> Estimate:
 
 
 class Abandoned(NamedTuple):
-    good: Estimate  # share of the runs in which some good source is given up
+    good: Estimate  # fraction of runs in which some good source is given up
     fair: Estimate  # … some source that is good or fair
-    sources: float  # share of the good sources that are
+    sources: float  # fraction of the good sources that are
 
 
 def of(found: Found, case: str, name: str) -> Abandoned:
     """Return how often an entrant gives sources up."""
     best, mine, budget = found[case, REFERENCE], found[case, name], found.budget(case)
-    good, fair = (worth(best, budget, rounds) for rounds in (GOOD, FAIR))
+    good, fair = (crawled_often(best, budget, rounds) for rounds in (GOOD, FAIR))
     lost, also = abandoned(good, mine), abandoned(fair, mine)
     runs, more = (binomial(int(x.any(axis=-1).sum()), len(x)) for x in (lost, also))
     return Abandoned(runs, more, float(lost.sum() / max(1, good.sum())))
@@ -152,7 +152,7 @@ def counts(found: Found, case: str, name: str) -> dict[str, NDArray[Any]]:
     best, mine = found[case, REFERENCE], found[case, name]
     columns = {}
     for label, rounds in (("good", GOOD), ("fair", FAIR)):
-        which = worth(best, found.budget(case), rounds)
+        which = crawled_often(best, found.budget(case), rounds)
         columns[label] = which.sum(axis=-1)
         columns[f"{label}_given_up"] = abandoned(which, mine).sum(axis=-1)
     return columns
@@ -161,21 +161,21 @@ def counts(found: Found, case: str, name: str) -> dict[str, NDArray[Any]]:
 def write(report: Report, found: Found) -> None:
     report.heading("Good sources given up for ever")
     report.paragraph(
-        "A crawler that trusts its estimates can come to think too little of a source, never crawl "
-        "it again, and so never learn better. Counted: runs in which some good source is not "
-        f"crawled once in the last quarter. Good: whittle, told the rates, crawls it there at "
-        f"least once in {GOOD} rounds (a round is N/M steps); fair: in {FAIR} rounds, which takes "
-        "in sources that are hardly worth a crawl, and to leave these costs little. The weak prior "
-        "expects 50 items a step and is outweighed by one crawl; the low ones expect less than "
-        "most sources publish. “Fleet prior”: begins with the same and fits it to what the whole "
-        "fleet brings. Self-tuning learns what items are worth, too. Intervals: 95 %, Wilson."
+        "A crawler that plans with its estimates can come to underestimate a source, never crawl "
+        "it again, and so never correct the estimate. Counted: runs in which some good source is "
+        "not crawled once in the last quarter. Good: whittle, which knows the rates, crawls it "
+        f"there at least once in {GOOD} rounds (a round is N/M steps); fair: in {FAIR} rounds, "
+        "which includes sources that are hardly worth a crawl. The weak prior has a mean of 50 "
+        "items per step and is outweighed by one crawl; the means of the low priors are below the "
+        "rates of most sources. “Fleet prior”: begins with the same prior and fits it to the whole "
+        "fleet. Self-tuning also learns mean utilities. Intervals: 95 %, Wilson."
     )
     for case in found.cases:
         rows = []
         for name in found.entrants(case)[1:]:
             runs, fair, sources = of(found, case, name)
-            share = found.relative(case, name, REFERENCE)
-            rows.append([name, percent(runs), f"{sources:.2%}", percent(fair), percent(share)])
+            reward = found.relative(case, name, REFERENCE)
+            rows.append([name, percent(runs), f"{sources:.2%}", percent(fair), percent(reward)])
         columns = [
             "entrant",
             "runs that give a good one up",
@@ -185,12 +185,12 @@ def write(report: Report, found: Found) -> None:
         report.table(
             f"{case}: {len(found[case, REFERENCE].reward)} runs of "
             f"{found[case, REFERENCE].marks[-1]:.0f} steps",
-            [*columns, "second half, share of whittle"],
+            [*columns, "second half, relative to whittle"],
             rows,
         )
     report.paragraph(verdict(found))
     report.figure(
-        picture(found), "Share of the runs that give up a good source, 95 % intervals.", PART
+        picture(found), "Fraction of runs in which a good source is given up, 95 % intervals.", PART
     )
 
 

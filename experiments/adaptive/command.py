@@ -25,8 +25,8 @@ Rows = list[dict[str, Any]]
 @dataclass(kw_only=True)
 class Adaptive(ParallelStudy):
     """Crawling while learning how much each source publishes: what it costs, when good sources are
-    given up, what a crawler needs to be told, rates that change, and a recorded log (--items, as
-    for `evaluate`), whose first part is known beforehand and whose rest is played back."""
+    given up, what a crawl has to reveal, rates that change, and a recorded log (--items, as for
+    `evaluate`), whose first part is known beforehand and whose rest is replayed."""
 
     outputs: ClassVar[tuple[str, ...]] = (
         "runs.csv.gz",

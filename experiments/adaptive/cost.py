@@ -145,10 +145,10 @@ class _Timed:
 def write(report: Report, costs: Sequence[Cost], n: int) -> None:
     report.heading("What it takes in time")
     report.paragraph(
-        f"{n:,} sources, {n // ROUND:,} crawls a step, not seen: one step of the agent and the "
-        "environment, and of the agent alone, beside whittle, told the rates, in a world that "
-        "shows the same (a world that counts items, or follows each, takes longer by itself). All "
-        f"take turns, {_AT_ONCE} steps each, after {_WARM} that are not timed; medians over "
+        f"{n:,} sources, {n // ROUND:,} crawls per step, not observed: the time of one step of the "
+        "agent and the environment, and of the agent alone, beside whittle, which knows the rates, "
+        "in an environment that shows the same. All take turns, "
+        f"{_AT_ONCE} steps each, after {_WARM} that are not timed; medians over "
         f"{len(costs[0].step.rounds)} turns, ratios within one turn, with the smallest and the "
         "largest."
     )

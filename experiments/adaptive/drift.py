@@ -61,7 +61,7 @@ def jobs(size: Size) -> list[Job]:
 
 
 def share(found: Found, case: str, name: str) -> Estimate:
-    """Return an entrant's share of the clairvoyant's reward in the second half."""
+    """Return the reward of the second half relative to the clairvoyant's."""
     return found.relative(case, name, CLAIRVOYANT, _expected(case))
 
 
@@ -74,15 +74,15 @@ def _expected(case: str) -> bool:
 def write(report: Report, found: Found) -> None:
     report.heading("Rates that change")
     report.paragraph(
-        f"Random fleets of {N}, {M} crawls a step, not seen. “Drift”: the logarithm of every "
-        "rate walks by so much a step and is drawn back by a hundredth; “jumps”: every source "
-        "draws a new rate that often per step; “bursts”: items bring more items, .6 each, at "
-        "rates that stay. “Keeps ρ”: of what is known, each step leaves ρ; "
-        "“window”: the last 50 to 100 steps count; “cusum”: starts anew with a source when its "
-        "counts contradict what is known; “learns what to keep”: uses the ρ by which the "
-        "fleet's counts so far were foretold best. “whittle, mean rates” is told the mean of every "
-        f"source's rate and keeps to it. All as shares of {CLAIRVOYANT}, the index with the rates "
-        "of the moment, in the second half. Score: 0 is a random choice, 1 the clairvoyant."
+        f"Random fleets of {N}, {M} crawls per step, not observed. “Drift”: the logarithm of every "
+        "rate follows a mean-reverting walk of so much per step; “jumps”: every source draws a new "
+        "rate that often per step; “bursts”: items cause further items, .6 each, at constant "
+        "rates. “Keeps ρ”: the fraction of the past that is kept over a step; “window”: only the "
+        "last 50 to 100 steps count; “cusum”: restarts a source when its counts contradict the "
+        "estimate; “learns what to keep”: uses the ρ whose predictions of the fleet's counts are "
+        "most likely. “whittle, mean rates” knows the mean of every source's rate and keeps to it. "
+        f"All relative to {CLAIRVOYANT}, the index at the current rates, in the second half. "
+        "Score: 0 is random, 1 the clairvoyant."
     )
     for case in found.cases:
         rows = [
@@ -93,15 +93,17 @@ def write(report: Report, found: Found) -> None:
             ]
             for name in found.entrants(case)[1:]
         ]
-        report.table(case, ["entrant", "second half, share", "score"], rows)
+        report.table(case, ["entrant", "second half, relative", "score"], rows)
     report.figure(
-        picture(found), "Second half, share; each column is a way in which rates change.", PART
+        picture(found),
+        "Second half, relative to the clairvoyant, by the way in which rates change.",
+        PART,
     )
     behind = most_behind(found)
     rows = [[name, f"{behind[name]:.2%}"] for name in sorted(behind, key=lambda name: behind[name])]
     report.table(
         "Without tuning: by how much each is behind the best of these, in its worst case",
-        ["entrant", "behind, share of the clairvoyant"],
+        ["entrant", "behind, of the clairvoyant's reward"],
         rows,
     )
     frozen = max(1 - share(found, case, FROZEN).mean for case in found.cases)
@@ -125,7 +127,7 @@ def picture(found: Found) -> Any:
             axis.plot(place, shares, mark, ms=size, color=colour, label=name)
         axis.set_xticks(place, [case.removeprefix(f"{regime}, ") for case in cases], size=8)
         axis.set_title(regime)
-    axes[0].set_ylabel(f"share of {CLAIRVOYANT}, %")
+    axes[0].set_ylabel(f"relative to {CLAIRVOYANT}, %")
     axes[0].legend(fontsize=8)
     return figure
 

@@ -1,4 +1,4 @@
-"""What a crawler has to be told: how much was new, whether anything was, what it was worth."""
+"""What a crawl has to reveal: how much was new, whether anything was, of what utility."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def jobs(size: Size) -> list[Job]:
 
 
 def first_half(found: Found, case: str, name: str) -> Estimate:
-    """Return the share of what Whittle collects in the first half."""
+    """Return the reward of the first half relative to Whittle's."""
     expected, early = _expected(found, case), []
     for who in (name, REFERENCE):
         run = found[case, who]
@@ -70,19 +70,19 @@ def first_half(found: Found, case: str, name: str) -> Estimate:
 
 
 def _expected(found: Found, case: str) -> bool:
-    """Return whether what crawls bring is measured on average: where content is not seen."""
+    """Return whether expected rewards are measured: where content is not observed."""
     return not np.isnan(found[case, REFERENCE].expected).any()
 
 
 def write(report: Report, found: Found) -> None:
-    report.heading("What a crawler needs to be told")
+    report.heading("What a crawl has to reveal")
     report.paragraph(
-        "Random fleets of 100, ten crawls a step. Thompson knows what items of each source are "
-        "worth and how long they last, and learns how many come: from their number, from whether "
-        "a crawl brought any, or from what it brought together. Self-tuning knows none of it. "
-        "Where sources publish much, nearly every crawl finds something new, and that tells next "
-        "to nothing. Score: 0 is a random choice, 1 whittle. “Seen”: what waits is visible before "
-        "crawling, to whittle also."
+        "Random fleets of 100, ten crawls per step. Thompson knows the mean utility and the decay "
+        "rate of each source and learns the arrival rates: from the number of new items, from "
+        "whether there were any, or from their total utility. Self-tuning knows neither. Where "
+        "sources publish much, nearly every crawl finds something new, which reveals next to "
+        "nothing. Score: 0 is random, 1 is whittle. “Seen”: uncollected utility is observed before "
+        "crawling, also by whittle."
     )
     for case in found.cases:
         rows = [
@@ -96,8 +96,8 @@ def write(report: Report, found: Found) -> None:
             if name != REFERENCE
         ]
         columns = [
-            "entrant and what it is told",
-            "first half, share of whittle",
+            "entrant and what a crawl reveals to it",
+            "first half, relative to whittle",
             "second half",
             "score",
         ]

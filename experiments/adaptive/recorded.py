@@ -178,13 +178,13 @@ def write(report: Report, view: View, runs: Runs) -> None:
     report.heading("A recorded log")
     report.paragraph(
         f"{len(view.split.fleet)} sources; the first part of the log is known beforehand, "
-        f"{view.epochs} steps of the rest are played back, {view.runs} times, each start a step "
-        "later. whittle knows rates, utilities and decay as fitted to the first part, and keeps to "
-        "them. “From nothing”: knows T and M alone, and learns from its own crawls of the rest. "
-        "“Prior”: begins with the rates of the first part, as sure as the whole of it makes, or a "
-        "tenth or a hundredth. All that were tried are here. Gain: over whittle, with 95 % "
-        f"intervals, paired by {view.block_name}. {REFITTED} is fitted to what is played back: a "
-        f"reference. {view.note}".strip()
+        f"{view.epochs} steps of the rest are replayed, {view.runs} times, each start a step "
+        "later. whittle knows rates, mean utilities and decay as fitted to the first part, and "
+        "keeps to them. “From nothing”: knows only T and M, and learns from its own crawls. "
+        "“Prior”: begins with the rates of the first part, with the weight of the whole of it, of "
+        "a tenth or of a hundredth. All variants that were tried are listed. Gain: over whittle, "
+        f"with 95 % intervals, paired by {view.block_name}. {REFITTED} is fitted to the part that "
+        f"is replayed: a reference. {view.note}".strip()
     )
     for m, of_budget in runs.items():
         best = of_budget[REFERENCE]
@@ -192,12 +192,12 @@ def write(report: Report, view: View, runs: Runs) -> None:
             [name, f"{run.total / view.published.sum():.2%}", percent(view.gain(run, best))]
             for name, run in of_budget.items()
         ]
-        columns = ["entrant", "share of the utility published", "gain over whittle"]
+        columns = ["entrant", "fraction of the utility published", "gain over whittle"]
         report.table(f"M = {m:g}", columns, rows)
     report.paragraph(verdict(view, runs))
     report.figure(
         picture(view, runs),
-        "Reward of each month, as a share of what whittle collects in it.",
+        "Reward of each month relative to whittle.",
         PART,
     )
 
@@ -250,6 +250,6 @@ def picture(view: View, runs: Runs) -> Any:
         axis.axhline(100, color="#444", lw=0.8)
         axis.set_title(f"M = {m:g}")
         axis.set_xlabel("month")
-    axes[0][0].set_ylabel("share of whittle, %")
+    axes[0][0].set_ylabel("relative to whittle, %")
     axes[0][0].legend(fontsize=7)
     return figure

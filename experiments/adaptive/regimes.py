@@ -123,15 +123,16 @@ def lag(found: Found, case: str, name: str) -> Estimate:
 def write(report: Report, found: Found) -> None:
     report.heading("How soon after a change of regime")
     report.paragraph(
-        f"Random fleets of {N}, {M} crawls a step, not seen. From one regime to the next half of "
-        f"the sources go from {RATIO[0]} to {RATIO[1]} of their mean rate, and the others back, "
-        f"all at once. Counted: steps until one collects {ENOUGH:.0%} of what {CLAIRVOYANT}, "
-        "told the rates of the moment, collects, and goes on doing so until the next change; of "
-        f"the mean reward over {SWITCHES - 1} changes and all runs, the start left out. Lost: what "
-        "it collects less in a regime, in steps of the clairvoyant's reward. Shares and scores (0 "
-        "a random choice, 1 the clairvoyant) are of the second half. Self-tuning is told nothing "
-        "of the sources, the others what items are worth and how long they last; it sees sums "
-        "over the items of its crawls, or “without sums” their number and utility alone."
+        f"Random fleets of {N}, {M} crawls per step, not observed. From one regime to the next, "
+        f"half of the sources change from {RATIO[0]} to {RATIO[1]} of their mean rate, and the "
+        f"others back, all at once. Counted: steps until {ENOUGH:.0%} of the reward of "
+        f"{CLAIRVOYANT}, which knows the current rates, is collected and continues to be until the "
+        f"next change; of the mean reward over {SWITCHES - 1} changes and all runs, without the "
+        "start. Lost: what is collected less in a regime, in steps of the clairvoyant's reward. "
+        "Relative rewards and scores (0 is random, 1 the clairvoyant) are of the second half. "
+        "Self-tuning knows nothing of the sources, the others know mean utilities and decay rates; "
+        "it is shown sums over the items of its crawls, or “without sums” their number and total "
+        "utility."
     )
     for case in found.cases:
         rows = [
@@ -145,11 +146,17 @@ def write(report: Report, found: Found) -> None:
             for name in found.entrants(case)
             if name != CLAIRVOYANT
         ]
-        columns = ["entrant", "steps until back", "lost in a regime, steps", "share", "score"]
+        columns = [
+            "entrant",
+            "steps until recovered",
+            "lost in a regime, steps",
+            "relative",
+            "score",
+        ]
         report.table(f"{case}, {_long(found, case)} steps a regime", columns, rows)
     report.figure(
         picture(found),
-        f"Share of what {CLAIRVOYANT} collects, by steps since the change; mean over changes.",
+        f"Reward relative to {CLAIRVOYANT}, by steps since the change; mean over changes.",
         PART,
     )
 
@@ -179,6 +186,6 @@ def picture(found: Found) -> Any:
         axis.axhline(100 * ENOUGH, color="#444", lw=0.8, ls=":")
         axis.set_title(f"{case}, {_long(found, case)} steps a regime")
         axis.set_xlabel("steps since the change")
-    axes[0][0].set_ylabel("share, %")
+    axes[0][0].set_ylabel("relative reward, %")
     axes[0][0].legend(fontsize=8)
     return figure

@@ -123,15 +123,14 @@ def write(report: Report, found: Found) -> None:
     report.heading("What learning costs")
     end = int(found[found.cases[0], REFERENCE].marks[-1])
     report.paragraph(
-        "Random fleets, another one in each run, not seen before crawling; nobody but whittle is "
-        "told how much a source publishes. Lost: what whittle collected more until the end, in "
-        "steps of its reward, for the same content. Exponent: b of the fit t^b to what was lost "
-        "until step t; a costly start alone makes it small. Exponent of doublings: of what is "
-        "lost from t to 2t; below 1, the loss per step goes to nothing; 1 is a loss that stays. "
-        f"Fitted to steps {int(min(FIRST, end / 10))} to {end}. Score: 0 is a random choice, 1 "
-        "whittle. All are of what the crawls bring on average given "
-        "their ages, which leaves out the luck of what was published; “as collected” is with "
-        "it. Intervals: 95 %, bootstrap over runs."
+        "Random fleets, a different one in each run; only whittle knows the arrival rates. Lost: "
+        "what whittle collected more until the end, in steps of its reward, for the same content. "
+        "Exponent: b of the fit t^b to the loss until step t; a loss at the start alone makes it "
+        "small. Exponent of doublings: of the loss from t to 2t; below 1, the loss per step tends "
+        "to zero; 1 is a constant loss per step. "
+        f"Fitted to steps {int(min(FIRST, end / 10))} to {end}. Score: 0 is random, 1 is whittle. "
+        "All rewards are expected ones given the ages at crawls, which omits the luck of what was "
+        "published; “as collected” includes it. Intervals: 95 %, bootstrap over runs."
     )
     for case in found.cases:
         rows = [
@@ -147,7 +146,13 @@ def write(report: Report, found: Found) -> None:
             for name in found.entrants(case)
             if name not in (REFERENCE, FLOOR)
         ]
-        columns = ["entrant", "second half, share of whittle", "score", "lost, steps", "exponent"]
+        columns = [
+            "entrant",
+            "second half, relative to whittle",
+            "score",
+            "lost, steps",
+            "exponent",
+        ]
         report.table(case, [*columns, "… of doublings", "exponent, as collected"], rows)
     report.paragraph(verdict(found))
     report.figure(
@@ -205,7 +210,7 @@ def picture(found: Found) -> Any:
             axis.set_xscale("log")
             axis.set_yscale("log")
     axes[0][0].set_ylabel("lost, steps of whittle")
-    axes[1][0].set_ylabel("lost per step, share")
+    axes[1][0].set_ylabel("lost per step")
     axes[0][0].legend(fontsize=8)
     return figure
 

@@ -254,7 +254,7 @@ def test_seeing_is_worth_no_less_where_only_the_last_items_stay():
     fleet = Sources([1.0, 1.0], 1.0, 1e-3, capacity=[50, 50])
     seen, unseen = (
         task_bound(
-            Task(fleet, 0.05, budget_rule="average", arrivals="poisson", observed=observed)
+            Task(fleet, 0.05, budget_rule="average", arrivals="poisson-items", observed=observed)
         ).bound
         for observed in (True, False)
     )

@@ -62,8 +62,8 @@ def test_followed_one_by_one_poisson_content_has_the_law_of_the_recursion(
 ) -> None:
     """Each comparison is wrong once in 150,000."""
     followed, recursion = world_of(how, law), world_of("recursion", law)
-    assert followed.waiting() is not None
-    assert recursion.waiting() is None
+    assert followed.uncollected_items() is not None
+    assert recursion.uncollected_items() is None
     lived(followed, 1.0, seed=1)
     lived(recursion, 1.0, seed=2)
     age = np.array([4.0, 1.0])
@@ -170,7 +170,7 @@ def test_the_store_is_three_lists(
         alive = [[(a, w) for a, w in plain[i] if left(a, w) > 0] for i in range(3)]
         expected = [sum(w * left(a, w) for a, w in alive[i]) for i in range(3)]
         np.testing.assert_allclose(store.value(), expected, atol=1e-12)
-        number, ages = store.waiting()
+        number, ages = store.uncollected()
         assert number.tolist() == [len(alive[i]) for i in range(3)]
         np.testing.assert_allclose(ages, [sum(a for a, _ in alive[i]) for i in range(3)])
 
@@ -195,5 +195,5 @@ def test_a_worthless_item_takes_its_place_until_newer_ones_displace_it() -> None
     for items in ([(0, 0.0, 4.0)], [(0, 0.5, 1.0)], [(0, 0.0, 5.0)], []):
         store.advance()
         publish(store, items)
-        seen.append((store.value()[0], store.waiting()[0][0]))
+        seen.append((store.value()[0], store.uncollected()[0][0]))
     np.testing.assert_allclose(seen, [(4, 1), (4 * 2 / 3, 1), (5, 1), (5 * 2 / 3, 1)])

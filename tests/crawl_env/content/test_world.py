@@ -548,13 +548,15 @@ def test_other_sources_of_stored_items_go_on_with_the_items_there() -> None:
     world, rng = World(first, arrivals, 2, True, True, True), np.random.default_rng(0)
     world.start(np.full((2, 2), 3.0), rng)
     before, rate = world.value.copy(), world.rate / first.arrival_rate
+    world.set_sources(Sources([5.0, 5.0], 1.0, 0.7))
+    np.testing.assert_allclose(world.rate, rate * 5.0, rtol=1e-14)
     world.set_sources(second)
     world.advance(rng)
     np.testing.assert_allclose(world.value, before * np.exp(-0.7), rtol=1e-13)
     np.testing.assert_allclose(world.belief, first.content_at(3) * np.exp(-0.7) * np.ones((2, 1)))
     world.set_sources(first)
     assert not np.array_equal(world.rate / first.arrival_rate, rate)  # it has drifted on
-    waiting = world.waiting()
+    waiting = world.uncollected_items()
     assert waiting is not None
     assert np.array_equal(waiting[0], world.items)
 

@@ -1,0 +1,81 @@
+"""The committed records: each is read by the code that would read it, and tells what is quoted."""
+
+import re
+
+import numpy as np
+import pytest
+
+from experiments.__main__ import _kind, studies
+from experiments.benchmark import policies
+from experiments.benchmark.suite import SUITE
+from experiments.core.folders import check_folder
+from experiments.core.results import ROOT, read_csv
+from experiments.evaluate.replay_view import recorded_gains
+
+RESULTS = ROOT / "results"
+REPLAY = RESULTS / "hacker-news-replay"
+FOLDERS = {  # of which study, where its name does not say so
+    "benchmark-full": "benchmark",
+    "hacker-news-replay/seen": "evaluate",
+    "hacker-news-replay/unseen": "evaluate",
+}
+RECORDS = {
+    **{path.name: path.name for path in RESULTS.iterdir() if path.name in studies()},
+    **FOLDERS,
+}
+
+
+def test_every_committed_record_is_that_of_a_study():
+    committed = {"paper", "arm", "asymptotic", "decay", "benchmark", "adaptive", "sb3-time"}
+    assert {*committed, "throughput", *FOLDERS} <= set(RECORDS)
+
+
+@pytest.mark.parametrize("folder", RECORDS)
+def test_a_record_is_read_and_may_be_replaced_by_its_study(folder):
+    path = RESULTS / folder
+    check_folder(path, _kind(RECORDS[folder]).outputs)
+    assert (path / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    tables = [file for file in path.iterdir() if ".csv" in file.suffixes]
+    assert tables
+    for file in tables:
+        rows = read_csv(file)
+        assert rows, file
+        assert all(None not in row and None not in row.values() for row in rows), file
+        assert str(ROOT) not in file.name
+    # At least one table says where it comes from.
+    assert any({"commit", "numpy", "machine"} <= set(read_csv(file)[0]) for file in tables)
+
+
+def test_the_benchmarks_summary_is_that_of_its_records():
+    """Whittle's rewards; `benchmark --only-report` makes all of it, which takes a minute."""
+    runs = policies._from_records(read_csv(RESULTS / "benchmark" / "records.csv"))
+    lines = (RESULTS / "benchmark" / "summary.md").read_text(encoding="utf-8").splitlines()
+    shown = {tuple(cell.strip() for cell in line.split("|")[1:3]) for line in lines}
+    for setting, found in zip(SUITE, runs, strict=True):
+        assert (setting.name, f"{found['whittle'].reward.mean():.5g}") in shown
+        assert all(run.reward.size == setting.seeds for run in found.values())
+    with pytest.raises(ValueError, match="leave out --only-report"):
+        policies._from_records([])
+
+
+def test_the_replays_findings_are_those_of_its_records():
+    text = (REPLAY / "findings.md").read_text(encoding="utf-8")
+    gains = recorded_gains(
+        read_csv(REPLAY / "unseen" / "records.csv"), ("static", "lagrangian", "nutch", "miniflux")
+    )
+    for name in ("static", "lagrangian", "nutch", "miniflux"):
+        cells = [
+            f"{100 * g.mean:+.1f} [{100 * g.low:+.1f}, {100 * g.high:+.1f}]"
+            for g in (of_budget[name] for of_budget in gains.values())
+        ]
+        assert f"| {name} | {' | '.join(cells)} |" in text
+    shares = re.search(r"\| whittle \| ([\d.]+) %", text)
+    assert shares
+    rows = [
+        row
+        for row in read_csv(REPLAY / "unseen" / "records.csv")
+        if (row["budget"], row["agent"]) == ("2.0", "whittle")
+    ]
+    collected = np.sum([float(row["reward"]) for row in rows])
+    published = np.sum([float(row["published"]) for row in rows])
+    assert float(shares[1]) == pytest.approx(100 * collected / published, abs=0.05)

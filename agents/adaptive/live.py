@@ -145,7 +145,8 @@ class LiveCrawl:
         """Record what a fetch of a source found: its new items, or none.
 
         Arguments:
-            source: its number; it need not have been chosen.
+            source: its number; it need not have been chosen. A second report in the same period
+                adds to the first.
             age: (K,) time since each new item was published, in the unit of the period. Ages below
                 0 (clocks differ) count as 0, and ages above the time since the previous fetch plus
                 a period (the dates are wrong, since the items are new) as that.
@@ -165,10 +166,6 @@ class LiveCrawl:
             )
         if (w < 0).any():
             raise ValueError(f"source {i}: utility has entries below 0; give 0 for no utility")
-        if self._report[i, 1] > 0:
-            raise ValueError(
-                f"source {i} was reported already in this period; report all new items at once"
-            )
         s = np.clip(s, 0.0, None)
         if self._report[i, 0] >= NEVER:
             newer = np.argsort(s, kind="stable")[: (s.size + 1) // 2]
@@ -180,7 +177,8 @@ class LiveCrawl:
         useful = w > 0
         old, log = s[useful], np.log(w[useful])
         sums = useful.sum(), old.sum(), (old**2).sum(), log.sum(), (old * log).sum()
-        self._report[i] = 1.0, 1.0, s.size, *sums
+        # A second report in one period adds to the first.
+        self._report[i] = 1.0, 1.0, *(self._report[i, 2:] + (s.size, *sums))
         self._failures[i] = self._pause[i] = 0
 
     def report_failure(self, source: int) -> None:

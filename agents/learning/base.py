@@ -22,6 +22,7 @@ from agents.policies.base import ObservationView, Policy
 from crawl_env import CrawlVectorEnv, Task
 from crawl_env.errors import check_whole, check_within
 from crawl_env.numerics import FloatArray
+from crawl_env.rng import generator
 
 S = TypeVar("S")  # the settings of a learner
 Progress = Callable[[int, dict[str, float]], object]
@@ -88,7 +89,7 @@ class Learner(Policy, Generic[S]):
             )
         check_settings(self.settings, self.name)
         self.seed, self.device = seed, device
-        self.rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(3,)))
+        self.rng = generator(seed, "learner")
         self.steps = 0  # of each environment, so far
         self.setup()
 

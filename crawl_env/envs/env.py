@@ -19,6 +19,8 @@ from crawl_env.fleet.sources import Sources
 from crawl_env.simulation.simulation import Simulation
 from crawl_env.simulation.task import BudgetRule, Draw, Start, Task, suggest_arguments
 
+_NOT_RESET = np.inf
+
 
 class CrawlEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
     """Which M of N sources of ephemeral content should be crawled in this step?
@@ -181,7 +183,7 @@ class CrawlEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
         self.action_space = self.task.action_space
         self.render_mode = render_mode
         self._simulation = Simulation(self.task)
-        self._elapsed: float = np.inf  # steps; infinite before the first reset
+        self._elapsed: float = _NOT_RESET  # steps
         self._horizon = np.inf if self.task.horizon is None else self.task.horizon
         self._rewards: list[float] = []  # kept only where something is rendered
         self._viewer: Any = None
@@ -220,7 +222,7 @@ class CrawlEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
     def step(
         self, action: ArrayLike
     ) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        if self._elapsed == np.inf:
+        if self._elapsed == _NOT_RESET:
             raise gym.error.ResetNeeded("call env.reset() before the first env.step()")
         simulation = self._simulation
         reward: float = simulation.step(action, self._np_random).item()  # type: ignore[arg-type]

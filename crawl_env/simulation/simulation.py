@@ -63,6 +63,7 @@ class Simulation:
             itemise=not set(SUMMED).isdisjoint(task.features),
         )
         self.balance = np.full(num_envs, task.budget)
+        self._nowhere, self._nothing = np.zeros(task.n, dtype=bool), np.zeros(task.n)
         # The fields of a `Harvest`, in the shape in which `selection` returns cells.
         self._last: tuple[Any, ...] = _NOTHING
         self._value_alone = task.features == ("value",) and self.world.belief is self.world.value
@@ -110,10 +111,14 @@ class Simulation:
         priority = np.asarray(action)
         if priority.shape != self._action_shape or priority.dtype.kind != "f":
             priority = self._as_priority(priority)
-        constraints = (self.world.available, self.task.hosts) if self._constrained else ()
+        world = self.world
+        priority = priority.reshape(world.shape)
+        if self._number is not None:
+            return selection.select_top(priority, self._number, world.crawled_at)
+        constraints = (world.available, self.task.hosts) if self._constrained else ()
         return selection.select(
-            priority.reshape(self.world.shape),
-            self.world.crawled_at,
+            priority,
+            world.crawled_at,
             self._cost,
             self.task.budget,
             self._whole,
@@ -190,19 +195,18 @@ class Simulation:
     def info(self) -> dict[str, Any]:
         """Return what the last step crawled, of one environment; see `CrawlEnv`."""
         picked, value, _, failed = self._last
-        tried = np.zeros(self.task.n, dtype=bool)
-        tried[picked] = True
-        collected = np.zeros(self.task.n)
+        crawled, collected = self._nowhere.copy(), self._nothing.copy()
+        crawled[picked] = True
         collected[picked] = value
-        info: dict[str, Any] = {"crawled": tried, "collected": collected}
-        if self._whole is None or self._constrained or self._on_average:
-            info["cost"] = self._cost.take(picked).sum().item()
-        else:
-            info["cost"] = self._whole_cost
+        info: dict[str, Any]
+        info = {"crawled": crawled, "collected": collected, "cost": self._number_cost}
+        if self._number is not None:
+            return info
+        info["cost"] = self._cost.take(picked).sum().item()
         if failed is not None:
-            info["failed"] = np.zeros(self.task.n, dtype=bool)
+            info["failed"] = self._nowhere.copy()
             info["failed"][picked] = failed
-            tried[picked] = ~failed
+            crawled[picked] = ~failed
         if self._on_average:
             info["balance"] = self.balance.item()
         return info
@@ -241,9 +245,12 @@ class Simulation:
         sources, task = self.world.sources, self.task
         self._cost = sources.cost
         self._whole = selection.whole_budget(self._cost, task.budget)
-        self._whole_cost = float((self._whole or 0) * self._cost.flat[0])
         self._fails = sources.fails
         self._constrained = sources.is_delayed or task.hosts is not None
+        # How many sources are selected in every step, where this is a constant, and their cost.
+        constant = not (self._constrained or self._on_average or self._fails)
+        self._number = self._whole if constant else None
+        self._number_cost = float((self._number or 0) * self._cost.flat[0])
 
     def _as_priority(self, action: NDArray[Any]) -> NDArray[np.floating]:
         if action.shape != self._action_shape:

@@ -144,6 +144,22 @@ def test_failures_are_left_out_for_longer_and_longer_and_reports_end_that() -> N
     assert all(reached)
 
 
+def test_two_reports_in_one_period_are_one() -> None:
+    crawls = [crawl_of(False, 2, 1) for _ in range(2)]
+    for crawl, parts in zip(crawls, (1, 2), strict=True):
+        crawl.report(0, [])
+        for _ in range(4):
+            crawl.choose()
+            for age, utility in zip(
+                np.split(np.array([0.1, 0.3, 0.4, 0.9]), parts),
+                np.split(np.array([4.0, 3.0, 2.0, 1.0]), parts),
+                strict=True,
+            ):
+                crawl.report(0, age, utility)
+    np.testing.assert_allclose(crawls[0].rates(), crawls[1].rates())
+    assert crawls[0].choose().tolist() == crawls[1].choose().tolist()
+
+
 # ------------------------------------------------------------------------------- the first fetch
 
 
@@ -231,9 +247,6 @@ def test_impossible_reports_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match=what):
             crawl.report(*report)  # type: ignore[arg-type]
-    crawl.report(0, [1.0], [1.0])
-    with pytest.raises(ValueError, match="source 0 was reported already in this period"):
-        crawl.report(0, [1.0], [1.0])
     with pytest.raises(ValueError, match="periods is 0; it must be a whole number"):
         crawl.choose(periods=0)
 

@@ -1,4 +1,4 @@
-"""Laws of decay against quadrature, and what items under them leave at a source."""
+"""Decay functions against quadrature, and what items under them leave at a source."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from crawl_env.log.item_log import ItemLog
 Z_LIMIT = 4.0
 BETAS = (0.01, 0.1, 0.25, 0.5, 0.7, 0.9, 0.99, 1.0)
 KS = (np.nextafter(1.0, 2.0), 1.0 + 1e-7, 1.5, 2.0, 8.0, 1e3, 1e9)
-LAWS: list[Decay] = [ExponentialDecay(), *map(StretchedDecay, BETAS), *map(LomaxDecay, KS)]
-laws = st.one_of(
+FUNCTIONS: list[Decay] = [ExponentialDecay(), *map(StretchedDecay, BETAS), *map(LomaxDecay, KS)]
+functions = st.one_of(
     st.builds(StretchedDecay, st.floats(0.005, 1.0)),
     st.builds(LomaxDecay, st.floats(1.0, 1e6, exclude_min=True)),
 )
@@ -46,29 +46,28 @@ def integral(decay: Decay, low: float, high: float) -> float:
     return float(sum(parts))
 
 
-@pytest.mark.parametrize("decay", LAWS, ids=repr)
-def test_a_share_of_one_at_first_and_one_unit_in_all(decay: Decay) -> None:
+@pytest.mark.parametrize("decay", FUNCTIONS, ids=repr)
+def test_all_is_there_at_first_and_the_integral_is_one(decay: Decay) -> None:
     assert decay.survival(np.array(0.0)) == 1.0
     assert decay.survival(np.array([decay.end, 2 * decay.end, np.inf])).tolist() == [0, 0, 0]
     assert decay.survival(np.array(decay.end * (1 - 1e-9))) > 0
-    assert decay.integrated_survival(0.0) == 0.0
-    assert decay.integrated_survival([decay.end, np.inf]) == pytest.approx([1.0, 1.0], abs=1e-12)
-    assert decay.integrated_survival(np.zeros((0, 3))).shape == (0, 3)
-
-
-@pytest.mark.parametrize("decay", LAWS, ids=repr)
-def test_total_is_the_integral(decay: Decay) -> None:
+    total = decay.integrated_survival
+    assert total(0.0) == 0.0
+    assert total([decay.end, np.inf]) == pytest.approx([1.0, 1.0], abs=1e-12)
+    assert total(np.zeros((0, 3))).shape == (0, 3)
     low = 1e-13 * decay.end
     for z in np.geomspace(1e-6, 1.0, 5) * decay.end * (1 - 1e-12):
-        expected = integral(decay, low, float(z)) + float(decay.integrated_survival(low))
-        assert float(decay.integrated_survival(z)) == pytest.approx(expected, rel=1e-9, abs=1e-12)
-    assert integral(decay, low, decay.end) + decay.integrated_survival(low) == pytest.approx(
-        1.0, abs=1e-9
-    )
+        expected = integral(decay, low, float(z)) + float(total(low))
+        assert float(total(z)) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    assert integral(decay, low, decay.end) + total(low) == pytest.approx(1.0, abs=1e-9)
+    # No digits are lost at very small z, where R = 1 but for the steepest.
+    for z in (1e-300, 1e-100, 1e-30):
+        if decay.survival(np.array(z)) > 1 - 1e-12:
+            assert float(total(z)) == pytest.approx(z, rel=1e-9)
 
 
-@given(laws, st.lists(st.floats(0, 2.0), min_size=2, max_size=20))
-def test_interest_never_grows_and_what_waits_never_falls(decay: Decay, where: list[float]) -> None:
+@given(functions, st.lists(st.floats(0, 2.0), min_size=2, max_size=20))
+def test_utility_never_grows_and_content_never_falls(decay: Decay, where: list[float]) -> None:
     z = np.sort(where) * decay.end
     share, total = decay.survival(z), decay.integrated_survival(z)
     assert np.all((share >= 0) & (share <= 1) & (total >= 0) & (total <= 1 + 1e-12))
@@ -76,7 +75,7 @@ def test_interest_never_grows_and_what_waits_never_falls(decay: Decay, where: li
     assert np.all(np.diff(total) >= -1e-12)
 
 
-def test_the_laws_meet_the_exponential() -> None:
+def test_the_others_tend_to_the_exponential() -> None:
     z = np.linspace(0.0, 8.0, 50)
     for near, error in ((StretchedDecay(1.0), 1e-8), (LomaxDecay(1e12), 1e-3)):
         np.testing.assert_allclose(
@@ -85,27 +84,21 @@ def test_the_laws_meet_the_exponential() -> None:
         np.testing.assert_allclose(near.survival(z), np.exp(-z), atol=error)
 
 
-@pytest.mark.parametrize("beta", [0.0, -1.0, 1.0 + 1e-9, np.nan, np.inf])
-def test_a_beta_out_of_range_is_refused(beta: float) -> None:
-    with pytest.raises(ValueError, match=r"beta is .*; it must be"):
-        StretchedDecay(beta)
+def test_what_is_no_decay_is_refused() -> None:
+    for beta in (0.0, -1.0, 1.0 + 1e-9, np.nan, np.inf):
+        with pytest.raises(ValueError, match=r"beta is .*; it must be above 0 and at most 1"):
+            StretchedDecay(beta)
+    for k in (0.0, 1.0, -2.0, np.nan, np.inf):
+        with pytest.raises(ValueError, match=r"k is .*; it must be .*above 1"):
+            LomaxDecay(k)
 
+    class OnlySurvival:
+        def survival(self, z: np.ndarray) -> np.ndarray:
+            return np.exp(-z)
 
-@pytest.mark.parametrize("k", [0.0, 1.0, -2.0, np.nan, np.inf])
-def test_a_k_out_of_range_is_refused(k: float) -> None:
-    with pytest.raises(ValueError, match=r"k is .*; it must be"):
-        LomaxDecay(k)
-
-
-class OnlyShare:
-    def share(self, z: np.ndarray) -> np.ndarray:
-        return np.exp(-z)
-
-
-@pytest.mark.parametrize("bad", [None, 2, StretchedDecay, OnlyShare()], ids=range(4))
-def test_what_is_no_law_of_decay_is_refused(bad: object) -> None:
-    with pytest.raises(ValueError, match="give one of exponential, stretched, lomax, or an object"):
-        make_decay(bad)  # type: ignore[arg-type]
+    for bad in (None, 2, StretchedDecay, OnlySurvival()):
+        with pytest.raises(ValueError, match="give one of exponential, stretched, lomax, or an"):
+            make_decay(bad)  # type: ignore[arg-type]
 
 
 def test_names_and_copies() -> None:
@@ -116,7 +109,7 @@ def test_names_and_copies() -> None:
     ]
     with pytest.raises(ValueError, match="did you mean 'lomax'"):
         make_decay("lomaks")
-    for decay in LAWS:
+    for decay in FUNCTIONS:
         decay.integrated_survival(1.0)  # what it keeps must not tell it from a new one
         for again in (pickle.loads(pickle.dumps(decay)), copy.deepcopy(decay)):
             assert again == decay
@@ -127,7 +120,7 @@ def test_names_and_copies() -> None:
 
 
 @pytest.mark.parametrize("decay", [StretchedDecay(0.8), StretchedDecay(0.4), LomaxDecay(1.5)])
-@pytest.mark.parametrize("age", [1.0, 7.0, 60.0, 1e9])
+@pytest.mark.parametrize("age", [1.0, 60.0, 1e9])
 def test_content_has_the_mean_and_variance_of_its_age(decay: Decay, age: float) -> None:
     """E X = u*∫R and, for constant ξ, Var X = Λξ̄²/μ ∫R²; at 1e9 the source was never crawled."""
     n, rate, decay_rate = 4000, 0.8, 0.2

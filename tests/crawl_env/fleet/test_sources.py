@@ -105,6 +105,15 @@ def test_another_period_changes_nothing_else() -> None:
         fleet.with_period(-1.0)
 
 
+def test_constraints_are_summed_up_in_flags() -> None:
+    plain = fleet_of(3, crawl_delay=[0.0, 0.5, 1.0])  # of at most a period
+    assert (plain.is_delayed, plain.is_capped, plain.fails, plain.host_of) == (False,) * 3 + (None,)
+    assert plain.delay.tolist() == [1.0] * 3
+    bound = fleet_of(crawl_delay=[0, 1.5, 3.0], capacity=[np.inf, 1, 1], failure_rate=[0, 0, 0.1])
+    assert (bound.is_delayed, bound.is_capped, bound.fails) == (True,) * 3
+    assert bound.delay.tolist() == [1.0, 2.0, 3.0]
+
+
 # ------------------------------------------------------------------------- shapes
 
 

@@ -71,7 +71,7 @@ def scaled_index(
     if not slow.any():
         return index
     aged = steps * decay
-    bracket = level * (loss / decay) + remainder_ratio(decay) - remainder_ratio(aged)
+    bracket = level * (loss / decay) + (remainder_ratio(decay) - remainder_ratio(aged))
     return np.where(slow & (aged <= _NEAR), full * aged * bracket, index)
 
 

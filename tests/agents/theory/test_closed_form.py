@@ -82,8 +82,9 @@ def bandits() -> Iterator[Any]:
     return package
 
 
-@pytest.mark.parametrize("discount", [1.0, 0.99, 0.9, 0.5])
-@pytest.mark.parametrize("retention", [0.2, 0.4965853, 0.7046881, 0.9, 0.97, 0.99])
+@pytest.mark.parametrize(
+    ("retention", "discount"), [(0.2, 0.9), (0.4965853, 1.0), (0.9, 0.5), (0.97, 1.0), (0.99, 0.99)]
+)
 def test_agrees_with_markovianbandit(bandits: Any, retention: float, discount: float) -> None:
     for inflow, cost in [(1.0, 1.0), (147.655955, 1.0), (0.003, 2.5), (7.0, 0.2)]:
         ages, cap = np.arange(1, 13), 25
@@ -136,7 +137,7 @@ def test_60_digits_at_ages() -> None:
                 assert relative_error(index, expected) < 5e-15, (decay, age)
 
 
-@pytest.mark.parametrize("discount", [1e-3, 0.5, 0.9, 0.99, 0.9999, 1 - 1e-9])
+@pytest.mark.parametrize("discount", [1e-3, 0.9, 1 - 1e-9])
 def test_60_digits_discounted(discount: float) -> None:
     rng = np.random.default_rng(3)
     worst: tuple[float, float, float] = (0.0, 0.0, 0.0)
@@ -364,9 +365,18 @@ def test_table1_at_ages() -> None:
 # -------------------------------------------------------------------------------- many at a time
 
 
-@pytest.mark.parametrize("block", [1, 2, 3, 6, 7, 8, 20, 41, 10**6])
-@pytest.mark.parametrize("discount", [1.0, 0.95])
-@pytest.mark.parametrize("n", [1, 2, 7])
+@pytest.mark.parametrize(
+    ("n", "discount", "block"),
+    [
+        (1, 1.0, 3),
+        (2, 0.95, 1),
+        (7, 1.0, 6),
+        (7, 0.95, 7),
+        (7, 1.0, 8),
+        (2, 1.0, 41),
+        (7, 1.0, 10**6),
+    ],
+)
 def test_blocks_change_nothing(
     monkeypatch: pytest.MonkeyPatch, n: int, discount: float, block: int
 ) -> None:

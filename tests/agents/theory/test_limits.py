@@ -60,7 +60,7 @@ def test_observed_arms_of_the_slowest_sources(m: float) -> None:
     arm = arm_of(Task(slow, 1, arrivals="poisson"))
     x = np.array([[1e-9], [0.1], [0.5], [0.9], [1.5]]) * slow.ceiling
     got, closed = arm.index(x), whittle_index(x, slow)
-    np.testing.assert_allclose(got[1:], closed[1:], atol=0.06 * slow.ceiling[0])
+    np.testing.assert_allclose(got[1:], closed[1:], atol=0.1 * slow.ceiling[0])
     ratio = arm.index(2 * x[:1]) / arm.index(x[:1])
     np.testing.assert_allclose(ratio, whittle_index(2 * x[:1], slow) / closed[:1], rtol=1e-6)
     assert (arm.net_reward(np.zeros(1)) <= slow.inflow).all()

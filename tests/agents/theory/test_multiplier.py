@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from agents import relaxation
+from agents.theory.arm import arm_of
 from agents.theory.index import myopic_index, whittle_index
 from agents.theory.multiplier import BudgetMultiplier
+from agents.theory.task_bound import task_bound
 from crawl_env import Arrivals, Deterministic, ItemLog, Sources, Task, Trace, World
 
 
@@ -87,3 +89,36 @@ def test_a_recording_is_not_looked_into():
         for arrivals in (Trace(silent), "poisson")
     ]
     assert priced[0] == priced[1]
+
+
+@pytest.mark.parametrize("budget", [1.0, 4.0])
+def test_the_simulated_multiplier_is_that_of_the_exact_relaxation(budget):
+    """For the exact index spending meets the budget at the minimum of the dual, which is computed
+    without simulation; costs differ, and a third of the sources is not observed."""
+    fleet = Sources.preset("fleet-f")
+    fleet = Sources(**{**fleet.__getstate__(), "cost": np.tile([1.0, 0.5, 2.0, 1.0, 1.0], 5)})
+    observed = np.arange(25) % 3 > 0
+    task = Task(fleet, budget, budget_rule="average", arrivals="poisson", observed=observed)
+    arm = arm_of(task)
+    simulated = BudgetMultiplier(task, lambda value, sources: arm.index(value))(fleet)
+    assert simulated.item() == pytest.approx(task_bound(task).multiplier, rel=0.03)
+
+
+def test_failures_delays_and_hosts_are_simulated():
+    """With the found multiplier, the simulated spending meets the budget under all limits."""
+    fleet = Sources(
+        np.full(12, 0.4), np.linspace(0.5, 2, 12), 0.1, failure_rate=0.3,
+        crawl_delay=[0.0, 3.0] * 6, hosts=[f"h{i % 6}" for i in range(12)],
+    )  # fmt: skip
+    task = Task(fleet, 1.5, budget_rule="average", arrivals="poisson")
+    level = BudgetMultiplier(task, whittle_index)(fleet).item()
+    plain = Sources(
+        **{**fleet.__getstate__(), "failure_rate": 0.0, "crawl_delay": 0.0, "hosts": ()}
+    )
+    free = BudgetMultiplier(
+        Task(plain, 1.5, budget_rule="average", arrivals="poisson"), whittle_index
+    )
+    # Retries cost as much as first attempts: what is left buys less, so that it is scarcer.
+    assert free(plain).item() != level
+    blind = relaxation(fleet, 1.5).multiplier
+    assert 0.5 * blind < level < 2 * blind

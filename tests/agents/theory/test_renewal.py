@@ -111,6 +111,7 @@ ARMS = [
     for delay in (0.0, 3.0)
     for most in (np.inf, 1.0, 4.0)
     for p in (0.0, 0.4)
+    if (p > 0 or most < np.inf) and (delay > 0) == (rate > 1)  # half of them
 ]
 
 

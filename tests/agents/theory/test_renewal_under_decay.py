@@ -20,10 +20,10 @@ class Plain:
 
     end = 45.0
 
-    def share(self, z):
+    def survival(self, z):
         return np.exp(-z)
 
-    def total(self, z):
+    def integrated_survival(self, z):
         return -np.expm1(-np.asarray(z))
 
 

@@ -29,8 +29,9 @@ def values(content: Content) -> np.ndarray:
 
 
 @each_law
-@pytest.mark.parametrize("decay", [0.02, 0.3, 1.0, 5.0])
-@pytest.mark.parametrize("items", [0.01, 0.3, 5.0, 250.0, 20_000.0])
+@pytest.mark.parametrize(
+    ("items", "decay"), [(0.01, 5.0), (0.3, 0.02), (5.0, 1.0), (250.0, 0.3), (20_000.0, 0.02)]
+)
 def test_mean_variance_and_empty_epochs(law: Distribution, items: float, decay: float) -> None:
     content = Content(items, decay, one_item(law))
     x = values(content)
@@ -65,7 +66,7 @@ def test_exponential_utilities_as_in_the_exact_formula(items: float, decay: floa
 
 
 @each_law
-@pytest.mark.parametrize(("items", "decay"), [(0.3, 0.5), (4.0, 0.1), (60.0, 1.0)])
+@pytest.mark.parametrize(("items", "decay"), [(0.3, 0.5), (60.0, 1.0)])
 def test_simulated_content_has_this_law(law: Distribution, items: float, decay: float) -> None:
     """Kolmogorov's distance, halfway between the points of the lattice."""
     n = 20_000

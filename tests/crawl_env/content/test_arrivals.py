@@ -248,13 +248,18 @@ def test_arrivals_of_ones_own_are_counted_stored_and_capped() -> None:
         sources=fleet, budget=1, arrivals=own, features=("harvest_number", "items"), start="empty"
     )
     env.reset(seed=0)
+    half = alpha**0.5
     for _ in range(3):
         env.step(np.array([0.0, 1.0], dtype=np.float32))
-    half = alpha**0.5
     np.testing.assert_allclose(env.world.value, [[2 * half * 1.75, 3 * half]])
     seen, reward, *_ = env.step(np.array([1.0, 0.0], dtype=np.float32))
     assert seen.tolist() == [[3.0, 3.0], [0.0, 0.0]]
     assert reward == pytest.approx(3.5 * half)
+    # Two items have come to the second source since its last crawl; it shows one.
+    np.testing.assert_allclose(env.world.value, [[2 * half, 3 * half]])
+    seen, reward, *_ = env.step(np.array([0.0, 1.0], dtype=np.float32))
+    assert seen.tolist() == [[0.0, 0.0], [1.0, 1.0]]
+    assert reward == pytest.approx(3 * half)
 
 
 class Kept(ArrivalProcess):

@@ -548,6 +548,8 @@ def test_other_sources_of_stored_items_go_on_with_the_items_there() -> None:
     world, rng = World(first, arrivals, 2, True, True, True), np.random.default_rng(0)
     world.start(np.full((2, 2), 3.0), rng)
     before, rate = world.value.copy(), world.rate / first.arrival_rate
+    world.set_sources(Sources([5.0, 5.0], 1.0, 0.7))
+    np.testing.assert_allclose(world.rate, rate * 5.0, rtol=1e-14)
     world.set_sources(second)
     world.advance(rng)
     np.testing.assert_allclose(world.value, before * np.exp(-0.7), rtol=1e-13)

@@ -36,3 +36,12 @@ def remainder(z: ArrayLike) -> FloatArray:
         series *= s
         np.copyto(result, series, where=small)
     return result
+
+
+def ranks(score: FloatArray) -> NDArray[np.intp]:
+    """Return the rank of each score along the last axis, 0 for the largest; ties by position.
+
+    >>> ranks(np.array([1.0, 3.0, 3.0]))
+    array([2, 0, 1])
+    """
+    return np.argsort(np.argsort(-score, axis=-1, kind="stable"), axis=-1)

@@ -21,7 +21,8 @@ from agents.learning.arms import Arms, CrawlArms
 from agents.policies.base import ObservationView, Policy
 from crawl_env import CrawlVectorEnv, Task
 from crawl_env.errors import check_whole, check_within
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import FloatArray, ranks
+from crawl_env.rng import generator
 
 S = TypeVar("S")  # the settings of a learner
 Progress = Callable[[int, dict[str, float]], object]
@@ -88,7 +89,7 @@ class Learner(Policy, Generic[S]):
             )
         check_settings(self.settings, self.name)
         self.seed, self.device = seed, device
-        self.rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(3,)))
+        self.rng = generator(seed, "learner")
         self.steps = 0  # of each environment, so far
         self.setup()
 
@@ -261,7 +262,7 @@ def priorities_of(score: FloatArray) -> NDArray[np.float32]:
     Of equal scores, the source with the lower number has the higher priority. Ranks keep the order
     in float32, which the scores themselves might not.
     """
-    rank = np.argsort(np.argsort(-score, axis=-1, kind="stable"), axis=-1)
+    rank = ranks(score)
     return (1.0 - 2.0 * rank / score.shape[-1]).astype(np.float32)
 
 

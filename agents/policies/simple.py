@@ -6,7 +6,7 @@ import numpy as np
 
 from agents.policies.base import Agent, Environment, ObservationView, needs_parameters
 from agents.theory.index import myopic_index
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import FloatArray, ranks
 
 
 class Fixed(Agent):
@@ -20,7 +20,7 @@ class Fixed(Agent):
 
     def priority(self, view: ObservationView) -> FloatArray:
         index = myopic_index(view.sources.content_at(1), view.sources)
-        order = np.argsort(np.argsort(-index, axis=-1, kind="stable"), axis=-1)
+        order = ranks(index)
         ranked = 1.0 - order / index.shape[-1]  # never negative: it does not wait
         return np.broadcast_to(ranked, (view.batch, self.task.n))
 

@@ -15,7 +15,7 @@ from agents.theory.frequencies import static_frequencies
 from agents.theory.multiplier import payable
 from crawl_env import Sources, Task
 from crawl_env.fleet.hosts import Hosts
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import FloatArray, ranks
 from crawl_env.simulation import selection
 
 _TINY = np.finfo(float).tiny
@@ -52,14 +52,14 @@ class Static(Agent):
     def begin(self, view: ObservationView) -> State:
         shape = (view.batch, self.task.n)
         rate = np.broadcast_to(self._rates(view.sources), shape)
-        place = np.argsort(np.argsort(-rate, axis=-1, kind="stable"), axis=-1)
+        place = ranks(rate)
         credit = (place + 1) * _GOLDEN % 1.0 - 1.0
         return rate, credit, np.zeros(shape), np.zeros(shape, bool), np.zeros(view.batch)
 
     def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
         rate, credit, age, balance = self._after_the_last(view, *state)
         urgency = np.where(rate > 0, credit + rate * age, -2.0)
-        rank = np.argsort(np.argsort(-urgency, axis=-1, kind="stable"), axis=-1)
+        rank = ranks(urgency)
         waits = ((credit < 0) | (rate == 0)) & (self.task.budget_rule == "average")
         # No two alike, in float32 either: ties would be settled by ages that may not be shown.
         priority = np.where(waits, -1.0 - rank, self.task.n - rank) / self.task.n

@@ -64,9 +64,9 @@ class CrawlEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
     | `harvest_log` | Σ ln w, w: utility when collected | −∞ | ∞ |
     | `harvest_age_log` | Σ a ln w | −∞ | ∞ |
 
-    The five sums are the sufficient statistics of a regression of ln w on a, whose slope is −μ;
-    deterministic arrivals have no single items and refuse them. `items`, `changed` and the sums
-    take longer where much is published, since items are then simulated one by one.
+    The five sums are the sufficient statistics of a regression of ln w on a, whose slope is −μ.
+    They, `items` and `changed` need arrivals that draw single items, such as "poisson-items", or
+    a log; with deterministic arrivals `items` is their mean.
 
     ## Rewards
     The utility collected.

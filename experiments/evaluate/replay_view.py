@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agents.evaluation import statistics
 from agents.evaluation.statistics import Estimate
 from agents.registry import CLAIRVOYANT
 from crawl_env.log.item_log import HOURS
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import BoolArray, FloatArray
 from experiments.evaluate.log import WEEK, Split
 from experiments.evaluate.replay import REFITTED, Played
 
@@ -23,7 +22,6 @@ NOTABLE = 1e-3  # share of the reward below which no difference is worth a recom
 _CYCLE = 1.3  # ratio of busy to quiet hours from which they are looked at apart
 
 Runs = Mapping[str, Played]
-BoolArray = NDArray[np.bool_]
 
 
 class View(NamedTuple):

@@ -11,7 +11,8 @@ from tqdm import tqdm
 from experiments.core import plots
 from experiments.core.report import Report
 from experiments.core.study import Study, attributed
-from experiments.throughput import versus, world
+from experiments.throughput import files, versus, world
+from experiments.throughput.files import FileCost
 from experiments.throughput.versus import Versus
 from experiments.throughput.world import RATES, Cost
 
@@ -21,12 +22,14 @@ class Throughput(Study):
     """Time per source and epoch beside the machine's limit, and against Gymnasium's environments.
     Candidates take turns; figures are medians over rounds, ratios are taken within a round."""
 
-    outputs: ClassVar[tuple[str, ...]] = ("versus.csv", "world.csv", "report.html")
+    outputs: ClassVar[tuple[str, ...]] = ("versus.csv", "world.csv", "files.csv", "report.html")
 
     rounds: int = 9
     """Rounds of each measurement."""
     largest: int = 10**7
     """Largest fleet."""
+    largest_file: int = files.LARGEST
+    """Rows of the largest file."""
 
     def run(self) -> None:
         self.check()
@@ -36,14 +39,17 @@ class Throughput(Study):
             world.all_costs(self.largest, self.rounds), total=sizes * len(RATES), unit="size"
         )
         costs = list(progress)
+        readings = list(tqdm(files.all_file_costs(self.largest_file, self.rounds), unit="file"))
         report = Report("Throughput")
         _versus(report, comparisons)
         _costs(report, costs)
-        files = {
+        _files(report, readings)
+        tables = {
             "versus.csv": attributed([v._asdict() for v in comparisons]),
             "world.csv": attributed([c._asdict() for c in costs]),
+            "files.csv": attributed([r._asdict() for r in readings]),
         }
-        self.publish(report, files)
+        self.publish(report, tables)
 
 
 def _versus(report: Report, comparisons: list[Versus]) -> None:
@@ -101,6 +107,16 @@ def _costs(report: Report, costs: list[Cost]) -> None:
     report.table("Nanoseconds per source and epoch", columns, rows)
     report.paragraph(_reading(costs))
     report.figure(_picture(costs), "Cost of an epoch against the number of sources.")
+
+
+def _files(report: Report, readings: list[FileCost]) -> None:
+    report.heading("Reading and writing files")
+    rows = [
+        [r.what, f"{r.rows:,}", f"{r.read:.2f}", f"{r.written:.2f}", f"{r.read * r.rows / 1e6:.2f}"]
+        for r in readings
+    ]
+    columns = ["file", "rows", "read, µs/row", "written, µs/row", "read, s"]
+    report.table("Time per row; medians over rounds", columns, rows)
 
 
 def _reading(costs: list[Cost]) -> str:

@@ -63,9 +63,9 @@ def test_fits():
     rates = [fitted_rate(StretchedDecay(beta)) for beta in (0.9, 0.7, 0.5)]
     assert 1 < rates[0] < rates[1] < rates[2]
     z = np.linspace(0, 5, 49)
-    share = LomaxDecay(2.0).share(z)
+    survival = LomaxDecay(2.0).survival(z)
     tried = np.linspace(0.5, 5, 4501)
-    squares = ((np.exp(-tried[:, None] * z) - share) ** 2).sum(axis=1)
+    squares = ((np.exp(-tried[:, None] * z) - survival) ** 2).sum(axis=1)
     assert fitted_rate(LomaxDecay(2.0)) == pytest.approx(tried[squares.argmin()], abs=1.1e-3)
     assert fitted(FLEET, LomaxDecay(2.0)).inflow.sum() > 0
 

@@ -25,6 +25,7 @@ from agents.policies.base import ObservationView, Policy, State
 from crawl_env import CrawlVectorEnv, Task
 from crawl_env.envs.unwrap import task_of
 from crawl_env.numerics import BoolArray, FloatArray
+from crawl_env.rng import generator, seed_sequence
 
 _DECAY = 0.98  # of the exponential moving average of rewards, per step
 
@@ -101,7 +102,7 @@ class TrainingEnvs:
                 f"{len(envs)} environments show {len(features)} sets of features; give at least "
                 "one environment, and all the same `features` in the same order"
             )
-        seeds = np.random.SeedSequence(seed, spawn_key=(5,)).generate_state(len(envs))
+        seeds = seed_sequence(seed, "training-environments").generate_state(len(envs))
         self.all = [TrainingEnv(env, int(s)) for env, s in zip(envs, seeds, strict=True)]
 
     @property
@@ -243,7 +244,7 @@ class FleetLearner(Learner[S]):
 
     def _policy_rng(self) -> np.random.Generator:
         """Return a new generator for policies that sample."""
-        return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(4,)))
+        return generator(self.seed, "learner-policy")
 
 
 def _features_of(path: str | PathLike[str], saved: dict[str, Any]) -> tuple[str, ...]:

@@ -110,6 +110,8 @@ def test_every_wrong_part_of_a_file_is_refused_by_name(name: str, tmp_path: Path
     places = [(p, v) for p, v in leaves(saved) if p[0] in PARTS and p[1:2] != ("features",)]
     assert len(places) > 8
     few = len(places) > 60  # then one change of each, in turn, rather than all
+    if few and name not in ("deeptop", "equivariant-index", "ppo", "dqn"):
+        places = places[::4]  # the same networks and buffers as those
     for i, (path, value) in enumerate(places):
         wrong = list(wrong_values(value))
         for bad in [wrong[i % len(wrong)]] if few else wrong:
@@ -142,27 +144,24 @@ def test_every_wrong_part_of_an_environments_state_is_refused(name: str, tmp_pat
     make(name).learn(12, checkpoint=file)
 
 
-@pytest.mark.parametrize("name", ["deeptop", "equivariant-ppo", "ppo", "a2c"])
-def test_moments_smaller_than_their_weights_do_not_reach_the_optimizer(
-    name: str, tmp_path: Path
-) -> None:
+def test_moments_smaller_than_their_weights_do_not_reach_the_optimizer(tmp_path: Path) -> None:
     """A fused optimizer would write beyond their end, and the process would die."""
+    file, names = tmp_path / "agent", ("exp_avg", "exp_avg_sq", "square_avg")
+    for name in ("deeptop", "equivariant-ppo", "ppo", "a2c"):
+        agent = make(name).learn(12)
+        agent.save(file)
+        saved = storage.load(file)
+        moments = [(p, v) for p, v in leaves(saved) if p[-1] in names and v.size > 1]
+        assert moments
+        for path, value in moments[:3]:
+            storage.save(file, changed(saved, path, value.ravel()[:1]))
+            with pytest.raises(ValueError, match=rf"agent: .*{path[-1]} has shape \(1,\)"):
+                type(agent).load(file, environment(name)).learn(4)
+
+
+def test_a_small_file_cannot_ask_for_petabytes(tmp_path: Path) -> None:
     file = tmp_path / "agent"
-    agent = make(name).learn(12)
-    agent.save(file)
-    saved = storage.load(file)
-    names = ("exp_avg", "exp_avg_sq", "square_avg")
-    moments = [(p, v) for p, v in leaves(saved) if p[-1] in names and v.size > 1]
-    assert moments
-    for path, value in moments[:3]:
-        storage.save(file, changed(saved, path, value.ravel()[:1]))
-        with pytest.raises(ValueError, match=rf"agent: .*{path[-1]} has shape \(1,\)"):
-            type(agent).load(file, environment(agent.name)).learn(4)
-
-
-@pytest.mark.parametrize(
-    ("name", "setting", "size"),
-    [
+    for name, setting, size in (
         ("whittle-q", "max_age", 10**15),
         ("deeptop", "hidden", 10**8),
         ("deeptop", "buffer_size", 10**15),
@@ -171,17 +170,12 @@ def test_moments_smaller_than_their_weights_do_not_reach_the_optimizer(
         ("equivariant-index", "buffer_size", 10**14),
         ("qr-dqn", "n_quantiles", 10**12),
         ("dqn", "buffer_size", 10**15),
-    ],
-)
-def test_a_small_file_cannot_ask_for_petabytes(
-    name: str, setting: str, size: int, tmp_path: Path
-) -> None:
-    file = tmp_path / "agent"
-    agent = make(name).learn(12)
-    agent.save(file)
-    storage.save(file, changed(storage.load(file), ("settings", setting), size))
-    with pytest.raises(ValueError, match="agent"):
-        type(agent).load(file, environment(agent.name))
+    ):
+        agent = make(name).learn(12)
+        agent.save(file)
+        storage.save(file, changed(storage.load(file), ("settings", setting), size))
+        with pytest.raises(ValueError, match="agent"):
+            type(agent).load(file, environment(name))
 
 
 class Bomb:
@@ -241,19 +235,18 @@ DAMAGES: dict[str, Callable[[Path], Any]] = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged_and_foreign_files_are_refused_by_name(damage: str, tmp_path: Path) -> None:
+def test_damaged_and_foreign_files_are_refused_by_name(tmp_path: Path) -> None:
     file = tmp_path / "strange-file"
-    make("whittle-q").learn(100).save(file)
-    DAMAGES[damage](file)
-    for read in (WhittleQ.load, load):
+    for damage in DAMAGES.values():
+        make("whittle-q").learn(100).save(file)
+        damage(file)
+        for read in (WhittleQ.load, load):
+            with pytest.raises(ValueError, match="strange-file"):
+                read(file, environment("whittle-q"))
         with pytest.raises(ValueError, match="strange-file"):
-            read(file, environment("whittle-q"))
-    with pytest.raises(ValueError, match="strange-file"):
-        make("whittle-q").learn(200, checkpoint=file)
-    if damage == "older format":
-        with pytest.raises(ValueError, match=r"format '1' .* train the agent again"):
-            load(file, environment("whittle-q"))
+            make("whittle-q").learn(200, checkpoint=file)
+    with pytest.raises(ValueError, match=r"format '1' .* train the agent again"):
+        load(file, environment("whittle-q"))  # the last of them
 
 
 @pytest.mark.skipif(os.name != "posix", reason="rights of files are those of POSIX")

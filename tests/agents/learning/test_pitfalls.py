@@ -104,30 +104,33 @@ def test_deeptops_charges_must_cover_what_an_index_can_be(monkeypatch: Any) -> N
     assert not np.any(drawn_charges() > needed)
 
 
-@pytest.mark.parametrize("name", [n for n, kind in LEARNERS.items() if issubclass(kind, Tabular)])
-def test_equal_scores_still_select_exactly_m(name: str) -> None:
-    env = CrawlVectorEnv(3, horizon=None, **ARGUMENTS)
-    agent = LEARNERS[name](env)
-    observation, _ = env.reset(seed=0)
-    score = agent.score(observation[..., :1].astype(np.float64))
-    mth = np.sort(score, axis=-1)[:, -2, None]
-    assert {(score >= mth).sum(), (score > mth).sum()} == {12, 0}  # what thresholds would select
-    action, _ = agent.predict(observation)
-    assert all(len(set(row)) == 4 for row in action)
-    observation, *_ = env.step(action)
-    assert observation[..., 1].sum(axis=-1).tolist() == [2, 2, 2]
+def test_equal_scores_still_select_exactly_m() -> None:
+    for name in (n for n, kind in LEARNERS.items() if issubclass(kind, Tabular)):
+        env = CrawlVectorEnv(3, horizon=None, **ARGUMENTS)
+        agent = LEARNERS[name](env)
+        observation, _ = env.reset(seed=0)
+        score = agent.score(observation[..., :1].astype(np.float64))
+        mth = np.sort(score, axis=-1)[:, -2, None]
+        assert {(score >= mth).sum(), (score > mth).sum()} == {
+            12,
+            0,
+        }  # what thresholds would select
+        action, _ = agent.predict(observation)
+        assert all(len(set(row)) == 4 for row in action)
+        observation, *_ = env.step(action)
+        assert observation[..., 1].sum(axis=-1).tolist() == [2, 2, 2]
 
 
-@pytest.mark.parametrize("name", [n for n, kind in LEARNERS.items() if issubclass(kind, Tabular)])
-def test_an_evaluation_leaves_the_agent_as_it_was_and_does_not_explore(name: str) -> None:
-    agent = LEARNERS[name](crawl(1, budget=2), seed=2).learn(300)
-    before, drawn = agent.state_dict(), agent.rng.bit_generator.state
-    kept = {key: value.copy() for key, value in before.items()}
-    first, second = (evaluate(agent, ARGUMENTS, steps=100, seeds=2).reward for _ in range(2))
-    assert same(agent.state_dict(), kept)
-    assert agent.rng.bit_generator.state == drawn
-    np.testing.assert_array_equal(first, second)
-    assert first[0] == first[1]  # nothing is random: neither arrivals nor choices
+def test_an_evaluation_leaves_the_agent_as_it_was_and_does_not_explore() -> None:
+    for name in (n for n, kind in LEARNERS.items() if issubclass(kind, Tabular)):
+        agent = LEARNERS[name](crawl(1, budget=2), seed=2).learn(300)
+        before, drawn = agent.state_dict(), agent.rng.bit_generator.state
+        kept = {key: value.copy() for key, value in before.items()}
+        first, second = (evaluate(agent, ARGUMENTS, steps=100, seeds=2).reward for _ in range(2))
+        assert same(agent.state_dict(), kept)
+        assert agent.rng.bit_generator.state == drawn
+        np.testing.assert_array_equal(first, second)
+        assert first[0] == first[1]  # nothing is random: neither arrivals nor choices
 
 
 def test_the_largest_error_of_all_ages_says_nothing() -> None:

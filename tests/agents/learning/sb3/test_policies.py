@@ -80,8 +80,8 @@ def test_it_trains_exchanges_actions_with_sources_and_comes_back_from_its_weight
     np.testing.assert_array_equal(other.predict(observation, deterministic=True)[0], action)
 
 
-@pytest.mark.parametrize("name", ["ppo", "dqn", "sac"])
-def test_models_are_saved_and_loaded_as_any_other(name: str, tmp_path: Path) -> None:
+def test_models_are_saved_and_loaded_as_any_other(tmp_path: Path) -> None:
+    name = "dqn"
     env = world(name)
     model = trained(name, env)
     model.save(tmp_path / "model.zip")

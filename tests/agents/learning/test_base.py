@@ -41,41 +41,25 @@ def content(path: Path) -> dict[str, Any]:
 
 
 @each
-def test_the_same_seed_gives_the_same_run_and_another_another(
-    learner: type[Learner], tmp_path: Path
-) -> None:
-    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        learner(crawl(), seed=seed).learn(600).save(tmp_path / name)
-    assert content(tmp_path / "a") == content(tmp_path / "b")
-    tables = [storage.load(tmp_path / name)["learnt"]["visits"] for name in "ac"]
-    assert not np.array_equal(*tables)
-
-
-@each
-def test_what_is_loaded_acts_as_what_was_saved(learner: type[Learner], tmp_path: Path) -> None:
-    agent = learner(crawl(rows=2), seed=3).learn(600)
-    agent.save(tmp_path / "agent")
-    same = load(tmp_path / "agent", crawl())
-    assert type(same) is learner
-    assert same.steps == 600
-    ages = np.arange(1.0, 21)[:, None, None] * np.ones((1, 4, 1))
-    assert np.array_equal(same.score(ages), agent.score(ages))
-    same.learn(100)
-    assert same.steps == 700
-
-
-@each
-@pytest.mark.parametrize("world", ["poisson", "poisson-lomax"])
-def test_going_on_from_a_checkpoint_is_never_having_stopped(
-    learner: type[Learner], world: str, tmp_path: Path
+def test_runs_repeat_differ_with_the_seed_and_resume_exactly(
+    learner: type[Learner[Any]], tmp_path: Path
 ) -> None:
     fleet = Sources([5.0, 2.0, 1.0], [1, 2, 3], [0.3, 0.1, 0.5], failure_rate=[0.2, 0, 0.1])
-    options = {"sources": fleet, "arrivals": world, "features": (*FEATURES, "failed")}
+    options = {"sources": fleet, "arrivals": "poisson-lomax", "features": (*FEATURES, "failed")}
     options |= {"horizon": 130, "start": "random"}
-    learner(crawl(**options)).learn(600).save(tmp_path / "whole")
-    for epochs in (200, 600):
-        learner(crawl(**options)).learn(epochs, checkpoint=tmp_path / "parts")
+    agent = learner(crawl(**options), seed=1).learn(600)
+    agent.save(tmp_path / "whole")
+    learner(crawl(**options), seed=2).learn(600).save(tmp_path / "other")
+    for total in (200, 600):
+        learner(crawl(**options), seed=1).learn(total, checkpoint=tmp_path / "parts")
     assert content(tmp_path / "parts") == content(tmp_path / "whole")
+    tables = [storage.load(tmp_path / name)["learnt"]["visits"] for name in ("whole", "other")]
+    assert not np.array_equal(*tables)
+    same = load(tmp_path / "whole", crawl(**{**options, "rows": 2}))
+    assert type(same) is learner
+    ages = np.arange(1.0, 21)[:, None, None] * np.ones((1, 3, 1))
+    assert np.array_equal(same.score(ages), agent.score(ages))
+    assert same.learn(100).learn(100).steps == 800  # it adds, as in Stable-Baselines3
 
 
 RUN = """

@@ -1,4 +1,4 @@
-"""The benchmark's suite and its aggregation; for the learners see test_learners_benchmark.py."""
+"""The index policies' part of the benchmark: its tasks and its aggregation."""
 
 import numpy as np
 import pytest
@@ -49,13 +49,13 @@ def test_the_whole_suite_runs_and_writes_report_records_and_summary(tmp_path, mo
     assert page.count("clairvoyant (sees all; reference)") == hidden
 
 
-@pytest.mark.parametrize("setting", SUITE, ids=lambda s: f"{s.group[:12]} {s.name}")
-def test_one_seed_stands_for_all_only_where_nothing_is_random(setting):
-    arguments = {**setting.arguments, "start": "fresh"}
-    one = evaluation.seeds_needed(arguments, "whittle", 20) == 1
-    drawn = str(arguments["sources"]).startswith("drawn")
-    assert one == (arguments["arrivals"] == "deterministic" and not drawn)
-    assert evaluation.seeds_needed(arguments, "random", 20) == 20
+def test_one_seed_stands_for_all_only_where_nothing_is_random():
+    for setting in SUITE:
+        arguments = {**setting.arguments, "start": "fresh"}
+        one = evaluation.seeds_needed(arguments, "whittle", 20) == 1
+        drawn = str(arguments["sources"]).startswith("drawn")
+        assert one == (arguments["arrivals"] == "deterministic" and not drawn)
+        assert evaluation.seeds_needed(arguments, "random", 20) == 20
 
 
 def test_the_bound_of_a_hard_budget_leaves_out_what_it_cannot_pay():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -43,18 +41,18 @@ def fleets(rng: np.random.Generator) -> Sources:
     return Sources.random(5, rng, ("dense", "sparse")[rng.integers(2)])
 
 
-@pytest.mark.parametrize("n", [1, 300])
-def test_what_was_learnt_plays_fleets_of_any_size(kind: Kind, n: int) -> None:
+def test_a_learnt_policy_acts_in_fleets_of_any_size(kind: Kind) -> None:
     agent = learner(kind).learn(12)
-    env = CrawlVectorEnv(
-        2, sources=Sources.random(n, 1), budget=1, features=("age", *reversed(FEATURES))
-    )
-    observation, _ = env.reset(seed=0)
-    batch, _ = agent.policy_for(env).predict(observation)
-    single, _ = agent.policy_for(env).predict(observation[1])
-    np.testing.assert_allclose(batch[1], single, atol=1e-6)
-    assert np.isfinite(batch).all()
-    env.step(batch)
+    for n in (1, 300):
+        env = CrawlVectorEnv(
+            2, sources=Sources.random(n, 1), budget=1, features=("age", *reversed(FEATURES))
+        )
+        observation, _ = env.reset(seed=0)
+        batch, _ = agent.policy_for(env).predict(observation)
+        single, _ = agent.policy_for(env).predict(observation[1])
+        np.testing.assert_allclose(batch[1], single, atol=1e-6)
+        assert np.isfinite(batch).all()
+        env.step(batch)
 
 
 def test_several_fleets_drawn_anew_are_learnt_together(kind: Kind) -> None:
@@ -84,19 +82,14 @@ def test_without_parameters_among_the_features_sources_are_known_by_what_they_sh
     assert (priority == priority[:, :1]).all()  # all are of age 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
+def test_what_cannot_be_learnt_in_is_refused(kind: Kind) -> None:
+    for arguments, words in (
         ({"budget_rule": "average"}, "budget_rule='step'"),
         ({"autoreset_mode": "SameStep"}, "NEXT_STEP"),
         ({"autoreset_mode": "Disabled"}, "NEXT_STEP"),
-    ],
-)
-def test_what_cannot_be_learnt_in_is_refused(
-    kind: Kind, arguments: dict[str, Any], words: str
-) -> None:
-    with pytest.raises(ValueError, match=words):
-        learner(kind, practice(**arguments))
+    ):
+        with pytest.raises(ValueError, match=words):
+            learner(kind, practice(**arguments))
 
 
 def test_what_cannot_be_played_is_refused(kind: Kind) -> None:
@@ -131,11 +124,8 @@ def test_the_same_seed_is_the_same_run_and_leaves_torch_alone(kind: Kind) -> Non
     assert torch.equal(before, torch.get_rng_state())
 
 
-@pytest.mark.parametrize("sources", ["table1", fleets], ids=["constant", "drawn anew"])
-def test_learning_goes_on_from_a_checkpoint_as_if_never_stopped(
-    kind: Kind, sources: Any, tmp_path: Path
-) -> None:
-    arguments = {"sources": sources, "horizon": 20, "arrivals": "poisson"}
+def test_learning_goes_on_from_a_checkpoint_as_if_never_stopped(kind: Kind, tmp_path: Path) -> None:
+    arguments = {"sources": fleets, "horizon": 20, "arrivals": "poisson"}
     envs = [[practice(rows, **arguments) for rows in (4, 2)] for _ in range(3)]
     whole = learner(kind, envs[0]).learn(48)
     file = tmp_path / "agent.safetensors"
@@ -167,20 +157,6 @@ def test_an_environment_of_another_kind_is_named(kind: Kind) -> None:
     single: Any = CrawlEnv(**TABLE1)
     with pytest.raises(ValueError, match=r"is no CrawlVectorEnv, nor a list .* gym\.make_vec"):
         kind(single)
-
-
-def test_ctrl_c_keeps_what_was_learnt(kind: Kind, tmp_path: Path) -> None:
-    file, agent = tmp_path / "agent.safetensors", learner(kind)
-
-    def press(epochs: int, facts: dict[str, float]) -> None:
-        if epochs > 12:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    with pytest.raises(KeyboardInterrupt):
-        agent.learn(10**9, checkpoint=file, progress=press)
-    assert same(
-        kind.load(file, practice()).state_dict()["averaged"], agent.state_dict()["averaged"]
-    )
 
 
 def test_a_checkpoint_of_another_crawl_is_refused(kind: Kind, tmp_path: Path) -> None:

@@ -96,11 +96,11 @@ def test_columns_of_a_source_by_hand() -> None:
     np.testing.assert_allclose(few(np.ones((1, 2, 6), np.float32))[1], 7.0)
 
 
-@pytest.mark.parametrize("value", [0.0, 1e-30, 1e30])
-def test_indices_are_finite(value: float) -> None:
-    shown = np.full((2, 3, len(ALL)), value, dtype=np.float32)
-    shown[..., ALL.index("cost")] = 1.0
-    assert np.isfinite(policy(3, 0).predict(shown)[0]).all()
+def test_indices_are_finite() -> None:
+    for value in (0.0, 1e-30, 1e30):
+        shown = np.full((2, 3, len(ALL)), value, dtype=np.float32)
+        shown[..., ALL.index("cost")] = 1.0
+        assert np.isfinite(policy(3, 0).predict(shown)[0]).all()
 
 
 def test_below_the_index_crawling_is_worth_more_and_above_it_waiting() -> None:

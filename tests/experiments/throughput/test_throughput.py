@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from experiments.core.results import read_csv
 from experiments.throughput import versus, world
 from experiments.throughput.clock import interleaved
 from experiments.throughput.command import Throughput
@@ -30,8 +31,11 @@ def test_the_command_writes_records_and_a_report(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(world, "SIZES", ((4, 2),))
     ours = versus._single(1, 1.0, 1)
     monkeypatch.setattr(versus, "all_comparisons", lambda rounds: [ours])
-    Throughput(out=tmp_path / "t", rounds=1).run()
+    Throughput(out=tmp_path / "t", rounds=1, largest_file=200).run()
     assert (tmp_path / "t" / "versus.csv").exists()
     assert (tmp_path / "t" / "world.csv").read_text(encoding="utf-8").count("\n") == 4
+    read = read_csv(tmp_path / "t" / "files.csv")
+    assert {row["rows"] for row in read} == {"20", "200"}
+    assert all(float(row["read"]) > 0 and float(row["written"]) > 0 for row in read)
     assert "CartPole-v1" in capsys.readouterr().out
     assert ours.speedup == pytest.approx(ours.other / ours.ours, rel=1e-9)

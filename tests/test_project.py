@@ -45,7 +45,7 @@ COMMANDS = [
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_in_the_readme_run(command, tmp_path):
     words = [sys.executable, *shlex.split(command)[1:], "--out", str(tmp_path / "out")]
-    words += ["--epochs", "50", "--seeds", "3", "--engine", "sequential"]
+    words += ["--steps", "50", "--seeds", "3", "--engine", "sequential"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "report.html").exists()

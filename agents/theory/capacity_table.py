@@ -56,6 +56,17 @@ class IndexTable:
             self._kind = np.arange(arm.longest.size).reshape(shape)
             self._utility = self._scale = np.ones(shape)
             return
+        if not sources.is_capped:  # another decay function
+            self._nodes, self._exact = 2 * _NODES, _NODES // 2
+            ages = _ages(arm.longest, self._nodes, self._exact)
+            columns = (arm.mean_content(ages), arm.index_at_age(ages))
+            self._content, self._index = (
+                np.concatenate([np.zeros((1, *shape)), c]).reshape(self._nodes, -1).T.ravel()
+                for c in columns
+            )
+            self._kind = np.arange(arm.longest.size).reshape(shape)
+            self._utility = self._scale = np.ones(shape)
+            return
         parameters = (
             *(sources.arrival_rate, sources.decay_rate, sources.capacity),
             *(sources.failure_rate, sources.crawl_delay),
@@ -133,6 +144,13 @@ class IndexTable:
         content = _content(sources, age)
         columns = (content, np.maximum.accumulate(index, axis=0))
         return tuple(np.concatenate([np.zeros((1, len(full))), c]).T for c in columns)  # type: ignore[return-value]
+
+
+def _ages(full: FloatArray, nodes: int, exact: int) -> FloatArray:
+    """Return ages one by one up to `exact`, then in geometric progression, (nodes − 1, ...)."""
+    j = np.arange(1.0, nodes).reshape(-1, *(1,) * full.ndim)
+    ratio = np.maximum(full / exact, 1.0) ** (1.0 / (nodes - 1 - exact))
+    return np.where(j <= exact, j, exact * ratio ** (j - exact))
 
 
 def _content(sources: Sources, age: FloatArray) -> FloatArray:

@@ -1,4 +1,4 @@
-"""λ*, the charge per unit of cost at which what is worth crawling spends the budget on average."""
+"""λ*, the Lagrange multiplier at which crawling all sources of larger index spends the budget."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from crawl_env.simulation.selection import Hosts
 Index = Callable[[FloatArray, Sources], FloatArray]
 
 _WORK = 2e7  # sources and items of a whole simulation: some seconds
-_FEWEST, _MOST = 200, 3000  # epochs of it
-_MANY = 1000.0  # items per source and epoch from which content is all but deterministic
+_FEWEST, _MOST = 200, 3000  # steps of it
+_MANY = 1000.0  # items per source and step from which content is all but deterministic
 
 
 def payable(sources: Sources, task: Task) -> tuple[Sources, float]:
-    """Return the fleet and the budget as far as one can be spent on the other, each epoch.
+    """Return the fleet and the budget as far as one can be spent on the other, each step.
 
     Under a hard budget, sources that are too dear fall silent here, and where all cost the same
     the budget is what whole crawls cost. Failures and capacities are in it as in `simplified`.
@@ -42,16 +42,19 @@ def payable(sources: Sources, task: Task) -> tuple[Sources, float]:
 class BudgetMultiplier:
     """λ* of the task's fleet, or of each fleet of a batch; kept while the fleets stay the same.
 
-    Where content is not seen it is the price of the relaxation; for the Whittle index this is
-    exactly where spending meets the budget. Where random content is seen, the index passes that
-    level at other times than its mean does; λ* is then found by simulating every source as if
-    alone, crawled when its index reaches the level, and raising the level while more than the
-    budget is spent, lowering it otherwise (stochastic approximation with a fixed seed; a few per
-    cent of error).
+    Where content is not observed it is the multiplier of the relaxation, at which the spending of
+    the Whittle index meets the budget exactly. Where random content is observed, the index reaches
+    λ at other times than its mean does; λ* is then found by simulating every source as if alone,
+    crawled when its index reaches λ, and raising λ while more than the budget is spent, lowering it
+    otherwise (stochastic approximation with a fixed seed; a few per cent of error). Call it when an
+    agent is made: the simulation takes up to some seconds.
 
     Arguments:
-        task: what is posed.
+        task: the task, for its budget, arrivals, observed sources and hosts.
         index: from value and sources to the index, utility / budget unit.
+
+    References:
+        Borkar (2008), Stochastic Approximation: A Dynamical Systems Viewpoint.
     """
 
     def __init__(self, task: Task, index: Index) -> None:
@@ -85,28 +88,28 @@ class BudgetMultiplier:
         if not task.arrivals.random or calm or not task.observed.any():
             return blind
         found = self._simulate(sources, blind)
-        # What pays for everything need not be saved.
+        # A budget for all sources needs no multiplier.
         return np.where(task.budget >= sources.cost.sum(axis=-1), 0.0, found)
 
     def _simulate(self, sources: Sources, blind: FloatArray) -> FloatArray:
         task, rows = self._task, blind.size
-        # What a log goes on to tell is not known when the level is set.
+        # The rest of a log is not known when λ is set.
         replay = isinstance(task.arrivals, Trace)
         arrivals = (Arrivals() if replay else task.arrivals).model(items=sources.is_capped)
         world = World(sources, arrivals, rows, believe=not task.observed.all())
         rng = generator(0, "multiplier")
         world.start(np.ones(world.shape), rng)
         items = np.broadcast_to(sources.arrival_rate * sources.period, world.shape).sum()
-        epochs = int(np.clip(_WORK / (world.value.size + items), _FEWEST, _MOST))
+        steps = int(np.clip(_WORK / (world.value.size + items), _FEWEST, _MOST))
         level = np.log(np.maximum(blind, np.finfo(float).tiny))
         settled = np.zeros(rows)
         cost = np.broadcast_to(sources.cost, world.shape).ravel()
         hosts = Hosts.of(sources, task.per_host)
         # In units in which one crawl is not cut off, however small the budget: no bias.
         scale = task.budget + sources.cost.max(axis=-1)
-        for epoch in range(epochs):
-            seen = np.where(task.observed, world.value, world.belief)
-            excess = self._index(seen, sources) - np.exp(level)[:, None]
+        for t in range(steps):
+            shown = np.where(task.observed, world.value, world.belief)
+            excess = self._index(shown, sources) - np.exp(level)[:, None]
             picked = self._above(excess, world, hosts)
             spent = np.bincount(picked // task.n, cost[picked], rows)
             failed = None
@@ -114,13 +117,13 @@ class BudgetMultiplier:
                 failed = (rng.random(world.shape) < sources.failure_rate).take(picked)
             world.crawl(picked, failed)
             world.advance(rng)
-            step = 0.5 * (1 + epoch / 10) ** -0.6
+            step = 0.5 * (1 + t / 10) ** -0.6
             level += step * np.clip((spent - task.budget) / scale, -1.0, 1.0)
-            settled += level * (epoch >= epochs // 2)
-        return np.exp(settled / (epochs - epochs // 2))
+            settled += level * (t >= steps // 2)
+        return np.exp(settled / (steps - steps // 2))
 
     def _above(self, excess: FloatArray, world: World, hosts: Hosts | None) -> IntArray:
-        """Return the sources worth their charge that may be crawled now, as cells."""
+        """Return the sources of sufficient index that may be crawled now, as cells."""
         if hosts is None and world.available is None:
             return np.flatnonzero(excess >= 0)
         unlimited = np.full(len(excess), np.inf)

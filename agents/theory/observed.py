@@ -1,18 +1,18 @@
-"""One observed source under Poisson arrivals, crawled at a charge: its exact index and reward.
+"""One observed source under Poisson arrivals: its exact index and net reward.
 
-The arm's average-reward problem under the charge λC is (all symbols as in `crawl_env.Sources`)
+The arm's average-reward problem at the Lagrange multiplier λ is (symbols as in `crawl_env.Sources`)
 
     V(x) + β = max(λC + E V(αx + U), x + E V(U)).
 
-A crawl starts the source anew, so a policy is a rule when to stop waiting, and what it earns above
-the subsidy is g = β − λC = max (R − λC)/N: R is the mean content at the crawl, N the mean epochs
+A crawl starts the source anew, so a policy is a rule when to stop waiting, and what it earns net of
+costs is g = β − λC = max (R − λC)/N: R is the mean content at the crawl, N the mea steps
 between two. With g given, waiting is right in state x as long as some rule τ ≥ 1 has
 E[X_τ − gτ] > x, that is, as long as g is below g*(x) = sup_τ (E_x X_τ − x)/E τ. Hence
 
 - the arm is indexable, whatever the laws: g falls in λ, so the states that wait grow in number;
 - the states that wait are those below a threshold: E_x X_τ − x falls in x for every τ, as
   X_τ = α^τ x + what came since;
-- the index is the charge at which g = g*(x).
+- the index is the multiplier (times C) at which g = g*(x).
 
 V is convex, so a grid on which V is interpolated, and U split between points without moving its
 mean, can only raise it: `ObservedArm.net_reward` is a bound from above (to the error of `Content`).
@@ -37,11 +37,11 @@ from crawl_env.numerics import BoolArray, FloatArray
 # all laws: index within .011 u*/C (.003 from μT = .2 on), net reward within .001 u (.0005). Below
 # μT = .02 the steps of decay are finer than those of the grid: .04 u*/C and .004 u at μT = .001.
 _STATES = 256
-_MANY = 20_000.0  # items an epoch from which Theorem 1 is as close to the index as the grid is
+_MANY = 20_000.0  # items per step from which Theorem 1 is as close to the index as the grid is
 _SLOWEST = 1e-6  # μT from which arms are solved as they are
 _MOST_ARMS = 20_000  # some two minutes and 150 MB
-_TAIL = 1e-5  # share of items worth more than the reach of the grid
-_NEVER = 1e11  # epochs between crawls that count as never: rounding resolves no more
+_TAIL = 1e-5  # fraction of items worth more than the reach of the grid
+_NEVER = 1e11  # steps between crawls that count as never: rounding resolves no more
 _SPREADS = 6.0  # standard deviations of the content of a source never crawled, within that reach
 _PANEL, _PRODUCT = 16, 32  # columns eliminated one by one; rows of one matrix product
 
@@ -87,7 +87,7 @@ def _solved(items: float, decay: float, law: Distribution, states: int = _STATES
     even = ceiling / top
     grid = _grid(top, even, states)
     state = grid[:-1]
-    # Where each state's share stands after an epoch; the first is that of a source just crawled.
+    # Where each state's share stands after a step; the first is that of a source just crawled.
     stay = _shares(Content(items, decay, item), exp(-decay) * state, grid)
     mean = ceiling * loss
     index, reward, steps = thresholds(stay, stay[0], state, mean - loss * state, mean)
@@ -122,18 +122,18 @@ def thresholds(
 
     Arguments:
         stay: (n, n) probabilities of moving, when not crawled, between states in increasing order.
-        fresh: (n,) probabilities of the state an epoch after a crawl.
+        fresh: (n,) probabilities of the state a step after a crawl.
         value: (n,) what a crawl brings.
-        drift: (n,) mean change of `value` in an epoch of waiting.
-        mean: of the value an epoch after a crawl.
+        drift: (n,) mean change of `value` in a step of waiting.
+        mean: of the value a step after a crawl.
 
     With Q the moves among the states below b, N = 1 + p(I − Q)⁻¹1 and R = mean + p(I − Q)⁻¹drift
     (optional stopping). One elimination of I − Q, bordered by p, 1 and drift, holds them for every
     b, and with them g* (the gain at which b itself may wait) and the index R − N·g*.
 
     Raises:
-        ValueError: the index falls somewhere: the states that wait at a charge are then not those
-            below a threshold.
+        ValueError: the index falls somewhere: the states that wait are then not those below a
+            threshold.
     """
     n = len(value)
     matrix = np.zeros((n + 1, n + 2))
@@ -142,9 +142,9 @@ def thresholds(
     matrix[n, :n] = fresh
     _eliminate(matrix, n)
     waiting, gained, visits = matrix[:n, n], matrix[:n, n + 1], matrix[n, :n]
-    epochs = 1.0 + np.concatenate([[0.0], np.cumsum(visits * waiting)[:-1]])
+    steps = 1.0 + np.concatenate([[0.0], np.cumsum(visits * waiting)[:-1]])
     reward = mean + np.concatenate([[0.0], np.cumsum(visits * gained)[:-1]])
-    index = reward - epochs * gained / waiting
+    index = reward - steps * gained / waiting
     falls = np.flatnonzero(np.diff(index) < -1e-9 * np.abs(index).max())
     if falls.size:
         raise ValueError(
@@ -152,9 +152,9 @@ def thresholds(
             f"states {falls[0]} and {falls[0] + 1} of {n}: no threshold divides those that wait "
             "from those that are crawled. Order the states by their index"
         )
-    lost = np.maximum.accumulate((epochs <= 0.0) | (epochs > _NEVER))
-    epochs[lost] = np.inf
-    return index, reward, epochs
+    lost = np.maximum.accumulate((steps <= 0.0) | (steps > _NEVER))
+    steps[lost] = np.inf
+    return index, reward, steps
 
 
 def _eliminate(matrix: FloatArray, pivots: int) -> None:

@@ -23,7 +23,7 @@ def optimal_reward(
     max_states: int = 200_000,
     per_host: int = 1,
 ) -> float:
-    """Return the best long-run reward per epoch under a hard budget each epoch, in utility.
+    """Return the best long-run reward per step under a hard budget at each step, in utility.
 
     Value iteration over the joint ages. Ages are capped; the true optimum lies between a world
     whose capped sources stop growing and one whose capped sources hold their ceiling, and the
@@ -62,7 +62,7 @@ def optimal_reward(
 
 
 def _first_caps(sources: Sources, budget: float) -> FloatArray:
-    """Return ages at which jumping to the ceiling no longer pays at the relaxed charge."""
+    """Return ages at which jumping to the ceiling no longer pays at the relaxed multiplier."""
     multiplier, arm = np.array([relaxation(sources, budget).multiplier]), renewal_arm(sources)
     charge = multiplier * sources.cost / arm.success
     rate = arm.reward_rate(arm.interval(multiplier), multiplier * sources.cost)

@@ -1,8 +1,8 @@
-"""What no policy can beat: the relaxed bound, and the exact optimum of small fleets.
+"""The relaxed bound: the Lagrangian relaxation of the budget, which no policy can exceed.
 
-Both are for deterministic arrivals, and for random arrivals at unobserved sources, where the mean
-follows the same recursion; the relaxed bound also for any other law of decay there. Seeing the
-content before crawling is worth more than either.
+It holds for deterministic arrivals, and for random arrivals at unobserved sources, where the mean
+follows the same recursion, under any decay function. A crawler that observes random content before
+crawling can earn more: see `agents.theory.task_bound`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HALVES, _FAR = 40, 2.0**-40  # steps of bisection before λ is searched for by 
 class Relaxation(NamedTuple):
     """The Lagrangian relaxation of a fleet under a budget."""
 
-    bound: float | FloatArray  # utility / epoch
+    bound: float | FloatArray  # utility / step
     multiplier: float | FloatArray  # λ*, utility / budget unit: marginal value of the budget
 
 
@@ -39,11 +39,11 @@ def relaxation(
     """Minimise λM + Σ_h ν_h H + Σ_i max_k max(0, (G_ik − (λC_i + ν_h(i))/q_i)/L_ik) over λ, ν ≥ 0.
 
     G, L and q are of `agents.theory.renewal`: without failures G_k = x_k, L_k = k, q = 1. ν is the
-    charge for the H = `per_host` crawls that a shared host takes in an epoch; k is at least the
+    charge for the H = `per_host` crawls that a shared host takes in a step; k is at least the
     delay.
     The bound holds for every policy whose cost is at most M on average, from a fresh or empty
-    start. Where a whole interval of λ is optimal, `multiplier` is its middle. `decay` is the law of
-    interest, in `sources.decay_rate` × age.
+    start. Where a whole interval of λ is optimal, `multiplier` is its middle. `decay` is the decay
+    function of interest, in `sources.decay_rate` × age.
 
     Returns floats for a fleet (N,), arrays (B,) for a batch (B, N).
 
@@ -78,7 +78,7 @@ def net_reward(sources: Sources, multiplier: FloatArray) -> FloatArray:
 
 
 def relaxed_bound(sources: Sources, budget: float, per_host: int = 1) -> float:
-    """Return the reward per epoch (utility) that no policy can exceed; see `relaxation`.
+    """Return the reward per step (utility) that no policy can exceed; see `relaxation`.
 
     >>> round(relaxed_bound(Sources.preset("table1"), 1), 6)
     260.38993

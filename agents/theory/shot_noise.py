@@ -1,7 +1,8 @@
-"""The law of U, what one epoch of Poisson arrivals leaves, on a lattice.
+"""The distribution of U, the utility that one step of Poisson arrivals adds, on a lattice.
 
-U is compound Poisson: a Poisson number of items, each worth ξ·exp(−m·age) with an age uniform on
-the epoch. In units of the source's mean utility it depends on ℓ = ΛT, m = μT and the law of ξ only.
+U is compound Poisson: a Poisson number of items of utility ξ·exp(−m·age), with an age uniform on
+the step. In units of the source's mean utility it depends on ℓ = ΛT, m = μT and the
+distribution of ξ only.
 Nothing is drawn at random here, except from laws of which only `sample` is known.
 """
 
@@ -16,19 +17,19 @@ import numpy as np
 from crawl_env.content.utility import Constant, Distribution, Exponential, Gamma, Lognormal
 from crawl_env.numerics import FloatArray
 
-_ATOMS = 256  # values that stand for the law of ξ
-_AGES = 32  # ages that stand for the uniform law on the epoch
-_DRAWS = 2**18  # from a law that can only be sampled
-_FINEST, _COARSEST = 1 / 256, 1 / 4  # steps of the lattice, as shares of the mean utility
+_ATOMS = 256  # values that stand for the distribution of ξ
+_AGES = 32  # ages that stand for the uniform distribution on the epoch
+_DRAWS = 2**18  # from a distribution that can only be sampled
+_FINEST, _COARSEST = 1 / 256, 1 / 4  # steps of the lattice, as fractions of the mean utility
 _POINTS = 2**14  # of the lattice, where its step lies between the two
-_MANY = 100.0  # items from which an empty epoch does not happen
+_MANY = 100.0  # items from which an empty step does not happen
 _OFF = 0.1  # error of E ξ² that is too large
 _HEAVIEST = 1e3  # E ξ²/ξ̄² that a lattice can hold
-_FAR = 1e-7  # share of items that may lie beyond the lattice
+_FAR = 1e-7  # fraction of items that may lie beyond the lattice
 
 
 class Item(NamedTuple):
-    """The law of ξ/ξ̄ as a few values, with mean 1."""
+    """The distribution of ξ/ξ̄ as a few values, with mean 1."""
 
     value: FloatArray  # (J,) increasing
     weight: FloatArray  # (J,) adding up to 1
@@ -39,15 +40,15 @@ class Item(NamedTuple):
 
 
 class Content:
-    """The law of U/ξ̄ on a lattice: P(U/ξ̄ = k·step) = mass[k].
+    """The distribution of U/ξ̄ on a lattice: P(U/ξ̄ = k·step) = mass[k].
 
     P(U = 0) = e^−ℓ is exact, and so is the mean but for what lies beyond the lattice, which is
     missing from the mass. The variance is right to 3 % up to m = 1, to 10 % at m = 5.
 
     Arguments:
-        items: ℓ > 0, items / epoch.
-        decay: m > 0, 1 / epoch.
-        item: the law of ξ/ξ̄, as `one_item` returns it.
+        items: ℓ > 0, items / step.
+        decay: m > 0, 1 / step.
+        item: the distribution of ξ/ξ̄, as `one_item` returns it.
 
     >>> content = Content(0.5, 0.2, one_item(Exponential()))
     >>> values = np.arange(content.mass.size) * content.step
@@ -64,7 +65,7 @@ class Content:
         reach = float(items * mean + 9.0 * sqrt(items * second)) + item.quantile(1.0 - _FAR)
         step = min(max(reach / _POINTS, _FINEST), _COARSEST)
         place = worth / step
-        if items < _MANY:  # only an epoch without items leaves exactly nothing
+        if items < _MANY:  # only a step without items leaves exactly nothing
             place = np.maximum(place, 1.0)
         size = int(reach / step) + 2
         one = _spread(place, share, size)
@@ -108,7 +109,7 @@ def _retained(decay: float) -> FloatArray:
 
 
 def one_item(law: Distribution) -> Item:
-    """Return values and weights that stand for the law of ξ/ξ̄.
+    """Return values and weights that stand for the distribution of ξ/ξ̄.
 
     The trapezoidal rule in log ξ for laws whose density is known; else the means of equal groups
     of a large sorted sample, drawn with a fixed seed.

@@ -30,7 +30,7 @@ class Bound(NamedTuple):
         unseen, under exponential decay and constant rates.
     """
 
-    bound: float | FloatArray  # utility / epoch
+    bound: float | FloatArray  # utility / step
     multiplier: (
         float | FloatArray
     )  # λ*, utility / budget unit: what one more unit of budget is worth

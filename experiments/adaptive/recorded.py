@@ -53,7 +53,7 @@ class Recorded:
         self._split = log.split(None, 1.0, steps or short)
         self._log, self._seed = log, size.seed
         self._budgets = (5.0,) if size.quick else BUDGETS
-        self._runs = min(2 if size.quick else RUNS, self._split.epochs)
+        self._runs = min(2 if size.quick else RUNS, self._split.steps)
 
     def run(self, report: Report, runner: Runner) -> list[dict[str, Any]]:
         """Write the part of the report; return one row for each budget, entrant and week."""
@@ -66,7 +66,7 @@ class Recorded:
         results = iter(runner.run(todo, partial(work, self._split.trace)))
         runs: dict[float, dict[str, Played]] = {m: {} for m in self._budgets}
         for (m, name), of_entrant in parts.items():
-            runs[m][name] = replay.joined([next(results) for _ in of_entrant], self._split.epochs)
+            runs[m][name] = replay.joined([next(results) for _ in of_entrant], self._split.steps)
         view = self._view()
         write(report, view, runs)
         rows = records(view, runs, {"part": PART, **provenance()})
@@ -88,7 +88,7 @@ class Recorded:
                     "start": "empty",
                     "features": list(shown(chosen)),
                 },
-                "steps": self._split.epochs,
+                "steps": self._split.steps,
                 "seed": self._seed,
                 "log": replay.digest(self._split.rest),
             }
@@ -178,7 +178,7 @@ def write(report: Report, view: View, runs: Runs) -> None:
     report.heading("A recorded log")
     report.paragraph(
         f"{len(view.split.fleet)} sources; the first part of the log is known beforehand, "
-        f"{view.epochs} steps of the rest are replayed, {view.runs} times, each start a step "
+        f"{view.steps} steps of the rest are replayed, {view.runs} times, each start a step "
         "later. whittle knows rates, mean utilities and decay as fitted to the first part, and "
         "keeps to them. “From nothing”: knows only T and M, and learns from its own crawls. "
         "“Prior”: begins with the rates of the first part, with the weight of the whole of it, of "
@@ -226,7 +226,7 @@ def by_month(view: View, run: Played) -> FloatArray:
     """Return what was collected in each month of 30 days, mean over runs."""
     period, unit = view.split.fleet.period, view.split.rest.unit
     length = max(1, round(MONTH / HOURS[unit] / period))
-    starts = np.arange(0, max(1, view.epochs - length // 2), length)
+    starts = np.arange(0, max(1, view.steps - length // 2), length)
     return np.asarray(np.add.reduceat(run.reward.mean(axis=0), starts))
 
 

@@ -171,7 +171,7 @@ def _group(report: Report, group: str, members: list[Done]) -> None:
             )
         if reference is not None:
             rows.append(["", SEES_ALL, statistics.mean(reference.reward), "", "", ""])
-    measured = "discounted return" if members[0].setting.discount < 1 else "reward / epoch"
+    measured = "discounted return" if members[0].setting.discount < 1 else "reward / step"
     columns = ["task", "policy", measured, "share of bound", "bound", "score"]
     report.table("All policies, best first", columns, rows)
     report.figure(_bars(members), f"Score on: {group}.")

@@ -62,7 +62,7 @@ def work(unit: Job) -> Result:
 
 def players(agents: Iterable[str], arguments: dict[str, Any]) -> tuple[str, ...]:
     """Return whom to run on a task: the agents, without the exact index where it is Theorem 1, and
-    the one that sees what waits where this is random and not seen by the others."""
+    the clairvoyant where content is random and not observed by the others."""
     random, seen = arguments["arrivals"] != "deterministic", arguments.get("observed", True)
     peers = tuple(name for name in agents if (random and seen) or name != WhittleExact.name)
     return peers if seen or not random else (*peers, CLAIRVOYANT)

@@ -31,9 +31,9 @@ from experiments.evaluate.replay_view import records as records_of_blocks
 
 Runs = dict[float, dict[str, Evaluation]]  # by budget and agent
 
-_EPOCHS = 2000
+_STEPS = 2000
 
-_PART = 2e8  # sources × epochs × seeds of one run: some ten seconds
+_PART = 2e8  # sources × steps × seeds of one run: some ten seconds
 
 
 @dataclass(kw_only=True)
@@ -53,32 +53,32 @@ class Evaluate(ParallelStudy):
     """CSV file of the fleet, or the name of a preset (table1, fleet-f, recovering-<n>,
     hacker-news)."""
     budget: Annotated[str, tyro.conf.arg(metavar="M")] = ""
-    """The cost that one epoch's crawls may have."""
+    """The cost that one step's crawls may have."""
     budgets: Annotated[str, tyro.conf.arg(metavar="M1,M2,…")] = ""
     """Several budgets: draw the curve of reward against them, with the value of one more crawl."""
     period: float = 1.0
-    """T: length of an epoch, in the unit of time of the CSV's rates."""
+    """T: length of a step, in the unit of time of the CSV's rates."""
     arrivals: str = "poisson"
     """deterministic, or poisson[-drift|-jumps|-cycle|-hawkes][-constant|-lognormal|-gamma]
     [-stretched|-lomax][-items]; poisson means poisson-items where sources have a finite capacity.
     Not with --items, as --warmup and --start."""
     observed: bool = False
-    """Whether the crawler sees what waits at a source before crawling it."""
+    """Whether the crawler observes the uncollected utility of a source before crawling it."""
     budget_rule: Literal["step", "average"] = "step"
-    """Whether the budget holds in every epoch, or on average with a balance."""
+    """Whether the budget holds in every step, or on average with a balance."""
     per_host: int = 1
-    """Crawls in an epoch of sources that share a host."""
+    """Crawls in a step of sources that share a host."""
     start: Literal["fresh", "empty", "full", "random"] = "fresh"
-    """State of the sources at the first epoch."""
+    """State of the sources at the first step."""
     agents: tuple[str, ...] = tuple(AGENTS)
     """Policies to compare, by default all of `agents.AGENTS`; whittle and random are always among
     them, whittle-exact only where it differs: where random content is observed."""
-    epochs: int | None = None
-    """Epochs measured in each run: by default 2000, or all that the rest of the log holds."""
+    steps: int | None = None
+    """Steps measured in each run: by default 2000, or all that the rest of the log holds."""
     warmup: int = 200
-    """Epochs before them that are left out."""
+    """Steps before them that are left out."""
     seeds: int = 20
-    """Runs of each policy, on the same arrivals for all policies. On a log, they start one epoch
+    """Runs of each policy, on the same arrivals for all policies. On a log, they start one step
     after the other."""
     seed: int = 0
     """Seed of the arrivals."""
@@ -94,20 +94,20 @@ class Evaluate(ParallelStudy):
         self._refuse(("arrivals", "warmup", "start"), "for simulations; a log is played back as is")
         budgets, names = self._budgets(), self._names()
         fleet = self._fleet() if self.sources else None
-        split = self.log.split(fleet, self.period, self.epochs)
+        split = self.log.split(fleet, self.period, self.steps)
         players = replay.players(names, self.observed, split.refitted is not None)
         parts = {(m, name): self._playing(split, m, name) for m in budgets for name in players}
         for units_ in parts.values():
             replay.task(units_[0], split.trace)  # refuses what is bad before any work is done
         todo = [unit for units_ in parts.values() for unit in units_]
         print(
-            f"{len(split.fleet)} sources × {split.epochs} epochs × {self.seeds} runs × "
+            f"{len(split.fleet)} sources × {split.steps} steps × {self.seeds} runs × "
             f"{len(players)} policies × {len(budgets)} budgets"
         )
         results = iter(self.runner.run(todo, partial(replay.work, split.trace)))
         runs: dict[float, dict[str, replay.Played]] = {m: {} for m in budgets}
         for (m, name), units_ in parts.items():
-            runs[m][name] = replay.joined([next(results) for _ in units_], split.epochs)
+            runs[m][name] = replay.joined([next(results) for _ in units_], split.steps)
         view = self._view(split, budgets)
         assert self.log.items is not None
         report = Report(f"{self.log.items.name} played back: who collects how much")
@@ -130,16 +130,16 @@ class Evaluate(ParallelStudy):
                 "start": "empty",
                 "features": ["value"],
             },
-            "epochs": split.epochs,
+            "steps": split.steps,
             "log": replay.digest(split.rest),
         }
-        runs = range(min(self.seeds, split.epochs))
+        runs = range(min(self.seeds, split.steps))
         return [{**unit, "late": late, "seed": self.seed + late} for late in runs]
 
     def _view(self, split: Split, budgets: list[float]) -> View:
-        best = Hindsight(split.trace, split.fleet, split.epochs)
+        best = Hindsight(split.trace, split.fleet, split.steps)
         # A balance may be overdrawn by less than one crawl.
-        more = split.fleet.cost.max() / split.epochs if self.budget_rule == "average" else 0.0
+        more = split.fleet.cost.max() / split.steps if self.budget_rule == "average" else 0.0
         bounds = {m: best.bound(m + more) for m in budgets}
         block = self.log.block or WEEK / HOURS[self.log.unit]
         return View(
@@ -149,7 +149,7 @@ class Evaluate(ParallelStudy):
             best.best(charge=0.0).net,
             self._conditions(),
             self.log.note,
-            min(self.seeds, split.epochs),
+            min(self.seeds, split.steps),
         )
 
     def _refuse(self, names: tuple[str, ...], why: str) -> None:
@@ -178,7 +178,7 @@ class Evaluate(ParallelStudy):
         tasks = [Task(**evaluation.arguments_of(units_[0])) for units_ in parts.values()]
         todo = [unit for units_ in parts.values() for unit in units_]
         print(
-            f"{len(fleet)} sources × {self.warmup + self._epochs} epochs × {self.seeds} seeds × "
+            f"{len(fleet)} sources × {self.warmup + self._steps} steps × {self.seeds} seeds × "
             f"{len(names)} policies × {len(budgets)} budgets, in {len(todo)} runs"
         )
         results = iter(self.runner.run(todo, evaluation.work))
@@ -217,9 +217,9 @@ class Evaluate(ParallelStudy):
             "features": ["value"],
         }
         seeds = evaluation.seeds_needed(arguments, agent, self.seeds)
-        common = {"epochs": self._epochs, "warmup": self.warmup}
+        common = {"steps": self._steps, "warmup": self.warmup}
         # The same parts for every policy, so that all of them meet the same content.
-        size = max(1, int(_PART / (len(fleet) * (self._epochs + self.warmup))))
+        size = max(1, int(_PART / (len(fleet) * (self._steps + self.warmup))))
         return [
             {
                 "agent": agent,
@@ -260,30 +260,30 @@ class Evaluate(ParallelStudy):
                     ) from None
         if not given:
             raise ValueError("no budget; give --budget 5, or --budgets 1,2,5,10 for a curve")
-        if self._epochs < 1:
-            raise ValueError(f"--epochs is {self._epochs}; it must be at least 1")
+        if self._steps < 1:
+            raise ValueError(f"--steps is {self._steps}; it must be at least 1")
         fewest = 1 if self.log.items is not None else FEWEST_RUNS
         if self.seeds < fewest:
             raise ValueError(
                 f"--seeds is {self.seeds}; intervals need at least {fewest} runs of each policy"
             )
         if self.warmup < 0:
-            raise ValueError(f"--warmup is {self.warmup}; it must be zero or more epochs")
+            raise ValueError(f"--warmup is {self.warmup}; it must be zero or more steps")
         return sorted(set(given))
 
     @property
-    def _epochs(self) -> int:
-        return _EPOCHS if self.epochs is None else self.epochs
+    def _steps(self) -> int:
+        return _STEPS if self.steps is None else self.steps
 
     def _conditions(self) -> str:
         seeing = "seen before crawling" if self.observed else "not seen before crawling"
-        budget = "in every epoch" if self.budget_rule == "step" else "on average"
+        budget = "in every step" if self.budget_rule == "step" else "on average"
         return f"content {seeing}, budget kept {budget}"
 
     def _setting(self, fleet: Sources) -> str:
         return (
             f"Arrivals {self._arrivals(fleet)}; {self._conditions()}, period "
-            f"{fleet.period:g}. {self._epochs} epochs after {self.warmup} left out, {self.seeds} "
+            f"{fleet.period:g}. {self._steps} steps after {self.warmup} left out, {self.seeds} "
             "runs, the same arrivals for every policy. Intervals hold 95 % (t over runs). "
-            f"The fleet is expected to publish {number(float(fleet.published))} utility an epoch."
+            f"The fleet is expected to publish {number(float(fleet.published))} utility a step."
         )

@@ -1,9 +1,9 @@
 """What nobody can beat on a recorded log, even knowing all of it beforehand.
 
-With the budget only on the whole, Lagrange's charge λ parts the sources: H epochs of budget M bring
+With the budget only on the whole, Lagrange's charge λ parts the sources: H steps of budget M bring
 at most min_{λ≥0} λMH + Σ_i V_i(λ), V_i the most that source i alone brings if a crawl costs λC_i.
-A crawl can be moved back to the last epoch that brought something new: it then collects the same
-items, no older than before. So V_i is a dynamic programme over those epochs alone. Crawl delays,
+A crawl can be moved back to the last step that brought something new: it then collects the same
+items, no older than before. So V_i is a dynamic programme over those steps alone. Crawl delays,
 shared hosts, capacities and failures are left out, all of which only take away.
 """
 
@@ -30,32 +30,32 @@ class Schedule(NamedTuple):
 
 
 class Hindsight:
-    """The best schedules of a log's first `epochs` epochs, from sources that start empty.
+    """The best schedules of a log's first `steps` steps, from sources that start empty.
 
-    Epochs are crawled at their beginnings 0, T, …: what the last one brings comes too late.
+    Steps are crawled at their beginnings 0, T, …: what the last one brings comes too late.
 
     >>> from crawl_env import ItemLog
     >>> log = ItemLog(["a"], [0, 0], [0.5, 1.5], [3.0, 4.0], start=0, end=4)
     >>> fleet = Sources(arrival_rate=[0.5], mean_utility=[3.5], decay_rate=[2e-9], names=["a"])
-    >>> best = Hindsight(Trace(log, random_start=False), fleet, epochs=4)
-    >>> round(best.bound(1.0), 3), round(best.bound(0.25), 3)  # 4 crawls, or 1, in 4 epochs
+    >>> best = Hindsight(Trace(log, random_start=False), fleet, steps=4)
+    >>> round(best.bound(1.0), 3), round(best.bound(0.25), 3)  # 4 crawls, or 1, in 4 steps
     (7.0, 7.0)
     """
 
-    def __init__(self, trace: Trace, sources: Sources, epochs: int) -> None:
+    def __init__(self, trace: Trace, sources: Sources, steps: int) -> None:
         feed = trace.bind(sources, 1)
-        self._cost, self._epochs = sources.cost, epochs
+        self._cost, self._steps = sources.cost, steps
         self._sources = [
-            _contents(feed, items, seen) for items, seen in _by_source(feed, len(sources), epochs)
+            _contents(feed, items, seen) for items, seen in _by_source(feed, len(sources), steps)
         ]
 
     def bound(self, budget: float) -> float:
-        """Return the utility that crawls of cost `budget` an epoch collect at most in all."""
+        """Return the utility that crawls of cost `budget` a step collect at most in all."""
         return float(min(self._dual(budget)))
 
     def _dual(self, budget: float) -> list[float]:
         """Return λMH + Σ V_i(λ) at charges that lead to its minimum."""
-        whole = budget * self._epochs
+        whole = budget * self._steps
         dear = 1.0 + max((c.max() for s in self._sources for _, c in s), default=0.0)
         low, high = 0.0, dear / float(self._cost.min())
         at_low, at_high = self.best(low), self.best(high)
@@ -84,7 +84,7 @@ class Hindsight:
         return Schedule(net, cost)
 
 
-# Of each epoch k that brings a source something new: the first earlier one whose items are still
+# Of each step k that brings a source something new: the first earlier one whose items are still
 # worth something, and what a crawl brings if the last was before that one, or the next, … or k.
 Contents = list[tuple[int, FloatArray]]
 
@@ -92,7 +92,7 @@ Contents = list[tuple[int, FloatArray]]
 def _best_alone(contents: Contents, charge: float) -> tuple[float, int]:
     best, crawls = np.zeros(len(contents) + 1), np.zeros(len(contents) + 1, dtype=np.intp)
     for k, (first, content) in enumerate(contents):
-        # Before an earlier epoch still, a crawl leaves as much: what is worth nothing is no loss.
+        # Before an earlier step still, a crawl leaves as much: what is worth nothing is no loss.
         total = best[first : k + 1] + content
         j = int(total.argmax())
         crawl = total[j] - charge
@@ -103,16 +103,16 @@ def _best_alone(contents: Contents, charge: float) -> tuple[float, int]:
     return float(best[-1]), int(crawls[-1])
 
 
-def _by_source(feed: TraceFeed, n: int, epochs: int) -> list[tuple[Published, IntArray]]:
-    """Return every source's items, and the epoch (≥ 1) at whose beginning each is first seen."""
+def _by_source(feed: TraceFeed, n: int, steps: int) -> list[tuple[Published, IntArray]]:
+    """Return every source's items, and the step (≥ 1) at whose beginning each is first seen."""
     rng = np.random.default_rng(0)  # not drawn from: the log starts where it starts
-    (_, step), *_ = feed.blocks
+    (_, block), *_ = feed.blocks
     feed.start(np.zeros(1, dtype=np.intp), rng)
     # Nothing was published before the beginning of the log.
     parts = [Published.concatenate([])]
-    parts += [Published.concatenate(list(step.draw(rng))) for _ in range(epochs - 1)]
+    parts += [Published.concatenate(list(block.draw(rng))) for _ in range(steps - 1)]
     items = Published.concatenate(parts)
-    seen = np.repeat(np.arange(epochs), [part.cell.size for part in parts])
+    seen = np.repeat(np.arange(steps), [part.cell.size for part in parts])
     order = np.argsort(items.cell, kind="stable")
     edges = np.searchsorted(items.cell[order], np.arange(n + 1))
     mine = [order[edges[i] : edges[i + 1]] for i in range(n)]
@@ -122,15 +122,15 @@ def _by_source(feed: TraceFeed, n: int, epochs: int) -> list[tuple[Published, In
 def _contents(feed: TraceFeed, items: Published, seen: IntArray) -> Contents:
     contents: Contents = []
     alive = np.zeros(0, dtype=np.intp)
-    epochs, begins = np.unique(seen, return_index=True)
-    step = np.searchsorted(epochs, seen)  # of each item
+    steps, begins = np.unique(seen, return_index=True)
+    place = np.searchsorted(steps, seen)  # of each item
     ends = np.append(begins[1:], seen.size)
-    for k, now in enumerate(epochs):
+    for k, now in enumerate(steps):
         alive = np.concatenate((alive, np.arange(begins[k], ends[k])))
         here = items.only(alive)
         left = feed.survival(here._replace(age=here.age + (now - seen[alive])))
         alive, worth = alive[left > 0], (here.utility * left)[left > 0]
-        first = int(step[alive[0]]) if alive.size else k
-        by_step = np.bincount(step[alive] - first, worth, k + 1 - first)
+        first = int(place[alive[0]]) if alive.size else k
+        by_step = np.bincount(place[alive] - first, worth, k + 1 - first)
         contents.append((first, by_step[::-1].cumsum()[::-1]))
     return contents

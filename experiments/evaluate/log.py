@@ -30,16 +30,16 @@ class Split:
     refitted: Sources | None  # with rates and utilities fitted to the rest itself, if there are any
 
     @cached_property
-    def epochs(self) -> int:
-        """Return H, how many epochs the rest holds, the last perhaps in part."""
+    def steps(self) -> int:
+        """Return H, how many steps the rest holds, the last perhaps in part."""
         return self.trace.steps(self.fleet.period)
 
     @cached_property
     def published(self) -> FloatArray:
-        """Return the utility that all sources publish in each epoch of the rest, (H,)."""
+        """Return the utility that all sources publish in each step of the rest, (H,)."""
         when = (self.rest.published - self.rest.start) / self.fleet.period
-        epoch = np.minimum(when.astype(np.intp), self.epochs - 1)
-        return np.bincount(epoch, self.rest.utility, self.epochs).astype(np.float64)
+        step = np.minimum(when.astype(np.intp), self.steps - 1)
+        return np.bincount(step, self.rest.utility, self.steps).astype(np.float64)
 
     @cached_property
     def trace(self) -> Trace:
@@ -81,13 +81,13 @@ class Log:
     note: str = ""
     """A sentence for the report, such as where the log is from."""
 
-    def split(self, fleet: Sources | None, period: float, epochs: int | None = None) -> Split:
+    def split(self, fleet: Sources | None, period: float, steps: int | None = None) -> Split:
         """Read the log and part it.
 
         Arguments:
             fleet: given by the user, or None to fit one to the first part.
             period: T, in units of time.
-            epochs: at most so many of the rest are kept; None: all.
+            steps: at most so many of the rest are kept; None: all.
 
         Raises:
             ValueError: what is wrong, in the user's terms.
@@ -96,7 +96,7 @@ class Log:
         assert self.items is not None
         log = ItemLog.from_csv(self.items, self.curves, unit=self.unit)
         at = self._moment(log)
-        end = log.end if epochs is None else min(log.end, at + epochs * period)
+        end = log.end if steps is None else min(log.end, at + steps * period)
         past, rest = log.between(log.start, at), log.between(at, end)
         if not len(rest):
             raise ValueError(f"the log has no items from {at:g} on; give an earlier --train-until")

@@ -1,4 +1,4 @@
-"""Playing back the rest of a log: every policy on the same items, measured epoch by epoch."""
+"""Playing back the rest of a log: every policy on the same items, measured step by step."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ REFITTED = "whittle-refitted"  # a reference: fitted to the very part that is pl
 
 
 class Played(NamedTuple):
-    """One policy's S runs of H epochs, of which run s starts s epochs late; and means over them.
+    """One policy's S runs of H steps, of which run s starts s steps late; and means over them.
 
     Schedules without chance in them may lock to the hours of the day: which hours these are is
     luck, and starting at other hours shows how much of it.
     """
 
-    reward: FloatArray  # (S, H) utility collected in each epoch
-    frequency: FloatArray  # (N,) crawls per epoch
-    cost: float  # budget units per epoch
+    reward: FloatArray  # (S, H) utility collected in each step
+    frequency: FloatArray  # (N,) crawls per step
+    cost: float  # budget units per step
     never: float  # sources not once crawled with success
     fetched: float  # items
     delay: float  # time from publication to collection, mean over the items; NaN if none
 
     def __repr__(self) -> str:
-        return f"Played(reward {self.total:.6g} in {self.reward.shape[-1]} epochs)"
+        return f"Played(reward {self.total:.6g} in {self.reward.shape[-1]} steps)"
 
     @property
     def total(self) -> float:
@@ -58,26 +58,26 @@ def task(unit: Job, trace: Trace) -> Task:
 
 
 def work(trace: Trace, unit: Job) -> Result:
-    """Play one run of a unit's agent, which starts `late` epochs after the trace."""
+    """Play one run of a unit's agent, which starts `late` steps after the trace."""
     log, period = trace.log, unit["arguments"]["sources"]["period"]
     rest = Trace(log.covering(log.start + unit["late"] * period, None), random_start=False)
     with warnings.catch_warnings():  # the command has shown them once, for all its units
         warnings.simplefilter("ignore")
         arguments = {**evaluation.arguments_of(unit), "arrivals": rest}
         rollout = Rollout(unit["agent"], arguments, 1, unit["seed"])
-        played = play(rollout, rest, unit["epochs"] - unit["late"])
+        played = play(rollout, rest, unit["steps"] - unit["late"])
     return {
         name: value.tolist() if isinstance(value, np.ndarray) else value
         for name, value in played._asdict().items()
     }
 
 
-def joined(results: Sequence[Result], epochs: int) -> Played:
+def joined(results: Sequence[Result], steps: int) -> Played:
     """Return the runs of a policy side by side, nothing collected before they start."""
-    reward = np.zeros((len(results), epochs))
+    reward = np.zeros((len(results), steps))
     for row, result in zip(reward, results, strict=True):
         (measured,) = result["reward"]
-        row[epochs - len(measured) :] = measured
+        row[steps - len(measured) :] = measured
     others = [name for name in Played._fields if name != "reward"]
     means = {name: np.mean([result[name] for result in results], axis=0) for name in others}
     return Played(reward, **means)
@@ -94,30 +94,30 @@ def digest(log: ItemLog) -> str:
     return found.hexdigest()[:24]
 
 
-def play(rollout: Rollout, trace: Trace, epochs: int) -> Played:
+def play(rollout: Rollout, trace: Trace, steps: int) -> Played:
     """Let a rollout crawl the trace from its beginning, once.
 
-    The sources are crawled at 0, T, …, (H − 1)T: what is published in an epoch can be collected
+    The sources are crawled at 0, T, …, (H − 1)T: what is published in a step can be collected
     from the next one on, and what is published in the last one not at all.
     """
     world = rollout.env.world
     sources, (rows, n) = world.sources, world.shape
-    brought = _Brought(trace.log, sources, rows, epochs)
-    reward, crawls, cost = np.zeros((rows, epochs)), np.zeros(n), 0.0
+    brought = _Brought(trace.log, sources, rows, steps)
+    reward, crawls, cost = np.zeros((rows, steps)), np.zeros(n), 0.0
     visited = np.zeros(rows * n, dtype=bool)
-    for epoch in range(epochs):
-        reward[:, epoch] = rollout.step()
+    for step in range(steps):
+        reward[:, step] = rollout.step()
         picked, _, _, failed = rollout.env.harvest
         crawls += np.bincount(picked % n, minlength=n)
         cost += float(sources.cost[picked % n].sum())
         if failed is not None:
             picked = picked[~failed]
         visited[picked] = True
-        brought.count(picked, epoch)
+        brought.count(picked, step)
     return Played(
         reward,
-        crawls / epochs / rows,
-        cost / epochs / rows,
+        crawls / steps / rows,
+        cost / steps / rows,
         float(np.count_nonzero(~visited)) / rows,
         brought.items / rows,
         brought.delay,
@@ -127,12 +127,12 @@ def play(rollout: Rollout, trace: Trace, epochs: int) -> Played:
 class _Brought:
     """Counts the items that crawls bring, and the time since each was published."""
 
-    def __init__(self, log: ItemLog, sources: Sources, rows: int, epochs: int) -> None:
+    def __init__(self, log: ItemLog, sources: Sources, rows: int, steps: int) -> None:
         place = {name: i for i, name in enumerate(sources.names)}
         source = np.array([place.get(name, 0) for name in log.names], dtype=np.intp)[log.source]
         when = (log.published - log.start) / sources.period
-        self._stride, self._n = epochs + 2, len(sources)
-        seen = np.minimum(when.astype(np.intp) + 1, epochs + 1)  # epoch at whose beginning
+        self._stride, self._n = steps + 2, len(sources)
+        seen = np.minimum(when.astype(np.intp) + 1, steps + 1)  # step at whose beginning
         line = source * self._stride + seen  # of one source after the other
         order = np.argsort(line, kind="stable")
         self._line = line[order]
@@ -142,16 +142,16 @@ class _Brought:
         self._capacity, self._period = sources.capacity, sources.period
         self.items, self._delay = 0.0, 0.0
 
-    def count(self, picked: IntArray, epoch: int) -> None:
-        """Count what crawls of the cells `picked` bring at the beginning of an epoch."""
+    def count(self, picked: IntArray, step: int) -> None:
+        """Count what crawls of the cells `picked` bring at the beginning of a step."""
         source = picked % self._n
-        until = np.searchsorted(self._line, source * self._stride + epoch, side="right")
+        until = np.searchsorted(self._line, source * self._stride + step, side="right")
         first = np.maximum(self._next[picked], until - self._capacity[source])
         first = np.minimum(first, until).astype(np.intp)
         self._next[picked] = until
         items = until - first
         self.items += float(items.sum())
-        self._delay += float((items * epoch - (self._when[until] - self._when[first])).sum())
+        self._delay += float((items * step - (self._when[until] - self._when[first])).sum())
 
     @property
     def delay(self) -> float:

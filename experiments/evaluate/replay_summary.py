@@ -56,9 +56,9 @@ def _setting(report: Report, view: View) -> None:
     report.paragraph(
         f"The log in two parts: {len(past):,} items from {past.start:,.6g} to {past.end:,.6g} "
         f"{unit}s{since}, and {len(rest):,} items up to {rest.end:,.6g}, worth {number(published)} "
-        f"in all.{fitted} The second is played back once, in {view.epochs:,} epochs of "
-        f"{_count(fleet.period, unit)}, to {_count(len(fleet), 'source')}, at which nothing "
-        f"waits at first: {view.conditions}. All policies meet the same items, which "
+        f"in all.{fitted} The second is played back once, in {view.steps:,} steps of "
+        f"{_count(fleet.period, unit)}, to {_count(len(fleet), 'source')} that have no "
+        f"content at first: {view.conditions}. All policies meet the same items, which "
         "do not depend on what is crawled."
     )
     unknown = view.split.unknown
@@ -73,21 +73,21 @@ def _setting(report: Report, view: View) -> None:
     if published > 0:
         came = published - sum(unknown.values())
         report.paragraph(
-            f"From the first part, {number(float(fleet.published))} utility an epoch was to be "
-            f"expected of the sources known; {number(came / view.epochs)} came. Crawling all of "
-            f"them in every epoch would collect {view.most / published:.2%} of everything: the "
-            "rest is gone before the next epoch, or not from sources known."
+            f"From the first part, {number(float(fleet.published))} utility a step was to be "
+            f"expected of the sources known; {number(came / view.steps)} came. Crawling all of "
+            f"them in every step would collect {view.most / published:.2%} of everything: the "
+            "rest is gone before the next step, or not from sources known."
         )
     runs = _count(view.runs, "run")
     report.paragraph(
-        f"Means of {runs} of each policy, one epoch after the other: schedules may lock to the "
+        f"Means of {runs} of each policy, one step after the other: schedules may lock to the "
         "hours of the day, and at which is luck."
     )
     blocks = _count(view.blocks, view.block_name)
     if view.blocks < FEWEST:
         report.paragraph(
             f"The replay holds {blocks}: too few to say what is chance. Replay more, or compare "
-            f"over a shorter --block, such as {view.epochs * view.split.fleet.period / 20:.3g}."
+            f"over a shorter --block, such as {view.steps * view.split.fleet.period / 20:.3g}."
         )
     else:
         report.paragraph(
@@ -164,7 +164,7 @@ def _table(report: Report, view: View, budget: float, runs: Runs) -> None:
                 LABELS.get(name, name),
                 _percent(run.total, published),
                 "" if name == REFERENCE else points(view.lead(run, runs[REFERENCE])),
-                number(run.total / view.epochs),
+                number(run.total / view.steps),
                 f"{run.fetched / max(len(view.split.rest), 1):.1%}",
                 "n/a" if np.isnan(run.delay) else f"{run.delay:.4g}",
                 f"{run.never:.4g}",
@@ -172,18 +172,18 @@ def _table(report: Report, view: View, budget: float, runs: Runs) -> None:
             ]
         )
     bound = view.bounds[budget]
-    most = [HINDSIGHT, _percent(bound, published), "", number(bound / view.epochs), "", "", "", ""]
+    most = [HINDSIGHT, _percent(bound, published), "", number(bound / view.steps), "", "", "", ""]
     report.table(
         f"Policies under budget {budget:g}",
         [
             "policy",
             "of all utility",
             "minus whittle, points",
-            "reward / epoch",
+            "reward / step",
             "items",
             f"delay ({view.split.rest.unit}s)",
             "never visited",
-            "cost / epoch",
+            "cost / step",
         ],
         [*rows, most],
     )
@@ -266,7 +266,7 @@ def _curve(report: Report, view: View, runs: Mapping[float, Runs]) -> None:
 
 
 def _time_of_day(report: Report, view: View, runs: Mapping[float, Runs]) -> None:
-    """Add how busy and quiet hours of the day fare, where there are such and epochs part a day."""
+    """Add how busy and quiet hours of the day fare, where there are such and steps part a day."""
     hours = busy_and_quiet(view)
     if hours is None:
         return
@@ -281,7 +281,7 @@ def _time_of_day(report: Report, view: View, runs: Mapping[float, Runs]) -> None
     ratio = published[hours[0]].sum() / published[hours[1]].sum()
     report.heading("The time of the day")
     report.table(
-        "Collected in an epoch as a share of what is published in it",
+        "Collected in a step as a share of what is published in it",
         ["budget", "policy", "busiest quarter of the day", "quietest quarter of the day"],
         rows,
     )

@@ -28,16 +28,16 @@ class View(NamedTuple):
     """What the numbers are of."""
 
     split: Split
-    block: int  # epochs over which sums are compared; the last block may be shorter
+    block: int  # steps over which sums are compared; the last block may be shorter
     bounds: Mapping[float, float]  # of each budget: the most that can be collected
-    most: float  # collected by crawling all sources in every epoch
+    most: float  # collected by crawling all sources in every step
     conditions: str  # what the crawler sees, and how the budget holds
     note: str  # of the user
     runs: int  # S, of each policy
 
     @property
-    def epochs(self) -> int:
-        return self.split.epochs
+    def steps(self) -> int:
+        return self.split.steps
 
     @property
     def published(self) -> FloatArray:
@@ -46,7 +46,7 @@ class View(NamedTuple):
     @property
     def blocks(self) -> int:
         """Return W, the number of blocks."""
-        return -(-self.epochs // self.block)
+        return -(-self.steps // self.block)
 
     @property
     def block_name(self) -> str:
@@ -54,9 +54,9 @@ class View(NamedTuple):
         unit, length = self.split.rest.unit, self.block * self.split.fleet.period
         return "week" if length * HOURS[unit] == WEEK else f"{length:g}-{unit} block"
 
-    def by_block(self, of_epochs: FloatArray) -> FloatArray:
-        """Return sums over blocks, (…, W), of what was measured in each epoch, (…, H)."""
-        return np.add.reduceat(of_epochs, np.arange(0, self.epochs, self.block), axis=-1)
+    def by_block(self, of_steps: FloatArray) -> FloatArray:
+        """Return sums over blocks, (…, W), of what was measured in each step, (…, H)."""
+        return np.add.reduceat(of_steps, np.arange(0, self.steps, self.block), axis=-1)
 
     def lead(self, run: Played, other: Played) -> Estimate:
         """Return how much more a policy collected than another, of all that was published."""
@@ -117,15 +117,15 @@ def _clearly_better(view: View, best: Played, other: Played) -> bool:
 
 
 def busy_and_quiet(view: View) -> tuple[BoolArray, BoolArray] | None:
-    """Return which epochs lie in the busiest and the quietest quarter of the day, as known from
-    before the split; None where epochs do not part a day, or all hours are much alike."""
+    """Return which steps lie in the busiest and the quietest quarter of the day, as known from
+    before the split; None where steps do not part a day, or all hours are much alike."""
     log, past, period = view.split.rest, view.split.past, view.split.fleet.period
-    day = round(24 / HOURS[log.unit] / period, 9)  # epochs
-    if day != round(day) or day < 4 or view.epochs < 7 * day:
+    day = round(24 / HOURS[log.unit] / period, 9)  # steps
+    if day != round(day) or day < 4 or view.steps < 7 * day:
         return None
     hour = np.floor((past.published - log.start) / period).astype(np.intp) % int(day)
     order = np.argsort(np.bincount(hour, minlength=int(day)), kind="stable")
-    now, quarter = np.arange(view.epochs) % int(day), int(day) // 4
+    now, quarter = np.arange(view.steps) % int(day), int(day) // 4
     quiet, busy = np.isin(now, order[:quarter]), np.isin(now, order[-quarter:])
     published = view.published
     if not published[busy].sum() > _CYCLE * published[quiet].sum() > 0:

@@ -26,20 +26,20 @@ Runs = Mapping[str, Evaluation]
 
 # What the policies do, for readers of a report.
 POLICIES = (
-    "whittle crawls what is worth most to crawl now rather than later; whittle-exact does so "
-    "with an index that counts on random content being seen; myopic what brings most at once "
-    "for its cost; oldest-first all sources in turn; fixed always the same, those of "
-    "largest inflow for their cost; random draws. lagrangian crawls what gains most under the "
-    "charge λ*; static each source at its own best frequency, whatever waits. nutch and "
-    "miniflux are rules of crawlers in use, which know only what their own crawls brought: "
-    "an interval that shrinks by a fifth after news and grows by two fifths after none, and "
-    "a week ÷ the week's entries, with an epoch in the place of an hour. Those that begin with "
-    "adaptive- are not told how much a source publishes and learn it from their crawls: certainty "
-    "believes its estimates, optimism takes each for as large as it may well be, thompson draws "
-    "them from what it believes; self-tuning is not told utilities and decay either. "
-    "clairvoyant, where shown, is whittle with sight of what waits: what seeing would be worth, "
-    "not a policy that could be used. In a program of your own, "
-    "agents.index_at_age(age, sources) is the order in which whittle crawls."
+    "whittle crawls the sources of the largest Whittle index; whittle-exact uses the index of "
+    "random content that is observed. myopic maximises the reward of the next step per unit of "
+    "cost; oldest-first crawls the sources in turn; fixed always the same sources, those of the "
+    "largest expected utility per unit of cost; random draws them. lagrangian crawls the sources "
+    "whose index exceeds the optimal Lagrange multiplier λ*; static crawls every source at its own "
+    "optimal constant frequency. nutch and miniflux are rules of crawlers in use, which know only "
+    "the results of their own crawls: an interval that shrinks by a fifth after a crawl that found "
+    "something new and grows by two fifths after one that did not, and a week divided by the "
+    "week's items, with a step in the place of an hour. Policies whose names begin with adaptive- "
+    "are not given the arrival rates and estimate them from their crawls: certainty uses the "
+    "posterior means, optimism upper confidence bounds, thompson draws from the posterior; "
+    "self-tuning estimates utilities and decay as well. clairvoyant, where shown, is whittle with "
+    "observed content: it shows the value of observations and cannot be used. In a program, "
+    "agents.index_at_age(age, sources) returns the index by which whittle ranks the sources."
 )
 
 
@@ -87,21 +87,21 @@ def table(
         rows.append(row(SEES_ALL, reference, "", ""))
     columns = [
         "policy",
-        "reward / epoch",
+        "reward / step",
         f"of bound ({relaxed.name})",
         "score",
         "of published",
         "never visited",
         "delay (time)",
-        "cost / epoch",
+        "cost / step",
     ]
     report.table(f"Policies under budget {budget:g}", columns, rows)
     if relaxed.name in WHO:
         report.paragraph(
             f"In the long run no {WHO[relaxed.name]} averages more than "
-            f"{number(float(relaxed.bound))} per epoch; a measured share slightly above 100 % is "
-            "chance, or stock left from the start. One more unit of budget, if it could be saved "
-            f"up, is worth λ* = {float(relaxed.multiplier):.4g} per epoch."
+            f"{number(float(relaxed.bound))} per step; a measured fraction slightly above 100 % is "
+            "chance, or content left from the start. One more unit of budget, if it could be saved "
+            f"up, is worth λ* = {float(relaxed.multiplier):.4g} per step."
         )
     else:
         report.paragraph("What no policy can exceed is not known for such arrivals.")
@@ -117,7 +117,7 @@ def advice(report: Report, view: View, budget: float, runs: Runs) -> None:
         report.paragraph("The budget covers all sources: crawl everything, there is no choice.")
         return
     if runs[best].reward.mean() <= 0:
-        silent = "the sources publish nothing" if view.fleet.published == 0 else "too few epochs"
+        silent = "the sources publish nothing" if view.fleet.published == 0 else "too few steps"
         report.paragraph(f"Nothing was collected by any policy: {silent}.")
         return
     rivals = [name for name in order[1:] if not _clearly_better(runs[best], runs[name])]
@@ -156,7 +156,7 @@ def _never(report: Report, fleet: Sources, best: str, run: Evaluation) -> None:
         names = ", ".join(f"{fleet.name(i)} ({number(publishes[i])})" for i in richest)
         text += (
             f"; together they publish {publishes[never].sum() / fleet.published:.1%} of all "
-            f"utility. Those that publish most (utility per epoch): {names}"
+            f"utility. Those that publish most (utility per step): {names}"
         )
     report.paragraph(text + ".")
 
@@ -170,7 +170,7 @@ def _plan(report: Report, fleet: Sources, best: str, run: Evaluation) -> None:
     ]
     more = "" if len(fleet) <= 20 else " (the 20 most crawled; all of them are in sources.csv)"
     report.table(
-        f"How often {best} crawls{more}", ["source", "crawls / epoch", "mean interval (time)"], rows
+        f"How often {best} crawls{more}", ["source", "crawls / step", "mean interval (time)"], rows
     )
 
 
@@ -191,7 +191,7 @@ def curve(report: Report, view: View, runs: Mapping[float, Runs]) -> None:
         for m, r in zip(budgets, relaxed, strict=True)
     ]
     report.table(
-        "Reward per epoch, and the value λ* of one more unit of budget",
+        "Reward per step, and the value λ* of one more unit of budget",
         ["budget", *names, bound, "λ*"],
         rows,
     )
@@ -203,7 +203,7 @@ def curve(report: Report, view: View, runs: Mapping[float, Runs]) -> None:
         low, high = [r.low for r in reward], [r.high for r in reward]
         left.fill_between(budgets, low, high, alpha=0.2, color=style["color"])
     left.plot(budgets, [r.bound for r in relaxed], "k--", lw=1, label=bound)
-    left.set(xlabel="budget M", ylabel="reward / epoch", ylim=(0, None))
+    left.set(xlabel="budget M", ylabel="reward / step", ylim=(0, None))
     left.legend()
     right.plot(budgets, [r.multiplier for r in relaxed], "ko-", ms=4)
     right.set(xlabel="budget M", ylabel="λ*: value of one more unit of budget", ylim=(0, None))
@@ -214,12 +214,12 @@ def glossary(report: Report) -> None:
     """Add what the words mean."""
     report.heading("Words")
     report.paragraph(
-        "Epoch: the time between two rounds of crawling. Reward: the utility of what was "
-        "collected, as it was worth when collected. Of bound: share of the most that any policy "
-        "can average that sees before crawling what this crawler sees. Of published: share of all "
-        "utility, as it was worth when published. Score: 0 is a random choice, 1 is the Whittle "
-        "index. Never visited: sources not crawled in a run, mean over runs. Delay: mean age of "
-        "items when collected."
+        "Step: the time between two rounds of crawling. Reward: the utility that was collected, at "
+        "the time of collection. Of bound: fraction of the largest average reward of any policy "
+        "with the same observations. Of published: fraction of the utility that was published, at "
+        "the time of publication. Score: 0 is the random policy, 1 the Whittle index policy. Never "
+        "visited: number of sources that were not crawled in a run, mean over runs. Delay: mean "
+        "age of the items when they were collected."
     )
     report.paragraph(POLICIES)
 
@@ -227,13 +227,13 @@ def glossary(report: Report) -> None:
 def per_source(
     fleet: Sources, runs: Mapping[float, Mapping[str, Evaluation | Played]]
 ) -> list[dict[str, Any]]:
-    """Return, for every source and budget, the crawls per epoch that each policy gives it."""
+    """Return, for every source and budget, the crawls per step that each policy gives it."""
     return [
         {
             "budget": m,
             "source": fleet.name(i),
             **{name: float(getattr(fleet, name)[i]) for name in PARAMETERS},
-            **{f"crawls_per_epoch_{name}": float(run.frequency[i]) for name, run in agents.items()},
+            **{f"crawls_per_step_{name}": float(run.frequency[i]) for name, run in agents.items()},
         }
         for m, agents in runs.items()
         for i in range(len(fleet))

@@ -44,7 +44,7 @@ ASSUMPTIONS = {
         "Items do not come in bursts",
         "variance / mean of daily counts",
         "1",
-        "what waits varies more than the model says: the index still goes by the right mean, but "
+        "content varies more than the model assumes: the index still uses the right mean, but "
         "the errors of the rates are too small, and seeing content before crawling is worth more",
     ),
     "gaps": Assumption(
@@ -64,8 +64,8 @@ ASSUMPTIONS = {
         "All hours are alike",
         "strength of the cycle, up to 1",
         "0",
-        "with epochs well below a day, the index crawls too much in quiet hours and too little in "
-        "busy ones; with epochs of a day or more the cycle does not matter",
+        "with steps well below a day, the index crawls too much in quiet hours and too little in "
+        "busy ones; with steps of a day or more the cycle does not matter",
     ),
     "decay": Assumption(
         "Interest falls exponentially",
@@ -235,11 +235,11 @@ def _failures(report: Report, found: Found) -> None:
 def _estimates(report: Report, found: Found) -> None:
     log, unit = found.log, found.log.unit
     report.paragraph(
-        "Estimates are drawn towards the fleet's mean, the more the less a source has shown "
+        "Estimates are shrunk towards the fleet's mean, more strongly for sources with fewer items "
         "(rates: Gamma–Poisson; utilities: Bühlmann–Straub credibility; decay: normal on a "
-        "logarithmic scale; the spread between sources by maximum likelihood or its moments). ± is "
-        "one standard error; that of a rate takes items as independent. “Own” is from the "
-        "source's items alone."
+        "logarithmic scale). The spread between sources is unknown and integrated over. ± is one "
+        "standard error, which includes the uncertainty of that spread and of the fleet's mean; "
+        "that of a rate takes items as independent. “Own” is from the source's items alone."
     )
     counts = np.bincount(log.source, minlength=len(log.names))
     decay = found.decay.rate if found.decay is not None else None

@@ -19,7 +19,7 @@ from experiments.throughput.world import RATES, Cost
 
 @dataclass(kw_only=True)
 class Throughput(Study):
-    """Time per source and epoch beside the machine's limit, and against Gymnasium's environments.
+    """Time per source and step beside the machine's limit, and against Gymnasium's environments.
     Candidates take turns; figures are medians over rounds, ratios are taken within a round."""
 
     outputs: ClassVar[tuple[str, ...]] = ("versus.csv", "world.csv", "files.csv", "report.html")
@@ -73,10 +73,10 @@ def _versus(report: Report, comparisons: list[Versus]) -> None:
 
 
 def _costs(report: Report, costs: list[Cost]) -> None:
-    report.heading("Nanoseconds per source and epoch")
+    report.heading("Nanoseconds per source and step")
     report.paragraph(
         "World: advance alone. Env step: the vector environment, M = N/100, random priorities. "
-        "Whittle epoch: advance, index, select, crawl. Index: the index alone, for the content of "
+        "Whittle step: advance, index, select, crawl. Index: the index alone, for the content of "
         "the env's world. Copy: moving the bytes that advance has to move (values read and "
         "written, two parameters read). Draws: only the random numbers that the arrivals need. "
         "World / limit: the world's time over copy + draws. Memory: bytes a source at the peak of "
@@ -97,16 +97,16 @@ def _costs(report: Report, costs: list[Cost]) -> None:
         "N × envs",
         "world",
         "env step",
-        "Whittle epoch",
+        "Whittle step",
         "index",
         "copy",
         "draws",
         "world / limit",
         "memory",
     ]
-    report.table("Nanoseconds per source and epoch", columns, rows)
+    report.table("Nanoseconds per source and step", columns, rows)
     report.paragraph(_reading(costs))
-    report.figure(_picture(costs), "Cost of an epoch against the number of sources.")
+    report.figure(_picture(costs), "Cost of a step against the number of sources.")
 
 
 def _files(report: Report, readings: list[FileCost]) -> None:
@@ -126,16 +126,16 @@ def _reading(costs: list[Cost]) -> str:
     sparse = [c for c in costs if c.arrivals == "Poisson, ΛT = .05"][-1]
     dense = [c for c in costs if c.arrivals == "Poisson, ΛT = 5"][-1]
     still = [c for c in costs if c.arrivals == "deterministic"][-1]
-    per_epoch = small.world * small.n * small.rows
+    per_step = small.world * small.n * small.rows
     extra = sparse.world - still.world
     return (
-        f"What bounds it. Smallest world: an epoch takes {per_epoch:.0f} ns, two calls into numpy, "
+        f"What bounds it. Smallest world: a step takes {per_step:.0f} ns, two calls into numpy, "
         f"whatever is in them. Largest, deterministic: memory; {large.world / large.copy:.1f} "
         "times the time to copy the same bytes. Dense Poisson: the random numbers, "
         f"{dense.draws / dense.world:.0%} of the time. Sparse Poisson: arrivals add {extra:.2f} ns "
         f"per source, that is {extra / RATES[sparse.arrivals]:.0f} ns per item that arrives, of "
         f"which {sparse.draws / RATES[sparse.arrivals]:.0f} ns are its random numbers; the rest "
-        "finds its source and adds to it. Whittle epoch, deterministic, largest: the index alone "
+        "finds its source and adds to it. Whittle step, deterministic, largest: the index alone "
         f"takes {large.ranking:.1f} of {large.whittle:.1f} ns."
     )
 
@@ -151,6 +151,6 @@ def _picture(costs: list[Cost]) -> object:
         limit = [c.copy + c.draws for c in mine]
         axis.loglog(cells, limit, "k--", lw=1, label="limit: copy + draws")
         axis.set(title=name, xlabel="sources (one environment)")
-    axes[0].set_ylabel("ns / source and epoch")
+    axes[0].set_ylabel("ns / source and step")
     axes[0].legend()
     return figure

@@ -1,4 +1,4 @@
-"""Nanoseconds per source and epoch, beside the least that the machine would need."""
+"""Nanoseconds per source and step, beside the least that the machine would need."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RATES = {"deterministic": 5.0, "Poisson, ΛT = 5": 5.0, "Poisson, ΛT = .05": 0.
 
 
 class Cost(NamedTuple):
-    """One size of world under one kind of arrivals; times in nanoseconds per source and epoch."""
+    """One size of world under one kind of arrivals; times in nanoseconds per source and step."""
 
     arrivals: str
     n: int
@@ -75,22 +75,22 @@ def _cost(name: str, n: int, rows: int, rounds: int) -> Cost:
 
 
 def _whittle_epoch(fleet: Sources, rows: int, arrivals: ArrivalProcess) -> Call:
-    """The whole of a Whittle crawler's epoch, without the environment around it."""
+    """The whole of a Whittle crawler's step, without the environment around it."""
     rng = np.random.default_rng(0)
     world = World(fleet, arrivals, rows)
     world.start(np.ones(world.shape), rng)
     k = max(1, len(fleet) // 100)
 
-    def epoch() -> None:
+    def step() -> None:
         index = whittle_index(world.value, fleet)
         world.crawl(select_top(index, k, world.crawled_at))
         world.advance(rng)
 
-    return epoch
+    return step
 
 
 def _copy(n: int, rows: int) -> Call:
-    """Move the bytes of an epoch: values are read and written, and the two tables read once."""
+    """Move the bytes of a step: values are read and written, and the two tables read once."""
     moved = 16 * n * rows + 16 * n
     origin = np.ones(max(1, moved // 16))
     target = np.empty_like(origin)

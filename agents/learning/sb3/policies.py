@@ -72,7 +72,7 @@ class _Scores(nn.Module):
 
 
 class _Value(nn.Module):
-    """The mean over sources of what a network says of their columns, the last an action's."""
+    """The mean over sources of a network's output for their columns, the last of an action."""
 
     def __init__(self, sources: int, network: FleetNetwork, action: bool) -> None:
         super().__init__()

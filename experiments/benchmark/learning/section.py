@@ -108,7 +108,7 @@ def _bounds(table: Table) -> str:
     share, agent, task = found[0]
     return (
         f"The bound holds for what is expected in the long run; measured means may be above it by "
-        f"chance, or through what waited at the start. {len(found)} of the means over runs are, at "
+        f"chance, or through content at the start. {len(found)} of the means over runs are, at "
         f"most by {share - 1:.3%} ({agent}, {task})."
     )
 

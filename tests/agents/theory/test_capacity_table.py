@@ -12,6 +12,7 @@ from agents.theory import capacity_table
 from agents.theory.capacity_table import IndexTable
 from agents.theory.renewal import RenewalArm, renewal_arm
 from crawl_env import Sources
+from crawl_env.content.utility import Decay, LomaxDecay, StretchedDecay
 
 
 def fleet(n: int, regime: str, failing: float) -> Sources:
@@ -71,3 +72,15 @@ def test_a_fleet_is_prepared_once_and_equal_sources_share_a_row(
     assert sum(contents) == computed
     again = whittle_index(x[:, :40], one)
     np.testing.assert_allclose(first[:, :40], again, rtol=5e-3)
+
+
+@pytest.mark.parametrize("decay", [StretchedDecay(0.5), LomaxDecay(2.0)], ids=repr)
+def test_nodes_of_another_decay_function(monkeypatch: pytest.MonkeyPatch, decay: Decay) -> None:
+    some = Sources.random(20, 1)
+    x = np.linspace(5e-3, 1.1, 300)[:, None] * some.ceiling
+    exact = RenewalArm(some, decay).index(x)
+    monkeypatch.setattr(capacity_table, "_MOST_CELLS", 0)
+    got = RenewalArm(some, decay).index(x)
+    np.testing.assert_allclose(got, exact, rtol=5e-3)
+    closed = whittle_index(x, some)
+    assert np.abs(exact / closed - 1).max() > 0.1

@@ -479,3 +479,10 @@ def test_a_bound_with_all_limits_at_once_is_found():
     )
     bound = relaxation(fleet, 6, 2).bound
     assert 0 < bound <= relaxation(fleet, 6, 30).bound
+
+
+def test_silent_sources_need_no_states() -> None:
+    """Twelve sources would need 3^12 joint states or more, and be refused."""
+    live = fleet_with([10.0, 7.0], [0.9, 0.8])
+    many = fleet_with([10.0, 7.0] + [0.0] * 10, [0.9, 0.8] + [0.5] * 10)
+    assert optimal_reward(many, 1, 1e-6) == optimal_reward(live, 1, 1e-6)

@@ -331,7 +331,7 @@ def test_the_best_on_a_log_must_be_so_for_enough_weeks(weeks: int, said: str) ->
     epochs, hours = 168 * weeks, np.arange(168 * weeks)
     split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 40)
     view = View(split, 168, {5.0: np.nan}, np.nan, "", "", 1)
-    view = type("Long", (View,), {"epochs": epochs, "blocks": weeks, "block_name": "week"})(*view)
+    view = type("Long", (View,), {"steps": epochs, "blocks": weeks, "block_name": "week"})(*view)
     base = 1.0 + (hours % 7)
     everybody = [entrants.name_of({"entrant": p}) for p in recorded.entrants(split)]
     of_budget = {name: paid(base) for name in everybody}

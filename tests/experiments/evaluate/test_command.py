@@ -24,7 +24,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
 
 
 def evaluated(tmp_path: Path, **options: object) -> Path:
-    settings = {"epochs": 60, "warmup": 10, "seeds": 3, "jobs": 1, "engine": "sequential"}
+    settings = {"steps": 60, "warmup": 10, "seeds": 3, "jobs": 1, "engine": "sequential"}
     out = tmp_path / "out"
     Evaluate(**{"sources": str(EXAMPLE), "budget": "4", **settings, **options, "out": out}).run()
     return out
@@ -58,14 +58,14 @@ def test_the_curve_has_a_row_and_a_picture_for_the_budgets(tmp_path, capsys):
 
 
 def test_where_rates_vary_no_bound_is_told(tmp_path, capsys):
-    evaluated(tmp_path, sources="table1", budget="2", arrivals="poisson-hawkes", epochs=20)
+    evaluated(tmp_path, sources="table1", budget="2", arrivals="poisson-hawkes", steps=20)
     printed = capsys.readouterr().out
     assert "of bound (unknown)" in printed
     assert "What no policy can exceed is not known" in printed
 
 
 def test_numbers_are_those_of_the_public_evaluation(tmp_path):
-    out = evaluated(tmp_path, sources="table1", budget="2", arrivals="deterministic", epochs=28)
+    out = evaluated(tmp_path, sources="table1", budget="2", arrivals="deterministic", steps=28)
     reward = {r["agent"]: float(r["reward"]) for r in rows(out / "records.csv")}
     assert reward["whittle"] == pytest.approx(337.774550, rel=1e-8)
     assert reward["fixed"] == pytest.approx(179.790963 + 147.655955, rel=1e-8)
@@ -75,7 +75,7 @@ def test_numbers_are_those_of_the_public_evaluation(tmp_path):
 def test_no_clear_winner_where_policies_do_the_same(tmp_path, capsys):
     # Among those that know the rates: others have content left behind to collect for a while.
     names = tuple(name for name in AGENTS if not name.startswith("adaptive-"))
-    table1 = {"sources": "table1", "budget": "1", "arrivals": "deterministic", "epochs": 28}
+    table1 = {"sources": "table1", "budget": "1", "arrivals": "deterministic", "steps": 28}
     evaluated(tmp_path, agents=names, **table1)
     # With M = 1 the myopic policy alternates between sources 1 and 2 just like Whittle's.
     printed = capsys.readouterr().out
@@ -84,7 +84,7 @@ def test_no_clear_winner_where_policies_do_the_same(tmp_path, capsys):
 
 
 def test_the_clairvoyant_is_last_and_never_recommended(tmp_path, capsys):
-    evaluated(tmp_path, budgets="3,4", budget="", epochs=200)
+    evaluated(tmp_path, budgets="3,4", budget="", steps=200)
     printed = capsys.readouterr().out
     tables = printed.split("Policies under budget")[1:]
     assert len(tables) == 2
@@ -94,7 +94,7 @@ def test_the_clairvoyant_is_last_and_never_recommended(tmp_path, capsys):
         assert sum("clairvoyant" in line for line in lines) == 1
     assert "Use clairvoyant" not in printed
     assert "clairvoyant never" not in printed
-    curve = printed.split("Reward per epoch, and the value")[1].split("\n\n")[0]
+    curve = printed.split("Reward per step, and the value")[1].split("\n\n")[0]
     assert "clairvoyant" not in curve
 
 
@@ -108,7 +108,7 @@ def test_silent_sources_give_no_advice_and_no_nan_winner(tmp_path, capsys):
 def test_arrivals_serve_fleets_with_capacities(tmp_path, capsys):
     path = tmp_path / "feeds.csv"
     Sources(np.full(3, 2.0), 1.0, 0.1, capacity=[3, 5, np.inf]).to_csv(path)
-    few = {"sources": str(path), "budget": "1", "agents": ("myopic",), "epochs": 20}
+    few = {"sources": str(path), "budget": "1", "agents": ("myopic",), "steps": 20}
     for arrivals in ("poisson", "poisson-lognormal", "poisson-items", "deterministic"):
         evaluated(tmp_path, arrivals=arrivals, **few)
         name = arrivals.removesuffix("-items") + "-items" * (arrivals != "deterministic")
@@ -151,7 +151,7 @@ def test_bad_input_is_said_in_the_users_terms(monkeypatch, tmp_path):
         (["--sources", "table1", "--budget", "1", "--arrivals", "poison"], "'poisson'"),
         (["--sources", "table1", "--budget", "2,5"], "'2,5', not a number"),
         (["--sources", "table1", "--budget", "1", "--seeds", "1"], "--seeds is 1"),
-        (["--sources", "table1", "--budget", "1", "--epochs", "0"], "--epochs is 0"),
+        (["--sources", "table1", "--budget", "1", "--steps", "0"], "--steps is 0"),
         (["--sources", "table1", "--budget", "1", "--agents", "wittle"], "'whittle'"),
         (["--sources", "table1", "--budget", "1", "--engine", "none"], "unknown engine"),
     ]
@@ -214,7 +214,7 @@ def test_absolute_paths_do_not_enter_the_records(monkeypatch, tmp_path):
         str(EXAMPLE),
         "--budget",
         "4",
-        "--epochs",
+        "--steps",
         "20",
         "--seeds",
         "3",

@@ -54,7 +54,7 @@ def collected(log: ItemLog, fleet: Sources, schedule: np.ndarray) -> float:
 
 
 def every_schedule(log: ItemLog, fleet: Sources) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Reward, cost, and the most that one epoch costs, of all 2^(2·EPOCHS) schedules."""
+    """Reward, cost, and the most that one step costs, of all 2^(2·EPOCHS) schedules."""
     found = []
     for bits in product((0, 1), repeat=2 * EPOCHS):
         schedule = np.array(bits).reshape(EPOCHS, 2)

@@ -31,7 +31,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
 def replayed(tmp_path: Path, **options: object) -> Path:
     given = {"items": EXAMPLE, "decay_rate": 0.12}
     given |= {k: options.pop(k) for k in list(options) if k in Log.__dataclass_fields__}
-    settings = {"budget": "2", "epochs": 400, "seeds": 2, "jobs": 1, "engine": "sequential"}
+    settings = {"budget": "2", "steps": 400, "seeds": 2, "jobs": 1, "engine": "sequential"}
     settings["agents"] = FEW
     out = tmp_path / "out"
     Evaluate(log=Log(**given), **{**settings, **options, "out": out}).run()
@@ -63,14 +63,14 @@ def written(tmp_path: Path, text: str, name: str = "log.csv") -> Path:
 
 def test_a_poisson_log_earns_what_poisson_arrivals_earn():
     fleet = Sources.random(12, seed=3, regime="sparse")
-    epochs = 12_000
-    trace = Trace(simulated(fleet, float(epochs), 1), random_start=False)
+    steps = 12_000
+    trace = Trace(simulated(fleet, float(steps), 1), random_start=False)
     arguments = {"sources": fleet, "budget": 2, "observed": False, "start": "empty"}
-    played = play(Rollout("whittle", {**arguments, "arrivals": trace}), trace, epochs)
+    played = play(Rollout("whittle", {**arguments, "arrivals": trace}), trace, steps)
     expected = evaluate(
         "whittle", {**arguments, "arrivals": "poisson"}, steps=2000, warmup=100, seeds=40
     )
-    # Rewards of blocks of 100 epochs are all but independent. 4 standard errors: 1 in 10,000.
+    # Rewards of blocks of 100 steps are all but independent. 4 standard errors: 1 in 10,000.
     blocks = played.reward.reshape(-1, 100).mean(axis=1)
     error = np.hypot(
         blocks.std(ddof=1) / np.sqrt(blocks.size), expected.reward.std(ddof=1) / np.sqrt(40)
@@ -106,7 +106,7 @@ def test_the_delay_counts_only_items_that_a_source_still_shows():
 
 def test_all_policies_meet_the_same_items(tmp_path):
     # All 20 sources, whoever chooses.
-    out = replayed(tmp_path, budget="20", epochs=200, agents=tuple(AGENTS))
+    out = replayed(tmp_path, budget="20", steps=200, agents=tuple(AGENTS))
     records = rows(out / "records.csv")
     by_agent = {}
     for record in records:
@@ -115,7 +115,7 @@ def test_all_policies_meet_the_same_items(tmp_path):
     bound = by_agent.pop("hindsight-bound")
     for agent, reward in by_agent.items():
         assert reward == pytest.approx(by_agent["whittle"], rel=1e-9), agent
-        assert 0.99 * bound[0] < sum(reward) <= bound[0], "one of two runs starts an epoch late"
+        assert 0.99 * bound[0] < sum(reward) <= bound[0], "one of two runs starts a step late"
 
 
 def test_nothing_after_the_split_reaches_the_fleet_and_nothing_later_a_crawl(tmp_path):
@@ -141,7 +141,7 @@ def test_nothing_after_the_split_reaches_the_fleet_and_nothing_later_a_crawl(tmp
             arguments = {"sources": split.fleet, "budget": budget, "budget_rule": rule}
             arguments |= {"observed": observed, "start": "empty", "arrivals": split.trace}
             reward.append(play(Rollout(name, arguments), split.trace, 520).reward[0])
-        # The last epoch before 1500 begins at 499.
+        # The last step before 1500 begins at 499.
         assert reward[0][:500].tolist() == reward[1][:500].tolist(), (name, rule, observed)
         assert reward[0][500:].tolist() != reward[1][500:].tolist()
 
@@ -150,7 +150,7 @@ def test_nothing_after_the_split_reaches_the_fleet_and_nothing_later_a_crawl(tmp
 
 
 def test_it_writes_records_sources_and_a_report(tmp_path, capsys):
-    out = replayed(tmp_path, epochs=None)
+    out = replayed(tmp_path, steps=None)
     records = rows(out / "records.csv")
     assert len(records) == 6 * (len(FEW) + 2) + 1, "six weeks, the references, and the bound"
     assert {"numpy", "commit", "machine", "command", "date", "budget", "from"} <= set(records[0])
@@ -175,13 +175,13 @@ def test_it_writes_records_sources_and_a_report(tmp_path, capsys):
 
 
 def test_several_budgets_are_drawn_as_a_curve_and_few_blocks_give_no_winner(tmp_path, capsys):
-    out = replayed(tmp_path, budget="", budgets="2,4", epochs=300)
+    out = replayed(tmp_path, budget="", budgets="2,4", steps=300)
     printed = capsys.readouterr().out
     assert "What more budget buys" in printed
     assert "2 weeks: too few to say what is chance" in printed
     assert "\nUse " not in printed
     assert (out / "report.html").read_text(encoding="utf-8").count("<img ") == 3
-    replayed(tmp_path, epochs=300, block=24.0)
+    replayed(tmp_path, steps=300, block=24.0)
     assert "bootstrap over 13 24-hour blocks and 2 runs" in capsys.readouterr().out
 
 
@@ -198,9 +198,7 @@ def test_a_fleet_given_is_used_with_its_costs_and_limits(tmp_path, capsys):
 
 
 def test_content_can_be_seen_and_the_budget_saved(tmp_path, capsys):
-    seen = replayed(
-        tmp_path, observed=True, budget_rule="average", agents=tuple(AGENTS), epochs=200
-    )
+    seen = replayed(tmp_path, observed=True, budget_rule="average", agents=tuple(AGENTS), steps=200)
     printed = capsys.readouterr().out
     assert "content seen before crawling, budget kept on average" in printed
     agents = {r["agent"] for r in rows(seen / "records.csv")}
@@ -210,7 +208,7 @@ def test_content_can_be_seen_and_the_budget_saved(tmp_path, capsys):
 
 def test_sources_nobody_knew_of_are_not_crawled_but_count(tmp_path, capsys):
     text = EXAMPLE.read_text(encoding="utf-8") + "newcomer,1700,1000\nlate,1701,1\n"
-    out = replayed(tmp_path, items=written(tmp_path, text), epochs=None)
+    out = replayed(tmp_path, items=written(tmp_path, text), steps=None)
     printed = capsys.readouterr().out
     assert "nothing of theirs was published before the split: newcomer (1000), late (1)" in printed
     assert "newcomer" not in {r["source"] for r in rows(out / "sources.csv")}
@@ -226,7 +224,7 @@ def test_time_stamps_part_a_log_too(tmp_path, capsys):
         f"{'ab'[i % 2]},2024-05-{1 + i // 4:02d}T{6 * (i % 4):02d}:30:00Z" for i in range(120)
     ]
     log = written(tmp_path, "\n".join(lines) + "\n")
-    replayed(tmp_path, items=log, budget="1", train_until="2024-05-11", period=6.0, epochs=None)
+    replayed(tmp_path, items=log, budget="1", train_until="2024-05-11", period=6.0, steps=None)
     printed = capsys.readouterr().out
     assert "40 items from 0.5 to 240 hours (time 0 is 2024-05-01T00:00:00Z), and 80" in printed
 
@@ -242,7 +240,7 @@ def test_bad_input_is_said_in_the_users_terms(monkeypatch, tmp_path):
         (["--decay-rate", "0.1", "--budget", "0.5"], "nothing can ever be crawled"),
         (["--decay-rate", "0.1", "--arrivals", "poisson-gamma"], "--arrivals is for simulations"),
         (["--decay-rate", "0.1", "--warmup", "0"], "--warmup is for simulations"),
-        (["--decay-rate", "0.1", "--epochs", "0"], "--epochs is 0"),
+        (["--decay-rate", "0.1", "--steps", "0"], "--steps is 0"),
         (["--decay-rate", "0.1", "--agents", "wittle"], "'whittle'"),
         (["--decay-rate", "0.1", "--unit", "fortnight"], "fortnight"),
         (["--sources", "table1"], "--sources lacks 20 sources of the log, with 2134 items"),
@@ -276,7 +274,7 @@ def test_the_first_part_must_hold_items(tmp_path):
     with pytest.raises(ValueError, match="give a moment within it"):
         Log(items=log, decay_rate=1.0, train_until="10").split(None, 1.0)
     with pytest.raises(ValueError, match="no items from"):
-        Log(items=log, decay_rate=1.0, train_until="10.5").split(None, 0.1, epochs=1)
+        Log(items=log, decay_rate=1.0, train_until="10.5").split(None, 0.1, steps=1)
 
 
 def test_the_folder_of_the_log_is_not_replaced(monkeypatch, tmp_path):
@@ -311,12 +309,12 @@ def test_runs_start_one_epoch_after_the_other(tmp_path):
     split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0)
     asked = Evaluate(budget="2", seeds=3)
     found = [replay.work(split.trace, unit) for unit in asked._playing(split, 2.0, "static")]
-    played = replay.joined(found, split.epochs)
-    assert played.reward.shape == (3, split.epochs)
+    played = replay.joined(found, split.steps)
+    assert played.reward.shape == (3, split.steps)
     assert all(not row[: late + 1].any() for late, row in enumerate(played.reward))
     later = Trace(split.trace.log.covering(split.rest.start + 2, None), random_start=False)
     arguments = {"sources": split.fleet, "budget": 2, "start": "empty", "arrivals": later}
-    alone = play(Rollout("static", arguments), later, split.epochs - 2)
+    alone = play(Rollout("static", arguments), later, split.steps - 2)
     assert played.reward[2, 2:].tolist() == alone.reward[0].tolist()
 
 

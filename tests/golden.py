@@ -741,7 +741,7 @@ def tables() -> Iterator[Entry]:
     from agents.theory.frequencies import static_frequencies, static_reward
     from agents.theory.relaxation import net_reward
     from agents.theory.renewal import renewal_arm
-    from crawl_env.content.decay import DECAYS, make_decay
+    from crawl_env.content.utility import DECAYS, make_decay
 
     def per_host(one: Any) -> int:
         return 2 if len(one) == 105 else 1
@@ -1309,8 +1309,7 @@ def replay() -> Iterator[Entry]:
 
 
 def selection() -> Iterator[Entry]:
-    from crawl_env.fleet.hosts import Hosts
-    from crawl_env.simulation.selection import select, whole_budget
+    from crawl_env.simulation.selection import Hosts, select, whole_budget
 
     polite = make_fleet(1.0, 1.0, [0.1] * 9, hosts=["a", "a", "b", "b", "", "c", "c", "c", ""])
 

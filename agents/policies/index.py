@@ -18,8 +18,8 @@ from agents.theory.multiplier import BudgetMultiplier
 from agents.theory.renewal import renewal_arm, simplified
 from agents.theory.task_bound import task_bound
 from crawl_env import Arrivals, Sources
-from crawl_env.fleet.hosts import Hosts
 from crawl_env.numerics import FloatArray
+from crawl_env.simulation.selection import Hosts
 
 
 class IndexAgent(Agent):

@@ -14,9 +14,9 @@ from agents.policies.base import Agent, Environment, ObservationView, State, nee
 from agents.theory.frequencies import static_frequencies
 from agents.theory.multiplier import payable
 from crawl_env import Sources, Task
-from crawl_env.fleet.hosts import Hosts
 from crawl_env.numerics import FloatArray, ranks
 from crawl_env.simulation import selection
+from crawl_env.simulation.selection import Hosts
 
 _TINY = np.finfo(float).tiny
 _GOLDEN = 0.5 * (np.sqrt(5.0) - 1.0)

@@ -17,8 +17,7 @@ import numpy as np
 from agents.theory.observed import ObservedArm
 from agents.theory.renewal import renewal_arm
 from crawl_env import Arrivals, Sources, Task
-from crawl_env.content.decay import EXPONENTIAL, Decay
-from crawl_env.content.utility import Distribution
+from crawl_env.content.utility import EXPONENTIAL, Decay, Distribution
 from crawl_env.fleet.parameters import CONSTRAINTS, PARAMETERS
 from crawl_env.numerics import FloatArray
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from agents.theory.renewal import RenewalArm
-from crawl_env.fleet.hosts import Hosts
 from crawl_env.numerics import BoolArray, FloatArray
+from crawl_env.simulation.selection import Hosts
 
 _HALVINGS = 48  # of the range of a host's multiplier: to 4e-15 of it
 

@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 from agents.theory.relaxation import relaxation
 from agents.theory.renewal import simplified
 from crawl_env import Arrivals, Sources, Task, Trace, World
-from crawl_env.content.world import IntArray
-from crawl_env.fleet.hosts import Hosts
 from crawl_env.fleet.parameters import PARAMETERS
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import FloatArray, IntArray
 from crawl_env.rng import generator
 from crawl_env.simulation import selection
+from crawl_env.simulation.selection import Hosts
 
 Index = Callable[[FloatArray, Sources], FloatArray]
 

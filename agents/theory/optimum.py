@@ -11,10 +11,9 @@ from agents.theory.relaxation import _refuse_batch, relaxation, relaxed_bound
 from agents.theory.renewal import renewal_arm
 from crawl_env.envs.subsets import maximal_subsets
 from crawl_env.errors import check_positive
-from crawl_env.fleet.hosts import Hosts
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import FloatArray
-from crawl_env.simulation.selection import affordable
+from crawl_env.simulation.selection import Hosts, affordable
 
 
 def optimal_reward(

@@ -15,12 +15,11 @@ import numpy as np
 
 from agents.theory.hosts import HostMultipliers
 from agents.theory.renewal import RenewalArm, renewal_arm
-from crawl_env.content.decay import EXPONENTIAL, Decay
+from crawl_env.content.utility import EXPONENTIAL, Decay
 from crawl_env.errors import check_positive
-from crawl_env.fleet.hosts import Hosts
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import BoolArray, FloatArray
-from crawl_env.simulation.selection import TOLERANCE
+from crawl_env.simulation.selection import TOLERANCE, Hosts
 
 Bracket = tuple[FloatArray, FloatArray]  # of intervals
 

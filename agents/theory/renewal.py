@@ -24,7 +24,7 @@ from agents.theory.closed_form import (
     scaled_index,
     theorem_1,
 )
-from crawl_env.content.decay import EXPONENTIAL, Decay, ExponentialDecay
+from crawl_env.content.utility import EXPONENTIAL, Decay, ExponentialDecay
 from crawl_env.fleet.capacity import surely
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import BoolArray, FloatArray, IntArray, remainder

@@ -1,29 +1,143 @@
-"""How content arrives: random items, their mean, and all arrivals by name."""
+"""Random arrivals, item by item or in totals per step, and their mean."""
 
 from __future__ import annotations
 
-import difflib
-import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
-from os import PathLike
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from crawl_env.content.cells import Cells
-from crawl_env.content.decay import DECAYS, Decay, ExponentialDecay, make_decay
 from crawl_env.content.hawkes import Hawkes
-from crawl_env.content.poisson import ItemSampler, PastTotals, TotalSampler, past_items
-from crawl_env.content.process import ArrivalProcess, Block
-from crawl_env.content.rates import Constant, DailyCycle, Drift, Jumps, RateModel
-from crawl_env.content.trace import Trace
-from crawl_env.content.utility import UTILITIES, Distribution, make_distribution
+from crawl_env.content.process import ArrivalProcess, Block, Cells, Published
+from crawl_env.content.rates import (
+    Constant,
+    DailyCycle,
+    Drift,
+    Jumps,
+    PoissonTimes,
+    RateModel,
+    Times,
+)
+from crawl_env.content.utility import (
+    Decay,
+    Distribution,
+    Exponential,
+    ExponentialDecay,
+    make_decay,
+    make_distribution,
+)
 from crawl_env.errors import unknown
-from crawl_env.files.table import SUFFIXES
-from crawl_env.log.item_log import ItemLog
 from crawl_env.numerics import FloatArray
 
-__all__ = ["ARRIVALS", "RATES", "ArrivalProcess", "Arrivals", "Deterministic", "make_arrivals"]
+FADED = 37.0  # time constants after which less than e^−37 of an item's utility is left: nothing
+AT_ONCE = 2.0  # items above which one draw of U is cheaper than its items, roughly
+
+
+class ItemSampler(Block):
+    """Content drawn item by item: when the items arrive, then their initial utilities."""
+
+    def __init__(self, cells: Cells, utility: Distribution, times: Times) -> None:
+        super().__init__(cells)
+        self._utility, self._times = utility, times
+
+    def draw(self, rng: np.random.Generator) -> Iterator[Published]:
+        for where, age in self._times(rng):
+            utility = self._utility.sample(rng, where.size)
+            utility *= self.cells.mean_utility[where]
+            yield Published(where, age, utility, np.zeros_like(where))
+
+
+class TotalSampler(Block):
+    """Content of the last `window` (n,) steps, of which only the total is drawn.
+
+    Where ξ is exponential and a cell publishes more than `AT_ONCE` items, the total is drawn in
+    constant time, else item by item.
+    """
+
+    def __init__(self, cells: Cells, utility: Distribution, window: FloatArray) -> None:
+        super().__init__(cells)
+        at_once = np.zeros(cells.items.shape, dtype=bool)
+        if isinstance(utility, Exponential):
+            at_once = _drawn_at_once(cells, window)
+        self._none, self._all = not at_once.any(), bool(at_once.all())
+        self._where, self._rest = np.flatnonzero(at_once), np.flatnonzero(~at_once)
+        if not self._all:
+            rest, time = (cells, window) if self._none else (cells[self._rest], window[self._rest])
+            self._items = ItemSampler(rest, utility, PoissonTimes(rest, time))
+        if not self._none:
+            dense = cells if self._all else cells[self._where]
+            aged = dense.decay * window[self._where]
+            self._shape, self._odds = dense.items / dense.decay, np.expm1(aged)
+            self._scale = np.exp(-aged) * dense.mean_utility
+
+    def add(self, value: FloatArray, count: FloatArray | None, rng: np.random.Generator) -> None:
+        if self._none:
+            self._items.add(value, None, rng)
+            return
+        drawn = _gamma_ou(self._shape, self._odds, self._scale, rng)
+        if self._all:
+            value += drawn
+            return
+        value[self._where] += drawn
+        rest = np.zeros(self._rest.size)
+        self._items.add(rest, None, rng)
+        value[self._rest] += rest
+
+
+class PastTotals(Block):
+    """Content of the last `steps` (n,) steps, of which only the total is drawn."""
+
+    def __init__(self, cells: Cells, utility: Distribution, steps: FloatArray) -> None:
+        super().__init__(cells)
+        faded = FADED / cells.decay
+        if isinstance(utility, Exponential):
+            # After 30 time constants the content is stationary to within e^−30.
+            old = np.isinf(steps) | (cells.decay * steps > 30.0)
+            window = np.minimum(np.where(old, 0.0, steps), faded)
+        else:
+            old = np.zeros(steps.shape, dtype=bool)
+            window = np.minimum(steps, faded)
+        self._stationary = old & (cells.items > 0)
+        self._recent = TotalSampler(cells, utility, window)
+
+    def add(self, value: FloatArray, count: FloatArray | None, rng: np.random.Generator) -> None:
+        old = self._stationary
+        shape = self.cells.items[old] / self.cells.decay[old]
+        value[old] = rng.standard_gamma(shape) * self.cells.mean_utility[old]
+        self._recent.add(value, None, rng)
+
+
+def past_items(cells: Cells, utility: Distribution, steps: FloatArray, end: float) -> ItemSampler:
+    """Return the items of the last `steps` (n,) steps that are not surely worthless: those
+    younger than `end` time constants and not surely displaced by later ones."""
+    window = np.where(np.isinf(steps), end / cells.decay, steps)
+    if cells.capacity is not None:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            displaced = (cells.capacity + 9 * np.sqrt(cells.capacity) + 40) / cells.items
+        window = np.minimum(window, displaced)
+    window = np.where(cells.items > 0, window, 0.0)
+    return ItemSampler(cells, utility, PoissonTimes(cells, window))
+
+
+def _drawn_at_once(cells: Cells, window: FloatArray) -> NDArray[np.bool_]:
+    aged = cells.decay * window
+    few_enough = cells.items * np.expm1(np.minimum(aged, 30.0)) / cells.decay < 1e15
+    return (cells.items * window > AT_ONCE) & (aged <= 30.0) & few_enough
+
+
+def _gamma_ou(
+    shape: FloatArray, odds: FloatArray, scale: FloatArray, rng: np.random.Generator
+) -> FloatArray:
+    """Draw U for exponential ξ, the innovation of a gamma Ornstein–Uhlenbeck process.
+
+    B ~ NegativeBinomial(Λ/μ, α), itself a Poisson mixture, then U | B ~ Gamma(B, αξ̄). B is not
+    the number of items. `odds` is (1 − α)/α, `scale` is αξ̄.
+    """
+    batches = rng.poisson(rng.standard_gamma(shape) * odds)
+    return rng.standard_gamma(batches) * scale
+
 
 RATES: dict[str, type[RateModel]] = {
     "constant": Constant,
@@ -48,7 +162,7 @@ class Arrivals(ArrivalProcess):
         utility: distribution of ξ: constant, exponential, lognormal or gamma, or a
             `crawl_env.content.utility.Distribution`.
         decay: of an item's utility: exponential, stretched or lomax, or a
-            `crawl_env.content.decay.Decay`. Beliefs and agents assume exponential decay.
+            `crawl_env.content.utility.Decay`. Beliefs and agents assume exponential decay.
         sampler: "total" draws one number per source and step, in constant time where this is
             possible (exponential ξ, many items); "items" draws every item, which features that
             count items, and finite capacities, need. The two differ in the sample path, not in
@@ -163,90 +277,6 @@ class _Mean(Block):
         np.add(value, self._inflow, value)
         if count is not None:
             count += self._items
-
-
-def _names() -> dict[str, dict[str, str]]:
-    """Return the arguments of `Arrivals` that each name stands for."""
-    names: dict[str, dict[str, str]] = {}
-    choices = (
-        ("rate", [None, *(name for name in RATES if name != "constant")]),
-        ("utility", [None, *UTILITIES]),
-        ("decay", [None, *(name for name in DECAYS if name not in UTILITIES)]),
-        ("sampler", [None, "items"]),
-    )
-    for words in itertools.product(*(known for _, known in choices)):
-        given = {choices[i][0]: word for i, word in enumerate(words) if word is not None}
-        names["-".join(("poisson", *given.values()))] = given
-    return names
-
-
-_NAMES = _names()
-# All names, without those that ask for items where they are drawn anyway.
-ARRIVALS = (
-    "deterministic",
-    *(
-        name
-        for name, given in _NAMES.items()
-        if "sampler" not in given or not ("decay" in given or given.get("rate") == "hawkes")
-    ),
-)
-_GRAMMAR = "deterministic, poisson" + "".join(
-    f"[-{'|-'.join(name for name in known if name)}]"
-    for known in (
-        [name for name in RATES if name != "constant"],
-        UTILITIES,
-        [name for name in DECAYS if name not in UTILITIES],
-        ["items"],
-    )
-)
-
-
-def make_arrivals(arrivals: str | PathLike[str] | ArrivalProcess) -> ArrivalProcess:
-    """Return arrivals by name, or the object given.
-
-    `"deterministic"` is the mean of all that is random. `"poisson"` has a constant rate and
-    exponential ξ and decay; it may be followed by another rate (`drift`, `jumps`, `cycle`,
-    `hawkes`), distribution of ξ (`constant`, `exponential`, `lognormal`, `gamma`) and decay
-    (`stretched`, `lomax`), and by `items` if items are to be drawn one by one, in this order:
-    `"poisson-drift-lognormal-lomax"`, `"poisson-items"`. Parameters have their defaults;
-    `Arrivals(rate=Drift(0.1), utility=Lognormal(0.5))` sets them.
-
-    Recorded arrivals are a `Trace`. The path of a log (.csv, .csv.gz or .parquet) stands for
-    `Trace(ItemLog.from_csv(path))`: numbers in the unit of time of the fleet's rates, or time
-    stamps, which become hours; no curves; a span from the first item to the last.
-
-    Raises:
-        FileNotFoundError: no such log.
-        ValueError: unknown name, or a log that cannot be read.
-
-    >>> make_arrivals("poisson-jumps-gamma-items").rate
-    Jumps(rate=0.01, distribution=Gamma(shape=2.0))
-    """
-    if isinstance(arrivals, ArrivalProcess):
-        return arrivals
-    if isinstance(arrivals, PathLike) or (
-        isinstance(arrivals, str) and arrivals.lower().endswith(SUFFIXES)
-    ):
-        return Trace(ItemLog.from_csv(arrivals))
-    if arrivals == "deterministic":
-        return Deterministic()
-    if arrivals == "trace":
-        raise ValueError(
-            "arrivals='trace' needs a log to play back; give its path (.csv, .csv.gz or .parquet), "
-            "or crawl_env.Trace(crawl_env.ItemLog.from_csv(path))"
-        )
-    if not isinstance(arrivals, str):
-        raise ValueError(
-            f"arrivals is {arrivals!r}; give a name ({_GRAMMAR}), the path of a log, "
-            "crawl_env.Trace(items) of a log in memory, or an object such as crawl_env.Arrivals()"
-        )
-    if arrivals not in _NAMES:
-        near = difflib.get_close_matches(arrivals.lower(), ARRIVALS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else "."
-        raise ValueError(
-            f"unknown arrivals {arrivals!r}{hint} Known: {_GRAMMAR}, or the path of a log"
-        )
-    return Arrivals(**_NAMES[arrivals])  # type: ignore[arg-type]
 
 
 def _make_rate(rate: str | RateModel) -> RateModel:

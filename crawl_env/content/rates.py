@@ -7,19 +7,24 @@ which items excite further ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from crawl_env.content.cells import Cells
-from crawl_env.content.poisson import PoissonTimes, Times
+from crawl_env.content.process import Cells
 from crawl_env.content.utility import Distribution, make_distribution
 from crawl_env.errors import check_array, check_non_negative, check_positive, check_within
 from crawl_env.numerics import FloatArray, IntArray
 
 __all__ = ["Constant", "DailyCycle", "Drift", "Jumps", "RateModel"]
+
+_CHUNK = 2**16  # items simulated at a time: the temporaries stay in the cache
+_MOST_ITEMS = 1e9
+
+# Draws when items arrive: batches of their cells, sorted or not, and of their ages in steps.
+Times = Callable[[np.random.Generator], Iterator[tuple[IntArray, FloatArray]]]
 
 
 class RateModel:
@@ -226,3 +231,46 @@ class DailyCycle(RateModel):
     def _cumulated(self) -> tuple[FloatArray, FloatArray]:
         parts = np.cumsum(np.concatenate(([0.0], self.profile or ())))
         return np.linspace(0.0, 1.0, parts.size), parts / parts[-1]
+
+
+def check_drawable(items: float) -> None:
+    """Raise ValueError where so many items cannot be drawn one by one."""
+    if items > _MOST_ITEMS:
+        raise ValueError(
+            f"{items:.3g} items would have to be drawn one by one; use arrivals='poisson', which "
+            "draws totals, or 'deterministic', fewer sources, another start or a shorter period"
+        )
+
+
+class PoissonTimes:
+    """Times at which items arrive in the last `window` (n,) steps, at constant rates."""
+
+    def __init__(self, cells: Cells, window: FloatArray) -> None:
+        self._window = window
+        # Cell i owns the stretch (line[i−1], line[i]] of a line of length `line[-1]`, on which
+        # the items of all cells are one Poisson process of rate 1.
+        self._line = np.cumsum(cells.items * window)
+        self._length = float(self._line[-1]) if self._line.size else 0.0
+        check_drawable(self._length)
+        self._chunks = max(1, int(np.ceil(self._length / _CHUNK)))
+        # Rounding may place an item beyond the end: it belongs to the last source that publishes.
+        self._last = int(np.searchsorted(self._line, self._length))
+
+    def __call__(self, rng: np.random.Generator) -> Iterator[tuple[IntArray, FloatArray]]:
+        width = self._length / self._chunks
+        for chunk in range(self._chunks if self._length else 0):
+            n = rng.poisson(width)
+            if n == 0:
+                continue
+            start = chunk * self._length / self._chunks
+            where = np.searchsorted(self._line, start + width * _sorted_uniforms(n, rng))
+            np.minimum(where, self._last, out=where)
+            age = rng.random(n)
+            age *= self._window[where]
+            yield where, age
+
+
+def _sorted_uniforms(n: int, rng: np.random.Generator) -> FloatArray:
+    """Return n sorted uniforms on (0, 1): partial sums of exponentials, no sorting needed."""
+    sums = np.cumsum(rng.standard_exponential(n + 1))
+    return sums[:-1] / sums[-1]

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from crawl_env.content.cells import Cells, Published
-from crawl_env.content.decay import Decay, make_decay
-from crawl_env.content.process import ArrivalProcess, Block
+from crawl_env.content.process import ArrivalProcess, Block, Cells, Published
+from crawl_env.content.utility import Decay, make_decay
 from crawl_env.fleet.sources import Sources
 from crawl_env.log.item_log import ItemLog
 from crawl_env.numerics import FloatArray, IntArray

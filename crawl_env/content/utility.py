@@ -1,14 +1,16 @@
-"""Distributions of the initial utility ξ of an item, with mean one; a source scales them by ξ̄."""
+"""Utility of items: its distribution when they are published, and how it decays with their age."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import exp
+from functools import cached_property
+from math import exp, expm1, log
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from crawl_env.errors import check_positive, unknown
+from crawl_env.errors import check_positive, check_within, unknown
 from crawl_env.numerics import FloatArray
 
 
@@ -97,3 +99,136 @@ def make_distribution(distribution: str | Distribution) -> Distribution:
     if distribution not in UTILITIES:
         raise unknown("distribution of utility", distribution, UTILITIES)
     return UTILITIES[distribution]()
+
+
+_FADED = 9 * log(10)  # of the stretched exponential: e^−this is left at its end
+
+
+class Decay(Protocol):
+    """A decay function."""
+
+    @property
+    def end(self) -> float:
+        """z from which nothing of an item's utility is left."""
+
+    def survival(self, z: FloatArray) -> FloatArray:
+        """Return R(z), the fraction of utility that is left, any shape; 0 from `end` on."""
+
+    def integrated_survival(self, z: ArrayLike) -> FloatArray:
+        """Return ∫_0^z R, any shape: the mean content of a source, as a fraction of u*."""
+
+
+@dataclass(frozen=True)
+class ExponentialDecay:
+    """R = exp(−z), the decay of the model; 0 from z = 37 on, where less than 1e-16 is left."""
+
+    end: float = field(default=37.0, init=False)
+
+    def survival(self, z: FloatArray) -> FloatArray:
+        return np.where(z < self.end, np.exp(-z), 0.0)
+
+    def integrated_survival(self, z: ArrayLike) -> FloatArray:
+        return np.asarray(-np.expm1(-np.asarray(z, dtype=np.float64)))
+
+
+@dataclass(frozen=True)
+class StretchedDecay:
+    """R = exp(−(cz)^β), 0 < β ≤ 1: fast at first, slow later; β = 1 is the exponential. 0 from
+    where less than 1e-9 is left.
+
+    >>> StretchedDecay(0.5).survival(np.array([0.0, 0.5, 5.0])).round(4)
+    array([1.    , 0.3679, 0.0423])
+    """
+
+    beta: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_within("beta", self.beta, 0.0, 1.0, open_low=True)
+
+    @cached_property
+    def end(self) -> float:
+        return float(1e9 / self._series(np.asarray(_FADED)))
+
+    def survival(self, z: FloatArray) -> FloatArray:
+        return np.where(z < self.end, np.exp(-self._hazard(z)), 0.0)
+
+    def integrated_survival(self, z: ArrayLike) -> FloatArray:
+        until = np.minimum(np.asarray(z, dtype=np.float64), self.end)
+        w = self._hazard(until)
+        return np.asarray(until * np.exp(-w) * self._series(w))
+
+    def _hazard(self, z: ArrayLike) -> FloatArray:
+        """Return w = (cz)^β, with c such that R cut off at `end` integrates to 1."""
+        return np.asarray(_FADED * (np.asarray(z) / self.end) ** self.beta)
+
+    def _series(self, w: FloatArray) -> FloatArray:
+        """Return Σ_n w^n/((a+1)…(a+n)), a = 1/β, with which ∫_0^z R = z e^−w Σ: the incomplete
+        gamma function's series, whose terms are positive, so that nothing cancels."""
+        term, n = np.ones_like(w), 0
+        total = term.copy()
+        while term.max(initial=0.0) > 1e-17:
+            n += 1
+            term *= w / (1 / self.beta + n)
+            total += term
+        return total
+
+
+@dataclass(frozen=True)
+class LomaxDecay:
+    """R = (1 + z/s)^−k, k > 1, a power law; 0 from where less than 1e-4 is left.
+
+    >>> LomaxDecay(2.0).survival(np.array([0.0, 1.0, 10.0])).round(4)
+    array([1.    , 0.2525, 0.0084])
+    """
+
+    k: float = 2.0
+
+    def __post_init__(self) -> None:
+        # With k ≤ 1 the utility of an item would have an infinite integral.
+        check_within("k", self.k, 1.0, open_low=True)
+
+    @cached_property
+    def end(self) -> float:
+        return self._scale * expm1(self._reach)
+
+    def survival(self, z: FloatArray) -> FloatArray:
+        return np.where(z < self.end, np.exp(-self.k * np.log1p(z / self._scale)), 0.0)
+
+    def integrated_survival(self, z: ArrayLike) -> FloatArray:
+        until = np.minimum(np.asarray(z, dtype=np.float64), self.end)
+        waned = np.expm1((1 - self.k) * np.log1p(until / self._scale))
+        return np.asarray(waned / expm1((1 - self.k) * self._reach))
+
+    @property
+    def _reach(self) -> float:
+        """ln(1 + end/s)."""
+        return 4 * log(10) / self.k
+
+    @cached_property
+    def _scale(self) -> float:
+        """s, such that R cut off at `end` integrates to 1."""
+        return (1 - self.k) / expm1((1 - self.k) * self._reach)
+
+
+EXPONENTIAL = ExponentialDecay()
+
+DECAYS: dict[str, type[Decay]] = {
+    "exponential": ExponentialDecay,
+    "stretched": StretchedDecay,
+    "lomax": LomaxDecay,
+}
+
+
+def make_decay(decay: str | Decay) -> Decay:
+    """Return a decay function by name, with its default parameter, or the object given."""
+    if not isinstance(decay, str):
+        wanted = ("survival", "integrated_survival", "end")
+        if isinstance(decay, type) or not all(hasattr(decay, name) for name in wanted):
+            raise ValueError(
+                f"decay is {decay!r}; give one of {', '.join(DECAYS)}, or an object with "
+                "`survival`, `integrated_survival` and `end` as in crawl_env.content.utility.Decay"
+            )
+        return decay
+    if decay not in DECAYS:
+        raise unknown("decay", decay, DECAYS)
+    return DECAYS[decay]()

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crawl_env.content.arrivals import ArrivalProcess, Deterministic
-from crawl_env.content.item_store import SUMS
-from crawl_env.content.process import require_items
-from crawl_env.content.stock import ItemStock, Stock
+from crawl_env.content.arrivals import Deterministic
+from crawl_env.content.process import ArrivalProcess, Feed, Published, require_items
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import FloatArray, IntArray
-
-__all__ = ["NEVER", "IntArray", "World"]
 
 # Age of a source never crawled ("full" start). Finite, so that a network can be fed with it;
 # the mean content at this age is the ceiling for every μT above 4e-8.
 NEVER = 1e9
+# Sums over the items of a cell, see `ItemStore.sums`.
+SUMS = ("number", "age", "age_squared", "log", "age_log")
 
 
 class World:
@@ -101,6 +100,7 @@ class World:
             )
         self.sources = sources
         self._feed = self.arrivals.bind(sources, self.shape[0])
+        self._capped = sources.capped_content if sources.is_capped else None
 
     def _new_stock(self, count: bool, itemise: bool) -> Stock:
         capped = self.sources.is_capped and self.arrivals.random
@@ -210,21 +210,23 @@ class World:
         self._stock.advance(rng)
         if self._belief is not self._stock:
             self._belief.advance(rng)
-        if self.sources.is_capped:
+        if self._capped is not None:
             self._hold_capacity()
 
     def _hold_capacity(self) -> None:
         """Set the mean content of sources that show only their last items: it follows no recursion,
         but from the age."""
-        if not self.sources.is_capped:
+        if self._capped is None:
             return
         if self.items is not None:
             np.minimum(self.items, self.sources.capacity, out=self.items)
         if self.arrivals.random and self._belief is self._stock:
             return
-        capped = np.isfinite(np.broadcast_to(self.sources.capacity, self.shape))
-        content = self.sources.content_at(np.where(self.age >= NEVER, np.inf, self.age))
-        np.copyto(self.belief, content, where=capped)
+        which, mean = self._capped
+        age = self.age[:, which]
+        content = mean(np.where(age >= NEVER, np.inf, age))
+        finite = np.isfinite(self.sources.capacity[..., which])
+        self.belief[:, which] = np.where(finite, content, self.belief[:, which])
 
     def get_state(self) -> dict[str, Any]:
         """Return a copy of all that changes with time."""
@@ -246,3 +248,253 @@ class World:
         self._feed.set_state(state["feed"])
         if self.harvested is not None:
             self.harvested[...] = state["harvested"]
+
+
+class Stock:
+    """Uncollected utility that follows the recursion X ← αX + U.
+
+    Arguments:
+        feed: what arrives.
+        shape: (B, N).
+        count: whether to count items also.
+
+    Attributes:
+        value: (B, N) uncollected utility.
+        count: (B, N) number of items published since the last crawl, or None.
+    """
+
+    def __init__(self, feed: Feed, shape: tuple[int, int], count: bool = False) -> None:
+        self.value = np.zeros(shape)
+        self.count = np.zeros(shape) if count else None
+        self.change_feed(feed)
+
+    def change_feed(self, feed: Feed) -> None:
+        """Let content arrive from another feed from now on."""
+        self._feed = feed
+        self._flat = self.value.reshape(-1)
+        self._flat_count = None if self.count is None else self.count.reshape(-1)
+        self._blocks = [
+            (self._flat[here], self._count_of(here), block.cells.retention, block.add)
+            for here, block in feed.blocks
+        ]
+
+    def _count_of(self, cells: slice) -> FloatArray | None:
+        return None if self._flat_count is None else self._flat_count[cells]
+
+    def start(self, envs: IntArray, steps: FloatArray, rng: np.random.Generator) -> None:
+        """Replace the content of some environments, (b,), by that of the last `steps`, (b, N)."""
+        past = self._feed.past(envs, steps.ravel())
+        value, count = np.zeros(steps.size), np.zeros(steps.size)
+        past.add(value, count, rng)
+        self._set(envs, steps, value, count)
+
+    def _set(self, envs: IntArray, steps: FloatArray, value: FloatArray, count: FloatArray) -> None:
+        self.value[envs] = value.reshape(steps.shape)
+        if self.count is not None:
+            # The stationary distribution has infinitely many items, so they count from now on.
+            self.count[envs] = np.where(np.isinf(steps), 0.0, count.reshape(steps.shape))
+
+    def advance(self, rng: np.random.Generator) -> None:
+        """Let one step pass: content decays, then new content arrives."""
+        for value, count, retention, add in self._blocks:
+            np.multiply(value, retention, value)
+            add(value, count, rng)
+
+    def empty(self, cells: IntArray) -> None:
+        """Remove the content of some cells, env·N + source."""
+        self._flat[cells] = 0.0
+        if self._flat_count is not None:
+            self._flat_count[cells] = 0.0
+
+    def get_state(self) -> dict[str, Any]:
+        """Return a copy of all that changes with time, but for the feed's state."""
+        return {
+            "value": self.value.copy(),
+            "items": None if self.count is None else self.count.copy(),
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Return to a state of `get_state`."""
+        self.value[...] = state["value"]
+        if self.count is not None:
+            self.count[...] = state["items"]
+
+    def __getstate__(self) -> dict[str, Any]:
+        views = ("_flat", "_flat_count", "_blocks")
+        return {name: value for name, value in vars(self).items() if name not in views}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.change_feed(self._feed)
+
+
+class ItemStock(Stock):
+    """Content whose single items are stored.
+
+    Arguments:
+        feed: what arrives; it draws single items.
+        shape: (B, N).
+        count: whether to count items also.
+        capacity: (B·N,) the number of last items that a source shows; or None for all.
+        recursive: whether the value follows the recursion, as it can under exponential decay
+            without capacities; it is then the same, to the last bit, as without stored items.
+    """
+
+    def __init__(
+        self,
+        feed: Feed,
+        shape: tuple[int, int],
+        count: bool,
+        capacity: FloatArray | None,
+        recursive: bool,
+    ) -> None:
+        self.store = ItemStore(feed, shape[0] * shape[1], capacity)
+        self._capacity, self._recursive = capacity, recursive
+        super().__init__(feed, shape, count)
+
+    def change_feed(self, feed: Feed) -> None:
+        super().change_feed(feed)
+        self.store.feed = feed
+
+    def start(self, envs: IntArray, steps: FloatArray, rng: np.random.Generator) -> None:
+        past, cells = self._feed.past(envs, steps.ravel()), self._numbers(envs)
+        self.store.empty(cells)
+        value, count = np.zeros(steps.size), np.zeros(steps.size)
+        for items in past.draw(rng):
+            past.cells.collect(items, value, count)
+            self.store.append(items._replace(cell=cells[items.cell]))
+        self.store.settle()
+        if not self._recursive:
+            value = self.store.value()[cells]
+        if self._capacity is not None:
+            count = np.minimum(count, self._capacity[cells])
+        self._set(envs, steps, value, count)
+
+    def _numbers(self, envs: IntArray) -> IntArray:
+        return np.arange(self.value.size).reshape(self.value.shape)[envs].ravel()
+
+    def advance(self, rng: np.random.Generator) -> None:
+        self.store.advance()
+        for here, block in self._feed.blocks:
+            value, count = self._flat[here], self._count_of(here)
+            np.multiply(value, block.cells.retention, value)
+            for items in block.draw(rng):
+                block.cells.collect(items, value, count)
+                self.store.append(_numbered(items, here))
+        self.store.settle()
+        if not self._recursive:
+            self._flat[...] = self.store.value()
+        if self._flat_count is not None and self._capacity is not None:
+            np.minimum(self._flat_count, self._capacity, out=self._flat_count)
+
+    def empty(self, cells: IntArray) -> None:
+        super().empty(cells)
+        self.store.empty(cells)
+
+    def get_state(self) -> dict[str, Any]:
+        return {**super().get_state(), "store": self.store.get_state()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        super().set_state(state)
+        self.store.set_state(state["store"])
+
+
+def _numbered(items: Published, here: slice) -> Published:
+    """Return the items of a block with the numbers that their cells have in the world."""
+    return items if here.start == 0 else items._replace(cell=items.cell + here.start)
+
+
+class ItemStore:
+    """The uncollected items at B·N cells, oldest first where capacities hold.
+
+    Arguments:
+        feed: tells how much of the items' utility is left.
+        size: B·N.
+        capacity: (B·N,) the number of last items that a source shows; or None for all.
+    """
+
+    def __init__(self, feed: Feed, size: int, capacity: FloatArray | None) -> None:
+        self.feed = feed
+        self._size, self._capacity = size, capacity
+        self._new: list[Published] = []
+        self._items = Published.concatenate([])
+        self._left = np.empty(0)  # (n,) surviving fraction of each item's utility
+
+    def empty(self, cells: IntArray) -> None:
+        """Remove all items of some cells."""
+        if self._items.cell.size:
+            gone = np.zeros(self._size, dtype=bool)
+            gone[cells] = True
+            self._keep(~gone[self._items.cell])
+
+    def advance(self) -> None:
+        """Let one step pass: all items grow older by one step."""
+        self._items = self._items._replace(age=self._items.age + 1.0)
+
+    def append(self, items: Published) -> None:
+        """Take up new items, their cells numbered env·N + source; `settle` puts them in place."""
+        self._new.append(items)
+
+    def settle(self) -> None:
+        """Put new items in place; drop what is worthless and what a source has no room for."""
+        self._items = Published.concatenate([self._items, *self._new])
+        self._new = []
+        if self._capacity is not None:
+            self._items = self._items.only(np.argsort(-self._items.age, kind="stable"))
+        self._left = self.feed.survival(self._items)
+        if self._capacity is None:
+            self._keep(self._left > 0)
+            return
+        # Worthless items still take a place, so here they stay until newer ones displace them.
+        capacity = self._capacity[self._items.cell]
+        newer = _rank_from_last(self._items.cell)
+        self._keep((newer < capacity) & ((self._left > 0) | np.isfinite(capacity)))
+
+    def value(self) -> FloatArray:
+        """Return the uncollected utility, (B·N,)."""
+        present = self._items.utility * self._left
+        return np.bincount(self._items.cell, present, self._size).astype(np.float64)
+
+    def uncollected(self) -> tuple[FloatArray, FloatArray]:
+        """Return the number of items with any utility left, and the sum of their ages in steps,
+        (B·N,) each."""
+        alive = self._items.only(self._left > 0)
+        number = np.bincount(alive.cell, minlength=self._size).astype(np.float64)
+        return number, np.bincount(alive.cell, alive.age, self._size).astype(np.float64)
+
+    def sums(self, cells: IntArray) -> FloatArray:
+        """Return the number of the items of some cells with any utility left, and the sums of their
+        ages a in steps, of a², ln w and a ln w, w being their present utility, (5, B·N); 0 at other
+        cells."""
+        asked = np.zeros(self._size, dtype=bool)
+        asked[cells] = True
+        present = self._items.utility * self._left
+        which = asked[self._items.cell] & (present > 0)
+        cell, age, log = self._items.cell[which], self._items.age[which], np.log(present[which])
+        terms = (np.ones_like(age), age, age * age, log, age * log)
+        return np.stack([np.bincount(cell, term, self._size) for term in terms])
+
+    def get_state(self) -> Published:
+        """Return a copy of the items."""
+        return deepcopy(self._items)
+
+    def set_state(self, state: Any) -> None:
+        """Return to a state of `get_state`; a list of its columns will do."""
+        self._items = Published(*deepcopy(tuple(state)))
+        self._left = self.feed.survival(self._items)
+
+    def _keep(self, which: Any) -> None:
+        if not which.all():
+            self._items = self._items.only(which)
+            self._left = self._left[which]
+
+
+def _rank_from_last(cell: IntArray) -> IntArray:
+    """Return how many later entries each entry of its cell has, (n,)."""
+    backwards = cell[::-1]
+    order = np.argsort(backwards, kind="stable")
+    here = backwards[order]
+    begins = np.flatnonzero(np.diff(here, prepend=-1))
+    rank = np.empty_like(cell)
+    rank[order] = np.arange(cell.size) - np.repeat(begins, np.diff(begins, append=cell.size))
+    return rank[::-1]

@@ -115,7 +115,7 @@ class CrawlEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
     | | cycle | `DailyCycle(amplitude=0.5, day=24, phase=0)`: the same every day |
     | | hawkes | `Hawkes(branching=0.5, kernel_rate=1)`: items excite further ones |
     | utility | exponential (default), constant, lognormal, gamma | `crawl_env.content.utility` |
-    | decay | – (exponential), stretched, lomax | `crawl_env.content.decay` |
+    | decay | – (exponential), stretched, lomax | `crawl_env.content.utility` |
     | sampler | – | "total": one number per source and step |
     | | items | "items": each item is drawn |
 

@@ -7,9 +7,8 @@ from math import comb
 
 import numpy as np
 
-from crawl_env.fleet.hosts import Hosts
 from crawl_env.numerics import FloatArray
-from crawl_env.simulation.selection import TOLERANCE, whole_budget
+from crawl_env.simulation.selection import TOLERANCE, Hosts, whole_budget
 
 MOST_SUBSETS = 2**16
 _MOST_VISITS = 2**21  # of the search for subsets under mixed costs: some seconds

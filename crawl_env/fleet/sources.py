@@ -216,14 +216,15 @@ class Sources:
         k = np.asarray(age, dtype=np.float64)
         content = self.ceiling * -np.expm1(-self.decay_per_step * k)
         if self.is_capped:
-            capped, mean = self._last_items
+            capped, mean = self.capped_content
             steps = k[..., capped] if k.ndim and k.shape[-1] > 1 else k
             content[..., capped] = mean(steps)
         return content
 
     @cached_property
-    def _last_items(self) -> tuple[IntArray, CappedContent]:
-        """The sources that show only their last few items, and their mean content."""
+    def capped_content(self) -> tuple[IntArray, CappedContent]:
+        """The numbers of the sources that show only their last few items, and their mean content
+        by age; for `World`, which asks for it in every step."""
         some = np.isfinite(self.capacity).reshape(-1, len(self)).any(axis=0)
         capped = np.flatnonzero(some)
         return capped, CappedContent(

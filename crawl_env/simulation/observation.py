@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from gymnasium import spaces
 
-from crawl_env.content.item_store import SUMS
+from crawl_env.content.world import SUMS
 from crawl_env.errors import unknown
 
 FEATURES: dict[str, tuple[float, float]] = {  # bounds that hold whatever the parameters are

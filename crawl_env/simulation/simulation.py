@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crawl_env.content.world import NEVER, IntArray, World
+from crawl_env.content.world import NEVER, World
 from crawl_env.errors import unknown
 from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.fleet.sources import Sources
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import FloatArray, IntArray
 from crawl_env.simulation import selection
 from crawl_env.simulation.observation import COUNTED, POWERS_OF_TIME, SUMMED
 from crawl_env.simulation.task import Task

@@ -17,16 +17,15 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
-from crawl_env.content.arrivals import make_arrivals
+from crawl_env.content.names import make_arrivals
 from crawl_env.content.process import ArrivalProcess, require_items
 from crawl_env.content.world import NEVER
 from crawl_env.errors import check_choice, check_positive, check_whole, unknown
 from crawl_env.files.table import SUFFIXES
-from crawl_env.fleet.hosts import Hosts
 from crawl_env.fleet.parameters import CONSTRAINTS
 from crawl_env.fleet.sources import Sources
 from crawl_env.simulation.observation import COUNTED, SUMMED, check_features, observation_space
-from crawl_env.simulation.selection import TOLERANCE, affordable
+from crawl_env.simulation.selection import TOLERANCE, Hosts, affordable
 
 Draw = Callable[[np.random.Generator], Sources]
 BudgetRule = Literal["step", "average"]

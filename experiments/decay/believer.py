@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from agents.policies.base import Agent, ObservationView
 from agents.theory.renewal import renewal_arm
 from crawl_env import Sources, Task
-from crawl_env.content.decay import Decay
+from crawl_env.content.utility import Decay
 from crawl_env.numerics import FloatArray
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from crawl_env import Sources
-from crawl_env.content.decay import DECAYS, Decay
+from crawl_env.content.utility import DECAYS, Decay
 from crawl_env.numerics import FloatArray
 from experiments.core import plots
 from experiments.core.report import Report

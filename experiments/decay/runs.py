@@ -12,11 +12,10 @@ from agents.policies.base import Agent
 from agents.registry import AGENTS
 from agents.theory.task_bound import task_bound
 from crawl_env import Arrivals, CrawlVectorEnv, Sources, Task
-from crawl_env.content.decay import EXPONENTIAL, Decay
-from crawl_env.content.world import IntArray
+from crawl_env.content.utility import EXPONENTIAL, Decay
 from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.fleet.sources import REGIMES
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import FloatArray, IntArray
 from experiments.core.runner import Job, Result
 from experiments.decay.believer import Believer
 from experiments.decay.laws import fitted, law

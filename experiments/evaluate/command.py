@@ -13,7 +13,7 @@ from agents import AGENTS
 from agents.evaluation.rollout import Evaluation
 from agents.evaluation.statistics import FEWEST_RUNS, number
 from crawl_env import Sources, Task
-from crawl_env.content.arrivals import make_arrivals
+from crawl_env.content.names import make_arrivals
 from crawl_env.errors import unknown
 from crawl_env.log.item_log import HOURS
 from crawl_env.simulation.task import make_sources

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from crawl_env import Sources, Trace
-from crawl_env.content.cells import Published
+from crawl_env.content.process import Published
 from crawl_env.content.trace import TraceFeed
 from crawl_env.numerics import FloatArray, IntArray
 

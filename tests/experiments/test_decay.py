@@ -9,7 +9,7 @@ from agents import index_at_age, whittle_index
 from agents.theory.renewal import renewal_arm
 from agents.theory.task_bound import task_bound
 from crawl_env import Arrivals, Sources, Task
-from crawl_env.content.decay import EXPONENTIAL, LomaxDecay, StretchedDecay
+from crawl_env.content.utility import EXPONENTIAL, LomaxDecay, StretchedDecay
 from experiments.decay import command, losses
 from experiments.decay.believer import Believer
 from experiments.decay.command import Decay

@@ -12,7 +12,7 @@ import agents
 from agents.evaluation.rollout import compare, evaluate, with_features
 from agents.evaluation.statistics import difference
 from crawl_env import Arrivals, CrawlEnv, CrawlVectorEnv, DecayCurves, ItemLog, Sources, Trace
-from crawl_env.content.decay import StretchedDecay
+from crawl_env.content.utility import StretchedDecay
 from crawl_env.fleet.parameters import PARAMETERS
 
 FIELDS = ("reward", "cost", "never", "delay", "frequency")

@@ -12,7 +12,7 @@ from agents.theory import capacity_table
 from agents.theory.capacity_table import IndexTable
 from agents.theory.renewal import RenewalArm, renewal_arm
 from crawl_env import Sources
-from crawl_env.content.decay import Decay, LomaxDecay, StretchedDecay
+from crawl_env.content.utility import Decay, LomaxDecay, StretchedDecay
 
 
 def fleet(n: int, regime: str, failing: float) -> Sources:

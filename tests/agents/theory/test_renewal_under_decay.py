@@ -9,7 +9,7 @@ from scipy.optimize import minimize_scalar
 from agents import relaxation
 from agents.theory.renewal import renewal_arm
 from crawl_env import Sources
-from crawl_env.content.decay import Decay, ExponentialDecay, LomaxDecay, StretchedDecay
+from crawl_env.content.utility import Decay, ExponentialDecay, LomaxDecay, StretchedDecay
 
 FLEET = Sources([3.0, 0.4, 20.0], [1.0, 2.0, 0.3], [0.3, 0.05, 1.2], cost=[1.0, 2.0, 0.7])
 OTHERS = [StretchedDecay(0.4), StretchedDecay(0.8), LomaxDecay(1.5), LomaxDecay(4.0)]

@@ -8,7 +8,7 @@ from scipy import special, stats
 
 from agents.theory.shot_noise import Content, one_item
 from crawl_env import Arrivals
-from crawl_env.content.cells import Cells
+from crawl_env.content.process import Cells
 from crawl_env.content.utility import Constant, Distribution, Exponential, Gamma, Lognormal
 
 LAWS = [Constant(), Exponential(), Gamma(2.0), Gamma(0.5), Lognormal(1.2)]

@@ -13,10 +13,8 @@ from agents.theory.observed import ObservedArm
 from agents.theory.relaxation import net_reward
 from agents.theory.task_bound import task_bound
 from crawl_env import ArrivalProcess, Arrivals, Drift, Sources, Task, World
-from crawl_env.content.cells import Cells
-from crawl_env.content.decay import LomaxDecay, StretchedDecay
-from crawl_env.content.process import Block
-from crawl_env.content.utility import Exponential, Lognormal
+from crawl_env.content.process import Block, Cells
+from crawl_env.content.utility import Exponential, Lognormal, LomaxDecay, StretchedDecay
 
 # A right program fails one simulated comparison in 16,000 (two-sided, 4 standard errors).
 Z_LIMIT = 4.0

@@ -22,11 +22,17 @@ from crawl_env import (
     Trace,
     World,
 )
-from crawl_env.content.arrivals import ARRIVALS, RATES, make_arrivals
-from crawl_env.content.cells import Cells, Published
-from crawl_env.content.decay import LomaxDecay, StretchedDecay
-from crawl_env.content.process import Block
-from crawl_env.content.utility import Constant, Exponential, Gamma, Lognormal
+from crawl_env.content.arrivals import RATES
+from crawl_env.content.names import ARRIVALS, make_arrivals
+from crawl_env.content.process import Block, Cells, Published
+from crawl_env.content.utility import (
+    Constant,
+    Exponential,
+    Gamma,
+    Lognormal,
+    LomaxDecay,
+    StretchedDecay,
+)
 from crawl_env.simulation.observation import SUMMED
 from tests.crawl_env.env_plain import random_actions
 

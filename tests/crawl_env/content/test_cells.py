@@ -9,7 +9,7 @@ import pytest
 
 from crawl_env import Sources
 from crawl_env.content import cells as module
-from crawl_env.content.cells import Cells, Published, blocks_of
+from crawl_env.content.process import Cells, Published, blocks_of
 
 LAYOUTS = {
     # environments, sources, one fleet each, block, blocks wanted, different ones

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 
 from crawl_env import Arrivals, Sources, Trace, World
-from crawl_env.content.decay import (
+from crawl_env.content.utility import (
     DECAYS,
+    Constant,
     Decay,
     ExponentialDecay,
     LomaxDecay,
     StretchedDecay,
     make_decay,
 )
-from crawl_env.content.utility import Constant
 from crawl_env.log.item_log import ItemLog
 
 # A right program fails one simulated comparison in 16,000 (two-sided, 4 standard errors).

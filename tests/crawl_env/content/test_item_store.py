@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from crawl_env import Arrivals, Sources
-from crawl_env.content.cells import Published
-from crawl_env.content.decay import StretchedDecay
-from crawl_env.content.item_store import ItemStore
-from crawl_env.content.world import NEVER, World
+from crawl_env.content.process import Published
+from crawl_env.content.utility import StretchedDecay
+from crawl_env.content.world import NEVER, ItemStore, World
 from crawl_env.numerics import FloatArray
 from tests.references import Z_LIMIT, plainly, z_of_mean, z_of_variance
 

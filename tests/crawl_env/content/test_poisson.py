@@ -16,7 +16,7 @@ from scipy import stats
 
 from crawl_env import Arrivals
 from crawl_env.content import poisson as module
-from crawl_env.content.cells import Cells
+from crawl_env.content.process import Cells
 from crawl_env.content.utility import Constant, Distribution, Exponential, Gamma, Lognormal
 from tests.references import (
     Z_LIMIT,

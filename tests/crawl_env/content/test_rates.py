@@ -27,7 +27,7 @@ from crawl_env import (
     Task,
     World,
 )
-from crawl_env.content.cells import BLOCK
+from crawl_env.content.process import BLOCK
 from crawl_env.content.rates import RateModel
 from crawl_env.content.utility import Gamma
 from tests.crawl_env.env_plain import random_actions, run, same

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from crawl_env.content import cells as module
 from crawl_env.content.arrivals import ArrivalProcess, Arrivals, Deterministic
-from crawl_env.content.cells import Cells
-from crawl_env.content.process import Block
+from crawl_env.content.process import Block, Cells
 from crawl_env.content.utility import Gamma
 from crawl_env.content.world import NEVER, World
 from crawl_env.fleet.sources import PARAMETERS, Sources

@@ -16,7 +16,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from stable_baselines3.common.env_checker import check_env as check_env_sb3
 
 from crawl_env import CrawlEnv, CrawlVectorEnv, DecayCurves, ItemLog, Sources, Trace
-from crawl_env.content.arrivals import make_arrivals
+from crawl_env.content.names import make_arrivals
 from crawl_env.content.world import World
 from tests.crawl_env.env_plain import CHANNELS, ID, arrays_in, random_actions, run, same
 

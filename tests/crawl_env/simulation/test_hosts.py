@@ -14,9 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crawl_env.envs.subsets import maximal_subsets
-from crawl_env.fleet.hosts import Hosts
 from crawl_env.fleet.sources import Sources
-from crawl_env.simulation.selection import select, whole_budget
+from crawl_env.simulation.selection import Hosts, select, whole_budget
 from tests.references import in_line, plainly
 
 VALUES = [-math.inf, -1.0, -0.0, 0.0, 0.5, 1.0, math.inf]

@@ -1,0 +1,98 @@
+"""Arrivals by name, and the path of a log in their place."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from os import PathLike
+
+from crawl_env.content.arrivals import RATES, Arrivals, Deterministic
+from crawl_env.content.process import ArrivalProcess
+from crawl_env.content.trace import Trace
+from crawl_env.content.utility import DECAYS, UTILITIES
+from crawl_env.files.table import SUFFIXES
+from crawl_env.log.item_log import ItemLog
+
+
+def _names() -> dict[str, dict[str, str]]:
+    """Return the arguments of `Arrivals` that each name stands for."""
+    names: dict[str, dict[str, str]] = {}
+    choices = (
+        ("rate", [None, *(name for name in RATES if name != "constant")]),
+        ("utility", [None, *UTILITIES]),
+        ("decay", [None, *(name for name in DECAYS if name not in UTILITIES)]),
+        ("sampler", [None, "items"]),
+    )
+    for words in itertools.product(*(known for _, known in choices)):
+        given = {choices[i][0]: word for i, word in enumerate(words) if word is not None}
+        names["-".join(("poisson", *given.values()))] = given
+    return names
+
+
+_NAMES = _names()
+# All names, without those that ask for items where they are drawn anyway.
+ARRIVALS = (
+    "deterministic",
+    *(
+        name
+        for name, given in _NAMES.items()
+        if "sampler" not in given or not ("decay" in given or given.get("rate") == "hawkes")
+    ),
+)
+_GRAMMAR = "deterministic, poisson" + "".join(
+    f"[-{'|-'.join(name for name in known if name)}]"
+    for known in (
+        [name for name in RATES if name != "constant"],
+        UTILITIES,
+        [name for name in DECAYS if name not in UTILITIES],
+        ["items"],
+    )
+)
+
+
+def make_arrivals(arrivals: str | PathLike[str] | ArrivalProcess) -> ArrivalProcess:
+    """Return arrivals by name, or the object given.
+
+    `"deterministic"` is the mean of all that is random. `"poisson"` has a constant rate and
+    exponential ξ and decay; it may be followed by another rate (`drift`, `jumps`, `cycle`,
+    `hawkes`), distribution of ξ (`constant`, `exponential`, `lognormal`, `gamma`) and decay
+    (`stretched`, `lomax`), and by `items` if items are to be drawn one by one, in this order:
+    `"poisson-drift-lognormal-lomax"`, `"poisson-items"`. Parameters have their defaults;
+    `Arrivals(rate=Drift(0.1), utility=Lognormal(0.5))` sets them.
+
+    Recorded arrivals are a `Trace`. The path of a log (.csv, .csv.gz or .parquet) stands for
+    `Trace(ItemLog.from_csv(path))`: numbers in the unit of time of the fleet's rates, or time
+    stamps, which become hours; no curves; a span from the first item to the last.
+
+    Raises:
+        FileNotFoundError: no such log.
+        ValueError: unknown name, or a log that cannot be read.
+
+    >>> make_arrivals("poisson-jumps-gamma-items").rate
+    Jumps(rate=0.01, distribution=Gamma(shape=2.0))
+    """
+    if isinstance(arrivals, ArrivalProcess):
+        return arrivals
+    if isinstance(arrivals, PathLike) or (
+        isinstance(arrivals, str) and arrivals.lower().endswith(SUFFIXES)
+    ):
+        return Trace(ItemLog.from_csv(arrivals))
+    if arrivals == "deterministic":
+        return Deterministic()
+    if arrivals == "trace":
+        raise ValueError(
+            "arrivals='trace' needs a log to play back; give its path (.csv, .csv.gz or .parquet), "
+            "or crawl_env.Trace(crawl_env.ItemLog.from_csv(path))"
+        )
+    if not isinstance(arrivals, str):
+        raise ValueError(
+            f"arrivals is {arrivals!r}; give a name ({_GRAMMAR}), the path of a log, "
+            "crawl_env.Trace(items) of a log in memory, or an object such as crawl_env.Arrivals()"
+        )
+    if arrivals not in _NAMES:
+        near = difflib.get_close_matches(arrivals.lower(), ARRIVALS, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else "."
+        raise ValueError(
+            f"unknown arrivals {arrivals!r}{hint} Known: {_GRAMMAR}, or the path of a log"
+        )
+    return Arrivals(**_NAMES[arrivals])  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""One agent on one task as a unit of work: what `experiments.core.runner` runs and keeps."""
+"""One agent on one task as a job: what `experiments.core.runner` runs and keeps."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class RandomFleet:
 
 
 def fleet_as_json(sources: Sources) -> dict[str, Any]:
-    """Return a fleet as JSON, so that a unit's key changes with its numbers."""
+    """Return a fleet as JSON, so that a job's key changes with its numbers."""
     state = sources.__getstate__()
     return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in state.items()}
 
 
-def arguments_of(unit: Job) -> dict[str, Any]:
-    """Return the environment's arguments of a unit, whose `sources` are JSON."""
-    arguments = dict(unit["arguments"])
+def arguments_of(job: Job) -> dict[str, Any]:
+    """Return the environment's arguments of a job, whose `sources` are JSON."""
+    arguments = dict(job["arguments"])
     sources = arguments.get("sources")
     if isinstance(sources, dict):
         arguments["sources"] = Sources(**sources)
@@ -52,11 +52,11 @@ def of_runs(runs: Mapping[str, Any]) -> dict[str, Any]:
     return {"steps" if name == "epochs" else name: value for name, value in runs.items()}
 
 
-def work(unit: Job) -> Result:
-    """Evaluate the unit's agent on its task; see `agents.evaluation.rollout.evaluate`."""
+def work(job: Job) -> Result:
+    """Evaluate the job's agent on its task; see `agents.evaluation.rollout.evaluate`."""
     with warnings.catch_warnings():  # the command has shown them once, for all its units
         warnings.simplefilter("ignore")
-        run = evaluate(unit["agent"], arguments_of(unit), **of_runs(unit["runs"]))
+        run = evaluate(job["agent"], arguments_of(job), **of_runs(job["runs"]))
     return {name: getattr(run, name).tolist() for name in Evaluation.__dataclass_fields__}
 
 
@@ -68,11 +68,11 @@ def players(agents: Iterable[str], arguments: dict[str, Any]) -> tuple[str, ...]
     return peers if seen or not random else (*peers, CLAIRVOYANT)
 
 
-def bound(unit: Job) -> Result:
-    """Return the bound of the unit's task, of each run's fleet where fleets are drawn."""
+def bound(job: Job) -> Result:
+    """Return the bound of the job's task, of each run's fleet where fleets are drawn."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = bound_of(arguments_of(unit), unit["runs"]["seeds"], unit["runs"]["seed"])
+        found = bound_of(arguments_of(job), job["runs"]["seeds"], job["runs"]["seed"])
     return {"bound": np.asarray(found.bound).tolist(), "name": found.name}
 
 
@@ -85,7 +85,7 @@ def joined(parts: Sequence[Result]) -> Result:
 
 
 def as_evaluation(result: Result, seeds: int) -> Evaluation:
-    """Return a unit's result; one seed that stood for all, nothing being random, is repeated."""
+    """Return a job's result; one seed that stood for all, nothing being random, is repeated."""
     arrays = {name: np.array(values, dtype=float) for name, values in result.items()}
     frequency = arrays.pop("frequency")
     if len(arrays["reward"]) == 1:

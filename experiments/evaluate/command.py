@@ -97,17 +97,17 @@ class Evaluate(ParallelStudy):
         split = self.log.split(fleet, self.period, self.steps)
         players = replay.players(names, self.observed, split.refitted is not None)
         parts = {(m, name): self._playing(split, m, name) for m in budgets for name in players}
-        for units_ in parts.values():
-            replay.task(units_[0], split.trace)  # refuses what is bad before any work is done
-        todo = [unit for units_ in parts.values() for unit in units_]
+        for jobs in parts.values():
+            replay.task(jobs[0], split.trace)  # refuses what is bad before any work is done
+        todo = [job for jobs in parts.values() for job in jobs]
         print(
             f"{len(split.fleet)} sources × {split.steps} steps × {self.seeds} runs × "
             f"{len(players)} policies × {len(budgets)} budgets"
         )
         results = iter(self.runner.run(todo, partial(replay.work, split.trace)))
         runs: dict[float, dict[str, replay.Played]] = {m: {} for m in budgets}
-        for (m, name), units_ in parts.items():
-            runs[m][name] = replay.joined([next(results) for _ in units_], split.steps)
+        for (m, name), jobs in parts.items():
+            runs[m][name] = replay.joined([next(results) for _ in jobs], split.steps)
         view = self._view(split, budgets)
         assert self.log.items is not None
         report = Report(f"{self.log.items.name} played back: who collects how much")
@@ -119,7 +119,7 @@ class Evaluate(ParallelStudy):
     def _playing(self, split: Split, budget: float, name: str) -> list[Job]:
         """Return the runs of a policy, or a reference."""
         refitted = split.refitted if name == replay.REFITTED else None
-        unit = {
+        job = {
             "agent": REFERENCE if refitted else name,
             "arguments": {
                 "sources": evaluation.fleet_as_json(refitted or split.fleet),
@@ -134,7 +134,7 @@ class Evaluate(ParallelStudy):
             "log": replay.digest(split.rest),
         }
         runs = range(min(self.seeds, split.steps))
-        return [{**unit, "late": late, "seed": self.seed + late} for late in runs]
+        return [{**job, "late": late, "seed": self.seed + late} for late in runs]
 
     def _view(self, split: Split, budgets: list[float]) -> View:
         best = Hindsight(split.trace, split.fleet, split.steps)
@@ -172,19 +172,19 @@ class Evaluate(ParallelStudy):
             self._names(), {"arrivals": self._arrivals(fleet), "observed": self.observed}
         )
         parts = {
-            (m, name): self._units(fleet, name, m) for m in budgets for name in names
+            (m, name): self._jobs(fleet, name, m) for m in budgets for name in names
         }  # of each policy under each budget: its seeds, in parts that are kept as they finish
         # Refuse bad arguments before any work is done.
-        tasks = [Task(**evaluation.arguments_of(units_[0])) for units_ in parts.values()]
-        todo = [unit for units_ in parts.values() for unit in units_]
+        tasks = [Task(**evaluation.arguments_of(jobs[0])) for jobs in parts.values()]
+        todo = [job for jobs in parts.values() for job in jobs]
         print(
             f"{len(fleet)} sources × {self.warmup + self._steps} steps × {self.seeds} seeds × "
             f"{len(names)} policies × {len(budgets)} budgets, in {len(todo)} runs"
         )
         results = iter(self.runner.run(todo, evaluation.work))
         runs: Runs = {m: {} for m in budgets}
-        for (m, name), units_ in parts.items():
-            found = [next(results) for _ in units_]
+        for (m, name), jobs in parts.items():
+            found = [next(results) for _ in jobs]
             runs[m][name] = evaluation.as_evaluation(evaluation.joined(found), self.seeds)
         report = Report(f"{len(fleet)} sources of {Path(self.sources).name}: who collects how much")
         report.paragraph(self._setting(fleet))
@@ -205,7 +205,7 @@ class Evaluate(ParallelStudy):
         ]
         self.publish(report, {"records.csv": rows, "sources.csv": summary.per_source(fleet, runs)})
 
-    def _units(self, fleet: Sources, agent: str, budget: float) -> list[Job]:
+    def _jobs(self, fleet: Sources, agent: str, budget: float) -> list[Job]:
         arguments = {
             "sources": evaluation.fleet_as_json(fleet),
             "budget": budget,

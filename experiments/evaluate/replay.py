@@ -52,20 +52,20 @@ def players(agents: Iterable[str], observed: bool, refitted: bool) -> tuple[str,
     return (*found, REFITTED) if refitted else found
 
 
-def task(unit: Job, trace: Trace) -> Task:
-    """Return the task of a unit, which is refused where it is none."""
-    return Task(**{**evaluation.arguments_of(unit), "arrivals": trace})
+def task(job: Job, trace: Trace) -> Task:
+    """Return the task of a job, which is refused where it is none."""
+    return Task(**{**evaluation.arguments_of(job), "arrivals": trace})
 
 
-def work(trace: Trace, unit: Job) -> Result:
-    """Play one run of a unit's agent, which starts `late` steps after the trace."""
-    log, period = trace.log, unit["arguments"]["sources"]["period"]
-    rest = Trace(log.covering(log.start + unit["late"] * period, None), random_start=False)
+def work(trace: Trace, job: Job) -> Result:
+    """Play one run of a job's agent, which starts `late` steps after the trace."""
+    log, period = trace.log, job["arguments"]["sources"]["period"]
+    rest = Trace(log.covering(log.start + job["late"] * period, None), random_start=False)
     with warnings.catch_warnings():  # the command has shown them once, for all its units
         warnings.simplefilter("ignore")
-        arguments = {**evaluation.arguments_of(unit), "arrivals": rest}
-        rollout = Rollout(unit["agent"], arguments, 1, unit["seed"])
-        played = play(rollout, rest, unit["steps"] - unit["late"])
+        arguments = {**evaluation.arguments_of(job), "arrivals": rest}
+        rollout = Rollout(job["agent"], arguments, 1, job["seed"])
+        played = play(rollout, rest, job["steps"] - job["late"])
     return {
         name: value.tolist() if isinstance(value, np.ndarray) else value
         for name, value in played._asdict().items()

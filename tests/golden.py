@@ -738,6 +738,7 @@ def _budgets(one: Any) -> tuple[float, ...]:
 def tables() -> Iterator[Entry]:
     from agents import index_at_age, myopic_index, relaxation, whittle_index
     from agents.policies.lagrangian import best_rate, lagrangian_index
+    from agents.theory.closed_form import remainder
     from agents.theory.frequencies import static_frequencies, static_reward
     from agents.theory.relaxation import net_reward
     from agents.theory.renewal import renewal_arm
@@ -756,7 +757,14 @@ def tables() -> Iterator[Entry]:
         yield (
             f"tables/{name}: derived parameters",
             lambda f=one: [
-                *(fleet_numbers(f), f.decay_per_step, f.retention, f.loss, f.curvature, f.ceiling),
+                *(
+                    fleet_numbers(f),
+                    f.decay_per_step,
+                    f.retention,
+                    f.loss,
+                    remainder(f.decay_per_step),
+                    f.ceiling,
+                ),
                 *(f.inflow, f.published, f.delay, f.host_of),
             ],
         )

@@ -19,10 +19,10 @@ from agents.adaptive.content import ContentEstimator, Harvests, HarvestSums, fro
 from agents.adaptive.estimators import make_estimator
 from agents.adaptive.estimators.counts import CrawlOutcome, Estimator, Posterior, State
 from agents.policies.base import Agent, Environment, ObservationView, graded, margin, needs
-from agents.theory.closed_form import in_blocks, theorem_1
+from agents.theory.closed_form import in_blocks, remainder, theorem_1
 from crawl_env import NEVER, Task, task_of
 from crawl_env.errors import check_within
-from crawl_env.numerics import FloatArray, remainder
+from crawl_env.numerics import FloatArray
 
 _NUMBER = ("items", "harvest_number")  # features with the number of items of a crawl
 _COUNTED = (*_NUMBER, "harvest")  # … or their utility, from which it can be inferred

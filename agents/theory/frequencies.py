@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from agents.theory.closed_form import remainder
 from agents.theory.renewal import simplified
 from crawl_env import Sources
 from crawl_env.errors import check_positive
-from crawl_env.numerics import FloatArray, remainder
+from crawl_env.numerics import FloatArray
 
 # Inverse of z − ln(1+z) = s²/2 near 0: 1/s, then the coefficients of the series of Stirling's
 # formula. Exact to rounding below the switch, above which Newton's steps are.

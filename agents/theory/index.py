@@ -16,7 +16,7 @@ from crawl_env import Sources
 from crawl_env.numerics import FloatArray
 
 _KEPT = "_renewal_arm"
-# Batches that are read from observations are new objects at every step.
+# Tables are made once, though batches that are read from observations are new at every step.
 _last_arm = PerFleet(renewal_arm)
 
 
@@ -101,11 +101,9 @@ def checked_value(value: ArrayLike, sources: Sources) -> FloatArray:
 
 
 def _arm_of_fleet(sources: Sources) -> RenewalArm:
-    """Return the arm of a fleet; where it has tables, they are kept with the fleet."""
-    if not sources.is_capped:
-        return ClosedFormArm(sources)
+    """Return the arm of a fleet, which is kept with the fleet."""
     kept = vars(sources)  # as a cached property of the fleet would be
     if _KEPT not in kept:
-        kept[_KEPT] = _last_arm(sources)
+        kept[_KEPT] = _last_arm(sources) if sources.is_capped else ClosedFormArm(sources)
     arm: RenewalArm = kept[_KEPT]
     return arm

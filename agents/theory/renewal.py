@@ -20,6 +20,7 @@ from agents.theory.closed_form import (
     SLOW,
     closed_form_index,
     in_blocks,
+    remainder,
     remainder_ratio,
     scaled_index,
     theorem_1,
@@ -27,7 +28,7 @@ from agents.theory.closed_form import (
 from crawl_env.content.utility import EXPONENTIAL, Decay, ExponentialDecay
 from crawl_env.fleet.capacity import surely
 from crawl_env.fleet.sources import Sources
-from crawl_env.numerics import BoolArray, FloatArray, IntArray, remainder
+from crawl_env.numerics import BoolArray, FloatArray, IntArray
 
 # Beyond 45 time constants the content is at its ceiling to within rounding.
 _FULL = 45.0
@@ -262,7 +263,7 @@ class ClosedFormArm(RenewalArm):
                 sources.cost,
                 sources.decay_per_step,
                 sources.loss,
-                sources.curvature,
+                self._curvature,
             )
         at_once = value / sources.cost * self.success
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -278,10 +279,11 @@ class ClosedFormArm(RenewalArm):
 
         `steps` is η, after which an emptied source holds as much:
         q a·u*/C {[1 − α^η − η(1−α)(1−y)] + (dp/q) (1−α)y + (p/q) [d g(m) − g(dm)]} with
-        a = q/(1 − pα^d) and g of `numerics.remainder`; the first bracket, Theorem 1, where p = 0.
+        a = q/(1 − pα^d) and g of `closed_form.remainder`; the first bracket, Theorem 1, where
+        p = 0.
         """
         sources = self.sources
-        decay, loss, curvature = sources.decay_per_step, sources.loss, sources.curvature
+        decay, loss, curvature = sources.decay_per_step, sources.loss, self._curvature
         full = sources.ceiling / sources.cost
         if not sources.fails:
             return scaled_index(steps, level, decay, loss, curvature, full)
@@ -302,6 +304,11 @@ class ClosedFormArm(RenewalArm):
         return np.where(slow, self.success * self._kept * (theorem + retried), index)
 
     @cached_property
+    def _curvature(self) -> FloatArray:
+        """g(μT) = μT − (1 − α), (..., N); see `agents.theory.closed_form.remainder`."""
+        return remainder(self.sources.decay_per_step)
+
+    @cached_property
     def _kept(self) -> FloatArray:
         """a = q/(1 − pα^d): E α^(steps spent on retries)."""
         sources = self.sources
@@ -314,7 +321,7 @@ class ClosedFormArm(RenewalArm):
         decay, k = sources.decay_per_step[where], age[where]
         full = sources.ceiling[where] / sources.cost[where]
         level, loss = -np.expm1(-decay * k), sources.loss[where]
-        index = scaled_index(k, level, decay, loss, sources.curvature[where], full)
+        index = scaled_index(k, level, decay, loss, self._curvature[where], full)
         return index >= np.broadcast_to(multiplier, where.shape)[where]
 
 

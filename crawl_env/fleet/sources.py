@@ -27,7 +27,7 @@ from crawl_env.files import table
 from crawl_env.files.table import Column
 from crawl_env.fleet.capacity import CappedContent
 from crawl_env.fleet.parameters import CONSTRAINTS, DESCRIBED, PARAMETERS
-from crawl_env.numerics import FloatArray, IntArray, remainder
+from crawl_env.numerics import FloatArray, IntArray
 
 _ARRAYS = (*PARAMETERS, *CONSTRAINTS)
 _COLUMNS = (
@@ -184,11 +184,6 @@ class Sources:
     def loss(self) -> FloatArray:
         """1 − α, (N,): the fraction of value lost in one step, exact for the smallest μT."""
         return _fixed(-np.expm1(-self.decay_per_step))
-
-    @cached_property
-    def curvature(self) -> FloatArray:
-        """g(μT) = μT − (1 − α), (N,); see `crawl_env.numerics.remainder`."""
-        return _fixed(remainder(self.decay_per_step))
 
     @cached_property
     def ceiling(self) -> FloatArray:

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
-from agents.theory.closed_form import closed_form_index
+from agents.theory.closed_form import closed_form_index, remainder
 from crawl_env.fleet.sources import Sources
-from crawl_env.numerics import remainder
 
 ACCURACY = 2e-14
 DECAYS = np.logspace(-12, 3, 61)

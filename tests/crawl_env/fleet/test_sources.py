@@ -6,7 +6,6 @@ import copy
 import math
 import pickle
 
-import mpmath
 import numpy as np
 import pytest
 from hypothesis import given
@@ -17,7 +16,7 @@ from crawl_env.fleet.sources import CONSTRAINTS, PARAMETERS, Sources
 from tests.references import Z_LIMIT, plainly, z_of_mean, z_of_share
 from tests.refusals import refused
 
-DERIVED = ("decay_per_step", "retention", "loss", "curvature", "ceiling", "inflow")
+DERIVED = ("decay_per_step", "retention", "loss", "ceiling", "inflow")
 
 
 def fleet_of(n: int = 3, **changed: object) -> Sources:
@@ -66,9 +65,6 @@ def test_derived_values_follow_the_definitions(
     ceiling = rate * utility / decay
     assert fleet.retention[0] == pytest.approx(math.exp(-m), rel=1e-12)
     assert fleet.loss[0] == pytest.approx(-math.expm1(-m), rel=1e-12)
-    with mpmath.workdps(40):
-        curvature = float(mpmath.mpf(m) + mpmath.expm1(-mpmath.mpf(m)))
-    assert fleet.curvature[0] == pytest.approx(curvature, rel=1e-12)
     assert fleet.ceiling[0] == pytest.approx(ceiling, rel=1e-12)
     assert fleet.inflow[0] == pytest.approx(ceiling * -math.expm1(-m), rel=1e-12)
     assert fleet.content_at(age)[0] == pytest.approx(ceiling * -math.expm1(-m * age), rel=1e-12)

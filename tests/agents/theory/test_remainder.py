@@ -5,7 +5,7 @@ from __future__ import annotations
 import mpmath
 import numpy as np
 
-from crawl_env.numerics import remainder
+from agents.theory.closed_form import remainder
 
 
 def exact_remainder(z: float) -> mpmath.mpf:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawl_env.content import cells as module
+from crawl_env.content import process as module
 from crawl_env.content.arrivals import ArrivalProcess, Arrivals, Deterministic
 from crawl_env.content.process import Block, Cells
 from crawl_env.content.utility import Gamma

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from crawl_env import Sources
-from crawl_env.content import cells as module
+from crawl_env.content import process as module
 from crawl_env.content.process import Cells, Published, blocks_of
 
 LAYOUTS = {

@@ -15,7 +15,8 @@ import pytest
 from scipy import stats
 
 from crawl_env import Arrivals
-from crawl_env.content import poisson as module
+from crawl_env.content import arrivals as random_arrivals
+from crawl_env.content import rates as module
 from crawl_env.content.process import Cells
 from crawl_env.content.utility import Constant, Distribution, Exponential, Gamma, Lognormal
 from tests.references import (
@@ -160,7 +161,7 @@ def test_wherever_totals_are_drawn_at_once_the_distribution_is_the_same(
     at_once: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fleet of sparse and dense sources together, so that both samplers work side by side."""
-    monkeypatch.setattr(module, "AT_ONCE", at_once)
+    monkeypatch.setattr(random_arrivals, "AT_ONCE", at_once)
     settings = list(SETTINGS.values())
     value, _ = steps_of(Arrivals(), settings, 15_000, seed=4)
     for i, setting in enumerate(settings):
@@ -172,7 +173,7 @@ def test_wherever_totals_are_drawn_at_once_the_distribution_is_the_same(
 def test_at_once_item_by_item_and_a_plain_simulation_agree(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "AT_ONCE", 0.0)
+    monkeypatch.setattr(random_arrivals, "AT_ONCE", 0.0)
     n, rate, mean, decay = 12_000, 3.0, 0.8, 0.5
     for period in (0.02, 0.3, 4.0, 80.0):
         setting = (rate * period, mean, decay * period)

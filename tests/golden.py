@@ -1302,16 +1302,16 @@ def replay() -> Iterator[Entry]:
             "observed": agent == "clairvoyant",
             "start": "empty",
         }
-        return list(play_back(Rollout(agent, arguments, 1, 0), split().trace, split().epochs))
+        return list(play_back(Rollout(agent, arguments, 1, 0), split().trace, split().steps))
 
     yield (
         "replay/the example log in two parts",
-        lambda: [split().fleet, split().refitted, split().published, split().epochs],
+        lambda: [split().fleet, split().refitted, split().published, split().steps],
     )
     yield (
         "replay/hindsight bound",
         lambda: [
-            Hindsight(split().trace, split().fleet, split().epochs).bound(b) for b in (0.5, 2.0, 8)
+            Hindsight(split().trace, split().fleet, split().steps).bound(b) for b in (0.5, 2.0, 8)
         ],
     )
     for rule in ("step", "average"):

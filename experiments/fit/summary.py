@@ -10,6 +10,7 @@ from agents.evaluation.statistics import number
 from experiments.core.report import Report
 from experiments.core.results import provenance
 from experiments.fit import checks, figures
+from experiments.fit.estimate import Estimates
 from experiments.fit.results import FitResults
 
 SHOWN = 25  # sources in a table; all are in the CSV

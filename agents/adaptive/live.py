@@ -27,9 +27,11 @@ from crawl_env.numerics import FloatArray
 from crawl_env.simulation.selection import select, whole_budget
 
 LONGEST = 255  # periods without a fetch after failures
+OLDEST = 0.9 * NEVER  # periods; no item counts as older, since `NEVER` means no fetch at all
 _SHOWN = ("age", "crawled", "items", *HarvestSums.features)
 _KEPT = ("arrival_rate", "mean_utility", "decay_rate", "cost")
-_FORMAT = "ephemeral-crawl live crawl 2"
+_FORMAT = "ephemeral-crawl live crawl 3"
+_TINY = 1e-100  # of what is divided by, so that no quotient is infinite
 _MOST_SETTINGS = 10_000  # bytes
 _MOST_HEADER = 1_000  # bytes of the header of an array
 
@@ -44,7 +46,11 @@ class LiveCrawl:
     1, 3, 7 … periods (at most `LONGEST`), the more often it fails in a row.
 
     How long the items of the first fetch of a source took to arrive is not known; their ages reveal
-    it. The newer half of them is used, so that neither a pinned entry nor an old archive matters.
+    it. The newer half of them is used, so that neither a pinned entry nor older archived items
+    matter. All of this half but its oldest item were published within the age of that item, and
+    are counted over this time: (k − 1)/T is an unbiased estimate of the rate of a Poisson process
+    (k/T, with its k-th item counted, is not). Of one or two items only one is used: nothing was
+    published since. Ages of more than `OLDEST` periods count as `OLDEST`.
 
     Arguments:
         sources: N, of which nothing is known, for `SelfTuning`; or a fleet whose mean utilities
@@ -112,6 +118,8 @@ class LiveCrawl:
         self._state = self._agent.with_age(state, slice(None), NEVER)
         self._failures = np.zeros(len(fleet), dtype=np.int64)  # in a row
         self._pause = np.zeros(len(fleet), dtype=np.int64)  # periods for which it is left out
+        # Ages and utilities, (K, 2), of the items of this period's first fetches, by source.
+        self._first: dict[int, FloatArray] = {}
 
     def choose(self, periods: int = 1, exclude: Iterable[int] = ()) -> NDArray[np.intp]:
         """Begin a period; return the sources to fetch in it, (K,), the most urgent first.
@@ -122,11 +130,20 @@ class LiveCrawl:
                 host has had enough requests.
 
         Raises:
-            ValueError: `periods` is no positive whole number, or a source does not exist.
+            ValueError: `periods` is no positive whole number, `exclude` is no list, or a source
+                does not exist.
         """
         task = self._agent.task
         allowed = np.ones(task.n, dtype=bool)
-        allowed[[self._number(source) for source in exclude]] = False
+        try:
+            excluded = list(exclude)
+        except TypeError:
+            raise ValueError(
+                f"exclude is {exclude!r}; give a list of sources, such as [3]"
+            ) from None
+        allowed[[self._number(source) for source in excluded]] = False
+        self._report[self._report[:, 1] > 0, 0] = 1.0  # fetched in the period that ends
+        self._first = {}
         for _ in range(check_whole("periods", periods)):
             age = self._report[:, 0].astype(np.float64)
             action, state = self._agent.predict(self._report, self._state)
@@ -145,8 +162,8 @@ class LiveCrawl:
         """Record what a fetch of a source found: its new items, or none.
 
         Arguments:
-            source: its number; it need not have been chosen. A second report in the same period
-                adds to the first.
+            source: its number; it need not have been chosen. A second report before the next
+                `choose`, such as of the second page of a feed, adds to the first.
             age: (K,) time since each new item was published, in the unit of the period. Ages below
                 0 (clocks differ) count as 0, and ages above the time since the previous fetch plus
                 a period (the dates are wrong, since the items are new) as that.
@@ -167,29 +184,45 @@ class LiveCrawl:
         if (w < 0).any():
             raise ValueError(f"source {i}: utility has entries below 0; give 0 for no utility")
         s = np.clip(s, 0.0, None)
-        if self._report[i, 0] >= NEVER:
-            newer = np.argsort(s, kind="stable")[: (s.size + 1) // 2]
-            s, w = s[newer], w[newer]
+        # The age of the source stays what it was until the next `choose`.
+        elapsed, before = float(self._report[i, 0]), self._report[i, 2:]
+        if elapsed >= NEVER:
+            s, w = self._newer_half(i, np.minimum(s, OLDEST), w)
+            number, before = max(s.size - 1, 0), np.zeros_like(before)
             if s.size:
                 self._state = self._agent.with_age(self._state, i, float(s[-1]))
         else:
-            s = np.minimum(s, float(self._report[i, 0]))
+            s, number = np.minimum(s, elapsed), s.size
         useful = w > 0
         old, log = s[useful], np.log(w[useful])
         sums = useful.sum(), old.sum(), (old**2).sum(), log.sum(), (old * log).sum()
-        # A second report in one period adds to the first.
-        self._report[i] = 1.0, 1.0, *(self._report[i, 2:] + (s.size, *sums))
+        self._report[i] = elapsed, 1.0, *np.add(before, (number, *sums))
         self._failures[i] = self._pause[i] = 0
+
+    def _newer_half(
+        self, i: int, age: FloatArray, utility: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the newer half of all items of a first fetch, of which these are reported now."""
+        items = np.stack([age, utility], axis=1)
+        self._first[i] = items = np.concatenate([self._first.get(i, items[:0]), items])
+        age, utility = items.T
+        newer = np.argsort(age, kind="stable")[: (age.size + 1) // 2]
+        return age[newer], utility[newer]
 
     def report_failure(self, source: int) -> None:
         """Record that a fetch of a source failed: its content is still there.
+
+        Several failures of a source in one period, such as those of a fetch that is tried again,
+        count as one.
 
         Raises:
             ValueError: there is no such source.
         """
         i = self._number(source)
+        if self._failures[i] and self._pause[i] == _pause_after(int(self._failures[i])):
+            return  # since the pause has not begun, it failed in this period
         self._failures[i] = min(self._failures[i] + 1, 30)
-        self._pause[i] = min(2 ** int(self._failures[i]) - 1, LONGEST) + 1
+        self._pause[i] = _pause_after(int(self._failures[i]))
 
     def _number(self, source: int) -> int:
         """Return the number of a source, from 0."""
@@ -224,6 +257,9 @@ class LiveCrawl:
         arrays = {name: getattr(self.sources, name) for name in _KEPT}
         arrays |= {f"state_{i}": array for i, array in enumerate(self._state)}
         arrays |= {"report": self._report, "failures": self._failures, "pause": self._pause}
+        arrays["first"] = np.concatenate(
+            [np.zeros((0, 3)), *(np.insert(x, 0, i, axis=1) for i, x in self._first.items())]
+        )
         contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         with atomic_file(path) as new, new.open("wb") as file:
             np.savez(file, allow_pickle=False, settings=text, **contiguous)
@@ -276,6 +312,11 @@ def _unknown(n: int, period: float) -> Sources:
     return Sources(np.ones(number), 1.0, 1.0 / check_positive("period", period), period=period)
 
 
+def _pause_after(failures: int) -> int:
+    """Return the number of periods until a source may be chosen again, this one included."""
+    return min(2**failures - 1, LONGEST) + 1
+
+
 def _first_guess(fleet: Sources, estimator: str) -> Posterior:
     """Return a prior, per period, of the fleet's arrival rates with the weight of half an item."""
     if estimator == "fleet-prior":
@@ -293,7 +334,7 @@ def _first_guess(fleet: Sources, estimator: str) -> Posterior:
 def _check_plain(fleet: Sources) -> None:
     limits = {
         "crawl_delay": fleet.is_delayed, "capacity": fleet.is_capped,
-        "failure_rate": fleet.fails, "host": bool(fleet.hosts),
+        "failure_rate": fleet.fails, "hosts": bool(fleet.hosts),
     }  # fmt: skip
     given = [name for name, there in limits.items() if there]
     if given:
@@ -301,6 +342,14 @@ def _check_plain(fleet: Sources) -> None:
             f"the fleet has {', '.join(given)}, which LiveCrawl does not model; leave out these "
             "columns, and name the sources that may not be fetched in choose(exclude=…)"
         )
+    for name in ("mean_utility", "cost"):
+        array = getattr(fleet, name)
+        tiny = np.flatnonzero((array < _TINY) & ((array > 0) | (name != "mean_utility")))
+        if tiny.size:
+            raise ValueError(
+                f"source {tiny[0]}: {name} is {array[tiny[0]]}; give at least {_TINY:g}, or choose "
+                "another unit"
+            )
 
 
 def _numbers(source: int, name: str, given: ArrayLike) -> FloatArray:
@@ -333,12 +382,12 @@ class _Arrays:
             if member.compress_type != zipfile.ZIP_STORED or member.file_size > size:
                 raise ValueError(f"{member.filename} is compressed, or larger than the file")
 
-    def length(self, name: str) -> int:
-        """Return the length of an array of one axis, without reading it."""
+    def length(self, name: str, axes: int = 1) -> int:
+        """Return the length of an array of so many axes, without reading it."""
         with self._archive.open(f"{name}.npy") as file:
             shape, _ = _header(name, file)
-        if len(shape) != 1:
-            raise ValueError(f"{name} has shape {shape}; it must have one axis")
+        if len(shape) != axes:
+            raise ValueError(f"{name} has shape {shape}; the number of axes must be {axes}")
         return shape[0]
 
     def read(self, name: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
@@ -397,14 +446,23 @@ def _restored(saved: _Arrays) -> LiveCrawl:
         raise ValueError("report has entries that are impossible")
     if not ((failures >= 0) & (failures <= 30) & (pause >= 0) & (pause <= LONGEST + 1)).all():
         raise ValueError("failures or pause has entries out of range")
+    first = saved.read("first", (saved.length("first", 2), 3), np.float64)
+    if not (
+        np.isin(first[:, 0], np.arange(n)).all()
+        and np.isfinite(first).all()
+        and (first >= 0).all()
+        and (first[:, 1] <= OLDEST).all()
+    ):
+        raise ValueError("first has entries that are impossible")
     extra = saved.names - {
-        *("settings", "report", "failures", "pause", *_KEPT),
+        *("settings", "report", "failures", "pause", "first", *_KEPT),
         *(f"state_{i}" for i in range(len(state))),
     }
     if extra:
         raise ValueError(f"it has further arrays: {', '.join(sorted(extra)[:3])}")
     crawl._state, crawl._report = state, report
     crawl._failures, crawl._pause = failures, pause
+    crawl._first = {int(i): first[first[:, 0] == i, 1:] for i in np.unique(first[:, 0])}
     crawl._agent.rng.bit_generator.state = settings["chance"]
     return crawl
 

@@ -461,6 +461,22 @@ class SelfTuning(Adaptive):
         content, cells = state[6 : 3 + self._width], np.arange(state[2].size)
         return *super().estimates(state), *self._content.estimate(content, cells)
 
+    def check_state(self, state: State) -> None:
+        super().check_state(state)
+        utility, decay = state[4:6]
+        period, made = self.known.period, utility > 0  # elsewhere there is no model yet
+        for name, array, low in (
+            ("utility", utility, _LEAST_UTILITY),
+            ("decay", decay, _LEAST / period),
+        ):
+            high = 1.0 / _LEAST_UTILITY if name == "utility" else 1.0 / _LEAST / period
+            bad = np.flatnonzero(made & ~((array >= low) & (array <= high)))
+            if bad.size:
+                raise ValueError(
+                    f"the state has a model whose {name} is {array.flat[bad[0]]:g}, of source "
+                    f"{bad[0]}; it must be from {low:g} to {high:g}"
+                )
+
     def has_unit(self, state: State) -> NDArray[np.bool_] | bool:
         return self._content.any_items(state[3:])
 

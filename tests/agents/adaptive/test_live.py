@@ -102,7 +102,7 @@ def test_an_outage_is_no_failure() -> None:
         outage(crawl)
         web.wait(50.0)
         fetched: set[int] = set()
-        for _ in range(4):
+        for _ in range(10):  # as 4 pay for all, and a source may be drawn twice before the last
             chosen = crawl.choose()
             fetched |= set(chosen.tolist())
             for source in chosen:
@@ -142,6 +142,19 @@ def test_failures_are_left_out_for_longer_and_longer_and_reports_end_that() -> N
     crawl.report(0, [])
     reached = [0 in crawl.choose(exclude=[1, 2]) for _ in range(2)]
     assert all(reached)
+
+
+def test_a_failure_that_is_reported_twice_in_a_period_is_one() -> None:
+    for reports in (1, 2, 3):
+        crawl, available = LiveCrawl(1, budget=1, seed=0), []
+        for period in range(9):
+            available.append(crawl.choose().size > 0)
+            for _ in range(reports if period in (0, 2) else 0):
+                crawl.report_failure(0)
+        assert available == [True, False, True, False, False, False, True, True, True]
+        crawl.report_failure(0)
+        crawl.report(0, [])  # it was tried again
+        assert crawl.choose().size == 1
 
 
 def test_two_reports_in_one_period_are_one() -> None:
@@ -192,6 +205,62 @@ def test_a_first_fetch_without_dates_or_items_reveals_nothing() -> None:
     crawl.choose()
     assert crawl.rates()[0] < prior[0]
     assert crawl.rates()[1] == prior[1]
+
+
+@pytest.mark.parametrize("shown", [20, 3, 1])
+def test_the_rate_of_a_first_fetch_is_unbiased(shown: int) -> None:
+    """Of a feed of rate 1 that shows its newest items; counting the oldest gave 1.11 and 2."""
+    n = 6_000
+    crawl = LiveCrawl(n, 1, estimator="gamma-poisson", seed=0)
+    age = np.random.default_rng(7).exponential(size=(n, shown)).cumsum(axis=1)
+    for source in range(n):
+        crawl.report(source, age[source])
+    crawl.choose()
+    count, exposure = (array[0] for array in crawl._state[-2:])
+    k = (shown + 1) // 2
+    np.testing.assert_allclose(exposure, age[:, k - 1])
+    np.testing.assert_array_equal(count, k - 1)
+    if shown > 1:
+        # Of k = 2 the variance of 1/T is infinite, so it is cut off at 10, of mean .9516 then.
+        found, expected = (count / exposure, 1.0) if k > 2 else (
+            np.minimum(count / exposure, 10.0), 10 * (1 - 1.1 * np.exp(-0.1)) + np.exp(-0.1)
+        )  # fmt: skip
+        assert found.mean() == pytest.approx(expected, abs=4 * found.std() / np.sqrt(n))
+    np.testing.assert_allclose(crawl.rates(), (0.5 + count) / (0.01 + exposure))
+
+
+def test_an_old_archive_is_not_taken_for_a_source_without_a_fetch() -> None:
+    """All of it, or but one item, is older than 10⁹ periods, which means "never"."""
+    for recent in ([], [0.5]):
+        crawl = LiveCrawl(3, budget=2, seed=0)
+        crawl.choose()
+        crawl.report(0, [*recent, *np.full(40, 1e12)])
+        crawl.choose()
+        assert crawl.rates()[0] < 1e-6
+        assert (crawl.rates()[1:] == 50.0).all()
+        assert 0 not in crawl.choose()
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_pages_of_a_fetch_are_one_report(first: bool, tmp_path: Path) -> None:
+    """In any order, with a restart between them; of a first fetch, and after a gap of 20."""
+    pages, found = [[1.0, 2.0, 3.0, 4.0], [10.0, 12.0, 15.0]], []
+    for parts in ([pages[0] + pages[1]], pages, pages[::-1], [[], *pages]):
+        crawl = LiveCrawl(2, budget=1, seed=0)
+        crawl.choose()
+        if not first:
+            crawl.report(0, [])
+        crawl.choose(periods=20)
+        for part in parts:
+            crawl.report(0, part)
+            crawl.save(tmp_path / "crawl.npz")
+            crawl = LiveCrawl.load(tmp_path / "crawl.npz")
+        assert crawl._report[0, 4] == (10.0 if first else 47.0)  # Σage
+        found.append([crawl.choose().tolist() for _ in range(5)] + [crawl.rates().tolist()])
+        crawl.report(0, [0.5])
+        crawl.choose()
+        found[-1].append(crawl.rates().tolist())
+    assert all(each == found[0] for each in found)
 
 
 def test_fitted_rates_are_the_first_guess() -> None:
@@ -249,12 +318,19 @@ def test_impossible_reports_are_refused() -> None:
             crawl.report(*report)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="periods is 0; it must be a whole number"):
         crawl.choose(periods=0)
+    for exclude in (3, None, np.array(3)):  # type: ignore[var-annotated]
+        with pytest.raises(ValueError, match=r"exclude is .*; give a list of sources"):
+            crawl.choose(exclude=exclude)
+    assert crawl.choose(exclude={0}).tolist() == [1]
 
 
 def test_bad_arguments_are_refused() -> None:
     limited = Sources(np.ones(3), 1.0, 0.1, crawl_delay=3.0, failure_rate=0.1)
+    hosted = Sources([1, 1], 1.0, 0.1, hosts=["a", "a"])
     for arguments, what in (
         ({"sources": limited}, "has crawl_delay, failure_rate, which LiveCrawl"),
+        ({"sources": hosted}, "the fleet has hosts, which LiveCrawl"),
+        ({"sources": Sources([1, 1], 1, 0.1, cost=[1, 1e-320])}, "source 1: cost is 1e-320; give"),
         ({"sources": 3.5}, r"sources is 3\.5; give their number, or a fleet"),
         ({"sources": 0}, "sources is 0; it must be at least 1"),
         ({"budget": 0.5}, r"budget is 0\.5, which pays for no source"),
@@ -295,8 +371,12 @@ def test_a_restart_changes_nothing(known: bool, tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("live") / "crawl.npz"
-    crawl = LiveCrawl(5, budget=2, seed=0)
-    play(crawl, Web([0.1, 2, 1, 0.5, 3]), 10)
+    crawl, web = LiveCrawl(5, budget=2, seed=0), Web([0.1, 2, 1, 0.5, 3])
+    for _ in range(10):
+        web.wait()
+        for source in crawl.choose(exclude=[4]):
+            crawl.report(int(source), *web.fetch(int(source)))
+    crawl.report(4, web.fetch(4)[0])  # a first fetch, to which more pages may be added
     crawl.save(path)
     return path
 
@@ -332,12 +412,14 @@ def test_every_array_is_checked(saved: Path, tmp_path: Path) -> None:
     for name, array in arrays.items():
         if name == "settings":
             continue
+        with np.errstate(over="ignore"):
+            half = array.astype(np.float16)
         number = np.array(array, dtype=float)
         number.flat[0] = -5e3
         poisoned = np.array(array)
         if array.dtype.kind == "f":
             poisoned.flat[-1] = np.nan
-        variants = [array[..., :-1], np.stack([array, array]), array.astype(np.float16),
+        variants = [array[..., :-1], np.stack([array, array]), half,
                     array.astype(object), array.astype("U8"), None]  # fmt: skip
         if name not in signed:
             variants.append(number.astype(array.dtype))
@@ -356,6 +438,29 @@ def test_every_array_is_checked(saved: Path, tmp_path: Path) -> None:
     path.write_bytes(changed_file(saved, lambda a: a.update(more=np.zeros(3))))
     with pytest.raises(ValueError, match="it has further arrays: more"):
         LiveCrawl.load(path)
+
+
+def test_models_that_cannot_be_planned_with_are_refused(saved: Path, tmp_path: Path) -> None:
+    """Zeros and numbers near zero, by which would be divided."""
+    path = tmp_path / "crawl.npz"
+    for position, name in ((4, "utility"), (5, "decay")):
+        for value in (1e-320, 1e300) if name == "utility" else (0.0, 1e-320, 1e300):
+
+            def change(arrays: dict[str, Any], i: int = position, value: float = value) -> None:
+                arrays[f"state_{i}"][0, 3] = value
+
+            path.write_bytes(changed_file(saved, change))
+            with pytest.raises(ValueError, match=f"a model whose {name} is .*, of source 3; it"):
+                LiveCrawl.load(path)
+    crawl_of(True, 3, 1).save(tmp_path / "known.npz")
+    for name in ("cost", "mean_utility"):
+
+        def small(arrays: dict[str, Any], name: str = name) -> None:
+            arrays[name][1] = 1e-320
+
+        path.write_bytes(changed_file(tmp_path / "known.npz", small))
+        with pytest.raises(ValueError, match=f"source 1: {name} is 1e-320; give at least"):
+            LiveCrawl.load(path)
 
 
 def test_no_memory_is_taken_for_what_a_header_claims(saved: Path, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from agents.evaluation.statistics import (
     gain,
     loss,
     mean,
+    number,
     ratio,
     score,
     t_quantile,
@@ -67,6 +68,19 @@ def test_equal_policies_are_told_apart_in_one_of_twenty_comparisons_at_most(
     assert np.mean(apart) < (0.078 if runs >= FEWEST_RUNS else 1e-9)
     if draw is NORMAL and runs >= FEWEST_RUNS:
         assert np.mean(apart) > 0.022  # exact: no wider than they must be
+
+
+def test_policies_of_few_rewards_are_told_apart_as_often_as_is_stated() -> None:
+    """Of two policies, each earning 1 where the other earns 0; exact, over all outcomes."""
+    stated = {3: 0.25, 4: 0.125, 5: 0.0625, 6: 0.031, 7: 0.125, 8: 0.070, 10: 0.021, 50: 0.065}
+    for runs, probability in stated.items():
+        found = 0.0
+        for ones in range(runs + 1):
+            agent = np.arange(runs) < ones
+            apart = difference(agent, ~agent).excludes(0.0)
+            found += apart * math.comb(runs, ones) / 2**runs
+        assert found == pytest.approx(probability, abs=6e-4), runs
+    assert "25 % with 3 runs, 12.5 %" in str(difference.__doc__)
 
 
 def test_differences_are_covered_and_pairing_narrows_them() -> None:
@@ -173,6 +187,24 @@ def test_fewer_runs_than_an_interval_needs_have_none() -> None:
     for wrong in ([], [[1.0]]):
         with pytest.raises(ValueError, match="one number a run"):
             mean(wrong)
+
+
+def test_rewards_that_are_not_finite_are_refused() -> None:
+    for bad, what in ((math.inf, "run 1 is inf; give finite"), (math.nan, "run 1 is nan; give")):
+        sample, fine = [1.0, bad, 2.0], [1.0, 2.0, 3.0]
+        with pytest.raises(ValueError, match=what):
+            mean(sample)
+        for compute in (difference, ratio, gain, loss):
+            for samples in ((sample, fine), (fine, sample)):
+                with pytest.raises(ValueError, match=what):
+                    compute(*samples)
+        with pytest.raises(ValueError, match=what):
+            score(fine, sample, fine)
+
+
+def test_large_numbers_have_an_exponent() -> None:
+    written = [number(x) for x in (2e200, -2e15, 123456789012345.0, 9.9994, 0.0)]
+    assert written == ["2e+200", "-2e+15", "123,456,789,012,345", "9.9994", "0"]
 
 
 def test_quantiles_are_those_of_students_t() -> None:

@@ -24,8 +24,10 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+DOCUMENTED := $(subst /,.,$(patsubst %/__init__.py,%,$(wildcard crawl_env/__init__.py crawl_env/*/__init__.py agents/__init__.py agents/*/__init__.py)))
+
 docs: setup
-	$(BIN)/pdoc --docformat google --output-directory site crawl_env crawl_env.fleet.sources crawl_env.content.arrivals agents.theory.relaxation agents.theory.renewal crawl_env.fleet.hosts crawl_env.log.item_log crawl_env.log.decay_curves crawl_env.content.trace crawl_env.content.utility crawl_env.content.decay crawl_env.content.rates crawl_env.content.hawkes crawl_env.content.world crawl_env.envs.wrappers crawl_env.envs.sb3 agents agents.theory.observed agents.theory.task_bound agents.policies.index agents.theory.closed_form agents.policies.lagrangian agents.policies.base agents.policies.industry agents.policies.static agents.evaluation.rollout agents.evaluation.statistics agents.learning agents.learning.base agents.learning.arms agents.learning.fleet.ppo agents.learning.fleet.index agents.learning.fleet.base agents.learning.sb3.policies agents.learning.sb3.learners agents.adaptive agents.adaptive.learner agents.evaluation.aggregate
+	$(BIN)/pdoc --docformat google --output-directory site $(DOCUMENTED)
 	@echo "Open site/index.html"
 
 clean:

@@ -833,6 +833,12 @@ def bounds() -> Iterator[Entry]:
     """Bounds of tasks, and prices found by simulation; with matrices where content is seen."""
     from agents.theory.task_bound import task_bound
 
+    earlier = {"not observed": "unseen", "partly observed": "mixed", "observed": "seen"}
+
+    def named(bound: Any) -> list[Any]:
+        """Return the bound with the name that its information had when the hashes were made."""
+        return [*bound[:2], earlier.get(bound.name, bound.name)]
+
     unseen = (*LAWS, "deterministic", "poisson-lomax", "poisson-stretched", "poisson-drift")
     for name in ("table1", "fleet-f", "sparse", "costs", "all-limits", "failures"):
         half: Any = np.arange(len(fleet(name))) % 2 == 0
@@ -844,14 +850,14 @@ def bounds() -> Iterator[Entry]:
                 yield (
                     f"bounds/{name} {arrivals} {seen}",
                     lambda p=posed: [
-                        list(task_bound(make_task(budget=b, budget_rule=rule, **p)))
+                        named(task_bound(make_task(budget=b, budget_rule=rule, **p)))
                         for b, rule in ((1.0, "step"), (2.5, "average"))
                     ],
                 )
 
     def batch(observed: bool) -> Any:
         posed = {"sources": drawn_fleet, "budget": 2.0, "arrivals": "poisson"}
-        return list(task_bound(make_task(**posed, observed=observed), fleet("batch")))
+        return named(task_bound(make_task(**posed, observed=observed), fleet("batch")))
 
     yield "bounds/a batch of fleets, unseen", lambda: batch(False)
     yield "bounds/a batch of fleets, seen", lambda: batch(True)
@@ -1174,7 +1180,7 @@ def benchmark() -> Iterator[Entry]:
     from experiments.benchmark.policies import AGENTS, _unit
     from experiments.benchmark.suite import SUITE
     from experiments.core import evaluation
-    from experiments.core.tables import apart, scores
+    from experiments.core.tables import scores, without_reference
 
     def short(setting: Any) -> Any:
         return replace(setting, epochs=20, warmup=min(setting.warmup, 5), seeds=3)
@@ -1184,9 +1190,9 @@ def benchmark() -> Iterator[Entry]:
         names = [n for n in AGENTS if not (large and n == "whittle-exact")]
         found = {
             name: evaluation.as_evaluation(evaluation.work(_unit(setting, name, 0)), setting.seeds)
-            for name in evaluation.players(names, setting.arguments)
+            for name in evaluation.entrants(names, setting.arguments)
         }
-        runs, reference = apart(found)
+        runs, reference = without_reference(found)
         kept = [list(e.__dict__.values()) for e in found.values()]
         score = [list(estimate) for estimate in scores(runs).values()]
         return [kept, score, None if reference is None else reference.reward]
@@ -1296,16 +1302,16 @@ def replay() -> Iterator[Entry]:
             "observed": agent == "clairvoyant",
             "start": "empty",
         }
-        return list(play_back(Rollout(agent, arguments, 1, 0), split().trace, split().epochs))
+        return list(play_back(Rollout(agent, arguments, 1, 0), split().trace, split().steps))
 
     yield (
         "replay/the example log in two parts",
-        lambda: [split().fleet, split().refitted, split().published, split().epochs],
+        lambda: [split().fleet, split().refitted, split().published, split().steps],
     )
     yield (
         "replay/hindsight bound",
         lambda: [
-            Hindsight(split().trace, split().fleet, split().epochs).bound(b) for b in (0.5, 2.0, 8)
+            Hindsight(split().trace, split().fleet, split().steps).bound(b) for b in (0.5, 2.0, 8)
         ],
     )
     for rule in ("step", "average"):

@@ -176,3 +176,16 @@ def test_constraints_pin_everything_exactly():
     pins = [line for line in lines if line and not line.startswith("#")]
     assert all(re.fullmatch(r"[\w.-]+==[\w.]+", pin) for pin in pins), pins
     assert "torch==2.13.0" in pins
+
+
+def test_the_identifiers_of_the_glossary_exist():
+    table = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8").split("## Terms")[0]
+    rows = [line.split("|") for line in table.splitlines() if line.startswith("| ")][2:]
+    names = {name for row in rows for name in re.findall(r"`([A-Za-z_.]+)`", row[2])}
+    source = "".join(
+        file.read_text(encoding="utf-8")
+        for package in ("crawl_env", "agents")
+        for file in (ROOT / package).rglob("*.py")
+    )
+    assert len(names) > 20
+    assert not [name for name in names if not re.search(rf"\b{name.split('.')[-1]}\b", source)]

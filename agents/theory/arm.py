@@ -43,9 +43,9 @@ class Information(StrEnum):
     """What is known of the content of a fleet before it is crawled."""
 
     DETERMINISTIC = "deterministic"
-    UNOBSERVED = "unseen"
-    MIXED = "mixed"
-    OBSERVED = "seen"
+    UNOBSERVED = "not observed"
+    MIXED = "partly observed"
+    OBSERVED = "observed"
     # Recorded arrivals, varying rates, or content that is observed or meets capacities under
     # another decay function than the exponential: no exact arm is known.
     UNKNOWN = "unknown"

@@ -59,7 +59,7 @@ def relaxation(
     _check_per_host(per_host)
     search = _Search(renewal_arm(sources, decay), per_host)
     low = search.first_where(lambda spent: spent <= budget * (1 + TOLERANCE))
-    high = search.first_where(lambda spent: spent < budget * (1 - TOLERANCE))
+    high = search.first_where(lambda spent: spent < budget * (1 - TOLERANCE), low)
     multiplier = 0.5 * (low + high)
     bound = multiplier[..., 0] * budget + search.earned(multiplier)
     if sources.arrival_rate.ndim == 1:
@@ -109,18 +109,24 @@ class _Search:
         self._hosts = None if hosts is None else HostMultipliers(arm, hosts)
         self._tolerance = 1e-12 if self._hosts else 1e-15
 
-    def first_where(self, enough: Callable[[FloatArray], BoolArray]) -> FloatArray:
-        """Return the smallest λ at which the spending per step satisfies `enough`, (..., 1)."""
+    def first_where(
+        self, enough: Callable[[FloatArray], BoolArray], least: FloatArray | None = None
+    ) -> FloatArray:
+        """Return the smallest λ, at least `least`, where the spending per step satisfies `enough`,
+        (..., 1)."""
         low, high = np.zeros_like(self._top), self._top.copy()
         shortest, longest = self._arm.shortest, self._arm.longest
         if self._hosts:
             self._hosts.restart()
-        free = enough(self._spent(low, (shortest, longest), low, high)[0])
+        free = enough(self._spent(low, (shortest, longest), low, high, enough)[0])
         for step in range(200):
             middle = 0.5 * (low + high)
             if step >= _HALVES:  # λ is many orders of magnitude below the largest
                 middle = np.where(low > 0, middle, _FAR * high)
-            spent, interval = self._spent(middle, (shortest, longest), low, high)
+            if self._hosts and least is not None and step < 2:  # it is hardly ever larger
+                near = least * (1.0 + (4.0 * step - 2.0) * self._tolerance)
+                middle = np.where((low < near) & (near < high), near, middle)
+            spent, interval = self._spent(middle, (shortest, longest), low, high, enough)
             done = enough(spent)
             if self._hosts:
                 self._hosts.learn(done)
@@ -136,20 +142,24 @@ class _Search:
         arm, cost = self._arm, self._cost
         if self._hosts is None:
             return arm.net_reward(multiplier).sum(axis=-1)
-        self._hosts.restart()
-        nu, _ = self._hosts.at(multiplier, np.zeros_like(arm.longest), multiplier * 0, self._top)
+        nu = self._hosts.multipliers(multiplier)
         interval = arm.interval(multiplier + nu / cost)
         rate = np.maximum(arm.reward_rate(interval, multiplier * cost + nu), 0.0)
         return rate.sum(axis=-1) + self._hosts.paid(nu)
 
     def _spent(
-        self, multiplier: FloatArray, bracket: Bracket, low: FloatArray, high: FloatArray
+        self,
+        multiplier: FloatArray,
+        bracket: Bracket,
+        low: FloatArray,
+        high: FloatArray,
+        enough: Callable[[FloatArray], BoolArray],
     ) -> tuple[FloatArray, FloatArray]:
-        """Return the spending per step, (..., 1), and the intervals without hosts, (..., N);
-        `low` and `high` are bounds on λ."""
+        """Return the spending per step, (..., 1), with hosts perhaps a bound on it that is as good
+        for `enough`, and the intervals without hosts, (..., N); `low`, `high` are bounds on λ."""
         crawls, interval = self._crawls(multiplier, bracket)
         if self._hosts:
-            crawls = self._hosts.at(multiplier, crawls, low, high)[1]
+            return self._hosts.spending(multiplier, crawls, low, high, enough), interval
         return (crawls * self._cost).sum(axis=-1, keepdims=True), interval
 
     def _crawls(self, multiplier: FloatArray, bracket: Bracket) -> tuple[FloatArray, FloatArray]:

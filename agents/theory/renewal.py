@@ -11,7 +11,6 @@ holds for every decay function, since interest never grows.
 from __future__ import annotations
 
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 
@@ -196,25 +195,32 @@ class RenewalArm:
     ) -> FloatArray:
         """Return the steps between crawls that are best under a multiplier, (..., N): the smallest
         k in (shortest, longest] whose index reaches it."""
-        low = (self.shortest if shortest is None else shortest).copy()
-        high = (self.longest if longest is None else longest).copy()
-        while (open_ := high - low > np.maximum(1.0, _ROUNDING * high)).any():
-            middle = np.floor(0.5 * (low + high))
-            if high.max() > _HUGE:  # by halves, that would take a thousand steps
-                wide = (high > _HUGE) & (high > 4.0 * low)
-                middle = np.where(wide, np.floor(np.sqrt(low + 1.0) * np.sqrt(high)), middle)
-            reached = self._reaches(multiplier, middle, open_)
-            k = middle[open_]
-            high[open_] = np.where(reached, k, high[open_])
-            low[open_] = np.where(reached, low[open_], k)
-        return high
+        low = (self.shortest if shortest is None else shortest).ravel()
+        interval = (self.longest if longest is None else longest).copy()
+        high = interval.reshape(-1)
+        cells = np.flatnonzero(_apart(low, high))
+        start, end = low[cells], high[cells]
+        least = np.broadcast_to(multiplier, interval.shape).reshape(-1)[cells]
+        while cells.size:
+            middle = np.floor(0.5 * (start + end))
+            if end.max() > _HUGE:  # by halves, that would take a thousand steps
+                wide = (end > _HUGE) & (end > 4.0 * start)
+                middle = np.where(wide, np.floor(np.sqrt(start + 1.0) * np.sqrt(end)), middle)
+            reached = self._index_of(cells, middle) >= least
+            start, end = np.where(reached, start, middle), np.where(reached, middle, end)
+            high[cells] = end
+            apart = _apart(start, end)
+            cells, start, end, least = cells[apart], start[apart], end[apart], least[apart]
+        return interval
 
-    def _reaches(self, multiplier: FloatArray, age: FloatArray, where: BoolArray) -> Any:
-        """Return whether the index at `age` reaches the multiplier, flat, at some of the cells."""
-        if self._table is None:
-            return (self.index_at_age(age) >= multiplier)[where]
-        row = np.maximum(age - 1.0, 0.0).astype(np.intp)
-        return (np.take_along_axis(self._table, row[None], axis=0)[0] >= multiplier)[where]
+    def _index_of(self, cells: IntArray, age: FloatArray) -> FloatArray:
+        """Return the index of some cells, (K,) flat, at `age`, (K,)."""
+        if self._table is not None:
+            row = np.maximum(age - 1.0, 0.0).astype(np.intp)
+            return self._table.reshape(len(self._table), -1)[row, cells]
+        ages = np.ones_like(self.longest)
+        ages.reshape(-1)[cells] = age
+        return self.index_at_age(ages).reshape(-1)[cells]
 
     @cached_property
     def _table(self) -> FloatArray | None:
@@ -316,15 +322,27 @@ class ClosedFormArm(RenewalArm):
         sources = self.sources
         return self.success / (1.0 - sources.failure_rate * sources.retention**sources.delay)
 
-    def _reaches(self, multiplier: FloatArray, age: FloatArray, where: BoolArray) -> Any:
+    def _index_of(self, cells: IntArray, age: FloatArray) -> FloatArray:
         sources = self.sources
         if sources.fails:
-            return (self.index_at_age(age) >= multiplier)[where]
-        decay, k = sources.decay_per_step[where], age[where]
-        full = sources.ceiling[where] / sources.cost[where]
-        level, loss = -np.expm1(-decay * k), sources.loss[where]
-        index = scaled_index(k, level, decay, loss, self._curvature[where], full)
-        return index >= np.broadcast_to(multiplier, where.shape)[where]
+            return super()._index_of(cells, age)
+        decay, loss, curvature, ceiling, cost = (
+            x.reshape(-1)[cells]
+            for x in (
+                sources.decay_per_step,
+                sources.loss,
+                self._curvature,
+                sources.ceiling,
+                sources.cost,
+            )
+        )
+        level = -np.expm1(-decay * age)
+        return scaled_index(age, level, decay, loss, curvature, ceiling / cost)
+
+
+def _apart(low: FloatArray, high: FloatArray) -> BoolArray:
+    """Return where more than one interval is left in (low, high]."""
+    return high - low > np.maximum(1.0, _ROUNDING * high)
 
 
 def renewal_arm(sources: Sources, decay: Decay = EXPONENTIAL) -> RenewalArm:

@@ -23,11 +23,12 @@ _GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 class Bound(NamedTuple):
     """The most that any policy averages in the long run, and for whom that holds.
 
-    name: of the information set: "deterministic", or with random arrivals "unseen", "seen" or
-        "mixed". Never compare across them: seeing is worth more than any index. "unknown", with
-        NaN as bound, where arrivals are recorded or their rates vary, or where they decay otherwise
-        than exponentially and are seen or meet capacities; the multiplier is then that of the fleet
-        unseen, under exponential decay and constant rates.
+    name: of the information set: "deterministic", or with random arrivals "not observed",
+        "partly observed" or "observed". Bounds of different information sets are not comparable,
+        since observing content raises the attainable reward. "unknown", with NaN as bound, where
+        arrivals are recorded, their rates vary, or content that is observed or meets capacities
+        decays otherwise than exponentially; the multiplier is then that of the fleet with
+        unobserved content, exponential decay and constant rates.
     """
 
     bound: float | FloatArray  # utility / step
@@ -56,7 +57,7 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
     >>> task = Task("fleet-f", budget=2, arrivals="poisson")
     >>> seen = task_bound(task)
     >>> round(seen.bound, 2), seen.name
-    (8.14, 'seen')
+    (8.14, 'observed')
     """
     if not isinstance(task, Task):
         raise ValueError(f"task is {task!r}; give a Task: env.unwrapped.task, or Task(**arguments)")

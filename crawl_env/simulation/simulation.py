@@ -270,8 +270,8 @@ class Simulation:
             return np.add.accumulate(amount)[-1:] if amount.size else np.zeros(1)
         if picked.ndim == 2:
             return amount[0].copy() if len(amount) == 1 else amount.sum(axis=0)
-        sums: Any = np.bincount(picked // self.task.n, amount, minlength=self.num_envs)
-        return sums
+        sums = np.bincount(picked // self.task.n, amount, minlength=self.num_envs)
+        return np.asarray(sums, dtype=np.float64)  # of nothing, bincount returns integers
 
     def _set_by(self, options: dict[str, Any]) -> tuple[FloatArray | None, FloatArray | None]:
         for name in options:

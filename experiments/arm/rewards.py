@@ -12,7 +12,7 @@ from crawl_env import Sources
 from experiments.core import plots
 from experiments.core.evaluation import fleet_as_json
 from experiments.core.report import Report
-from experiments.core.tables import percent, share
+from experiments.core.tables import fraction, percent
 
 CLOSED, EXACT = "whittle", "whittle-exact"
 _SPARSE = Sources.random(30, seed=0, regime="sparse")
@@ -75,8 +75,8 @@ def table(report: Report, done: list[Done]) -> None:
                 statistics.number(exact.reward.mean()),
                 percent(_gain(closed, exact)),
                 statistics.number(bound),
-                f"{share(closed.reward, bound).mean:.2%}",
-                f"{share(exact.reward, bound).mean:.2%}",
+                f"{fraction(closed.reward, bound).mean:.2%}",
+                f"{fraction(exact.reward, bound).mean:.2%}",
             ]
         )
         before = name

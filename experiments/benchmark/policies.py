@@ -20,15 +20,15 @@ from experiments.core.results import provenance
 from experiments.core.runner import Job, Result, Runner
 from experiments.core.study import Rows
 from experiments.core.tables import (
-    SEES_ALL,
-    apart,
+    OBSERVES_ALL,
     best_first,
+    fraction,
     markdown,
     percent,
     plain,
     records,
     scores,
-    share,
+    without_reference,
 )
 
 Runs = dict[str, Evaluation]
@@ -79,7 +79,7 @@ def write(report: Report, runner: Runner, seed: int = 0, recorded: Rows | None =
     )
     bounds = _bounds(runner, seed)
     done = [
-        Done(setting, *apart(found), scores(apart(found)[0]), *bound)
+        Done(setting, *without_reference(found), scores(without_reference(found)[0]), *bound)
         for setting, found, bound in zip(SUITE, runs, bounds, strict=True)
     ]
     for group, members in groupby(done, key=lambda d: d.setting.group):
@@ -97,13 +97,13 @@ def _run(runner: Runner, seed: int) -> list[Runs]:
     todo = [
         _unit(setting, agent, seed)
         for setting in SUITE
-        for agent in evaluation.players(AGENTS, setting.arguments)
+        for agent in evaluation.entrants(AGENTS, setting.arguments)
     ]
     results = iter(runner.run(todo, evaluation.work))
     return [
         {
             agent: evaluation.as_evaluation(next(results), setting.seeds)
-            for agent in evaluation.players(AGENTS, setting.arguments)
+            for agent in evaluation.entrants(AGENTS, setting.arguments)
         }
         for setting in SUITE
     ]
@@ -164,13 +164,13 @@ def _group(report: Report, group: str, members: list[Done]) -> None:
                     setting.name if first else "",
                     name,
                     statistics.mean(reward),
-                    percent(share(reward, bound)),
+                    percent(fraction(reward, bound)),
                     who if first else "",
                     plain(score[name]),
                 ]
             )
         if reference is not None:
-            rows.append(["", SEES_ALL, statistics.mean(reference.reward), "", "", ""])
+            rows.append(["", OBSERVES_ALL, statistics.mean(reference.reward), "", "", ""])
     measured = "discounted return" if members[0].setting.discount < 1 else "reward / step"
     columns = ["task", "policy", measured, "share of bound", "bound", "score"]
     report.table("All policies, best first", columns, rows)
@@ -191,7 +191,7 @@ def _summary(done: list[Done]) -> str:
         lines.append([f"**{group}**", *[""] * (len(head) - 1)])
         for setting, runs, _, score, bound, who in members:
             reward = runs["whittle"].reward
-            of_bound = share(reward, bound).mean
+            of_bound = fraction(reward, bound).mean
             lines.append(
                 [
                     setting.name,

@@ -60,7 +60,7 @@ def work(job: Job) -> Result:
     return {name: getattr(run, name).tolist() for name in Evaluation.__dataclass_fields__}
 
 
-def players(agents: Iterable[str], arguments: dict[str, Any]) -> tuple[str, ...]:
+def entrants(agents: Iterable[str], arguments: dict[str, Any]) -> tuple[str, ...]:
     """Return whom to run on a task: the agents, without the exact index where it is Theorem 1, and
     the clairvoyant where content is random and not observed by the others."""
     random, seen = arguments["arrivals"] != "deterministic", arguments.get("observed", True)

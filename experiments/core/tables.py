@@ -16,16 +16,18 @@ from crawl_env import CrawlVectorEnv
 from crawl_env.numerics import FloatArray
 
 REFERENCE, FLOOR = "whittle", "random"
-SEES_ALL = "clairvoyant (sees all; reference)"
+OBSERVES_ALL = "clairvoyant (observes all content; reference)"
 
 
-def apart(runs: Mapping[str, Evaluation]) -> tuple[dict[str, Evaluation], Evaluation | None]:
+def without_reference(
+    runs: Mapping[str, Evaluation],
+) -> tuple[dict[str, Evaluation], Evaluation | None]:
     """Return the policies, and the reference that sees what they do not, where it was run."""
     peers = {name: run for name, run in runs.items() if name != CLAIRVOYANT}
     return peers, runs.get(CLAIRVOYANT)
 
 
-def share(numerator: FloatArray, denominator: float | FloatArray) -> Estimate:
+def fraction(numerator: FloatArray, denominator: float | FloatArray) -> Estimate:
     """Return the mean ratio to a known quantity, NaN where it is unknown or zero."""
     whole = np.broadcast_to(np.asarray(denominator, dtype=float), numerator.shape)
     if not np.all(whole > 0):
@@ -91,11 +93,11 @@ def bound_of(arguments: Mapping[str, Any], seeds: int, seed: int) -> Bound:
 
 
 # For whom a bound holds, by its name.
-WHO = {
+HOLDS_FOR = {
     "deterministic": "policy",
-    "unseen": "policy that does not see content before crawling",
-    "seen": "policy, though it sees all content before crawling,",
-    "mixed": "policy that sees what this one sees",
+    "not observed": "policy that does not observe content before it crawls",
+    "observed": "policy, even one that observes all content before it crawls,",
+    "partly observed": "policy with the same observations",
 }
 
 

@@ -13,7 +13,7 @@ from crawl_env.numerics import FloatArray
 from experiments.core import plots
 from experiments.core.report import Report
 from experiments.core.runner import Job, Result
-from experiments.core.tables import percent, share
+from experiments.core.tables import fraction, percent
 from experiments.decay.laws import EXPONENTIAL, LAWS, LOMAX, STRETCHED, Named, label
 from experiments.decay.runs import FITTED, KNOWING, RIGHT_MEAN
 
@@ -105,7 +105,7 @@ def _table(report: Report, done: Done, caption: str, fleet: str, m: int) -> None
     others = ("static", "myopic", "oldest-first", "random")
     rows = []
     for law in LAWS:
-        best = share(done.reward(fleet, m, False, law, KNOWING), done.bound(fleet, m, law))
+        best = fraction(done.reward(fleet, m, False, law, KNOWING), done.bound(fleet, m, law))
         rows.append(
             [
                 label(law),
@@ -157,7 +157,7 @@ def check(report: Report, done: Done, laws: Sequence[Named]) -> None:
         drawn = done.reward("dense", USUAL, False, law, RIGHT_MEAN, drawn=True)
         mean = done.reward("dense", USUAL, False, law, RIGHT_MEAN)
         nutch = done.reward("dense", USUAL, False, law, "nutch", drawn=True)
-        rows.append([label(law), percent(share(drawn, mean)), percent(share(nutch, bound))])
+        rows.append([label(law), percent(fraction(drawn, mean)), percent(fraction(nutch, bound))])
     columns = ["law", f"{RIGHT_MEAN}: drawn / expected", "nutch, share of bound"]
     report.table("Items drawn", columns, rows)
 

@@ -22,7 +22,7 @@ from experiments.core.report import Report
 from experiments.core.results import provenance
 from experiments.core.runner import Job
 from experiments.core.study import ParallelStudy
-from experiments.core.tables import FLOOR, REFERENCE, apart, records
+from experiments.core.tables import FLOOR, REFERENCE, records, without_reference
 from experiments.evaluate import replay, replay_summary, summary
 from experiments.evaluate.hindsight import Hindsight
 from experiments.evaluate.log import WEEK, Log, Split
@@ -168,7 +168,7 @@ class Evaluate(ParallelStudy):
                 "back what was really published"
             )
         fleet, budgets = self._fleet(), self._budgets()
-        names = evaluation.players(
+        names = evaluation.entrants(
             self._names(), {"arrivals": self._arrivals(fleet), "observed": self.observed}
         )
         parts = {
@@ -193,7 +193,7 @@ class Evaluate(ParallelStudy):
             summary.curve(report, view, runs)
         for m in budgets:
             report.heading(f"Budget {m:g}")
-            peers, reference = apart(runs[m])
+            peers, reference = without_reference(runs[m])
             summary.advice(report, view, m, peers)
             summary.table(report, view, m, peers, reference)
         summary.glossary(report)

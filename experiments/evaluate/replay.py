@@ -48,7 +48,7 @@ def players(agents: Iterable[str], observed: bool, refitted: bool) -> tuple[str,
     Not the exact index: it is that of a law of arrivals, and a log has none.
     """
     peers = [name for name in agents if name != WhittleExact.name]
-    found = evaluation.players(peers, {"arrivals": "trace", "observed": observed})
+    found = evaluation.entrants(peers, {"arrivals": "trace", "observed": observed})
     return (*found, REFITTED) if refitted else found
 
 

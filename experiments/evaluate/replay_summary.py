@@ -11,7 +11,7 @@ from agents.evaluation.statistics import Estimate, number
 from agents.registry import CLAIRVOYANT
 from experiments.core import plots
 from experiments.core.report import Report
-from experiments.core.tables import REFERENCE, SEES_ALL, percent
+from experiments.core.tables import OBSERVES_ALL, REFERENCE, percent
 from experiments.evaluate.replay import REFITTED
 from experiments.evaluate.replay_view import (
     FEWEST,
@@ -27,7 +27,7 @@ from experiments.evaluate.summary import POLICIES
 
 HINDSIGHT = "hindsight bound (reference)"
 LABELS = {
-    CLAIRVOYANT: SEES_ALL,
+    CLAIRVOYANT: OBSERVES_ALL,
     REFITTED: "whittle refitted (reference)",
 }
 

@@ -16,7 +16,16 @@ from crawl_env import Sources, Task
 from crawl_env.fleet.parameters import PARAMETERS
 from experiments.core import plots
 from experiments.core.report import Report
-from experiments.core.tables import SEES_ALL, WHO, apart, best_first, percent, plain, scores, share
+from experiments.core.tables import (
+    HOLDS_FOR,
+    OBSERVES_ALL,
+    best_first,
+    fraction,
+    percent,
+    plain,
+    scores,
+    without_reference,
+)
 from experiments.evaluate.replay import Played
 
 # Differences below this share of the reward are not worth a recommendation.
@@ -84,7 +93,7 @@ def table(
         for name, run in ((name, runs[name]) for name in best_first(runs))
     ]
     if reference is not None:
-        rows.append(row(SEES_ALL, reference, "", ""))
+        rows.append(row(OBSERVES_ALL, reference, "", ""))
     columns = [
         "policy",
         "reward / step",
@@ -96,9 +105,9 @@ def table(
         "cost / step",
     ]
     report.table(f"Policies under budget {budget:g}", columns, rows)
-    if relaxed.name in WHO:
+    if relaxed.name in HOLDS_FOR:
         report.paragraph(
-            f"In the long run no {WHO[relaxed.name]} averages more than "
+            f"In the long run no {HOLDS_FOR[relaxed.name]} averages more than "
             f"{number(float(relaxed.bound))} per step; a measured fraction slightly above 100 % is "
             "chance, or content left from the start. One more unit of budget, if it could be saved "
             f"up, is worth λ* = {float(relaxed.multiplier):.4g} per step."
@@ -178,7 +187,7 @@ def curve(report: Report, view: View, runs: Mapping[float, Runs]) -> None:
     """Add reward against budget, and what one more unit of budget is worth."""
     budgets = np.array(list(runs))
     relaxed = [view.relaxed(m) for m in budgets]
-    names = list(apart(runs[budgets[0]])[0])
+    names = list(without_reference(runs[budgets[0]])[0])
     report.heading("Reward against budget")
     bound = f"bound ({relaxed[0].name})"
     rows = [
@@ -246,7 +255,7 @@ def _clearly_better(best: Evaluation, other: Evaluation) -> bool:
 
 
 def _mean_percent(run: Evaluation, whole: float) -> str:
-    ratio = share(run.reward, whole).mean
+    ratio = fraction(run.reward, whole).mean
     return "n/a" if np.isnan(ratio) else f"{ratio:.1%}"
 
 

@@ -14,6 +14,7 @@ from crawl_env.files.table import is_number
 from experiments.core.report import Report
 from experiments.core.study import Study
 from experiments.fit import checks, decay, estimate, summary
+from experiments.fit.results import FitResults
 
 
 @dataclass(kw_only=True)
@@ -114,7 +115,7 @@ class Fit(Study):
             )
         return kept, f"Left out: {', '.join(left_out)}." if left_out else ""
 
-    def _found(self, log: ItemLog) -> summary.Found:
+    def _found(self, log: ItemLog) -> FitResults:
         counts = np.bincount(log.source, minlength=len(log.names))
         fitted = None
         if self.curves is not None:
@@ -128,7 +129,7 @@ class Fit(Study):
         }
         if fitted is not None:
             done["decay"] = checks.Check(fitted.misfit, fitted.p)
-        return summary.Found(
+        return FitResults(
             log,
             estimate.rates(counts, log.span),
             estimate.utilities(log.source, log.utility, len(log.names)),

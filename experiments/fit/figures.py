@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
@@ -13,16 +13,14 @@ from crawl_env.numerics import FloatArray
 from experiments.core import plots
 from experiments.fit import checks
 from experiments.fit.decay import Decay
-
-if TYPE_CHECKING:
-    from experiments.fit.summary import Found
+from experiments.fit.results import FitResults
 
 BLUE, ORANGE, GREEN, _, RED = plots.PALETTE[:5]
 GREY = plots.PALETTE[-1]
 _POINTS = 2000  # of a quantile plot
 
 
-def estimates(found: Found) -> Any:
+def estimates(found: FitResults) -> Any:
     """Own estimates of every source against those drawn towards the fleet."""
     figure, axes = plots.new(1, 2, width=11, height=3.8)
     names = (("Λ", f"items / {found.log.unit}", found.rate), ("ξ̄", "utility", found.utility))
@@ -103,7 +101,7 @@ def decay(found: Decay, unit: str) -> Any:
     return figure
 
 
-def laws(found: Found) -> Any:
+def laws(found: FitResults) -> Any:
     """Dispersion, gaps and utilities against the laws assumed for them."""
     figure, (left, middle, right) = plots.new(1, 3, width=12, height=3.6)
     fano = found.checks["bursts"]
@@ -126,7 +124,7 @@ def laws(found: Found) -> Any:
     return figure
 
 
-def drift(found: Found) -> Any:
+def drift(found: FitResults) -> Any:
     """Cumulative items of the sources that drift most; None where none does."""
     check = found.checks["drift"]
     which = np.flatnonzero(checks.failing(check.p))

@@ -7,27 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agents.evaluation.statistics import number
-from crawl_env import ItemLog
-from crawl_env.numerics import FloatArray
 from experiments.core.report import Report
 from experiments.core.results import provenance
 from experiments.fit import checks, figures
-from experiments.fit.checks import Check
-from experiments.fit.decay import Decay
 from experiments.fit.estimate import Estimates
+from experiments.fit.results import FitResults
 
 SHOWN = 25  # sources in a table; all are in the CSV
-
-
-class Found(NamedTuple):
-    """Everything a fit found out about a log."""
-
-    log: ItemLog
-    rate: Estimates
-    utility: Estimates
-    decay: Decay | None
-    given_decay: FloatArray  # (N,) used where there are no curves
-    checks: dict[str, Check]
 
 
 class Assumption(NamedTuple):
@@ -77,7 +63,7 @@ ASSUMPTIONS = {
 }
 
 
-def write(report: Report, found: Found, left_out: str) -> None:
+def write(report: Report, found: FitResults, left_out: str) -> None:
     """Fill the report."""
     log = found.log
     since = f" (time 0 is {log.origin})" if log.origin else ""
@@ -119,7 +105,7 @@ def write(report: Report, found: Found, left_out: str) -> None:
         report.figure(drifting, "Sources that drift most; dashed: a constant rate.")
 
 
-def verdict(found: Found) -> list[str]:
+def verdict(found: FitResults) -> list[str]:
     """Say in words which assumption fails for whom, and what that means for a policy."""
     sentences, kept = [], []
     for name, check in found.checks.items():
@@ -163,7 +149,7 @@ def verdict(found: Found) -> list[str]:
     return sentences
 
 
-def _strongest(found: Found, name: str, fails: np.ndarray) -> str:
+def _strongest(found: FitResults, name: str, fails: np.ndarray) -> str:
     check, which = found.checks[name], np.flatnonzero(fails)
     which = which[np.argsort(check.p[which], kind="stable")]
     named = ", ".join(f"{found.log.names[i]} {_shown(name, check.statistic[i])}" for i in which[:4])
@@ -174,7 +160,7 @@ def _shown(name: str, statistic: float) -> str:
     return f"{statistic:.3f}" if name == "decay" else f"{statistic:.2f}"
 
 
-def _assumptions(report: Report, found: Found) -> None:
+def _assumptions(report: Report, found: FitResults) -> None:
     rows = []
     for name, check in found.checks.items():
         tested = ~np.isnan(check.p)
@@ -206,7 +192,7 @@ def _assumptions(report: Report, found: Found) -> None:
     )
 
 
-def _failures(report: Report, found: Found) -> None:
+def _failures(report: Report, found: FitResults) -> None:
     fails = {name: checks.failing(check.p) for name, check in found.checks.items()}
     count = np.sum(list(fails.values()), axis=0)
     counts = np.bincount(found.log.source, minlength=len(found.log.names))
@@ -232,7 +218,7 @@ def _failures(report: Report, found: Found) -> None:
     )
 
 
-def _estimates(report: Report, found: Found) -> None:
+def _estimates(report: Report, found: FitResults) -> None:
     log, unit = found.log, found.log.unit
     report.paragraph(
         "Estimates are shrunk towards the fleet's mean, more strongly for sources with fewer items "
@@ -277,7 +263,7 @@ def _plus_minus(estimates: Estimates, i: int) -> str:
     return f"{estimates.value[i]:.4g} ± {estimates.error[i]:.2g}"
 
 
-def records(found: Found) -> list[dict[str, Any]]:
+def records(found: FitResults) -> list[dict[str, Any]]:
     """Return one row a source: estimates, errors, tests and which of them fail."""
     log = found.log
     counts = np.bincount(log.source, minlength=len(log.names))

@@ -98,7 +98,7 @@ def test_the_bound_is_of_the_decay_that_is_there():
     bound = task_bound(task)
     found = work({**UNIT, "law": ["lomax", [1.5]], "fleet": "table1", "budget": 2})
     assert found["bound"] == pytest.approx([bound.bound] * 3)
-    assert bound.name == "unseen"
+    assert bound.name == "not observed"
 
 
 def test_what_is_fitted_is_believed():

@@ -295,7 +295,7 @@ def test_nobody_is_above_the_bound(records: Records) -> None:
     table = table_of(records)
     assert leaderboard.above_bound(table) == []
     bounds = {run.bound for by_task in table.runs.values() for rs in by_task.values() for run in rs}
-    assert bounds == {"deterministic", "unseen"}
+    assert bounds == {"deterministic", "not observed"}
 
 
 def test_half_of_the_runs_must_get_there() -> None:
@@ -321,9 +321,12 @@ def test_agents_that_see_ages_alone_are_held_against_the_bound_of_not_seeing() -
         rows.curves += [{"unit": key_of(unit), **row} for row in result["curves"]]
     table = table_of(rows)
     (run,) = table.runs["wiql"][plan.name_of(seen)]
-    assert (run.bound, run.curve) == ("unseen", ())  # examined in two tasks, paused in the first
+    assert (run.bound, run.curve) == (
+        "not observed",
+        (),
+    )  # examined in two tasks, paused in the first
     assert table.runs["wiql"][plan.name_of(unseen)][0].curve
-    assert table.runs["equivariant-ppo"][plan.name_of(seen)][0].bound == "seen"
+    assert table.runs["equivariant-ppo"][plan.name_of(seen)][0].bound == "observed"
     assert [leaderboard.is_shown(table, a) for a in table.runs] == [
         "ages",
         "ages, values, parameters",

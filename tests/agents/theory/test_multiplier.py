@@ -1,12 +1,14 @@
 """λ*: the level at which spending meets the budget."""
 
+import math
+
 import numpy as np
 import pytest
 
 from agents import relaxation
 from agents.theory.arm import arm_of
 from agents.theory.index import myopic_index, whittle_index
-from agents.theory.multiplier import BudgetMultiplier
+from agents.theory.multiplier import BudgetMultiplier, payable
 from agents.theory.task_bound import task_bound
 from crawl_env import Arrivals, Deterministic, ItemLog, Sources, Task, Trace, World
 
@@ -104,21 +106,108 @@ def test_the_simulated_multiplier_is_that_of_the_exact_relaxation(budget):
     assert simulated.item() == pytest.approx(task_bound(task).multiplier, rel=0.03)
 
 
-def test_failures_delays_and_hosts_are_simulated():
-    """With the found multiplier, the simulated spending meets the budget under all limits."""
+def limited_spending(fleet: Sources, multiplier: float, steps: int) -> float:
+    """Simulate one step after the other, in plain Python, what crawling costs under all limits."""
+    rng, n = np.random.default_rng(5), len(fleet)
+    value, waited, spent = np.zeros(n), np.full(n, 99.0), 0.0
+    for t in range(steps):
+        index = whittle_index(value, fleet)
+        used: set[str] = set()
+        for i in sorted(range(n), key=lambda i: -index[i]):
+            free = waited[i] >= fleet.delay[i] and fleet.hosts[i] not in used
+            if index[i] < multiplier or not free:
+                continue
+            used.add(fleet.hosts[i])
+            waited[i] = 0.0
+            spent += fleet.cost[i] * (t >= 200)
+            if rng.random() >= fleet.failure_rate[i]:
+                value[i] = 0.0
+        value *= np.exp(-fleet.decay_rate)
+        for i in range(n):
+            age = rng.random(rng.poisson(fleet.arrival_rate[i]))
+            utility = rng.exponential(fleet.mean_utility[i], age.size)
+            value[i] += utility @ np.exp(-fleet.decay_rate[i] * age)
+        waited += 1.0
+    return spent / (steps - 200)
+
+
+def test_spending_meets_the_budget_under_failures_delays_and_hosts():
     fleet = Sources(
-        np.full(12, 0.4), np.linspace(0.5, 2, 12), 0.1, failure_rate=0.3,
-        crawl_delay=[0.0, 3.0] * 6, hosts=[f"h{i % 6}" for i in range(12)],
+        np.full(12, 0.4), np.linspace(0.5, 2, 12), 0.1, cost=[1.0, 0.7, 1.5] * 4,
+        failure_rate=0.3, crawl_delay=[0.0, 3.0] * 6, hosts=[f"h{i % 6}" for i in range(12)],
     )  # fmt: skip
     task = Task(fleet, 1.5, budget_rule="average", arrivals="poisson")
-    level = BudgetMultiplier(task, whittle_index)(fleet).item()
-    plain = Sources(
-        **{**fleet.__getstate__(), "failure_rate": 0.0, "crawl_delay": 0.0, "hosts": ()}
-    )
-    free = BudgetMultiplier(
-        Task(plain, 1.5, budget_rule="average", arrivals="poisson"), whittle_index
-    )
-    # Retries cost as much as first attempts: what is left buys less, so that it is scarcer.
-    assert free(plain).item() != level
-    blind = relaxation(fleet, 1.5).multiplier
-    assert 0.5 * blind < level < 2 * blind
+    multiplier = BudgetMultiplier(task, whittle_index)(fleet).item()
+    assert limited_spending(fleet, multiplier, 3000) == pytest.approx(1.5, rel=0.05)
+
+
+class FixedIndex:
+    """An index that does not depend on the value: spending is then a function of λ alone."""
+
+    def __init__(self, index):
+        self.index, self.calls = index, 0
+
+    def __call__(self, value, sources):
+        self.calls += 1
+        return np.broadcast_to(self.index, value.shape)
+
+
+def iterated(start, index, cost, budget, steps):
+    """Average the second half of the Robbins–Monro iteration of log λ, in plain Python."""
+    level, later = math.log(start), []
+    for t in range(steps):
+        spent = sum(c for c, i in zip(cost, index, strict=True) if i >= math.exp(level))
+        error = (spent - budget) / (budget + max(cost))
+        level += 0.5 * (1 + t / 10) ** -0.6 * min(error, 1.0)
+        if t >= steps // 2:
+            later.append(level)
+    return math.exp(sum(later) / len(later))
+
+
+@pytest.mark.parametrize(
+    ("n", "rate", "steps"),
+    [(40, 1.0, 3000), (100, 900.0, 221), (120, 999.0, 200), (20, 1000.0, 999)],
+    ids=["the most", "by the work", "the fewest", "at the limit of random content"],
+)
+def test_the_search_averages_the_iteration_of_the_logarithm(n, rate, steps):
+    """Twenty million sources and items are simulated, between 200 and 3,000 steps of them."""
+    cost = np.tile([1.0, 0.5, 2.0, 0.25], n // 4)
+    fleet = Sources(rate / 2, 1.0, 0.2, cost, period=2.0)
+    start = relaxation(fleet, 3.3).multiplier
+    for factor in (1e-3, 1.0, 1e3):
+        index = FixedIndex(factor * start * np.linspace(0.5, 2.0, n))
+        task = Task(fleet, 3.3, budget_rule="average", arrivals="poisson")
+        found = BudgetMultiplier(task, index)(fleet).item()
+        assert index.calls == steps
+        assert found == pytest.approx(iterated(start, index.index, cost, 3.3, steps), rel=1e-9)
+
+
+def test_content_that_is_all_but_deterministic_is_not_simulated():
+    fleet = Sources([1.0, 500.5], 1.0, 0.2, period=2.0)
+    index = FixedIndex(np.ones(2))
+    task = Task(fleet, 1, budget_rule="average", arrivals="poisson")
+    assert BudgetMultiplier(task, index)(fleet).item() == relaxation(fleet, 1).multiplier
+    assert index.calls == 0
+
+
+def test_the_multiplier_is_zero_from_the_budget_for_all_sources_on():
+    fleet = Sources([1.0, 2.0], 1.0, 0.2, [0.5, 1.0])
+    for budget, zero in ((1.5, True), (1.49, False)):
+        task = Task(fleet, budget, budget_rule="average", arrivals="poisson")
+        assert (BudgetMultiplier(task, whittle_index)(fleet).item() == 0) == zero
+
+
+def test_payable_is_what_whole_crawls_cost_of_what_can_be_crawled():
+    same = Sources([1.0, 2.0, 3.0], 1.0, 0.2, 0.4)
+    fleet, budget = payable(same, Task(same, 1.0))
+    assert budget == pytest.approx(0.8, rel=1e-12)
+    assert fleet == same
+    dear = Sources([1.0, 2.0, 3.0], 1.0, 0.2, [1.0, 0.4, 1.5], failure_rate=[0.5, 0.0, 0.0])
+    with pytest.warns(UserWarning, match="never be crawled: 3"):
+        task = Task(dear, 1.0)
+    fleet, budget = payable(dear, task)
+    assert budget == 1.0
+    assert fleet.arrival_rate.tolist() == [1.0, 2.0, 0.0]
+    assert fleet.cost.tolist() == [2.0, 0.4, 1.5]
+    fleet, budget = payable(dear, Task(dear, 1.0, budget_rule="average"))
+    assert (budget, fleet.arrival_rate.tolist()) == (1.0, [1.0, 2.0, 3.0])

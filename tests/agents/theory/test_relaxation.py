@@ -191,6 +191,16 @@ def test_relaxed_bound_of_sources_that_forget_at_once_is_a_knapsack(decay: float
         assert found.multiplier == pytest.approx(price, rel=1e-9)
 
 
+@pytest.mark.parametrize("small", [1e-3, 1e-11, 1e-13, 1e-30, 1e-100, 1e-250])
+def test_a_multiplier_far_below_the_largest_index_keeps_its_digits(small: float) -> None:
+    """All content decays within a step: the third source is crawled half the time, so that λ is its
+    content per unit of cost, however much the first holds."""
+    fleet = fleet_with([4.0, 3.0 * small, 2.0 * small], 1e3, np.array([2.0, 1.0, 1.0]))
+    found = relaxation(fleet, 3.5)
+    assert found.multiplier == pytest.approx(2.0 * small, rel=1e-14)
+    assert found.bound == pytest.approx(4.0 + 4.0 * small, rel=1e-14)
+
+
 @fewer
 @given(fleet=small_fleets(), more=st.floats(0.0, 5.0))
 def test_with_budget_for_everything_the_bound_is_all_that_comes(
@@ -434,6 +444,41 @@ def test_the_optimum_of_a_large_fleet_is_refused_with_a_remedy(n: int) -> None:
 def test_a_smaller_limit_is_kept() -> None:
     with pytest.raises(ValueError, match=r"max_states=80\b.*relaxed_bound"):
         optimal_reward(Sources.preset("table1"), 1, max_states=80)
+
+
+@pytest.mark.parametrize(
+    ("ceiling", "decay", "cost", "failure", "budget"),
+    [
+        pytest.param([10.0, 7.0, 4.0], [0.4, 0.3, 0.9], [1.0, 1.0, 1.0], 0.0, 1.0, id="one"),
+        pytest.param([10.0, 7.0, 4.0], [0.4, 0.3, 0.9], [1.0, 2.0, 0.5], 0.0, 2.0, id="costs"),
+        pytest.param([10.0, 7.0], [0.4, 0.05], [1.0, 1.5], [0.2, 0.5], 1.5, id="failures"),
+        pytest.param([10.0, 10.0], [3.0, 2.5], [1.0, 1.0], 0.0, 1.9, id="fast"),
+    ],
+)
+def test_the_first_caps_are_where_the_ceiling_no_longer_pays(
+    ceiling: list[float], decay: list[float], cost: list[float], failure: Any, budget: float
+) -> None:
+    """At the relaxed multiplier λ a cycle earns at most the rate g; waiting k steps for a ceiling
+    u* pays while k g < u* − λC/q. The product of these k, plus one, is the number of states."""
+    fleet = fleet_with(ceiling, decay, np.array(cost))
+    fleet = Sources(**{**fleet.__getstate__(), "failure_rate": failure})
+    multiplier = relaxation(fleet, budget).multiplier
+    states = 1
+    for i in range(len(fleet)):
+        p = float(fleet.failure_rate[i])
+        charge = multiplier * cost[i] / (1 - p)
+        odds = [(1 - p) * p**j for j in range(60)]
+        rates = []
+        for k in range(1, 400):
+            reward = sum(
+                o * -ceiling[i] * math.expm1(-decay[i] * (k + j)) for j, o in enumerate(odds)
+            )
+            rates.append((reward - charge) / (k + p / (1 - p)))
+        pays_until = (ceiling[i] - charge) / max(rates) if max(rates) > 0 else 0.0
+        states *= max(3, math.ceil(pays_until) + 1)
+    with pytest.raises(ValueError, match=rf"needs {states:.3g} joint states".replace("+", r"\+")):
+        optimal_reward(fleet, budget, max_states=states - 1)
+    assert optimal_reward(fleet, budget, tolerance=0.5, max_states=states) > 0
 
 
 def test_a_bad_budget_is_refused() -> None:

@@ -31,14 +31,14 @@ def seen(sources: Sources | str, budget: float, **more: object) -> Task:
 def test_fleet_f(budget: float, blind: float, sharp: float) -> None:
     """The seen bounds were confirmed by a value iteration of each arm of its own."""
     found = [task_bound(seen("fleet-f", budget, observed=o)) for o in (False, HALF, True)]
-    assert [bound.name for bound in found] == ["unseen", "mixed", "seen"]
+    assert [bound.name for bound in found] == ["not observed", "partly observed", "observed"]
     assert found[0].bound == pytest.approx(blind, abs=5.1e-4)
     assert found[2].bound == pytest.approx(sharp, abs=2e-3)
     assert found[0].bound < found[1].bound < found[2].bound
 
 
 def test_without_randomness_to_see_it_is_the_relaxation() -> None:
-    for arguments, name in (({}, "deterministic"), ({"observed": False}, "unseen")):
+    for arguments, name in (({}, "deterministic"), ({"observed": False}, "not observed")):
         arrivals = "deterministic" if name == "deterministic" else "poisson"
         task = Task("table1", 2, arrivals=arrivals, **arguments)
         assert task_bound(task) == (*relaxation(task.sources, 2), name)
@@ -71,7 +71,7 @@ def test_other_laws_of_decay_have_a_bound_where_nothing_is_seen() -> None:
     capped = Sources(1.0, 1.0, [0.2, 0.4], capacity=[3, np.inf])
     for decay in (LomaxDecay(2.0), StretchedDecay(0.5)):
         task = seen("table1", 2, arrivals=Arrivals(decay=decay), observed=False)
-        assert task_bound(task) == (*relaxation(task.sources, 2, decay=decay), "unseen")
+        assert task_bound(task) == (*relaxation(task.sources, 2, decay=decay), "not observed")
         for unknown in (
             seen("table1", 2, arrivals=Arrivals(decay=decay)),
             seen(capped, 1, arrivals=Arrivals(decay=decay), observed=False),
@@ -192,7 +192,9 @@ PAIRS = {
 
 
 @pytest.mark.parametrize("pair", PAIRS)
-@pytest.mark.parametrize("observed", [(True, True), (True, False)], ids=["seen", "mixed"])
+@pytest.mark.parametrize(
+    "observed", [(True, True), (True, False)], ids=["observed", "partly observed"]
+)
 def test_closed_form_below_exact_index_below_optimum_below_bound(
     pair: str, observed: tuple[bool, bool]
 ) -> None:
@@ -218,9 +220,9 @@ def test_closed_form_below_exact_index_below_optimum_below_bound(
 
 
 @pytest.mark.parametrize("rule", ["step", "average"])
-@pytest.mark.parametrize("information", ["seen", "mixed", "unseen"])
+@pytest.mark.parametrize("information", ["observed", "partly observed", "not observed"])
 def test_no_agent_beats_the_bound_of_what_it_sees(information: str, rule: str) -> None:
-    observed = {"seen": True, "mixed": HALF, "unseen": False}[information]
+    observed = {"observed": True, "partly observed": HALF, "not observed": False}[information]
     arguments = {
         "sources": "fleet-f", "budget": 4, "budget_rule": rule, "arrivals": "poisson",
         "observed": observed,

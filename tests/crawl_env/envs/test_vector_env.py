@@ -157,6 +157,14 @@ def test_rewards_agree_bit_for_bit_however_many_are_crawled(rule: str) -> None:
         compare(vec, loop, steps=40, stagger=False)
 
 
+def test_rewards_are_floats_also_where_nothing_is_crawled() -> None:
+    env = CrawlVectorEnv(3, budget=2, budget_rule="average")
+    env.reset(seed=0)
+    _, reward, *_ = env.step(np.full((3, 4), -1.0, dtype=np.float32))
+    assert reward.dtype == np.float64
+    assert reward.tolist() == [0.0, 0.0, 0.0]
+
+
 def test_any_size() -> None:
     for n in (1, 2, 33):
         for num_envs in (1, 2, 7):

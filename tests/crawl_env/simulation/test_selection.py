@@ -114,6 +114,21 @@ def test_rounding_to_float32_does_not_make_new_ties() -> None:
     assert set(np.ravel(select_top(priority.astype(np.float32), 1, crawled_at))) == {0}
 
 
+@pytest.mark.parametrize("rows", [1, 2])
+def test_infinite_priorities_are_taken_once_each(rows: int) -> None:
+    """As many infinities as picks: the largest is sought again and again, and never found twice."""
+    for k in (1, 2, 3, 4, 5):
+        priority = np.tile([-math.inf] * (6 - k) + [math.inf] * k, (rows, 1))
+        picked = select_top(priority, k, np.zeros((rows, 6)))
+        assert by_row(picked, rows, 6) == [set(range(6 - k, 6))] * rows
+        picked = select_top(-priority, 6 - k, np.zeros((rows, 6)))
+        assert by_row(picked, rows, 6) == [set(range(6 - k))] * rows
+
+
+def test_one_source_of_one_environment_is_a_plain_number() -> None:
+    assert np.shape(select_top(np.array([[1.0, 3.0, 2.0]]), 1, np.zeros((1, 3)))) == ()
+
+
 def test_by_pick_gives_each_row_its_column() -> None:
     assert by_pick(np.array([0, 2, 4, 5]), 2).tolist() == [[0, 4], [2, 5]]
     assert by_pick(np.array([0, 2]), 1).tolist() == [0, 2]

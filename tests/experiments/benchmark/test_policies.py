@@ -41,12 +41,14 @@ def test_the_whole_suite_runs_and_writes_report_records_and_summary(tmp_path, mo
     summary = (out / "summary.md").read_text(encoding="utf-8").splitlines()
     assert len(summary) == 2 + len(SUITE) + len({s.group for s in SUITE})
     assert (out / "report.html").stat().st_size > 10_000
-    runs = sum(2 * len(evaluation.players(policies.AGENTS, setting.arguments)) for setting in SUITE)
+    runs = sum(
+        2 * len(evaluation.entrants(policies.AGENTS, setting.arguments)) for setting in SUITE
+    )
     assert (out / "records.csv").read_text(encoding="utf-8").count("\n") == 1 + runs
     assert len(summary[0].split("|")) - 2 <= 10
     page = (out / "report.html").read_text(encoding="utf-8")
     hidden = sum(setting.name.count("not seen") for setting in SUITE)
-    assert page.count("clairvoyant (sees all; reference)") == hidden
+    assert page.count("clairvoyant (observes all content; reference)") == hidden
 
 
 def test_one_seed_stands_for_all_only_where_nothing_is_random():

@@ -90,7 +90,7 @@ def test_the_clairvoyant_is_last_and_never_recommended(tmp_path, capsys):
     assert len(tables) == 2
     for table in tables:
         lines = table.split("\n\n")[0].splitlines()
-        assert lines[-1].startswith("clairvoyant (sees all; reference)")
+        assert lines[-1].startswith("clairvoyant (observes all content; reference)")
         assert sum("clairvoyant" in line for line in lines) == 1
     assert "Use clairvoyant" not in printed
     assert "clairvoyant never" not in printed

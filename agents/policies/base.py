@@ -200,7 +200,7 @@ class Policy:
             return self.begin(view)
         if any(len(array) != view.batch for array in state):
             raise ValueError(
-                f"the state has a batch of {len(state[0])} and the observation one of {view.batch}; "
+                f"the state has a batch of {len(state[0])} and the observation has {view.batch}; "
                 "pass the state that predict returned for this batch, or None to start anew"
             )
         starts = np.zeros(1) if episode_start is None else np.atleast_1d(episode_start)

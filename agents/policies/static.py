@@ -39,7 +39,6 @@ class Static(Agent):
     crawled, computed as in the environment; if `crawled` or `age` is observed, the actual crawls
     are used.
     """
-    """
 
     name = "static"
 

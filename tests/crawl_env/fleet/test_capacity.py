@@ -109,7 +109,7 @@ def test_results_do_not_depend_on_the_unit_of_time() -> None:
     np.testing.assert_allclose(first.content_at(1)[:6], [3.0 * -np.expm1(-2.0)] + [6.0] * 5)
     for unit in (1e-9, 1e-6, 1 / 3600, 8766.0):
         other = fleet(unit)
-        for name in ("decay_per_step", "retention", "loss", "curvature", "ceiling", "inflow"):
+        for name in ("decay_per_step", "retention", "loss", "ceiling", "inflow"):
             np.testing.assert_allclose(getattr(other, name), getattr(first, name), rtol=1e-12)
         np.testing.assert_array_equal(other.delay, 3.0)
         np.testing.assert_allclose(other.content_at(ages), first.content_at(ages), rtol=1e-12)

@@ -267,7 +267,7 @@ def test_arrays_given_in_code_are_checked() -> None:
         "end must be after start": {"start": 5.0, "end": 4.0},
         "both finite": {"end": np.inf},
         "start is -1e+308 and end is 1.5e+308": {"published": [-1e308, 1e308], "end": 1.5e308},
-        "curves are of 1 items, the log has 2": {"curves": DecayCurves([0, 0], [], [])},
+        "curves has 1 items and the log has 2": {"curves": DecayCurves([0, 0], [], [])},
         "give its start and end": {"source": [], "published": [], "utility": []},
         "unknown unit": {"unit": "year"},
     }.items():
@@ -283,7 +283,7 @@ def test_curves_given_in_code_are_checked() -> None:
         ([1, 1], [0.0], [1.0], "run from 0"),
         ([0, 1], [0.0], [1.0, 1.0], "run from 0"),
         ([0, 2, 1, 3], [0.0, 1, 2], [1.0, 1, 1], "run from 0"),
-        ([0, 0.5, 1], [0.0], [1.0], "first must hold whole numbers"),
+        ([0, 0.5, 1], [0.0], [1.0], "first must contain integers"),
         ([0, 0, 3], [0.0, 2, 1], [1.0, 1, 1], "curve of item 1: age falls"),
     ):
         with refused(message):

@@ -15,6 +15,7 @@ from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.numerics import FloatArray, IntArray
 from crawl_env.simulation.observation import SUMMED
 from experiments.adaptive.estimators import make_estimator
+from experiments.core.evaluation import collected
 from experiments.core.runner import Job
 
 Entrant = dict[str, Any]  # JSON; see `entrant`
@@ -120,13 +121,11 @@ class Expected:
     def crawl(self, picked: IntArray, rate: FloatArray) -> FloatArray:
         """Return what crawls of these cells collect on average, (B,); then take one step at these
         rates."""
-        rows, n = self._value.shape
-        flat = self._value.reshape(-1)
-        collected = np.bincount(picked // n, flat[picked], rows)
-        flat[picked] = 0.0
+        average = collected(self._value, picked)
+        self._value.reshape(-1)[picked] = 0.0
         self._value *= self._retention
         self._value += rate * self._inflow
-        return np.asarray(collected, dtype=np.float64)
+        return average
 
 
 class Clairvoyant(Policy):

@@ -12,18 +12,37 @@ from agents.evaluation.rollout import Evaluation, evaluate
 from agents.policies.index import WhittleExact
 from agents.registry import CLAIRVOYANT
 from crawl_env import Sources
+from crawl_env.numerics import FloatArray, IntArray
 from experiments.core.runner import Job, Result
 from experiments.core.tables import bound_of
 
 
 class RandomFleet:
-    """Draws a random fleet of n sources at each reset: one for every seed of a run."""
+    """Draws a random fleet of n sources at each reset: one for every seed of a run.
 
-    def __init__(self, n: int, regime: str) -> None:
-        self.n, self.regime = n, regime
+    Arguments:
+        n: number of sources.
+        regime: of `Sources.random`.
+        grouped: so many items are one item, of so many times the utility.
+    """
+
+    def __init__(self, n: int, regime: str, grouped: int = 1) -> None:
+        self.n, self.regime, self.grouped = n, regime, grouped
 
     def __call__(self, rng: np.random.Generator) -> Sources:
-        return Sources.random(self.n, rng, self.regime)
+        drawn = Sources.random(self.n, rng, self.regime)
+        if self.grouped == 1:
+            return drawn
+        rate, utility = drawn.arrival_rate / self.grouped, drawn.mean_utility * self.grouped
+        return Sources(rate, utility, drawn.decay_rate)
+
+
+def collected(content: FloatArray, picked: IntArray) -> FloatArray:
+    """Return what crawls collect, (B,): the sum of `content`, (B, N), over the `picked` cells of
+    each environment."""
+    num_envs, n = content.shape
+    sums = np.bincount(picked.ravel() // n, content.reshape(-1)[picked.ravel()], num_envs)
+    return np.asarray(sums, dtype=np.float64)  # of nothing, bincount returns integers
 
 
 def fleet_as_json(sources: Sources) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""What the Whittle index loses where interest decays otherwise than it thinks."""
+"""What the Whittle index loses where it assumes another decay function than the true one."""

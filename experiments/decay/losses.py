@@ -1,4 +1,4 @@
-"""What is lost under which law of decay: tables, pictures, records."""
+"""The losses by decay function: tables, pictures, records."""
 
 from __future__ import annotations
 
@@ -14,163 +14,181 @@ from experiments.core import plots
 from experiments.core.report import Report
 from experiments.core.runner import Job, Result
 from experiments.core.tables import fraction, percent
-from experiments.decay.laws import EXPONENTIAL, LAWS, LOMAX, STRETCHED, Named, label
+from experiments.decay.functions import EXPONENTIAL, FUNCTIONS, LOMAX, STRETCHED, Named, label
 from experiments.decay.runs import FITTED, KNOWING, RIGHT_MEAN
 
-USUAL = 10  # crawls an epoch for 100 sources
+USUAL = 10  # crawls per step for 100 sources
 BUDGETS = (2, USUAL, 30)
-# Of random fleets: a name, the fleet, whether it is seen.
-SEEN_LAWS = (EXPONENTIAL, STRETCHED[0], *STRETCHED[2:], LOMAX[1], *LOMAX[3:])
+OBSERVED_FUNCTIONS = (EXPONENTIAL, STRETCHED[0], *STRETCHED[2:], LOMAX[1], *LOMAX[3:])
+# Of random fleets: a name, the regime, whether content is observed.
 CASES = (
-    ("not seen", "dense", False),
-    ("seen, dense", "dense", True),
-    ("seen, sparse", "sparse", True),
+    ("not observed", "dense", False),
+    ("observed, dense", "dense", True),
+    ("observed, sparse", "sparse", True),
 )
-_TASK = ("fleet", "budget", "observed", "drawn", "law", "policy")
+_TASK = ("fleet", "budget", "observed", "drawn", "decay", "policy")
 
 
-class Done:
-    """The results of all units."""
+class Results:
+    """The results of all jobs."""
 
-    def __init__(self, units: Sequence[Job], results: Sequence[Result]) -> None:
-        self._units, self._results = units, results
+    def __init__(self, jobs: Sequence[Job], results: Sequence[Result]) -> None:
+        self._jobs, self._results = jobs, results
         self._found = {
-            _key(*(unit[name] for name in _TASK)): result
-            for unit, result in zip(units, results, strict=True)
+            _key(*(job[name] for name in _TASK)): result
+            for job, result in zip(jobs, results, strict=True)
         }
 
     def reward(
-        self, fleet: str, m: int, seen: bool, law: Named, policy: str, drawn: bool | None = None
+        self,
+        fleet: str,
+        m: int,
+        observed: bool,
+        decay: Named,
+        policy: str,
+        drawn: bool | None = None,
     ) -> FloatArray:
-        """Return the reward per epoch of each run, (S,); drawn where seen, unless said."""
-        drawn = seen if drawn is None else drawn
-        return np.array(self._found[_key(fleet, m, seen, drawn, law, policy)]["reward"])
+        """Return the reward per step of each run, (S,), utility; content is drawn at random
+        where it is observed, unless `drawn` is given."""
+        drawn = observed if drawn is None else drawn
+        return np.array(self._found[_key(fleet, m, observed, drawn, decay, policy)]["reward"])
 
-    def bound(self, fleet: str, m: int, law: Named) -> FloatArray:
-        """Return the bound of a crawler that does not see, of each run, (S,)."""
-        return np.array(self._found[_key(fleet, m, False, False, law, KNOWING)]["bound"])
+    def bound(self, fleet: str, m: int, decay: Named) -> FloatArray:
+        """Return the bound of a crawler that does not observe content, of each run, (S,)."""
+        return np.array(self._found[_key(fleet, m, False, False, decay, KNOWING)]["bound"])
 
-    def loss(self, fleet: str, m: int, seen: bool, law: Named, policy: str) -> Estimate:
-        """Return the share that a policy loses against the one that knows the decay."""
+    def loss(self, fleet: str, m: int, observed: bool, decay: Named, policy: str) -> Estimate:
+        """Return the fraction that a policy loses relative to the one that knows the decay."""
         found = statistics.loss(
-            self.reward(fleet, m, seen, law, policy), self.reward(fleet, m, seen, law, KNOWING)
+            self.reward(fleet, m, observed, decay, policy),
+            self.reward(fleet, m, observed, decay, KNOWING),
         )
-        if fleet == "table1" and not seen:  # nothing is random: one run is all
+        if fleet == "table1" and not observed:  # nothing is random
             return Estimate(found.mean, found.mean, found.mean)
         return found
 
-    def worst(self, fleet: str, seen: bool, policy: str) -> tuple[float, Named, int]:
-        """Return the largest mean loss, under which law and budget it is lost."""
-        laws = SEEN_LAWS if seen else LAWS
+    def worst(self, fleet: str, observed: bool, policy: str) -> tuple[float, Named, int]:
+        """Return the largest mean loss, with its decay function and budget."""
+        functions = OBSERVED_FUNCTIONS if observed else FUNCTIONS
         losses = [
-            (self.loss(fleet, m, seen, law, policy).mean, law, m) for law in laws for m in BUDGETS
+            (self.loss(fleet, m, observed, decay, policy).mean, decay, m)
+            for decay in functions
+            for m in BUDGETS
         ]
         return max(losses, key=lambda loss: loss[0])
 
     def records(self) -> Iterator[dict[str, Any]]:
-        for unit, result in zip(self._units, self._results, strict=True):
+        for job, result in zip(self._jobs, self._results, strict=True):
             for run, reward in enumerate(result["reward"]):
                 yield {
-                    **{name: unit[name] for name in _TASK if name != "law"},
-                    "law": label(unit["law"]),
-                    "seed": unit["seed"],
+                    **{name: job[name] for name in _TASK if name != "decay"},
+                    "decay": label(job["decay"]),
+                    "seed": job["seed"],
                     "run": run,
                     "reward": repr(reward),
                     "bound": repr(result["bound"][run]) if "bound" in result else "",
                 }
 
 
-def _key(fleet: str, m: int, seen: bool, drawn: bool, law: Named, policy: str) -> tuple[Any, ...]:
-    return fleet, m, seen, drawn, label(law), policy
+def _key(
+    fleet: str, m: int, observed: bool, drawn: bool, decay: Named, policy: str
+) -> tuple[Any, ...]:
+    return fleet, m, observed, drawn, label(decay), policy
 
 
-def unseen(report: Report, done: Done) -> None:
-    report.heading("Content is not seen before crawling")
+def unobserved(report: Report, results: Results) -> None:
+    report.heading("Content is not observed before crawling")
     report.paragraph(
-        "Random fleets of 100 sources, another one in each run. Ages alone decide then, so what "
-        "each crawl brings is taken at its expectation, u*∫R over the age: nothing is drawn. "
-        "Dense and sparse fleets differ in the scale of Λ alone and lose the same share. Bound: "
-        "relaxed, exact for the law of decay; no policy that does not see exceeds it. Loss: "
-        f"share of the reward of “{KNOWING}”, with 95 % intervals (Fieller, over fleets)."
+        "Random fleets of 100 sources, another one in each run. Decisions then depend on ages "
+        "alone, so each crawl is counted at its expectation, u*∫R over the age: nothing is drawn "
+        "at random. Dense and sparse fleets differ in the scale of Λ alone, and the relative "
+        "losses are the same. Bound: the relaxed bound under the true decay function; no policy "
+        f"that does not observe content exceeds it. Loss: relative to the reward of “{KNOWING}”, "
+        "with 95 % intervals (Fieller, over fleets)."
     )
     for m in BUDGETS:
-        _table(report, done, f"N = 100, M = {m}", "dense", m)
-    report.heading("Table 1 of the paper, not seen")
-    report.paragraph("Four sources and few crawls: which cycle they fall into decides.")
+        _table(report, results, f"N = 100, M = {m}", "dense", m)
+    report.heading("Table 1 of the paper, content not observed")
+    report.paragraph(
+        "With four sources and few crawls, the reward depends on the cycle that is reached."
+    )
     for m in (1, 2, 3):
-        _table(report, done, f"Table 1, M = {m}", "table1", m)
+        _table(report, results, f"Table 1, M = {m}", "table1", m)
 
 
-def _table(report: Report, done: Done, caption: str, fleet: str, m: int) -> None:
+def _table(report: Report, results: Results, caption: str, fleet: str, m: int) -> None:
     others = ("static", "myopic", "oldest-first", "random")
     rows = []
-    for law in LAWS:
-        best = fraction(done.reward(fleet, m, False, law, KNOWING), done.bound(fleet, m, law))
+    for decay in FUNCTIONS:
+        best = fraction(
+            results.reward(fleet, m, False, decay, KNOWING), results.bound(fleet, m, decay)
+        )
         rows.append(
             [
-                label(law),
+                label(decay),
                 percent(best),
-                *(percent(done.loss(fleet, m, False, law, p)) for p in (RIGHT_MEAN, FITTED)),
-                *(f"{done.loss(fleet, m, False, law, p).mean:.1%}" for p in others),
+                *(percent(results.loss(fleet, m, False, decay, p)) for p in (RIGHT_MEAN, FITTED)),
+                *(f"{results.loss(fleet, m, False, decay, p).mean:.1%}" for p in others),
             ]
         )
-    columns = ["law", "knows the decay, share of bound", "loss, right mean life", "loss, fitted"]
+    columns = ["decay", "knows the decay, of the bound", "loss, right mean life", "loss, fitted"]
     report.table(caption, [*columns, *others], rows)
 
 
-def seen(report: Report, done: Done) -> None:
-    report.heading("Content is seen before crawling")
+def observed(report: Report, results: Results) -> None:
+    report.heading("Content is observed before crawling")
     report.paragraph(
-        "The same with all that waits seen, exponential ξ, items drawn and followed one by one; "
-        "“dense” has a twentieth of the items of `Sources.random`, each worth 20 times as much. "
-        f"“{KNOWING}” takes the index of a source whose mean content is what waits: under no law "
-        "is that exact, as what waits does not tell how old it is. No bound is known."
+        "The same with all uncollected content observed, exponential ξ, and items drawn one by "
+        "one; “dense” has a twentieth of the items of `Sources.random`, each of 20 times the "
+        f"utility. “{KNOWING}” takes the index of a source whose mean content has the observed "
+        "value; this is not exact under any of the decay functions, since the value does not "
+        "determine the ages of the items. No bound is known."
     )
     for name, fleet, observed in CASES[1:]:
         for m in BUDGETS:
             rows = [
                 [
-                    label(law),
-                    statistics.number(done.reward(fleet, m, observed, law, KNOWING).mean()),
-                    *(percent(done.loss(fleet, m, observed, law, p)) for p in _SHOWN),
-                    *(f"{done.loss(fleet, m, observed, law, p).mean:.1%}" for p in _FLOOR),
+                    label(decay),
+                    statistics.number(results.reward(fleet, m, observed, decay, KNOWING).mean()),
+                    *(percent(results.loss(fleet, m, observed, decay, p)) for p in _SHOWN),
+                    *(f"{results.loss(fleet, m, observed, decay, p).mean:.1%}" for p in _FLOOR),
                 ]
-                for law in SEEN_LAWS
+                for decay in OBSERVED_FUNCTIONS
             ]
-            columns = ["law", "knows, reward", "loss, right mean life", "loss, fitted", "myopic"]
+            columns = ["decay", "knows, reward", "loss, right mean life", "loss, fitted", "myopic"]
             report.table(f"{name}, N = 100, M = {m}", [*columns, *_FLOOR], rows)
 
 
 _SHOWN, _FLOOR = (RIGHT_MEAN, FITTED, "myopic"), ("random",)
 
 
-def check(report: Report, done: Done, laws: Sequence[Named]) -> None:
-    report.heading("Drawn, and a crawler without parameters")
+def check(report: Report, results: Results, functions: Sequence[Named]) -> None:
+    report.heading("Random arrivals, and a crawler without parameters")
     report.paragraph(
-        f"Not seen, N = 100, M = {USUAL}, as above but with items drawn. Drawn / expected is of "
-        "the same crawls but for the shorter run. nutch knows neither rates nor decay and adapts "
-        "to what its crawls brought."
+        f"Content is not observed, N = 100, M = {USUAL}, as above, but items are drawn at random. "
+        "Drawn / expected compares the same crawls, except for the length of the run. nutch is "
+        "given neither rates nor decay and adapts to the results of its crawls."
     )
     rows = []
-    for law in laws:
-        bound = done.bound("dense", USUAL, law)
-        drawn = done.reward("dense", USUAL, False, law, RIGHT_MEAN, drawn=True)
-        mean = done.reward("dense", USUAL, False, law, RIGHT_MEAN)
-        nutch = done.reward("dense", USUAL, False, law, "nutch", drawn=True)
-        rows.append([label(law), percent(fraction(drawn, mean)), percent(fraction(nutch, bound))])
-    columns = ["law", f"{RIGHT_MEAN}: drawn / expected", "nutch, share of bound"]
-    report.table("Items drawn", columns, rows)
+    for decay in functions:
+        bound = results.bound("dense", USUAL, decay)
+        drawn = results.reward("dense", USUAL, False, decay, RIGHT_MEAN, drawn=True)
+        mean = results.reward("dense", USUAL, False, decay, RIGHT_MEAN)
+        nutch = results.reward("dense", USUAL, False, decay, "nutch", drawn=True)
+        rows.append([label(decay), percent(fraction(drawn, mean)), percent(fraction(nutch, bound))])
+    columns = ["decay", f"{RIGHT_MEAN}: drawn / expected", "nutch, of the bound"]
+    report.table("Random arrivals", columns, rows)
 
 
-def picture(done: Done) -> Any:
+def picture(results: Results) -> Any:
     figure, axes = plots.new(2, 3, width=12, height=3.1, sharex=True, sharey=True)
     order = (*reversed(STRETCHED), EXPONENTIAL, *LOMAX)
-    for row, (belief, policy) in enumerate(_BELIEFS):
+    for row, (assumed, policy) in enumerate(_ASSUMPTIONS):
         for axis, (name, fleet, observed) in zip(axes[row], CASES, strict=True):
-            tried = [law for law in order if not observed or law in SEEN_LAWS]
-            place = [order.index(law) for law in tried]
+            tried = [decay for decay in order if not observed or decay in OBSERVED_FUNCTIONS]
+            place = [order.index(decay) for decay in tried]
             for i, m in enumerate(BUDGETS):
-                found = [done.loss(fleet, m, observed, law, policy) for law in tried]
+                found = [results.loss(fleet, m, observed, decay, policy) for decay in tried]
                 middle = np.array([100 * e.mean for e in found])
                 spread = np.array([[e.mean - e.low, e.high - e.mean] for e in found]).T
                 axis.errorbar(
@@ -184,77 +202,77 @@ def picture(done: Done) -> Any:
                     label=f"M = {m}",
                 )
             axis.axhline(0, color="#888", lw=0.8)
-            axis.set_title(f"{belief}; {name}")
+            axis.set_title(f"{assumed}; {name}")
         axes[row][0].set_ylabel("loss, %")
     for axis in axes[1]:
         axis.set_xticks(
-            range(len(order)), [label(law) for law in order], rotation=60, ha="right", size=8
+            range(len(order)), [label(decay) for decay in order], rotation=60, ha="right", size=8
         )
     axes[0][0].legend()
     return figure
 
 
-_BELIEFS = (("right mean life", RIGHT_MEAN), ("fitted", FITTED))
+_ASSUMPTIONS = (("right mean life", RIGHT_MEAN), ("fitted", FITTED))
 
 
-def summary(report: Report, done: Done) -> None:
+def summary(report: Report, results: Results) -> None:
     lines = [
-        f"{name}: right mean life {_worst(done, fleet, observed, RIGHT_MEAN)}; "
-        f"fitted {_worst(done, fleet, observed, FITTED)}."
+        f"{name}: right mean life {_worst(results, fleet, observed, RIGHT_MEAN)}; "
+        f"fitted {_worst(results, fleet, observed, FITTED)}."
         for name, fleet, observed in CASES
     ]
     mild = [("stretched", (0.8,)), ("lomax", (4.0,))]
     usual = max(
-        done.loss(fleet, m, observed, law, policy).mean
+        results.loss(fleet, m, observed, decay, policy).mean
         for _, fleet, observed in CASES
         for m in BUDGETS
-        for law in mild
+        for decay in mild
         for policy in (RIGHT_MEAN, FITTED)
     )
     report.paragraph(
-        "The agents of this project believe that interest decays exponentially. Here it does not, "
-        "and they are compared with one who knows the law, on the same arrivals: once with the "
-        "right mean life (so that u* is right), once with the exponential that `experiments fit` "
-        "would find. Largest mean losses, with the law and the budget out of N = 100 at which "
-        "they occur:"
+        "The agents of this project assume that interest decays exponentially. Here it does not, "
+        "and the Whittle policy is compared with one that knows the decay function, on the same "
+        "arrivals: once with the right mean life (so that u* is right), once with the exponential "
+        "that `experiments fit` would find. Largest mean losses for N = 100, with the decay "
+        "function and the budget at which they occur:"
     )
     for line in lines:
         report.paragraph(line)
     report.paragraph(
-        f"Close to the exponential (β ≥ .8, k ≥ 4) the loss is at most {usual:.1%}. It matters "
-        "where interest lasts long after a fast start (β ≤ .5, k ≤ 2) and crawls are scarce. "
-        "Where they nearly suffice for all that is published, a seen fleet loses nothing: the "
-        "order of the crawls no longer matters. "
-        f"Fitting beats the right mean life in {_better(done)} of {len(_cases())} random cases "
-        "with another law. It follows the fast beginning, and is wrong about u*, which decides "
-        "whether a source is crawled at all: where it is the worse one, few crawls go to few "
-        "sources."
+        f"Close to the exponential (β ≥ .8, k ≥ 4) the loss is at most {usual:.1%}. It is larger "
+        "where a fast initial decay is followed by a slow one (β ≤ .5, k ≤ 2) and crawls are "
+        "scarce. Where crawls nearly suffice for all published items and content is observed, "
+        "nothing is lost: the order of the crawls no longer matters. "
+        f"The fitted rate is better than the right mean life in {_better(results)} of "
+        f"{len(_cases())} random cases with another decay function. It matches the fast initial "
+        "decay but underestimates u*, on which it depends whether a source is crawled at all; it "
+        "is worse where few crawls go to few sources."
     )
     report.figure(
-        picture(done),
-        "Loss of an exponential belief against knowing the law, N = 100, with 95 % intervals; "
-        "left of the middle stretched exponentials, right of it power laws.",
+        picture(results),
+        "Loss of assuming exponential decay, relative to knowing the decay function, N = 100, with "
+        "95 % intervals; stretched exponentials on the left, Lomax functions on the right.",
     )
 
 
-def _worst(done: Done, fleet: str, observed: bool, policy: str) -> str:
-    loss, law, m = done.worst(fleet, observed, policy)
-    return f"{loss:.1%} ({label(law)}, M = {m})"
+def _worst(results: Results, fleet: str, observed: bool, policy: str) -> str:
+    loss, decay, m = results.worst(fleet, observed, policy)
+    return f"{loss:.1%} ({label(decay)}, M = {m})"
 
 
 def _cases() -> list[tuple[str, int, bool, Named]]:
     return [
-        (fleet, m, observed, law)
+        (fleet, m, observed, decay)
         for _, fleet, observed in CASES
         for m in BUDGETS
-        for law in (SEEN_LAWS if observed else LAWS)
-        if law != EXPONENTIAL
+        for decay in (OBSERVED_FUNCTIONS if observed else FUNCTIONS)
+        if decay != EXPONENTIAL
     ]
 
 
-def _better(done: Done) -> int:
-    """Return in how many cases the fitted exponential earns more than the right mean life."""
+def _better(results: Results) -> int:
+    """Return in how many cases the fitted rate earns more than the right mean life."""
     return sum(
-        done.reward(*case, FITTED).mean() > done.reward(*case, RIGHT_MEAN).mean()
+        results.reward(*case, FITTED).mean() > results.reward(*case, RIGHT_MEAN).mean()
         for case in _cases()
     )

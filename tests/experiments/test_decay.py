@@ -1,4 +1,4 @@
-"""The decay experiment: laws and fits, a belief's index, expectations, report."""
+"""The decay experiment: fits, the index of an assumed decay function, expectations, report."""
 
 import csv
 
@@ -11,14 +11,13 @@ from agents.theory.task_bound import task_bound
 from crawl_env import Arrivals, Sources, Task
 from crawl_env.content.utility import EXPONENTIAL, LomaxDecay, StretchedDecay
 from experiments.decay import command, losses
-from experiments.decay.believer import Believer
 from experiments.decay.command import Decay
-from experiments.decay.laws import LAWS, fitted, fitted_rate, law
-from experiments.decay.runs import BELIEVERS, FITTED, KNOWING, RIGHT_MEAN, work
+from experiments.decay.functions import FUNCTIONS, fitted, fitted_rate
+from experiments.decay.runs import FITTED, KNOWING, RIGHT_MEAN, WHITTLES, AssumedDecay, work
 
 FLEET = Sources.random(30, seed=2)
-UNIT = {
-    "law": ["stretched", [0.5]],
+JOB = {
+    "decay": ["stretched", [0.5]],
     "policy": KNOWING,
     "fleet": "dense",
     "budget": 10,
@@ -27,35 +26,25 @@ UNIT = {
     "seeds": 3,
     "seed": 0,
     "warmup": 200,
-    "epochs": 300,
+    "steps": 300,
 }
 
 
-def agent(decay, feature="value", oldest=600):
-    task = Task(FLEET, 3, features=(feature,), arrivals="poisson")
-    return Believer(task, FLEET, decay, oldest)
-
-
-def test_one_who_believes_in_the_exponential_has_the_index_of_theorem_1():
-    value = np.random.default_rng(0).exponential(1, (4, 30)) * FLEET.ceiling
-    believer = agent(EXPONENTIAL)
-    np.testing.assert_allclose(believer._at_value(value), whittle_index(value, FLEET), rtol=1e-12)
-    age = np.full((2, 30), 7.0)
-    np.testing.assert_allclose(believer._at_age(age)[0], index_at_age(7, FLEET), rtol=1e-12)
-    order = np.argsort(believer.predict(value[..., None])[0], axis=-1)
-    assert np.array_equal(order, np.argsort(whittle_index(value, FLEET), axis=-1))
-
-
-@pytest.mark.parametrize("decay", [StretchedDecay(0.4), LomaxDecay(2.0)], ids=repr)
-def test_the_index_of_a_value_is_that_of_the_age_at_which_it_is_the_mean(decay):
-    believer, cycle = agent(decay), renewal_arm(FLEET, decay)
-    for k in (1.0, 3.0, 40.0):
-        age = np.full((1, 30), k)
-        np.testing.assert_allclose(believer._at_age(age), cycle.index_at_age(age), rtol=1e-12)
-        np.testing.assert_allclose(
-            believer._at_value(cycle.mean_content(age)), cycle.index_at_age(age), rtol=1e-8
-        )
-    np.testing.assert_allclose(believer._at_value(2 * FLEET.ceiling[None]), 2 * FLEET.ceiling[None])
+@pytest.mark.parametrize("decay", [EXPONENTIAL, StretchedDecay(0.4), LomaxDecay(2.0)], ids=repr)
+def test_sources_are_ranked_by_the_index_of_the_assumed_decay(decay):
+    """At ages by `index_at_age`; at a value by the index of the age at which it is the mean."""
+    rng, arm = np.random.default_rng(0), renewal_arm(FLEET, decay)
+    age = rng.integers(1, 40, (4, 30)).astype(np.float64)
+    index = arm.index_at_age(age)
+    for feature, shown in (("age", age), ("value", arm.mean_content(age))):
+        task = Task(FLEET, 3, features=(feature,), arrivals="poisson")
+        agent = AssumedDecay(task, FLEET, decay)
+        priority = agent.predict(shown[..., None].astype(np.float32))[0]
+        ranked = np.take_along_axis(index, np.argsort(priority, axis=-1), axis=-1)
+        assert np.all(np.diff(ranked, axis=-1) >= -1e-5 * index.max())
+    if decay == EXPONENTIAL:
+        np.testing.assert_allclose(index[0], index_at_age(age[0], FLEET), rtol=1e-12)
+        np.testing.assert_allclose(index, whittle_index(arm.mean_content(age), FLEET), rtol=1e-7)
 
 
 def test_fits():
@@ -70,25 +59,26 @@ def test_fits():
     assert fitted(FLEET, LomaxDecay(2.0)).inflow.sum() > 0
 
 
-@pytest.mark.parametrize("named", [LAWS[0], ("stretched", (0.4,)), ("lomax", (1.5,))], ids=str)
-def test_knowing_the_decay_all_but_reaches_the_bound_and_nobody_passes_it(named):
+@pytest.mark.parametrize("named", [("stretched", (0.4,)), ("lomax", (1.5,))], ids=str)
+def test_knowing_the_decay_nearly_reaches_the_bound_and_nothing_exceeds_it(named):
     earned, bound = {}, None
     for policy in (KNOWING, RIGHT_MEAN, FITTED, "static", "random"):
-        found = work({**UNIT, "law": named, "policy": policy, "seeds": 2, "epochs": 400})
+        found = work({**JOB, "decay": named, "policy": policy, "seeds": 2, "steps": 400})
         bound = found.get("bound", bound)
-        # What was in stock before the measured epochs may be a little more than at their end.
+        # The content before the measured steps may be a little more than at their end.
         earned[policy] = (np.array(found["reward"]) / bound).mean()
         assert earned[policy] < 1.002
     assert earned[KNOWING] > 0.998
     assert earned[KNOWING] >= max(earned.values()) - 1e-3
+    assert earned[RIGHT_MEAN] != earned[FITTED]
     assert earned["random"] < 0.8
 
 
 def test_expected_rewards_are_the_mean_of_drawn_ones():
     """Same crawls, of which one run draws the items; 4 standard errors: one in 16,000 fails."""
-    unit = {**UNIT, "policy": RIGHT_MEAN, "fleet": "table1", "budget": 2, "seeds": 40}
-    drawn = np.array(work({**unit, "drawn": True, "epochs": 60, "warmup": 20})["reward"])
-    mean = np.array(work({**unit, "epochs": 60, "warmup": 20})["reward"])
+    job = {**JOB, "policy": RIGHT_MEAN, "fleet": "table1", "budget": 2, "seeds": 40}
+    drawn = np.array(work({**job, "drawn": True, "steps": 60, "warmup": 20})["reward"])
+    mean = np.array(work({**job, "steps": 60, "warmup": 20})["reward"])
     assert np.ptp(mean) < 1e-9
     assert abs(drawn.mean() - mean[0]) < 4 * drawn.std(ddof=1) / np.sqrt(40)
 
@@ -96,35 +86,34 @@ def test_expected_rewards_are_the_mean_of_drawn_ones():
 def test_the_bound_is_of_the_decay_that_is_there():
     task = Task("table1", 2, arrivals=Arrivals(decay=LomaxDecay(1.5)), observed=False)
     bound = task_bound(task)
-    found = work({**UNIT, "law": ["lomax", [1.5]], "fleet": "table1", "budget": 2})
+    found = work({**JOB, "decay": ["lomax", [1.5]], "fleet": "table1", "budget": 2})
     assert found["bound"] == pytest.approx([bound.bound] * 3)
     assert bound.name == "not observed"
 
 
-def test_what_is_fitted_is_believed():
-    rewards = {
-        policy: work({**UNIT, "policy": policy})["reward"] for policy in (RIGHT_MEAN, FITTED)
-    }
-    assert rewards[RIGHT_MEAN] != rewards[FITTED]
-    plain = {**UNIT, "law": ["exponential", []]}
-    same = [work({**plain, "policy": policy})["reward"] for policy in BELIEVERS]
+def test_all_are_alike_under_exponential_decay():
+    plain = {**JOB, "decay": ["exponential", []]}
+    same = [work({**plain, "policy": policy})["reward"] for policy in WHITTLES]
     np.testing.assert_allclose(same, same[:1] * 3, rtol=1e-3)
-    assert law(("exponential", ())) == EXPONENTIAL
 
 
 def test_it_writes_a_report_and_every_run(tmp_path, monkeypatch):
-    few = (LAWS[0], ("stretched", (0.8,)), ("lomax", (4.0,)))
-    for module, name in ((command, "LAWS"), (losses, "LAWS"), (losses, "SEEN_LAWS")):
+    few = (FUNCTIONS[0], ("stretched", (0.8,)), ("lomax", (4.0,)))
+    for module, name in (
+        (command, "FUNCTIONS"),
+        (losses, "FUNCTIONS"),
+        (losses, "OBSERVED_FUNCTIONS"),
+    ):
         monkeypatch.setattr(module, name, few)
     monkeypatch.setattr(losses, "STRETCHED", few[1:2])
     monkeypatch.setattr(losses, "LOMAX", few[2:])
     monkeypatch.setattr(command, "CHECKED", few[:1])
     out = tmp_path / "report"
-    Decay(out=out, seeds=2, epochs=8, warmup=4, jobs=1, engine="sequential").run()
+    Decay(out=out, seeds=2, steps=8, warmup=4, jobs=1, engine="sequential").run()
     with (out / "records.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert {"table1", "dense", "sparse"} == {row["fleet"] for row in rows}
-    assert {"nutch", "static", *BELIEVERS} <= {row["policy"] for row in rows}
+    assert {"nutch", "static", *WHITTLES} <= {row["policy"] for row in rows}
     page = (out / "report.html").read_text(encoding="utf-8")
     assert page.count("<img ") == 2
     assert not list(tmp_path.glob(".*"))

@@ -203,7 +203,8 @@ def write(report: Report, view: View, runs: Runs) -> None:
 
 
 def verdict(view: View, runs: Runs) -> str:
-    """Say under which budgets an entrant with a prior is better than Whittle as fitted."""
+    """Return sentences on the budgets under which an entrant with a prior is better than
+    Whittle."""
     informed = [name_of({"entrant": each}) for each in entrants(view.split) if "prior" in each]
     level = 1 - 0.05 / len(informed)
     said = []

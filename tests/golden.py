@@ -1175,21 +1175,21 @@ def evaluation() -> Iterator[Entry]:
 def benchmark() -> Iterator[Entry]:
     """The benchmark's own tasks, units of work and scores, with very few epochs."""
     from experiments.benchmark.learning import entrants
-    from experiments.benchmark.learning.plan import training_unit
+    from experiments.benchmark.learning.plan import training_job
     from experiments.benchmark.learning.training import train
-    from experiments.benchmark.policies import AGENTS, _unit
+    from experiments.benchmark.policies import AGENTS, _job
     from experiments.benchmark.suite import SUITE
     from experiments.core import evaluation
     from experiments.core.tables import scores, without_reference
 
     def short(setting: Any) -> Any:
-        return replace(setting, epochs=20, warmup=min(setting.warmup, 5), seeds=3)
+        return replace(setting, steps=20, warmup=min(setting.warmup, 5), seeds=3)
 
     def run(setting: Any) -> Any:
         large = "100" in str(setting.arguments["sources"])  # too slow to solve all arms
         names = [n for n in AGENTS if not (large and n == "whittle-exact")]
         found = {
-            name: evaluation.as_evaluation(evaluation.work(_unit(setting, name, 0)), setting.seeds)
+            name: evaluation.as_evaluation(evaluation.work(_job(setting, name, 0)), setting.seeds)
             for name in evaluation.entrants(names, setting.arguments)
         }
         runs, reference = without_reference(found)
@@ -1198,7 +1198,7 @@ def benchmark() -> Iterator[Entry]:
         return [kept, score, None if reference is None else reference.reward]
 
     def taught(entrant: Any, training: Any) -> Any:
-        unit = training_unit(entrant, replace(training, num_envs=2, steps=96), 0)
+        unit = training_job(entrant, replace(training, num_envs=2, steps=96), 0)
         for test in unit["tests"]:
             test["full"] = {**test["full"], "steps": 20, "warmup": 5, "seeds": 2}
             test["short"] = {**test["short"], "steps": 20, "warmup": 5, "seeds": 2}
@@ -1214,7 +1214,7 @@ def benchmark() -> Iterator[Entry]:
         if setting.discount == 1 and "100" not in str(setting.arguments["sources"]):
             yield (
                 f"{name}: bound",
-                lambda s=setting: evaluation.bound(_unit(s, "whittle", 0))["bound"],
+                lambda s=setting: evaluation.bound(_job(s, "whittle", 0))["bound"],
             )
     for entrant in entrants.SUITES["quick"]:
         for one in entrant.trainings[:1]:

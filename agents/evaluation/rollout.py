@@ -136,6 +136,8 @@ def compare(
     >>> bool(runs["whittle"].reward.min() > runs["random"].reward.max())
     True
     """
+    if isinstance(agents, str):
+        agents = [agents]
     labelled = agents if isinstance(agents, Mapping) else {name: name for name in agents}
     return {
         label: evaluate(
@@ -208,6 +210,11 @@ def _predictor(agent: AgentLike, env: CrawlVectorEnv, seed: int) -> Predictor:
         return make(agent, env, seed=seed)
     if isinstance(agent, type):
         return agent(env, seed=seed)
+    if not (hasattr(agent, "predict") or callable(agent)):
+        raise ValueError(
+            f"agent is {agent!r}; give a name, a subclass of agents.Agent, an object with "
+            "`predict`, or a function from the vector environment to one"
+        )
     made: Predictor = agent if hasattr(agent, "predict") else agent(env)
     trained_on = getattr(made, "observation_space", None)
     if trained_on is not None and trained_on.shape != env.single_observation_space.shape:
@@ -217,7 +224,26 @@ def _predictor(agent: AgentLike, env: CrawlVectorEnv, seed: int) -> Predictor:
             f"{env.task.features}. Give the environment the features of its training; a model "
             "that needs a wrapper is evaluated in it, with Stable-Baselines3's evaluate_policy"
         )
+    features = _features_of_training(made)
+    if features is not None and features != env.task.features:
+        raise ValueError(
+            f"the model was trained on the features {features}, and this environment shows "
+            f"{env.task.features}; give the environment the features of the training"
+        )
     return made
+
+
+def _features_of_training(model: Predictor) -> tuple[str, ...] | None:
+    """Return the features that a model of Stable-Baselines3 was trained on, where it knows its
+    environment and no wrapper changes them."""
+    get_env = getattr(model, "get_env", None)
+    trained_in = get_env() if callable(get_env) else None
+    if trained_in is None:
+        return None
+    try:
+        return task_of(trained_in).features
+    except ValueError:  # observations changed by a wrapper: only the shape can be compared
+        return None
 
 
 class _Meter:

@@ -13,9 +13,11 @@ from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
 from crawl_env import Sources, Task, task_of
+from crawl_env.errors import unknown
 from crawl_env.fleet.parameters import CONSTRAINTS, PARAMETERS
 from crawl_env.numerics import FloatArray
 from crawl_env.rng import generator
+from crawl_env.simulation.observation import FEATURES
 
 # An index below λ* by this fraction still counts as equal: the index of a value observed in
 # float32 may be rounded below the multiplier that it equals.
@@ -84,6 +86,13 @@ class ObservationView:
 
     def __getitem__(self, feature: str) -> FloatArray:
         """Return the column of a feature, (B, N) float64."""
+        if not self.shows(feature):
+            if feature not in FEATURES:
+                raise unknown("feature", feature, FEATURES)
+            raise ValueError(
+                f"the environment does not show the feature {feature}; it shows "
+                f"{', '.join(self._task.features)}. Add it to `features`"
+            )
         return self.array[..., self._task.features.index(feature)].astype(np.float64)
 
     @cached_property
@@ -198,6 +207,11 @@ class Policy:
         """Return the state, begun anew where an episode starts."""
         if state is None:
             return self.begin(view)
+        if not isinstance(state, tuple):
+            raise ValueError(
+                f"state is {state!r}; give the tuple that predict returned for this batch, or None "
+                "to start anew"
+            )
         if any(len(array) != view.batch for array in state):
             raise ValueError(
                 f"the state is of a batch of {len(state[0])} and the observation of {view.batch}; "

@@ -58,10 +58,15 @@ class IndexAgent(Agent):
             value: the uncollected utility, observed or believed, (B, N).
             sources: the fleet, (N,), or (B, N) where the environment draws it anew.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must implement index(value, sources)")
 
     def priority(self, view: ObservationView) -> FloatArray:
-        index = self.index(view.value, view.sources)
+        index = np.asarray(self.index(view.value, view.sources))
+        if index.shape != view.value.shape:
+            raise ValueError(
+                f"agent {self.name!r} returned an index of shape {index.shape}; `index` must "
+                f"return one number for each source, {view.value.shape}"
+            )
         if not (index.min() >= 0 and np.isfinite(index.max())):
             wrong = np.argwhere(~(np.isfinite(index) & (index >= 0)))[0]
             raise ValueError(

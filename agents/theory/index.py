@@ -45,8 +45,8 @@ def whittle_index(value: ArrayLike, sources: Sources, discount: float = 1.0) -> 
     """
     if not 0 < discount <= 1:
         raise ValueError(f"discount is {discount}; it must be above 0 and at most 1")
-    arm = _arm_of_fleet(sources)
     x = checked_value(value, sources)
+    arm = _arm_of_fleet(sources)
     if discount == 1:
         return arm.index(x)
     if not isinstance(arm, ClosedFormArm) or sources.fails:
@@ -88,6 +88,10 @@ def myopic_index(value: ArrayLike, sources: Sources) -> FloatArray:
 
 def checked_value(value: ArrayLike, sources: Sources) -> FloatArray:
     """Return values as floats; raise ValueError where they are none of this fleet."""
+    if not isinstance(sources, Sources):
+        raise ValueError(
+            f"sources is {sources!r}; give a Sources, such as Sources.preset('table1')"
+        )
     x = np.asarray(value, dtype=np.float64)
     n = len(sources)
     if x.shape[-1:] != (n,):

@@ -59,7 +59,7 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
     (8.14, 'observed')
     """
     if not isinstance(task, Task):
-        raise ValueError(f"task is {task!r}; give a Task: env.unwrapped.task, or Task(**arguments)")
+        raise ValueError(f"task is {task!r}; give a Task: crawl_env.task_of(env)")
     fleet = task.sources if sources is None else sources
     payable = np.full(fleet.cost.shape, True)
     if task.budget_rule == "step":

@@ -13,19 +13,18 @@ from experiments.benchmark.learning.plan import plan, version_of
 from experiments.benchmark.learning.runs import CURVES, RUNS, Records, complete
 from experiments.core.migration import key_of
 from experiments.core.report import Report
-from experiments.core.results import read_csv
 from experiments.core.study import ParallelStudy, Rows
 
 
 @dataclass(kw_only=True)
 class Benchmark(ParallelStudy):
-    """How much do index policies collect, and how close do learning agents come to Whittle, after
-    how many samples and seconds?
+    """Evaluates index policies, and compares learning agents with Whittle by score, samples and
+    time.
 
     Suite "quick": the index policies on the paper's example, recovering bandits, random fleets and
-    a CSV's fleet, and five learners on the paper's example (some five minutes). Suite "full": all
-    learners on all their tasks (about two hours). Runs that the folder of the record holds are
-    not run again, on whatever machine they were made: the same command goes on where it stopped.
+    a fleet read from a CSV, and five learners on the paper's example (about five minutes). Suite
+    "full": all learners on all their tasks (about two hours). Jobs that are in the records are not
+    run again, whichever machine ran them, so that the same command resumes an interrupted run.
     """
 
     outputs: ClassVar[tuple[str, ...]] = (
@@ -35,14 +34,14 @@ class Benchmark(ParallelStudy):
 
     suite: Literal["quick", "full"] = "quick"
     agents: tuple[str, ...] = ()
-    """Learners to run, by default all of the suite; of the others the record stays as it is."""
+    """Learners to run, by default all of the suite; the records of the others are kept."""
     redo: tuple[str, ...] = ()
-    """Learners to run again, as when their code has changed; or whittle, random, myopic, bound, as
-    when the environment's has; or all."""
+    """Learners to run again, for instance after a change of their code; whittle, random, myopic or
+    bound, after a change of the environment; or all."""
     only_report: bool = False
-    """Write the report from the records of what has been run so far; run nothing but bounds."""
+    """Write the report from the existing records; only bounds are computed."""
     seed: int = 0
-    """Seed of the arrivals that index policies meet."""
+    """Seed of the arrivals in the evaluation of the index policies."""
 
     @property
     def folder(self) -> Path:
@@ -51,7 +50,7 @@ class Benchmark(ParallelStudy):
     def run(self) -> None:
         self._check()
         learners = entrants.SUITES[self.suite]
-        chosen = [player for player in learners if player.name in (self.agents or self._names)]
+        chosen = [entrant for entrant in learners if entrant.name in (self.agents or self._names)]
         full = self.suite == "full"  # too long to be run again with every change of the code
         known = full or self.only_report
         before = Records.read(self.folder).migrated(plan(learners)) if known else Records([], [])
@@ -64,12 +63,12 @@ class Benchmark(ParallelStudy):
             version_of if full else None,
         )
         report = Report(f"Benchmark, suite {self.suite}")
-        records += before.of((key_of(unit) for unit in plan(chosen)), among=False)
-        shown = records.of(key_of(unit) for unit in plan(learners))
+        records += before.of((key_of(job) for job in plan(chosen)), among=False)
+        shown = records.of(key_of(job) for job in plan(learners))
         table = section.write(report, shown, learners)
         done = None
         if not full:
-            recorded = read_csv(self.folder / "records.csv") if self.only_report else None
+            recorded = policies.read(self.folder / "records.csv") if self.only_report else None
             done = policies.write(report, self.runner, self.seed, recorded)
         files: dict[str, Rows | str] = {
             RUNS: records.runs,
@@ -82,16 +81,16 @@ class Benchmark(ParallelStudy):
 
     @property
     def _names(self) -> list[str]:
-        return list(dict.fromkeys(player.name for player in entrants.SUITES[self.suite]))
+        return list(dict.fromkeys(entrant.name for entrant in entrants.SUITES[self.suite]))
 
     def _check(self) -> None:
-        """Refuse what would replace the other suite's record, or make no sense."""
+        """Raise ValueError for unknown names, or if the other suite's records would be replaced."""
         self.check()
         for name in self.agents:
             if name not in self._names:
                 raise unknown("agent of this suite", name, self._names)
         if self.only_report and not (self.folder / RUNS).exists() and self.suite == "quick":
-            raise ValueError("nothing has been run yet; leave out --only-report")
+            raise ValueError("there are no records yet; leave out --only-report")
         if (self.folder / RUNS).exists():
             found = "quick" if (self.folder / "summary.md").exists() else "full"
             if found != self.suite:

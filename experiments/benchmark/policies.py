@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import groupby
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,8 +16,9 @@ from agents.evaluation.rollout import Evaluation
 from agents.evaluation.statistics import Estimate
 from experiments.benchmark.suite import SUITE, BenchmarkTask
 from experiments.core import evaluation, plots
+from experiments.core.migration import renamed
 from experiments.core.report import Report
-from experiments.core.results import provenance
+from experiments.core.results import provenance, read_csv
 from experiments.core.runner import Job, Result, Runner
 from experiments.core.study import Rows
 from experiments.core.tables import (
@@ -33,37 +35,37 @@ from experiments.core.tables import (
 
 Runs = dict[str, Evaluation]
 
-# Of those that estimate arrival rates one stands for all: each takes longer than the others here.
+# Only one of the policies that estimate arrival rates is included: they are the slowest.
 AGENTS = {
     name: kind
     for name, kind in ALL.items()
     if name == "adaptive-thompson" or not name.startswith("adaptive-")
 }
 
-# Of the other policies' scores those that fit the README's table; the report has all.
+# The policies whose scores are in the summary; the report has all.
 SUMMARISED = ("lagrangian", "static", "adaptive-thompson", "myopic", "oldest-first", "nutch")
 
 
 class Done(NamedTuple):
-    """One setting, run and compared."""
+    """The results on one task."""
 
-    setting: BenchmarkTask
+    task: BenchmarkTask
     runs: Runs
-    reference: Evaluation | None  # that sees the content, where the policies do not
+    reference: Evaluation | None  # a policy that observes content where the others do not
     score: dict[str, Estimate]
-    bound: NDArray[np.float64]  # (), or (S,) of each run's fleet; 0 where there is none
-    who: str  # name of the bound: for which crawlers it holds
+    bound: NDArray[np.float64]  # (), or (S,) for each run's fleet; 0 where there is none
+    information: str  # information set for which the bound holds
 
 
 class Policies(NamedTuple):
-    """What the index policies did: the section's raw records and its summary in Markdown."""
+    """The records of the index policies, and their summary in Markdown."""
 
     records: Rows
     summary: str
 
 
 def write(report: Report, runner: Runner, seed: int = 0, recorded: Rows | None = None) -> Policies:
-    """Run every index policy on every reference task; add tables and pictures to a report.
+    """Run every index policy on every reference task; add tables and figures to a report.
 
     Arguments:
         recorded: rows of an earlier run, from which the report is written instead.
@@ -71,46 +73,50 @@ def write(report: Report, runner: Runner, seed: int = 0, recorded: Rows | None =
     runs = _run(runner, seed) if recorded is None else _from_records(recorded)
     report.heading("Index policies")
     report.paragraph(
-        "Score: 0 is a random choice, 1 the Whittle index policy. Share of bound: of what no "
-        "policy can average in the long run, given what it sees before crawling: nothing "
-        "(unseen), all content (seen), or with nothing random to see (deterministic). Brackets "
-        "hold 95 % intervals (Student's t over runs, the same arrivals for all policies); a "
-        "number without one is not random. A discounted return has no such bound: n/a."
+        "Score: 0 is the random policy, 1 the Whittle index policy. Fraction of bound: relative to "
+        "an upper bound on the long-run average reward of every policy with the given information "
+        "before a crawl: no content (not observed), all content (observed), or no random content "
+        "to observe (deterministic). Brackets: 95 % confidence intervals (Student's t over runs; "
+        "all policies meet the same arrivals); a value without an interval is deterministic. No "
+        "bound is known for a discounted return (n/a)."
     )
     bounds = _bounds(runner, seed)
     done = [
-        Done(setting, *without_reference(found), scores(without_reference(found)[0]), *bound)
-        for setting, found, bound in zip(SUITE, runs, bounds, strict=True)
+        Done(task, *without_reference(found), scores(without_reference(found)[0]), *bound)
+        for task, found, bound in zip(SUITE, runs, bounds, strict=True)
     ]
-    for group, members in groupby(done, key=lambda d: d.setting.group):
+    for group, members in groupby(done, key=lambda d: d.task.group):
         _group(report, group, list(members))
     rows = recorded or [
-        row
-        for setting, found in zip(SUITE, runs, strict=True)
-        for row in _records(setting, found, seed)
+        row for task, found in zip(SUITE, runs, strict=True) for row in _records(task, found, seed)
     ]
     return Policies(rows, _summary(done))
 
 
 def _run(runner: Runner, seed: int) -> list[Runs]:
-    """Return the runs of all policies, for each setting of the suite."""
+    """Return the runs of all policies, for each task of the suite."""
     todo = [
-        _unit(setting, agent, seed)
-        for setting in SUITE
-        for agent in evaluation.entrants(AGENTS, setting.arguments)
+        _job(task, agent, seed)
+        for task in SUITE
+        for agent in evaluation.entrants(AGENTS, task.arguments)
     ]
     results = iter(runner.run(todo, evaluation.work))
     return [
         {
-            agent: evaluation.as_evaluation(next(results), setting.seeds)
-            for agent in evaluation.entrants(AGENTS, setting.arguments)
+            agent: evaluation.as_evaluation(next(results), task.seeds)
+            for agent in evaluation.entrants(AGENTS, task.arguments)
         }
-        for setting in SUITE
+        for task in SUITE
     ]
 
 
+def read(path: Path) -> Rows:
+    """Return the records of a file, under the present names of the tasks."""
+    return [renamed(row) for row in read_csv(path)]
+
+
 def _from_records(rows: Rows) -> list[Runs]:
-    """Return the runs that a record holds, in which crawls of single sources are not counted."""
+    """Return the runs of a record, which does not have the crawl frequencies of single sources."""
     columns: dict[tuple[str, str], dict[str, list[Mapping[str, Any]]]] = {}
     for row in rows:
         of_task = columns.setdefault((row["group"], row["task"]), {})
@@ -118,7 +124,7 @@ def _from_records(rows: Rows) -> list[Runs]:
     lacking = [s.name for s in SUITE if (s.group, s.name) not in columns]
     if lacking:
         raise ValueError(
-            f"the record lacks the tasks {', '.join(lacking)}; leave out --only-report"
+            f"the records lack the tasks {', '.join(lacking)}; leave out --only-report"
         )
     return [
         {
@@ -129,9 +135,9 @@ def _from_records(rows: Rows) -> list[Runs]:
                 delay=_column(of_agent, "delay"),
                 frequency=np.zeros(0),
             )
-            for agent, of_agent in columns[setting.group, setting.name].items()
+            for agent, of_agent in columns[task.group, task.name].items()
         }
-        for setting in SUITE
+        for task in SUITE
     ]
 
 
@@ -139,65 +145,65 @@ def _column(rows: Rows, name: str) -> NDArray[np.float64]:
     return np.array([float(row[name]) for row in rows])
 
 
-def _unit(setting: BenchmarkTask, agent: str, seed: int) -> Job:
-    seeds = evaluation.seeds_needed(setting.arguments, agent, setting.seeds)
+def _job(task: BenchmarkTask, agent: str, seed: int) -> Job:
+    seeds = evaluation.seeds_needed(task.arguments, agent, task.seeds)
     runs = {
-        "epochs": setting.epochs,
-        "warmup": setting.warmup,
-        "discount": setting.discount,
+        "steps": task.steps,
+        "warmup": task.warmup,
+        "discount": task.discount,
         "seeds": seeds,
         "seed": seed,
     }
-    return {"agent": agent, "arguments": setting.arguments, "runs": runs}
+    return {"agent": agent, "arguments": task.arguments, "runs": runs}
 
 
 def _group(report: Report, group: str, members: list[Done]) -> None:
     report.heading(group)
     rows = []
-    for setting, runs, reference, score, bound, who in members:
+    for task, runs, reference, score, bound, information in members:
         order = best_first(runs)
         for name in order:
             reward = runs[name].reward
             first = name == order[0]
             rows.append(
                 [
-                    setting.name if first else "",
+                    task.name if first else "",
                     name,
                     statistics.mean(reward),
                     percent(fraction(reward, bound)),
-                    who if first else "",
+                    information if first else "",
                     plain(score[name]),
                 ]
             )
         if reference is not None:
             rows.append(["", OBSERVES_ALL, statistics.mean(reference.reward), "", "", ""])
-    measured = "discounted return" if members[0].setting.discount < 1 else "reward / step"
-    columns = ["task", "policy", measured, "share of bound", "bound", "score"]
+    measured = "discounted return" if members[0].task.discount < 1 else "reward / step"
+    columns = ["task", "policy", measured, "fraction of bound", "bound", "score"]
     report.table("All policies, best first", columns, rows)
     report.figure(_bars(members), f"Score on: {group}.")
 
 
 def _summary(done: list[Done]) -> str:
-    """Return a Markdown table: Whittle's reward and share of the bound, the others' scores."""
+    """Return a Markdown table of Whittle's rewards and fractions of the bound, and of scores."""
     head = [
         "task",
         "Whittle",
-        "share of bound",
+        "fraction of bound",
         "bound",
         *(f"{name}, score" for name in SUMMARISED),
     ]
     lines = [head, ["---", "---:", "---:", "---", *["---:"] * len(SUMMARISED)]]
-    for group, members in groupby(done, key=lambda d: d.setting.group):
+    for group, members in groupby(done, key=lambda d: d.task.group):
         lines.append([f"**{group}**", *[""] * (len(head) - 1)])
-        for setting, runs, _, score, bound, who in members:
+        for task, runs, _, score, bound, information in members:
             reward = runs["whittle"].reward
             of_bound = fraction(reward, bound).mean
             lines.append(
                 [
-                    setting.name,
+                    task.name,
                     f"{reward.mean():.5g}",
                     "" if np.isnan(of_bound) else f"{of_bound:.2%}",
-                    who,
+                    information,
                     *(f"{score[name].mean:.3f}" for name in SUMMARISED),
                 ]
             )
@@ -205,17 +211,17 @@ def _summary(done: list[Done]) -> str:
 
 
 def _bounds(runner: Runner, seed: int) -> list[tuple[NDArray[np.float64], str]]:
-    """Return every setting's bound and its name; 0 for a discounted return: it has none."""
-    bounded = [setting for setting in SUITE if setting.discount == 1]
-    todo = [{**_unit(setting, "whittle", seed), "what": "bound"} for setting in bounded]
+    """Return every task's bound and its name; 0 for a discounted return, which has none."""
+    bounded = [task for task in SUITE if task.discount == 1]
+    todo = [{**_job(task, "whittle", seed), "what": "bound"} for task in bounded]
     found = iter(runner.run(todo, evaluation.bound))
     none: Result = {"bound": 0.0, "name": ""}
-    results = [none if setting.discount < 1 else next(found) for setting in SUITE]
+    results = [none if task.discount < 1 else next(found) for task in SUITE]
     return [(np.array(result["bound"]), result["name"]) for result in results]
 
 
-def _records(setting: BenchmarkTask, runs: Runs, seed: int) -> list[dict[str, object]]:
-    common = {"group": setting.group, "task": setting.name, **provenance()}
+def _records(task: BenchmarkTask, runs: Runs, seed: int) -> list[dict[str, object]]:
+    common = {"group": task.group, "task": task.name, **provenance()}
     return [row for name, run in runs.items() for row in records(name, run, seed, **common)]
 
 
@@ -245,11 +251,11 @@ def _bars(members: list[Done]) -> object:
             label=name,
             error_kw={"lw": 1},
         )
-    axes.set_yticks(range(len(members)), [done.setting.name for done in members])
+    axes.set_yticks(range(len(members)), [done.task.name for done in members])
     axes.invert_yaxis()
     axes.axvline(0, color="#888", lw=1)
     axes.axvline(1, color="#888", lw=1, ls="--")
-    axes.set(xlabel="score: 0 random, 1 Whittle (bars are cut at −0.5)", xlim=(_CUT, 1.1))
+    axes.set(xlabel="score: 0 random, 1 Whittle (bars are clipped at −0.5)", xlim=(_CUT, 1.1))
     axes.legend(ncols=(len(names) + 1) // 2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     axes.grid(axis="y", visible=False)
     return figure

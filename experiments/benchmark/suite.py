@@ -1,4 +1,4 @@
-"""The reference tasks: data only. A new one is one more `BenchmarkTask` in `SUITE`."""
+"""The reference tasks of the benchmark. To add a task, append a `BenchmarkTask` to `SUITE`."""
 
 from __future__ import annotations
 
@@ -13,45 +13,45 @@ EXAMPLE = Path(__file__).resolve().parent.parent / "data" / "example.csv"
 
 Arguments = dict[str, Any]
 
-POISSON_SEEN = {"arrivals": "poisson", "observed": True}
-POISSON_UNSEEN = {"arrivals": "poisson", "observed": False}
+POISSON_OBSERVED = {"arrivals": "poisson", "observed": True}
+POISSON_UNOBSERVED = {"arrivals": "poisson", "observed": False}
 DETERMINISTIC = {"arrivals": "deterministic"}
-# A fleet drawn anew for every run: the agents read its parameters from the observation.
+# Features where every run draws a new fleet: the observation includes its parameters.
 DRAWN = ("value", "arrival_rate", "mean_utility", "decay_rate", "cost")
 
 
 @dataclass(frozen=True)
 class BenchmarkTask:
-    """One task and how agents are measured on it."""
+    """A task and the protocol by which agents are evaluated on it."""
 
     group: str
     name: str
     arguments: Arguments
-    epochs: int
+    steps: int
     warmup: int = 0
-    discount: float = 1.0  # below 1: the discounted return is reported
+    discount: float = 1.0  # γ; below 1, the discounted return is reported
     seeds: int = 20
 
     @property
-    def still(self) -> bool:
-        """Whether nothing is random but what the agent draws."""
+    def is_deterministic(self) -> bool:
+        """Whether the arrivals are deterministic, so that only the agent may be random."""
         return bool(self.arguments["arrivals"] == "deterministic")
 
 
 def _table1() -> list[BenchmarkTask]:
-    # 2 800 epochs are whole periods of the patterns of M = 1, 2, 3 (2, 7 and 4 epochs).
+    # 2,800 steps are a multiple of the cycle lengths for M = 1, 2, 3 (2, 7 and 4 steps).
     return [
         BenchmarkTask(
             "Table 1 of the paper",
             f"M = {m}, {label}",
             {"sources": "table1", "budget": m, **arrivals},
-            epochs=2800,
+            steps=2800,
             warmup=200,
         )
         for label, arrivals in (
             ("deterministic", DETERMINISTIC),
-            ("Poisson, observed", POISSON_SEEN),
-            ("Poisson, not seen", POISSON_UNSEEN),
+            ("Poisson, observed", POISSON_OBSERVED),
+            ("Poisson, not observed", POISSON_UNOBSERVED),
         )
         for m in (1, 2, 3)
     ]
@@ -60,10 +60,10 @@ def _table1() -> list[BenchmarkTask]:
 def _recovering() -> list[BenchmarkTask]:
     neurwin = [
         BenchmarkTask(
-            "Recovering bandits, NeurWIN's protocol: Σ .99^t r_t over 300 epochs",
+            "Recovering bandits, NeurWIN's protocol: Σ 0.99^t r_t over 300 steps",
             f"N = {n}, M = {m}",
             {"sources": f"recovering-{n}", "budget": m, **DETERMINISTIC},
-            epochs=300,
+            steps=300,
             discount=0.99,
             seeds=100,
         )
@@ -71,10 +71,10 @@ def _recovering() -> list[BenchmarkTask]:
     ]
     deeptop = [
         BenchmarkTask(
-            "Recovering bandits, DeepTOP's protocol: mean of epochs 6 000 … 11 999",
+            "Recovering bandits, DeepTOP's protocol: mean reward of steps 6,000–11,999",
             f"N = {n}, M = {m}",
             {"sources": f"recovering-{n}", "budget": m, **DETERMINISTIC},
-            epochs=6000,
+            steps=6000,
             warmup=6000,
         )
         for n, m in ((10, 3), (20, 5), (30, 6))
@@ -85,17 +85,17 @@ def _recovering() -> list[BenchmarkTask]:
 def _random() -> list[BenchmarkTask]:
     return [
         BenchmarkTask(
-            "Random fleets, N = 100, M = 10, another fleet in each of 20 runs",
+            "Random fleets, N = 100, M = 10, a different fleet in each of 20 runs",
             f"{regime}, {label}",
             {"sources": f"drawn-{regime}-100", "budget": 10, "features": list(DRAWN), **arrivals},
-            epochs=1000,
+            steps=1000,
             warmup=200,
         )
         for regime in ("dense", "sparse")
         for label, arrivals in (
             ("deterministic", DETERMINISTIC),
-            ("Poisson, observed", POISSON_SEEN),
-            ("Poisson, not seen", POISSON_UNSEEN),
+            ("Poisson, observed", POISSON_OBSERVED),
+            ("Poisson, not observed", POISSON_UNOBSERVED),
         )
     ]
 
@@ -110,14 +110,14 @@ def _csv() -> list[BenchmarkTask]:
                 "sources": fleet,
                 "budget": 4,
                 "budget_rule": rule,
-                **POISSON_UNSEEN,
+                **POISSON_UNOBSERVED,
             },
-            epochs=2000,
+            steps=2000,
             warmup=200,
         )
         for label, rule in (
-            ("Poisson, not seen, budget in every epoch", "step"),
-            ("Poisson, not seen, budget on average", "average"),
+            ("Poisson, not observed, budget per step", "step"),
+            ("Poisson, not observed, average budget", "average"),
         )
     ]
 

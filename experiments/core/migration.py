@@ -1,12 +1,12 @@
-"""Names that have changed in recorded units of work, so that old records stay valid.
+"""Names that have changed in recorded jobs, so that old records stay valid.
 
-A unit of work is JSON, and the hash of that JSON is the key of its results in a record. Renaming an
-argument or a hyper-parameter therefore changes the key of a result without changing the result.
+A job is JSON, and the hash of that JSON is the key of its results in a record. Renaming an
+argument, a task or a hyper-parameter therefore changes the key of a result but not the result.
 `RENAMES` lists these renamings, oldest first. `renamed` translates JSON that was written under old
-names, `previous` translates back, and `key_of` and `old_keys` name a unit under the present and
-under all earlier names, so that a record made before a renaming is still recognised.
+names, `previous` translates back, and `key_of` and `old_keys` return the key of a job under its
+present and under all earlier names, so that records made before a renaming are still recognised.
 
-To rename something that enters a unit, append it to `RENAMES`; nothing has to be run again.
+To rename something that is part of a job, append it to `RENAMES`; nothing has to be run again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Key:
         old, new: the names.
         within: only in objects that are the value of this key, or members of a list that is;
             default in all objects.
-        when: only in units whose top-level key has one of these values: (key, values).
+        when: only in jobs whose top-level key has one of these values: (key, values).
     """
 
     old: str
@@ -34,14 +34,14 @@ class Key:
     within: str = ""
     when: tuple[str, tuple[str, ...]] | None = None
 
-    def applied(self, unit: Any, back: bool = False) -> Any:
+    def applied(self, job: Any, back: bool = False) -> Any:
         """Return the JSON under the new name, or back under the old one."""
         old, new = (self.new, self.old) if back else (self.old, self.new)
         if self.when is not None:
             key, values = self.when
-            if not (isinstance(unit, dict) and unit.get(key) in values):
-                return unit
-        return self._walk(unit, "", old, new)
+            if not (isinstance(job, dict) and job.get(key) in values):
+                return job
+        return self._walk(job, "", old, new)
 
     def _walk(self, node: Any, parent: str, old: str, new: str) -> Any:
         if isinstance(node, list):
@@ -52,7 +52,9 @@ class Key:
         if here and old in node and new in node:
             raise ValueError(f"cannot rename {old!r} to {new!r}: the record has both names")
         return {
-            new if here and key == old else key: self._walk(child, key, old, new)
+            new if here and key == old else key: (
+                self._walk(child, key, old, new) if isinstance(child, dict | list) else child
+            )
             for key, child in node.items()
         }
 
@@ -62,7 +64,7 @@ class Value:
     """A renamed value of a key, also where the key holds a list of values.
 
     Arguments:
-        key: whose value it is, in any object.
+        key: its key, in any object.
         old, new: the values.
     """
 
@@ -70,20 +72,56 @@ class Value:
     old: str
     new: str
 
-    def applied(self, unit: Any, back: bool = False) -> Any:
+    def applied(self, job: Any, back: bool = False) -> Any:
         """Return the JSON with the new value, or back with the old one."""
         old, new = (self.new, self.old) if back else (self.old, self.new)
-        return self._walk(unit, "", old, new)
+        return self._walk(job, "", old, new)
 
     def _walk(self, node: Any, parent: str, old: str, new: str) -> Any:
         if isinstance(node, dict):
-            return {key: self._walk(child, key, old, new) for key, child in node.items()}
+            return {
+                key: self._walk(child, key, old, new)
+                if key == self.key or isinstance(child, dict | list)
+                else child
+                for key, child in node.items()
+            }
         if isinstance(node, list):
             return [self._walk(child, parent, old, new) for child in node]
         return new if parent == self.key and node == old else node
 
 
-Rename = Key | Value
+@dataclass(frozen=True)
+class Text:
+    """A renamed part of the text of some keys.
+
+    Arguments:
+        keys: the keys whose values are texts, in any object.
+        old, new: the parts. Old texts must not contain `new`, so that they can be translated back.
+    """
+
+    keys: tuple[str, ...]
+    old: str
+    new: str
+
+    def applied(self, job: Any, back: bool = False) -> Any:
+        """Return the JSON with the new text, or back with the old one."""
+        old, new = (self.new, self.old) if back else (self.old, self.new)
+        return self._walk(job, "", old, new)
+
+    def _walk(self, node: Any, parent: str, old: str, new: str) -> Any:
+        if isinstance(node, dict):
+            return {
+                key: self._walk(child, key, old, new)
+                if key in self.keys or isinstance(child, dict | list)
+                else child
+                for key, child in node.items()
+            }
+        if isinstance(node, list):
+            return [self._walk(child, parent, old, new) for child in node]
+        return node.replace(old, new) if isinstance(node, str) and parent in self.keys else node
+
+
+Rename = Key | Value | Text
 
 
 def _of_learners(names: str, *pairs: tuple[str, str]) -> tuple[Key, ...]:
@@ -95,6 +133,7 @@ def _of_learners(names: str, *pairs: tuple[str, str]) -> tuple[Key, ...]:
 _EPSILON, _GAMMA, _TAU = ("explore", "epsilon"), ("discount", "gamma"), ("follow", "tau")
 _RATE = ("rate", "learning_rate")
 _MULTIPLIER = ("slow", "multiplier_learning_rate")
+_TASK = ("group", "task")
 _BUFFER = (("batch", "batch_size"), ("replay", "buffer_size"))
 
 RENAMES: tuple[Rename, ...] = (
@@ -167,11 +206,26 @@ RENAMES: tuple[Rename, ...] = (
     Key("source_epochs", "source_steps"),
     Value("budget_rule", "epoch", "step"),
     Value("features", "account", "balance"),
+    Key("unit", "job"),
+    Value("entrant", "bound without seeing", "bound-unobserved"),
+    Value("information", "unseen", "not observed"),
+    Value("information", "mixed", "partly observed"),
+    Value("information", "seen", "observed"),
+    Text(_TASK, "not seen", "not observed"),
+    Text(_TASK, "budget in every epoch", "budget per step"),
+    Text(_TASK, "budget on average", "average budget"),
+    Text(_TASK, "Σ .99^t r_t over 300 epochs", "Σ 0.99^t r_t over 300 steps"),
+    Text(_TASK, "mean of epochs 6 000 … 11 999", "mean reward of steps 6,000–11,999"),
+    Text(_TASK, "another fleet in each", "a different fleet in each"),
+    Text(_TASK, "some sources seen, some not; and costs", "some sources observed, some not; costs"),
+    Text(_TASK, "every other source seen", "every other source observed"),
+    Text(_TASK, "Fleets drawn anew, M", "A new fleet in every episode, M"),
+    Text(_TASK, "; parameters in view", "; parameters observed"),
 )
 
 
 def renamed(tree: Any, renames: Sequence[Rename] = RENAMES) -> Any:
-    """Return JSON that was written under old names, under the present ones.
+    """Return JSON that was written under old names with the present names.
 
     >>> names = Key("explore", "epsilon", "settings"), Value("features", "account", "balance")
     >>> renamed({"settings": {"explore": 0.1}, "features": ["age", "account"]}, names)
@@ -183,7 +237,7 @@ def renamed(tree: Any, renames: Sequence[Rename] = RENAMES) -> Any:
 
 
 def previous(tree: Any, renames: Sequence[Rename] = RENAMES) -> Any:
-    """Return JSON under the names that it had before all of these renamings.
+    """Return JSON with the names that it had before all of these renamings.
 
     >>> previous({"settings": {"epsilon": 0.1}}, (Key("explore", "epsilon", within="settings"),))
     {'settings': {'explore': 0.1}}
@@ -193,19 +247,18 @@ def previous(tree: Any, renames: Sequence[Rename] = RENAMES) -> Any:
     return tree
 
 
-def key_of(unit: Any) -> str:
-    """Return the key of a unit of work: a hash of its JSON."""
-    return hashlib.sha256(json.dumps(unit, sort_keys=True).encode()).hexdigest()[:12]
+def key_of(job: Any) -> str:
+    """Return the key of a job: a hash of its JSON."""
+    return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def old_keys(unit: Any, renames: Sequence[Rename] = RENAMES) -> list[str]:
-    """Return the keys that a unit had before each of the renamings, latest first.
+def old_keys(job: Any, renames: Sequence[Rename] = RENAMES) -> list[str]:
+    """Return the keys that a job had before each of the renamings, latest first.
 
-    Every key that the unit has had is among them, in whichever order renamings took effect one
-    after the other as listed.
+    They include every key that the job has had, since renamings take effect in the listed order.
     """
     keys = []
     for rename in reversed(renames):
-        unit = rename.applied(unit, back=True)
-        keys.append(key_of(unit))
+        job = rename.applied(job, back=True)
+        keys.append(key_of(job))
     return list(dict.fromkeys(keys))

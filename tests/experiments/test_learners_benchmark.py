@@ -33,7 +33,7 @@ from experiments.core.runner import Runner
 
 
 def short(setting: BenchmarkTask) -> BenchmarkTask:
-    return dataclasses.replace(setting, epochs=40, warmup=10, seeds=2)
+    return dataclasses.replace(setting, steps=40, warmup=10, seeds=2)
 
 
 M2 = short(tasks.DETERMINISTIC[1])
@@ -100,7 +100,7 @@ def test_records_survive_files_and_are_not_run_again(
 
     monkeypatch.setattr(runs, "work", fail)
     again = run(tmp_path, found=read)
-    assert [row["unit"] for row in again.runs] == [row["unit"] for row in records.runs]
+    assert [row["job"] for row in again.runs] == [row["job"] for row in records.runs]
     first, second = table_of(records), table_of(again)
     assert [r.score for r in first.runs["whittle-q"][plan.name_of(M2)]] == [
         r.score for r in second.runs["whittle-q"][plan.name_of(M2)]
@@ -143,7 +143,7 @@ def test_a_report_of_what_is_done_runs_nothing(records: Records, tmp_path: Any) 
     some = Records([row for row in records.runs if row["entrant"] != "wiql"], records.curves)
     shown = run(tmp_path, found=some, only_done=True)
     assert {row["entrant"] for row in shown.runs} == {row["entrant"] for row in some.runs}
-    with pytest.raises(ValueError, match="nothing has been run yet"):
+    with pytest.raises(ValueError, match="there are no records yet"):
         run(tmp_path, only_done=True)
 
 
@@ -197,11 +197,11 @@ def test_no_training_meets_the_arrivals_of_the_measurements(
         begun.clear()
         num_envs = min(8, entrant.trainings[0].num_envs)
         small = dataclasses.replace(entrant.trainings[0], num_envs=num_envs)
-        unit = plan.training_unit(entrant, small, 19)
+        unit = plan.training_job(entrant, small, 19)
         training._learner(unit, training._envs(unit))
         met = {seed for seed in begun if seed is not None}
         assert met or entrant.learner == "neurwin"  # whose simulator draws from its own generator
-        assert plan.MEASURED_WITH not in met
+        assert plan.EVALUATION_SEED not in met
 
 
 def test_fleets_of_runs_are_those_of_their_baselines() -> None:
@@ -317,8 +317,8 @@ def test_agents_that_see_ages_alone_are_held_against_the_bound_of_not_seeing() -
     rows = Records([], [])
     for unit in plan.plan((blind, sighted)):
         result = plan.work(unit)
-        rows.runs += [{"unit": key_of(unit), **row} for row in result["runs"]]
-        rows.curves += [{"unit": key_of(unit), **row} for row in result["curves"]]
+        rows.runs += [{"job": key_of(unit), **row} for row in result["runs"]]
+        rows.curves += [{"job": key_of(unit), **row} for row in result["curves"]]
     table = table_of(rows)
     (run,) = table.runs["wiql"][plan.name_of(seen)]
     assert (run.bound, run.curve) == (
@@ -327,7 +327,7 @@ def test_agents_that_see_ages_alone_are_held_against_the_bound_of_not_seeing() -
     )  # examined in two tasks, paused in the first
     assert table.runs["wiql"][plan.name_of(unseen)][0].curve
     assert table.runs["equivariant-ppo"][plan.name_of(seen)][0].bound == "observed"
-    assert [leaderboard.is_shown(table, a) for a in table.runs] == [
+    assert [leaderboard.observations(table, a) for a in table.runs] == [
         "ages",
         "ages, values, parameters",
     ]
@@ -342,7 +342,7 @@ def test_baselines_of_other_fleets_are_not_taken(records: Records) -> None:
         for row in records.runs
         if not (row["entrant"] == "random" and "Random" in row["task"] and row["fleet"] == 1)
     ]
-    with pytest.raises(ValueError, match="random has not been measured yet"):
+    with pytest.raises(ValueError, match="random has not been evaluated"):
         table_of(Records(lost, records.curves))
 
 
@@ -361,7 +361,7 @@ def test_a_record_of_other_agents_is_kept(records: Records, tmp_path: Any) -> No
 
     out = tmp_path / "full"
     out.mkdir()
-    stranger = {"unit": "0123456789ab", "entrant": "of another day", "task": "t", "reward": 1.0}
+    stranger = {"job": "0123456789ab", "entrant": "of another day", "task": "t", "reward": 1.0}
     write(Records([*records.runs, stranger], records.curves), out)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("experiments.benchmark.learning.entrants.SUITES", {"full": SMALL})
@@ -369,7 +369,7 @@ def test_a_record_of_other_agents_is_kept(records: Records, tmp_path: Any) -> No
         Benchmark(suite="full", out=out, only_report=True, engine="sequential").run()
         with pytest.raises(ValueError, match="record of suite full"):
             Benchmark(suite="quick", out=out).run()
-        with pytest.raises(ValueError, match="nothing has been run yet"):
+        with pytest.raises(ValueError, match="there are no records yet"):
             Benchmark(suite="quick", out=tmp_path / "new", only_report=True).run()
         with pytest.raises(ValueError, match="did you mean 'wiql'"):
             Benchmark(suite="full", out=out, agents=("wiqll",)).run()
@@ -392,8 +392,8 @@ def test_the_summary_has_a_line_for_every_agent_and_says_who_shares(records: Rec
     assert lines[0].count("|") == lines[2].count("|")
     assert lines[2].startswith("| whittle-q |")  # which learnt more tasks
     assert lines[3].split("|")[3].strip() == ""  # wiql did not learn the random fleet
-    assert leaderboard.shares("equivariant-ppo")
-    assert not leaderboard.shares("lspe")
+    assert leaderboard.shares_parameters("equivariant-ppo")
+    assert not leaderboard.shares_parameters("lspe")
 
 
 def test_the_committed_record_holds_every_result_of_the_full_suite() -> None:
@@ -401,7 +401,7 @@ def test_the_committed_record_holds_every_result_of_the_full_suite() -> None:
     folder = ROOT / "results" / "benchmark-full"
     units = plan.plan(FULL)
     record = Records.read(folder).migrated(units)
-    assert {row["unit"] for row in record.runs} == {key_of(unit) for unit in units}
+    assert {row["job"] for row in record.runs} == {key_of(unit) for unit in units}
     shown = leaderboard.summary(table_of(record), section.source(record))
     assert shown == (folder / "learners.md").read_text(encoding="utf-8")
     assert sum(not row.get("protocol") for row in record.runs) == 2480

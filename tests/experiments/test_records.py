@@ -48,7 +48,7 @@ def test_a_record_is_read_and_may_be_replaced_by_its_study(folder):
 
 def test_the_benchmarks_summary_is_that_of_its_records():
     """Whittle's rewards; `benchmark --only-report` makes all of it, which takes a minute."""
-    runs = policies._from_records(read_csv(RESULTS / "benchmark" / "records.csv"))
+    runs = policies._from_records(policies.read(RESULTS / "benchmark" / "records.csv"))
     lines = (RESULTS / "benchmark" / "summary.md").read_text(encoding="utf-8").splitlines()
     shown = {tuple(cell.strip() for cell in line.split("|")[1:3]) for line in lines}
     for setting, found in zip(SUITE, runs, strict=True):

@@ -1,4 +1,4 @@
-"""The entrants and their trainings: data only. Hyper-parameters are in each learner's settings."""
+"""The entrants and their trainings. Default hyper-parameters are in each learner's `Settings`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from experiments.benchmark.learning.tasks import (
 )
 from experiments.benchmark.suite import DRAWN, BenchmarkTask
 
-# The adaptive one is given the model, and learns one number of each source.
+# `ThompsonLearner` is given the model, and learns the arrival rate of each source.
 KINDS: dict[str, type[Learner[Any]]] = {**LEARNERS, ThompsonLearner.name: ThompsonLearner}
 AGES = ("age", "crawled", "harvest")
 KNOWN = ("value", "age", "arrival_rate", "mean_utility", "decay_rate", "cost")
@@ -31,7 +31,7 @@ KNOWN = ("value", "age", "arrival_rate", "mean_utility", "decay_rate", "cost")
 
 @dataclass(frozen=True)
 class Training:
-    """A training in some tasks, and the tasks in which its result is tested."""
+    """A training on some tasks, and the tasks on which the trained policy is tested."""
 
     environments: Tasks
     tests: Tasks
@@ -46,7 +46,7 @@ class Entrant:
     learner: str  # of `KINDS`
     trainings: tuple[Training, ...]
     features: tuple[str, ...] = AGES
-    settings: Mapping[str, Any] = field(default_factory=dict)  # that differ from its defaults
+    settings: Mapping[str, Any] = field(default_factory=dict)  # other than the defaults
     seeds: int = 20
     label: str = ""  # added to the learner's name
 
@@ -60,15 +60,15 @@ class Entrant:
 
 
 def each(*tasks: BenchmarkTask, num_envs: int, steps: int) -> tuple[Training, ...]:
-    """Return a training of its own for every task."""
+    """Return a separate training for every task."""
     return tuple(Training((task,), (task,), num_envs, steps) for task in tasks)
 
 
 def age_only(num_envs: int, steps: int) -> tuple[Training, ...]:
-    """Return trainings on Table 1 for agents that observe ages alone.
+    """Return trainings on Table 1 for agents that observe only ages.
 
-    With random arrivals, their training is the same whether content is observed or not, so that
-    one training is tested in both tasks.
+    With random arrivals, their training does not depend on whether content is observed, so that
+    one training is tested on both tasks.
     """
     random = (
         Training((u,), (u, o), num_envs, steps) for u, o in zip(UNOBSERVED, OBSERVED, strict=True)
@@ -76,7 +76,7 @@ def age_only(num_envs: int, steps: int) -> tuple[Training, ...]:
     return (*each(*DETERMINISTIC, num_envs=num_envs, steps=steps), *random)
 
 
-# Of the recovering bandits at most 900 000 source steps: a tenth of what NeurWIN was given.
+# Recovering bandits: at most 900,000 source steps, a tenth of the training of NeurWIN.
 _FOUR, _TEN, _HUNDRED, _TEN_BY_THREE, _TWENTY, _THIRTY = RECOVERING
 _TABULAR = (
     *age_only(num_envs=8, steps=2_500),
@@ -90,8 +90,8 @@ _SCORES = (
 )
 _INDICES = each(*DETERMINISTIC, *UNOBSERVED, MIXED[1], num_envs=32, steps=1_600)
 _ADAPTIVE = (*age_only(num_envs=1, steps=1_000), *each(*RANDOM[:2], num_envs=1, steps=1_000))
-# Where the myopic policy is not the best one; numbers of environments and steps for some five to
-# ten seconds.
+# Trained on Table 1 with M = 2, where the myopic policy is not optimal: environments and steps, for
+# about five to ten seconds.
 _STABLE = {
     "ppo": (64, 1_200),
     "a2c": (32, 2_000),

@@ -1,4 +1,4 @@
-"""Pictures of the learners' benchmark."""
+"""Figures of the learning agents."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from experiments.core import plots
 
 _LEVELS = np.linspace(0.5, 1.05, 221)
 _STYLES = ("-", "--", ":", "-.")
-_MARKS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999)  # of scores, spread by ln(1 − score)
+_MARKS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999)  # ticks of the score axis
 
 
 def _style(table: Table, agent: str) -> dict[str, Any]:
-    """Return colour and dashes, the same for an agent in all pictures."""
+    """Return colour and line style, the same for an agent in all figures."""
     i = list(table.runs).index(agent)
     return {
         "color": plots.PALETTE[i % len(plots.PALETTE)],
@@ -30,20 +30,20 @@ def _style(table: Table, agent: str) -> dict[str, Any]:
 
 
 def profiles(table: Table, tasks: Sequence[str]) -> Any:
-    """Return the performance profiles of the agents that learnt all of the tasks."""
+    """Return the performance profiles of the agents trained on all of the tasks."""
     figure, axes = plots.new(width=8, height=4)
     for agent in _full(table, tasks):
         above = aggregate.profile(table.scores(agent, tasks), _LEVELS)
         axes.plot(_LEVELS, above, label=agent, **_style(table, agent))
     axes.axvline(1, color="#888", lw=1)
-    axes.set(xlabel="score τ", ylabel="share of runs above τ", ylim=(-0.02, 1.02))
+    axes.set(xlabel="score τ", ylabel="fraction of runs with score above τ", ylim=(-0.02, 1.02))
     _legend(axes)
     return figure
 
 
 def curves(table: Table, tasks: Sequence[str]) -> Any:
-    """Return, for each task, the score against source steps and against seconds; scores near 1
-    are spread out, and cut at .999."""
+    """Return, for each task, the score against source steps and against seconds, on a scale of
+    −ln(1 − score); scores above 0.999 are clipped."""
     figure, axes = plots.new(len(tasks), 2, width=11, height=3.2, squeeze=False, sharey=True)
     for row, task in zip(axes, tasks, strict=True):
         for agent in table.among([task]):
@@ -69,12 +69,12 @@ def curves(table: Table, tasks: Sequence[str]) -> Any:
 
 
 def _spread(score: ArrayLike) -> FloatArray:
-    """Return −ln(1 − score), which tells .99 from .95 as well as .9 from .5."""
+    """Return −ln(1 − score), which resolves scores close to 1."""
     return -np.log(1 - np.clip(score, -0.1, 0.999))
 
 
 def improvements(table: Table, tasks: Sequence[str]) -> Any:
-    """Return the probability that a run of the row's agent beats one of the column's."""
+    """Return the probabilities that a run of the row's agent scores above one of the column's."""
     agents = _full(table, tasks)
     chance = np.full((len(agents), len(agents)), np.nan)
     for i, one in enumerate(agents):
@@ -95,7 +95,7 @@ def improvements(table: Table, tasks: Sequence[str]) -> Any:
 
 
 def _full(table: Table, tasks: Sequence[str]) -> list[str]:
-    """Return the agents that learnt all of the tasks, best first."""
+    """Return the agents trained on all of the tasks, best first."""
     return [name for name in table.among(tasks) if set(tasks) <= set(table.runs[name])]
 
 

@@ -1,4 +1,4 @@
-"""The tables of the learners: of each group of tasks, of each task's best, and the summary."""
+"""Tables of the learning agents: scores and costs by group of tasks, best agents, and summary."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ ALL = (*FULL, *QUICK)
 
 SCORE_COLUMNS = (
     "agent",
-    "is shown",
+    "observes",
     "tasks",
-    "runs a task",
+    "runs per task",
     "score, IQM",
     "worst task",
-    "share of bound",
+    "fraction of bound",
     "index error",
 )
 COST_COLUMNS = (
@@ -33,13 +33,13 @@ COST_COLUMNS = (
     "environment steps",
     "source steps",
     "core-seconds",
-    *(f"to {level:.2f}: steps, s" for level in LEVELS),
+    *(f"source steps, s to score {level:.2f}" for level in LEVELS),
 )
 BEST_COLUMNS = (
     "task",
     "best agent",
     "score, IQM",
-    "share of bound",
+    "fraction of bound",
     "bound",
     "runs",
     "source steps",
@@ -65,7 +65,7 @@ def sorted_tasks(table: Table) -> list[str]:
 
 
 def score_rows(table: Table, tasks: Sequence[str]) -> list[Row]:
-    """Return what every agent reached, and the baselines for comparison."""
+    """Return the scores of every agent, and of the baselines for comparison."""
     found = [_score_row(table, agent, tasks) for agent in table.among(tasks)]
     for name in BASELINES:
         by_task = [table.baselines[name][task] for task in tasks]
@@ -81,7 +81,7 @@ def _score_row(table: Table, agent: str, tasks: Sequence[str]) -> Row:
     errors = [run.index_error for run in runs if not np.isnan(run.index_error)]
     return [
         agent,
-        is_shown(table, agent),
+        observations(table, agent),
         f"{len(learnt)} of {len(tasks)}",
         " or ".join(map(str, sorted({len(runs) for runs in by_task}))),
         plain(table.iqm(agent, learnt)),
@@ -92,7 +92,7 @@ def _score_row(table: Table, agent: str, tasks: Sequence[str]) -> Row:
 
 
 def cost_rows(table: Table, tasks: Sequence[str]) -> list[Row]:
-    """Return what every agent needed, medians over its runs."""
+    """Return the steps and seconds of every agent, medians over its runs."""
     found: list[Row] = []
     for agent in table.among(tasks):
         learnt, runs = _learnt(table, agent, tasks)
@@ -107,7 +107,7 @@ def cost_rows(table: Table, tasks: Sequence[str]) -> list[Row]:
 
 
 def _learnt(table: Table, agent: str, tasks: Sequence[str]) -> tuple[list[str], list[Run]]:
-    """Return those of the tasks that an agent learnt, and its runs on them."""
+    """Return the tasks on which an agent was trained, and its runs on them."""
     learnt = [task for task in tasks if task in table.runs[agent]]
     return learnt, [run for task in learnt for run in table.runs[agent][task]]
 
@@ -125,33 +125,36 @@ def best(table: Table, tasks: Sequence[str]) -> list[Row]:
 
 
 def above_bound(table: Table) -> list[tuple[float, str, str]]:
-    """Return (mean share, agent, task) where runs are on average above the bound of what the
-    agent sees, on tasks that have one; largest first."""
-    shares = [
-        (float(np.mean([run.share for run in runs])), agent, task)
+    """Return (mean fraction of the bound, agent, task) where this mean over runs exceeds 1, largest
+    first."""
+    fractions = [
+        (float(np.mean([run.fraction for run in runs])), agent, task)
         for agent, by_task in table.runs.items()
         for task, runs in by_task.items()
     ]
-    return sorted((found for found in shares if found[0] > 1), reverse=True)
+    return sorted((found for found in fractions if found[0] > 1), reverse=True)
 
 
-def is_shown(table: Table, agent: str) -> str:
-    """Return in words what an agent observes, besides the harvests of its crawls."""
+def observations(table: Table, agent: str) -> str:
+    """Return what an agent observes besides the rewards of its crawls, and its prior knowledge."""
     features = set(table.features[agent].split())
     parts = ["ages"] if "age" in features else []
     parts += ["values"] if "value" in features else []
     parts += ["parameters"] if "arrival_rate" in features else []
-    parts += [_entrant(agent).kind.prior_knowledge]
-    return ", ".join(filter(None, parts))
+    prior = _entrant(agent).kind.prior_knowledge
+    return ", ".join(parts) + (f" ({prior} is given)" if prior else "")
 
 
 def summary(table: Table, source: str) -> str:
-    """Return the leaderboard as Markdown: agents by groups of tasks, IQM scores; and its source."""
+    """Return the leaderboard in Markdown: IQM by agent and group of tasks, and the source."""
     parts = groups(table)
     everything = [task for _, tasks in parts for task in tasks]
     names = [re.split("[:;]", group)[0] for group, _ in parts]
     head = ["agent", *(f"{n} ({len(t)})" for n, (_, t) in zip(names, parts, strict=True))]
-    lines = [[*head, "runs a task", "is shown", "shares"], ["---", *["---:"] * len(parts)]]
+    lines = [
+        [*head, "runs per task", "observes", "shared parameters"],
+        ["---", *["---:"] * len(parts)],
+    ]
     lines[1] += ["---:", "---", "---"]
     for agent in table.among(everything):
         cells = []
@@ -160,11 +163,13 @@ def summary(table: Table, source: str) -> str:
             few = f" ({len(learnt)})" if len(learnt) < len(tasks) else ""
             cells.append(f"{table.iqm(agent, learnt).mean:.3f}{few}" if learnt else "")
         runs = " or ".join(map(str, sorted({len(r) for r in table.runs[agent].values()})))
-        lines.append([agent, *cells, runs, is_shown(table, agent), "yes" * shares(agent)])
+        lines.append(
+            [agent, *cells, runs, observations(table, agent), "yes" * shares_parameters(agent)]
+        )
     return f"{markdown(lines)}\n{source}\n"
 
 
-def shares(agent: str) -> bool:
+def shares_parameters(agent: str) -> bool:
     """Whether all sources share one set of parameters."""
     entrant = _entrant(agent)
     settings = entrant.kind.Settings(**entrant.settings)
@@ -176,8 +181,8 @@ def _entrant(name: str) -> Entrant:
 
 
 def _percent(by_task: Sequence[Sequence[Run]]) -> str:
-    """Return the mean share of the bound over runs, and then over the tasks that have one."""
-    means = [float(np.mean([run.share for run in runs])) for runs in by_task]
+    """Return the fraction of the bound, mean over runs and then over the tasks that have one."""
+    means = [float(np.mean([run.fraction for run in runs])) for runs in by_task]
     known = [mean for mean in means if not np.isnan(mean)]
     return f"{np.mean(known):.2%}" if known else "n/a"
 
@@ -187,8 +192,8 @@ def _middle(runs: Sequence[Run], of: Callable[[Run], float]) -> str:
 
 
 def _to(runs: Sequence[Run], level: float) -> str:
-    """Return the source steps and seconds after which half of the evaluated runs got there, each by
-    itself; – where fewer did, and nothing where there are none."""
+    """Return the medians over evaluated runs of the source steps and of the seconds to a score; "–"
+    where fewer than half of the runs reached it, and "" where no run was evaluated."""
     reached = [run.reached(level) for run in runs if run.curve]
     if not reached:
         return ""

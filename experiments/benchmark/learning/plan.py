@@ -1,7 +1,7 @@
-"""What is to be run, as units of work: trainings, the policies they are compared with, bounds.
+"""The jobs of the benchmark: trainings, baseline policies and bounds.
 
-A unit holds everything that its result depends on, except for the code and the fleets behind names
-of presets; its key identifies its rows in the records.
+A job is JSON and holds everything that its result depends on, except for the code and the fleets
+of presets, which it names. The hash of the job is the key of its rows in the records.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from experiments.core import evaluation
 from experiments.core.runner import Job, Result
 
 BASELINES = ("whittle", "random", "myopic")
-# Upper bounds for policies that observe what the task shows, and that observe no content.
-BOUND, BLIND_BOUND = "bound", "bound without seeing"
-SEPARATOR = " · "  # of the group and the name of a task
+# Upper bounds for policies with the observations of the task, and without observed content.
+BOUND, UNOBSERVED_BOUND = "bound", "bound-unobserved"
+SEPARATOR = " · "  # between the group and the name of a task
 
-MEASURED_WITH = 1000  # seed of the arrivals in all measurements
-_RANDOM_RUNS = 20  # of the random policy, where all others are the same in every run
-_HORIZON = 200  # steps, after which a new fleet is drawn, where they are
+EVALUATION_SEED = 1000  # of the arrivals in all evaluations
+_RANDOM_RUNS = 20  # of the random policy on deterministic tasks; other policies need one
+_HORIZON = 200  # steps of an episode, where every episode draws a new fleet
 _EVALUATIONS = 10
-_INDEX_STEPS = 300  # in which the index is compared with the true one, after a third of them
+_INDEX_STEPS = 300  # of the rollout on which the index error is measured, a third of it warm-up
 
 
 def plan(entrants: Sequence[Entrant]) -> list[Job]:
     """Return the baselines and bounds, then all trainings: run 0 of every agent, run 1, …"""
     trainings = [
-        training_unit(entrant, training, seed)
+        training_job(entrant, training, seed)
         for seed in range(max(entrant.seeds for entrant in entrants))
         for entrant in entrants
         for training in entrant.trainings
@@ -54,17 +54,17 @@ def plan(entrants: Sequence[Entrant]) -> list[Job]:
     return [*baselines, *bounds, *trainings]
 
 
-def version_of(unit: Job) -> str:
-    """Return the version of the learner that a unit trains."""
-    return code_of(KINDS[unit["learner"]]) if unit["kind"] == "training" else ""
+def version_of(job: Job) -> str:
+    """Return the version of the code of the learner that a job trains."""
+    return code_of(KINDS[job["learner"]]) if job["kind"] == "training" else ""
 
 
 def name_of(task: BenchmarkTask) -> str:
     return f"{task.group}{SEPARATOR}{task.name}"
 
 
-def training_unit(entrant: Entrant, training: Training, seed: int) -> Job:
-    """Return run `seed` of a training as a unit of work."""
+def training_job(entrant: Entrant, training: Training, seed: int) -> Job:
+    """Return run `seed` of a training as a job."""
     return {
         "kind": "training",
         "entrant": entrant.name,
@@ -85,43 +85,44 @@ def training_unit(entrant: Entrant, training: Training, seed: int) -> Job:
 
 
 def baseline(name: str, test: dict[str, Any], protocol: str = "full") -> Job:
-    """Return a test of a policy that trainings are compared with, as a unit of work."""
+    """Return the job that evaluates a baseline policy in a test of a training."""
     runs = dict(test[protocol])
     if name == "random" and test["arguments"]["arrivals"] == "deterministic":
         runs["seeds"] = _RANDOM_RUNS
     return {"kind": "baseline", **_of(name, test, protocol), "runs": runs}
 
 
-def work(unit: Job) -> Result:
-    """Run a unit, whatever it is; return its rows: `runs`, and `curves` of a training."""
-    if unit["kind"] == "training":
-        return train(unit)
-    row = {name: unit[name] for name in ("entrant", "task", "fleet", "protocol")}
-    if unit["kind"] == "baseline":
+def work(job: Job) -> Result:
+    """Run a job; return its rows: `runs` and, for a training, `curves`."""
+    if job["kind"] == "training":
+        return train(job)
+    row = {name: job[name] for name in ("entrant", "task", "fleet", "protocol")}
+    if job["kind"] == "baseline":
         result = evaluation.work(
             {
-                "arguments": unit["arguments"],
-                "runs": unit["runs"],
-                "agent": unit["entrant"],
+                "arguments": job["arguments"],
+                "runs": job["runs"],
+                "agent": job["entrant"],
             }
         )
         row["reward"] = float(np.mean(result["reward"]))
     else:
-        result = evaluation.bound({name: unit[name] for name in ("arguments", "runs")})
+        result = evaluation.bound({name: job[name] for name in ("arguments", "runs")})
         row |= {"reward": float(np.mean(result["bound"])), "information": result["name"]}
     return {"runs": [{**row, **made_by()}], "curves": []}
 
 
 def _bounds(test: dict[str, Any]) -> list[Job]:
-    """Return the bounds of a task: none of a discounted return, two where content is observed."""
+    """Return the jobs of a task's bounds: none for a discounted return, two where random content is
+    observed."""
     if test["full"]["discount"] < 1:
         return []
     runs = {"seeds": test["full"]["seeds"], "seed": test["full"]["seed"]}
     found = [{"kind": "bound", **_of(BOUND, test, "full"), "runs": runs}]
     arguments = test["arguments"]
     if arguments["arrivals"] != "deterministic" and arguments.get("observed", True) is not False:
-        blind = {**test, "arguments": {**arguments, "observed": False}}
-        found.append({"kind": "bound", **_of(BLIND_BOUND, blind, "full"), "runs": runs})
+        unobserved = {**test, "arguments": {**arguments, "observed": False}}
+        found.append({"kind": "bound", **_of(UNOBSERVED_BOUND, unobserved, "full"), "runs": runs})
     return found
 
 
@@ -131,16 +132,16 @@ def _of(name: str, test: dict[str, Any], protocol: str) -> dict[str, Any]:
 
 
 def _test(task: BenchmarkTask, seed: int) -> dict[str, Any]:
-    """Return a task of run `seed`, and its two protocols: one for results and, where this takes
-    long, a shorter one for evaluations during the training."""
+    """Return a task of run `seed` with two evaluation protocols: "full" for the results and "short"
+    for evaluations during the training."""
     full = {
-        "steps": task.epochs,
+        "steps": task.steps,
         "warmup": task.warmup,
         "discount": task.discount,
-        "seeds": 1 if task.still else task.seeds,
-        "seed": MEASURED_WITH,
+        "seeds": 1 if task.is_deterministic else task.seeds,
+        "seed": EVALUATION_SEED,
     }
-    short = {**full, "steps": 140 if task.still else 100, "warmup": 60}
+    short = {**full, "steps": 140 if task.is_deterministic else 100, "warmup": 60}
     return {
         "task": name_of(task),
         "arguments": _arguments(task, seed),
@@ -158,17 +159,17 @@ def _arguments(task: BenchmarkTask, seed: int) -> dict[str, Any]:
 
 
 def _is_of_run(task: BenchmarkTask) -> bool:
-    """Whether each run has a fleet of its own."""
+    """Whether each run has its own fleet."""
     return str(task.arguments["sources"]).startswith("random-")
 
 
 def _is_drawn(task: BenchmarkTask) -> bool:
-    """Whether each episode has a fleet of its own."""
+    """Whether each episode draws a new fleet."""
     return str(task.arguments["sources"]).startswith("drawn-")
 
 
 def _evaluation_steps(steps: int) -> list[int]:
-    """Return after how many steps the policy is evaluated: ten times, from 2 % on, evenly in their
-    logarithm."""
+    """Return the ten steps at which the policy is evaluated, spaced evenly on a logarithmic scale
+    from 2 % of the training to its end."""
     last = _EVALUATIONS - 1
     return sorted({round(steps * 0.02 ** (1 - i / last)) for i in range(_EVALUATIONS)})

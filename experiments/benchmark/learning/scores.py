@@ -1,4 +1,4 @@
-"""From records to scores: every agent's runs on every task, and their aggregates."""
+"""Scores of the recorded runs: every agent on every task, and aggregates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from agents.evaluation import aggregate
 from agents.evaluation.statistics import UNKNOWN, Estimate
 from crawl_env.numerics import FloatArray
-from experiments.benchmark.learning.plan import BASELINES, BLIND_BOUND, BOUND
+from experiments.benchmark.learning.plan import BASELINES, BOUND, UNOBSERVED_BOUND
 from experiments.benchmark.learning.runs import Records, Row
 
 LEVELS = (0.9, 0.95, 0.99)
@@ -30,15 +30,15 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """One training, measured in one task, or a policy. Scores: 0 is a random choice, 1 Whittle."""
+    """One training, or one policy, evaluated on one task. A random policy scores 0, Whittle 1."""
 
     score: float
-    share: float  # of the bound for its observations; NaN where there is none
-    bound: str  # for whom that holds: "deterministic", "unseen", "seen", "mixed", or ""
+    fraction: float  # of the bound for its observations; NaN where there is none
+    bound: str  # its information set, see `agents.theory.task_bound.Bound`; "" where there is none
     env_steps: int = 0
     source_steps: int = 0
-    seconds: float = 0.0  # of one core
-    index_error: float = np.nan  # of a learner that finds an index
+    seconds: float = 0.0  # on one core
+    index_error: float = np.nan  # of a learner that estimates the Whittle index
     curve: tuple[Point, ...] = ()  # empty where the task was not evaluated during the training
 
     def reached(self, level: float) -> Point | None:
@@ -66,8 +66,8 @@ class Table:
         return list(dict.fromkeys(task for runs in self.runs.values() for task in runs))
 
     def among(self, tasks: Sequence[str]) -> list[str]:
-        """Return the agents that learnt any of these tasks: first those that learnt most of them,
-        of equal ones the best first."""
+        """Return the agents trained on any of these tasks, in decreasing number of tasks and, among
+        equals, decreasing score."""
 
         def place(agent: str) -> tuple[int, float]:
             learnt = [task for task in tasks if task in self.runs[agent]]
@@ -77,7 +77,7 @@ class Table:
         return sorted(agents, key=place)
 
     def scores(self, agent: str, tasks: Iterable[str]) -> list[FloatArray]:
-        """Return an agent's scores on each of the tasks that it learnt, (S,) each."""
+        """Return an agent's scores, (S,), on each of the tasks on which it was trained."""
         runs = self.runs.get(agent, {})
         return [np.array([run.score for run in runs[task]]) for task in tasks if task in runs]
 
@@ -87,7 +87,7 @@ class Table:
 
 
 def table_of(records: Records) -> Table:
-    """Return the runs with their scores, which the baselines of the same task and fleet give.
+    """Return the runs with their scores, relative to the baselines on the same task and fleet.
 
     Raises:
         ValueError: a baseline is missing, as when a run was stopped before any training.
@@ -95,28 +95,28 @@ def table_of(records: Records) -> Table:
     table, levels = Table(), Levels(records.runs)
     curves: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in records.curves:
-        curves[row["unit"], row["task"]].append(row)
+        curves[row["job"], row["task"]].append(row)
     for row in records.runs:
         entrant, task = row["entrant"], row["task"]
         if not row.get("protocol"):
             learnt = table.runs.setdefault(entrant, {}).setdefault(task, [])
-            learnt.append(_run(levels, row, curves[row["unit"], task]))
+            learnt.append(_run(levels, row, curves[row["job"], task]))
             table.features[entrant] = row["features"]
             table.versions.setdefault(entrant, Counter())[row["code"]] += 1
         elif entrant in BASELINES and row["protocol"] == "full":
             policy = table.baselines.setdefault(entrant, {}).setdefault(task, [])
             score = levels.score(float(row["reward"]), row, "full")
-            share, bound = levels.share(float(row["reward"]), row, sees=True)
-            policy.append(Run(score, share, bound))
+            fraction, bound = levels.fraction(float(row["reward"]), row, observes=True)
+            policy.append(Run(score, fraction, bound))
     return table
 
 
 def _run(levels: Levels, row: Row, evaluations: list[Row]) -> Run:
     reward, error = float(row["reward"]), row["index_error"]
-    share, bound = levels.share(reward, row, "value" in row["features"].split())
+    fraction, bound = levels.fraction(reward, row, "value" in row["features"].split())
     return Run(
         score=levels.score(reward, row, "full"),
-        share=share,
+        fraction=fraction,
         bound=bound,
         env_steps=int(row["env_steps"]),
         source_steps=int(row["source_steps"]),
@@ -135,7 +135,7 @@ def _run(levels: Levels, row: Row, evaluations: list[Row]) -> Run:
 
 
 class Levels:
-    """What baselines and bounds earn, by task and fleet."""
+    """The rewards of baselines and bounds, by task and fleet."""
 
     def __init__(self, rows: Iterable[Row]) -> None:
         self._known = {
@@ -155,10 +155,13 @@ class Levels:
         )
         return (reward - random) / (whittle - random)
 
-    def share(self, reward: float, row: Row, sees: bool) -> tuple[float, str]:
-        """Return the share of the bound, and its name: of one that `sees` content where the task
-        shows it, or of one that does not. NaN and "" where there is no bound."""
-        names = (BOUND,) if sees else (BLIND_BOUND, BOUND)
+    def fraction(self, reward: float, row: Row, observes: bool) -> tuple[float, str]:
+        """Return a reward as a fraction of the bound, and the bound's name; NaN and "" if none.
+
+        Arguments:
+            observes: whether the agent observes content where the task allows it.
+        """
+        names = (BOUND,) if observes else (UNOBSERVED_BOUND, BOUND)
         for name in names:
             if (name, *self._place(row), "full") in self._known:
                 found = self._find(name, row, "full")
@@ -169,8 +172,8 @@ class Levels:
         key = entrant, *self._place(row), protocol
         if key not in self._known:
             raise ValueError(
-                f"{entrant} has not been measured yet in {row['task']} (fleet {row['fleet']}); run "
-                "the same command without --only-report"
+                f"{entrant} has not been evaluated on {row['task']} (fleet {row['fleet']}) yet; "
+                "run the same command without --only-report"
             )
         return self._known[key]
 

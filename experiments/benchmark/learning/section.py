@@ -1,4 +1,4 @@
-"""The learners' part of the benchmark's report."""
+"""The section of the report on learning agents."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from experiments.core.report import Report
 from experiments.core.results import provenance
 
 _HOW = """
-Each run is a training with a seed of its own. At its end, and at up to ten points on the way, the
-frozen policy is evaluated in rollouts of its own, on arrivals that are the same for all agents,
-without exploration and after a warm-up. Score: 0 is a random policy, 1 the Whittle policy with all
-parameters known. IQM: interquartile mean over the runs of all tasks, with 95 % intervals
-(stratified bootstrap). An environment step is a step of one environment; it consists of N source
-steps, one of each source. (NeurWIN does not crawl: its steps are those of a simulator in which
-every source starts in any state and is crawled independently, without a budget.) Agents that share
-parameters learn from all N; the others learn about each source from its own crawls alone.
-Core-seconds: of learning on one core, without the evaluations. “To .95: steps, s”: source steps
-and seconds until the first evaluation from which on the score stayed at or above .95, for half of
-the runs; – where fewer did. Index error: Σ|learnt − true|/Σ true over the sources and steps of a
-rollout of the frozen policy, for agents that learn Whittle indices. Share of the bound: of the
-largest mean reward possible with the same observations; agents that observe ages alone are compared
-with the bound for unobserved content, also where the task shows content. A discounted return has no
-bound.
+Each run is a training with its own seed. At up to ten intermediate points and at the end, the
+frozen policy is evaluated without exploration, after a warm-up, on the same arrivals for all
+agents. Score: 0 is the random policy, 1 the Whittle policy, which knows all parameters. IQM:
+interquartile mean over the runs of all tasks, with 95 % intervals (stratified bootstrap). An
+environment step is a step of one environment; it consists of N source steps, one for each source.
+(NeurWIN trains in a simulator of single sources with random initial states and without a budget;
+its steps are those of the simulator.) Agents with shared parameters learn one function for all
+sources; the others learn about each source from its own crawls only. Core-seconds: learning time on
+one core, without the evaluations. “Source steps, s to score 0.95”: medians over runs of the source
+steps and seconds until the first evaluation from which on the score stays at or above 0.95; “–”
+where fewer than half of the runs reach it. Index error: Σ|learnt − true|/Σ true over the sources
+and steps of a rollout of the frozen policy, for agents that learn Whittle indices. Fraction of
+bound: relative to the upper bound on the mean reward of every policy with the same observations;
+agents that observe only ages are compared with the bound for unobserved content on all tasks. No
+bound is known for a discounted return.
 """.replace("\n", " ").strip()
 
 
@@ -37,67 +37,70 @@ def write(report: Report, records: Records, entrants: Sequence[Entrant]) -> Tabl
     table = table_of(records)
     report.heading("Learning agents")
     report.paragraph(_HOW)
-    report.paragraph(_sees(entrants))
+    report.paragraph(_observations(entrants))
     for group, tasks in leaderboard.groups(table):
         report.heading(f"Learning: {group}")
         report.table(
-            "Scores; agents that learnt most tasks first, then the best",
+            "Scores, by number of tasks and then by score",
             leaderboard.SCORE_COLUMNS,
             leaderboard.score_rows(table, tasks),
         )
         report.table(
-            "What they needed, medians over runs",
+            "Samples and time, medians over runs",
             leaderboard.COST_COLUMNS,
             leaderboard.cost_rows(table, tasks),
         )
         report.table(
-            "The best learner of each task",
+            "Best agent of each task",
             leaderboard.BEST_COLUMNS,
             leaderboard.best(table, tasks),
         )
         if len(tasks) > 1:
             report.figure(
                 figures.profiles(table, tasks),
-                f"Performance profile over {group}: the fraction of runs above each score, of the "
-                "agents that learnt all tasks. Further right is better.",
+                f"Performance profiles over {group}: fraction of runs above each score, for the "
+                "agents trained on all tasks. A curve further to the right is better.",
             )
             report.figure(
                 figures.improvements(table, tasks),
-                "Probability that a run of the row's agent scores higher than one of the column's.",
+                "Probability that a run of the row's agent scores higher than one of the "
+                "column's agent.",
             )
         report.figure(
             figures.curves(table, tasks),
-            f"Learning curves on {group}: interquartile mean, and the middle half of the runs.",
+            f"Learning curves on {group}: interquartile mean and interquartile range over runs.",
         )
-    report.heading("Does any agent beat its bound?")
+    report.heading("Agents above their bound")
     report.paragraph(_bounds(table))
-    report.heading("Which code made these runs")
+    report.heading("Provenance of the runs")
     report.paragraph(_made_by(records))
     report.paragraph(_outdated(table))
     return table
 
 
 def source(records: Records) -> str:
-    """Return the provenance of the Markdown table in a line."""
+    """Return the provenance of the Markdown table in one line."""
     runs = sum(not row.get("protocol") for row in records.runs)
     commits = sorted({row["commit"] for row in records.runs})
     dates = sorted({row["date"] for row in records.runs})
     commands = sorted({row["command"] for row in records.runs})
     return (
-        f"{runs:,} results, every one in `runs.csv.gz`; `{'`, `'.join(commands)}`, "
+        f"{runs:,} results, all in `runs.csv.gz`; `{'`, `'.join(commands)}`, "
         f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}, commit {', '.join(commits)}."
     )
 
 
-def _sees(entrants: Sequence[Entrant]) -> str:
+def _observations(entrants: Sequence[Entrant]) -> str:
     shown: dict[str, list[str]] = {}
     for entrant in entrants:
         shown.setdefault(", ".join(entrant.features), []).append(entrant.name)
     parts = [f"{', '.join(names)}: {features}" for features, names in shown.items()]
-    sharing = sorted({entrant.name for entrant in entrants if leaderboard.shares(entrant.name)})
+    sharing = sorted(
+        {entrant.name for entrant in entrants if leaderboard.shares_parameters(entrant.name)}
+    )
     return (
-        f"Features that agents observe. {'; '.join(parts)}. Agents with one set of "
-        f"parameters for all sources: {', '.join(sharing) or 'none'}."
+        f"Observed features. {'; '.join(parts)}. Agents with parameters shared by all sources: "
+        f"{', '.join(sharing) or 'none'}."
     )
 
 
@@ -105,21 +108,21 @@ def _bounds(table: Table) -> str:
     found = leaderboard.above_bound(table)
     if not found:
         return "None: no agent's mean over its runs exceeds the bound for its observations."
-    share, agent, task = found[0]
+    fraction, agent, task = found[0]
     return (
-        f"The bound holds for what is expected in the long run; measured means may be above it by "
-        f"chance, or through content at the start. {len(found)} of the means over runs are, at "
-        f"most by {share - 1:.3%} ({agent}, {task})."
+        f"The bound holds for the long-run expected reward; a measured mean may exceed it by "
+        f"chance or because of content at the start. {len(found)} means over runs do so, by at "
+        f"most {fraction - 1:.3%} ({agent}, {task})."
     )
 
 
 def _made_by(records: Records) -> str:
     made = Counter((row["date"], row["commit"], row["machine"]) for row in records.runs)
     parts = [
-        f"{n} rows on {date} by {commit} ({where})" for (date, commit, where), n in made.items()
+        f"{n} rows: {date}, commit {commit}, {where}" for (date, commit, where), n in made.items()
     ]
     today = provenance()["commit"]
-    return f"{'; '.join(parts)}. This report is by {today}."
+    return f"{'; '.join(parts)}. Code of this report: {today}."
 
 
 def _outdated(table: Table) -> str:
@@ -127,5 +130,8 @@ def _outdated(table: Table) -> str:
     old = {name: runs.total() - runs[code_of(kinds[name])] for name, runs in table.versions.items()}
     parts = [f"{n} of {name}" for name, n in old.items() if n]
     if not parts:
-        return "All were made by the learners' present code."
-    return f"Made by earlier code of the learner (--redo runs them anew): {', '.join(parts)}."
+        return "All runs were made with the present code of the learners."
+    return (
+        "Runs made with an earlier version of the learner's code (--redo repeats them): "
+        f"{', '.join(parts)}."
+    )

@@ -1,4 +1,4 @@
-"""One training as a unit of work, with evaluations of the frozen policy on the way."""
+"""Runs one training, with evaluations of the frozen policy at intermediate steps."""
 
 from __future__ import annotations
 
@@ -24,46 +24,46 @@ from experiments.core.evaluation import arguments_of
 from experiments.core.results import provenance
 from experiments.core.runner import Job, Result
 
-_OWN = ("agents.learning.", "agents.adaptive.")  # packages that a learner's code is in
+_OWN = ("agents.learning.", "agents.adaptive.")  # packages that contain the learners' code
 
 
-def train(unit: Job) -> Result:
-    """Return the rows of one training: `runs`, one for each test, and `curves` of the first.
+def train(job: Job) -> Result:
+    """Return the rows of one training: `runs`, one for each test, and `curves` of the first test.
 
-    Time is of one core, of learning alone.
+    Times are those of learning on one core, without the evaluations.
     """
     import torch
 
     torch.set_num_threads(1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return _train(unit)
+        return _train(job)
 
 
-def _train(unit: Job) -> Result:
-    envs = _envs(unit)
-    learner = _learner(unit, envs)
-    first = unit["tests"][0]
+def _train(job: Job) -> Result:
+    envs = _envs(job)
+    learner = _learner(job, envs)
+    first = job["tests"][0]
     cpu = wall = 0.0
     curve = []
-    for steps in unit["evaluate_at"]:
+    for steps in job["evaluate_at"]:
         if steps <= learner.steps:
-            continue  # an update takes many steps, and the policy was evaluated after them
+            continue  # an update takes many steps; the policy was evaluated after it
         began = time.process_time(), time.perf_counter()
         learner.learn(steps - learner.steps)
         cpu += time.process_time() - began[0]
         wall += time.perf_counter() - began[1]
         now = {**_spent(learner, envs), "cpu_seconds": cpu}
-        curve.append({**now, "reward": _measure(learner, unit, first, "short")})
+        curve.append({**now, "reward": _measure(learner, job, first, "short")})
     done = {
-        "entrant": unit["entrant"],
-        "run": unit["seed"],
+        "entrant": job["entrant"],
+        "run": job["seed"],
         **_spent(learner, envs),
         "cpu_seconds": cpu,
         "wall_seconds": wall,
-        "learner": unit["learner"],
-        "settings": json.dumps(unit["settings"], sort_keys=True),
-        "features": " ".join(unit["features"]),
+        "learner": job["learner"],
+        "settings": json.dumps(job["settings"], sort_keys=True),
+        "features": " ".join(job["features"]),
         "code": code_of(type(learner)),
     }
     runs = [
@@ -71,20 +71,20 @@ def _train(unit: Job) -> Result:
             **done,
             "task": test["task"],
             "fleet": test["fleet"],
-            "reward": _measure(learner, unit, test, "full"),
+            "reward": _measure(learner, job, test, "full"),
             "index_error": index_error(
-                learner, _arguments_of(unit, test), unit["index_steps"], test["full"]["seed"]
+                learner, _arguments_of(job, test), job["index_steps"], test["full"]["seed"]
             ),
         }
-        for test in unit["tests"]
+        for test in job["tests"]
     ]
-    who = {"entrant": unit["entrant"], "task": first["task"], "fleet": first["fleet"]}
+    who = {"entrant": job["entrant"], "task": first["task"], "fleet": first["fleet"]}
     points = [{**who, **point} for point in curve]
     return {"runs": [{**row, **made_by()} for row in runs], "curves": points}
 
 
 def _spent(learner: Learner[Any], envs: list[CrawlVectorEnv]) -> dict[str, int]:
-    """Return the steps of all environments, and those of all sources, N in each of the former."""
+    """Return the environment steps and the source steps, N for each environment step."""
     return {
         "num_envs": envs[0].num_envs,
         "env_steps": learner.steps * sum(env.num_envs for env in envs),
@@ -93,19 +93,19 @@ def _spent(learner: Learner[Any], envs: list[CrawlVectorEnv]) -> dict[str, int]:
 
 
 def made_by() -> dict[str, str]:
-    """Return date, commit, versions and machine; the command is the main process's."""
+    """Return date, commit, versions and machine; the main process adds the command."""
     torch = {"torch": version("torch"), "stable_baselines3": version("stable_baselines3")}
     return {**{k: v for k, v in provenance().items() if k != "command"}, **torch}
 
 
 def code_of(kind: type) -> str:
-    """Return a hash of a learner's code: all that `modules_of` names."""
+    """Return a hash of a learner's code: the modules that `modules_of` lists."""
     files = [str(sys.modules[name].__file__) for name in modules_of(kind)]
     return sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()[:12]
 
 
 def modules_of(kind: type) -> list[str]:
-    """Return a learner's module and all of `_OWN` that this imports, directly or not."""
+    """Return a learner's module and the modules of `_OWN` that it imports, directly or not."""
     found: set[str] = set()
     todo = [kind.__module__]
     while todo:
@@ -122,35 +122,35 @@ def _module_of(value: object) -> str:
     return str(getattr(value, "__module__", None) or "")
 
 
-def _envs(unit: Job) -> list[CrawlVectorEnv]:
+def _envs(job: Job) -> list[CrawlVectorEnv]:
     return [
         CrawlVectorEnv(
-            unit["num_envs"],
+            job["num_envs"],
             **{
                 **arguments_of({"arguments": arguments}),
-                "features": tuple(unit["features"]),
+                "features": tuple(job["features"]),
             },
         )
-        for arguments in unit["environments"]
+        for arguments in job["environments"]
     ]
 
 
-def _learner(unit: Job, envs: list[CrawlVectorEnv]) -> Learner[Any]:
-    kind = KINDS[unit["learner"]]
+def _learner(job: Job, envs: list[CrawlVectorEnv]) -> Learner[Any]:
+    kind = KINDS[job["learner"]]
     arms: Any = envs[0] if len(envs) == 1 else envs
-    return kind(arms, kind.Settings(**unit["settings"]), seed=unit["seed"])
+    return kind(arms, kind.Settings(**job["settings"]), seed=job["seed"])
 
 
-def _arguments_of(unit: Job, test: dict[str, Any]) -> dict[str, Any]:
-    return {**arguments_of(test), "features": tuple(unit["features"])}
+def _arguments_of(job: Job, test: dict[str, Any]) -> dict[str, Any]:
+    return {**arguments_of(test), "features": tuple(job["features"])}
 
 
-def _measure(learner: Learner[Any], unit: Job, test: dict[str, Any], protocol: str) -> float:
-    """Return the frozen policy's mean reward per step in rollouts of its own."""
+def _measure(learner: Learner[Any], job: Job, test: dict[str, Any], protocol: str) -> float:
+    """Return the mean reward per step of the frozen policy."""
     policy_for: Callable[[CrawlVectorEnv], Any] | None = getattr(learner, "policy_for", None)
     run = evaluate(
         learner if policy_for is None else policy_for,
-        _arguments_of(unit, test),
+        _arguments_of(job, test),
         **test[protocol],
     )
     return float(run.reward.mean())
@@ -161,8 +161,8 @@ def index_error(
 ) -> float | None:
     """Return Σ |learnt − true|/Σ true over the sources and steps of a rollout of the policy.
 
-    None for a learner that learns no Whittle index. The true index has the learner's discount
-    factor, and is that of unobserved content, as the learner observes ages only.
+    Returns None for a learner that does not estimate a Whittle index. The true index is that of
+    unobserved content, since the learner observes ages only, with the learner's discount factor.
     """
     if not learner.estimates_index:
         return None
@@ -170,16 +170,16 @@ def index_error(
     sources, features = env.task.sources, env.task.features
     columns = [features.index(name) for name in learner.state_features]
     observation, _ = env.reset(seed=seed)
-    wrong = right = 0.0
+    error = total = 0.0
     for step in range(steps):
         age = observation[..., features.index("age")].astype(np.float64)
         if step >= steps // 3:
             value = -np.expm1(age * np.log(sources.retention)) * sources.ceiling
             true = whittle_index(value, sources, getattr(learner.settings, "gamma", 1.0))
-            wrong += float(
+            error += float(
                 np.abs(learner.score(observation[..., columns].astype(np.float64)) - true).sum()
             )
-            right += float(true.sum())
+            total += float(true.sum())
         action, _ = learner.predict(observation)
         observation, *_ = env.step(action)
-    return wrong / right
+    return error / total

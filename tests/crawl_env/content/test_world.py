@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from crawl_env.content import process as module
 from crawl_env.content.arrivals import ArrivalProcess, Arrivals, Deterministic
-from crawl_env.content.process import Block, Cells
-from crawl_env.content.utility import Gamma
+from crawl_env.content.process import Block, Cells, Published
+from crawl_env.content.utility import Decay, ExponentialDecay, Gamma, LomaxDecay
 from crawl_env.content.world import NEVER, World
 from crawl_env.fleet.sources import PARAMETERS, Sources
 from tests.references import Z_LIMIT, PlainWorld, plainly, z_of_mean
@@ -578,3 +578,82 @@ def test_attempts_are_counted_apart_from_crawls_where_crawls_fail() -> None:
     assert world.waited.tolist() == [[1.0, 1.0]]
     assert world.age.tolist() == [[5.0, 1.0]]
     assert World(Sources([1.0], 1.0, 0.1), Deterministic()).available is None
+
+
+class Scheduled(ArrivalProcess):
+    """One item of utility ξ̄ in the middle of every step, at every source; none before."""
+
+    items = True
+
+    def __init__(self, decay: Decay) -> None:
+        self.decay, self.exponential = decay, isinstance(decay, ExponentialDecay)
+
+    def block(self, cells: Cells, state: np.ndarray) -> Block:
+        return OneItemEach(cells, cells.items.size)
+
+    def past(self, cells: Cells, steps: np.ndarray) -> Block:
+        return OneItemEach(cells, 0)
+
+
+class OneItemEach(Block):
+    def __init__(self, cells: Cells, number: int) -> None:
+        super().__init__(cells)
+        self.number = number
+
+    def draw(self, rng: np.random.Generator) -> Any:
+        cell = np.arange(self.number)
+        utility = self.cells.mean_utility[cell]
+        yield Published(cell, np.full(self.number, 0.5), utility, np.zeros_like(cell))
+
+
+@pytest.mark.parametrize(
+    ("decay", "capacity"),
+    [
+        (ExponentialDecay(), [1, 3, math.inf]),
+        (ExponentialDecay(), math.inf),
+        (LomaxDecay(), math.inf),
+    ],
+    ids=["capacities", "exponential", "power law"],
+)
+def test_stored_items_are_those_of_a_plain_list(decay: Decay, capacity: Any) -> None:
+    """Value, number and sums of the items in two environments, crawled now and then; an item of
+    which nothing is left is not kept where all that is left is shown."""
+    fleet = Sources(1.0, [1.0, 2.0, 0.5], [0.2, 0.5, 40.0], capacity=capacity)
+    world, rng = World(fleet, Scheduled(decay), 2, itemise=True), np.random.default_rng(0)
+    world.start(np.ones((2, 3)), rng)
+    ages: list[list[float]] = [[] for _ in range(6)]  # of the items of each cell, newest last
+    for step in range(24):
+        picked = [cell for cell in range(6) if (step + 2 * cell) % (7 + cell) == 5]
+        harvested = np.zeros((5, 6))
+        for cell in range(6):
+            m, utility = fleet.decay_per_step[cell % 3], fleet.mean_utility[cell % 3]
+            left = [utility * float(decay.survival(np.array(m * a))) for a in ages[cell]]
+            alive = [(a, w) for a, w in zip(ages[cell], left, strict=True) if w > 0]
+            assert world.value.flat[cell] == pytest.approx(sum(left), rel=1e-12, abs=1e-280)
+            waiting = world.uncollected_items()
+            assert waiting is not None
+            assert waiting[0].flat[cell] == len(alive)
+            assert waiting[1].flat[cell] == sum(a for a, _ in alive)
+            if cell in picked:
+                terms = [(1.0, a, a * a, math.log(w), a * math.log(w)) for a, w in alive]
+                harvested[:, cell] = np.sum(terms, axis=0) if terms else 0.0
+                ages[cell] = []
+            if np.all(np.isinf(fleet.capacity)):
+                kept = world.get_state()["store"].cell
+                assert np.count_nonzero(kept == cell) == len(alive)
+        world.crawl(np.array(picked, dtype=np.intp))
+        assert world.harvested is not None
+        np.testing.assert_allclose(world.harvested.reshape(5, 6), harvested, rtol=1e-12)
+        world.advance(rng)
+        most = [int(min(k, 99)) for k in fleet.capacity]
+        ages = [[*(a + 1 for a in ages[c]), 0.5][-most[c % 3] :] for c in range(6)]
+
+
+def test_sources_without_a_delay_are_available_at_once_beside_others() -> None:
+    fleet = Sources(1.0, [1.0, 2.0], 0.2, crawl_delay=[0.0, 2.0])
+    world, rng = World(fleet, Deterministic()), np.random.default_rng(0)
+    world.start(np.zeros((1, 2)), rng)
+    assert world.available is not None
+    assert world.available.tolist() == [[True, False]]
+    world.crawl(np.array([0]))
+    assert world.available.tolist() == [[True, False]]

@@ -329,3 +329,4 @@ def test_nothing_is_warned_of_on_the_way() -> None:
         warnings.simplefilter("error")
         model = learner("PPO", VecMonitor(CrawlVecEnv(2, horizon=4)))
         model.learn(64)
+    assert {episode["l"] for episode in model.ep_info_buffer} == {4}

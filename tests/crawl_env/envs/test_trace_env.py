@@ -343,7 +343,9 @@ def test_what_cannot_be_played_is_refused_in_the_user_s_terms(
 def test_the_remedy_for_missing_sources_works() -> None:
     fleet = FLEET.select([0, 1])
     kept = LOG.select([name for name in LOG.names if name in fleet.names])
-    CrawlEnv(sources=fleet, arrivals=Trace(kept)).reset(seed=0)
+    env = CrawlEnv(sources=fleet, arrivals=Trace(kept))
+    assert env.reset(seed=0)[0].shape == (2, 1)
+    assert env.step([1.0, 0.0])[1] >= 0
 
 
 def test_a_value_cannot_be_set_and_an_age_can() -> None:

@@ -304,7 +304,8 @@ def test_dqn_trains_without_masks() -> None:
     model.learn(120)
     seen, _ = env.reset(seed=0)
     action, _ = model.predict(seen)
-    env.step(action)
+    assert model.num_timesteps == 120
+    assert env.step(action)[0][action, -1] == 1.0  # the source that it selected
 
 
 def test_a_saved_state_goes_on_between_two_picks() -> None:

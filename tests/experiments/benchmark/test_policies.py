@@ -12,7 +12,7 @@ from experiments.core.tables import bound_of
 
 def short(setting: BenchmarkTask) -> BenchmarkTask:
     return BenchmarkTask(
-        **{**vars(setting), "epochs": 12, "warmup": 0, "seeds": 2, "arguments": setting.arguments}
+        **{**vars(setting), "steps": 12, "warmup": 0, "seeds": 2, "arguments": setting.arguments}
     )
 
 
@@ -20,7 +20,7 @@ def test_it_covers_what_the_readme_promises():
     names = [f"{s.group}: {s.name}" for s in SUITE]
     assert len(set(names)) == len(names)
     for m in (1, 2, 3):
-        for arrivals in ("deterministic", "Poisson, observed", "Poisson, not seen"):
+        for arrivals in ("deterministic", "Poisson, observed", "Poisson, not observed"):
             assert f"Table 1 of the paper: M = {m}, {arrivals}" in names
     assert sum("NeurWIN" in name for name in names) == 3
     assert sum("DeepTOP" in name for name in names) == 3
@@ -47,7 +47,7 @@ def test_the_whole_suite_runs_and_writes_report_records_and_summary(tmp_path, mo
     assert (out / "records.csv").read_text(encoding="utf-8").count("\n") == 1 + runs
     assert len(summary[0].split("|")) - 2 <= 10
     page = (out / "report.html").read_text(encoding="utf-8")
-    hidden = sum(setting.name.count("not seen") for setting in SUITE)
+    hidden = sum(setting.name.count("not observed") for setting in SUITE)
     assert page.count("clairvoyant (observes all content; reference)") == hidden
 
 

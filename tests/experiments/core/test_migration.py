@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.core.migration import RENAMES, Key, Value, key_of, old_keys, previous, renamed
+from experiments.core.migration import (
+    RENAMES,
+    Key,
+    Text,
+    Value,
+    key_of,
+    old_keys,
+    previous,
+    renamed,
+)
 
 NAMES = (
     Key("rate", "learning_rate", within="settings", when=("learner", ("ppo", "a2c"))),
     Key("epochs", "steps"),
     Value("features", "account", "balance"),
     Value("budget_rule", "epoch", "step"),
+    Text(("task",), "not seen", "not observed"),
 )
 OLD = {
     "learner": "ppo",
     "settings": {"rate": 0.1},
     "epochs": 5,
     "features": ["age", "account"],
+    "task": "Poisson, not seen",
     "exams": [{"arguments": {"budget_rule": "epoch", "rate": 1}, "runs": {"epochs": 7}}],
 }
 NEW = {
@@ -24,6 +35,7 @@ NEW = {
     "settings": {"learning_rate": 0.1},
     "steps": 5,
     "features": ["age", "balance"],
+    "task": "Poisson, not observed",
     "exams": [{"arguments": {"budget_rule": "step", "rate": 1}, "runs": {"steps": 7}}],
 }
 
@@ -46,5 +58,10 @@ def test_every_earlier_key_of_a_unit_is_known() -> None:
 
 
 def test_no_renaming_of_the_project_undoes_another() -> None:
-    new = [(r.new, r.within, r.when) if isinstance(r, Key) else (r.key, r.new) for r in RENAMES]
+    new = [
+        (r.new, r.within, r.when)
+        if isinstance(r, Key)
+        else (r.keys if isinstance(r, Text) else r.key, r.new)
+        for r in RENAMES
+    ]
     assert len(set(new)) == len(new)

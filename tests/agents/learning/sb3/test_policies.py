@@ -107,9 +107,12 @@ def test_critics_value_exchanged_sources_and_actions_alike() -> None:
 
 def test_environments_in_a_vecenv_of_sb3_and_average_budgets() -> None:
     inner = DummyVecEnv([lambda: gym.make("EphemeralCrawl-v0", **TABLE1)] * 2)
-    trained("ppo", inner)
     features = ("value", "balance", "decay_rate")
-    trained("a2c", world("a2c", budget=1.5, budget_rule="average", features=features))
+    average = world("a2c", budget=1.5, budget_rule="average", features=features)
+    for model, env in ((trained("ppo", inner), inner), (trained("a2c", average), average)):
+        action, _ = model.predict(env.reset())
+        assert action.shape == (env.num_envs, 4)
+        assert np.isfinite(action).all()
 
 
 def test_flattened_observations_are_refused() -> None:

@@ -1,0 +1,74 @@
+"""Mistakes in agents of one's own, and in what they are given, are named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agents import IndexAgent, ObservationView, Thompson, compare, evaluate, whittle_index
+from agents.policies.base import Policy
+from crawl_env import CrawlEnv, Sources
+
+TASK: dict[str, Any] = {"budget": 2}
+
+
+class Own(IndexAgent):
+    name = "own"
+
+
+class Scalar(Own):
+    def index(self, value: Any, sources: Sources) -> Any:
+        return 1.0
+
+
+class OneRow(Own):
+    def index(self, value: Any, sources: Sources) -> Any:
+        return value[0]
+
+
+@pytest.mark.parametrize(
+    ("agent", "error", "message"),
+    [
+        (Own, NotImplementedError, r"Own must implement index\(value, sources\)"),
+        (Scalar, ValueError, r"index of shape \(\); .* one number for each source, \(3, 4\)"),
+        (OneRow, ValueError, r"index of shape \(4,\); .* \(3, 4\)"),
+        (3, ValueError, "agent is 3; give a name, a subclass"),
+    ],
+    ids=["none", "scalar", "one row", "no agent"],
+)
+def test_a_wrong_agent_is_named(agent: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        evaluate(agent, TASK, steps=2, warmup=0, seeds=3)
+
+
+def test_a_feature_that_is_not_shown_or_unknown_is_named() -> None:
+    env = CrawlEnv()
+    view = ObservationView(env.reset(seed=0)[0], env.task)
+    with pytest.raises(ValueError, match="does not show the feature age; it shows value"):
+        view["age"]
+    with pytest.raises(ValueError, match="unknown feature 'agee'; did you mean 'age'"):
+        view["agee"]
+
+
+def test_what_is_no_state_no_fleet_and_no_list_is_understood_or_named() -> None:
+    env = CrawlEnv(features=("value", "age", "crawled", "harvest"))
+    policy: Policy = Thompson(env)
+    state: Any = np.zeros(3)
+    with pytest.raises(ValueError, match="give the tuple that predict returned"):
+        policy.predict(env.reset(seed=0)[0], state)
+    fleet: Any = 100.0
+    with pytest.raises(ValueError, match=r"sources is 100\.0; give a Sources"):
+        whittle_index(1.0, fleet)
+    assert list(compare("whittle", TASK, steps=2, warmup=0, seeds=1)) == ["whittle"]
+
+
+def test_a_model_of_other_features_is_refused() -> None:
+    stable = pytest.importorskip("stable_baselines3")
+    from crawl_env.envs.sb3 import CrawlVecEnv
+
+    model = stable.PPO("MlpPolicy", CrawlVecEnv(2, features=("value",)), n_steps=8, batch_size=16)
+    with pytest.raises(ValueError, match=r"trained on the features \('value',\)"):
+        evaluate(model, {"features": ("age",)}, steps=2, warmup=0, seeds=1)
+    assert evaluate(model, {}, steps=2, warmup=0, seeds=1).reward.shape == (1,)

@@ -25,7 +25,7 @@ from agents.theory.closed_form import (
     theorem_1,
 )
 from crawl_env.content.utility import EXPONENTIAL, Decay, ExponentialDecay
-from crawl_env.fleet.capacity import surely
+from crawl_env.fleet.capacity import poisson_upper_bound
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
 
@@ -181,7 +181,9 @@ class RenewalArm:
         most = np.ceil(max(_FULL, self._decay.end) / sources.decay_per_step) + 1
         if sources.is_capped:
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                pushed = surely(sources.capacity) / (sources.arrival_rate * sources.period)
+                pushed = poisson_upper_bound(sources.capacity) / (
+                    sources.arrival_rate * sources.period
+                )
             most = np.fmin(most, np.ceil(pushed) + 1)
         # A source without arrivals is never crawled: its interval need not be searched for.
         return np.where(self.break_even > 0, np.maximum(most, sources.delay), sources.delay)

@@ -82,7 +82,7 @@ def test_tasks_without_runs_are_refused(bad):
 
 
 def test_different_tasks_are_refused():
-    with pytest.raises(ValueError, match="the same tasks of both"):
+    with pytest.raises(ValueError, match="the same tasks for both"):
         improvement([[1.0]], [[1.0], [2.0]])
 
 

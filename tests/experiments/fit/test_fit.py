@@ -527,7 +527,7 @@ WRONG = {
     "bad time": ({"decay_rate": 1.0, "since": "2024-05-01"}, "--from is '2024-05-01', but"),
     "nothing left": ({"decay_rate": 1.0, "min_items": 10_000}, "smaller --min-items"),
     "empty part": ({"decay_rate": 1.0, "since": "5000", "until": "6000"}, "0 of"),
-    "backwards": ({"decay_rate": 1.0, "since": "9", "until": "5"}, "ends after it starts"),
+    "backwards": ({"decay_rate": 1.0, "since": "9", "until": "5"}, "end must be after start"),
     "unknown unit": ({"decay_rate": 1.0, "unit": "year"}, "unknown unit"),
 }
 

@@ -155,7 +155,9 @@ def test_a_saved_agent_reads_features_in_the_order_in_which_it_learnt(
 
 def test_an_environment_of_another_kind_is_named(kind: Kind) -> None:
     single: Any = CrawlEnv(**TABLE1)
-    with pytest.raises(ValueError, match=r"is no CrawlVectorEnv, nor a list .* gym\.make_vec"):
+    with pytest.raises(
+        ValueError, match=r"is neither a CrawlVectorEnv nor a list .* gym\.make_vec"
+    ):
         kind(single)
 
 

@@ -16,6 +16,7 @@ from crawl_env.content.world import World
 from crawl_env.errors import check_whole, check_within
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation.observation import check_features
+from crawl_env.simulation.task import suggest_arguments
 
 # An agent by name, class or object (such as a trained model of Stable-Baselines3), or a factory.
 AgentLike = str | type[Agent] | Predictor | Callable[[CrawlVectorEnv], Predictor]
@@ -59,6 +60,7 @@ class Evaluation:
         return f"Evaluation(reward {statistics.mean(self.reward)} / step, {len(self.reward)} runs)"
 
 
+@suggest_arguments
 def evaluate(
     agent: AgentLike,
     env: EnvironmentLike,
@@ -114,6 +116,7 @@ def evaluate(
     return meter.read(steps, 1 if discount < 1 else steps)
 
 
+@suggest_arguments
 def compare(
     agents: Sequence[str] | Mapping[str, AgentLike],
     env: EnvironmentLike,
@@ -236,8 +239,8 @@ def _predictor(agent: AgentLike, env: CrawlVectorEnv, seed: int) -> Predictor:
 
 
 def _features_of_training(model: Predictor) -> tuple[str, ...] | None:
-    """Return the features that a model of Stable-Baselines3 was trained on, where it knows its
-    environment and no wrapper changes them."""
+    """Return the features that a model of Stable-Baselines3 was trained on, or None if it has no
+    environment or a wrapper changes the features."""
     get_env = getattr(model, "get_env", None)
     trained_in = get_env() if callable(get_env) else None
     if trained_in is None:

@@ -8,6 +8,7 @@ from os import PathLike
 
 from crawl_env.content.arrivals import RATES, Arrivals, Deterministic
 from crawl_env.content.process import ArrivalProcess
+from crawl_env.content.rates import RateModel
 from crawl_env.content.trace import Trace
 from crawl_env.content.utility import DECAYS, UTILITIES
 from crawl_env.files.table import SUFFIXES
@@ -84,6 +85,10 @@ def make_arrivals(arrivals: str | PathLike[str] | ArrivalProcess) -> ArrivalProc
         raise ValueError(
             "arrivals='trace' needs a log to replay; give its path (.csv, .csv.gz or .parquet), "
             "or crawl_env.Trace(crawl_env.ItemLog.from_csv(path))"
+        )
+    if isinstance(arrivals, RateModel):
+        raise ValueError(
+            f"arrivals is {arrivals!r}, a rate model; give Arrivals(rate={arrivals!r})"
         )
     if not isinstance(arrivals, str):
         raise ValueError(

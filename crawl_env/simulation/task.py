@@ -34,7 +34,7 @@ Start = Literal["fresh", "empty", "full", "random"]
 BUDGET_RULES = ("step", "average")
 STARTS = ("fresh", "empty", "full", "random")
 
-Init = TypeVar("Init", bound=Callable[..., None])
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class TaskArguments(TypedDict, total=False):
@@ -51,19 +51,19 @@ class TaskArguments(TypedDict, total=False):
     per_host: int
 
 
-def suggest_arguments(init: Init) -> Init:
+def suggest_arguments(function: Function) -> Function:
     """Add a suggestion to the TypeError that an unknown keyword argument raises."""
-    names = list(inspect.signature(init).parameters)[1:]
+    names = [name for name in inspect.signature(function).parameters if name != "self"]
     known = frozenset(names)
 
-    @functools.wraps(init)
-    def checked(self: object, *positional: Any, **keywords: Any) -> None:
+    @functools.wraps(function)
+    def checked(*positional: Any, **keywords: Any) -> Any:
         for name in keywords:
             if name not in known:
-                raise _unexpected(init.__qualname__, name, names)
-        init(self, *positional, **keywords)
+                raise _unexpected(function.__qualname__, name, names)
+        return function(*positional, **keywords)
 
-    return cast(Init, checked)
+    return cast(Function, checked)
 
 
 def _unexpected(function: str, name: str, names: Sequence[str]) -> TypeError:
@@ -74,7 +74,8 @@ def _unexpected(function: str, name: str, names: Sequence[str]) -> TypeError:
             f"{fact}: the period belongs to the fleet; give it to Sources, as in "
             "Sources.from_csv(path, period=2)"
         )
-    return TypeError(f"{fact}: {unknown('argument', name, names)}")
+    # What `unknown` adds to the fact: the nearest name, and all of them.
+    return TypeError(fact + str(unknown("argument", name, names)).partition(repr(name))[2])
 
 
 @dataclass(frozen=True, eq=False, init=False)

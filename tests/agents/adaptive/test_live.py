@@ -256,7 +256,7 @@ def test_bad_arguments_are_refused() -> None:
     for arguments, what in (
         ({"sources": limited}, "has crawl_delay, failure_rate, which LiveCrawl"),
         ({"sources": 3.5}, r"sources is 3\.5; give the number of sources, or a fleet"),
-        ({"sources": 0}, "sources is 0; it must be at least 1"),
+        ({"sources": 0}, "sources is 0; give a number of at least 1"),
         ({"budget": 0.5}, r"budget is 0\.5, which is below the cost of every source"),
         ({"budget": "two"}, "budget is 'two'; it must be positive"),
         ({"period": -1}, "period is -1; it must be positive"),

@@ -114,5 +114,5 @@ def test_gains_cover():
 
 @pytest.mark.parametrize("other", [[[1.0]], [[1.0, 2.0], [1.0, 2.0]]])
 def test_runs_without_their_pairs_are_refused(other):
-    with pytest.raises(ValueError, match="in pairs"):
+    with pytest.raises(ValueError, match="paired runs"):
         gain([[1.0, 2.0]], other)

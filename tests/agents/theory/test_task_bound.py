@@ -261,5 +261,5 @@ def test_seeing_is_worth_no_less_where_only_the_last_items_stay():
 
 
 def test_what_is_no_task_is_refused():
-    with pytest.raises(ValueError, match=r"give a Task: env\.unwrapped\.task"):
+    with pytest.raises(ValueError, match=r"give a Task: crawl_env\.task_of\(env\)"):
         task_bound({"budget": 2})

@@ -239,8 +239,8 @@ def _predictor(agent: AgentLike, env: CrawlVectorEnv, seed: int) -> Predictor:
 
 
 def _features_of_training(model: Predictor) -> tuple[str, ...] | None:
-    """Return the features that a model of Stable-Baselines3 was trained on, where it knows its
-    environment and no wrapper changes them."""
+    """Return the features that a model of Stable-Baselines3 was trained on, or None if it has no
+    environment or a wrapper changes the features."""
     get_env = getattr(model, "get_env", None)
     trained_in = get_env() if callable(get_env) else None
     if trained_in is None:

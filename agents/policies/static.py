@@ -61,9 +61,9 @@ class Static(Agent):
         rate, credit, age, balance = self._after_the_last(view, *state)
         urgency = np.where(rate > 0, credit + rate * age, -2.0)
         rank = ranks(urgency)
-        waits = ((credit < 0) | (rate == 0)) & (self.task.budget_rule == "average")
+        excluded = ((credit < 0) | (rate == 0)) & (self.task.budget_rule == "average")
         # Priorities are distinct in float32, since ties would be broken by unobserved ages.
-        priority = np.where(waits, -1.0 - rank, self.task.n - rank) / self.task.n
+        priority = np.where(excluded, -1.0 - rank, self.task.n - rank) / self.task.n
         chosen = np.zeros(rate.shape, bool)
         chosen.reshape(-1)[selected(self.task, priority.astype(np.float32), view, balance)] = True
         return priority, (rate, credit, age, chosen, balance)

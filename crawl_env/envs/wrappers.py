@@ -68,14 +68,14 @@ class SequentialSelection(
             np.hstack([box.low, 0 * one]), np.hstack([box.high, one]), dtype=np.float32
         )
         self.action_space = spaces.Discrete(task.n)
-        self._seen: Observation = np.zeros(box.shape, dtype=np.float32)
+        self._inner_observation: Observation = np.zeros(box.shape, dtype=np.float32)
         self._picked = np.zeros(task.n, dtype=bool)
         self._ready = False
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        self._seen, info = self.env.reset(seed=seed, options=options)
+        self._inner_observation, info = self.env.reset(seed=seed, options=options)
         self._picked[:] = False
         self._ready = True
         return self._observation(), info
@@ -96,7 +96,7 @@ class SequentialSelection(
         if self.action_masks().any():
             return self._observation(), 0.0, False, False, {}
         priority = np.where(self._picked, 1.0, -1.0).astype(np.float32)
-        self._seen, reward, terminated, truncated, info = self.env.step(priority)
+        self._inner_observation, reward, terminated, truncated, info = self.env.step(priority)
         self._picked[:] = False
         return self._observation(), float(reward), terminated, truncated, info
 
@@ -120,13 +120,13 @@ class SequentialSelection(
 
     def set_state(self, state: dict[str, Any]) -> Observation:
         """Restore a state returned by `get_state`; return its observation."""
-        self._seen = self._inner.set_state(state)
+        self._inner_observation = self._inner.set_state(state)
         self._picked[:] = state["picked"]
         self._ready = True
         return self._observation()
 
     def _observation(self) -> Observation:
-        return np.hstack([self._seen, self._picked[:, None]]).astype(np.float32)
+        return np.hstack([self._inner_observation, self._picked[:, None]]).astype(np.float32)
 
 
 class SubsetAction(

@@ -127,7 +127,7 @@ class Simulation:
         )
 
     def _collect(self, picked: IntArray, rng: np.random.Generator) -> FloatArray:
-        """Crawl the cells, charge their cost to the balance, and return the rewards."""
+        """Crawl the cells, deduct their cost from the balance, and return the rewards."""
         world = self.world
         items = None if world.items is None else world.items.take(picked)
         failed = None

@@ -283,7 +283,7 @@ class EquivariantIndex(FleetLearner[EquivariantIndexSettings]):
         after_crawl, was_crawled = self._after_crawl[which], self._was_crawled[which]
         noise = self.rng.uniform(0, settings.exploration_noise, (shape[0], 1))
         lasting = self.rng.normal(size=shape)
-        seen, actives, rewards, valid = [], [], [], []
+        inputs, actives, rewards, valid = [], [], [], []
         first, usable = after_crawl.clone(), was_crawled.clone()
         for _ in range(settings.n_steps):
             columns, unit = policy.columns(env.observation)
@@ -292,17 +292,17 @@ class EquivariantIndex(FleetLearner[EquivariantIndexSettings]):
             active, reward, stepped = env.step(squashed(score.astype(np.float32)))
             crawled, continues = self._tensor(active), self._tensor(stepped)[:, None]
             usable = usable * continues
-            seen.append(columns)
+            inputs.append(columns)
             actives.append(crawled)
             rewards.append(self._tensor(reward / unit))
             valid.append(usable)
             columns, _ = policy.columns(env.observation)
             after_crawl = torch.where((crawled * continues)[..., None] > 0, columns, after_crawl)
             was_crawled = torch.maximum(was_crawled, crawled) * continues
-        seen.append(columns)
+        inputs.append(columns)
         self._after_crawl[which], self._was_crawled[which] = after_crawl, was_crawled
         some = self.rng.permutation(shape[0] * shape[1])[: settings.max_sequences]
-        parts = [torch.stack(part, 2).flatten(0, 1) for part in (seen, actives, rewards, valid)]
+        parts = [torch.stack(part, 2).flatten(0, 1) for part in (inputs, actives, rewards, valid)]
         parts.append(first.flatten(0, 1))
         return _Sequences(*(part[torch.from_numpy(some)] for part in parts))
 

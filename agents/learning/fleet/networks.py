@@ -79,25 +79,25 @@ class Columns:
         return len(self.features) + 1
 
     def __call__(self, observation: Tensor) -> Tensor:
-        seen = {name: observation[..., place] for name, place in self._place.items()}
-        scale = self._scale(seen)
-        columns = [self._column(name, seen, scale) for name in self.features]
-        cost = seen.get("cost", torch.ones_like(observation[..., 0]))
+        observed = {name: observation[..., place] for name, place in self._place.items()}
+        scale = self._scale(observed)
+        columns = [self._column(name, observed, scale) for name in self.features]
+        cost = observed.get("cost", torch.ones_like(observation[..., 0]))
         fraction = torch.log(self._budget / cost.sum(-1, keepdim=True))
         return torch.stack([*columns, fraction.expand_as(cost)], dim=-1).float()
 
-    def _scale(self, seen: dict[str, Tensor]) -> Tensor | float:
+    def _scale(self, observed: dict[str, Tensor]) -> Tensor | float:
         if self._flow:
-            utility = seen["arrival_rate"].double() * seen["mean_utility"] * self._period
+            utility = observed["arrival_rate"].double() * observed["mean_utility"] * self._period
         else:
-            shown = [seen[name] for name in (*UTILITIES, "mean_utility") if name in seen]
+            shown = [observed[name] for name in (*UTILITIES, "mean_utility") if name in observed]
             if not shown:
                 return 1.0
             utility = shown[0].double()
         return utility.mean(-1, keepdim=True).clamp_min(_FLOOR)
 
-    def _column(self, name: str, seen: dict[str, Tensor], scale: Tensor | float) -> Tensor:
-        x = seen[name]
+    def _column(self, name: str, observed: dict[str, Tensor], scale: Tensor | float) -> Tensor:
+        x = observed[name]
         if name in UTILITIES:
             return torch.log(x / scale + _LEAST)
         if name in COUNTS:
@@ -109,7 +109,7 @@ class Columns:
         if name == "cost":
             return torch.log(x / x.mean(-1, keepdim=True))
         if name == "mean_utility":
-            flow = x.double() * seen["arrival_rate"] * self._period if self._flow else x
+            flow = x.double() * observed["arrival_rate"] * self._period if self._flow else x
             return torch.log(flow / scale + _TINY)
         return torch.log(x * self._period + _TINY)  # arrival_rate, decay_rate
 
@@ -205,12 +205,12 @@ class SourceColumns:
 
     def __call__(self, observation: NDArray[np.float32]) -> tuple[FloatArray, FloatArray]:
         """Return columns (B, N, D), and units (B, N), utility."""
-        seen = {n: observation[..., i].astype(np.float64) for n, i in self._place.items()}
+        observed = {n: observation[..., i].astype(np.float64) for n, i in self._place.items()}
         unit = np.full(observation.shape[:-1], self._unit)
         if self._flow:
-            flow = seen["arrival_rate"] * seen["mean_utility"] * self._period
+            flow = observed["arrival_rate"] * observed["mean_utility"] * self._period
             unit = np.maximum(flow, _TINY * self._unit)
-        columns = [self._column(name, seen[name], unit) for name in self._names]
+        columns = [self._column(name, observed[name], unit) for name in self._names]
         return np.stack(columns, axis=-1), unit
 
     def cost(self, observation: NDArray[np.float32]) -> FloatArray:
@@ -257,9 +257,9 @@ class IndexNetwork(Standardised):
         own = self.standard(columns)
         unit = self.unit(log_multiplier).expand(columns.shape[:-1])
         log_multiplier = log_multiplier.expand(columns.shape[:-1])
-        price = torch.stack((log_multiplier / 2, 2 / unit - 1), dim=-1)
+        multiplier = torch.stack((log_multiplier / 2, 2 / unit - 1), dim=-1)
         utility = torch.exp(columns[..., self._utilities]) / unit[..., None]
-        crawling, slope = self._q(torch.cat((own, price, utility), dim=-1)).unbind(-1)
+        crawling, slope = self._q(torch.cat((own, multiplier, utility), dim=-1)).unbind(-1)
         excess = self._index(own).squeeze(-1) - log_multiplier
         advantage = torch.exp((slope - 2).clamp(-8, 4)) * excess
         return crawling - advantage, crawling

@@ -198,11 +198,11 @@ class EquivariantPPO(FleetLearner[EquivariantPPOSettings]):
     def _collect(self, env: TrainingEnv) -> _Rollout:
         """Sample a rollout of the policy."""
         columns = Columns.of(env.env.task, self.features)
-        seen, actives, thresholds, rewards, costs, means, valid = [], [], [], [], [], [], []
+        inputs, actives, thresholds, rewards, costs, means, valid = [], [], [], [], [], [], []
         for _ in range(self.settings.n_steps):
-            seen.append(columns(self._tensor(env.observation)))
+            inputs.append(columns(self._tensor(env.observation)))
             costs.append(env.cost)  # before the step, which may draw another fleet
-            score = self._policy(seen[-1]).cpu().numpy()
+            score = self._policy(inputs[-1]).cpu().numpy()
             perturbed = gumbel_perturbed(score, self.rng)
             active, reward, stepped = env.step(squashed(perturbed))
             actives.append(active)
@@ -210,12 +210,12 @@ class EquivariantPPO(FleetLearner[EquivariantPPOSettings]):
             rewards.append(reward)
             means.append(env.mean_reward)
             valid.append(stepped)
-        seen.append(columns(self._tensor(env.observation)))
+        inputs.append(columns(self._tensor(env.observation)))
         scale = reward_scale(np.stack(means), np.stack(valid)) / score.shape[-1]
         reward = np.stack(rewards) / scale[..., None]
         spent = np.stack(actives) * np.stack(costs)
         return _Rollout(
-            torch.stack(seen),
+            torch.stack(inputs),
             self._tensor(np.stack(actives)),
             self._tensor(np.stack(thresholds)),
             self._tensor(np.stack((reward, spent), axis=-1).astype(np.float32)),
@@ -258,9 +258,9 @@ class EquivariantPPO(FleetLearner[EquivariantPPOSettings]):
         valid = rollout.valid[..., None]
         residual = (rollout.active.float() - p) * valid
         explained = (advantage * residual[..., None]).sum((0, 2))  # (B, 2)
-        price = (explained[:, 0] / explained[:, 1].clamp_min(_NO_CRAWL)).clamp(0, 1)
+        multiplier = (explained[:, 0] / explained[:, 1].clamp_min(_NO_CRAWL)).clamp(0, 1)
         reward, cost = advantage.unbind(-1)
-        own = reward - price[:, None] * cost
+        own = reward - multiplier[:, None] * cost
         own = own + self._smallness(own.shape[-1]) * (reward.sum(-1, keepdim=True) - own)
         return own / (own.std() + 1e-8) * valid
 
@@ -400,8 +400,8 @@ def _thresholds_at_unequal_costs(
     left = np.full(perturbed.shape, float(n))  # of the budget, without each of the sources
     threshold = np.where(cost <= left + slack, -_FAR, _FAR).astype(np.float32)
     for which in np.argsort(-perturbed, axis=-1).T:
-        price = cost[rows, which][:, None]
-        spent = np.where(price <= left + slack, price, 0.0)
+        payment = cost[rows, which][:, None]
+        spent = np.where(payment <= left + slack, payment, 0.0)
         spent[rows, which] = 0.0
         enough = left + slack >= cost
         left -= spent

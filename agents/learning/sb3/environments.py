@@ -78,12 +78,12 @@ class TrainingVecEnv:
         check_like(state["starts"], own["starts"], "starts")
         if not isinstance(state["envs"], list) or len(state["envs"]) != len(own["envs"]):
             raise ValueError(f"arms.envs must be a list of {len(own['envs'])} environments")
-        seen = [
+        observations = [
             restore_env(_OneOf(self.venv, i), one, f"env {i}")
             for i, one in enumerate(state["envs"])
         ]
         space: Any = self.venv.observation_space
-        self.observation = np.stack(seen).reshape(-1, *space.shape)
+        self.observation = np.stack(observations).reshape(-1, *space.shape)
         self.starts = state["starts"].copy()
 
 

@@ -481,8 +481,8 @@ def sequential_scores(
             each source now, (B, N).
         observation: (B, N, F).
 
-    >>> def score(seen):  # the neighbour of the last pick is best, else the last source
-    ...     return np.roll(seen[..., -1], 1, axis=-1) + np.arange(4) / 10
+    >>> def score(observation):  # the neighbour of the last pick is best, else the last source
+    ...     return np.roll(observation[..., -1], 1, axis=-1) + np.arange(4) / 10
     >>> zeros = np.zeros((1, 4, 1), dtype=np.float32)
     >>> sequential_scores(score, zeros, 2)[0].argsort()[::-1]
     array([3, 0, 2, 1])

@@ -94,7 +94,7 @@ def test_what_cannot_be_learnt_in_is_refused(kind: Kind) -> None:
 
 def test_what_cannot_be_played_is_refused(kind: Kind) -> None:
     agent = learner(kind)
-    with pytest.raises(ValueError, match="does not show decay_rate, cost"):
+    with pytest.raises(ValueError, match="the environment lacks decay_rate, cost"):
         agent.policy_for(practice(features=("value", "arrival_rate", "mean_utility")))
     with pytest.raises(ValueError, match="2 sets of features"):
         learner(kind, [practice(), practice(features=("age",))])

@@ -268,7 +268,7 @@ def test_fitted_rates_are_the_first_guess() -> None:
     np.testing.assert_allclose(LiveCrawl(fleet, 1).rates(), [0.02, 3.0, 25.0])
     np.testing.assert_allclose(LiveCrawl(fleet, 1, use_rates=False).rates(), 25.0)
     assert LiveCrawl(fleet, 1, seed=0, estimator="gamma-poisson").choose()[0] in (1, 2)
-    with pytest.raises(ValueError, match=r"'fleet-prior' begins with one .* use_rates=False"):
+    with pytest.raises(ValueError, match=r"'fleet-prior' starts from one .* use_rates=False"):
         LiveCrawl(fleet, 1, estimator="fleet-prior")
 
 
@@ -318,7 +318,8 @@ def test_impossible_reports_are_refused() -> None:
             crawl.report(*report)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="periods is 0; it must be a whole number"):
         crawl.choose(periods=0)
-    for exclude in (3, None, np.array(3)):  # type: ignore[var-annotated]
+    refused: list[Any] = [3, None, np.array(3)]
+    for exclude in refused:
         with pytest.raises(ValueError, match=r"exclude is .*; give a list of sources"):
             crawl.choose(exclude=exclude)
     assert crawl.choose(exclude={0}).tolist() == [1]
@@ -331,12 +332,12 @@ def test_bad_arguments_are_refused() -> None:
         ({"sources": limited}, "has crawl_delay, failure_rate, which LiveCrawl"),
         ({"sources": hosted}, "the fleet has hosts, which LiveCrawl"),
         ({"sources": Sources([1, 1], 1, 0.1, cost=[1, 1e-320])}, "source 1: cost is 1e-320; give"),
-        ({"sources": 3.5}, r"sources is 3\.5; give their number, or a fleet"),
-        ({"sources": 0}, "sources is 0; it must be at least 1"),
-        ({"budget": 0.5}, r"budget is 0\.5, which pays for no source"),
+        ({"sources": 3.5}, r"sources is 3\.5; give the number of sources, or a fleet"),
+        ({"sources": 0}, "sources is 0; give a number of at least 1"),
+        ({"budget": 0.5}, r"budget is 0\.5, which is below the cost of every source"),
         ({"budget": "two"}, "budget is 'two'; it must be positive"),
         ({"period": -1}, "period is -1; it must be positive"),
-        ({"estimator": 3}, "estimator is 3; give the name of one"),
+        ({"estimator": 3}, "estimator is 3; give the name of an estimator"),
         ({"estimator": "forgeting"}, "unknown estimator 'forgeting'; did you mean 'forgetting'"),
     ):
         with pytest.raises(ValueError, match=what):

@@ -190,7 +190,10 @@ def test_fewer_runs_than_an_interval_needs_have_none() -> None:
 
 
 def test_rewards_that_are_not_finite_are_refused() -> None:
-    for bad, what in ((math.inf, "run 1 is inf; give finite"), (math.nan, "run 1 is nan; give")):
+    for bad, what in (
+        (math.inf, "run 1 is inf; it must be finite"),
+        (math.nan, "run 1 is nan; it must be"),
+    ):
         sample, fine = [1.0, bad, 2.0], [1.0, 2.0, 3.0]
         with pytest.raises(ValueError, match=what):
             mean(sample)

@@ -264,8 +264,8 @@ def joined(*found: Found) -> Found:
     return whole
 
 
-def paid(reward: np.ndarray) -> replay.Played:
-    return replay.Played(reward[None], np.zeros(20), 5.0, 0.0, 0.0, 0.0)
+def paid(reward: np.ndarray) -> replay.Replay:
+    return replay.Replay(reward[None], np.zeros(20), 5.0, 0.0, 0.0, 0.0)
 
 
 def test_who_is_near_and_who_loses_slowly_is_said_of_both_regimes() -> None:

@@ -315,7 +315,7 @@ def test_impossible_reports_are_refused() -> None:
         ((-1, [1.0], [1.0]), "source is -1; the sources are 0 to 1"),
     ):
         with pytest.raises(ValueError, match=what):
-            crawl.report(*report)  # type: ignore[arg-type]
+            crawl.report(*report)
     with pytest.raises(ValueError, match="periods is 0; it must be a whole number"):
         crawl.choose(periods=0)
     refused: list[Any] = [3, None, np.array(3)]

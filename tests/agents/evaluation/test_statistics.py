@@ -185,7 +185,7 @@ def test_fewer_runs_than_an_interval_needs_have_none() -> None:
     assert math.isnan(ratio([1.0, 2.0, 3.0], [-1.0, 1.2, 0.4]).low)
     assert ratio([1.0, 2.0, 3.0], [-1.0, 1.0, 0.0]) is UNKNOWN
     for wrong in ([], [[1.0]]):
-        with pytest.raises(ValueError, match="one number a run"):
+        with pytest.raises(ValueError, match="one number per run"):
             mean(wrong)
 
 

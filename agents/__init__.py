@@ -1,4 +1,4 @@
-"""Policies, learners and bounds for EphemeralCrawl; policies by class, or by name with `make`."""
+"""Policies, learning agents and bounds for EphemeralCrawl; `make` creates policies by name."""
 
 from agents.adaptive.policies import Certainty, Optimism, SelfTuning, Thompson
 from agents.evaluation import compare, evaluate

@@ -1,4 +1,4 @@
-"""Agents by name: the one list from which command lines, comparisons and reports take theirs."""
+"""Agents by name: the single list used by command lines, comparisons and reports."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _AGENTS: tuple[type[Agent], ...] = (
 
 AGENTS: dict[str, type[Agent]] = {agent.name: agent for agent in _AGENTS}
 
-CLAIRVOYANT = "clairvoyant"  # no agent: see `agents.evaluation.rollout.REFERENCES`
+CLAIRVOYANT = "clairvoyant"  # not an agent; see `agents.evaluation.rollout.REFERENCES`
 
 
 class AgentOptions(TypedDict, total=False):
-    """Options of some agents, by keyword; the class of each agent says which it takes."""
+    """Options of some agents, by keyword; each agent's class documents its own."""
 
     estimator: Estimator | str | None  # of the adaptive agents, see `agents.adaptive.ESTIMATORS`
     confidence: float  # of adaptive-optimism
@@ -48,20 +48,20 @@ class AgentOptions(TypedDict, total=False):
 def make(
     name: str, env: Environment, *, seed: int | None = None, **options: Unpack[AgentOptions]
 ) -> Agent:
-    """Return an agent by its name, for command lines; `Whittle(env)` makes one by its class.
+    """Return an agent by name, for command lines; `Whittle(env)` makes one by class.
 
     Arguments:
         name: one of `AGENTS`.
         env: an environment, a vector environment of Gymnasium, or a `VecEnv` of
             Stable-Baselines3, wrapped or not; or its `Task`.
-        seed: for agents that draw at random.
-        **options: of that agent, such as `estimator` of the adaptive agents, by name
+        seed: seed of agents that draw at random.
+        **options: options of that agent, such as `estimator` of the adaptive agents, by name
             (`agents.adaptive.ESTIMATORS`) or as an object.
 
     Raises:
         TypeError: the agent has no such option.
-        ValueError: unknown name; wrappers that change observations or actions; a feature or
-            parameter that the agent needs is not shown.
+        ValueError: the name is unknown; wrappers change observations or actions; a feature or
+            parameter that the agent needs is not observed.
 
     >>> import crawl_env, gymnasium
     >>> env = gymnasium.make("EphemeralCrawl-v0")

@@ -1,7 +1,7 @@
 """EphemeralCrawl: timely crawling as a restless bandit, as a Gymnasium environment.
 
-Importing this package registers `EphemeralCrawl-v0`. See `CrawlEnv` for the task and its
-arguments, `Sources` for fleets; `agents` has the policies and the bounds.
+Importing this package registers `EphemeralCrawl-v0`. `CrawlEnv` documents the task and its
+arguments, `Sources` the fleets. The policies and the bounds are in `agents`.
 """
 
 import gymnasium as gym

@@ -1,7 +1,7 @@
-"""Checks of arguments, one of each kind, and their messages: the value, the reason, the remedy.
+"""Validation of arguments, with messages that give the value, the reason and the remedy.
 
-Every check returns what it was given, as the type that is wanted, or raises ValueError; of arrays,
-its subclass ElementError, whose position tells a reader of files the row.
+Every check returns its argument, converted to the documented type, or raises ValueError. Checks of
+arrays raise the subclass ElementError, whose position readers of files translate into a row.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _INF = math.inf
 
 
 class ElementError(ValueError):
-    """One element of an array or sequence is wrong.
+    """An invalid element of an array or sequence.
 
     Attributes:
-        what: what is wrong, and what is wanted.
-        position: of the element, from 0, along the last axis; None where there is but one.
-        other: the position of an element with which it conflicts, or None.
+        what: description of the error and of the valid range.
+        position: index of the element along the last axis, from 0; None for a scalar.
+        other: index of an element with which it conflicts, or None.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class ElementError(ValueError):
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> ValueError:
-    """Return the error for a name that is not one of `known`, suggesting the nearest.
+    """Return the error for a name that is not one of `known`, suggesting the closest one.
 
     >>> raise unknown("feature", "aeg", ["value", "age"])
     Traceback (most recent call last):
@@ -52,7 +52,7 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> ValueError:
 
 
 def check_choice(kind: str, value: object, choices: Iterable[str]) -> str:
-    """Return one of `choices`.
+    """Return `value`, which must be one of `choices`.
 
     >>> check_choice("engine", "loki", ["loky", "ray"])
     Traceback (most recent call last):
@@ -66,7 +66,7 @@ def check_choice(kind: str, value: object, choices: Iterable[str]) -> str:
 
 
 def check_positive(name: str, value: object, unit: str = "") -> float:
-    """Return a positive, finite number.
+    """Return a positive and finite number as a float.
 
     >>> check_positive("budget", -1, "budget units")
     Traceback (most recent call last):
@@ -77,7 +77,7 @@ def check_positive(name: str, value: object, unit: str = "") -> float:
 
 
 def check_non_negative(name: str, value: object, unit: str = "") -> float:
-    """Return a finite number that is zero or positive."""
+    """Return a finite number that is zero or positive as a float."""
     return check_within(name, value, 0.0, unit=unit)
 
 
@@ -91,7 +91,7 @@ def check_within(
     open_high: bool = False,
     unit: str = "",
 ) -> float:
-    """Return a finite number between `low` and `high`, which are excluded where they are open.
+    """Return a finite number between `low` and `high`; `open_low`, `open_high` exclude the ends.
 
     >>> check_within("discount", 1.5, 0, 1, open_low=True)
     Traceback (most recent call last):
@@ -113,7 +113,7 @@ def check_within(
 
 
 def check_whole(name: str, value: object, minimum: int = 1, what: str = "") -> int:
-    """Return a whole number of at least `minimum` that fits 64 bits.
+    """Return an integer of at least `minimum` that fits in 64 bits.
 
     >>> check_whole("horizon", 2.5, what="steps")
     Traceback (most recent call last):
@@ -144,19 +144,19 @@ def check_array(
     names: Sequence[object] = (),
     element: str = "source",
 ) -> FloatArray:
-    """Return numbers as a new array of float64, all of them within a range.
+    """Return a new array of float64, all of whose elements are within a range.
 
     Raises:
-        ElementError: a number is out of range.
-        ValueError: these are no numbers, or of another shape.
+        ElementError: an element is out of range.
+        ValueError: the elements are not numbers, or the shape is wrong.
 
     Arguments:
-        shape: that it must have; None is any length of an axis, a leading `...` any axes.
-        low, high: the range, whose ends are excluded where they are open.
-        finite: whether infinity is refused; NaN always is.
-        whole: whether the numbers must be whole.
-        names: of the elements along the last axis, for the message; by default the position from 0.
-        element: what there is one of at each position of the last axis, for the message.
+        shape: required shape; None allows any length of an axis, a leading `...` any axes.
+        low, high: the range; `open_low` and `open_high` exclude its ends.
+        finite: whether to refuse infinity; NaN is always refused.
+        whole: whether the numbers must be integers.
+        names: names of the elements along the last axis, for messages; default: the index from 0.
+        element: what an index of the last axis stands for, for messages.
 
     >>> check_array("cost", [1, -2], (2,), low=0, names=["a", "b"])
     Traceback (most recent call last):
@@ -193,7 +193,7 @@ def check_range(
     names: Sequence[object] = (),
     element: str = "source",
 ) -> None:
-    """Raise ElementError unless all numbers are within a range; see `check_array`."""
+    """Raise ElementError unless all elements are within a range; see `check_array`."""
     fine = (array > low) if open_low else (array >= low)
     fine &= (array < high) if open_high else (array <= high)
     if finite:
@@ -214,7 +214,7 @@ def check_range(
 
 
 def check_names(names: Sequence[str], element: str = "source") -> tuple[str, ...]:
-    """Return names without surrounding blanks; none may be empty or appear twice.
+    """Return the names without surrounding whitespace; they must be non-empty and unique.
 
     >>> check_names(["a", "b", "a "])
     Traceback (most recent call last):
@@ -251,7 +251,7 @@ def _fits(shape: tuple[int, ...], wanted: Sequence[int | EllipsisType | None]) -
 def _range(
     low: float, high: float, open_low: bool, open_high: bool, finite: bool, whole: bool = False
 ) -> str:
-    """Return a range in words.
+    """Return a description of a range.
 
     >>> _range(0, 1, False, False, True), _range(1, _INF, False, False, False)
     ('between 0 and 1', 'at least 1')
@@ -282,11 +282,11 @@ def _in(unit: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return how a value is written, a number without its type and nothing at full length."""
+    """Return the repr of a value, shortened to 120 characters; numpy scalars appear as numbers."""
     if isinstance(value, np.generic):
         value = value.item()
     try:
         text = repr(value)
-    except ValueError:  # a whole number of more digits than Python writes
+    except ValueError:  # an integer of more digits than Python converts to text
         return "too large a number"
     return text if len(text) <= 120 else f"{text[:117]}..."

@@ -1,4 +1,4 @@
-"""Types of arrays, and ranks."""
+"""Array types and ranks."""
 
 from __future__ import annotations
 

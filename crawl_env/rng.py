@@ -1,14 +1,14 @@
-"""Random streams by name, so that no two parts of a program with one seed draw the same numbers.
+"""Named random streams, so that parts of a program with one seed draw independent numbers.
 
-The content of an environment comes from `numpy.random.default_rng(seed)`; everything else that is
-random comes from a stream of its own, which the seed and the name determine.
+The content of an environment is drawn from `numpy.random.default_rng(seed)`; all other random
+numbers come from separate streams, each determined by the seed and its name.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-# Numbers, not names, decide which numbers are drawn: do not change them.
+# The numbers, not the names, determine what is drawn: do not change them.
 STREAMS = {
     "policy": 1,  # random choices of a policy
     "multiplier": 2,  # simulation of the Lagrange multiplier under a token bucket
@@ -19,12 +19,12 @@ STREAMS = {
 
 
 def seed_sequence(seed: int | None, stream: str) -> np.random.SeedSequence:
-    """Return the seed sequence of a stream; None draws fresh entropy."""
+    """Return the seed sequence of a stream; with seed None it has fresh entropy."""
     return np.random.SeedSequence(seed, spawn_key=(STREAMS[stream],))
 
 
 def generator(seed: int | None, stream: str) -> np.random.Generator:
-    """Return a generator of a stream, at its beginning.
+    """Return a new generator at the beginning of a stream.
 
     >>> generator(0, "policy").random() == generator(0, "learner").random()
     False

@@ -16,9 +16,15 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+PAGES = ("adaptive-agents", "learning-agents", "extending")
 PYTHON = [
     pytest.param(block, id=f"{name}-{i}")
-    for name in ("README.md", "docs/adaptive-agents.md", "docs/learning-agents.md")
+    for name in (
+        "README.md",
+        "docs/adaptive-agents.md",
+        "docs/learning-agents.md",
+        "docs/extending.md",
+    )
     for i, block in enumerate(
         re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(encoding="utf-8"), re.S)
     )

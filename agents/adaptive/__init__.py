@@ -1,4 +1,4 @@
-"""Crawling while learning: estimators of arrival rates, mean utility and decay; agents on them."""
+"""Adaptive agents, which estimate arrival rates, mean utility and decay rates while they crawl."""
 
 from agents.adaptive.content import Harvests, HarvestSums
 from agents.adaptive.estimators import (

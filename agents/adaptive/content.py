@@ -1,14 +1,14 @@
-"""Estimators of mean utility ξ̄ and decay rate μ, where neither is known.
+"""Estimators of the mean utility ξ̄ and the decay rate μ, both unknown.
 
-`HarvestSums` learns from sums over the single items of each crawl: an item of age s is worth
-w = ξe^{−μs}, so ln w falls with age with slope −μ, and five sums are all that least squares need.
+`HarvestSums` uses sums over the single items of each crawl. An item of age s has the utility
+w = ξe^{−μs}, so ln w is linear in s with slope −μ, and five sums are sufficient for least squares.
 
-`Harvests` learns from the number of items and their total utility. Then the gaps reveal the decay:
-n items after a gap τ are worth nξ̄φ(μτ) on average, φ(z) = (1 − e^{−z})/z, so the longer the gap,
-the less each is worth.
+`Harvests` uses the number of items of each crawl and their total utility. Here the gaps between
+crawls identify the decay: n items after a gap τ have the expected utility nξ̄φ(μτ) with
+φ(z) = (1 − e^{−z})/z, which decreases in τ.
 
-In both, sources with few items borrow from the fleet. Neither depends on the unit of time, nor on
-the unit of utility.
+Both shrink the estimates of sources with few items towards the fleet. Neither depends on the units
+of time and utility.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from agents.adaptive.estimators.counts import MOST_ITEMS, CrawlOutcome, State
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation.observation import SUMMED
 
-_EVERY = 16  # updates between two steps of the fit of the fleet
+_EVERY = 16  # updates between two steps of the fit to the fleet
 
 
 class ContentEstimator(Protocol):
-    """An estimator of ξ̄ and μ of every source of a batch of fleets, (B, N)."""
+    """An estimator of ξ̄ and μ of every source in a batch of fleets, (B, N)."""
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The features that it learns from."""
+        """The features that the estimator uses."""
         ...
 
     @property
@@ -48,22 +48,22 @@ class ContentEstimator(Protocol):
         ...
 
     def estimate(self, state: State, cells: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
-        """Return the means of ξ̄ and μ, (K,), of the cells at these flat positions in (B, N)."""
+        """Return the estimates of ξ̄ and μ, (K,), of the cells at these flat positions in (B, N)."""
         ...
 
     def any_items(self, state: State) -> NDArray[np.bool_]:
-        """Return in which rows any item was found, (B, 1); before, ξ̄ is of an arbitrary scale."""
+        """Return whether any item was found, (B, 1); until then the scale of ξ̄ is arbitrary."""
         ...
 
 
 # ------------------------------------------------------------------------- sums over single items
 
 EULER = 0.5772156649015329  # Euler's constant
-_VARIANCE = np.pi**2 / 6  # σ², of ln ξ, ξ exponential
-_HIGHEST = 1e3  # |ln w|, which is less for every double
-_HIGHEST_UTILITY = 230.0  # |ln ξ̄| of an estimate
-_DECAY = 0.3  # μT of one source that is added to the fleet, and its standard deviation
-_SLOWEST = 0.02  # the smallest estimate of μT
+_VARIANCE = np.pi**2 / 6  # σ², the variance of ln ξ for exponential ξ
+_HIGHEST = 1e3  # bound of |ln w|, which every double satisfies
+_HIGHEST_UTILITY = 230.0  # bound of |ln ξ̄| in estimates
+_DECAY = 0.3  # mean and standard deviation of μT of the pseudo-source added to the fleet
+_SLOWEST = 0.02  # lower bound of estimates of μT
 
 
 class Fleet(NamedTuple):
@@ -82,27 +82,26 @@ class Line(NamedTuple):
     slope_variance: FloatArray
     level: FloatArray
     level_variance: FloatArray
-    tilt: FloatArray  # by how much the level rises with the slope
-    level_given: FloatArray  # the variance of the level given the slope
+    tilt: FloatArray  # regression coefficient of the level on the slope
+    level_given: FloatArray  # variance of the level given the slope
 
 
 @dataclass(frozen=True)
 class HarvestSums:
     """Estimates ξ̄ and μ of every source of a fleet, (B, N), from sums over the items of crawls.
 
-    ln w = β − μs + ε, where β = ln ξ̄ − γ and ε has mean 0 and the variance σ² = π²/6 if ξ is
-    exponential, γ = .5772. μT and β are independent and normal over the fleet; a source's posterior
-    is then normal, too, with n and the sums of s, s², ln w and s ln w as sufficient statistics. The
-    two normal distributions are fitted to the fleet (empirical Bayes: expectation–maximisation, one
-    step in each of the first 16 steps, then every 16), with one more source of μT = .3 ± .3 and β
-    one away from the mean, so that they stay finite and positive. The mean of β begins at the mean
-    over the first items that are found.
+    The model is ln w = β − μs + ε, where β = ln ξ̄ − γ, and ε has mean 0 and the variance σ² = π²/6
+    of exponential ξ (γ = .5772). μT and β are independent and normal over the fleet, so that the
+    posterior of a source is also normal, with n and the sums of s, s², ln w and s ln w as
+    sufficient statistics. The two normal distributions are fitted to the fleet (empirical Bayes by
+    expectation–maximisation, one step in each of the first 16 updates, then in every 16th), with a
+    pseudo-source of μT = .3 ± .3 and β one away from the mean, which keeps them finite and
+    positive. The mean of β starts at the mean over the first items found.
 
-    Σ(ln w)² is not revealed, hence σ² is not estimated. If ξ has another distribution, γ is wrong
-    by the same amount for all sources: every ξ̄ is off by one factor, which does not change the
-    order of the indices. A wrong σ² changes only how much is borrowed from the fleet (lognormal
-    votes of σ = 1.2: 1.44 instead of 1.64).
-
+    Σ(ln w)² is not observed, hence σ² is not estimated. If ξ has another distribution, γ is wrong
+    by the same amount for all sources: every ξ̄ is off by the same factor, which does not change
+    the order of the indices. A wrong σ² changes only the strength of shrinkage (lognormal votes
+    of σ = 1.2: 1.44 instead of 1.64).
     Arguments:
         period: T.
     """
@@ -113,7 +112,7 @@ class HarvestSums:
 
     def begin(self, shape: tuple[int, int]) -> State:
         """Return the number of updates, (B, 1), the parameters of `Fleet`, (B, 4), and the sums of
-        1, s, s², ln w and s ln w over items, (B, N) each, s in steps."""
+        1, s, s², ln w and s ln w over items, (B, N) each, with s in steps."""
         start = _DECAY, _DECAY**2, 0.0, 1.0
         fleet = np.broadcast_to(start, (shape[0], len(start)))
         return np.zeros((shape[0], 1)), fleet.copy(), *(np.zeros(shape) for _ in range(5))
@@ -122,7 +121,7 @@ class HarvestSums:
         """Return the state after one step.
 
         Arguments:
-            revealed: n, Σs, Σs², Σ ln w and Σ s ln w of each crawl, (B, N) each. Impossible ones
+            revealed: n, Σs, Σs², Σ ln w and Σ s ln w of each crawl, (B, N) each. Impossible values
                 are ignored.
         """
         time, fleet, *known = state
@@ -146,9 +145,9 @@ class HarvestSums:
         return time, fleet, *known
 
     def estimate(self, state: State, cells: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
-        """Return the means of ξ̄ and μ, for cells (K,) by their flat positions in (B, N).
+        """Return the estimates of ξ̄ and μ, for cells (K,) given by flat positions in (B, N).
 
-        μ is at least .02/T, and ξ̄ its mean given that μ: with μ near 0, u* = Λξ̄/μ would be
+        μ is at least .02/T, and ξ̄ is its mean given that μ: with μ near 0, u* = Λξ̄/μ would be
         arbitrarily large.
         """
         _, fleet, *known = state
@@ -173,7 +172,7 @@ def posterior_line(
 ) -> Line:
     """Return the posterior of slope and level given sums over a source's items.
 
-    The precision matrix is (Σs² + σ²/v, −Σs; −Σs, n + σ²/w)/σ², v and w the variances over the
+    The precision matrix is (Σs² + σ²/v, −Σs; −Σs, n + σ²/w)/σ², with v and w the variances over the
     fleet.
     """
     free = _VARIANCE / fleet.slope_variance
@@ -207,7 +206,7 @@ def _fitted(fleet: FloatArray, known: list[FloatArray]) -> FloatArray:
     off = total(line.slope_variance + (line.slope - slope[:, None]) ** 2)
     away = total(line.level_variance + (line.level - level[:, None]) ** 2)
     of_slope, of_level = (off + _DECAY**2) / (number + 1), (away + 1.0) / (number + 1)
-    # Contradictory sums must not make the variances over the fleet unbounded.
+    # Inconsistent sums must not make the variances over the fleet unbounded.
     most = _HIGHEST
     slope, level = np.clip(slope, 0.0, most), np.clip(level, -most, most)
     return np.stack([slope, np.minimum(of_slope, most**2), level, np.minimum(of_level, most**2)], 1)
@@ -216,7 +215,7 @@ def _fitted(fleet: FloatArray, known: list[FloatArray]) -> FloatArray:
 def _possible(
     number: FloatArray, age: FloatArray, age2: FloatArray, log: FloatArray, age_log: FloatArray
 ) -> NDArray[np.bool_]:
-    """Return where sums can be those of some items; NaN fails every comparison."""
+    """Return whether the sums are possible for some items; NaN fails every comparison."""
     oldest = MOST_ITEMS * number
     return (
         (number >= 1)
@@ -234,22 +233,22 @@ def _possible(
 
 DECAYS = np.geomspace(0.01, 2.0, 12)  # (J,) μT, the support of the prior
 
-DISPERSION = 1.5  # variance of an item's utility ÷ its squared mean, ξ exponential and μτ of 1 to 2
-_MOST_UTILITY = 1e25  # of one crawl: its sums are finite in single precision
+DISPERSION = 1.5  # variance ÷ squared mean of an item's utility, for exponential ξ and μτ of 1 to 2
+_MOST_UTILITY = 1e25  # of one crawl, so that sums are finite in single precision
 _LONGEST_GAP = 1e9  # steps
 _TINY = 1e-37
-_PSEUDO = 2.0  # items of the fleet's mean utility that are added to every source
+_PSEUDO = 2.0  # number of items of the fleet's mean utility added to every source
 
 
 @dataclass(frozen=True)
 class Harvests:
     """Estimates ξ̄ and μ of every source of a fleet, (B, N), from the utility of whole crawls.
 
-    μT is one of `DECAYS`, and for each of these ξ̄ has the estimate Σ(h/φ)/Σn, h the utility of a
-    crawl. Their fit is the quasi-likelihood exp(−[Σn ln(ξ̄φ) + Σn]/d) of utilities whose variance is
-    d times their squared mean, d = 1.5. The fraction of sources with each decay is fitted to the
-    fleet (empirical Bayes: expectation–maximisation, one step every 16 steps, with one more source
-    of unknown decay): a source whose own gaps reveal little has the fleet's.
+    μT is one of `DECAYS`, for each of which ξ̄ has the estimate Σ(h/φ)/Σn, where h is the utility of
+    a crawl. The fit of each is the quasi-likelihood exp(−[Σn ln(ξ̄φ) + Σn]/d) of utilities whose
+    variance is d times their squared mean, d = 1.5. The prior over `DECAYS` is fitted to the fleet
+    (empirical Bayes by expectation–maximisation, one step every 16 updates, with a pseudo-source of
+    unknown decay); the posterior of a source with uninformative gaps is close to it.
 
     Arguments:
         period: T.
@@ -277,7 +276,7 @@ class Harvests:
         cells = np.flatnonzero(valid & (gaps > 1.0 / _LONGEST_GAP) & (gaps < _LONGEST_GAP))
         if cells.size:
             n = outcome.items.reshape(-1)[cells]
-            # Many crawls, but few different gaps.
+            # There are many crawls, but few distinct gaps.
             gap, which = np.unique(gaps.reshape(-1)[cells], return_inverse=True)
             z = DECAYS * gap[:, None]
             kept = -np.expm1(-z) / z  # φ
@@ -295,7 +294,7 @@ class Harvests:
         return time, fraction, total, number, fresh, faded
 
     def estimate(self, state: State, cells: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
-        """Return the means of ξ̄ and μ, for cells (K,) by their flat positions in (B, N)."""
+        """Return the estimates of ξ̄ and μ, for cells (K,) given by flat positions in (B, N)."""
         weight = self.decays(state, cells)
         mean = (weight * self.utility(state, cells)).sum(axis=0)
         return mean, DECAYS @ weight / self.period
@@ -312,7 +311,7 @@ class Harvests:
 
     def utility(self, state: State, cells: NDArray[np.intp]) -> FloatArray:
         """Return the estimate of ξ̄ for each of `DECAYS`, (J, K), for cells as in `estimate`; the
-        fleet's mean counts as `_PSEUDO` items."""
+        fleet's mean enters as `_PSEUDO` items."""
         _, _, total, number, fresh, _ = state
         found = number.sum(axis=1, keepdims=True)
         typical = np.where(found > 0, total / np.maximum(found, _TINY), 1.0)  # (B, J)
@@ -337,11 +336,11 @@ class Harvests:
 def from_utility(
     outcome: CrawlOutcome, utility: FloatArray, mean_utility: FloatArray, decay_rate: FloatArray
 ) -> CrawlOutcome:
-    """Return an outcome whose items are inferred from the utility of crawls, ξ̄ and μ being known.
+    """Return an outcome whose numbers of items are inferred from utility, with ξ̄ and μ known.
 
-    With z = μτ a crawl collects h of mean Λ(ξ̄/μ)(1 − e^{−z}), whose error is that of a count over
-    the time e = τ tanh(z/2)/z if ξ is exponential: it stands for Λ̂e items in the time e, Λ̂ the rate
-    at which h would be the mean. That is unbiased, and as precise as h.
+    With z = μτ a crawl collects h of mean Λ(ξ̄/μ)(1 − e^{−z}). For exponential ξ its relative error
+    equals that of a count over the time e = τ tanh(z/2)/z, so h is replaced by Λ̂e items in the time
+    e, where Λ̂ is the rate at which h would be the mean. This is unbiased and as precise as h.
 
     >>> crawl = CrawlOutcome.of(2.0)
     >>> inferred = from_utility(crawl, np.array(3.0), np.array(1.0), np.array(0.1))
@@ -374,7 +373,7 @@ def _weights(
     """Return the probability of each decay, (J, ...), from sums (...,) and (J, ...)."""
     score = np.maximum(fresh, _TINY)
     np.log(score, out=score)
-    score -= np.log(np.maximum(number, np.float32(1.0)))  # of the quotient, which can be 0
+    score -= np.log(np.maximum(number, np.float32(1.0)))  # log of the quotient, which can be 0
     score *= number
     score += faded
     score *= -1.0 / DISPERSION

@@ -1,4 +1,4 @@
-"""Thompson sampling among the learners: what it learnt from one crawl, played frozen."""
+"""`ThompsonLearner`: Thompson sampling trained in one environment and then evaluated frozen."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from crawl_env.numerics import FloatArray
 
 @dataclass(frozen=True)
 class AdaptiveSettings:
-    """Nothing was tuned; the prior is `agents.adaptive.weak_prior`."""
+    """Hyper-parameters; none was tuned. The prior is `agents.adaptive.weak_prior`."""
 
-    estimator: str = "gamma-poisson"  # of `agents.adaptive.ESTIMATORS`
+    estimator: str = "gamma-poisson"  # one of `agents.adaptive.ESTIMATORS`
 
 
 class ThompsonLearner(Learner[AdaptiveSettings]):
-    """`Thompson` that learns from one environment, and is then played frozen.
+    """`Thompson` trained in one environment, and frozen afterwards.
 
-    It is played as the index of Theorem 1 with the posterior mean of each arrival rate. It is told
-    the model, the mean utilities and the decay rates, which learners do not know, and learns one
-    number for each source.
+    The frozen policy uses the index of Theorem 1 with the posterior mean of each arrival rate. The
+    model, the mean utilities and the decay rates are given, unlike for the other learners; one
+    parameter per source is learnt.
 
     Raises:
         ValueError: the arms are not a `CrawlVectorEnv` of one fleet with num_envs=1, or the
@@ -40,7 +40,7 @@ class ThompsonLearner(Learner[AdaptiveSettings]):
     (1, 4)
     """
 
-    name = Thompson.name  # in the leaderboard of the learners: the agent that it freezes
+    name = Thompson.name  # in the leaderboard of the learners: the agent that is frozen
     state_features = ("age", "crawled", "harvest")
     estimates_index = True
     prior_knowledge = "the model"
@@ -48,22 +48,22 @@ class ThompsonLearner(Learner[AdaptiveSettings]):
 
     def setup(self) -> None:
         if not isinstance(self.arms, CrawlArms):
-            raise ValueError(f"{self.name} knows crawls alone; give it a CrawlVectorEnv")
+            raise ValueError(f"{self.name} is trained on crawls only; give it a CrawlVectorEnv")
         task: Task = self.arms.env.task
         if task.features != self.state_features or task.draw is not None:
             raise ValueError(
                 f"{self.name} learns one fleet from the features {', '.join(self.state_features)}, "
-                f"in this order; the environment shows {', '.join(task.features)}"
+                f"in this order; the environment has {', '.join(task.features)}"
                 + (" of fleets drawn anew" if task.draw is not None else "")
             )
         if self.arms.shape[0] != 1:
             raise ValueError(
-                f"{self.name} learns from one crawl, and the environment has {self.arms.shape[0]} "
-                "side by side; make it with num_envs=1"
+                f"{self.name} is trained in one environment, and there are {self.arms.shape[0]}; "
+                "make the vector environment with num_envs=1"
             )
         seed = int(self.rng.integers(2**32))
         self._agent = Thompson(task, seed=seed, estimator=self.settings.estimator)
-        self._known: Any = None  # before the first step
+        self._known: Any = None  # None before the first step
         fleet = task.sources
         self._unit = UnitArms.of(fleet.mean_utility, fleet.decay_rate, fleet.cost, fleet.period)
 

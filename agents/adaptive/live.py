@@ -1,4 +1,4 @@
-"""Adaptive agents in a crawler of your own: which sources to fetch in each period."""
+"""`LiveCrawl`: adaptive agents for real crawlers, which choose the sources to fetch per period."""
 
 from __future__ import annotations
 
@@ -26,37 +26,38 @@ from crawl_env.files.atomic import atomic_file
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation.selection import select, whole_budget
 
-LONGEST = 255  # periods without a fetch after failures
+LONGEST = 255  # largest number of periods for which a failing source is left out
 _SHOWN = ("age", "crawled", "items", *HarvestSums.features)
 _KEPT = ("arrival_rate", "mean_utility", "decay_rate", "cost")
 _FORMAT = "ephemeral-crawl live crawl 2"
 _MOST_SETTINGS = 10_000  # bytes
-_MOST_HEADER = 1_000  # bytes of the header of an array
+_MOST_HEADER = 1_000  # bytes in the header of an array
 
 
 class LiveCrawl:
-    """Chooses the sources to fetch in each period, and learns from what the fetches found.
+    """Chooses the sources to fetch in each period, and learns from the results of the fetches.
 
-    Call `choose` once per period, fetch these sources, and `report` each. A report may come in any
-    later period, or of a source that was not chosen; it counts at the time at which it is made.
-    Nothing follows from a source that is chosen and not reported: it may be chosen again in the
-    next period. Report a fetch that failed with `report_failure`: the source is then left out for
-    1, 3, 7 … periods (at most `LONGEST`), the more often it fails in a row.
+    Call `choose` once per period, fetch the chosen sources, and `report` each. A report may arrive
+    in a later period, or be about a source that was not chosen; it counts as of the time of the
+    call. A source that is chosen and not reported may be chosen again in the next period. Report a
+    failed fetch with `report_failure`: the source is then left out for 1, 3, 7 … periods (at most
+    `LONGEST`), growing with each consecutive failure.
 
-    How long the items of the first fetch of a source took to arrive is not known; their ages reveal
-    it. The newer half of them is used, so that neither a pinned entry nor an old archive matters.
+    The time over which the items of a source's first fetch arrived is unknown and is estimated from
+    their ages. Only the newer half is used, so that pinned entries and old archives have no effect.
 
     Arguments:
-        sources: N, of which nothing is known, for `SelfTuning`; or a fleet whose mean utilities
-            and decay rates are known (as `experiments fit` finds them), for `Thompson`.
-        budget: M, the cost of all fetches of a period; sources given by number cost 1 each.
-        period: T, in your unit of time, of sources given by number; a fleet has its own.
-        estimator: of the arrival rates, by name (`agents.adaptive.ESTIMATORS`). "forgetting", the
-            default, follows rates that change.
-        use_rates: whether the arrival rates of a fleet are the first guess, with the weight of half
-            an item. False where they are placeholders; every source then begins at 50 items per
-            period.
-        seed: of the draws.
+        sources: the number of sources N, for `SelfTuning` without any known parameters; or a fleet
+            with known mean utilities and decay rates (as found by `experiments fit`), for
+            `Thompson`.
+        budget: M, the cost of all fetches per period; if `sources` is a number, each costs 1.
+        period: T, in your unit of time, if `sources` is a number; a fleet has its own.
+        estimator: name of the estimator of arrival rates (`agents.adaptive.ESTIMATORS`). The
+            default "forgetting" tracks rates that change.
+        use_rates: whether the arrival rates of a fleet are used as prior means, with the weight of
+            half an item. Set it to False if they are placeholders; the prior mean of every source
+            is then 50 items per period.
+        seed: seed of the random draws.
 
     Raises:
         ValueError: an argument is out of range, or the fleet has crawl delays, hosts, capacities or
@@ -81,16 +82,19 @@ class LiveCrawl:
     ) -> None:
         if not isinstance(estimator, str):
             raise ValueError(
-                f"estimator is {estimator!r}; give the name of one, which can be saved"
+                f"estimator is {estimator!r}; give the name of an estimator, which can be saved"
             )
         known = isinstance(sources, Sources)
         fleet = sources if isinstance(sources, Sources) else _unknown(sources, period)
         _check_plain(fleet)
         if not check_positive("budget", budget) >= fleet.cost.min():
-            raise ValueError(f"budget is {budget}, which pays for no source; give at least a fetch")
+            raise ValueError(
+                f"budget is {budget}, which is below the cost of every source; raise it to cover "
+                "at least one fetch"
+            )
         self.sources = fleet
         self._settings = {"known": known, "estimator": estimator, "use_rates": use_rates}
-        # Time is counted in periods, whatever the unit of the caller.
+        # Times are converted to periods.
         task = Task(
             Sources(
                 np.ones(len(fleet)),
@@ -110,19 +114,19 @@ class LiveCrawl:
         self._report[:, 0] = NEVER
         state = self._agent.begin(ObservationView(self._report, task))
         self._state = self._agent.with_age(state, slice(None), NEVER)
-        self._failures = np.zeros(len(fleet), dtype=np.int64)  # in a row
+        self._failures = np.zeros(len(fleet), dtype=np.int64)  # consecutive failures
         self._pause = np.zeros(len(fleet), dtype=np.int64)  # periods for which it is left out
 
     def choose(self, periods: int = 1, exclude: Iterable[int] = ()) -> NDArray[np.intp]:
-        """Begin a period; return the sources to fetch in it, (K,), the most urgent first.
+        """Begin a period; return the sources to fetch, (K,), in decreasing order of urgency.
 
         Arguments:
-            periods: that have passed since the last call; after an outage, more than 1.
-            exclude: sources that must not be chosen now: whose fetch is still in progress, or whose
-                host has had enough requests.
+            periods: number of periods since the last call; more than 1 after an outage.
+            exclude: sources that must not be chosen now, for example because a fetch is in progress
+                or the host's limit of requests is reached.
 
         Raises:
-            ValueError: `periods` is no positive whole number, or a source does not exist.
+            ValueError: `periods` is not a positive integer, or a source does not exist.
         """
         task = self._agent.task
         allowed = np.ones(task.n, dtype=bool)
@@ -142,19 +146,19 @@ class LiveCrawl:
         return chosen[np.argsort(-priority[chosen], kind="stable")]
 
     def report(self, source: int, age: ArrayLike, utility: ArrayLike | None = None) -> None:
-        """Record what a fetch of a source found: its new items, or none.
+        """Record the result of a fetch: the new items of a source, possibly none.
 
         Arguments:
-            source: its number; it need not have been chosen. A second report in the same period
-                adds to the first.
-            age: (K,) time since each new item was published, in the unit of the period. Ages below
-                0 (clocks differ) count as 0, and ages above the time since the previous fetch plus
-                a period (the dates are wrong, since the items are new) as that.
-            utility: (K,) of each item now, in your unit; 1 each if it is not given.
+            source: the number of the source, whether it was chosen or not. A second report in the
+                same period is added to the first.
+            age: (K,) time since publication of each new item, in the unit of the period. Negative
+                ages (clocks differ) count as 0. Ages above the time since the previous fetch plus
+                one period are reduced to that, since the items are new and the dates wrong.
+            utility: (K,) current utility of each item, in your unit; default 1 each.
 
         Raises:
-            ValueError: there is no such source; ages or utilities are not finite numbers, a utility
-                is negative, or their numbers differ.
+            ValueError: the source does not exist; ages or utilities are not finite, a utility is
+                negative, or their numbers differ.
         """
         i = self._number(source)
         s = _numbers(i, "age", age) / self.sources.period
@@ -162,7 +166,7 @@ class LiveCrawl:
         if s.shape != w.shape:
             raise ValueError(
                 f"source {i}: age has {s.size} entries and utility has {w.size}; give one of each "
-                "for every new item"
+                "per new item"
             )
         if (w < 0).any():
             raise ValueError(f"source {i}: utility has entries below 0; give 0 for no utility")
@@ -177,22 +181,22 @@ class LiveCrawl:
         useful = w > 0
         old, log = s[useful], np.log(w[useful])
         sums = useful.sum(), old.sum(), (old**2).sum(), log.sum(), (old * log).sum()
-        # A second report in one period adds to the first.
+        # A second report in one period is added to the first.
         self._report[i] = 1.0, 1.0, *(self._report[i, 2:] + (s.size, *sums))
         self._failures[i] = self._pause[i] = 0
 
     def report_failure(self, source: int) -> None:
-        """Record that a fetch of a source failed: its content is still there.
+        """Record that a fetch of a source failed, so that its content was not collected.
 
         Raises:
-            ValueError: there is no such source.
+            ValueError: the source does not exist.
         """
         i = self._number(source)
         self._failures[i] = min(self._failures[i] + 1, 30)
         self._pause[i] = min(2 ** int(self._failures[i]) - 1, LONGEST) + 1
 
     def _number(self, source: int) -> int:
-        """Return the number of a source, from 0."""
+        """Return the number of a source as an int, after checking it."""
         try:
             i = index(source)
         except TypeError:
@@ -208,10 +212,10 @@ class LiveCrawl:
         return self._agent.posterior(self._state).mean[0] / self.sources.period
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write everything to a file of arrays, which appears whole or not at all.
+        """Write the whole state to a file of arrays, atomically.
 
         Raises:
-            FileNotFoundError: the folder does not exist.
+            FileNotFoundError: the directory does not exist.
         """
         settings = {
             **self._settings,
@@ -230,14 +234,14 @@ class LiveCrawl:
 
     @staticmethod
     def load(path: str | PathLike[str]) -> LiveCrawl:
-        """Return a crawl as it was saved; it continues as it would have.
+        """Return a saved crawl, which continues as the original would have.
 
         Raises:
-            FileNotFoundError: no such file.
+            FileNotFoundError: there is no such file.
             ValueError: the file was not written by `save`, or is damaged.
         """
         with open(path, "rb") as file, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about the budget: shown when it was first made
+            warnings.simplefilter("ignore")  # the budget's warning was shown on construction
             size = os.fstat(file.fileno()).st_size
             try:
                 with zipfile.ZipFile(file) as archive:
@@ -270,18 +274,20 @@ def _unknown(n: int, period: float) -> Sources:
     try:
         number = index(n)
     except TypeError:
-        raise ValueError(f"sources is {n!r}; give their number, or a fleet (Sources)") from None
+        raise ValueError(
+            f"sources is {n!r}; give the number of sources, or a fleet (Sources)"
+        ) from None
     if number < 1:
-        raise ValueError(f"sources is {n}; it must be at least 1, or a fleet")
+        raise ValueError(f"sources is {n}; give a number of at least 1, or a fleet (Sources)")
     return Sources(np.ones(number), 1.0, 1.0 / check_positive("period", period), period=period)
 
 
 def _first_guess(fleet: Sources, estimator: str) -> Posterior:
-    """Return a prior, per period, of the fleet's arrival rates with the weight of half an item."""
+    """Return a prior of the fleet's arrival rates, per period, with the weight of half an item."""
     if estimator == "fleet-prior":
         raise ValueError(
-            "estimator 'fleet-prior' begins with one first guess for all sources, and the fleet's "
-            "arrival rates are one for each; use another estimator, or use_rates=False"
+            "estimator 'fleet-prior' starts from one prior for all sources, and the fleet has one "
+            "arrival rate for each; use another estimator, or use_rates=False"
         )
     rate = fleet.arrival_rate * fleet.period
     silent = rate <= 0
@@ -307,12 +313,14 @@ def _numbers(source: int, name: str, given: ArrayLike) -> FloatArray:
     array = np.asarray(given)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iufb"):
         raise ValueError(
-            f"source {source}: {name} is {given!r}; give a list of numbers, one for each new item"
+            f"source {source}: {name} is {given!r}; give a list of numbers, one per new item"
         )
     numbers = array.astype(np.float64)
     bad = np.flatnonzero(~np.isfinite(numbers))
     if bad.size:
-        raise ValueError(f"source {source}: {name} of item {bad[0]} is {numbers[bad[0]]}")
+        raise ValueError(
+            f"source {source}: {name} of item {bad[0]} is {numbers[bad[0]]}; it must be finite"
+        )
     return numbers
 
 
@@ -320,7 +328,7 @@ def _numbers(source: int, name: str, given: ArrayLike) -> FloatArray:
 
 
 class _Arrays:
-    """The arrays of an .npz file, each checked against what it must be before it is read."""
+    """The arrays of an .npz file, each validated before it is read."""
 
     def __init__(self, archive: zipfile.ZipFile, size: int) -> None:
         self._archive = archive
@@ -328,7 +336,7 @@ class _Arrays:
         self.names = {member.filename.removesuffix(".npy") for member in members}
         if len(self.names) != len(members):
             raise ValueError("some names occur twice")
-        # Stored, not compressed: no member can be larger than the file.
+        # Members must be stored uncompressed, so that none can be larger than the file.
         for member in members:
             if member.compress_type != zipfile.ZIP_STORED or member.file_size > size:
                 raise ValueError(f"{member.filename} is compressed, or larger than the file")
@@ -357,7 +365,7 @@ class _Arrays:
 
 
 def _header(name: str, file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return shape and type of a stored array."""
+    """Return the shape and type of a stored array."""
     if np.lib.format.read_magic(file) != (1, 0):
         raise ValueError(f"{name} is of another version of numpy's format")
     shape, fortran, dtype = np.lib.format.read_array_header_1_0(file, _MOST_HEADER)

@@ -1,9 +1,9 @@
-"""Agents that crawl while they learn how much each source publishes.
+"""Agents that estimate the parameters of the sources while they crawl.
 
-They know what a crawler knows (`KnownParameters`): T, M, what crawls cost, and what their crawls
-revealed. In each step they crawl by the Whittle index of a planning model, made of what they have
-learnt so far. Where content is not observed, this is the index at the source's age, with
-u* = Λ̂ξ̄/μ. A source that was never crawled has the prior.
+They use only information that a crawler has (`KnownParameters`): T, M, the costs of crawls, and the
+results of their crawls. In each step they crawl by the Whittle index of a planning model, which is
+made from the current estimates. If content is unobserved, this is the index at the source's age,
+with u* = Λ̂ξ̄/μ. A source that was never crawled has the prior.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from crawl_env.errors import check_within
 from crawl_env.numerics import FloatArray
 
 _NUMBER = ("items", "harvest_number")  # features with the number of items of a crawl
-_COUNTED = (*_NUMBER, "harvest")  # … or their utility, from which it can be inferred
-_REVEALED = ("changed", *_COUNTED)  # features that reveal whether a crawl found anything
-_LEAST = 1e-12  # items / step, and decay / step, of a planning model: avoids divisions by zero
+_COUNTED = (*_NUMBER, "harvest")  # features with this number, or the utility that implies it
+_REVEALED = ("changed", *_COUNTED)  # features that indicate whether a crawl found anything
+_LEAST = 1e-12  # lower bound of items / step and of decay / step, to avoid divisions by zero
 _LEAST_UTILITY = 1e-100
 
 
 @dataclass(frozen=True, eq=False)
 class KnownParameters:
-    """What a crawler knows of its task, and all that these agents read of it."""
+    """The known part of a task, the only part of it that these agents use."""
 
     period: float  # T
     budget: float  # M, budget units / step
     average: bool  # whether the budget is a token bucket
-    observed: NDArray[np.bool_]  # (N,) which sources show their value
-    parameters: Mapping[str, FloatArray]  # (N,) each: the known ones of a constant fleet
-    cost: FloatArray  # (N,) budget units / crawl; of fleets drawn anew, typical ones
+    observed: NDArray[np.bool_]  # (N,) whether the value of a source is observed
+    parameters: Mapping[str, FloatArray]  # (N,) each: the known parameters of a constant fleet
+    cost: FloatArray  # (N,) budget units / crawl; if fleets are drawn at reset, of an example
 
     @staticmethod
     def of(task: Task, parameters: Sequence[str]) -> KnownParameters:
-        """Return what is known of a task, with these parameters of its fleet."""
+        """Return the known part of a task, including these parameters of its fleet."""
         fleet, average = task.sources, task.budget_rule == "average"
         constant = parameters if task.draw is None else ()
         known = {name: getattr(fleet, name) for name in constant}
@@ -52,12 +52,12 @@ class KnownParameters:
 
     @property
     def affordable(self) -> float:
-        """The number of sources of mean cost that the budget of one step pays for."""
+        """The number of sources of mean cost that the budget of one step covers."""
         return float(self.budget / self.cost.mean())
 
     @property
     def round(self) -> int:
-        """The number of steps in which the budget pays for every source once, at least 1."""
+        """The number of steps in which the budget covers every source once, at least 1."""
         return max(1, int(np.ceil(self.cost.sum() / self.budget)))
 
 
@@ -76,7 +76,7 @@ class UnitArms(NamedTuple):
     def of(
         mean_utility: FloatArray, decay_rate: FloatArray, cost: FloatArray, period: float
     ) -> UnitArms:
-        """Return the arms of some parameters."""
+        """Return the arms with these parameters."""
         decay = decay_rate * period
         return UnitArms(
             mean_utility,
@@ -89,7 +89,7 @@ class UnitArms(NamedTuple):
         )
 
     def index_at(self, value: FloatArray) -> FloatArray:
-        """Return the index at values x/Λ, (B, N): Theorem 1."""
+        """Return the index of Theorem 1 at values x/Λ, (B, N)."""
         return in_blocks(theorem_1, value, *self[2:])
 
     def content_at(self, age: FloatArray) -> FloatArray:
@@ -98,35 +98,36 @@ class UnitArms(NamedTuple):
 
 
 class PlanningModel(NamedTuple):
-    """The fleet by whose index an agent crawls in one step."""
+    """The fleet whose index an agent uses in one step."""
 
     rate: FloatArray  # (B, N) items / time
     arms: UnitArms
-    state: State  # what the agent keeps of it for the next step
+    state: State  # state of the agent for the next step
 
 
 class Adaptive(Agent):
-    """Base of the adaptive agents; a subclass gives `plan`.
+    """Base class of the adaptive agents; a subclass implements `plan`.
 
-    The arrival rates Λ are learnt; μ and ξ̄ are known, but for `SelfTuning`. Failed crawls reveal
-    nothing. Sources of limited capacity are treated like the others.
+    The arrival rates Λ are estimated; μ and ξ̄ are known, except in `SelfTuning`. Failed crawls are
+    ignored. Sources of finite capacity are treated like all others.
 
-    Under `budget_rule="average"` the Lagrange multiplier λ is learnt, too: it rises while the
-    sources whose index exceeds it cost more than M, and falls otherwise, by decreasing steps
-    (stochastic approximation).
+    Under `budget_rule="average"` the Lagrange multiplier λ is learnt, too: it increases if the
+    sources whose index exceeds it cost more than M, and decreases otherwise, with decreasing step
+    sizes (stochastic approximation).
 
     Arguments:
         env: an environment, a vector environment, or a `Task`.
-        seed: of the draws.
-        estimator: of the arrival rates: an object, or one of `agents.adaptive.ESTIMATORS`. One that
-            counts is given the number of items where it is shown, and otherwise the number inferred
-            from the harvest (`from_utility`). Default "gamma-poisson", or "changed" where only
-            `changed` is shown.
+        seed: seed of the random draws.
+        estimator: estimator of the arrival rates: an object, or one of
+            `agents.adaptive.ESTIMATORS`. Estimators that count use the number of items if it is
+            among the features, and otherwise the number inferred from the harvest
+            (`from_utility`). Default "gamma-poisson", or "changed" if `changed` is the only
+            feature.
 
     Raises:
-        ValueError: the environment does not show `crawled`, or what crawls revealed (`items` or
-            `harvest`; `changed` suffices for estimators that do not count); it draws fleets anew
-            and does not show their parameters.
+        ValueError: the features lack `crawled`, or the results of crawls (`items` or `harvest`;
+            `changed` suffices for estimators that do not count); or fleets are drawn at reset and
+            the features lack their parameters.
     """
 
     features: tuple[str, ...] = ("age", "crawled", "harvest")
@@ -158,18 +159,19 @@ class Adaptive(Agent):
     def plan(
         self, view: ObservationView, posterior: Posterior, fresh: NDArray[np.bool_], state: State
     ) -> PlanningModel:
-        """Return the fleet to crawl by.
+        """Return the fleet whose index is used in this step.
 
         Arguments:
-            posterior: of the arrival rates, (B, N).
-            fresh: (B, N), sources whose model may be drawn anew: those crawled in the last step,
-                and every source once per round, in which the budget pays for each once.
-            state: that `begin_plan`, `learn` or the previous `plan` returned.
+            posterior: posterior of the arrival rates, (B, N).
+            fresh: (B, N), whether the model of a source may be redrawn: true for those crawled in
+                the last step, and for every source once per round, in which the budget covers each
+                source once.
+            state: the state returned by `begin_plan`, `learn` or the previous `plan`.
         """
         raise NotImplementedError
 
     def begin_plan(self, shape: tuple[int, int]) -> State:
-        """Return the state of `plan` at the first step, of (B, N) sources."""
+        """Return the state of `plan` at the first step, for (B, N) sources."""
         return ()
 
     def learn(self, view: ObservationView, outcome: CrawlOutcome, state: State) -> State:
@@ -180,7 +182,7 @@ class Adaptive(Agent):
         """Return the posterior of the arrival rates.
 
         Arguments:
-            state: as `predict` returns it, for (B, N) rates; None for the prior, (N,) or scalar.
+            state: as returned by `predict`, for (B, N) rates; None for the prior, (N,) or scalar.
         """
         if state is None:
             return self.estimator.posterior(self.estimator.begin((self.task.n,)))
@@ -212,17 +214,17 @@ class Adaptive(Agent):
         return priority, (clock + 1.0, multiplier, age, *model.state, *rates)
 
     def has_unit(self, state: State) -> NDArray[np.bool_] | bool:
-        """Return in which rows, (B, 1), the unit of utility is known, given the state of `plan`.
+        """Return whether the unit of utility is known, (B, 1), given the state of `plan`.
 
-        The multiplier, which is in that unit, is not learnt before.
+        The multiplier has this unit, and is not updated before.
         """
         return True
 
     def with_age(self, state: State, source: int | slice, age: float) -> State:
-        """Return a state in which a source, or some, were last crawled `age` steps ago.
+        """Return a state in which a source, or several, were last crawled `age` steps ago.
 
         Arguments:
-            state: as `predict` returns it, of a batch of 1.
+            state: as returned by `predict`, of a batch of 1.
         """
         ages = state[2].copy()
         ages[0, source] = age
@@ -234,10 +236,10 @@ class Adaptive(Agent):
         return ()
 
     def check_state(self, state: State) -> None:
-        """Raise ValueError unless a recurrent state of a batch of 1 is one of this agent.
+        """Raise ValueError unless a recurrent state of a batch of 1 is valid for this agent.
 
         Shapes, types and ranges are checked, and that the posterior is finite. It is meant for
-        states that come from a file.
+        states that are read from a file.
         """
         template = self.begin(
             ObservationView(np.zeros((self.task.n, len(self.task.features))), self.task)
@@ -252,7 +254,7 @@ class Adaptive(Agent):
                     f"array {i} of the state has shape {array.shape} and type {array.dtype}; they "
                     f"must be {like.shape} and {like.dtype}"
                 )
-            unknown = (i == 1) & np.isnan(array)  # the multiplier before it is learnt
+            unknown = (i == 1) & np.isnan(array)  # the multiplier before the first update
             if not ((np.isfinite(array) | unknown).all()):
                 raise ValueError(f"array {i} of the state has entries that are not finite")
             if i not in signed and (array < 0).any():
@@ -261,21 +263,21 @@ class Adaptive(Agent):
             estimates = self.estimates(state)
             fine = all((np.isfinite(array) & (array > 0)).all() for array in estimates)
         if not fine:
-            raise ValueError("the state gives estimates that are not positive and finite")
+            raise ValueError("the state has estimates that are not positive and finite")
 
     def estimates(self, state: State) -> tuple[FloatArray, ...]:
-        """Return all that is estimated, given a recurrent state; each must be positive."""
+        """Return all estimates, given a recurrent state; each must be positive."""
         posterior = self.posterior(state)
         return posterior.mean, posterior.deviation
 
     def _outcome(
         self, view: ObservationView, crawled: NDArray[np.bool_], age: FloatArray
     ) -> CrawlOutcome:
-        """Return what the crawls of the last step revealed; `age` is that at which they came."""
+        """Return the outcome of the last step's crawls; `age` is the age before them."""
         period = self.known.period
         items = next((view[name] for name in _NUMBER if view.shows(name)), None)
         changed = view[next(name for name in _REVEALED if view.shows(name))] > 0
-        crawled = crawled & (age < NEVER)  # over how long the first content arrived is unknown
+        crawled = crawled & (age < NEVER)  # a first crawl has no known gap
         outcome = CrawlOutcome.of(age * period, items, crawled, changed, period)
         if items is None and self.estimator.counts:
             return self._inferred(view, outcome, view["harvest"])
@@ -296,7 +298,7 @@ class Adaptive(Agent):
         return self._arms
 
     def _parameter(self, view: ObservationView, name: str) -> FloatArray:
-        """Return a known parameter, (N,), or (B, N) of fleets drawn anew."""
+        """Return a known parameter, (N,), or (B, N) if fleets are drawn at reset."""
         constant = self.known.parameters
         return constant[name] if name in constant else view[name]
 
@@ -313,23 +315,23 @@ class Adaptive(Agent):
     ) -> tuple[FloatArray, FloatArray]:
         """Return the multiplier λ now and in the next step, (B, 1) utility / budget unit."""
         cost, budget = self._parameter(view, "cost"), self.known.budget
-        enough = budget >= cost.sum(axis=-1, keepdims=True)  # it pays for all: no need to save
+        enough = budget >= cost.sum(axis=-1, keepdims=True)  # all sources fit: λ = 0
         multiplier = np.where(
             np.isnan(multiplier), margin(index, self.known.affordable), multiplier
         )
         wanted = ((index >= multiplier) * cost).sum(axis=-1, keepdims=True)
         step = 0.5 * (1.0 + clock / 10.0) ** -0.6
-        # In units in which one crawl is not clipped, however small the budget: no bias.
+        # In units in which a single crawl is not clipped, however small the budget, to avoid bias.
         scale = budget + cost.max(axis=-1, keepdims=True)
         surplus = np.clip((wanted - budget) / scale, -1.0, 1.0)
         return np.where(enough, 0.0, multiplier), multiplier * np.exp(step * surplus)
 
 
 class Certainty(Adaptive):
-    """Certainty equivalence: crawls as if the estimates were true.
+    """Certainty equivalence: plans with the posterior means of the rates.
 
-    It may never return to a source after an unlucky start, and then cannot correct its estimate:
-    the other agents explore.
+    Without exploration, it may never return to a source whose first crawls found little, and then
+    cannot correct its estimate.
     """
 
     name = "adaptive-certainty"
@@ -341,14 +343,14 @@ class Certainty(Adaptive):
 
 
 class Optimism(Adaptive):
-    """Optimism in the face of uncertainty: plans with an upper quantile of every rate's posterior.
+    """Optimism in the face of uncertainty: plans with an upper quantile of each rate's posterior.
 
-    Sources of uncertain rate are crawled until their rate is known better (UCWhittle, AAAI 2023,
+    Sources of uncertain rate are crawled until the posterior is narrower (UCWhittle, AAAI 2023,
     with the exact posterior in place of its confidence bounds).
 
     Arguments:
         env, seed, estimator: see `Adaptive`.
-        confidence: the probability of the quantile, in [.5, 1).
+        confidence: probability of the quantile, in [.5, 1).
     """
 
     name = "adaptive-optimism"
@@ -373,9 +375,9 @@ class Optimism(Adaptive):
 class Thompson(Adaptive):
     """Thompson sampling: plans with rates drawn from their posteriors.
 
-    A draw is kept until the source is crawled, or until its turn, which comes once per round. Kept
-    until the next crawl alone, a low draw might postpone that for ever; with new draws in every
-    step, a source would be crawled as soon as one of many draws was high.
+    A draw is kept until the source is crawled, or until its turn, which comes once per round. If it
+    were kept until the next crawl only, a low draw could postpone that crawl for ever; if rates
+    were redrawn in every step, a source would be crawled as soon as one of many draws is high.
     """
 
     name = "adaptive-thompson"
@@ -392,25 +394,25 @@ class Thompson(Adaptive):
 
 
 class SelfTuning(Adaptive):
-    """Learns Λ, ξ̄ and μ: only T, M and the costs are known.
+    """Estimates Λ, ξ̄ and μ; only T, M and the costs are known.
 
-    Rates are drawn from their posteriors, as by `Thompson`. For ξ̄ and μ the posterior means are
-    used, which explores less: a source whose first items happened to be of little utility may be
-    crawled rarely for a long time. They are learnt from sums over the items of each crawl where the
-    environment shows all five (`HarvestSums`), and otherwise from the utility of crawls after gaps
-    of different lengths (`Harvests`).
+    Rates are drawn from their posteriors, as in `Thompson`. For ξ̄ and μ the posterior means are
+    used, which explores less: a source whose first items had little utility by chance may be
+    crawled rarely for a long time. ξ̄ and μ are estimated from the five sums over the items of each
+    crawl if all are among the features (`HarvestSums`), and otherwise from the utility of crawls
+    after gaps of different lengths (`Harvests`).
 
-    Where the number of items is not shown, only Λξ̄ is identifiable: Λ is fixed at one item per
-    step, the product is estimated as ξ̄, and an estimator of rates is not used. Show both `items`
-    and the sums: the sums omit items so old that their utility is 0, so that with the sums alone
-    rarely crawled sources seem to publish less than they do.
+    Without item counts only the product Λξ̄ is identifiable: Λ is fixed at one item per step, the
+    product is estimated as ξ̄, and no estimator of rates is used. Include both `items` and the sums
+    in the features: the sums omit items whose utility has decayed to 0, so that with the sums alone
+    the rates of rarely crawled sources are underestimated.
 
-    Rates may change: where the number of items is shown, the default estimator is "forgetting".
-    ξ̄ and μ are assumed to be constant.
+    Rates may change: if item counts are observed, the default estimator is "forgetting". ξ̄ and μ
+    are assumed to be constant.
 
     Raises:
-        ValueError: neither `harvest` nor all of the sums are shown, or only some of them; the
-            number of items is not shown and an estimator is given.
+        ValueError: the features lack `harvest` and the sums, or include only some of the sums; or
+            an estimator is given and item counts are not among the features.
     """
 
     name = "adaptive-self-tuning"
@@ -429,8 +431,8 @@ class SelfTuning(Adaptive):
         if sums and not itemised and sums != ["harvest_number"]:
             missing = ", ".join(name for name in HarvestSums.features if name not in sums)
             raise ValueError(
-                f"agent {self.name!r} needs all five sums over items or none, and the environment "
-                f"does not show {missing}; add them to `features`"
+                f"agent {self.name!r} needs all five sums over items or none, and the features of "
+                f"the environment lack {missing}; add them to `features`"
             )
         period = task.sources.period
         self._content: ContentEstimator = HarvestSums(period) if itemised else Harvests(period)
@@ -449,7 +451,7 @@ class SelfTuning(Adaptive):
         revealed = (view[name] for name in self._content.features)
         content = self._content.update(state[3:], outcome, *revealed)
         rate, utility, decay = state[:3]
-        # Estimates made before the first items are of another unit of utility.
+        # Estimates made before the first items are in an arbitrary unit of utility.
         first = self._content.any_items(content) & ~self._content.any_items(state[3:])
         return rate, np.where(first, 0.0, utility), decay, *content
 

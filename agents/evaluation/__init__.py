@@ -1,4 +1,4 @@
-"""Evaluating agents on the same arrivals, and the statistics of what was measured."""
+"""Evaluation of agents on the same arrivals, and statistics of the results."""
 
 from agents.evaluation.rollout import (
     REFERENCES,

@@ -1,16 +1,17 @@
-"""Scores of trained agents, over runs and tasks: what R. Agarwal et al. advise (Deep reinforcement
-learning at the edge of the statistical precipice, NeurIPS 2021, arXiv 2108.13264).
+"""Aggregate scores of trained agents over runs and tasks, following R. Agarwal et al. (Deep
+reinforcement learning at the edge of the statistical precipice, NeurIPS 2021, arXiv 2108.13264).
 
-Training runs can fail: a mean would be that of the failures, and a median ignores nearly half of
-the runs. Of every agent, `scores` is a sequence of arrays: the scores (S,) of its runs on a task.
+Training runs can fail: the mean would be dominated by failures, and the median ignores nearly half
+of the runs. The `scores` of an agent are a sequence of arrays, one per task, with the scores (S,)
+of its runs.
 
-Intervals are 95 % bootstrap intervals, stratified: runs are resampled within each task, and tasks
-are fixed. Percentiles of few runs are too close together; they are expanded as by T. Hesterberg
-(What teachers should know about the bootstrap, The American Statistician 69, 2015): further out by
-the ratio of Student's t to the normal quantile and by √(S/(S − 1)). With fewer than `FEWEST_RUNS`
-runs on some task there is no interval. Measured coverage of the interquartile mean over 1, 3 and 10
-tasks: .94, .93, .95 of 5 normal scores a task and .96 of 20; where 15 % of the runs fail, .93, .81,
-.93 of 5 (percentiles alone: .90, .80, .90) and .96, .94, .93 of 20.
+Intervals are 95 % stratified bootstrap intervals: runs are resampled within each task, and tasks
+are fixed. Percentiles of few runs are too close together; they are expanded as in T. Hesterberg
+(What teachers should know about the bootstrap, The American Statistician 69, 2015), by the ratio of
+Student's t to the normal quantile and by √(S/(S − 1)). With fewer than `FEWEST_RUNS` runs on any
+task there is no interval. The measured coverage of the interquartile mean over 1, 3 and 10 tasks is
+.94, .93, .95 for 5 normal scores per task and .96 for 20; if 15 % of the runs fail, .93, .81, .93
+for 5 (percentiles alone: .90, .80, .90) and .96, .94, .93 for 20.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from numpy.typing import ArrayLike
 from agents.evaluation.statistics import Estimate, t_quantile
 from crawl_env.numerics import FloatArray
 
-Scores = Sequence[ArrayLike]  # of each task, (S,) each
+Scores = Sequence[ArrayLike]  # one array (S,) per task
 
-FEWEST_RUNS = 5  # of each task, of which an interval can be given
+FEWEST_RUNS = 5  # per task, needed for an interval
 
 
 def interquartile_mean(x: ArrayLike) -> FloatArray:
-    """Return the mean of the middle half of the last axis, (..., S) to (...).
+    """Return the mean of the middle half along the last axis, (..., S) to (...).
 
-    Of S runs the ⌊S/4⌋ lowest and as many highest are left out.
+    Of S runs the ⌊S/4⌋ lowest and the ⌊S/4⌋ highest are dropped.
 
     >>> float(interquartile_mean([-5.0, 0.5, 0.9, 1.0, 1.0, 1.1, 7.0, 9.0]))
     1.0
@@ -47,7 +48,7 @@ def iqm(scores: Scores, resamples: int = 5000, seed: int = 0) -> Estimate:
     """Return the interquartile mean over all runs of all tasks, with its interval.
 
     Raises:
-        ValueError: no task, or one without runs.
+        ValueError: there is no task, or a task without runs.
 
     >>> iqm([[1.0, 1.0, 1.0, 1.0], [0.5, 0.5, 0.5, 0.5]]).mean
     0.75
@@ -60,7 +61,7 @@ def iqm(scores: Scores, resamples: int = 5000, seed: int = 0) -> Estimate:
 def profile(scores: Scores, levels: ArrayLike) -> FloatArray:
     """Return the fraction of runs that score above each level, (L,): the performance profile.
 
-    Every task weighs the same.
+    All tasks have equal weight.
 
     >>> profile([[0.2, 0.8], [0.9, 1.0]], [0.0, 0.5, 0.95])
     array([1.  , 0.75, 0.25])
@@ -70,14 +71,18 @@ def profile(scores: Scores, levels: ArrayLike) -> FloatArray:
 
 
 def improvement(scores: Scores, other: Scores, resamples: int = 5000, seed: int = 0) -> Estimate:
-    """Return the probability that a run of an agent beats one of another on a task, ties counted
-    as half, mean over the tasks (which are the same for both, in the same order).
+    """Return the probability that a run of one agent scores higher than a run of the other.
+
+    Ties count as half. The probability is averaged over the tasks, which must be the same for both
+    agents and in the same order.
 
     >>> improvement([[1.0, 2.0]], [[1.0, 1.0]]).mean
     0.75
     """
     if len(scores) != len(other):
-        raise ValueError(f"{len(scores)} and {len(other)} tasks; give the same tasks of both")
+        raise ValueError(
+            f"the agents have {len(scores)} and {len(other)} tasks; give the same tasks for both"
+        )
 
     def better(mine: list[FloatArray], yours: list[FloatArray]) -> FloatArray:
         fractions = []
@@ -90,11 +95,12 @@ def improvement(scores: Scores, other: Scores, resamples: int = 5000, seed: int 
 
 
 def gain(scores: Scores, other: Scores, resamples: int = 5000, seed: int = 0) -> Estimate:
-    """Return how much higher the interquartile mean is than another agent's, runs paired: run s of
-    a task has the same seed for both, and both are drawn together.
+    """Return the difference in interquartile mean to another agent, with paired runs.
+
+    Run s of a task must have the same seed for both agents; both are resampled together.
 
     Raises:
-        ValueError: other tasks, or other numbers of runs.
+        ValueError: the tasks or the numbers of runs differ.
 
     >>> gain([[1.0, 0.75, 0.875, 0.625, 0.5]], [[0.5, 0.25, 0.375, 0.125, 0.0]]).mean
     0.5
@@ -102,7 +108,9 @@ def gain(scores: Scores, other: Scores, resamples: int = 5000, seed: int = 0) ->
     mine, its = _checked(scores), _checked(other)
     runs, others = [len(task) for task in mine], [len(task) for task in its]
     if runs != others:
-        raise ValueError(f"{runs} and {others} runs on the tasks; give runs in pairs")
+        raise ValueError(
+            f"the agents have {runs} and {others} runs on the tasks; give paired runs of both"
+        )
     rng = np.random.default_rng(seed)
     draws = [rng.integers(0, n, (resamples, n)) for n in runs]
 
@@ -120,7 +128,7 @@ def gain(scores: Scores, other: Scores, resamples: int = 5000, seed: int = 0) ->
 def _interval(
     statistic: Callable[..., FloatArray], agents: list[Scores], resamples: int, seed: int
 ) -> Estimate:
-    """Return a statistic of lists of arrays (..., S), one list an agent, with its interval."""
+    """Return a statistic of lists of arrays (..., S), one list per agent, with its interval."""
     rng = np.random.default_rng(seed)
     found = [_checked(scores) for scores in agents]
     drawn = [
@@ -146,5 +154,5 @@ def _checked(scores: Scores) -> list[FloatArray]:
     tasks = [np.asarray(task, dtype=np.float64) for task in scores]
     if not tasks or any(task.ndim != 1 or not task.size for task in tasks):
         shapes = ", ".join(str(task.shape) for task in tasks) or "none"
-        raise ValueError(f"tasks have scores of shapes {shapes}; give each at least one run")
+        raise ValueError(f"tasks have scores of shapes {shapes}; give at least one run per task")
     return tasks

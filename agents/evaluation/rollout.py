@@ -1,4 +1,4 @@
-"""Running agents on the same arrivals, and measuring what people ask about."""
+"""Evaluation of agents by rollouts on the same arrivals."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from crawl_env.content.world import World
 from crawl_env.errors import check_whole, check_within
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation.observation import check_features
+from crawl_env.simulation.task import suggest_arguments
 
-# An agent by name, class or object (a trained model of Stable-Baselines3, say), or what makes one.
+# An agent by name, class or object (such as a trained model of Stable-Baselines3), or a factory.
 AgentLike = str | type[Agent] | Predictor | Callable[[CrawlVectorEnv], Predictor]
 # An environment, wrapped or not, its task, or the arguments of an environment.
 EnvironmentLike = Environment | Mapping[str, Any]
@@ -25,26 +26,28 @@ EnvironmentLike = Environment | Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Reference:
-    """An upper reference: an agent in an environment that shows it more than the crawler sees."""
+    """An upper reference: an agent that observes more than the crawler does."""
 
     agent: str
-    features: tuple[str, ...]  # shown in addition
-    arguments: Mapping[str, Any]  # of the environment, in place of the given ones
+    features: tuple[str, ...]  # features in addition to the given ones
+    arguments: Mapping[str, Any]  # arguments of the environment that replace the given ones
 
 
-# Arrivals depend on the seed alone, so each reference meets what the agents meet.
+# Arrivals depend on the seed alone, so references and agents face the same arrivals.
 REFERENCES = {CLAIRVOYANT: Reference("whittle", ("value",), {"observed": True})}
 
 
 @dataclass(frozen=True, repr=False)
 class Evaluation:
-    """What was measured of one agent, in S runs side by side.
+    """Measurements of one agent in S parallel runs.
 
-    reward: utility / step (the discounted return where a discount was asked for).
-    cost: budget units / step.
-    never: number of sources that were never crawled with success.
-    delay: time from publication to collection, mean over the items collected; NaN if none.
-    frequency: crawls / step of each source, mean over runs.
+    Attributes:
+        reward: utility / step (the discounted return if `discount` is below 1).
+        cost: budget units / step.
+        never: number of sources that were never crawled successfully.
+        delay: time from publication to collection, averaged over the items collected; NaN if there
+            are none.
+        frequency: crawls / step of each source, averaged over runs.
     """
 
     reward: FloatArray  # (S,)
@@ -57,6 +60,7 @@ class Evaluation:
         return f"Evaluation(reward {statistics.mean(self.reward)} / step, {len(self.reward)} runs)"
 
 
+@suggest_arguments
 def evaluate(
     agent: AgentLike,
     env: EnvironmentLike,
@@ -68,30 +72,30 @@ def evaluate(
     discount: float = 1.0,
     progress: Callable[[int], object] | None = None,
 ) -> Evaluation:
-    """Run an agent in environments of its own, without training it, and measure its reward.
+    """Run an agent in new environments, without training it, and measure its reward.
 
     Arguments:
-        agent: a name for `agents.make` or of `REFERENCES`, a class such as `agents.Whittle`,
-            anything with `predict` (an agent, or a trained model of Stable-Baselines3), or a
-            function from the vector environment to one of these.
+        agent: a name for `agents.make` or in `REFERENCES`, a class such as `agents.Whittle`, an
+            object with `predict` (an agent, or a trained model of Stable-Baselines3), or a
+            function that maps the vector environment to one of these.
         env: an environment, wrapped or not, a vector environment, a `Task`, or a dictionary of the
             arguments of an environment. New environments of the same task are made; the given one
-            is not stepped. Its `horizon` is ignored: the runs are not cut into episodes. Agents
-            given by name or class also see the `features` that their class asks for, whether or
-            not the environment shows them: `adaptive-thompson`, for example, sees the harvest.
+            is not stepped. Its `horizon` is ignored: runs are not divided into episodes. For agents
+            given by name or class, the `features` of the class are added to those of the task:
+            `adaptive-thompson`, for example, observes the harvest.
         steps: number of steps that are measured, after `warmup` steps that are not.
-        seeds: S, the number of runs, each with arrivals of its own.
-        seed: of the arrivals; two agents with the same seed and task meet the same arrivals.
-        discount: below 1, `reward` is the return Σ δ^t r_t over the measured steps instead.
+        seeds: S, the number of runs, each with its own arrivals.
+        seed: seed of the arrivals; agents with the same seed and task face the same arrivals.
+        discount: if below 1, `reward` is the return Σ δ^t r_t over the measured steps instead.
         progress: called with the number of steps made since the last call.
 
-    The delay is the mean age of the items when they are collected (time). A crawl k steps after
-    the last brings ΛkT items, on average kT/2 old. Where items are followed one by one (a log,
-    decay that is not exponential, random arrivals and capacities), it is that of these very items,
-    without those whose utility had decayed to zero.
+    The delay is the mean age of the items when they are collected (time). A crawl k steps after the
+    last one collects ΛkT items of mean age kT/2. If items are stored singly (a log, non-exponential
+    decay, random arrivals and capacities), the delay is computed from the items themselves, without
+    those whose utility has decayed to zero.
 
     Raises:
-        ValueError: bad arguments, or a model that was trained on other observations.
+        ValueError: an argument is invalid, or a model was trained on other observations.
 
     >>> evaluate("whittle", {"budget": 2}, steps=28, seeds=1).reward.round(3)
     array([337.775])
@@ -103,7 +107,7 @@ def evaluate(
     rollout = Rollout(agent, env, seeds, seed)
     meter = _Meter(rollout.env)
     for step in range(warmup + steps):
-        waiting = _waiting(rollout.env.world)
+        waiting = _uncollected(rollout.env.world)
         reward = rollout.step()
         if step >= warmup:
             meter.count(reward * discount ** (step - warmup), *waiting)
@@ -112,6 +116,7 @@ def evaluate(
     return meter.read(steps, 1 if discount < 1 else steps)
 
 
+@suggest_arguments
 def compare(
     agents: Sequence[str] | Mapping[str, AgentLike],
     env: EnvironmentLike,
@@ -123,14 +128,14 @@ def compare(
     discount: float = 1.0,
     progress: Callable[[int], object] | None = None,
 ) -> dict[str, Evaluation]:
-    """Evaluate several agents on the same arrivals; run s of each is paired with run s of all.
+    """Evaluate several agents on the same arrivals; run s of every agent has the same arrivals.
 
     Arguments:
-        agents: names for `agents.make` or of `REFERENCES`, or a dictionary from labels to what
-            `evaluate` takes as agent.
-        env, steps, warmup, seeds, seed, discount, progress: as of `evaluate`, the same for all.
+        agents: names for `agents.make` or in `REFERENCES`, or a dictionary from labels to values
+            that `evaluate` accepts as agent.
+        env, steps, warmup, seeds, seed, discount, progress: as in `evaluate`, the same for all.
 
-    See `agents.evaluation.statistics.difference` and `score` for intervals of what is compared.
+    See `agents.evaluation.statistics.difference` and `score` for intervals of comparisons.
 
     >>> runs = compare(["whittle", "random"], {"budget": 2}, steps=100, seeds=3)
     >>> bool(runs["whittle"].reward.min() > runs["random"].reward.max())
@@ -155,7 +160,7 @@ def compare(
 
 
 class Rollout:
-    """An agent crawling S environments side by side; the arguments are those of `evaluate`.
+    """An agent in S parallel environments; the arguments are those of `evaluate`.
 
     >>> rollout = Rollout("whittle", {"sources": "table1", "budget": 2})
     >>> rollout.step().round(3), rollout.env.harvest.picked
@@ -173,7 +178,7 @@ class Rollout:
         self._start = np.ones(seeds, dtype=bool)
 
     def step(self) -> FloatArray:
-        """Let the agent crawl for one step; return the rewards, (S,)."""
+        """Take one step with the agent; return the rewards, (S,)."""
         action, self._state = self._predictor.predict(
             self._observation, self._state, self._start, deterministic=True
         )
@@ -183,7 +188,7 @@ class Rollout:
 
 
 def with_features(agent: AgentLike, env: EnvironmentLike) -> tuple[AgentLike, dict[str, Any]]:
-    """Return the agent that acts, and the arguments of an environment that shows what it needs."""
+    """Return the agent that acts, and the arguments of an environment with its features."""
     arguments = _arguments(env)
     more: tuple[str, ...] = ()
     if isinstance(agent, str) and agent in REFERENCES:
@@ -220,9 +225,9 @@ def _predictor(agent: AgentLike, env: CrawlVectorEnv, seed: int) -> Predictor:
     if trained_on is not None and trained_on.shape != env.single_observation_space.shape:
         raise ValueError(
             f"the model was trained on observations of shape {trained_on.shape}, and this "
-            f"environment shows {env.single_observation_space.shape}, the features "
-            f"{env.task.features}. Give the environment the features of its training; a model "
-            "that needs a wrapper is evaluated in it, with Stable-Baselines3's evaluate_policy"
+            f"environment has shape {env.single_observation_space.shape}, with the features "
+            f"{env.task.features}. Give the environment the features of the training; a model "
+            "that needs a wrapper can be evaluated with Stable-Baselines3's evaluate_policy"
         )
     features = _features_of_training(made)
     if features is not None and features != env.task.features:
@@ -234,8 +239,8 @@ def _predictor(agent: AgentLike, env: CrawlVectorEnv, seed: int) -> Predictor:
 
 
 def _features_of_training(model: Predictor) -> tuple[str, ...] | None:
-    """Return the features that a model of Stable-Baselines3 was trained on, where it knows its
-    environment and no wrapper changes them."""
+    """Return the features that a model of Stable-Baselines3 was trained on, or None if it has no
+    environment or a wrapper changes the features."""
     get_env = getattr(model, "get_env", None)
     trained_in = get_env() if callable(get_env) else None
     if trained_in is None:
@@ -247,7 +252,7 @@ def _features_of_training(model: Predictor) -> tuple[str, ...] | None:
 
 
 class _Meter:
-    """Adds up, step by step, what an evaluation reports."""
+    """Accumulates the measurements of an evaluation step by step."""
 
     def __init__(self, env: CrawlVectorEnv) -> None:
         self._env = env
@@ -258,7 +263,7 @@ class _Meter:
         self._crawls = np.zeros(shape[1])
 
     def count(self, reward: FloatArray, items: FloatArray, ages: FloatArray) -> None:
-        """Add a step; `items` and `ages` are the uncollected ones before it, see `_waiting`."""
+        """Add a step; `items` and `ages` are those before the step, see `_uncollected`."""
         picked, _, _, failed = self._env.harvest
         sources, (b, n) = self._env.world.sources, self._env.world.shape
         cost = np.broadcast_to(sources.cost, (b, n)).reshape(-1)[picked]
@@ -273,7 +278,7 @@ class _Meter:
 
     def read(self, steps: int, divisor: int) -> Evaluation:
         with np.errstate(invalid="ignore"):
-            delay = self._item_ages / self._items  # NaN where nothing was collected
+            delay = self._item_ages / self._items  # NaN if nothing was collected
         return Evaluation(
             reward=self._reward / divisor,
             cost=self._cost / steps,
@@ -283,14 +288,14 @@ class _Meter:
         )
 
 
-def _waiting(world: World) -> tuple[FloatArray, FloatArray]:
+def _uncollected(world: World) -> tuple[FloatArray, FloatArray]:
     """Return the number of items at each source and the sum of their ages (time), (S, N) each."""
     known, period = world.uncollected_items(), world.sources.period
     if known is not None:
         return known[0], known[1] * period
     rate = world.sources.arrival_rate
     since = np.where(world.age < NEVER, world.age, 0.0) * period
-    # Of a source that shows only its last items, those of the time in which they come.
+    # A source of finite capacity holds only the items of the time in which its last K arrived.
     with np.errstate(divide="ignore"):
         since = np.minimum(since, world.sources.capacity / rate)
     items = rate * since

@@ -1,11 +1,11 @@
-"""Means, differences, ratios and scores of runs, with 95 % intervals that cover what they claim.
+"""Means, differences, ratios and scores of runs, with 95 % intervals of verified coverage.
 
-Means, not interquartile means: what is asked of a fixed policy is its expected reward, and its runs
-have no failed trainings among them that a mean would have to be protected from.
+The statistics are means, not interquartile means: the quantity of interest for a fixed policy is
+its expected reward, and its runs include no failed trainings.
 
-All intervals rest on Student's t distribution, so that they are as wide as few runs require. They
-need at least `FEWEST_RUNS` runs; of fewer the estimate is returned without an interval. Runs of
-several agents are paired: run s of each has met the same arrivals, so what the runs share cancels.
+All intervals are based on Student's t distribution, so that they are appropriately wide for few
+runs. They need at least `FEWEST_RUNS` runs; with fewer, the estimate has no interval. Runs of
+several agents are paired: run s of every agent has the same arrivals, so common variation cancels.
 Coverage was measured over 20,000 samples each; the tests repeat the measurement:
 
 | | true value | runs | coverage |
@@ -29,12 +29,12 @@ from numpy.typing import ArrayLike
 
 from crawl_env.numerics import FloatArray
 
-FEWEST_RUNS = 3  # of which an interval can be given
-_NOTHING = 1e-9  # relative size below which a spread or a gap is rounding
+FEWEST_RUNS = 3  # needed for an interval
+_NOTHING = 1e-9  # relative size below which a spread or a difference counts as rounding error
 
 
 def number(x: float) -> str:
-    """Return a number with five digits, large ones with commas between thousands.
+    """Return a number with five digits, large numbers with thousands separators.
 
     >>> number(126280.4), number(337.774)
     ('126,280', '337.77')
@@ -43,10 +43,10 @@ def number(x: float) -> str:
 
 
 class Estimate(NamedTuple):
-    """An estimate with its interval, of 95 % unless said otherwise.
+    """An estimate with its interval, by default of 95 %.
 
-    low = high = mean where all runs were equal, as in a deterministic task. low and high are NaN
-    where there is no interval, because there were fewer than `FEWEST_RUNS` runs.
+    low = high = mean if all runs are equal, as in a deterministic task. low and high are NaN if
+    there is no interval because there were fewer than `FEWEST_RUNS` runs.
 
     >>> print(Estimate(1.0, 0.5, 1.5)), print(Estimate(1.0, float("nan"), float("nan")))
     1 [0.5, 1.5]
@@ -68,7 +68,7 @@ class Estimate(NamedTuple):
         return f"{number(self.mean)} [{number(self.low)}, {number(self.high)}]"
 
     def excludes(self, value: float) -> bool:
-        """Return whether the interval leaves out a value; False where there is no interval."""
+        """Return whether the interval excludes a value; False if there is no interval."""
         return value < self.low or value > self.high
 
 
@@ -78,10 +78,10 @@ UNKNOWN = Estimate(math.nan, math.nan, math.nan)
 def mean(sample: ArrayLike, *, level: float = 0.95) -> Estimate:
     """Return the mean of runs (S,) with its interval.
 
-    The union of Student's t interval and the one of P. Hall's cubic transformation (On the removal
-    of skewness by transformation, J. R. Statist. Soc. B 54, 1992), which is longer on the side of
-    the long tail: the first alone covers .83 of means of 20 lognormal runs, and the second alone
-    .90 of means of 20 symmetric runs with heavy tails.
+    It is the union of Student's t interval and that of P. Hall's cubic transformation (On the
+    removal of skewness by transformation, J. R. Statist. Soc. B 54, 1992), which is longer on the
+    side of the long tail: the first alone covers .83 of means of 20 lognormal runs, and the second
+    alone .90 of means of 20 symmetric runs with heavy tails.
 
     >>> mean([2.0, 2.0, 2.0])
     Estimate(mean=2.0, low=2.0, high=2.0)
@@ -107,8 +107,8 @@ def mean(sample: ArrayLike, *, level: float = 0.95) -> Estimate:
 def difference(agent: ArrayLike, other: ArrayLike, *, level: float = 0.95) -> Estimate:
     """Return the mean paired difference agent − other of runs (S,), with Student's t interval.
 
-    Two equal policies are told apart in at most 5 % of comparisons: their differences are
-    symmetric, whatever the distribution of the rewards, and t intervals are exact or too wide then.
+    Two equal policies are declared different in at most 5 % of comparisons: their differences are
+    symmetric for every distribution of the rewards, and t intervals are then exact or conservative.
 
     >>> print(difference([3.0, 5.0, 4.0, 4.5], [2.0, 3.5, 3.5, 3.0]))
     1.125 [0.36326, 1.8867]
@@ -127,8 +127,8 @@ def difference(agent: ArrayLike, other: ArrayLike, *, level: float = 0.95) -> Es
 def ratio(agent: ArrayLike, other: ArrayLike, *, level: float = 0.95) -> Estimate:
     """Return the ratio of the means of paired runs (S,), with Fieller's interval.
 
-    The interval holds every ρ for which the mean of agent − ρ·other cannot be told from zero, by
-    Student's t. There is none where the mean of `other` itself cannot be told from zero.
+    The interval contains every ρ for which the mean of agent − ρ·other does not differ
+    significantly from zero by Student's t. There is none if the mean of `other` itself does not.
 
     >>> print(ratio([3.0, 5.0, 4.0, 4.5], [4.0, 7.0, 5.0, 6.0]))
     0.75 [0.70052, 0.83191]
@@ -152,7 +152,7 @@ def ratio(agent: ArrayLike, other: ArrayLike, *, level: float = 0.95) -> Estimat
 
 
 def gain(agent: ArrayLike, other: ArrayLike) -> Estimate:
-    """Return by which fraction the mean of an agent's paired runs exceeds another's: `ratio` − 1.
+    """Return the relative gain of an agent over another in paired runs: `ratio` − 1.
 
     >>> gain([2.0, 2.0, 2.0], [1.0, 1.0, 1.0]).mean
     1.0
@@ -162,7 +162,7 @@ def gain(agent: ArrayLike, other: ArrayLike) -> Estimate:
 
 
 def loss(agent: ArrayLike, reference: ArrayLike) -> Estimate:
-    """Return which fraction of the reference's mean an agent's paired runs lose: 1 − `ratio`.
+    """Return the fraction of the reference's mean that an agent loses in paired runs: 1 − `ratio`.
 
     >>> loss([3.0, 3.0, 3.0], [4.0, 4.0, 4.0]).mean
     0.25
@@ -175,8 +175,8 @@ def score(agent: ArrayLike, random: ArrayLike, reference: ArrayLike) -> Estimate
     """Return (agent − random)/(reference − random) of mean rewards, runs (S,) paired.
 
     A random policy already earns 50–90 % of the reference's reward; this score is 0 for random and
-    1 for the reference. `UNKNOWN` where reference and random cannot be told apart; with fewer than
-    `FEWEST_RUNS` runs the score has no interval.
+    1 for the reference. It is `UNKNOWN` if reference and random do not differ significantly; with
+    fewer than `FEWEST_RUNS` runs the score has no interval.
     """
     x, floor, best = _checked(agent, random, reference)
     gap = difference(best, floor)
@@ -229,7 +229,7 @@ def _without_skewness(t: float, skewness: float, n: int) -> float:
 
 
 def _is_constant(x: FloatArray, scale: float = 0.0) -> bool:
-    """Return whether numbers differ by no more than rounding, of numbers as large as `scale`."""
+    """Return whether numbers differ by rounding errors only, for numbers as large as `scale`."""
     largest = max(float(np.abs(x).max()), scale)
     return bool(np.ptp(x) <= 1e-12 * largest)
 
@@ -239,5 +239,5 @@ def _checked(*samples: ArrayLike) -> list[FloatArray]:
     n = columns[0].size
     if n == 0 or any(column.shape != (n,) for column in columns):
         shapes = ", ".join(str(column.shape) for column in columns)
-        raise ValueError(f"samples have shapes {shapes}; give one number a run, at least one run")
+        raise ValueError(f"samples have shapes {shapes}; give one number per run, at least one run")
     return columns

@@ -1,4 +1,4 @@
-"""Agents that learn from interaction; none of them uses the closed-form index."""
+"""Learning agents, which are trained by interaction and do not use the closed-form index."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ from crawl_env.errors import unknown
 
 
 class _Learners(dict[str, type[Learner[Any]]]):
-    """Learners by name, with an error message that suggests the nearest name."""
+    """Learners by name; an unknown name raises an error that suggests the nearest one."""
 
     def __missing__(self, name: object) -> type[Learner[Any]]:
         raise UnknownLearner(str(unknown("learner", name, self)))
 
 
 class UnknownLearner(KeyError, ValueError):
-    """The name of no learner."""
+    """Raised for an unknown name of a learner."""
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -71,11 +71,11 @@ LEARNERS: dict[str, type[Learner[Any]]] = _Learners(
 def load(
     path: str | PathLike[str], arms: CrawlVectorEnv | Arms, device: str = "cpu"
 ) -> Learner[Any]:
-    """Return the agent that was saved in a file, whichever learner it is; see `Learner.load`.
+    """Return a saved agent of any of the learners; see `Learner.load`.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: the file is damaged or not of this project, or does not fit the environment.
+        FileNotFoundError: there is no such file.
+        ValueError: the file is damaged, is not of this project, or does not fit the environment.
 
     >>> import tempfile
     >>> env = CrawlVectorEnv(features=("age", "crawled", "harvest"))

@@ -1,7 +1,7 @@
-"""What learners interact with: arms, each in a state, some of which are activated in each step.
+"""`Arms`, the interface between learners and environments, and its implementation for crawls.
 
-Learners use nothing else of an environment. Their tests use finite chains with known indices
-instead.
+In each step some of the arms are activated. Learners use no other part of an environment, so that
+tests can replace it by finite Markov chains of known indices.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from crawl_env.simulation.simulation import Simulation
 class Step(NamedTuple):
     """The outcome of one step in B environments with N arms each."""
 
-    active: BoolArray  # (B, N) which arms were activated, whatever the priorities
+    active: BoolArray  # (B, N) whether each arm was activated
     reward: FloatArray  # (B, N)
     state: FloatArray  # (B, N, D) after the step
 
@@ -33,7 +33,7 @@ class Arms(Protocol):
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(B, N, D): environments, arms, numbers in a state."""
+        """(B, N, D): numbers of environments, arms and components of a state."""
 
     @property
     def activation_fraction(self) -> float:
@@ -41,19 +41,19 @@ class Arms(Protocol):
 
     @property
     def cost(self) -> FloatArray:
-        """(N,) of activating each arm."""
+        """(N,) cost of activating each arm."""
 
     def state(self) -> FloatArray:
-        """Return the states, (B, N, D); after the end of an episode, those the next starts in."""
+        """Return the states, (B, N, D); after an episode, the initial ones of the next."""
 
     def step(self, priority: NDArray[np.float32]) -> Step:
         """Activate the arms of largest priority, (B, N) in [−1, 1], and take a step."""
 
     def get_state(self) -> dict[str, Any]:
-        """Return a copy of everything that changes with time."""
+        """Return a copy of the time-dependent state."""
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Return to a state of `get_state`, which may come from a file.
+        """Restore a state returned by `get_state`, which may come from a file.
 
         Raises:
             ValueError: it belongs to other arms, or an array has another type, shape or range.
@@ -61,20 +61,20 @@ class Arms(Protocol):
 
 
 class CrawlArms:
-    """The sources of a vector environment as arms; the reward of an arm is what its crawl brought.
+    """The sources of a vector environment as arms; the reward of an arm is its harvest.
 
     A source is active if a crawl of it was attempted, even if the crawl failed. A source that is
-    not available stays passive, however large its priority.
+    not available stays passive, whatever its priority.
 
     Arguments:
-        env: shows `crawled`, `harvest`, `failed` where crawls can fail, and the features of the
-            state.
-        features: the columns of the state.
-        seed: of the environment.
+        env: the environment; its features must include `crawled`, `harvest`, `failed` if crawls can
+            fail, and the features of the state.
+        features: the features that form the state.
+        seed: seed of the environment.
 
     Raises:
-        ValueError: a feature is not shown, the budget rule is "average", or the environment hides
-            how episodes end.
+        ValueError: a feature is missing, the budget rule is "average", or the autoreset mode of the
+            environment does not return the last states of an episode.
     """
 
     def __init__(self, env: CrawlVectorEnv, features: tuple[str, ...], seed: int = 0) -> None:
@@ -83,7 +83,7 @@ class CrawlArms:
         for name in (*attempted, "harvest", *features):
             if name not in task.features:
                 raise ValueError(
-                    f"learning needs the feature {name!r}, and the environment shows "
+                    f"learning needs the feature {name!r}, and the environment has "
                     f"{', '.join(task.features)}; add it to `features`"
                 )
         check_budget_rule(task)
@@ -115,7 +115,7 @@ class CrawlArms:
         active = self._observation[..., self._attempted].max(axis=-1) > 0
         harvest = self._observation[..., self._harvest].astype(np.float64)
         step = Step(active, harvest, self.state())
-        if truncated.any():  # in all environments at once, as they started together
+        if truncated.any():  # then all are, since all episodes started together
             self._observation, _ = self.env.reset()
         return step
 
@@ -129,16 +129,16 @@ class CrawlArms:
 
 
 def check_budget_rule(task: Task) -> None:
-    """Raise ValueError unless there is a budget for each step."""
+    """Raise ValueError unless the budget is per step."""
     if task.budget_rule != "step":
         raise ValueError(
-            "learners learn an order of the sources for a budget in every step; that needs "
-            f"budget_rule='step', and the environment has {task.budget_rule!r}"
+            "learners rank the sources for a budget in every step, which needs "
+            f"budget_rule='step'; the environment has {task.budget_rule!r}"
         )
 
 
 def check_autoreset_mode(env: CrawlVectorEnv) -> None:
-    """Raise ValueError unless the last states of an episode are shown before the next begins."""
+    """Raise ValueError unless the last states of an episode are returned before the next begins."""
     if env.autoreset_mode is not AutoresetMode.NEXT_STEP:
         raise ValueError(
             f"autoreset_mode is {env.autoreset_mode.value!r}; learning needs the last states of an "
@@ -147,7 +147,7 @@ def check_autoreset_mode(env: CrawlVectorEnv) -> None:
 
 
 def task_description(env: CrawlVectorEnv) -> dict[str, Any]:
-    """Return what must be equal for learning to be resumed in an environment."""
+    """Return the properties that must be equal for training to be resumed in an environment."""
     task = env.task
     names = ("sources", "budget", "features", "horizon", "start", "per_host")
     same = {name: getattr(task, name) for name in names}
@@ -170,7 +170,7 @@ def check_same_task(env: CrawlVectorEnv, saved: dict[str, Any]) -> None:
 
 
 def restore_env(env: Any, state: Any, name: str = "env") -> Any:
-    """Return an environment to a saved state, and the observation there, after checking it.
+    """Restore a saved state of an environment after validating it, and return its observation.
 
     Raises:
         ValueError: a part of the state has another type, shape or range than in this environment.
@@ -190,21 +190,21 @@ def restore_env(env: Any, state: Any, name: str = "env") -> Any:
 
 
 class Simulator(Protocol):
-    """B environments with N arms each, activated independently of each other and of any budget."""
+    """B environments with N arms each, which are activated independently and without a budget."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(B, N, D): environments, arms, numbers in a state."""
+        """(B, N, D): numbers of environments, arms and components of a state."""
 
     @property
     def cost(self) -> FloatArray:
-        """(N,) of activating each arm."""
+        """(N,) cost of activating each arm."""
 
     def draw(self, num_envs: int, rng: np.random.Generator) -> FloatArray:
         """Return random initial states, (num_envs, N, D)."""
 
     def start(self, state: FloatArray, rng: np.random.Generator) -> None:
-        """Put the arms into states (B, N, D)."""
+        """Set the arms to the states (B, N, D)."""
 
     def step(self, active: BoolArray, rng: np.random.Generator) -> Step:
         """Activate these arms, (B, N), and take a step."""
@@ -213,12 +213,13 @@ class Simulator(Protocol):
 class CrawlSimulator:
     """The sources of a task, crawled independently of each other; a state is an age.
 
-    A token bucket that is never empty lets every source of priority ≥ 0 be crawled, and no other.
+    It uses an environment whose token bucket is never empty, so that all sources of priority ≥ 0,
+    and no others, are crawled.
 
     Arguments:
-        task: gives the sources and the arrivals; only harvests are observed.
+        task: the task with the sources and the arrivals; only harvests are observed.
         num_envs: B.
-        max_age: initial ages are log-uniform on 1 … max_age, where the index still changes.
+        max_age: upper limit of the initial ages, which are log-uniform on 1 … max_age.
 
     >>> simulator = CrawlSimulator(Task(), num_envs=1, max_age=32)
     >>> rng = np.random.default_rng(0)

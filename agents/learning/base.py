@@ -1,4 +1,5 @@
-"""What all learners share: `learn`, `predict`, `save`, `load`, as in Stable-Baselines3."""
+"""`Learner`, the base class of all learners: `learn`, `predict`, `save`, `load` as in
+Stable-Baselines3."""
 
 from __future__ import annotations
 
@@ -29,39 +30,39 @@ Progress = Callable[[int, dict[str, float]], object]
 
 
 class Learner(Policy, Generic[S]):
-    """Base of the learners.
+    """Base class of the learners.
 
     A subclass has a `name`, `Settings` (a frozen dataclass of all its hyper-parameters) and
 
-    - `setup()`: create what is learnt, from `self.settings`, `self.arms` and `self.rng`;
+    - `setup()`: create the parameters to be learnt, from `self.settings`, `self.arms`, `self.rng`;
     - `update() -> dict`: interact for `steps_per_update` steps, learn from them, return metrics;
     - `score(state) -> FloatArray`: map states (..., N, D) to scores (..., N) of any sign;
-    - `state_dict() -> tree`, `load_state_dict(tree)`: what has been learnt. This class saves the
-      number of steps, the random generator and the state of the environment.
+    - `state_dict() -> tree`, `load_state_dict(tree)`: the learnt state. This class saves the number
+      of steps, the random generator and the state of the environment.
 
     `agents/learning/tabular/wiql.py` is the shortest example.
 
     Arguments:
         arms: a `CrawlVectorEnv`, or another implementation of `agents.learning.arms.Arms`.
         settings: hyper-parameters; default `Settings()`.
-        seed: runs with equal seeds are identical.
+        seed: seed of training; runs with equal seeds are identical.
         device: torch device of neural learners.
 
     Raises:
-        ValueError: the environment lacks a feature, or its actions or budget do not suit the
-            learner; the settings are of another learner, or out of range.
+        ValueError: the environment lacks a feature, or its actions or budget rule are not
+            supported; the settings are those of another learner, or out of range.
     """
 
     name: ClassVar[str]
     Settings: ClassVar[type]
     state_features: ClassVar[tuple[str, ...]] = ("age",)
-    task: Task | None  # type: ignore[assignment]  # None where trained on other arms
+    task: Task | None  # type: ignore[assignment]  # None if trained on other arms
     steps_per_update: int = 1
-    arms_type: ClassVar[type] = Arms  # what it interacts with
+    arms_type: ClassVar[type] = Arms  # type of the arms that it interacts with
     estimates_index: ClassVar[bool] = False  # whether scores are Whittle indices, utility / budget
     shared_parameters: ClassVar[bool] = False  # whether all sources share one set of parameters
-    size_settings: ClassVar[tuple[str, ...]] = ()  # that determine the sizes of learnt arrays
-    prior_knowledge: ClassVar[str] = ""  # given to the learner besides its observations
+    size_settings: ClassVar[tuple[str, ...]] = ()  # settings that determine sizes of learnt arrays
+    prior_knowledge: ClassVar[str] = ""  # information given besides the observations
 
     def __init__(
         self,
@@ -77,20 +78,20 @@ class Learner(Policy, Generic[S]):
             self.task = None
         if not isinstance(arms, self.arms_type):
             raise ValueError(
-                f"{arms!r} is no CrawlVectorEnv; make one with gym.make_vec, "
+                f"{arms!r} is not a CrawlVectorEnv; make one with gym.make_vec, "
                 'vectorization_mode="vector_entry_point" and features=("age", "crawled", "harvest")'
             )
         self.arms: Arms = arms
         self.settings: S = self.Settings() if settings is None else settings
         if not isinstance(self.settings, self.Settings):
             raise ValueError(
-                f"settings is {settings!r}; agent {self.name!r} takes its own: "
+                f"settings is {settings!r}; agent {self.name!r} needs an instance of "
                 f"{self.Settings.__name__}({fields(self.Settings)[0].name}=…)"
             )
         check_settings(self.settings, self.name)
         self.seed, self.device = seed, device
         self.rng = generator(seed, "learner")
-        self.steps = 0  # of each environment, so far
+        self.steps = 0  # steps of each environment so far
         self.setup()
 
     def learn(
@@ -103,15 +104,15 @@ class Learner(Policy, Generic[S]):
     ) -> Self:
         """Learn for `total_steps` more steps of each environment.
 
-        The last update is completed, so up to `steps_per_update` − 1 more steps may be taken;
+        The last update is completed, so that up to `steps_per_update` − 1 more steps may be taken;
         `steps` counts all of them.
 
         Arguments:
-            total_steps: to be added to `steps`, as in Stable-Baselines3.
-            checkpoint: a file of this call. It is written every `checkpoint_interval` seconds, at
-                the end, and on Ctrl-C. If it exists, learning resumes from it exactly as if it had
-                not been interrupted, and the steps in it count towards this call's total.
-            tensorboard_log: folder of a TensorBoard log.
+            total_steps: number of steps added to `steps`, as in Stable-Baselines3.
+            checkpoint: file of a checkpoint. It is written every `checkpoint_interval` seconds, at
+                the end, and on Ctrl-C. If it exists, learning resumes from it exactly as without
+                an interruption, and its steps count towards the total of this call.
+            tensorboard_log: directory of a TensorBoard log.
             progress: True for a progress bar (tqdm), or a function that is called after each update
                 with `steps` and the metrics.
 
@@ -153,7 +154,7 @@ class Learner(Policy, Generic[S]):
         return super()._view(observation)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write everything that learning depends on to a file; see `agents.learning.storage`."""
+        """Write the complete state of training to a file; see `agents.learning.storage`."""
         storage.save(
             path,
             {
@@ -172,14 +173,14 @@ class Learner(Policy, Generic[S]):
     def load(
         cls, path: str | PathLike[str], arms: CrawlVectorEnv | Arms, device: str = "cpu"
     ) -> Self:
-        """Return a saved agent, for an environment that shows it the same features.
+        """Return a saved agent, for an environment with the same features.
 
-        `learn` continues from what was learnt, in the given environment, which is reset.
+        `learn` continues from the saved parameters in the given environment, which is reset.
 
         Raises:
-            FileNotFoundError: no such file.
+            FileNotFoundError: there is no such file.
             ValueError: the file is damaged, or holds another kind of agent or another number of
-                sources; the message names the file and what is wrong.
+                sources; the message names the file and the reason.
         """
         saved = cls._read(path)
         with _naming(path):
@@ -194,20 +195,20 @@ class Learner(Policy, Generic[S]):
             for what, value in storage.plain(mine).items():  # tuples as lists, as they are loaded
                 if saved[what] != value:
                     raise ValueError(
-                        f"it was saved with {what} {saved[what]}, this agent has {mine[what]}; "
-                        "name another checkpoint, or load the agent from this one"
+                        f"it was saved with {what} {saved[what]}, and this agent has {mine[what]}; "
+                        "use another checkpoint, or load the agent from this one"
                     )
             self.arms.set_state(saved["arms"])
         self._restore(path, saved)
 
     def _restore(self, path: str | PathLike[str], saved: dict[str, Any]) -> None:
-        """Continue from what was saved, except for the environment."""
+        """Restore the saved state, except for that of the environment."""
         with _naming(path):
             if saved["shape"][1:] != list(self.arms.shape[1:]):
                 raise ValueError(
                     f"the agent was trained on {saved['shape'][1]} arms with {saved['shape'][2]} "
                     f"features each, and these are {self.arms.shape[1]} with {self.arms.shape[2]}; "
-                    "give an environment like the one it was trained in"
+                    "use an environment like that of training"
                 )
             storage.check_generator(saved["rng"], self.rng.bit_generator.state, "rng")
             storage.check_keys(saved["learnt"], self.state_dict(), "learnt")
@@ -228,10 +229,10 @@ class Learner(Policy, Generic[S]):
             check_sizes(saved["settings"], cls.size_settings, storage.elements(saved["learnt"]))
         return saved
 
-    # -- what a subclass implements --------------------------------------------------------------
+    # -- implemented by subclasses ---------------------------------------------------------------
 
     def setup(self) -> None:
-        """Create what is learnt."""
+        """Create the parameters to be learnt."""
         raise NotImplementedError
 
     def update(self) -> dict[str, float]:
@@ -243,15 +244,15 @@ class Learner(Policy, Generic[S]):
         raise NotImplementedError
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what has been learnt: a tree of arrays, numbers and text."""
+        """Return the learnt state: a tree of arrays, numbers and text."""
         raise NotImplementedError
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Return to what `state_dict` returned, which may come from a file.
+        """Restore a state returned by `state_dict`, which may come from a file.
 
         Raises:
-            ValueError: an array or a number has another type, shape or range; nothing is used
-                unchecked (`agents.learning.storage.check_like`).
+            ValueError: an array or a number has another type, shape or range. Everything is
+                validated before it is used (`agents.learning.storage.check_like`).
         """
         raise NotImplementedError
 
@@ -259,8 +260,8 @@ class Learner(Policy, Generic[S]):
 def priorities_of(score: FloatArray) -> NDArray[np.float32]:
     """Return priorities in (−1, 1] in the order of scores of any sign, (..., N).
 
-    Of equal scores, the source with the lower number has the higher priority. Ranks keep the order
-    in float32, which the scores themselves might not.
+    Of equal scores, the source with the lower number has the higher priority. Ranks preserve the
+    order in float32, which the scores themselves might not.
     """
     rank = ranks(score)
     return (1.0 - 2.0 * rank / score.shape[-1]).astype(np.float32)
@@ -283,7 +284,7 @@ _ANY_SIGN = ("log_std_init",)
 
 def check_settings(settings: Any, agent: str) -> None:
     """Raise ValueError unless whole numbers are at least 1, fractions between 0 and 1, and other
-    numbers finite and not negative; annotation and name of a field tell which it is."""
+    numbers finite and not negative; the kind follows from the annotation and name of a field."""
     for field in fields(settings):
         value, name = getattr(settings, field.name), f"{agent}: {field.name}"
         if field.type == "int":
@@ -294,24 +295,24 @@ def check_settings(settings: Any, agent: str) -> None:
 
 
 def check_sizes(settings: Any, names: tuple[str, ...], elements: int) -> None:
-    """Raise ValueError where settings of a file ask for arrays far larger than those in it.
+    """Raise ValueError if the settings in a file imply arrays far larger than those in it.
 
-    A learnt array has at least as many elements as a hidden layer has weights, or as a table has
+    A learnt array has at least as many elements as a hidden layer has weights, or a table has
     states.
     """
     if not isinstance(settings, Mapping):
-        raise ValueError("the settings are no dictionary")
+        raise ValueError("the settings are not a dictionary")
     for name in names:
         size = check_whole(name, settings[name])
         if (size**2 if name == "hidden" else size) > elements:
             raise ValueError(
-                f"{name} is {size}, and the arrays of the file have {elements} elements in all"
+                f"{name} is {size}, but the arrays of the file have only {elements} elements in all"
             )
 
 
 @contextmanager
 def _naming(path: str | PathLike[str]) -> Iterator[None]:
-    """Name the file in errors about its content."""
+    """Add the path of the file to errors about its content."""
     try:
         yield
     except ValueError as error:
@@ -325,11 +326,11 @@ def _naming(path: str | PathLike[str]) -> Iterator[None]:
         ) from None
 
 
-# -- around the loop of `learn` ------------------------------------------------------------------
+# -- helpers of `learn` --------------------------------------------------------------------------
 
 
 class _Interrupt:
-    """Turns the first Ctrl-C into a request that is granted between two updates."""
+    """Defers the first Ctrl-C until the current update is completed."""
 
     requested = False
 
@@ -353,7 +354,7 @@ class _Interrupt:
 
 @contextmanager
 def _tensorboard(folder: str | PathLike[str] | None, steps: int) -> Iterator[Progress]:
-    """Give a function that logs metrics; entries of a killed run after `steps` are purged."""
+    """Yield a function that logs metrics; entries of a killed run after `steps` are purged."""
     if folder is None:
         yield lambda steps, metrics: None
         return
@@ -370,7 +371,7 @@ def _tensorboard(folder: str | PathLike[str] | None, steps: int) -> Iterator[Pro
 
 @contextmanager
 def _bar(progress: Progress | bool, name: str, done: int, target: int) -> Iterator[Progress]:
-    """Give a function that shows the progress."""
+    """Yield a function that updates the progress bar."""
     if not isinstance(progress, bool):
         yield progress
         return

@@ -1,8 +1,8 @@
 """Saved agents: one safetensors file of arrays, with everything else as JSON in its header.
 
-Loading such a file reads numbers and text; it cannot run code. Nothing of a file is used before it
-has been checked: `load` checks the file itself, and `check_like`, `check_optimizer` and
-`check_generator` compare its content with what the agent that loads it holds at the same place.
+Loading such a file reads numbers and text; it cannot execute code. All content is validated before
+it is used: `load` checks the file itself, and `check_like`, `check_optimizer` and
+`check_generator` compare its content with the state of the agent that loads it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _MOMENTS = ({"step", "exp_avg", "exp_avg_sq"}, {"step", "square_avg"})  # of Ada
 
 
 def save(path: str | PathLike[str], agent: dict[str, Any]) -> None:
-    """Write a tree of dictionaries, lists, numbers, text, arrays and fleets.
+    """Write a tree of dictionaries, lists, numbers, text, arrays and fleets atomically.
 
-    It names the kind of `agent`. The file is written atomically: it appears whole or not at all.
+    Its entry `agent` is the name of the learner.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "agent.safetensors"
@@ -49,7 +49,7 @@ def load(path: str | PathLike[str]) -> dict[str, Any]:
     """Return what `save` wrote.
 
     Raises:
-        FileNotFoundError: no such file.
+        FileNotFoundError: there is no such file.
         ValueError: the file is damaged, was not written by `save`, or has an older format.
     """
     if not Path(path).is_file():
@@ -68,9 +68,9 @@ def load(path: str | PathLike[str]) -> dict[str, Any]:
         used: set[str] = set()
         agent: dict[str, Any] = _unpacked(json.loads(content), arrays, used)
         if used != set(arrays):
-            raise ValueError(f"arrays that belong to nothing: {sorted(set(arrays) - used)[:3]}")
+            raise ValueError(f"unused arrays: {sorted(set(arrays) - used)[:3]}")
         if not isinstance(agent["agent"], str):
-            raise ValueError("the name of the agent is no text")
+            raise ValueError("the name of the agent is not text")
     except (
         *(SafetensorError, ValueError, LookupError, TypeError, AttributeError, OverflowError),
         *(MemoryError, RecursionError, OSError),
@@ -91,7 +91,7 @@ def plain(tree: Any) -> Any:
 
 
 def tensors(tree: Any) -> Any:
-    """Return a tree with its arrays as tensors, as torch expects its states."""
+    """Return a tree with its arrays as tensors, as torch's `load_state_dict` expects."""
     if isinstance(tree, dict):
         return {key: tensors(child) for key, child in tree.items()}
     if isinstance(tree, list):
@@ -110,19 +110,19 @@ def elements(tree: Any) -> int:
 def check_like(
     saved: Any, own: Any, name: str, *, low: float = -math.inf, cells: int | None = None
 ) -> None:
-    """Raise ValueError unless a loaded tree could take the place of an agent's own.
+    """Raise ValueError unless a loaded tree has the structure of an agent's own.
 
     Dictionaries must have the same keys, lists the same lengths, arrays the same type and shape;
     numbers must be finite, and whole numbers not negative.
 
     Arguments:
         saved: what `load` returned, or a part of it.
-        own: the same part of an agent that was made anew.
-        name: of the part, for messages.
-        low: the least that numbers of arrays may be.
-        cells: for the state of an environment with so many sources in all of its copies. Lists of
-            arrays there are tables of items or crawls: their columns may be missing or have another
-            length, but all the same one, and the first is a number of a source. Numbers of arrays
+        own: the same part of a newly created agent.
+        name: name of the part, for messages.
+        low: lower bound of the elements of arrays.
+        cells: number of sources in all copies of an environment, if `saved` is its state. Lists of
+            arrays in it are tables of items or crawls: their columns may be missing or have another
+            length, but all the same one, and the first has numbers of sources. Elements of arrays
             may be infinite.
 
     >>> check_like({"table": np.zeros((2, 3))}, {"table": np.zeros((3, 2))}, "learnt")
@@ -138,7 +138,7 @@ def check_like(
     elif isinstance(own, dict):
         check_keys(saved, own, name)
         for key, child in own.items():
-            negative = key in ("account", "balance")  # of a budget that was overdrawn
+            negative = key in ("account", "balance")  # a balance may be overdrawn
             bound = -math.inf if negative else low
             check_like(saved[key], child, f"{name}.{key}", low=bound, cells=cells)
     elif isinstance(own, list | tuple):
@@ -149,7 +149,7 @@ def check_like(
         for i, (child, its) in enumerate(zip(saved, own, strict=True)):
             if table and i > 0 and child is None:
                 continue
-            if table:  # a column that is missing here may be of any type
+            if table:  # a column missing in `own` may have any type
                 types = child.dtype if isinstance(child, np.ndarray) else np.float64
                 its = np.empty(length, types if its is None else its.dtype)
             check_like(child, its, f"{name}[{i}]", low=low, cells=cells)
@@ -168,7 +168,7 @@ def check_keys(saved: Any, own: Any, name: str) -> None:
     for missing in (key for key in own if key not in saved):
         raise ValueError(f"{name} lacks {missing!r}")
     for extra in (key for key in saved if key not in own):
-        raise ValueError(f"{name} has {extra!r}, which this agent does not know")
+        raise ValueError(f"{name} has {extra!r}, which this agent does not have")
 
 
 def check_generator(saved: Any, own: Any, name: str) -> None:
@@ -192,8 +192,8 @@ def plain_arrays(tree: Any) -> Any:
 def check_optimizer(saved: Any, optimizer: torch.optim.Optimizer, name: str) -> None:
     """Raise ValueError unless a loaded state fits an optimizer, which torch itself does not check.
 
-    A fused optimizer reads and writes as many numbers of each moment as its parameter has, whatever
-    the moment's own size.
+    A fused optimizer accesses as many elements of each moment as its parameter has, whatever the
+    moment's own size.
     """
     own = optimizer.state_dict()
     check_keys(saved, own, name)
@@ -266,7 +266,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _packed(node: Any, arrays: dict[str, NDArray[Any]]) -> Any:
-    """Return a node as JSON, its arrays put aside."""
+    """Return a node as JSON, with its arrays moved to `arrays`."""
     if isinstance(node, Sources):
         return {"fleet": _packed(node.__getstate__(), arrays)}
     if isinstance(node, dict):

@@ -1,1 +1,1 @@
-"""Policies that plan with known parameters, simple ones, and those of industry."""
+"""Policies that plan with known parameters, simple baselines, and rules used in practice."""

@@ -1,4 +1,4 @@
-"""What every policy shares: `predict`, and the view of an observation by the names of its features.
+"""`Policy` and `Agent`, the base classes of everything that acts, and `ObservationView`.
 
 `predict` has the signature of Stable-Baselines3's models, for one observation or a batch.
 """
@@ -19,16 +19,16 @@ from crawl_env.numerics import FloatArray
 from crawl_env.rng import generator
 from crawl_env.simulation.observation import FEATURES
 
-# An index below λ* by this fraction still counts as equal: the index of a value observed in
-# float32 may be rounded below the multiplier that it equals.
+# An index below λ* by at most this fraction counts as equal to it, since the index of a value
+# observed in float32 may be rounded below the multiplier.
 _SLACK = 1e-6
 _TINY = np.finfo(np.float64).tiny
 State = tuple[NDArray[Any], ...]  # arrays whose first axis is the batch
 
 
 class Environment(Protocol):
-    """What agents are made for: an environment, a vector environment of Gymnasium, a `VecEnv` of
-    Stable-Baselines3, wrapped or not, or the `Task` that they pose."""
+    """An environment that agents are made for: a Gymnasium environment or vector environment, a
+    Stable-Baselines3 `VecEnv`, wrapped or not, or the `Task` that these pose."""
 
     @property
     def observation_space(self) -> spaces.Space[Any]: ...
@@ -37,7 +37,7 @@ class Environment(Protocol):
 
 
 class Predictor(Protocol):
-    """Anything with Stable-Baselines3's `predict`: its models, and the policies of this project."""
+    """An object with Stable-Baselines3's `predict`: its models and the policies of this project."""
 
     def predict(
         self,
@@ -49,18 +49,18 @@ class Predictor(Protocol):
 
 
 class ObservationView:
-    """One batch of observations of a task, with a column for each feature.
+    """A batch of observations of one task, with features accessed by name.
 
     Arguments:
         observation: (N, F), or a batch of B, (B, N, F).
         task: the task that the observation belongs to.
 
     Attributes:
-        single: whether the observation is one, (N, F); it is a batch of 1 here.
+        single: whether one observation (N, F) was given; it becomes a batch of 1.
         array: the batch, (B, N, F).
 
     Raises:
-        ValueError: the observation has another shape.
+        ValueError: the observation has a different shape.
     """
 
     def __init__(self, observation: ArrayLike, task: Task) -> None:
@@ -81,7 +81,7 @@ class ObservationView:
         return len(self.array)
 
     def shows(self, feature: str) -> bool:
-        """Return whether the environment shows a feature."""
+        """Return whether a feature is observed."""
         return feature in self._task.features
 
     def __getitem__(self, feature: str) -> FloatArray:
@@ -97,7 +97,7 @@ class ObservationView:
 
     @cached_property
     def sources(self) -> Sources:
-        """The fleet, (N,); read from the observation where it is drawn anew, (B, N)."""
+        """The fleet, (N,); read from the observation if it is drawn at reset, (B, N)."""
         if self._task.draw is None:
             return self._task.sources
         columns: Any = {name: self[name] for name in PARAMETERS}
@@ -110,27 +110,27 @@ class ObservationView:
 
     @cached_property
     def value(self) -> FloatArray:
-        """The uncollected utility where it is observed, else its belief, (B, N).
+        """The uncollected utility if it is observed, else the belief, (B, N).
 
-        Where the environment shows only `age`, the belief is computed from the known parameters.
+        If `age` is observed and `value` is not, the belief is computed from the known parameters.
         """
         return self["value"] if self.shows("value") else self.sources.content_at(self["age"])
 
 
 def needs(task: Task, agent: str, *any_of: str) -> None:
-    """Raise ValueError unless the task shows at least one of the features to the agent."""
+    """Raise ValueError unless at least one of the features is observed."""
     if not set(any_of) & set(task.features):
         one = (
             f"one of the features {', '.join(any_of)}" if any_of[1:] else f"the feature {any_of[0]}"
         )
         raise ValueError(
-            f"agent {agent!r} needs {one}; the environment shows {', '.join(task.features)}. "
+            f"agent {agent!r} needs {one}; the environment has {', '.join(task.features)}. "
             f"Add {'one' if any_of[1:] else 'it'} to `features`"
         )
 
 
 def needs_parameters(task: Task, agent: str) -> None:
-    """Raise ValueError where fleets are drawn anew and the observation does not describe them."""
+    """Raise ValueError if fleets are drawn at reset and their parameters are not observed."""
     missing = [name for name in PARAMETERS if name not in task.features]
     if task.draw is not None and missing:
         raise ValueError(
@@ -140,16 +140,16 @@ def needs_parameters(task: Task, agent: str) -> None:
 
 
 class Policy:
-    """Base of everything that acts: from observations of a task to a priority for each source.
+    """Base class of all policies: maps observations of a task to a priority for each source.
 
-    A subclass sets `task` and gives `priority`. One with a recurrent state gives `begin` and
-    `decide` instead. The state is a tuple of arrays whose first axis is the batch (one observation
-    is a batch of 1). It travels through `predict`, as in Stable-Baselines3, and is never kept in
-    the policy, so that one policy plays many episodes at once. A stochastic policy may give
+    A subclass sets `task` and implements `priority`, or, if it has a recurrent state, `begin` and
+    `decide`. The state is a tuple of arrays whose first axis is the batch (one observation is a
+    batch of 1). As in Stable-Baselines3 it is passed through `predict` and never stored in the
+    policy, so that one policy can act in many episodes at once. A stochastic policy may implement
     `sample`.
 
-    Priorities are numbers in [−1, 1]; the environment crawls the sources with the largest as far
-    as the budget goes. Under `budget_rule="average"`, sources of negative priority are not crawled.
+    Priorities are numbers in [−1, 1]; the environment crawls the sources with the largest within
+    the budget. Under `budget_rule="average"`, sources of negative priority are not crawled.
     """
 
     task: Task
@@ -165,7 +165,7 @@ class Policy:
     def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
         """Return the priorities, (B, N) in [−1, 1], and the next recurrent state.
 
-        `state` belongs to the caller: return new arrays, never change these.
+        `state` belongs to the caller: return new arrays instead of changing it.
         """
         return self.priority(view), state
 
@@ -183,11 +183,11 @@ class Policy:
         """Return the action for one observation (N, F) or a batch (B, N, F), and the next state.
 
         Arguments:
-            state: what the last call returned; None at the start of all episodes.
-            episode_start: (B,), whose episodes start now, so that their state is begun anew; None
-                for no others.
-            deterministic: False to sample from the policy, where it is stochastic. Agents that
-                draw at random by nature, such as `Random`, ignore it.
+            state: the state returned by the last call; None at the start of all episodes.
+            episode_start: (B,), whether an episode starts, so that its state is reset; None if none
+                does.
+            deterministic: False to sample from the policy if it is stochastic. Policies that are
+                random by definition, such as `Random`, ignore it.
 
         Raises:
             ValueError: the observation does not belong to the task, or the state to the batch.
@@ -204,7 +204,7 @@ class Policy:
     def _current(
         self, view: ObservationView, state: State | None, episode_start: NDArray[np.bool_] | None
     ) -> State:
-        """Return the state, begun anew where an episode starts."""
+        """Return the state, reset where an episode starts."""
         if state is None:
             return self.begin(view)
         if not isinstance(state, tuple):
@@ -214,8 +214,8 @@ class Policy:
             )
         if any(len(array) != view.batch for array in state):
             raise ValueError(
-                f"the state is of a batch of {len(state[0])} and the observation of {view.batch}; "
-                "give back the state that predict returned for this batch, or None to start anew"
+                f"the state has a batch of {len(state[0])} and the observation has {view.batch}; "
+                "pass the state that predict returned for this batch, or None to start anew"
             )
         starts = np.zeros(1) if episode_start is None else np.atleast_1d(episode_start)
         fresh = self.begin(view) if starts.any() else ()
@@ -229,19 +229,19 @@ class Policy:
 
 
 class Agent(Policy):
-    """Base of the agents: policies that are made for an environment, and need no training.
+    """Base class of agents: policies that are made for an environment and need no training.
 
     Arguments:
         env: an environment, a vector environment, or a `Task`; see `Environment`.
-        seed: of `rng`, for agents that draw at random.
+        seed: seed of `rng`, for agents that draw at random.
 
     Raises:
         ValueError: wrappers change observations or actions, or a feature or parameter that the
-            agent needs is not shown.
+            agent needs is not observed.
     """
 
     name: str = "agent"
-    features: tuple[str, ...] = ()  # that evaluations add to those of the environment
+    features: tuple[str, ...] = ()  # features that evaluations add to those of the environment
 
     def __init__(self, env: Environment, *, seed: int | None = None) -> None:
         self.task = task_of(env)
@@ -249,7 +249,7 @@ class Agent(Policy):
 
     @cached_property
     def rng(self) -> np.random.Generator:
-        """The agent's generator, apart from those of environments with the same seed."""
+        """The agent's generator, independent of that of an environment with the same seed."""
         return generator(self._seed, "policy")
 
 
@@ -258,8 +258,8 @@ def graded(index: FloatArray, multiplier: FloatArray | None, affordable: float) 
 
     Arguments:
         index: γ ≥ 0 and finite, (B, N) utility / budget unit.
-        multiplier: λ, (B, 1), below which priorities are negative; None for none.
-        affordable: about how many sources the budget of one step pays for.
+        multiplier: λ, (B, 1), below which priorities are negative; None if there is none.
+        affordable: approximate number of sources that the budget of one step covers.
     """
     if multiplier is None:
         return index / (index + margin(index, affordable))
@@ -271,7 +271,7 @@ def graded(index: FloatArray, multiplier: FloatArray | None, affordable: float) 
 
 
 def margin(excess: FloatArray, affordable: float) -> FloatArray:
-    """Return the excess of the last source that the budget pays for, (B, 1), positive."""
+    """Return the excess of the last source that the budget covers, (B, 1), positive."""
     n = excess.shape[-1]
     k = int(np.clip(affordable, 1, n))
     last = np.partition(excess, n - k, axis=-1)[:, n - k, None]

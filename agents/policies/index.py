@@ -1,4 +1,4 @@
-"""Index policies: each source has an index, and those with the largest are crawled."""
+"""Index policies: every source has an index, and those with the largest are crawled."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from crawl_env.simulation.selection import Hosts
 
 
 class IndexAgent(Agent):
-    """Crawls the sources with the largest index; subclasses give `index`.
+    """Crawls the sources with the largest index; subclasses implement `index`.
 
     The index γ ≥ 0 is mapped to the priority e/(|e| + c) with e = γ − λ, which is strictly
     increasing, so that only rounding to float32 can change the order. The scale c is the e of the
     M-th source, so that the resolution is greatest where the ranking decides. λ is 0, or the
     Lagrange multiplier λ* under `budget_rule="average"`: sources of smaller index are not crawled.
 
-    λ* of a constant fleet is found when the agent is made, which takes some seconds where random
-    content is observed. A subclass that sets attributes for `index` sets them before it calls
+    λ* of a constant fleet is computed when the agent is made, which takes some seconds if random
+    content is observed. A subclass must set the attributes that `index` uses before it calls
     `super().__init__`.
 
     Raises:
-        ValueError: the environment shows neither value nor age, or hides parameters of fleets
-            that it draws anew; an index is negative or not finite.
+        ValueError: neither value nor age is observed, or fleets are drawn at reset and their
+            parameters are not observed; an index is negative or not finite.
     """
 
     def __init__(self, env: Environment, *, seed: int | None = None) -> None:
@@ -55,8 +55,8 @@ class IndexAgent(Agent):
         """Return the index of each source, (B, N) utility / budget unit.
 
         Arguments:
-            value: the uncollected utility, observed or believed, (B, N).
-            sources: the fleet, (N,), or (B, N) where the environment draws it anew.
+            value: the uncollected utility if it is observed, else the belief, (B, N).
+            sources: the fleet, (N,), or (B, N) if it is drawn at reset.
         """
         raise NotImplementedError(f"{type(self).__name__} must implement index(value, sources)")
 
@@ -82,11 +82,11 @@ class IndexAgent(Agent):
 
 
 class Whittle(IndexAgent):
-    """The Whittle index policy (Avrachenkov & Borkar 2015): the baseline to beat.
+    """The Whittle index policy (Avrachenkov & Borkar 2015), the reference of all comparisons.
 
-    It ranks sources by the average-reward index of their uncollected utility where this is
-    observed, else of its belief. Where only `age` is shown, it computes the belief from the known
-    parameters. The index is that of an arm, `arm(sources)`, which subclasses may replace.
+    Sources are ranked by the average-reward index of their uncollected utility if it is observed,
+    else of the belief. If `age` is observed and `value` is not, the belief is computed from the
+    known parameters. The index is that of `arm(sources)`, which subclasses may override.
 
     >>> from crawl_env import CrawlEnv
     >>> env = CrawlEnv(budget=2)
@@ -99,12 +99,12 @@ class Whittle(IndexAgent):
     name = "whittle"
 
     def __init__(self, env: Environment, *, seed: int | None = None) -> None:
-        self._arm_of = PerFleet(self.arm)  # tables are made anew where the parameters differ
+        self._arm_of = PerFleet(self.arm)  # one arm per set of parameters
         self._sources: Sources | None = None
         super().__init__(env, seed=seed)
 
     def arm(self, sources: Sources) -> SingleArm:
-        """Return the arms whose index is used: those of sources that are not observed."""
+        """Return the arms whose index is used: those of unobserved sources."""
         return renewal_arm(sources)
 
     def index(self, value: FloatArray, sources: Sources) -> FloatArray:
@@ -114,7 +114,7 @@ class Whittle(IndexAgent):
 
 
 class Myopic(IndexAgent):
-    """Ranks sources by what a crawl collects now, for each unit of cost."""
+    """Ranks sources by the utility that a crawl collects now, per unit of cost."""
 
     name = "myopic"
 
@@ -123,15 +123,15 @@ class Myopic(IndexAgent):
 
 
 class WhittleExact(Whittle):
-    """As `Whittle`, with the exact index of sources whose Poisson arrivals are observed.
+    """`Whittle` with the exact index of sources whose Poisson arrivals are observed.
 
     Theorem 1 is exact for the belief and for deterministic arrivals, and is used there. It is also
-    used for arrivals of other kinds, for which no exact index is known. Each different observed
-    source takes some milliseconds to solve when the agent first meets it. Failures count as higher
-    costs, and capacities as in `agents.theory.renewal.simplified`.
+    used for other arrivals, for which no exact index is known. The index of each distinct observed
+    source is computed when it first occurs, in some milliseconds. Failures enter as higher costs,
+    and capacities as in `agents.theory.renewal.simplified`.
 
     Raises:
-        ValueError: as for other index agents, or there are too many different sources to solve.
+        ValueError: as for other index agents, or there are too many distinct sources.
     """
 
     name = "whittle-exact"
@@ -149,7 +149,7 @@ class WhittleExact(Whittle):
 
 
 class _ExactMultiplier(BudgetMultiplier):
-    """λ* of the exact relaxation, which ignores delays and hosts; with these, it is simulated."""
+    """λ* of the exact relaxation, which ignores delays and hosts; with these it is simulated."""
 
     def _find(self, sources: Sources) -> FloatArray:
         if sources.is_delayed or Hosts.of(sources, self._task.per_host) is not None:

@@ -1,20 +1,20 @@
-"""Rules that crawlers in use follow. They know no model, only what their own crawls harvested.
+"""Scheduling rules of existing crawlers, which use only the harvests of their own crawls.
 
 Each source has an interval and is due when that has passed since its last crawl. The source that
-has been due for longest is crawled first; what a hard budget leaves goes to the oldest of the
-others, and under `budget_rule="average"` nothing is crawled before it is due. The programs count
-seconds, minutes and days; here a step takes the place of an hour, and all constants are in steps:
-subclass to set others.
+has been due for longest is crawled first. Under `budget_rule="step"` the remaining budget is spent
+on the oldest of the other sources; under "average" nothing is crawled before it is due. The
+original programs count seconds, minutes and days; here a step corresponds to an hour, and all
+constants are in steps: subclass to change them.
 
-Both rules are round robin, and earn what `oldest-first` earns, wherever most crawls bring something
-new: the interval of every source then falls to the shortest, all sources are always due, and the
-one due for longest is the oldest. So it is in 19 of the 23 tasks of the benchmark (to .01 %), in
-which a source publishes 5 to 1,000 items between two visits or arrivals are deterministic: it is
-the tasks that make them equal, not units of time or limits of the intervals. With Miniflux's own
-least interval, five minutes, the rewards are the same to all digits; with Nutch's own constants,
-which begin at 30 days, they are at most .5 % lower. Where a source publishes less than an item
-between two visits, they differ: on sparse random fleets Nutch's rule earns 14 % and Miniflux's 3 %
-more than round robin.
+If most crawls find something new, both rules reduce to round robin and earn the same as
+`oldest-first`: the interval of every source falls to the shortest, all sources are always due, and
+the one due for longest is the oldest. This is the case in 19 of the 23 tasks of the benchmark (to
+.01 %), in which a source publishes 5 to 1,000 items between two visits or arrivals are
+deterministic. The cause is the tasks, not the units of time or the limits of the intervals: with
+Miniflux's own shortest interval, five minutes, the rewards are identical; with Nutch's own
+constants, which start at 30 days, they are at most .5 % lower. If a source publishes less than an
+item between two visits, the rules differ: on sparse random fleets Nutch's rule earns 14 % and
+Miniflux's 3 % more than round robin.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from numpy.typing import NDArray
 from agents.policies.base import Agent, Environment, ObservationView, State, needs
 from crawl_env.numerics import FloatArray
 
-_LEAST = 1e-12  # items expected: none, but no division by zero
+_LEAST = 1e-12  # lower bound of expected items, to avoid divisions by zero
 
 
 class Rule(Agent):
-    """Crawls what is due first; subclasses give `learn` and `interval`.
+    """Crawls the sources that are due first; subclasses implement `learn` and `interval`.
 
-    Its recurrent state holds the steps since each source's last crawl, and one number that sums up
-    what the source's crawls harvested. All sources are due at first.
+    The recurrent state has the steps since each source's last crawl, and one number that
+    summarises the harvests of the source. All sources are due at first.
 
     Raises:
-        ValueError: the environment does not show `crawled`, or neither `items` nor `harvest`.
+        ValueError: `crawled` is not observed, or neither `items` nor `harvest` is.
     """
 
     features = ("crawled", "harvest")
-    shortest = 1.0  # steps, the least interval
-    longest = 24.0  # steps, the greatest
-    first = 24.0  # steps, the interval to begin with
+    shortest = 1.0  # steps, the shortest interval
+    longest = 24.0  # steps, the longest interval
+    first = 24.0  # steps, the initial interval
 
     def __init__(self, env: Environment, *, seed: int | None = None) -> None:
         super().__init__(env, seed=seed)
@@ -57,14 +57,14 @@ class Rule(Agent):
         brought: NDArray[np.bool_],
         items: FloatArray | None,
     ) -> FloatArray:
-        """Return what is known of each source after a step; all (B, N).
+        """Return the summary of each source after a step; all (B, N).
 
         Arguments:
-            known: what this returned last; `initial` at first.
-            since: steps between the crawls of the last step and those before.
+            known: the previous summary; `initial` at first.
+            since: steps between the crawls of the last step and the ones before.
             crawled: whether a source was crawled in the last step.
-            brought: whether that crawl harvested something new.
-            items: how many items that was, or None where this is not shown.
+            brought: whether that crawl collected something new.
+            items: number of new items, or None if it is not observed.
         """
         raise NotImplementedError
 
@@ -73,7 +73,7 @@ class Rule(Agent):
         raise NotImplementedError
 
     def initial(self) -> float:
-        """Return what is known of every source at the beginning."""
+        """Return the initial summary of every source."""
         raise NotImplementedError
 
     def begin(self, view: ObservationView) -> State:
@@ -88,19 +88,19 @@ class Rule(Agent):
         known = self.learn(known, age, crawled, brought, items)
         age = np.where(crawled, 1.0, age + 1.0)
         overdue = age - self.interval(known)
-        # What is not due has no place in the rules; by date it would be the last crawled again.
+        # The rules do not order sources that are not due: order these by age.
         early = -1.0 / (1.0 + age)
         return np.where(overdue >= 0, overdue / (1.0 + np.abs(overdue)), early), (age, known)
 
 
 class Nutch(Rule):
-    """Apache Nutch's AdaptiveFetchSchedule: the interval × .8 after a crawl that found something
-    new and × 1.4 after one that did not (`dec_rate` .2 and `inc_rate` .4 of nutch-default.xml).
+    """Apache Nutch's AdaptiveFetchSchedule: the interval is multiplied by .8 after a crawl that
+    found something new, else by 1.4 (`dec_rate` .2 and `inc_rate` .4 of nutch-default.xml).
 
-    Nutch's intervals begin at 30 days and lie between a minute and a year; here they begin at a day
+    Nutch's intervals start at 30 days and lie between a minute and a year. Here they start at a day
     and lie between an hour and 30 days, so that a run of some thousand steps shows how they adapt.
-    The shift towards the time of the last change is left out, as with `sync_delta=false`. Among
-    the pages that are due Nutch prefers those of higher link score; there is none here.
+    The shift towards the time of the last change is omitted, as with `sync_delta=false`. Among
+    the pages that are due Nutch prefers those of higher link score, which does not exist here.
     """
 
     name = "nutch"
@@ -129,10 +129,11 @@ class Miniflux(Rule):
     """Miniflux's scheduler by entry frequency: the interval is a week divided by the number of
     entries of the last week, at most a day (`SCHEDULER_ENTRY_FREQUENCY_MAX_INTERVAL`).
 
-    The program's least interval is five minutes, here a step. The week is replaced by an
-    exponential average of the same mean age, so that one number a source is enough. The program
-    reads the dates of entries; where items are not shown, a crawl that found something counts as
-    many as are expected given that there was one, n/(1 − e^−n) with n expected at the rate so far.
+    The program's shortest interval is five minutes, here a step. The week is replaced by an
+    exponential average of the same mean age, so that one number per source is sufficient. The
+    program reads the dates of entries; if items are not observed, a crawl that found something
+    counts as the expected number given at least one, n/(1 − e^−n), with n expected at the rate so
+    far.
     """
 
     name = "miniflux"

@@ -1,8 +1,8 @@
-"""The Lagrangian index policy: what a crawl gains at the multiplier that spends the budget.
+"""The Lagrangian index policy: ranks sources by the gain of crawling at the optimal multiplier.
 
 Avrachenkov, Borkar & Shah (arXiv 2412.12641). Whittle's index compares the multipliers at which
 crawling a source now or later are equally good; this policy fixes the multiplier λ* and compares
-gains. Both crawl the same sources at λ*, and both are asymptotically optimal; they rank the other
+gains. At λ* both crawl the same sources, and both are asymptotically optimal; they rank the other
 sources differently.
 """
 
@@ -19,8 +19,8 @@ from agents.theory.renewal import simplified
 from crawl_env import Sources
 from crawl_env.numerics import FloatArray
 
-# A gain below 0 by this fraction of λ* still counts as zero: of a value observed in float32 it may
-# be rounded below.
+# A gain below 0 by at most this fraction of λ* counts as zero, since the gain of a value observed
+# in float32 may be rounded below.
 _SLACK = 1e-6
 _TINY = np.finfo(float).tiny
 
@@ -28,14 +28,15 @@ _TINY = np.finfo(float).tiny
 def lagrangian_index(value: ArrayLike, sources: Sources, multiplier: ArrayLike) -> FloatArray:
     """Return the gain W(x) of crawling now over crawling later, (..., N), utility of any sign.
 
-    Each source alone pays λC a crawl. Its best average reward is β = max_k (x_k − λC)/k. From x it
-    is best to wait until the growth of one step, (1 − α)(u* − x), is at most β. With n ≥ 1 the
-    steps until then if it is not crawled now, and x⁽ⁿ⁾ = u* − αⁿ(u* − x) its value then,
+    In the relaxed problem each crawl of a source costs λC. Its best average reward is
+    β = max_k (x_k − λC)/k. From x it is optimal to wait until the growth of one step,
+    (1 − α)(u* − x), is at most β. If the source is not crawled now, let n ≥ 1 be the number of
+    steps until then and x⁽ⁿ⁾ = u* − αⁿ(u* − x) its value then. The gain is
 
         W(x) = Q(x, 1) − Q(x, 0) = x − x⁽ⁿ⁾ + nβ,
 
-    and where no crawl pays (β = 0), W(x) = min(x − λC, x − x⁽¹⁾), which is x − λC up to u*.
-    Failures and capacities count as in `agents.theory.renewal.simplified`.
+    and if no crawl pays (β = 0), W(x) = min(x − λC, x − x⁽¹⁾), which is x − λC up to u*.
+    Failures and capacities enter as in `agents.theory.renewal.simplified`.
 
     Arguments:
         value: x ≥ 0, (..., N), the uncollected utility, or the belief.
@@ -54,7 +55,7 @@ def lagrangian_index(value: ArrayLike, sources: Sources, multiplier: ArrayLike) 
 
 
 def best_rate(sources: Sources, multiplier: ArrayLike) -> FloatArray:
-    """Return β = max(0, max_k (x_k − λC)/k), utility / step, of every source alone, (..., N)."""
+    """Return β = max(0, max_k (x_k − λC)/k), utility / step, of each source alone, (..., N)."""
     return net_reward(simplified(sources), np.atleast_1d(np.asarray(multiplier, dtype=np.float64)))
 
 
@@ -70,14 +71,14 @@ def _gain(x: FloatArray, sources: Sources, multiplier: ArrayLike, rate: FloatArr
 
 
 class Lagrangian(Agent):
-    """Crawls the sources that gain most per unit of cost at the multiplier λ* of the budget.
+    """Crawls the sources with the largest gain per unit of cost at the optimal multiplier λ*.
 
-    The gain W of `lagrangian_index` includes the cost λ*C. Filling a budget by the gain before
-    cost, per unit of cost, ranks by (W + λ*C)/C, which is the order of W/C. Under
-    `budget_rule="average"` sources with W < 0 are not crawled.
+    The gain W of `lagrangian_index` is net of the cost λ*C. Filling a budget by gross gain per unit
+    of cost ranks by (W + λ*C)/C, which has the order of W/C. Under `budget_rule="average"` sources
+    with W < 0 are not crawled.
 
-    Where random content is observed, the gain is that of deterministic arrivals, as the Whittle
-    index is.
+    If random content is observed, the gain is that of deterministic arrivals, like the Whittle
+    index.
     """
 
     name = "lagrangian"
@@ -99,7 +100,7 @@ class Lagrangian(Agent):
         multiplier, rate = state
         sources = simplified(view.sources)
         gain = _gain(view.value, sources, multiplier, rate) / sources.cost + _SLACK * multiplier
-        # λ* is the scale of gains; where it is 0, the largest value per cost.
+        # The scale of gains is λ*, or if that is 0 the largest value per cost.
         scale = np.where(multiplier > 0, multiplier, (sources.ceiling / sources.cost).max())
         return gain / (np.abs(gain) + np.maximum(scale, _TINY)), state
 

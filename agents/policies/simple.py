@@ -1,4 +1,4 @@
-"""Simple policies: fixed, oldest first, random."""
+"""Simple baselines: a fixed set of sources, oldest first, random."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from crawl_env.numerics import FloatArray, ranks
 
 
 class Fixed(Agent):
-    """Always crawls the same sources: those with the most content per step and unit of cost."""
+    """Always crawls the same sources, those with the largest inflow per unit of cost."""
 
     name = "fixed"
 
@@ -21,22 +21,22 @@ class Fixed(Agent):
     def priority(self, view: ObservationView) -> FloatArray:
         index = myopic_index(view.sources.content_at(1), view.sources)
         order = ranks(index)
-        ranked = 1.0 - order / index.shape[-1]  # never negative: it does not wait
+        ranked = 1.0 - order / index.shape[-1]  # never negative, so that no source is excluded
         return np.broadcast_to(ranked, (view.batch, self.task.n))
 
 
 class OldestFirst(Agent):
-    """Crawls the sources in turn (round robin), whatever their parameters."""
+    """Crawls the sources in turn (round robin), independent of their parameters."""
 
     name = "oldest-first"
 
     def priority(self, view: ObservationView) -> FloatArray:
-        # All equal: the environment settles ties in favour of the older, then the lower number.
+        # Equal priorities: the environment breaks ties by age, then by number.
         return np.zeros((view.batch, self.task.n))
 
 
 class Random(Agent):
-    """Crawls sources drawn uniformly, from a generator of its own (`seed`)."""
+    """Crawls sources drawn uniformly by the agent's own generator (`seed`)."""
 
     name = "random"
 

@@ -1,8 +1,8 @@
-"""Static frequencies: how often to crawl each source if every one has a rhythm of its own.
+"""Static crawl frequencies, optimal if every source is crawled at a constant rate.
 
-Lefortier, Ostroumova, Samosvat & Serdyukov (CIKM 2013), the paper's LOSS. The best frequencies
-depend on no state of the sources, and a schedule that keeps them uses none either: its loss against
-the Whittle index policy is the value of observing the state.
+Lefortier, Ostroumova, Samosvat & Serdyukov (CIKM 2013), the paper's LOSS. Neither the frequencies
+nor the schedule depends on the state of the sources: the loss relative to the Whittle index policy
+is the value of observing the state.
 """
 
 from __future__ import annotations
@@ -23,20 +23,21 @@ _GOLDEN = 0.5 * (np.sqrt(5.0) - 1.0)
 
 
 class Static(Agent):
-    """Crawls every source at its best constant frequency, whatever its uncollected utility.
+    """Crawls every source at its optimal constant frequency, whatever its uncollected utility.
 
-    A source earns credit at its rate r, crawls per step, and a crawl costs 1. The sources of
-    largest credit + r·(steps since the last crawl) come first: the first term keeps the frequency,
-    the second keeps the gaps even. Both count in the source's own intervals, since a delay of one
-    step costs least where intervals are long. Under `budget_rule="step"` credit grows with what is
-    spent, so that budget which fits no source does not accumulate as debt; under `"average"` a
-    source waits until it has earned its crawl. Sources start at different phases.
+    A source earns credit at its rate r, in crawls per step, and a crawl costs 1. The sources of
+    largest credit + r·(steps since the last crawl) are crawled first: the first term keeps the
+    frequency, the second keeps the gaps even. Both are in units of the source's own interval, since
+    a delay of one step costs least if intervals are long. Under `budget_rule="step"` credit grows
+    with the budget spent, so that budget that fits no source does not accumulate as debt; under
+    `"average"` a source is crawled once it has earned a crawl. Sources start at different phases.
 
-    Where hosts limit the crawls of their sources, the frequencies are the best within these limits
-    (exact where all costs are equal).
+    If hosts limit the crawls of their sources, the frequencies are optimal within these limits
+    (exactly so for equal costs).
 
-    The recurrent state holds credits, ages, and what the last action should have crawled, worked
-    out as the environment does; where `crawled` or `age` is shown, what really happened counts.
+    The recurrent state has the credits, the ages, and the sources that the last action should have
+    crawled, computed as in the environment; if `crawled` or `age` is observed, the actual crawls
+    are used.
     """
 
     name = "static"
@@ -60,9 +61,9 @@ class Static(Agent):
         rate, credit, age, balance = self._after_the_last(view, *state)
         urgency = np.where(rate > 0, credit + rate * age, -2.0)
         rank = ranks(urgency)
-        waits = ((credit < 0) | (rate == 0)) & (self.task.budget_rule == "average")
-        # No two alike, in float32 either: ties would be settled by ages that may not be shown.
-        priority = np.where(waits, -1.0 - rank, self.task.n - rank) / self.task.n
+        excluded = ((credit < 0) | (rate == 0)) & (self.task.budget_rule == "average")
+        # Priorities are distinct in float32, since ties would be broken by unobserved ages.
+        priority = np.where(excluded, -1.0 - rank, self.task.n - rank) / self.task.n
         chosen = np.zeros(rate.shape, bool)
         chosen.reshape(-1)[selected(self.task, priority.astype(np.float32), view, balance)] = True
         return priority, (rate, credit, age, chosen, balance)
@@ -80,7 +81,7 @@ class Static(Agent):
         crawled = chosen
         if view.shows("crawled"):
             crawled = view["crawled"] > 0
-        elif view.shows("age"):  # which is 1 after a step from an empty start, too
+        elif view.shows("age"):  # the age is 1 after a step from an empty start, too
             crawled = (view["age"] == 1) & (chosen | (age > 1))
         cost = view.sources.cost
         spent = np.where(crawled, cost, 0.0).sum(axis=-1)
@@ -91,7 +92,7 @@ class Static(Agent):
         return rate, credit, np.where(crawled, 1.0, age + 1.0), balance + self.task.budget - spent
 
     def _rates(self, sources: Sources) -> FloatArray:
-        """Return crawls per step, (N,) or (B, N), of sources that the budget can pay for."""
+        """Return crawls per step, (N,) or (B, N), of sources that the budget can cover."""
         if self._constant is not None:
             return self._constant
         plain, budget = payable(sources, self.task)
@@ -105,10 +106,10 @@ class Static(Agent):
 
 
 def _within_hosts(sources: Sources, budget: float, hosts: Hosts) -> FloatArray:
-    """Return crawls per step, (N,), of which no host takes more than it may.
+    """Return crawls per step, (N,), within the limits of the hosts.
 
-    Hosts that are asked for more than they take get the best frequencies of their sources within
-    that; the others share the rest of the budget, until no further host is asked for too much.
+    Hosts whose limit is exceeded get the optimal frequencies of their sources within the limit; the
+    others divide the rest of the budget, until no further limit is exceeded.
     """
     rate, fixed = np.zeros(len(sources)), np.zeros(len(sources), dtype=bool)
     while True:
@@ -135,17 +136,17 @@ def selected(
     view: ObservationView,
     balance: FloatArray | None = None,
 ) -> NDArray[np.intp]:
-    """Return the cells that the environment will crawl under given priorities, (K,) or (k, B).
+    """Return the cells that the environment will crawl for given priorities, (K,) or (k, B).
 
-    balance: (B,), where it is known but not shown; unused where the budget holds in every step.
+    balance: (B,), if it is known but not observed; unused if the budget is per step.
     """
     cost = task.sources.cost if task.draw is None else view.sources.cost
-    # Only the order of the last crawls matters, to settle ties.
+    # Only the order of the last crawls matters, to break ties.
     crawled_at = -view["age"] if view.shows("age") else np.zeros(priority.shape)
     if task.budget_rule == "step":
         balance = None
     elif balance is None or view.shows("balance"):
-        # Shown in float32, which may round up and seem to pay for one source more.
+        # Observed in float32, which may round up and seem to cover one source more.
         shown = view["balance"][:, 0]
         balance = shown - np.spacing(np.abs(shown).astype(np.float32))
     whole = selection.whole_budget(cost, task.budget)

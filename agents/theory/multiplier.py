@@ -96,7 +96,7 @@ class BudgetMultiplier:
         # The rest of a log is not known when λ is set.
         replay = isinstance(task.arrivals, Trace)
         arrivals = (Arrivals() if replay else task.arrivals).model(items=sources.is_capped)
-        world = World(sources, arrivals, rows, believe=not task.observed.all())
+        world = World(sources, arrivals, rows, track_belief=not task.observed.all())
         rng = generator(0, "multiplier")
         world.start(np.ones(world.shape), rng)
         items = np.broadcast_to(sources.arrival_rate * sources.period, world.shape).sum()

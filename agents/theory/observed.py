@@ -4,14 +4,15 @@ The arm's average-reward problem at the Lagrange multiplier λ is (symbols as in
 
     V(x) + β = max(λC + E V(αx + U), x + E V(U)).
 
-A crawl starts the source anew, so a policy is a rule when to stop waiting, and what it earns net of
-costs is g = β − λC = max (R − λC)/N: R is the mean content at the crawl, N the mea steps
-between two. With g given, waiting is right in state x as long as some rule τ ≥ 1 has
+A crawl renews the source, so a policy is a stopping rule, and its average reward net of
+costs is g = β − λC = max (R − λC)/N: R is the mean content at the crawl, N the mean number of steps
+between two crawls. With g given, waiting is optimal in state x as long as some τ ≥ 1 has
 E[X_τ − gτ] > x, that is, as long as g is below g*(x) = sup_τ (E_x X_τ − x)/E τ. Hence
 
-- the arm is indexable, whatever the laws: g falls in λ, so the states that wait grow in number;
-- the states that wait are those below a threshold: E_x X_τ − x falls in x for every τ, as
-  X_τ = α^τ x + what came since;
+- the arm is indexable for every distribution of ξ: g decreases with λ, so the set of states in
+  which waiting is optimal grows;
+- it is optimal to wait below a threshold: E_x X_τ − x decreases with x for every τ, as X_τ is
+  α^τ x plus the content that arrived since;
 - the index is the multiplier (times C) at which g = g*(x).
 
 V is convex, so a grid on which V is interpolated, and U split between points without moving its
@@ -34,13 +35,14 @@ from crawl_env.content.utility import Distribution
 from crawl_env.numerics import BoolArray, FloatArray
 
 # Measured against grids of four times as many states, for ΛT in .01 … 20,000, μT in .02 … 5 and
-# all laws: index within .011 u*/C (.003 from μT = .2 on), net reward within .001 u (.0005). Below
-# μT = .02 the steps of decay are finer than those of the grid: .04 u*/C and .004 u at μT = .001.
+# all distributions of ξ: index within .011 u*/C (.003 from μT = .2 on), net reward within
+# .001 u (.0005). Below μT = .02 the steps of decay are finer than those of the grid: .04 u*/C and
+# .004 u at μT = .001.
 _STATES = 256
 _MANY = 20_000.0  # items per step from which Theorem 1 is as close to the index as the grid is
 _SLOWEST = 1e-6  # μT from which arms are solved as they are
 _MOST_ARMS = 20_000  # some two minutes and 150 MB
-_TAIL = 1e-5  # fraction of items worth more than the reach of the grid
+_TAIL = 1e-5  # fraction of items whose utility exceeds the reach of the grid
 _NEVER = 1e11  # steps between crawls that count as never: rounding resolves no more
 _SPREADS = 6.0  # standard deviations of the content of a source never crawled, within that reach
 _PANEL, _PRODUCT = 16, 32  # columns eliminated one by one; rows of one matrix product
@@ -65,7 +67,7 @@ class ThresholdTable(NamedTuple):
         return _grid(self.top, self.even, self.break_even.size)[:-1]
 
 
-def solve_arm(items: float, decay: float, law: Distribution) -> ThresholdTable:
+def solve_arm(items: float, decay: float, utility: Distribution) -> ThresholdTable:
     """Return the arm with ℓ = ΛT `items` > 0 and m = μT `decay` > 0; the last 4096 are kept.
 
     >>> from crawl_env.content.utility import Exponential
@@ -74,21 +76,23 @@ def solve_arm(items: float, decay: float, law: Distribution) -> ThresholdTable:
     >>> np.interp(x, arm.state, arm.break_even).round(2)
     array([0.  , 1.66, 4.32])
     """
-    if isinstance(law, Hashable):
-        return _kept(items, decay, law)
-    return _solved(items, decay, law)
+    if isinstance(utility, Hashable):
+        return _kept(items, decay, utility)
+    return _solved(items, decay, utility)
 
 
-def _solved(items: float, decay: float, law: Distribution, states: int = _STATES) -> ThresholdTable:
+def _solved(
+    items: float, decay: float, utility: Distribution, states: int = _STATES
+) -> ThresholdTable:
     ceiling, loss = items / decay, -expm1(-decay)
-    item = one_item(law)
+    item = one_item(utility)
     spread = sqrt(items * (item.weight @ item.value**2) / (2 * decay))
     top = ceiling + _SPREADS * spread + item.quantile(1.0 - _TAIL)
     even = ceiling / top
     grid = _grid(top, even, states)
     state = grid[:-1]
-    # Where each state's share stands after a step; the first is that of a source just crawled.
-    stay = _shares(Content(items, decay, item), exp(-decay) * state, grid)
+    # The state after a step of waiting; the first row is that of a source just crawled.
+    stay = _probabilities(Content(items, decay, item), exp(-decay) * state, grid)
     mean = ceiling * loss
     index, reward, steps = thresholds(stay, stay[0], state, mean - loss * state, mean)
     return ThresholdTable(top, even, index, reward, steps)
@@ -103,11 +107,11 @@ def _grid(top: float, even: float, states: int) -> FloatArray:
     return top * t * (even + (1.0 - even) * t)
 
 
-def _shares(content: Content, start: FloatArray, grid: FloatArray) -> FloatArray:
-    """Return how `start` + U is shared out among the grid's points but the last, (S, n).
+def _probabilities(content: Content, start: FloatArray, grid: FloatArray) -> FloatArray:
+    """Return the distribution of `start` + U over the grid's points but the last, (S, n).
 
-    Each outcome is split between the two points next to it: the share of a point is the mean of a
-    hat function, a second difference of the mean shortfall.
+    Each outcome is split between the two points next to it: the probability of a point is the mean
+    of a hat function, a second difference of the mean shortfall.
     """
     below = content.shortfall(grid - start[:, None])
     slopes = np.diff(below, axis=1) / np.diff(grid)
@@ -123,7 +127,7 @@ def thresholds(
     Arguments:
         stay: (n, n) probabilities of moving, when not crawled, between states in increasing order.
         fresh: (n,) probabilities of the state a step after a crawl.
-        value: (n,) what a crawl brings.
+        value: (n,) utility collected by a crawl.
         drift: (n,) mean change of `value` in a step of waiting.
         mean: of the value a step after a crawl.
 
@@ -132,8 +136,7 @@ def thresholds(
     b, and with them g* (the gain at which b itself may wait) and the index R − N·g*.
 
     Raises:
-        ValueError: the index falls somewhere: the states that wait are then not those below a
-            threshold.
+        ValueError: the index decreases somewhere: the optimal policy is then not a threshold.
     """
     n = len(value)
     matrix = np.zeros((n + 1, n + 2))
@@ -148,9 +151,9 @@ def thresholds(
     falls = np.flatnonzero(np.diff(index) < -1e-9 * np.abs(index).max())
     if falls.size:
         raise ValueError(
-            f"the index falls from {index[falls[0]]:.6g} to {index[falls[0] + 1]:.6g} between "
-            f"states {falls[0]} and {falls[0] + 1} of {n}: no threshold divides those that wait "
-            "from those that are crawled. Order the states by their index"
+            f"the index decreases from {index[falls[0]]:.6g} to {index[falls[0] + 1]:.6g} between "
+            f"states {falls[0]} and {falls[0] + 1} of {n}: no threshold policy is "
+            "optimal. Order the states by their index"
         )
     lost = np.maximum.accumulate((steps <= 0.0) | (steps > _NEVER))
     steps[lost] = np.inf
@@ -181,23 +184,23 @@ class ObservedArm:
     Arguments:
         sources: the fleet, or a batch of fleets.
         observed: (N,) which sources are observed.
-        law: the distribution of ξ.
+        utility: the distribution of ξ.
 
     Raises:
         ValueError: more than 20,000 different sources are observed.
     """
 
-    def __init__(self, sources: Sources, observed: BoolArray, law: Distribution) -> None:
+    def __init__(self, sources: Sources, observed: BoolArray, utility: Distribution) -> None:
         self._unobserved = renewal_arm(sources)
         sources = simplified(sources)
-        self._seen = observed & (sources.ceiling > 0)
-        self._break_even = np.broadcast_to(self._unobserved.break_even, self._seen.shape)
-        items = (sources.arrival_rate * sources.period)[self._seen]
-        decay = sources.decay_per_step[self._seen]
+        self._observed = observed & (sources.ceiling > 0)
+        self._break_even = np.broadcast_to(self._unobserved.break_even, self._observed.shape)
+        items = (sources.arrival_rate * sources.period)[self._observed]
+        decay = sources.decay_per_step[self._observed]
         # The slowest sources are solved with longer steps, of which they have enough in any case.
         longer = np.maximum(1.0, _SLOWEST / decay)
         items, decay = items * longer, decay * longer
-        # Per unit of u*, an arm with more items earns less: averages of U are less spread.
+        # Per unit of u*, an arm with more items earns less: U varies less, relative to its mean.
         solved = np.minimum(items, _MANY)
         kinds, which = np.unique(np.stack([solved, decay], axis=-1), axis=0, return_inverse=True)
         if len(kinds) > _MOST_ARMS:
@@ -206,12 +209,12 @@ class ObservedArm:
                 f"index is tabulated for up to {_MOST_ARMS}; use the agent 'whittle', whose index "
                 "needs no table, or round the rates so that sources become alike"
             )
-        arms = [solve_arm(float(ell), float(m), law) for ell, m in kinds]
+        arms = [solve_arm(float(ell), float(m), utility) for ell, m in kinds]
         self._which = which.reshape(-1)
         self._calm, self._longer = items > _MANY, longer
-        self._inflow = np.broadcast_to(sources.inflow, self._seen.shape)[self._seen]
-        self._scale = sources.ceiling[self._seen] * decay / solved
-        self._cost = np.broadcast_to(sources.cost, self._seen.shape)[self._seen]
+        self._inflow = np.broadcast_to(sources.inflow, self._observed.shape)[self._observed]
+        self._scale = sources.ceiling[self._observed] * decay / solved
+        self._cost = np.broadcast_to(sources.cost, self._observed.shape)[self._observed]
         self._top, self._even = (np.array([arm[i] for arm in arms]) for i in (0, 1))
         self._first = np.array([arm.state[1] for arm in arms])[self._which] if arms else np.empty(0)
         self._index, self._reward, self._steps = (
@@ -222,21 +225,21 @@ class ObservedArm:
         """Return the Whittle index, (..., N) utility / budget unit; see `agents.whittle_index`.
 
         Between the states of the grid it is interpolated; above them it grows as x/C does, from
-        its value at the last: at most as much too low as x/C is too high there.
+        its value at the last, where its error is at most the difference from x/C.
         """
         gamma = self._unobserved.index(value)
         if self._which.size:
-            closed = gamma[..., self._seen]
-            x = value[..., self._seen]
+            closed = gamma[..., self._observed]
+            x = value[..., self._observed]
             exact = self._tabulated(x)
             if (self._longer > 1.0).any():  # below the first state, in proportion to Theorem 1
                 first = self._first * self._scale
-                at_first = np.zeros(self._seen.shape)
-                at_first[self._seen] = first
-                shape = self._unobserved.index(at_first)[self._seen]
+                at_first = np.zeros(self._observed.shape)
+                at_first[self._observed] = first
+                shape = self._unobserved.index(at_first)[self._observed]
                 near = self._tabulated(first) * (closed / shape)
                 exact = np.where((self._longer > 1.0) & (x < first), near, exact)
-            gamma[..., self._seen] = np.where(self._calm, closed, exact)
+            gamma[..., self._observed] = np.where(self._calm, closed, exact)
         return gamma
 
     def _tabulated(self, value: FloatArray) -> FloatArray:
@@ -255,27 +258,27 @@ class ObservedArm:
     def net_reward(self, multiplier: FloatArray) -> FloatArray:
         """Return g = β − λC, (..., N) utility / step, at λ = `multiplier`, (..., 1).
 
-        Beyond the largest index of the grid, the net reward there stands for it: not less.
+        Beyond the largest index of the grid it is the net reward there, which is an upper bound.
         """
-        if self._seen.all():
-            gain = np.zeros(self._seen.shape)
+        if self._observed.all():
+            gain = np.zeros(self._observed.shape)
         else:
             gain = self._unobserved.net_reward(multiplier)
         if self._which.size:
-            charge = np.broadcast_to(multiplier, self._seen.shape)[self._seen]
-            charge = charge * self._cost / self._scale
+            cost = np.broadcast_to(multiplier, self._observed.shape)[self._observed]  # λC
+            cost = cost * self._cost / self._scale
             arm = self._which
-            charge = np.minimum(charge, self._index[arm, -1])[:, None]
-            rates = (self._reward[arm] - charge) / self._steps[arm]
+            cost = np.minimum(cost, self._index[arm, -1])[:, None]
+            rates = (self._reward[arm] - cost) / self._steps[arm]
             best = rates.max(axis=1) * self._scale
-            # Shorter steps earn more, by less than their own decay; nobody earns more than u.
+            # Shorter steps earn more, by less than their own decay; no policy earns more than u.
             more = np.minimum(best / self._longer * (1.0 + _SLOWEST), self._inflow)
-            gain[self._seen] = np.where(self._longer > 1.0, more, best)
+            gain[self._observed] = np.where(self._longer > 1.0, more, best)
         return gain
 
     def max_multiplier(self) -> FloatArray:
         """Return a multiplier from which on nothing is crawled, (..., 1)."""
         largest = np.array(self._break_even)
         if self._which.size:
-            largest[self._seen] = self._index[self._which, -1] * self._scale / self._cost
+            largest[self._observed] = self._index[self._which, -1] * self._scale / self._cost
         return largest.max(axis=-1, keepdims=True)

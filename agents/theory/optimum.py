@@ -25,14 +25,15 @@ def optimal_reward(
 ) -> float:
     """Return the best long-run reward per step under a hard budget at each step, in utility.
 
-    Value iteration over the joint ages. Ages are capped; the true optimum lies between a world
-    whose capped sources stop growing and one whose capped sources hold their ceiling, and the
+    Value iteration over the joint ages. Ages are capped; the true optimum lies between that of
+    a fleet whose sources stop growing at the cap and that of one whose sources are then at their
+    ceiling, and the
     caps grow until both agree to `tolerance` (relative).
 
     Raises:
         ValueError: the fleet needs more than `max_states` joint states; use `relaxed_bound`. Or
             crawls can fail where crawl delays hold: the state would need the last attempts too.
-        RuntimeError: value iteration did not settle.
+        RuntimeError: value iteration did not converge.
 
     >>> round(optimal_reward(Sources.preset("table1"), 2), 6)
     337.77455
@@ -62,12 +63,12 @@ def optimal_reward(
 
 
 def _first_caps(sources: Sources, budget: float) -> FloatArray:
-    """Return ages at which jumping to the ceiling no longer pays at the relaxed multiplier."""
+    """Return ages beyond which waiting for the ceiling does not pay at the relaxed multiplier."""
     multiplier, arm = np.array([relaxation(sources, budget).multiplier]), renewal_arm(sources)
-    charge = multiplier * sources.cost / arm.success
+    cost = multiplier * sources.cost / arm.success
     rate = arm.reward_rate(arm.interval(multiplier), multiplier * sources.cost)
     with np.errstate(divide="ignore", invalid="ignore"):
-        pays_until = np.where(rate > 0, (sources.content_at(np.inf) - charge) / rate, 0.0)
+        pays_until = np.where(rate > 0, (sources.content_at(np.inf) - cost) / rate, 0.0)
     return np.maximum(sources.delay + 2, np.ceil(pays_until) + 1)
 
 
@@ -86,7 +87,7 @@ def _joint_value(
     optimistic: bool,
     tolerance: float,
 ) -> tuple[float, float]:
-    """Return bounds on the optimal average reward of the capped world, by value iteration.
+    """Return bounds on the optimal average reward under capped ages, by value iteration.
 
     min(TV − V) ≤ optimum ≤ max(TV − V) for any V; half steps keep periodic policies from
     cycling. Axis i of V is the age of source i.
@@ -99,7 +100,7 @@ def _joint_value(
             held[-1] = sources.content_at(np.inf)[i]
     n = len(caps)
     older = [np.minimum(np.arange(1, cap + 1), cap - 1) for cap in caps]
-    # What crawling source i brings at each of its ages: nothing before its delay has passed.
+    # The utility that a crawl of source i collects at each age: none before its delay has passed.
     may = [_along(k >= sources.delay[i], i, n) for i, k in enumerate(ages)]
     brings = [may[i] * _along(success[i] * content[i], i, n) for i in range(n)]
     rewards = [sum(brings[i] for i in action) for action in actions]
@@ -121,7 +122,7 @@ def _joint_value(
             return low, high
         value += 0.5 * change
         value -= value.flat[0]
-    raise RuntimeError("value iteration did not settle; raise the tolerance")
+    raise RuntimeError("value iteration did not converge; raise the tolerance")
 
 
 def _along(values: NDArray[Any], axis: int, n: int) -> NDArray[Any]:

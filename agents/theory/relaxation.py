@@ -38,9 +38,9 @@ def relaxation(
 ) -> Relaxation:
     """Minimise λM + Σ_h ν_h H + Σ_i max_k max(0, (G_ik − (λC_i + ν_h(i))/q_i)/L_ik) over λ, ν ≥ 0.
 
-    G, L and q are of `agents.theory.renewal`: without failures G_k = x_k, L_k = k, q = 1. ν is the
-    charge for the H = `per_host` crawls that a shared host takes in a step; k is at least the
-    delay.
+    G, L and q are of `agents.theory.renewal`: without failures G_k = x_k, L_k = k, q = 1. ν_h
+    is the Lagrange multiplier of the H = `per_host` crawls that a shared host takes in a step; k is
+    at least the delay.
     The bound holds for every policy whose cost is at most M on average, from a fresh or empty
     start. Where a whole interval of λ is optimal, `multiplier` is its middle. `decay` is the decay
     function of interest, in `sources.decay_rate` × age.
@@ -69,7 +69,7 @@ def relaxation(
 
 def net_reward(sources: Sources, multiplier: FloatArray) -> FloatArray:
     """Return max_k max(0, (G_k − λC/q)/L_k), (..., N) utility / step: the net reward of each source
-    that is not observed, when every unit of its cost is charged λ = `multiplier`, (..., 1).
+    that is not observed, at the Lagrange multiplier λ = `multiplier`, (..., 1).
 
     >>> net_reward(Sources.preset("table1"), np.array([100.0])).round(3)
     array([84.536, 75.854,  0.   ,  0.   ])

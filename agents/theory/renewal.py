@@ -25,7 +25,7 @@ from agents.theory.closed_form import (
     theorem_1,
 )
 from crawl_env.content.utility import EXPONENTIAL, Decay, ExponentialDecay
-from crawl_env.fleet.capacity import surely
+from crawl_env.fleet.capacity import poisson_upper_bound
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
 
@@ -57,8 +57,8 @@ class RenewalArm:
         self._exponential = isinstance(decay, ExponentialDecay)
         if sources.is_capped and not self._exponential:
             raise ValueError(
-                f"the fleet has capacities and its interest decays as {decay!r}; what the last few "
-                "items hold on average is known for exponential decay only"
+                f"the fleet has capacities and its interest decays as {decay!r}; the mean "
+                "content of a capped source is known for exponential decay only"
             )
         self.success = 1.0 - sources.failure_rate  # q
         self._retries = sources.delay * sources.failure_rate / self.success  # d p / q, steps
@@ -171,14 +171,15 @@ class RenewalArm:
     # ----------------------------------------------------------------- under a multiplier
 
     def net_reward(self, multiplier: FloatArray) -> FloatArray:
-        """Return max_k max(0, (G_k − λC/q)/L_k), (..., N) utility / step: what each source earns at
-        most when every unit of its cost is charged λ = `multiplier`, (..., 1)."""
+        """Return max_k max(0, (G_k − λC/q)/L_k), (..., N) utility / step: the largest net
+        reward of each source at the Lagrange multiplier λ = `multiplier`, (..., 1)."""
         interval = self.interval(multiplier)
         return np.maximum(self.reward_rate(interval, multiplier * self.sources.cost), 0.0)
 
-    def reward_rate(self, interval: FloatArray, charge: FloatArray) -> FloatArray:
-        """Return (G − charge/q)/L, (..., N) utility / step, at an interval, (..., N) steps."""
-        net = self.cycle_reward(interval) - charge / self.success
+    def reward_rate(self, interval: FloatArray, cost: FloatArray) -> FloatArray:
+        """Return (G − cost/q)/L, (..., N) utility / step, at an interval, (..., N) steps, where a
+        crawl costs so much in the Lagrangian: λC, plus ν of its host."""
+        net = self.cycle_reward(interval) - cost / self.success
         return net / self.cycle_length(interval)
 
     def max_multiplier(self) -> FloatArray:
@@ -202,9 +203,11 @@ class RenewalArm:
         most = np.ceil(max(_FULL, self._decay.end) / sources.decay_per_step) + 1
         if sources.is_capped:
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                pushed = surely(sources.capacity) / (sources.arrival_rate * sources.period)
+                pushed = poisson_upper_bound(sources.capacity) / (
+                    sources.arrival_rate * sources.period
+                )
             most = np.fmin(most, np.ceil(pushed) + 1)
-        # A silent source is never worth a crawl: no need to search for its interval.
+        # A source without arrivals is never crawled: its interval need not be searched for.
         return np.where(self.break_even > 0, np.maximum(most, sources.delay), sources.delay)
 
     def interval(

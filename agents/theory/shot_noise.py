@@ -3,7 +3,7 @@
 U is compound Poisson: a Poisson number of items of utility ξ·exp(−m·age), with an age uniform on
 the step. In units of the source's mean utility it depends on ℓ = ΛT, m = μT and the
 distribution of ξ only.
-Nothing is drawn at random here, except from laws of which only `sample` is known.
+Nothing is drawn at random here, except from distributions of which only `sample` is known.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import numpy as np
 from crawl_env.content.utility import Constant, Distribution, Exponential, Gamma, Lognormal
 from crawl_env.numerics import FloatArray
 
-_ATOMS = 256  # values that stand for the distribution of ξ
-_AGES = 32  # ages that stand for the uniform distribution on the epoch
+_ATOMS = 256  # values that approximate the distribution of ξ
+_AGES = 32  # ages that approximate the uniform distribution on the step
 _DRAWS = 2**18  # from a distribution that can only be sampled
 _FINEST, _COARSEST = 1 / 256, 1 / 4  # steps of the lattice, as fractions of the mean utility
 _POINTS = 2**14  # of the lattice, where its step lies between the two
-_MANY = 100.0  # items from which an empty step does not happen
+_MANY = 100.0  # items per step from which the probability of none is negligible
 _OFF = 0.1  # error of E ξ² that is too large
 _HEAVIEST = 1e3  # E ξ²/ξ̄² that a lattice can hold
 _FAR = 1e-7  # fraction of items that may lie beyond the lattice
@@ -34,15 +34,15 @@ class Item(NamedTuple):
     value: FloatArray  # (J,) increasing
     weight: FloatArray  # (J,) adding up to 1
 
-    def quantile(self, share: float) -> float:
-        """Return the least value that at least `share` of the items do not exceed."""
-        return float(self.value[np.searchsorted(np.cumsum(self.weight), share)])
+    def quantile(self, probability: float) -> float:
+        """Return the smallest value that is not exceeded with at least this probability."""
+        return float(self.value[np.searchsorted(np.cumsum(self.weight), probability)])
 
 
 class Content:
     """The distribution of U/ξ̄ on a lattice: P(U/ξ̄ = k·step) = mass[k].
 
-    P(U = 0) = e^−ℓ is exact, and so is the mean but for what lies beyond the lattice, which is
+    P(U = 0) = e^−ℓ is exact, and so is the mean, except for the part beyond the lattice, which is
     missing from the mass. The variance is right to 3 % up to m = 1, to 10 % at m = 5.
 
     Arguments:
@@ -59,18 +59,18 @@ class Content:
 
     def __init__(self, items: float, decay: float, item: Item) -> None:
         value, weight = item
-        worth = (value[:, None] * _retained(decay)).ravel()
-        share = np.repeat(weight / _AGES, _AGES)
-        mean, second = (share * worth).sum(), (share * worth**2).sum()
+        utility = (value[:, None] * _retained(decay)).ravel()
+        probability = np.repeat(weight / _AGES, _AGES)
+        mean, second = (probability * utility).sum(), (probability * utility**2).sum()
         reach = float(items * mean + 9.0 * sqrt(items * second)) + item.quantile(1.0 - _FAR)
         step = min(max(reach / _POINTS, _FINEST), _COARSEST)
-        place = worth / step
-        if items < _MANY:  # only a step without items leaves exactly nothing
+        place = utility / step
+        if items < _MANY:  # the utility is 0 in a step without items only
             place = np.maximum(place, 1.0)
         size = int(reach / step) + 2
-        one = _spread(place, share, size)
-        # What was moved up to the first point is made good by a slightly smaller step.
-        self.step = float(mean / (share * place).sum())
+        one = _spread(place, probability, size)
+        # Values moved up to the first point are compensated by a slightly smaller step.
+        self.step = float(mean / (probability * place).sum())
         length = 1 << (2 * size - 1).bit_length()
         # The transform of U is exp(ℓ(φ − 1)), φ that of one item.
         transform = np.exp(items * (np.fft.rfft(one, length) - 1.0))
@@ -90,43 +90,43 @@ class Content:
         return np.maximum(level * probability[place] - mean[place], 0.0)
 
 
-def _spread(place: FloatArray, share: FloatArray, size: int) -> FloatArray:
-    """Return the masses on the lattice 0 … size − 1: each share is split, so that its mean stays,
-    between the two points that its place lies between; what lies beyond is left out."""
+def _spread(place: FloatArray, probability: FloatArray, size: int) -> FloatArray:
+    """Return the masses on the lattice 0 … size − 1: each probability is split between
+    the two points around its place, so that the mean is unchanged; places beyond are left out."""
     left = place.astype(np.intp)
     inside = left + 1 < size
-    upper = (share * (place - left))[inside]
-    left, share = left[inside], share[inside]
-    masses: Any = np.bincount(left, share - upper, size)
+    upper = (probability * (place - left))[inside]
+    left, probability = left[inside], probability[inside]
+    masses: Any = np.bincount(left, probability - upper, size)
     masses += np.bincount(left + 1, upper, size)
     return masses
 
 
 def _retained(decay: float) -> FloatArray:
-    """Return the mean of exp(−m·age) over each of equal parts of the epoch, (_AGES,)."""
+    """Return the mean of exp(−m·age) over each of equal parts of the step, (_AGES,)."""
     kept = np.exp(-decay * np.linspace(0.0, 1.0, _AGES + 1))
     return (kept[:-1] - kept[1:]) * _AGES / decay
 
 
-def one_item(law: Distribution) -> Item:
-    """Return values and weights that stand for the distribution of ξ/ξ̄.
+def one_item(utility: Distribution) -> Item:
+    """Return values and weights that approximate the distribution of ξ/ξ̄.
 
-    The trapezoidal rule in log ξ for laws whose density is known; else the means of equal groups
-    of a large sorted sample, drawn with a fixed seed.
+    The trapezoidal rule in log ξ for distributions whose density is known; else the means of
+    equal groups of a large sorted sample, drawn with a fixed seed.
 
     Raises:
-        ValueError: the tail of the law is too heavy for a few hundred values.
+        ValueError: the tail of the distribution is too heavy for a few hundred values.
     """
-    if isinstance(law, Constant):
+    if isinstance(utility, Constant):
         value, weight = np.ones(1), np.ones(1)
-    elif isinstance(law, Lognormal):
-        z = np.linspace(-9.0, 9.0 + 2 * law.sigma, _ATOMS)  # what matters to E ξ² is about 2σ
-        value, weight = np.exp(law.sigma * z), np.exp(-z * z / 2)
-    elif isinstance(law, Exponential | Gamma):
-        shape = law.shape if isinstance(law, Gamma) else 1.0
+    elif isinstance(utility, Lognormal):
+        z = np.linspace(-9.0, 9.0 + 2 * utility.sigma, _ATOMS)  # E ξ² depends on values around 2σ
+        value, weight = np.exp(utility.sigma * z), np.exp(-z * z / 2)
+    elif isinstance(utility, Exponential | Gamma):
+        shape = utility.shape if isinstance(utility, Gamma) else 1.0
         top = log((shape + 9 * sqrt(shape) + 40) / shape)
         bottom = -40.0 / shape
-        # Far below, values matter only by their number: fewer points will do.
+        # Very small values contribute by their probability only: fewer points suffice.
         few = _ATOMS // 2 if bottom < -100.0 else 0
         middle = -16.0 if few else bottom
         far = np.linspace(bottom, middle, few, endpoint=False)
@@ -134,15 +134,15 @@ def one_item(law: Distribution) -> Item:
         height = shape * (z - np.exp(z))
         value, weight = np.exp(z), np.exp(height - height.max()) * np.gradient(z)
     else:
-        draws = np.sort(law.sample(np.random.default_rng(0), _DRAWS))
+        draws = np.sort(utility.sample(np.random.default_rng(0), _DRAWS))
         value, weight = draws.reshape(_ATOMS, -1).mean(axis=1), np.ones(_ATOMS)
     weight = weight / weight.sum()
     value = value / (weight @ value)
-    second = law.second_moment
+    second = utility.second_moment
     if second > _HEAVIEST or abs(weight @ value**2 / second - 1.0) > _OFF:
         raise ValueError(
-            f"utilities follow {law!r}, which is too spread out for the exact index and bound of "
-            f"seen content (E ξ² is {second:.3g} times the mean squared); use agent 'whittle', or "
-            "a law with a lighter tail"
+            f"the distribution of utilities {utility!r} is too heavy-tailed for the exact index "
+            f"and bound of observed content (E ξ² is {second:.3g} times the mean squared); use "
+            "agent 'whittle', or a distribution with a lighter tail"
         )
     return Item(value, weight)

@@ -1,4 +1,4 @@
-"""What no policy can beat, given what it sees: the relaxed bound of every information set."""
+"""The relaxed bound of every information set: no policy that observes as much can exceed it."""
 
 from __future__ import annotations
 
@@ -21,32 +21,31 @@ _GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 
 
 class Bound(NamedTuple):
-    """The most that any policy averages in the long run, and for whom that holds.
+    """The largest long-run average reward of any policy, and the information set it holds for.
 
     name: of the information set: "deterministic", or with random arrivals "not observed",
         "partly observed" or "observed". Bounds of different information sets are not comparable,
         since observing content raises the attainable reward. "unknown", with NaN as bound, where
-        arrivals are recorded, their rates vary, or content that is observed or meets capacities
-        decays otherwise than exponentially; the multiplier is then that of the fleet with
+        arrivals are recorded, their rates vary, or the decay of content that is observed or
+        capped is not exponential; the multiplier is then that of the fleet with
         unobserved content, exponential decay and constant rates.
     """
 
     bound: float | FloatArray  # utility / step
-    multiplier: (
-        float | FloatArray
-    )  # λ*, utility / budget unit: what one more unit of budget is worth
+    multiplier: float | FloatArray  # λ*, utility / budget unit: marginal value of the budget
     name: str
 
 
 def task_bound(task: Task, sources: Sources | None = None) -> Bound:
     """Return the relaxed bound of a task, for its fleet or for `sources`, (N,) or a batch (B, N).
 
-    min over λ ≥ 0 of λM + Σ_seen (β(λ) − λC) + Σ_unseen max_k max(0, (x_k − λC)/k), β the arm's
-    optimal average reward with the subsidy (`agents.theory.observed`). Where content is seen it is
-    too high by at most .1 % (see there); else exact, for every law of decay. Under a budget for
-    every epoch, sources dearer than it are left out: they can never be crawled. Where content is
-    seen, failures count as higher costs, delays, hosts and capacities not at all: a bound, but not
-    the sharpest.
+    It is the minimum over λ ≥ 0 of λM + Σ (β(λ) − λC) over the observed sources + Σ max_k
+    max(0, (x_k − λC)/k) over the others, where β − λC is the net reward of the arm in
+    `agents.theory.observed`. Where content is observed the bound is too high by at most .1 % (see
+    there); else the relaxation is solved exactly, under every decay function. With
+    `budget_rule="step"`, sources that cost more than the budget are left out: they can never be
+    crawled. Where content is observed, failures count as higher costs, and delays, hosts and
+    capacities are ignored: the bound holds, but is not the sharpest.
 
     Returns floats for a fleet, arrays (B,) for a batch.
 
@@ -55,8 +54,8 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
             or there are too many different sources to solve.
 
     >>> task = Task("fleet-f", budget=2, arrivals="poisson")
-    >>> seen = task_bound(task)
-    >>> round(seen.bound, 2), seen.name
+    >>> bound, _, name = task_bound(task)
+    >>> round(bound, 2), name
     (8.14, 'observed')
     """
     if not isinstance(task, Task):
@@ -95,7 +94,7 @@ def _near(dual: Callable[[FloatArray], FloatArray], high: FloatArray, budget: fl
     negligible = 1e-17 * dual(np.zeros_like(high)) / budget
     while True:
         near = _FAR * high
-        # The dual is convex: its least value lies below the larger of two points where it grows.
+        # The dual is convex: its minimiser lies below any point at which it increases.
         below = (dual(0.5 * near) <= dual(near)) & (near > negligible)
         if not below.any():
             return high
@@ -103,7 +102,7 @@ def _near(dual: Callable[[FloatArray], FloatArray], high: FloatArray, budget: fl
 
 
 def _least(dual: Callable[[FloatArray], FloatArray], high: FloatArray) -> FloatArray:
-    """Return where a convex function is least on [0, high], any shape, by golden sections."""
+    """Return the minimiser of a convex function on [0, high], any shape, by golden sections."""
     low = np.zeros_like(high)
     for _ in range(_STEPS):
         right = low + _GOLDEN * (high - low)

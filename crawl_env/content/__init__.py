@@ -1,1 +1,1 @@
-"""Content: how items arrive, their utility and its decay, and the uncollected rest."""
+"""Content: arrival processes, distributions of utility, decay functions and the world's state."""

@@ -1,4 +1,4 @@
-"""Random arrivals, item by item or in totals per step, and their mean."""
+"""Arrival processes: random items, drawn singly or as totals per step, and their mean."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from crawl_env.content.utility import (
 from crawl_env.errors import unknown
 from crawl_env.numerics import FloatArray
 
-FADED = 37.0  # time constants after which less than e^−37 of an item's utility is left: nothing
-AT_ONCE = 2.0  # items above which one draw of U is cheaper than its items, roughly
+FADED = 37.0  # time constants after which less than e^−37 of an item's utility is left
+AT_ONCE = 2.0  # expected items per step above which drawing their total is the cheaper way
 
 
 class ItemSampler(Block):
-    """Content drawn item by item: when the items arrive, then their initial utilities."""
+    """Content drawn item by item: first the arrival times, then the initial utilities."""
 
     def __init__(self, cells: Cells, utility: Distribution, times: Times) -> None:
         super().__init__(cells)
@@ -50,10 +50,10 @@ class ItemSampler(Block):
 
 
 class TotalSampler(Block):
-    """Content of the last `window` (n,) steps, of which only the total is drawn.
+    """Content of the last `window` (n,) steps, drawn as one total per cell.
 
-    Where ξ is exponential and a cell publishes more than `AT_ONCE` items, the total is drawn in
-    constant time, else item by item.
+    If ξ is exponential and a cell publishes more than `AT_ONCE` items, the total is drawn in
+    constant time; otherwise it is the sum of single items.
     """
 
     def __init__(self, cells: Cells, utility: Distribution, window: FloatArray) -> None:
@@ -87,7 +87,7 @@ class TotalSampler(Block):
 
 
 class PastTotals(Block):
-    """Content of the last `steps` (n,) steps, of which only the total is drawn."""
+    """Content of the last `steps` (n,) steps before an episode, drawn as one total per cell."""
 
     def __init__(self, cells: Cells, utility: Distribution, steps: FloatArray) -> None:
         super().__init__(cells)
@@ -110,8 +110,11 @@ class PastTotals(Block):
 
 
 def past_items(cells: Cells, utility: Distribution, steps: FloatArray, end: float) -> ItemSampler:
-    """Return the items of the last `steps` (n,) steps that are not surely worthless: those
-    younger than `end` time constants and not surely displaced by later ones."""
+    """Return the items of the last `steps` (n,) steps that may still have utility.
+
+    These are the items younger than `end` time constants, without those that later items have
+    displaced with near certainty.
+    """
     window = np.where(np.isinf(steps), end / cells.decay, steps)
     if cells.capacity is not None:
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -151,25 +154,25 @@ SAMPLERS = ("total", "items")
 
 @dataclass(frozen=True, init=False)
 class Arrivals(ArrivalProcess):
-    """Items arrive as a Poisson process whose rate may change, or as a Hawkes process.
+    """Items arrive as a Poisson process, whose rate may change, or as a Hawkes process.
 
-    A step adds U = Σ ξ_n R(μ·age_n) over its items. At a constant rate and under exponential decay,
-    E[U] = u and Var[U] = Λ E[ξ²](1 − α²)/(2μ).
+    One step adds the utility U = Σ ξ_n R(μ·age_n), summed over its items. At a constant rate and
+    under exponential decay, E[U] = u and Var[U] = Λ E[ξ²](1 − α²)/(2μ).
 
     Arguments:
-        rate: how Λ changes with time: constant, drift, jumps, cycle or hawkes, or a
-            `crawl_env.content.rates.RateModel` such as `Drift(0.1)`.
-        utility: distribution of ξ: constant, exponential, lognormal or gamma, or a
+        rate: model of how Λ changes with time: "constant", "drift", "jumps", "cycle" or "hawkes",
+            or a `crawl_env.content.rates.RateModel` such as `Drift(0.1)`.
+        utility: distribution of ξ: "constant", "exponential", "lognormal" or "gamma", or a
             `crawl_env.content.utility.Distribution`.
-        decay: of an item's utility: exponential, stretched or lomax, or a
+        decay: decay function of an item's utility: "exponential", "stretched" or "lomax", or a
             `crawl_env.content.utility.Decay`. Beliefs and agents assume exponential decay.
-        sampler: "total" draws one number per source and step, in constant time where this is
-            possible (exponential ξ, many items); "items" draws every item, which features that
-            count items, and finite capacities, need. The two differ in the sample path, not in
-            distribution. Hawkes rates and decay that is not exponential always draw items.
+        sampler: "total" draws one number per source and step, in constant time if ξ is exponential
+            and there are many items. "items" draws every item, which finite capacities and the
+            features that count items require. The two differ in the sample path, not in
+            distribution. Hawkes rates and non-exponential decay always draw items.
 
     Raises:
-        ValueError: an unknown name, or an object that is none of these.
+        ValueError: a name is unknown, or an object has the wrong type.
 
     >>> Arrivals(rate=Drift(0.2), utility="lognormal", decay="lomax").sampler
     'items'
@@ -241,7 +244,7 @@ class Arrivals(ArrivalProcess):
 
 
 class _VaryingTotals(Block):
-    """Totals of a step at rates that change from step to step."""
+    """Totals of one step at rates that change from step to step."""
 
     def __init__(self, cells: Cells, arrivals: Arrivals, state: FloatArray) -> None:
         super().__init__(cells)
@@ -256,7 +259,7 @@ class _VaryingTotals(Block):
 
 @dataclass(frozen=True)
 class Deterministic(ArrivalProcess):
-    """Every step adds exactly its mean: u utility and ΛT items (equation 2 of the paper)."""
+    """Every step adds exactly the mean: u utility and ΛT items, eq. (2) of the paper."""
 
     random = False
 

@@ -1,4 +1,4 @@
-"""Arrivals by name, and the path of a log in their place."""
+"""Arrival processes by name, or by the path of a log."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from os import PathLike
 
 from crawl_env.content.arrivals import RATES, Arrivals, Deterministic
 from crawl_env.content.process import ArrivalProcess
+from crawl_env.content.rates import RateModel
 from crawl_env.content.trace import Trace
 from crawl_env.content.utility import DECAYS, UTILITIES
 from crawl_env.files.table import SUFFIXES
@@ -15,7 +16,7 @@ from crawl_env.log.item_log import ItemLog
 
 
 def _names() -> dict[str, dict[str, str]]:
-    """Return the arguments of `Arrivals` that each name stands for."""
+    """Return the arguments of `Arrivals` for every name."""
     names: dict[str, dict[str, str]] = {}
     choices = (
         ("rate", [None, *(name for name in RATES if name != "constant")]),
@@ -30,7 +31,7 @@ def _names() -> dict[str, dict[str, str]]:
 
 
 _NAMES = _names()
-# All names, without those that ask for items where they are drawn anyway.
+# All names, without those whose "-items" is redundant because items are drawn anyway.
 ARRIVALS = (
     "deterministic",
     *(
@@ -51,22 +52,23 @@ _GRAMMAR = "deterministic, poisson" + "".join(
 
 
 def make_arrivals(arrivals: str | PathLike[str] | ArrivalProcess) -> ArrivalProcess:
-    """Return arrivals by name, or the object given.
+    """Return an arrival process by name; objects are returned unchanged.
 
-    `"deterministic"` is the mean of all that is random. `"poisson"` has a constant rate and
-    exponential ξ and decay; it may be followed by another rate (`drift`, `jumps`, `cycle`,
-    `hawkes`), distribution of ξ (`constant`, `exponential`, `lognormal`, `gamma`) and decay
-    (`stretched`, `lomax`), and by `items` if items are to be drawn one by one, in this order:
-    `"poisson-drift-lognormal-lomax"`, `"poisson-items"`. Parameters have their defaults;
-    `Arrivals(rate=Drift(0.1), utility=Lognormal(0.5))` sets them.
+    `"deterministic"` is the mean of the random processes. `"poisson"` has a constant rate,
+    exponential ξ and exponential decay. It may be extended, in this order, by another rate model
+    (`drift`, `jumps`, `cycle`, `hawkes`), a distribution of ξ (`constant`, `exponential`,
+    `lognormal`, `gamma`), a decay function (`stretched`, `lomax`) and by `items` if items are to
+    be drawn singly: `"poisson-drift-lognormal-lomax"`, `"poisson-items"`. Parameters have their
+    default values; use `Arrivals(rate=Drift(0.1), utility=Lognormal(0.5))` to set them.
 
-    Recorded arrivals are a `Trace`. The path of a log (.csv, .csv.gz or .parquet) stands for
-    `Trace(ItemLog.from_csv(path))`: numbers in the unit of time of the fleet's rates, or time
-    stamps, which become hours; no curves; a span from the first item to the last.
+    Recorded arrivals are a `Trace`. The path of a log (.csv, .csv.gz or .parquet) is short for
+    `Trace(ItemLog.from_csv(path))`: times are numbers in the unit of the fleet's rates, or time
+    stamps, which are converted to hours; there are no decay curves; the span is from the first
+    item to the last.
 
     Raises:
-        FileNotFoundError: no such log.
-        ValueError: unknown name, or a log that cannot be read.
+        FileNotFoundError: there is no such log.
+        ValueError: the name is unknown, or the log cannot be read.
 
     >>> make_arrivals("poisson-jumps-gamma-items").rate
     Jumps(rate=0.01, distribution=Gamma(shape=2.0))
@@ -81,8 +83,12 @@ def make_arrivals(arrivals: str | PathLike[str] | ArrivalProcess) -> ArrivalProc
         return Deterministic()
     if arrivals == "trace":
         raise ValueError(
-            "arrivals='trace' needs a log to play back; give its path (.csv, .csv.gz or .parquet), "
+            "arrivals='trace' needs a log to replay; give its path (.csv, .csv.gz or .parquet), "
             "or crawl_env.Trace(crawl_env.ItemLog.from_csv(path))"
+        )
+    if isinstance(arrivals, RateModel):
+        raise ValueError(
+            f"arrivals is {arrivals!r}, a rate model; give Arrivals(rate={arrivals!r})"
         )
     if not isinstance(arrivals, str):
         raise ValueError(

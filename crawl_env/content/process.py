@@ -1,6 +1,6 @@
-"""What a world asks of arrivals: the interface that all kinds of arrivals share.
+"""`ArrivalProcess`, the base class of all arrivals, and the interfaces that a world uses.
 
-A cell is one source of one environment. Time is counted in steps here: ℓ = ΛT items per step,
+A cell is one source of one environment. Time is measured in steps here: ℓ = ΛT items per step,
 m = μT decay per step.
 """
 
@@ -18,8 +18,8 @@ from crawl_env.content.utility import EXPONENTIAL, Decay
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import FloatArray, IntArray
 
-# Cells advanced at a time. The value, retention and inflow of a block together stay in a core's
-# cache, so that large fleets pass through memory once per step.
+# Cells advanced at a time. The value, retention and inflow of one block fit in a core's cache, so
+# that a large fleet is read from main memory only once per step.
 BLOCK = 2**15
 
 
@@ -32,12 +32,12 @@ class Published(NamedTuple):
     number: IntArray  # (n,) number of the item in a log; 0 where there is no log
 
     def only(self, which: Any) -> Published:
-        """Return some of the items, by indices or a mask, in that order."""
+        """Return the items selected by indices or a mask, in that order."""
         return Published(self.cell[which], self.age[which], self.utility[which], self.number[which])
 
     @staticmethod
     def concatenate(batches: list[Published]) -> Published:
-        """Return the items of all batches, one batch after the other."""
+        """Return the items of all batches, concatenated in order."""
         nowhere = np.empty(0, dtype=np.intp)
         none = Published(nowhere, np.empty(0), np.empty(0), nowhere)
         return Published(*(np.concatenate(column) for column in zip(none, *batches, strict=True)))
@@ -51,7 +51,7 @@ class Cells:
     mean_utility: FloatArray  # (n,) ξ̄, utility
     decay: FloatArray  # (n,) m = μT, 1 / step
     period: float = 1.0  # T, time
-    capacity: FloatArray | None = None  # (n,) items that a source shows; None: all
+    capacity: FloatArray | None = None  # (n,) number of items that a source shows; None: all
 
     def __getitem__(self, which: Any) -> Cells:
         capacity = None if self.capacity is None else self.capacity[which]
@@ -61,7 +61,7 @@ class Cells:
 
     @staticmethod
     def of(sources: Sources, flat: Callable[[FloatArray], FloatArray]) -> Cells:
-        """Return the parameters of the cells that `flat` takes from those of the sources."""
+        """Return the parameters of the cells that `flat` selects from those of the sources."""
         return Cells(
             items=flat(sources.arrival_rate * sources.period),
             mean_utility=flat(sources.mean_utility),
@@ -76,7 +76,7 @@ class Cells:
         return np.exp(-self.decay)
 
     def mean_content(self, steps: ArrayLike) -> FloatArray:
-        """Return the mean utility left of `steps` steps of arrivals, (n,)."""
+        """Return the mean utility left at the end of `steps` steps of arrivals, (n,)."""
         return (
             self.items
             * self.mean_utility
@@ -85,7 +85,7 @@ class Cells:
         )
 
     def collect(self, items: Published, value: FloatArray, count: FloatArray | None) -> None:
-        """Add what is left of items to `value` and their number to `count`, (n,) each."""
+        """Add the items' remaining utility to `value` and their number to `count`, (n,) each."""
         left = items.age * self.decay[items.cell]
         np.negative(left, left)
         np.exp(left, left)
@@ -119,7 +119,7 @@ def blocks_of(sources: Sources, num_envs: int) -> Iterator[tuple[slice, Cells]]:
 
 
 class Block:
-    """Content that arrives at n cells during some time: in one step, or before an episode.
+    """Content that arrives at n cells within one step, or before an episode.
 
     A subclass implements `draw` if it draws single items, and `add` otherwise.
     """
@@ -128,53 +128,55 @@ class Block:
         self.cells = cells
 
     def add(self, value: FloatArray, count: FloatArray | None, rng: np.random.Generator) -> None:
-        """Add what is left of the content at the end to `value` (n,), in place, and the number of
-        items to `count` (n,) unless this is None."""
+        """Add, in place, the utility left at the end to `value` (n,), and the number of items to
+        `count` (n,) unless this is None."""
         for items in self.draw(rng):
             self.cells.collect(items, value, count)
 
     def draw(self, rng: np.random.Generator) -> Iterator[Published]:
-        """Yield the items in batches, their cells counted from 0 to n − 1."""
-        raise NotImplementedError(f"{type(self).__name__} draws no single items")
+        """Yield the items in batches; their cells are numbered 0 … n − 1."""
+        raise NotImplementedError(
+            f"{type(self).__name__} draws totals only; implement `draw` to draw single items"
+        )
 
 
 class Feed(Protocol):
-    """The arrivals at the B·N cells of one world, with the state that changes with time."""
+    """The arrivals at the B·N cells of one world, and their time-dependent state."""
 
     @property
     def blocks(self) -> Sequence[tuple[slice, Block]]:
-        """What arrives in one step: consecutive cells, and their content. Drawing it changes the
-        state to that of the next step."""
+        """The content of one step, as pairs of consecutive cells and their block. Drawing it
+        advances the state to the next step."""
 
     def start(self, envs: IntArray, rng: np.random.Generator) -> None:
-        """Draw the state at the start of an episode of some environments, (b,)."""
+        """Draw the state at the start of an episode, for the environments `envs` (b,)."""
 
     def past(self, envs: IntArray, steps: FloatArray) -> Block:
-        """Return the content of the `steps` (b·N,) steps before the episode at all cells of some
-        environments; infinity: the stationary distribution."""
+        """Return the content of the `steps` (b·N,) steps before the episode at all cells of the
+        environments `envs` (b,); infinity stands for the stationary distribution."""
 
     def rate(self) -> FloatArray:
-        """Return the rate of the coming step, (B, N) items / time."""
+        """Return the arrival rate of the next step, (B, N) items / time."""
 
     def survival(self, items: Published) -> FloatArray:
-        """Return the fraction of the items' utility that is left, (n,); once 0, always 0."""
+        """Return the fraction of the items' utility that is left, (n,); it never rises from 0."""
 
     def get_state(self) -> Any:
         """Return a copy of the state."""
 
     def set_state(self, state: Any) -> None:
-        """Return to a state of `get_state`, also of a feed with other sources."""
+        """Restore a state returned by `get_state`, possibly of a feed with other sources."""
 
 
 class ArrivalProcess:
-    """How content arrives at the sources, whatever the crawler does. All arrivals derive from it.
+    """Base class of arrival processes: how items are published at the sources.
 
     `Arrivals` (random items), `Deterministic` (their mean) and `Trace` (a log) are the processes of
-    this package. What arrives depends on the process, the sources and the random generator alone:
-    not on what is crawled, and not on what is observed.
+    this package. What arrives depends on the process, the sources and the random generator alone,
+    neither on what is crawled nor on what is observed.
 
-    A process of one's own overrides the attributes that differ, and `block` and `past`. Here the
-    content of a step is uniform on [0, 2u], u being its mean:
+    A subclass overrides `block` and `past`, and those attributes that differ. In this example the
+    content of a step is uniform on [0, 2u], where u is its mean:
 
     >>> from crawl_env import CrawlEnv
     >>> class Uniform(ArrivalProcess):
@@ -193,18 +195,18 @@ class ArrivalProcess:
     >>> observation.ravel().round(1)
     array([229. ,  79.7,   2.9,   0.6], dtype=float32)
 
-    One that draws single items sets `items`, and its blocks implement `Block.draw` instead of
-    `Block.add`. A rate that changes with time needs no process of its own, but a
-    `crawl_env.content.rates.RateModel`.
+    A process that draws single items sets `items`, and its blocks implement `Block.draw` instead of
+    `Block.add`. For a rate that changes with time, a `crawl_env.content.rates.RateModel` is
+    sufficient.
 
     Attributes:
-        random: whether anything is drawn.
-        items: whether single items are drawn, so that they can be counted, followed in their age,
-            and displaced by later ones where sources have a finite capacity.
-        decay: how the utility of items decays.
-        exponential: whether all content decays exponentially, so that uncollected utility follows
-            the recursion X ← αX + U.
-        stateful: whether there is a state, one number per cell.
+        random: whether the process is random.
+        items: whether single items are drawn, so that they can be counted, have an age, and be
+            displaced by later ones at sources of finite capacity.
+        decay: decay function of the items' utility.
+        exponential: whether all content decays exponentially, so that the uncollected utility
+            obeys the recursion X ← αX + U.
+        stateful: whether the process has a state, one number per cell.
     """
 
     random: bool = True
@@ -214,31 +216,33 @@ class ArrivalProcess:
     stateful: bool = False
 
     def block(self, cells: Cells, state: FloatArray) -> Block:
-        """Return the content of one step at some cells. `state` is theirs, (n,), to be changed in
-        place whenever the content is drawn; (0,) if the process has none."""
+        """Return the content of one step at some cells. `state` (n,) is to be changed in place
+        whenever the content is drawn; it has shape (0,) if the process is not stateful."""
         raise NotImplementedError(f"{type(self).__name__} must implement block(cells, state)")
 
     def past(self, cells: Cells, steps: FloatArray) -> Block:
-        """Return the content of the last `steps` steps at some cells, (n,); infinity: the
+        """Return the content of the last `steps` (n,) steps at some cells; infinity stands for the
         stationary distribution."""
         raise NotImplementedError(f"{type(self).__name__} must implement past(cells, steps)")
 
     def start(self, shape: tuple[int, int], period: float, rng: np.random.Generator) -> FloatArray:
-        """Return the state at the start of episodes, (b, N); asked for if `stateful`."""
-        raise NotImplementedError(f"{type(self).__name__} must implement start, being stateful")
+        """Return the state at the start of episodes, (b, N); called only if `stateful`."""
+        raise NotImplementedError(
+            f"{type(self).__name__} is stateful; it must implement start(shape, period, rng)"
+        )
 
     def factor(self, state: FloatArray, period: float) -> FloatArray:
-        """Return the rate of the coming step relative to the mean rate Λ, the shape of `state`;
-        asked for if `stateful`."""
+        """Return the rate of the next step relative to the mean rate Λ, in the shape of `state`;
+        called only if `stateful`."""
         return np.ones_like(state)
 
     def model(self, items: bool) -> ArrivalProcess:
-        """Return what a planner may simulate instead: the same distribution, drawn as totals unless
-        single `items` are needed."""
+        """Return the process for a planner to simulate: of the same distribution, drawn as totals
+        unless single `items` are needed."""
         return self
 
     def check(self, sources: Sources) -> None:
-        """Raise ValueError, or warn, where the process does not fit the fleet."""
+        """Raise ValueError, or warn, if the process does not fit the fleet."""
         feed = self.bind(sources, 1)
         feed.start(np.zeros(1, dtype=np.intp), np.random.default_rng(0))
 
@@ -248,7 +252,7 @@ class ArrivalProcess:
 
 
 class CellFeed:
-    """Arrivals that are independent from cell to cell; see `Feed`."""
+    """Arrivals that are independent across cells; see `Feed`."""
 
     def __init__(self, arrivals: ArrivalProcess, sources: Sources, num_envs: int) -> None:
         self._arrivals, self._sources, self._num_envs = arrivals, sources, num_envs
@@ -258,7 +262,7 @@ class CellFeed:
         self.blocks = self._blocks()
 
     def _blocks(self) -> list[tuple[slice, Block]]:
-        # Where there is a state, every block has its own, and so an object of its own.
+        # Each block of a stateful process has a state of its own, so blocks cannot share an object.
         stateful, flat = self._arrivals.stateful, self._state.reshape(-1)
         made: dict[tuple[int, int], Block] = {}
         blocks = []
@@ -302,18 +306,18 @@ class CellFeed:
         return self._arrivals, self._sources, self._num_envs, self._state
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        # The blocks hold views of the state, which copies and pickles would tear from it.
+        # The blocks hold views of the state, which copying and pickling do not preserve.
         arrivals, sources, num_envs, values = state
         CellFeed.__init__(self, arrivals, sources, num_envs)
         self.set_state(values)
 
 
 def require_items(arrivals: ArrivalProcess, what: str) -> None:
-    """Raise ValueError unless the process draws single items, which `what` needs."""
+    """Raise ValueError unless the process draws single items, which the purpose `what` requires."""
     if not arrivals.items:
         drawn = "draws only the total of each step" if arrivals.random else "has only their mean"
         raise ValueError(
-            f"{what}: this needs single items, and {arrivals!r} {drawn}. Use "
+            f"{what}: single items are needed, and {arrivals!r} {drawn}. Use "
             "arrivals='poisson-items', another name that ends in '-items', or "
             "Arrivals(…, sampler='items')"
         )

@@ -1,8 +1,8 @@
-"""How the rate of items changes with time: it is constant, drifts, jumps or cycles.
+"""Models of how the arrival rate changes with time: constant, drifting, jumping or periodic.
 
-The `arrival_rate` Λ of a source is its mean rate under every model. Planners, beliefs and bounds go
-by the mean; only `World.rate` has the rate of the moment. `crawl_env.content.hawkes` has a model in
-which items excite further ones.
+The `arrival_rate` Λ of a source is its mean rate under every model. Planners, beliefs and bounds
+use the mean; only `World.rate` has the current rate. `crawl_env.content.hawkes` has a model in
+which items excite further items.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from crawl_env.numerics import FloatArray, IntArray
 
 __all__ = ["Constant", "DailyCycle", "Drift", "Jumps", "RateModel"]
 
-_CHUNK = 2**16  # items simulated at a time: the temporaries stay in the cache
+_CHUNK = 2**16  # items simulated at a time, so that temporary arrays fit in the cache
 _MOST_ITEMS = 1e9
 
-# Draws when items arrive: batches of their cells, sorted or not, and of their ages in steps.
+# Draws arrival times: yields batches of cells, sorted or not, and of the items' ages in steps.
 Times = Callable[[np.random.Generator], Iterator[tuple[IntArray, FloatArray]]]
 
 
 class RateModel:
-    """The rate Λ·factor of each source, the factor having mean 1 and being constant in a step.
+    """Base class of rate models: the rate is Λ·factor, with a factor of mean 1 in every step.
 
     A subclass implements `start`, `factor` and `step`. Its state, one number per cell, does not
-    depend on what is crawled. Content from before an episode arrived at the rate Λ.
+    depend on what is crawled. Content published before an episode arrived at the rate Λ.
 
     >>> class Halving(RateModel):
     ...     "The rate halves in every step."
@@ -49,14 +49,14 @@ class RateModel:
     """
 
     constant = False  # whether the factor is always 1, so that there is no state
-    draws_items = False  # whether items must be drawn one by one
+    draws_items = False  # whether items must be drawn singly
 
     def start(self, shape: tuple[int, int], period: float, rng: np.random.Generator) -> FloatArray:
         """Return the state at the start of an episode, (b, N)."""
         raise NotImplementedError
 
     def factor(self, state: FloatArray, period: float) -> FloatArray:
-        """Return the rate of the coming step relative to Λ, the shape of `state`."""
+        """Return the rate of the next step relative to Λ, in the shape of `state`."""
         raise NotImplementedError
 
     def step(self, state: FloatArray, period: float, rng: np.random.Generator) -> None:
@@ -64,12 +64,12 @@ class RateModel:
         raise NotImplementedError
 
     def now(self, cells: Cells, state: FloatArray) -> Cells:
-        """Return the cells with their rates of the coming step."""
+        """Return the cells with their rates in the next step."""
         return replace(cells, items=cells.items * self.factor(state, cells.period))
 
     def times(self, cells: Cells, state: FloatArray) -> Times:
-        """Return what draws the times of a step's items at cells of the given state, (n,), and then
-        changes the state to that of the next step."""
+        """Return a function that draws the arrival times of one step at cells of this state, (n,),
+        and then advances the state to the next step."""
 
         def drawn(rng: np.random.Generator) -> Iterator[tuple[IntArray, FloatArray]]:
             yield from PoissonTimes(self.now(cells, state), np.ones_like(cells.items))(rng)
@@ -91,17 +91,17 @@ class Constant(RateModel):
 @dataclass(frozen=True)
 class Drift(RateModel):
     """The logarithm of the factor f is an AR(1) process: ln f ← (1 − ρ) ln f + σZ − b in every
-    step, Z standard normal.
+    step, with Z standard normal.
 
     With reversion ρ > 0 it is stationary: ln f has variance s² = σ²/(ρ(2 − ρ)), autocorrelation
-    (1 − ρ)^k after k steps, and b = ρs²/2, so that f is lognormal with mean 1; episodes start from
-    that distribution. With ρ = 0 it is a random walk from f = 1, and b = σ²/2 keeps its mean at 1;
-    but half of the sources then publish less than exp(−tσ²/2)Λ after t steps, so that most are
+    (1 − ρ)^k at lag k, and b = ρs²/2, so that f is lognormal with mean 1; episodes start from that
+    distribution. With ρ = 0 it is a random walk from f = 1, and b = σ²/2 keeps its mean at 1;
+    after t steps half of the sources then publish less than exp(−tσ²/2)Λ, so that most of them are
     silent in the long run.
 
     Arguments:
-        sigma: σ ≥ 0, standard deviation of the increments of ln f.
-        reversion: ρ, from 0 to 1.
+        sigma: σ, standard deviation of the increments of ln f, ≥ 0.
+        reversion: ρ, rate of mean reversion per step, in [0, 1].
     """
 
     sigma: float = 0.1
@@ -126,21 +126,21 @@ class Drift(RateModel):
 
     @property
     def _variance(self) -> float:
-        """s², where there is reversion."""
+        """s², the stationary variance; defined for ρ > 0."""
         return self.sigma**2 / (self.reversion * (2.0 - self.reversion))
 
 
 @dataclass(frozen=True)
 class Jumps(RateModel):
-    """Regimes: each source draws its factor anew at the times of a Poisson process of its own.
+    """Regime changes: each source redraws its factor at the times of its own Poisson process.
 
     A jump takes effect at the end of its step. Episodes start from the distribution of the factor,
-    so that it is stationary; its autocorrelation after time t is exp(−rate·t).
+    so that the process is stationary; its autocorrelation at lag t is exp(−rate·t).
 
     Arguments:
-        rate: jumps / time of each source, ≥ 0.
-        distribution: of the factor, with mean 1: a name (constant, exponential, lognormal, gamma)
-            or a `crawl_env.content.utility.Distribution`.
+        rate: jumps / time at each source, ≥ 0.
+        distribution: distribution of the factor, with mean 1: "constant", "exponential",
+            "lognormal" or "gamma", or a `crawl_env.content.utility.Distribution`.
     """
 
     rate: float = 0.01
@@ -167,17 +167,18 @@ class Jumps(RateModel):
 
 @dataclass(frozen=True)
 class DailyCycle(RateModel):
-    """Λ(t) = Λ·(1 + amplitude·cos(2π(t − phase)/day)), or a profile of the day.
+    """Periodic rates: Λ(t) = Λ·(1 + amplitude·cos(2π(t − phase)/day)), or a daily profile.
 
-    The rate of a step is the mean of Λ(t) over it, so that the distribution of the number of items
-    is exact, and only their times within a step are not. Every episode begins at t = 0.
+    The rate of a step is the mean of Λ(t) over it, so that the number of items has the exact
+    distribution; their times within a step are uniform. Every episode begins at t = 0.
 
     Arguments:
-        amplitude: from 0 to 1; ignored if a profile is given.
+        amplitude: relative amplitude, in [0, 1]; ignored if a profile is given.
         day: length of the cycle, time.
-        phase: when the rate is highest (a profile: when its day begins), time; one number, or one
-            for each source.
-        profile: rates in parts of the day of equal length, such as 24; only their ratios count.
+        phase: time at which the rate is highest (with a profile: at which its day begins); a scalar
+            or one value per source.
+        profile: rates in parts of the day of equal length, for example 24; only their ratios
+            matter.
 
     >>> cycle = DailyCycle(day=4, profile=[1, 1, 0, 6])
     >>> cycle.factor(np.arange(6.0), period=1.0)
@@ -203,11 +204,11 @@ class DailyCycle(RateModel):
         object.__setattr__(self, "profile", tuple((profile / profile.mean()).tolist()))
 
     def start(self, shape: tuple[int, int], period: float, rng: np.random.Generator) -> FloatArray:
-        """The state is the time since `phase`, in steps."""
+        """Return the time since `phase`, in steps, (b, N)."""
         if np.ndim(self.phase) and np.shape(self.phase) != shape[1:]:
             raise ValueError(
-                f"phase has {np.size(self.phase)} values and the fleet {shape[1]} sources; give "
-                "one for all, or one for each"
+                f"phase has {np.size(self.phase)} values for {shape[1]} sources; give a scalar, or "
+                "one value per source"
             )
         return np.broadcast_to(-np.asarray(self.phase) / period, shape).copy()
 
@@ -223,7 +224,7 @@ class DailyCycle(RateModel):
         state += 1.0
 
     def _until(self, days: FloatArray) -> FloatArray:
-        """Return the integral of the profile from 0."""
+        """Return the integral of the profile from 0 to `days`."""
         whole = np.floor(days)
         return np.asarray(whole + np.interp(days - whole, *self._cumulated))
 
@@ -234,26 +235,26 @@ class DailyCycle(RateModel):
 
 
 def check_drawable(items: float) -> None:
-    """Raise ValueError where so many items cannot be drawn one by one."""
+    """Raise ValueError if there are too many items to draw them singly."""
     if items > _MOST_ITEMS:
         raise ValueError(
-            f"{items:.3g} items would have to be drawn one by one; use arrivals='poisson', which "
-            "draws totals, or 'deterministic', fewer sources, another start or a shorter period"
+            f"{items:.3g} items would have to be drawn singly; use arrivals='poisson', which draws "
+            "totals, or 'deterministic', fewer sources, another start or a shorter period"
         )
 
 
 class PoissonTimes:
-    """Times at which items arrive in the last `window` (n,) steps, at constant rates."""
+    """Arrival times of a Poisson process within the last `window` (n,) steps, at constant rates."""
 
     def __init__(self, cells: Cells, window: FloatArray) -> None:
         self._window = window
-        # Cell i owns the stretch (line[i−1], line[i]] of a line of length `line[-1]`, on which
+        # Cell i owns the interval (line[i−1], line[i]] of a line of length `line[-1]`, on which
         # the items of all cells are one Poisson process of rate 1.
         self._line = np.cumsum(cells.items * window)
         self._length = float(self._line[-1]) if self._line.size else 0.0
         check_drawable(self._length)
         self._chunks = max(1, int(np.ceil(self._length / _CHUNK)))
-        # Rounding may place an item beyond the end: it belongs to the last source that publishes.
+        # Rounding may place an item beyond the end: assign it to the last source that publishes.
         self._last = int(np.searchsorted(self._line, self._length))
 
     def __call__(self, rng: np.random.Generator) -> Iterator[tuple[IntArray, FloatArray]]:
@@ -271,6 +272,6 @@ class PoissonTimes:
 
 
 def _sorted_uniforms(n: int, rng: np.random.Generator) -> FloatArray:
-    """Return n sorted uniforms on (0, 1): partial sums of exponentials, no sorting needed."""
+    """Return n sorted uniforms on (0, 1), as normalised partial sums of exponentials."""
     sums = np.cumsum(rng.standard_exponential(n + 1))
     return sums[:-1] / sums[-1]

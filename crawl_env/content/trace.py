@@ -1,4 +1,4 @@
-"""Recorded arrivals: a log of what sources published, played back."""
+"""Recorded arrivals: `Trace` replays a log of published items."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from crawl_env.fleet.sources import Sources
 from crawl_env.log.item_log import ItemLog
 from crawl_env.numerics import FloatArray, IntArray
 
-_ROUNDING = 1e-9  # steps before a boundary at which an item counts as published at it
+_ROUNDING = 1e-9  # steps before a boundary within which an item counts as published at it
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -23,13 +23,13 @@ class Trace(ArrivalProcess):
     """Replays a log: every item is published at its time, with its utility.
 
     Arguments:
-        log: what was published, in the unit of time of the fleet's rates.
-        random_start: an episode begins at a step of the log drawn at reset, so that seeds mean
-            different windows; False: at its first one. At its end the log starts again; its span is
-            rounded up to whole steps.
-        decay: of items without a recorded curve, at the decay rate of their source.
+        log: the published items, in the time unit of the fleet's rates.
+        random_start: whether each episode begins at a step of the log drawn at reset, so that each
+            seed selects a window; False: every episode begins at the first step. At its end the log
+            is repeated from the start; its span is rounded up to whole steps.
+        decay: decay function of items without a recorded curve, at the decay rate of their source.
 
-    Sources are found by name. A source of the fleet that the log does not name is silent.
+    Sources are matched by name. A source of the fleet that the log does not name publishes nothing.
 
     >>> log = ItemLog(["1", "2"], [0, 1], published=[0.5, 1.5], utility=[3, 4], start=0, end=3)
     >>> Trace(log)
@@ -58,26 +58,26 @@ class Trace(ArrivalProcess):
         return repr(self.log).replace("ItemLog(", "Trace(", 1)
 
     def steps(self, period: float) -> int:
-        """Return how many steps of the given length the log has, the last perhaps in part."""
+        """Return the number of steps of length `period` in the log; the last may be incomplete."""
         return max(1, int(np.ceil(self.log.span / period * (1 - 1e-12))))
 
     def check(self, sources: Sources) -> None:
-        """Raise ValueError as `bind` does; warn where the log is shorter than one step."""
+        """Raise ValueError as `bind` does; warn if the log is shorter than one step."""
         super().check(sources)
         span, unit = self.log.span, self.log.unit
         if span < sources.period:
             warnings.warn(
                 f"the log covers {span:.3g} {unit}s, less than one period of {sources.period:g}, "
-                "so every step repeats it all; give the log its `start` and `end`, or use the unit "
-                "of time of the fleet",
+                "so every step repeats all of it; give the log its `start` and `end`, or use the "
+                "time unit of the fleet",
                 stacklevel=5,
             )
 
     def bind(self, sources: Sources, num_envs: int) -> TraceFeed:
-        """Return the items of `num_envs` environments, each at its own place in the log.
+        """Return the items of `num_envs` environments, each at its own position in the log.
 
         Raises:
-            ValueError: the log names sources that the fleet lacks, or there are several fleets.
+            ValueError: the log names sources that the fleet lacks, or `sources` is a batch.
         """
         if sources.arrival_rate.ndim != 1:
             raise ValueError(
@@ -88,9 +88,10 @@ class Trace(ArrivalProcess):
 
 
 class TraceFeed:
-    """The log as seen by the cells of one world; see `crawl_env.content.process.Feed`.
+    """The log as replayed in the cells of one world; see `crawl_env.content.process.Feed`.
 
-    An item published in [t, t+T) belongs to the step that ends at t+T, when it is seen first.
+    An item published in [t, t + T) belongs to the step that ends at t + T, at which it is first
+    observable.
     """
 
     def __init__(self, trace: Trace, sources: Sources, num_envs: int) -> None:
@@ -105,7 +106,7 @@ class TraceFeed:
         last = self._length - 1
         self._step = np.minimum(np.floor(when + _ROUNDING), last).astype(np.intp)
         self._age = np.clip(self._step + 1.0 - when, 0.0, 1.0)
-        self._next = np.zeros(num_envs, dtype=np.intp)  # step of the log that is to come
+        self._next = np.zeros(num_envs, dtype=np.intp)  # next step of the log
         everything = slice(0, num_envs * self._n)
         self.blocks = [(everything, _Replay(self._cells(np.arange(num_envs)), self._advance))]
 
@@ -117,7 +118,7 @@ class TraceFeed:
         self._next[envs] = rng.integers(0, self._length, envs.size) if random else 0
 
     def past(self, envs: IntArray, steps: FloatArray) -> Block:
-        # At most one turn of the log; and nothing was published before its beginning is played.
+        # At most one repetition of the log; nothing was published before its first replayed step.
         longest = self._longest(steps) if self._trace.random_start else 0.0
 
         def drawn() -> Published:
@@ -131,7 +132,7 @@ class TraceFeed:
         return self._before(self._next, 1)
 
     def rate(self) -> FloatArray:
-        """Return the mean rate: the log has no rate of the moment."""
+        """Return the mean rate, since a log has no current rate."""
         return np.broadcast_to(self._sources.arrival_rate, (self._num_envs, self._n)).copy()
 
     def survival(self, items: Published) -> FloatArray:
@@ -150,9 +151,9 @@ class TraceFeed:
         self._next = np.array(state, dtype=np.intp)
 
     def _before(self, now: IntArray, steps: int) -> Published:
-        """Return what the last steps, at most one turn of the log, before the steps `now` (b,) of
-        the log have brought to b environments."""
-        first = now - steps  # below 0: the log begins anew in between
+        """Return the items that the last `steps` steps of the log (at most one repetition) before
+        the steps `now` (b,) bring to b environments."""
+        first = now - steps  # negative: the log wraps around
         low = np.searchsorted(self._step, first % self._length) - (first < 0) * self._step.size
         count = np.searchsorted(self._step, now) - low
         step = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
@@ -163,12 +164,15 @@ class TraceFeed:
         return Published(cell, self._age[number] + ago, self._utility[number], number)
 
     def _longest(self, steps: FloatArray) -> float:
-        """Return after how many steps nothing is left of what `past` needs; `steps` as there."""
+        """Return the age in steps after which all content that `past` needs has lost its utility.
+
+        `steps` is the argument of `past`.
+        """
         known = float(np.ceil(steps[np.isfinite(steps)]).max(initial=0.0))
         return max(known, self._faded()) if np.isinf(steps).any() else known
 
     def _faded(self) -> float:
-        """Return the age, in whole steps, from which nothing of any item's utility is left."""
+        """Return the age, in whole steps, from which no item has any utility left."""
         end = self._trace.decay.end / self._decay[self._source]
         if self._curves is not None and self._recorded is not None:
             last = self._curves.first[1:][self._recorded] - 1
@@ -180,7 +184,7 @@ class TraceFeed:
         return self._trace, self._sources, self._num_envs, self._next
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        # The block calls this very feed, and not the one that was copied.
+        # The block must read from this feed, not from the one that was copied.
         trace, sources, num_envs, steps = state
         TraceFeed.__init__(self, trace, sources, num_envs)
         self.set_state(steps)
@@ -198,7 +202,7 @@ class _Replay(Block):
 
 
 def _places(items: ItemLog, sources: Sources) -> IntArray:
-    """Return the fleet's number of each item's source, (n,)."""
+    """Return the position in the fleet of each item's source, (n,)."""
     number = {name: i for i, name in enumerate(sources.names)}
     place = np.array([number.get(name, -1) for name in items.names], dtype=np.intp)
     publishes = np.bincount(items.source, minlength=len(items.names))

@@ -1,4 +1,4 @@
-"""Utility of items: its distribution when they are published, and how it decays with their age."""
+"""Utility of items: its distribution at publication, and its decay with age."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from crawl_env.numerics import FloatArray
 
 
 class Distribution(Protocol):
-    """A distribution on [0, ∞) with mean 1."""
+    """A distribution on [0, ∞) with mean 1; ξ is ξ̄ times a draw."""
 
     @property
     def second_moment(self) -> float:
@@ -37,7 +37,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Exponential:
-    """ξ exponential: the total of a step can then be drawn at once."""
+    """ξ exponential, for which the total of a step can be drawn in constant time."""
 
     second_moment: float = field(default=2.0, init=False)
 
@@ -88,7 +88,7 @@ UTILITIES: dict[str, type[Distribution]] = {
 
 
 def make_distribution(distribution: str | Distribution) -> Distribution:
-    """Return a distribution by name, with its default parameter, or the object given."""
+    """Return a distribution by name, with default parameters; objects are returned unchanged."""
     if not isinstance(distribution, str):
         if isinstance(distribution, type) or not hasattr(distribution, "sample"):
             raise ValueError(
@@ -101,21 +101,21 @@ def make_distribution(distribution: str | Distribution) -> Distribution:
     return UTILITIES[distribution]()
 
 
-_FADED = 9 * log(10)  # of the stretched exponential: e^−this is left at its end
+_FADED = 9 * log(10)  # the stretched exponential is cut off where exp(−_FADED) is left
 
 
 class Decay(Protocol):
-    """A decay function."""
+    """A decay function R(z) of z = μ·age with R(0) = 1 and ∫ R = 1."""
 
     @property
     def end(self) -> float:
-        """z from which nothing of an item's utility is left."""
+        """z from which an item has no utility left."""
 
     def survival(self, z: FloatArray) -> FloatArray:
         """Return R(z), the fraction of utility that is left, any shape; 0 from `end` on."""
 
     def integrated_survival(self, z: ArrayLike) -> FloatArray:
-        """Return ∫_0^z R, any shape: the mean content of a source, as a fraction of u*."""
+        """Return ∫_0^z R, any shape: the mean content of a source as a fraction of u*."""
 
 
 @dataclass(frozen=True)
@@ -133,8 +133,8 @@ class ExponentialDecay:
 
 @dataclass(frozen=True)
 class StretchedDecay:
-    """R = exp(−(cz)^β), 0 < β ≤ 1: fast at first, slow later; β = 1 is the exponential. 0 from
-    where less than 1e-9 is left.
+    """R = exp(−(cz)^β), 0 < β ≤ 1: fast at first, slow later; β = 1 is the exponential. R is 0
+    once less than 1e-9 is left.
 
     >>> StretchedDecay(0.5).survival(np.array([0.0, 0.5, 5.0])).round(4)
     array([1.    , 0.3679, 0.0423])
@@ -158,12 +158,12 @@ class StretchedDecay:
         return np.asarray(until * np.exp(-w) * self._series(w))
 
     def _hazard(self, z: ArrayLike) -> FloatArray:
-        """Return w = (cz)^β, with c such that R cut off at `end` integrates to 1."""
+        """Return w = (cz)^β, where c makes R, cut off at `end`, integrate to 1."""
         return np.asarray(_FADED * (np.asarray(z) / self.end) ** self.beta)
 
     def _series(self, w: FloatArray) -> FloatArray:
-        """Return Σ_n w^n/((a+1)…(a+n)), a = 1/β, with which ∫_0^z R = z e^−w Σ: the incomplete
-        gamma function's series, whose terms are positive, so that nothing cancels."""
+        """Return Σ_n w^n/((a+1)…(a+n)), a = 1/β, with which ∫_0^z R = z e^−w Σ. This series of the
+        incomplete gamma function has positive terms only, so that there is no cancellation."""
         term, n = np.ones_like(w), 0
         total = term.copy()
         while term.max(initial=0.0) > 1e-17:
@@ -175,7 +175,7 @@ class StretchedDecay:
 
 @dataclass(frozen=True)
 class LomaxDecay:
-    """R = (1 + z/s)^−k, k > 1, a power law; 0 from where less than 1e-4 is left.
+    """R = (1 + z/s)^−k, k > 1, a power law; R is 0 once less than 1e-4 is left.
 
     >>> LomaxDecay(2.0).survival(np.array([0.0, 1.0, 10.0])).round(4)
     array([1.    , 0.2525, 0.0084])
@@ -206,7 +206,7 @@ class LomaxDecay:
 
     @cached_property
     def _scale(self) -> float:
-        """s, such that R cut off at `end` integrates to 1."""
+        """s, chosen so that R, cut off at `end`, integrates to 1."""
         return (1 - self.k) / expm1((1 - self.k) * self._reach)
 
 
@@ -220,7 +220,7 @@ DECAYS: dict[str, type[Decay]] = {
 
 
 def make_decay(decay: str | Decay) -> Decay:
-    """Return a decay function by name, with its default parameter, or the object given."""
+    """Return a decay function by name, with default parameters; objects are returned unchanged."""
     if not isinstance(decay, str):
         wanted = ("survival", "integrated_survival", "end")
         if isinstance(decay, type) or not all(hasattr(decay, name) for name in wanted):

@@ -1,4 +1,4 @@
-"""The state of all sources (uncollected utility, age, belief), and how it changes in a step."""
+"""`World`: the state of all sources (uncollected utility, age, belief) and its dynamics."""
 
 from __future__ import annotations
 
@@ -13,41 +13,43 @@ from crawl_env.content.process import ArrivalProcess, Feed, Published, require_i
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import FloatArray, IntArray
 
-# Age of a source never crawled ("full" start). Finite, so that a network can be fed with it;
-# the mean content at this age is the ceiling for every μT above 4e-8.
+# Age of a source never crawled (start="full"). It is finite, as an input of networks must be; the
+# mean content at this age equals the ceiling for every μT above 4e-8.
 NEVER = 1e9
-# Sums over the items of a cell, see `ItemStore.sums`.
+# Names of the sums over the items of a cell; see `ItemStore.sums`.
 SUMS = ("number", "age", "age_squared", "log", "age_log")
 
 
 class World:
-    """B independent environments of N sources each. A cell is one source of one environment.
+    """State of B independent environments of N sources. A cell is one source of one environment.
 
     Arguments:
         sources: one fleet (N,) shared by all environments, or a batch (B, N) of one fleet each.
-        arrivals: how content is published.
+        arrivals: the arrival process.
         num_envs: B.
-        count: also count the uncollected items.
-        believe: also follow the belief; needed only where arrivals are random and some source is
-            unobserved.
-        itemise: also store single items, and sum up the items that crawls find in `harvested`.
+        count: whether to count the uncollected items.
+        track_belief: whether to update the belief; needed only if arrivals are random and some
+            source is unobserved.
+        store_items: whether to store single items, and to sum over those that crawls collect in
+            `harvested`.
 
-    None of these changes what arrives.
+    None of the last three changes what arrives.
 
     Attributes:
         value: (B, N) uncollected utility.
         items: (B, N) number of items published since the last crawl that the source still shows, or
             None.
-        age: (B, N) steps since the last crawl; 1 at the step after one, ≥ 1e9 if never.
-        crawled_at: (B, N) step of the last crawl on the world's clock: the older, the smaller.
-        tried_at: (B, N) the same of the last attempt, which may have failed.
+        age: (B, N) steps since the last crawl; 1 at the step after one, ≥ 1e9 if never crawled.
+        crawled_at: (B, N) step of the last crawl, on the world's clock.
+        tried_at: (B, N) step of the last attempt, successful or not, on the world's clock.
         belief: (B, N) posterior mean of `value` given the crawls.
-        rate: (B, N) items / time, the rate of the coming step; the fleet's `arrival_rate` where
-            this is constant or arrivals are recorded.
-        harvested: (5, B, N) sums over the items with any utility left that the last step's crawls
-            found: the `item_store.SUMS`, ages in steps; or None.
+        rate: (B, N) items / time, the arrival rate of the next step; equal to the fleet's
+            `arrival_rate` if this is constant or arrivals are recorded.
+        harvested: (5, B, N) the sums `SUMS` over the items with utility left that the crawls of the
+            last step collected, ages in steps; or None.
 
-    A step is `crawl`, which collects content, then `advance`, in which content decays and arrives.
+    A step is `crawl`, which collects content, followed by `advance`, in which content decays and
+    new content arrives.
 
     Raises:
         ValueError: single items are needed and `arrivals` does not draw them.
@@ -68,27 +70,27 @@ class World:
         arrivals: ArrivalProcess,
         num_envs: int = 1,
         count: bool = False,
-        believe: bool = False,
-        itemise: bool = False,
+        track_belief: bool = False,
+        store_items: bool = False,
     ) -> None:
         self.arrivals = arrivals
         self.shape = (num_envs, len(sources))
         self._clock = 0.0
-        # An age is kept as the step of the last crawl, so that growing older costs nothing.
+        # The step of the last crawl is stored instead of the age, so that ages need no update.
         self.crawled_at = np.zeros(self.shape)
         self.tried_at = np.zeros(self.shape) if sources.fails else self.crawled_at
-        self.harvested = np.zeros((len(SUMS), *self.shape)) if itemise else None
+        self.harvested = np.zeros((len(SUMS), *self.shape)) if store_items else None
         self._bind(sources)
-        self._stock = self._new_stock(count, itemise)
+        self._stock = self._new_stock(count, store_items)
         self._belief = self._stock
-        if believe and arrivals.random:
+        if track_belief and arrivals.random:
             self._belief = Stock(Deterministic().bind(sources, num_envs), self.shape)
         self.value, self.items = self._stock.value, self._stock.count
         self.belief = self._belief.value
         self._flat_crawled_at = self.crawled_at.reshape(-1)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # Copies and pickles tear views from what they show.
+        # Copying and pickling turn views into separate arrays.
         vars(self).update(state)
         self._flat_crawled_at = self.crawled_at.reshape(-1)
 
@@ -96,21 +98,21 @@ class World:
         if sources.arrival_rate.shape not in (self.shape[1:], self.shape):
             raise ValueError(
                 f"sources have shape {sources.arrival_rate.shape}; this world of {self.shape[0]} "
-                f"environments takes {self.shape[1:]}, shared by all, or {self.shape}"
+                f"environments needs {self.shape[1:]}, shared by all, or {self.shape}"
             )
         self.sources = sources
         self._feed = self.arrivals.bind(sources, self.shape[0])
         self._capped = sources.capped_content if sources.is_capped else None
 
-    def _new_stock(self, count: bool, itemise: bool) -> Stock:
+    def _new_stock(self, count: bool, store_items: bool) -> Stock:
         capped = self.sources.is_capped and self.arrivals.random
         if count and self.arrivals.random:
             require_items(self.arrivals, "items are to be counted")
-        if itemise:
+        if store_items:
             require_items(self.arrivals, "features such as harvest_age sum over items")
         if capped:
             require_items(self.arrivals, "some sources have a finite capacity")
-        if not (capped or itemise or not self.arrivals.exponential):
+        if not (capped or store_items or not self.arrivals.exponential):
             return Stock(self._feed, self.shape, count)
         capacity = np.broadcast_to(self.sources.capacity, self.shape).ravel() if capped else None
         recursive = self.arrivals.exponential and not capped
@@ -126,33 +128,33 @@ class World:
 
     @property
     def available(self) -> NDArray[np.bool_] | None:
-        """Which sources may be crawled now, (B, N); None where all may at all times."""
+        """Which sources may be crawled now, (B, N); None if all may be crawled at all times."""
         if not self.sources.is_delayed:
             return None
         delay = self.sources.delay
-        return np.asarray((self.waited >= delay) | (delay == 1))
+        return np.asarray((self.steps_since_attempt >= delay) | (delay == 1))
 
     @property
-    def waited(self) -> FloatArray:
+    def steps_since_attempt(self) -> FloatArray:
         """Steps since the last attempt, (B, N)."""
         return self._clock - self.tried_at
 
     @property
     def keeps_items(self) -> bool:
-        """Whether the content consists of stored items, or follows from ages, so that its value
-        cannot be set."""
+        """Whether the content consists of stored items or is determined by the ages, so that its
+        value cannot be set."""
         return isinstance(self._stock, ItemStock) or self.sources.is_capped
 
     def uncollected_items(self) -> tuple[FloatArray, FloatArray] | None:
-        """Return the number of uncollected items with any utility left and the sum of their ages
-        in steps, (B, N) each; None where items are not stored."""
+        """Return the number of uncollected items with utility left and the sum of their ages in
+        steps, (B, N) each; None if items are not stored."""
         if not isinstance(self._stock, ItemStock):
             return None
         number, ages = self._stock.store.uncollected()
         return number.reshape(self.shape), ages.reshape(self.shape)
 
     def set_sources(self, sources: Sources) -> None:
-        """Let other sources publish from the next step on: (N,) for all, or (B, N)."""
+        """Replace the publishing sources from the next step on, by (N,) for all or (B, N)."""
         state = self._feed.get_state()
         self._bind(sources)
         self._feed.set_state(state)
@@ -167,9 +169,11 @@ class World:
         envs: NDArray[np.bool_] | slice = slice(None),
         value: FloatArray | None = None,
     ) -> None:
-        """Begin an episode of some environments with sources last crawled `age` (b, N) steps ago.
+        """Begin an episode of the environments `envs`, with sources last crawled `age` (b, N) steps
+        ago.
 
-        Content of that age is drawn, and the belief is its mean; a `value` given replaces both.
+        Content of that age is drawn, and the belief is its mean; if `value` is given, it replaces
+        both.
         """
         numbers = np.arange(self.shape[0])[envs]
         self._feed.start(numbers, rng)
@@ -185,9 +189,10 @@ class World:
         self._hold_capacity()
 
     def crawl(self, picked: IntArray, failed: NDArray[np.bool_] | None = None) -> FloatArray:
-        """Empty the picked cells (env·N + source, any shape); return the utility collected.
+        """Empty the picked cells (env·N + source, any shape) and return the utility collected.
 
-        A crawl that `failed`, of the shape of `picked`, brings 0 and leaves the cell as it is.
+        A crawl that `failed`, a mask of the shape of `picked`, collects 0 and leaves the cell
+        unchanged.
         """
         collected: FloatArray = self.value.take(picked)
         if self.sources.fails:
@@ -205,7 +210,7 @@ class World:
         return collected
 
     def advance(self, rng: np.random.Generator) -> None:
-        """Let one step pass: content decays, then new content arrives."""
+        """Advance by one step: content decays, then new content arrives."""
         self._clock += 1.0
         self._stock.advance(rng)
         if self._belief is not self._stock:
@@ -214,8 +219,8 @@ class World:
             self._hold_capacity()
 
     def _hold_capacity(self) -> None:
-        """Set the mean content of sources that show only their last items: it follows no recursion,
-        but from the age."""
+        """Set the mean content of sources with a finite capacity, which is a function of the age
+        and obeys no recursion."""
         if self._capped is None:
             return
         if self.items is not None:
@@ -229,21 +234,21 @@ class World:
         self.belief[:, which] = np.where(finite, content, self.belief[:, which])
 
     def get_state(self) -> dict[str, Any]:
-        """Return a copy of all that changes with time."""
+        """Return a copy of the time-dependent state."""
         return {
             **self._stock.get_state(),
             "age": self.age,
-            "waited": self.waited,
+            "steps_since_attempt": self.steps_since_attempt,
             "belief": self.belief.copy(),
             "feed": self._feed.get_state(),
             "harvested": None if self.harvested is None else self.harvested.copy(),
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Return to a state of `get_state`."""
+        """Restore a state returned by `get_state`."""
         self._stock.set_state(state)
         self.crawled_at[...] = self._clock - state["age"]
-        self.tried_at[...] = self._clock - state["waited"]
+        self.tried_at[...] = self._clock - state["steps_since_attempt"]
         self.belief[...] = state["belief"]
         self._feed.set_state(state["feed"])
         if self.harvested is not None:
@@ -251,12 +256,12 @@ class World:
 
 
 class Stock:
-    """Uncollected utility that follows the recursion X ← αX + U.
+    """Uncollected utility that obeys the recursion X ← αX + U.
 
     Arguments:
-        feed: what arrives.
+        feed: the arrivals.
         shape: (B, N).
-        count: whether to count items also.
+        count: whether to count items too.
 
     Attributes:
         value: (B, N) uncollected utility.
@@ -269,7 +274,7 @@ class Stock:
         self.change_feed(feed)
 
     def change_feed(self, feed: Feed) -> None:
-        """Let content arrive from another feed from now on."""
+        """Replace the feed from which content arrives."""
         self._feed = feed
         self._flat = self.value.reshape(-1)
         self._flat_count = None if self.count is None else self.count.reshape(-1)
@@ -282,7 +287,7 @@ class Stock:
         return None if self._flat_count is None else self._flat_count[cells]
 
     def start(self, envs: IntArray, steps: FloatArray, rng: np.random.Generator) -> None:
-        """Replace the content of some environments, (b,), by that of the last `steps`, (b, N)."""
+        """Replace the content of the environments `envs` (b,) by that of `steps` (b, N) steps."""
         past = self._feed.past(envs, steps.ravel())
         value, count = np.zeros(steps.size), np.zeros(steps.size)
         past.add(value, count, rng)
@@ -291,30 +296,30 @@ class Stock:
     def _set(self, envs: IntArray, steps: FloatArray, value: FloatArray, count: FloatArray) -> None:
         self.value[envs] = value.reshape(steps.shape)
         if self.count is not None:
-            # The stationary distribution has infinitely many items, so they count from now on.
+            # The stationary distribution has infinitely many items: count from the start instead.
             self.count[envs] = np.where(np.isinf(steps), 0.0, count.reshape(steps.shape))
 
     def advance(self, rng: np.random.Generator) -> None:
-        """Let one step pass: content decays, then new content arrives."""
+        """Advance by one step: content decays, then new content arrives."""
         for value, count, retention, add in self._blocks:
             np.multiply(value, retention, value)
             add(value, count, rng)
 
     def empty(self, cells: IntArray) -> None:
-        """Remove the content of some cells, env·N + source."""
+        """Remove the content of the cells env·N + source."""
         self._flat[cells] = 0.0
         if self._flat_count is not None:
             self._flat_count[cells] = 0.0
 
     def get_state(self) -> dict[str, Any]:
-        """Return a copy of all that changes with time, but for the feed's state."""
+        """Return a copy of the time-dependent state, without that of the feed."""
         return {
             "value": self.value.copy(),
             "items": None if self.count is None else self.count.copy(),
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Return to a state of `get_state`."""
+        """Restore a state returned by `get_state`."""
         self.value[...] = state["value"]
         if self.count is not None:
             self.count[...] = state["items"]
@@ -329,15 +334,15 @@ class Stock:
 
 
 class ItemStock(Stock):
-    """Content whose single items are stored.
+    """Content whose items are stored singly.
 
     Arguments:
-        feed: what arrives; it draws single items.
+        feed: the arrivals; it must draw single items.
         shape: (B, N).
-        count: whether to count items also.
-        capacity: (B·N,) the number of last items that a source shows; or None for all.
-        recursive: whether the value follows the recursion, as it can under exponential decay
-            without capacities; it is then the same, to the last bit, as without stored items.
+        count: whether to count items too.
+        capacity: (B·N,) number of latest items that a source shows, or None for all.
+        recursive: whether the value is computed by the recursion, which requires exponential decay
+            and no capacities; it is then bit for bit the same as without stored items.
     """
 
     def __init__(
@@ -400,17 +405,17 @@ class ItemStock(Stock):
 
 
 def _numbered(items: Published, here: slice) -> Published:
-    """Return the items of a block with the numbers that their cells have in the world."""
+    """Return the items of a block with their cells numbered as in the world."""
     return items if here.start == 0 else items._replace(cell=items.cell + here.start)
 
 
 class ItemStore:
-    """The uncollected items at B·N cells, oldest first where capacities hold.
+    """The uncollected items at B·N cells; with capacities, sorted from oldest to newest.
 
     Arguments:
-        feed: tells how much of the items' utility is left.
+        feed: the arrivals, whose `survival` gives the fraction of utility left.
         size: B·N.
-        capacity: (B·N,) the number of last items that a source shows; or None for all.
+        capacity: (B·N,) number of latest items that a source shows, or None for all.
     """
 
     def __init__(self, feed: Feed, size: int, capacity: FloatArray | None) -> None:
@@ -421,22 +426,22 @@ class ItemStore:
         self._left = np.empty(0)  # (n,) surviving fraction of each item's utility
 
     def empty(self, cells: IntArray) -> None:
-        """Remove all items of some cells."""
+        """Remove all items of the given cells."""
         if self._items.cell.size:
             gone = np.zeros(self._size, dtype=bool)
             gone[cells] = True
             self._keep(~gone[self._items.cell])
 
     def advance(self) -> None:
-        """Let one step pass: all items grow older by one step."""
+        """Advance by one step: the age of every item grows by 1."""
         self._items = self._items._replace(age=self._items.age + 1.0)
 
     def append(self, items: Published) -> None:
-        """Take up new items, their cells numbered env·N + source; `settle` puts them in place."""
+        """Queue new items, with cells numbered env·N + source, until `settle` adds them."""
         self._new.append(items)
 
     def settle(self) -> None:
-        """Put new items in place; drop what is worthless and what a source has no room for."""
+        """Add the queued items; drop those without utility and those beyond the capacity."""
         self._items = Published.concatenate([self._items, *self._new])
         self._new = []
         if self._capacity is not None:
@@ -445,7 +450,7 @@ class ItemStore:
         if self._capacity is None:
             self._keep(self._left > 0)
             return
-        # Worthless items still take a place, so here they stay until newer ones displace them.
+        # Items without utility still occupy a place until newer items displace them.
         capacity = self._capacity[self._items.cell]
         newer = _rank_from_last(self._items.cell)
         self._keep((newer < capacity) & ((self._left > 0) | np.isfinite(capacity)))
@@ -456,16 +461,18 @@ class ItemStore:
         return np.bincount(self._items.cell, present, self._size).astype(np.float64)
 
     def uncollected(self) -> tuple[FloatArray, FloatArray]:
-        """Return the number of items with any utility left, and the sum of their ages in steps,
-        (B·N,) each."""
+        """Return the number of items with utility left and the sum of their ages in steps, (B·N,)
+        each."""
         alive = self._items.only(self._left > 0)
         number = np.bincount(alive.cell, minlength=self._size).astype(np.float64)
         return number, np.bincount(alive.cell, alive.age, self._size).astype(np.float64)
 
     def sums(self, cells: IntArray) -> FloatArray:
-        """Return the number of the items of some cells with any utility left, and the sums of their
-        ages a in steps, of a², ln w and a ln w, w being their present utility, (5, B·N); 0 at other
-        cells."""
+        """Return sums over the items of the given cells that have utility left, (5, B·N).
+
+        The sums are those of 1, a, a², ln w and a ln w, where a is the age in steps and w the
+        current utility; they are 0 at other cells.
+        """
         asked = np.zeros(self._size, dtype=bool)
         asked[cells] = True
         present = self._items.utility * self._left
@@ -479,7 +486,7 @@ class ItemStore:
         return deepcopy(self._items)
 
     def set_state(self, state: Any) -> None:
-        """Return to a state of `get_state`; a list of its columns will do."""
+        """Restore a state returned by `get_state`, which may be a list of its columns."""
         self._items = Published(*deepcopy(tuple(state)))
         self._left = self.feed.survival(self._items)
 
@@ -490,7 +497,7 @@ class ItemStore:
 
 
 def _rank_from_last(cell: IntArray) -> IntArray:
-    """Return how many later entries each entry of its cell has, (n,)."""
+    """Return, for each entry, the number of later entries of the same cell, (n,)."""
     backwards = cell[::-1]
     order = np.argsort(backwards, kind="stable")
     here = backwards[order]

@@ -23,37 +23,37 @@ _NOT_RESET = np.inf
 
 
 class CrawlEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
-    """Which M of N sources of ephemeral content should be crawled in this step?
+    """Restless bandit of N ephemeral sources, some of which are crawled in every step.
 
     ## Description
-    N sources publish items, and interest in an item decays as exp(−μ·age). In every step the
+    N sources publish items, and the utility of an item decays as exp(−μ·age). In every step the
     crawler observes the sources, selects some of them within a budget, and collects all of their
-    uncollected utility X: the reward is Σ_{i∈S} X_i(t), and then
+    uncollected utility X. The reward is Σ_{i∈S} X_i(t), and the state evolves as
     X_i(t+1) = α_i X_i(t)·[i∉S] + U_i(t+1). This is the restless bandit of Avrachenkov & Borkar
-    (2015), whose best policies and bounds are known.
+    (2015), for which Whittle's index policy and upper bounds are known.
 
     ## Action Space
     `Box` (−1, 1, (N,)), float32: a priority for each source. Sources are crawled in decreasing
-    priority; ties go to the source crawled longer ago, then to the lower number. A source that
-    does not fit the budget is skipped, and so is one that may not be crawled now: its crawl delay
-    has not passed since the last attempt, or its host has had its crawls of this step. Under
+    priority; ties go to the source crawled longer ago, then to the lower number. A source is
+    skipped if its cost exceeds the remaining budget, if its crawl delay has not passed since the
+    last attempt, or if its host has reached its limit of crawls per step. Under
     `budget_rule="average"` only sources of priority ≥ 0 are crawled. The wrappers
     `SequentialSelection` and `SubsetAction` (crawl_env.envs.wrappers) have discrete actions.
 
     ## Observation Space
-    `Box` (N, F), float32: a row for each source, a column for each of `features`, in their order.
+    `Box` (N, F), float32: a row for each source and a column for each of `features`, in order.
 
     | feature | meaning | min | max |
     | --- | --- | --- | --- |
-    | `value` | uncollected utility; where not observed, the belief (its posterior mean) | 0 | ∞ |
+    | `value` | uncollected utility; if unobserved, the belief (its posterior mean) | 0 | ∞ |
     | `age` | steps since the last crawl; 1e9: never crawled | 0 | ∞ |
-    | `available` | 0 where a crawl delay does not allow a crawl yet, else 1 | 0 | 1 |
+    | `available` | 0 if the crawl delay does not allow a crawl yet, else 1 | 0 | 1 |
     | `balance` | budget units that can be spent now, the same in every row | −∞ | ∞ |
-    | `crawled` | 1 where the last step crawled the source successfully | 0 | 1 |
-    | `failed` | 1 where the last step's crawl failed; the age then goes on | 0 | 1 |
+    | `crawled` | 1 if the last step crawled the source successfully | 0 | 1 |
+    | `failed` | 1 if the last step's crawl failed, in which case the age is not reset | 0 | 1 |
     | `harvest` | utility collected in the last step | 0 | ∞ |
     | `items` | new items collected in the last step | 0 | ∞ |
-    | `changed` | 1 where the last step collected a new item | 0 | 1 |
+    | `changed` | 1 if the last step collected a new item | 0 | 1 |
     | `arrival_rate` | Λ, items / time | 0 | ∞ |
     | `mean_utility` | ξ̄, utility / item | 0 | ∞ |
     | `decay_rate` | μ, 1 / time | 0 | ∞ |
@@ -64,27 +64,28 @@ class CrawlEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
     | `harvest_log` | Σ ln w, w: utility when collected | −∞ | ∞ |
     | `harvest_age_log` | Σ a ln w | −∞ | ∞ |
 
-    The five sums are the sufficient statistics of a regression of ln w on a, whose slope is −μ.
-    They, `items` and `changed` need arrivals that draw single items, such as "poisson-items", or
-    a log; with deterministic arrivals `items` is their mean.
+    The last five features are the sufficient statistics of a regression of ln w on a, whose slope
+    is −μ. They, `items` and `changed` require arrivals that draw single items, such as
+    "poisson-items", or a log; under deterministic arrivals `items` is the mean number.
 
     ## Rewards
-    The utility collected.
+    The utility collected in this step.
 
     ## Starting State
-    By `start`: `"fresh"`, all sources crawled one step ago; `"empty"`, X = 0; `"full"`, never
-    crawled; `"random"`, ages uniform on 1 … ⌈N/M⌉. `reset(options={"value": …, "age": …})` sets
-    the state, (N,) each (age 1 if only `value` is given); the belief starts at the given value.
+    Set by `start`: with `"fresh"` all sources were crawled one step ago; with `"empty"` X = 0; with
+    `"full"` no source was ever crawled; with `"random"` ages are uniform on 1 … ⌈N/M⌉.
+    `reset(options={"value": …, "age": …})` sets the state, (N,) each (age 1 if only `value` is
+    given); the belief starts at the given value.
 
     ## Episode End
-    Never terminated; truncated after `horizon` steps. A log that is played back starts again when
-    it ends.
+    Never terminated; truncated after `horizon` steps. A log is repeated from its start when it
+    ends.
 
     ## Info
-    `step` returns, for every source (N,): `crawled`, whether it was crawled successfully;
-    `collected`, the utility collected; `failed`, whether its crawl failed (only for fleets with
-    failure rates). And `cost`, the budget units spent in this step; `balance`, those that can be
-    spent in the next one (only under `budget_rule="average"`). `reset` returns {}.
+    `step` returns arrays (N,): `crawled`, whether the source was crawled successfully;
+    `collected`, the utility collected; `failed`, whether the crawl failed (only for fleets with
+    failure rates). It also returns `cost`, the budget units spent in this step, and `balance`,
+    those available in the next one (only under `budget_rule="average"`). `reset` returns {}.
 
     ## Arguments
 
@@ -93,41 +94,41 @@ class CrawlEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
     | `sources` | `Sources`, str, path or callable | `"table1"` | the fleet: an object; a preset ("table1", "fleet-f", "recovering-<n>", "hacker-news"; see `Sources.preset`); a CSV; or `rng → Sources`, drawn at each reset (N, period and limits fixed) |
     | `budget` | float | `1.0` | M > 0, budget units per step |
     | `budget_rule` | `"step"`, `"average"` | `"step"` | Σ cost ≤ M in every step; or a token bucket: the balance grows by M per step, and sources are selected while it is positive, so that the last selection may leave it negative |
-    | `arrivals` | str, path or object | `"deterministic"` | the distribution of content, see below |
-    | `observed` | bool or (N,) bool | `True` | which sources show their value |
+    | `arrivals` | str, path or object | `"deterministic"` | the arrival process, see below |
+    | `observed` | bool or (N,) bool | `True` | whether the value of a source is observed |
     | `features` | sequence of str | `("value",)` | columns of the observation |
-    | `horizon` | int or None | `500` | steps of an episode; None: endless |
+    | `horizon` | int or None | `500` | steps per episode; None: no truncation |
     | `start` | `"fresh"`, `"empty"`, `"full"`, `"random"` | `"fresh"` | starting state |
-    | `per_host` | int | `1` | crawls per step of the sources that share a host, failed ones too |
+    | `per_host` | int | `1` | crawls per step of the sources of one shared host, failed ones included |
     | `render_mode` | `"rgb_array"`, `"human"`, `"ansi"`, None | `None` | pictures, a window, or text |
 
-    Arrivals are "deterministic" or random; recorded, given as the path of a log (.csv, .csv.gz,
-    .parquet) or a `Trace(log)`; or a process of one's own (`ArrivalProcess`). Random arrivals are
-    `Arrivals(rate=…, utility=…, decay=…, sampler=…)`, for which short names stand:
-    "poisson[-rate][-utility][-decay][-items]", as in "poisson", "poisson-items" or
+    Arrivals are "deterministic", random, recorded (the path of a log, .csv, .csv.gz or .parquet, or
+    a `Trace(log)`), or a custom `ArrivalProcess`. Random arrivals are
+    `Arrivals(rate=…, utility=…, decay=…, sampler=…)`, with short names of the form
+    "poisson[-rate][-utility][-decay][-items]", for example "poisson", "poisson-items" or
     "poisson-drift-lognormal-lomax":
 
     | part | name | object |
     | --- | --- | --- |
-    | rate, of mean `arrival_rate` | – | constant |
+    | rate, with mean `arrival_rate` | – | constant |
     | | drift | `Drift(sigma=0.1, reversion=0.01)`: ln Λ is a mean-reverting random walk |
-    | | jumps | `Jumps(rate=0.01, distribution="gamma")`: drawn anew at random times |
-    | | cycle | `DailyCycle(amplitude=0.5, day=24, phase=0)`: the same every day |
+    | | jumps | `Jumps(rate=0.01, distribution="gamma")`: redrawn at random times |
+    | | cycle | `DailyCycle(amplitude=0.5, day=24, phase=0)`: periodic |
     | | hawkes | `Hawkes(branching=0.5, kernel_rate=1)`: items excite further ones |
     | utility | exponential (default), constant, lognormal, gamma | `crawl_env.content.utility` |
     | decay | – (exponential), stretched, lomax | `crawl_env.content.utility` |
     | sampler | – | "total": one number per source and step |
     | | items | "items": each item is drawn |
 
-    The features `items`, `changed` and `harvest_…`, and capacities, need single items. Hawkes
-    rates, other decay than the exponential, and logs always draw them.
+    The features `items`, `changed` and `harvest_…`, and finite capacities, require single items,
+    which Hawkes rates, non-exponential decay and logs always draw.
 
-    Agents and beliefs know `arrival_rate` alone; `env.unwrapped.world.rate`, (1, N), is the
-    present rate, for evaluation. Arrivals depend on nothing but themselves and the seed, neither on
-    actions nor on what is observed: the same seed brings the same content to every policy. Crawl
-    delays, capacities, failure rates and hosts belong to the fleet, see `Sources`. A crawl that
-    fails is paid for and leaves the content. Under deterministic arrivals a source with a capacity
-    holds the mean of Poisson arrivals.
+    Agents and beliefs use `arrival_rate` only; `env.unwrapped.world.rate`, (1, N), is the current
+    rate, for evaluation. Arrivals depend on the process and the seed alone, neither on actions nor
+    on what is observed: with the same seed every policy faces the same content. Crawl delays,
+    capacities, failure rates and hosts are parameters of the fleet, see `Sources`. A failed crawl
+    costs as much as a successful one and leaves the content in place. Under deterministic arrivals
+    the content of a source with a capacity is the mean under Poisson arrivals.
 
     Raises:
         TypeError: an argument is unknown.
@@ -185,7 +186,7 @@ class CrawlEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
         self._simulation = Simulation(self.task)
         self._elapsed: float = _NOT_RESET  # steps
         self._horizon = np.inf if self.task.horizon is None else self.task.horizon
-        self._rewards: list[float] = []  # kept only where something is rendered
+        self._rewards: list[float] = []  # recorded only if a render mode is set
         self._viewer: Any = None
 
     @property
@@ -194,18 +195,18 @@ class CrawlEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
 
     @property
     def sources(self) -> Sources:
-        """The fleet of this episode, whether or not its parameters are observed."""
+        """The fleet of this episode, whether its parameters are observed or not."""
         now = self._simulation.world.sources
         return now if self.task.draw is None else now.fleet(0)
 
     @property
     def world(self) -> World:
-        """The true state, live: for evaluation and planning, not for agents."""
+        """The true state, not a copy; for evaluation and planning, not for agents."""
         return self._simulation.world
 
     @property
     def portable_task(self) -> Task:
-        """The task as it can be sent to another process; see `Task.portable`."""
+        """The task in a form that can be sent to another process; see `Task.portable`."""
         return self.task.portable()
 
     def reset(
@@ -235,24 +236,24 @@ class CrawlEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
         return simulation.observe()[0], reward, False, truncated, simulation.info()
 
     def get_state(self) -> dict[str, Any]:
-        """Return a copy of the whole state, its random generator included."""
+        """Return a copy of the whole state, including that of the random generator."""
         generator = deepcopy(self.np_random.bit_generator.state)
         return {**self._simulation.get_state(), "elapsed": self._elapsed, "generator": generator}
 
     def set_state(self, state: dict[str, Any]) -> NDArray[np.float32]:
-        """Return to a state of `get_state`; return the observation there."""
+        """Restore a state returned by `get_state`; return its observation."""
         self._simulation.set_state(state)
         self._elapsed, self._rewards = state["elapsed"], []
         self.np_random.bit_generator.state = deepcopy(state["generator"])
         return self._simulation.observe()[0]
 
     def render(self) -> Any:
-        """Return a picture (H, W, 3) uint8, show it in a window, or return a text with a line for
-        each source (a summary for many)."""
+        """Return a picture (H, W, 3) uint8, show it in a window, or return text with one line per
+        source (a summary for large fleets)."""
         from crawl_env import rendering
 
         if self.render_mode is None:
-            gym.logger.warn("render() needs a render_mode; give one to gym.make")
+            gym.logger.warn("render() needs a render_mode; pass one to gym.make")
             return None
         frame = rendering.Frame.of(self._simulation, self._elapsed, self._rewards)
         if self.render_mode == "ansi":

@@ -1,4 +1,4 @@
-"""The native vector environment as a VecEnv of Stable-Baselines3, which has to be installed."""
+"""`CrawlVecEnv`: the native vector environment as a Stable-Baselines3 VecEnv."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ except ImportError as error:  # pragma: no cover
 
 
 class CrawlVecEnv(VecEnv):
-    """`num_envs` crawls for Stable-Baselines3, stepped as one array program.
+    """`num_envs` environments for Stable-Baselines3, stepped in one array program.
 
     Arguments:
-        num_envs: how many environments.
-        sources, …, per_host: those of `CrawlEnv`.
-        max_episode_steps, render_mode: those of `CrawlVectorEnv`.
+        num_envs: number of environments.
+        sources, …, per_host: as in `CrawlEnv`.
+        max_episode_steps, render_mode: as in `CrawlVectorEnv`.
 
     >>> from stable_baselines3 import PPO
     >>> model = PPO("MlpPolicy", CrawlVecEnv(num_envs=64, sources="table1", budget=2), n_steps=8)
@@ -77,7 +77,7 @@ class CrawlVecEnv(VecEnv):
         )
 
     def reset(self) -> NDArray[np.float32]:
-        # Seeds and options are used once, as in Stable-Baselines3's own; one seed serves all.
+        # As in Stable-Baselines3, seeds and options are used once; one seed serves all.
         options = self._common_options()
         observation, _ = self.vector_env.reset(seed=self._seeds[0], options=options)
         self._reset_seeds()
@@ -88,8 +88,8 @@ class CrawlVecEnv(VecEnv):
         names = {frozenset(options) for options in self._options}
         if len(names) > 1:
             raise ValueError(
-                "environments were given different reset options; give each the same ones, with "
-                "values of its own"
+                "environments were given different reset options; pass the same options to all, "
+                "with arrays (num_envs, N) where values differ"
             )
         return {
             name: np.stack([np.asarray(options[name], dtype=float) for options in self._options])

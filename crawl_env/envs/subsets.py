@@ -1,4 +1,4 @@
-"""Sets of sources that one step's budget pays for: the table of `SubsetAction`."""
+"""Subsets of sources that fit the budget of one step: the table of `SubsetAction`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from crawl_env.numerics import FloatArray
 from crawl_env.simulation.selection import TOLERANCE, Hosts, whole_budget
 
 MOST_SUBSETS = 2**16
-_MOST_VISITS = 2**21  # of the search for subsets under mixed costs: some seconds
+_MOST_VISITS = 2**21  # limit of the search for subsets under mixed costs, a few seconds
 
 Subsets = tuple[tuple[int, ...], ...]
 
@@ -19,9 +19,9 @@ Subsets = tuple[tuple[int, ...], ...]
 def maximal_subsets(
     cost: FloatArray, budget: float, hosts: Hosts | None = None, most: int = MOST_SUBSETS
 ) -> Subsets:
-    """Return, in lexicographic order, the affordable sets to which no further source can be added.
+    """Return the affordable sets to which no source can be added, in lexicographic order.
 
-    With `hosts`, no set holds more sources of a host than it takes.
+    With `hosts`, no set contains more sources of one host than `per_host`.
 
     Raises:
         ValueError: there are more than `most` of them.
@@ -55,8 +55,8 @@ def _extensions(chosen: tuple[int, ...], start: int, n: int) -> Iterator[tuple[i
 
 
 def _maximal(cost: FloatArray, budget: float) -> Iterator[tuple[int, ...]]:
-    """Depth first: include source i, then leave it out. A branch dies when what is left could be
-    added whole and a source left out would still fit."""
+    """Search depth first, with and then without source i. A branch is cut off if all remaining
+    sources could be added and an omitted source would still fit."""
     costs = cost.tolist()
     n = len(costs)
     remaining = np.append(np.cumsum(cost[::-1])[::-1], 0.0).tolist()
@@ -72,14 +72,14 @@ def _maximal(cost: FloatArray, budget: float) -> Iterator[tuple[int, ...]]:
         if i == n:
             yield chosen
             continue
-        # Pushed first, so visited last: without source i.
+        # Pushed first, so visited last: the branch without source i.
         stack.append((i + 1, chosen, left, min(cheapest_out, costs[i])))
         if costs[i] <= left:
             stack.append((i + 1, (*chosen, i), left - costs[i], cheapest_out))
 
 
 def _maximal_with_hosts(cost: FloatArray, budget: float, hosts: Hosts, most: int) -> Subsets:
-    """Search all sets: shared hosts leave no simple rule of when a branch is dead."""
+    """Search all sets: with shared hosts there is no simple rule to cut off a branch."""
     n = len(cost)
     sets = np.array([np.isin(np.arange(n), subset) for subset in all_subsets(n, most)])
     on_host = hosts.host_of == np.arange(hosts.host_of.max() + 1)[:, None]
@@ -106,6 +106,6 @@ def _collect(sets: Iterator[tuple[int, ...]], n: int, most: int) -> Subsets:
 
 def _too_many(n: int, count: str, most: int) -> ValueError:
     return ValueError(
-        f"{n} sources have {count} subsets to choose from; a table may hold {most}. "
-        "Use the environment's own actions, priorities, or the SequentialSelection wrapper"
+        f"{n} sources have {count} subsets to choose from, and a table may have at most {most}. "
+        "Use the environment's own actions (priorities) or the SequentialSelection wrapper"
     )

@@ -1,4 +1,4 @@
-"""The task behind an environment, however it is wrapped."""
+"""The task behind a wrapped environment."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from gymnasium import spaces
 
 from crawl_env.simulation.task import Task
 
-_REMEDY = "Give agents.make the environment without that wrapper, and step it through that one too"
+_REMEDY = "Pass agents.make the environment without that wrapper, and use the wrapper when stepping"
 
 
 def task_of(env: Any) -> Task:
     """Return the task that an environment poses, looking through wrappers and vector envs.
 
     Raises:
-        ValueError: it is not one of this project's, or a wrapper changes what the agent sees or
-            does.
+        ValueError: it is not an EphemeralCrawl environment, or a wrapper changes observations or
+            actions.
     """
     if isinstance(env, Task):
         return env
@@ -27,7 +27,7 @@ def task_of(env: Any) -> Task:
     if observation != task.observation_space:
         raise ValueError(
             f"the environment's observations are {observation}, changed by a wrapper from "
-            f"{task.observation_space}; agents read sources and features by their place. {_REMEDY}"
+            f"{task.observation_space}; agents identify sources and features by position. {_REMEDY}"
         )
     action = getattr(env, "single_action_space", env.action_space)
     if action != task.action_space and not _only_unbounded(action, task.action_space):
@@ -39,7 +39,7 @@ def task_of(env: Any) -> Task:
 
 
 def _innermost(env: Any) -> Task:
-    """Walk down to the environment itself, refusing what changes numbers but not spaces."""
+    """Unwrap the environment, refusing wrappers that change numbers but not spaces."""
     if not hasattr(env, "__dict__"):
         raise ValueError(f"{env!r} is not an environment; make one with gym.make")
     _refuse_changes(env)
@@ -57,10 +57,10 @@ def _innermost(env: Any) -> Task:
 
 
 def _task_elsewhere(env: Any) -> Task | None:
-    """Ask environments that live in other processes."""
+    """Query environments that run in other processes."""
     try:
         if hasattr(env, "has_attr") and not env.has_attr("portable_task"):
-            return None  # Stable-Baselines3's workers would die of the question
+            return None  # the query would crash Stable-Baselines3's workers
         tasks = env.get_attr("portable_task")
     except AttributeError:
         return None
@@ -69,22 +69,22 @@ def _task_elsewhere(env: Any) -> Task | None:
 
 def _refuse_changes(env: Any) -> None:
     changes = isinstance(env, gym.ObservationWrapper | gym.vector.VectorObservationWrapper)
-    # Stable-Baselines3's VecNormalize, known by what it does: it need not be installed.
+    # VecNormalize is recognised by its method, since Stable-Baselines3 is optional.
     if changes or vars(env).get("norm_obs") is True:
         raise ValueError(
-            f"{type(env).__name__} changes observations, which agents read by their place and in "
-            f"their units. {_REMEDY}"
+            f"{type(env).__name__} changes observations, which agents identify by position and "
+            f"expect in the environment's units. {_REMEDY}"
         )
     acts = isinstance(env, gym.ActionWrapper | gym.vector.VectorActionWrapper)
-    if acts and type(env).__name__ != "ClipAction":  # which agents' actions pass unchanged
+    if acts and type(env).__name__ != "ClipAction":  # ClipAction leaves agents' actions unchanged
         raise ValueError(
-            f"{type(env).__name__} changes actions, which agents choose as the environment takes "
-            f"them. {_REMEDY}"
+            f"{type(env).__name__} changes actions, which agents compute for the environment's own "
+            f"action space. {_REMEDY}"
         )
 
 
 def _only_unbounded(action: object, wanted: object) -> bool:
-    """ClipAction widens the bounds to infinity, which leaves the agents' actions as they are."""
+    """Return whether the bounds are infinite, as ClipAction sets them; it changes nothing else."""
     return (
         isinstance(action, spaces.Box)
         and isinstance(wanted, spaces.Box)

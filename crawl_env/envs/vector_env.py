@@ -1,4 +1,4 @@
-"""CrawlVectorEnv: many crawls of one task advanced together."""
+"""CrawlVectorEnv: many environments of one task, advanced together."""
 
 from __future__ import annotations
 
@@ -26,18 +26,17 @@ from crawl_env.simulation.task import BudgetRule, Draw, Start, Task, suggest_arg
 class CrawlVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], NDArray[np.float32], NDArray[Any]]):
     """`num_envs` environments like `CrawlEnv`, in one array program.
 
-    All of them share one random generator. Observations are (B, N, F), actions (B, N), rewards
-    (B,) float64. `info` is empty but for the last observations under `SAME_STEP`, since arrays
-    for every environment would lengthen a step by a fifth; `harvest` has what the last step
-    collected.
+    All of them use one random generator. Observations are (B, N, F), actions (B, N), rewards
+    (B,) float64. To save a fifth of the time of a step, `info` is empty except for the final
+    observations under `SAME_STEP`; `harvest` has the crawls of the last step.
 
     Arguments:
         num_envs: B.
-        sources, …, per_host: those of `CrawlEnv`.
-        max_episode_steps: truncate after as many steps, if this is sooner than `horizon`.
-        autoreset_mode: `NEXT_STEP` (default), `SAME_STEP` or `DISABLED`, with
+        sources, …, per_host: as in `CrawlEnv`.
+        max_episode_steps: truncate after this many steps, if this is below `horizon`.
+        autoreset_mode: `NEXT_STEP` (default), `SAME_STEP` or `DISABLED`; the last is used with
             `reset(options={"reset_mask": (B,) bool})`, as in Gymnasium's own vector environments.
-        render_mode: "rgb_array" (a picture for each environment) or None.
+        render_mode: "rgb_array" (a picture of each environment) or None.
 
     >>> vec = gym.make_vec("EphemeralCrawl-v0", num_envs=3, vectorization_mode="vector_entry_point")
     >>> vec.reset(seed=0)[0].shape
@@ -97,17 +96,17 @@ class CrawlVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], NDArray[np.float3
         limits = [limit for limit in (self.task.horizon, max_episode_steps) if limit is not None]
         self._horizon = min(limits, default=np.inf)
         self._simulation = Simulation(self.task, num_envs)
-        # Episodes are kept as the step in which each began, so that a step need not count them.
+        # The starting step of each episode is stored, so that no counter needs an update per step.
         self._clock = 0  # steps taken
         self._begun = np.full(num_envs, np.inf)  # on the clock; infinite before the first reset
-        self._next_end = np.inf  # the clock when the next episode is over
-        self._over = np.zeros(num_envs, dtype=bool)  # truncated, and not yet reset
+        self._next_end = np.inf  # time on the clock at which the next episode ends
+        self._over = np.zeros(num_envs, dtype=bool)  # truncated and not yet reset
         self._any_over = False
         self._ready = False
 
     @property
     def world(self) -> World:
-        """The true state, live: for evaluation and planning, not for agents."""
+        """The true state, not a copy; for evaluation and planning, not for agents."""
         return self._simulation.world
 
     @property
@@ -120,7 +119,7 @@ class CrawlVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], NDArray[np.float3
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
         if seed is not None and not isinstance(seed, (int, np.integer)):
             raise ValueError(
-                f"seed is {seed!r}; give one number, from which all environments are seeded"
+                f"seed is {seed!r}; give one integer, which seeds all environments together"
             )
         super().reset(seed=None if seed is None else int(seed))
         options = dict(options or {})
@@ -145,7 +144,7 @@ class CrawlVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], NDArray[np.float3
             )
         reward = self._simulation.step(actions, self._np_random)  # type: ignore[arg-type]
         self._clock += 1
-        if self._any_over:  # NEXT_STEP: what these did is replaced by their reset
+        if self._any_over:  # NEXT_STEP: the step of these environments is replaced by their reset
             reward = np.where(self._over, 0.0, reward)
             self._restart(self._over)
             self._over = np.zeros(self.num_envs, dtype=bool)
@@ -163,13 +162,13 @@ class CrawlVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], NDArray[np.float3
         return observation, reward, np.zeros(self.num_envs, dtype=bool), truncated, info
 
     def get_state(self) -> dict[str, Any]:
-        """Return a copy of the whole state, its random generator included."""
+        """Return a copy of the whole state, including that of the random generator."""
         generator = deepcopy(self.np_random.bit_generator.state)
         episode = {"elapsed": self._clock - self._begun, "over": self._over.copy()}
         return {**self._simulation.get_state(), **episode, "generator": generator}
 
     def set_state(self, state: dict[str, Any]) -> NDArray[np.float32]:
-        """Return to a state of `get_state`; return the observations there."""
+        """Restore a state returned by `get_state`; return its observations."""
         self._simulation.set_state(state)
         self._begun, self._over = self._clock - state["elapsed"], state["over"].copy()
         self._any_over = bool(self._over.any())
@@ -178,25 +177,25 @@ class CrawlVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], NDArray[np.float3
         return self._simulation.observe()
 
     def render(self) -> tuple[NDArray[np.uint8], ...] | None:
-        """Return one picture (H, W, 3) for each environment."""
+        """Return a picture (H, W, 3) of each environment."""
         from crawl_env import rendering
 
         if self.render_mode is None:
-            gym.logger.warn("render() needs render_mode='rgb_array'; give it to gym.make_vec")
+            gym.logger.warn("render() needs render_mode='rgb_array'; pass it to gym.make_vec")
             return None
         return rendering.pictures(self._simulation, self._clock - self._begun)
 
-    def _restart(self, rows: BoolArray) -> None:
-        self._simulation.reset(self.np_random, rows)
-        self._begin(rows)
+    def _restart(self, envs: BoolArray) -> None:
+        self._simulation.reset(self.np_random, envs)
+        self._begin(envs)
 
-    def _begin(self, rows: BoolArray) -> None:
-        self._begun[rows] = self._clock
+    def _begin(self, envs: BoolArray) -> None:
+        self._begun[envs] = self._clock
         self._next_end = float(self._begun.min() + self._horizon)
         self._ready = bool(np.isfinite(self._begun).all())
 
     def _final(self, observation: NDArray[np.float32]) -> dict[str, Any]:
-        """Return the last observations of episodes, laid out as SyncVectorEnv does."""
+        """Return the final observations of episodes in the layout of SyncVectorEnv."""
         last = np.full(self.num_envs, None, dtype=object)
         for i in np.flatnonzero(self._over):
             last[i] = observation[i]
@@ -210,8 +209,8 @@ class CrawlVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], NDArray[np.float3
             raise TypeError(f"options['reset_mask'] is {mask!r}; give an array of bools")
         if mask.shape != (self.num_envs,) or not mask.any():
             raise ValueError(
-                f"options['reset_mask'] must have shape ({self.num_envs},) and reset at least one "
-                f"environment; it has shape {mask.shape} and {int(mask.sum())} set"
+                f"options['reset_mask'] has shape {mask.shape} and {int(mask.sum())} entries set; "
+                f"it must have shape ({self.num_envs},) and reset at least one environment"
             )
         return mask
 

@@ -1,4 +1,4 @@
-"""Wrappers with plain discrete actions: `SequentialSelection` and `SubsetAction`."""
+"""Wrappers with discrete actions: `SequentialSelection` and `SubsetAction`."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class SequentialSelection(
     gym.Wrapper[Observation, Any, Observation, Any],
     gym.utils.RecordConstructorArgs,
 ):
-    """One step as a sequence of picks, each an action of `Discrete(N)`.
+    """Splits a step into a sequence of picks, each an action of `Discrete(N)`.
 
-    The step is taken when no further source fits the budget (after M picks at unit cost); the
-    reward comes with its last pick and is 0 before. Use the discount factor γ^(1/M) where γ is
-    meant per step. The observation (N, F+1) has one more column: 1 for the sources picked so far
+    The environment advances when no further source fits the budget (after M picks at unit cost);
+    the reward comes with the last pick and is 0 before. If γ is meant per step, use the discount
+    factor γ^(1/M). The observation (N, F+1) has one more column: 1 for the sources picked so far
     in this step.
 
     `action_masks()` is True for the sources that can still be picked, as sb3-contrib's
-    MaskablePPO expects. If an agent without masks picks another one, the source that was crawled
-    longest ago among those that can be picked is taken instead.
+    MaskablePPO expects. If an agent without masks picks another one, the source crawled longest
+    ago among those that can be picked is taken instead.
 
     Raises:
         ValueError: the environment has `budget_rule="average"`, or its observations are changed by
@@ -61,21 +61,21 @@ class SequentialSelection(
         if env.observation_space != box:
             raise ValueError(
                 f"SequentialSelection found observations changed to {env.observation_space}; apply "
-                "the wrapper that changes them outside of this one"
+                "the wrapper that changes them outside this one"
             )
         one = np.ones((task.n, 1), dtype=np.float32)
         self.observation_space = spaces.Box(
             np.hstack([box.low, 0 * one]), np.hstack([box.high, one]), dtype=np.float32
         )
         self.action_space = spaces.Discrete(task.n)
-        self._seen: Observation = np.zeros(box.shape, dtype=np.float32)
+        self._inner_observation: Observation = np.zeros(box.shape, dtype=np.float32)
         self._picked = np.zeros(task.n, dtype=bool)
         self._ready = False
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        self._seen, info = self.env.reset(seed=seed, options=options)
+        self._inner_observation, info = self.env.reset(seed=seed, options=options)
         self._picked[:] = False
         self._ready = True
         return self._observation(), info
@@ -96,13 +96,13 @@ class SequentialSelection(
         if self.action_masks().any():
             return self._observation(), 0.0, False, False, {}
         priority = np.where(self._picked, 1.0, -1.0).astype(np.float32)
-        self._seen, reward, terminated, truncated, info = self.env.step(priority)
+        self._inner_observation, reward, terminated, truncated, info = self.env.step(priority)
         self._picked[:] = False
         return self._observation(), float(reward), terminated, truncated, info
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """Return which sources can be picked now, (N,): not picked yet, still affordable, and not
-        held back by a crawl delay or by the limit of their host."""
+        """Return a mask (N,) of the sources that can be picked now: not picked yet, affordable, and
+        excluded neither by a crawl delay nor by the limit of their host."""
         cost, task = self._inner.sources.cost, self._inner.task
         left = task.budget * (1 + TOLERANCE) - cost[self._picked].sum()
         possible = ~self._picked & (cost <= left)
@@ -115,35 +115,35 @@ class SequentialSelection(
         return possible
 
     def get_state(self) -> dict[str, Any]:
-        """Return a copy of the whole state: the environment's, and the picks so far."""
+        """Return a copy of the whole state: that of the environment, and the picks so far."""
         return {**self._inner.get_state(), "picked": self._picked.copy()}
 
     def set_state(self, state: dict[str, Any]) -> Observation:
-        """Return to a state of `get_state`; return the observation there."""
-        self._seen = self._inner.set_state(state)
+        """Restore a state returned by `get_state`; return its observation."""
+        self._inner_observation = self._inner.set_state(state)
         self._picked[:] = state["picked"]
         self._ready = True
         return self._observation()
 
     def _observation(self) -> Observation:
-        return np.hstack([self._seen, self._picked[:, None]]).astype(np.float32)
+        return np.hstack([self._inner_observation, self._picked[:, None]]).astype(np.float32)
 
 
 class SubsetAction(
     gym.ActionWrapper[Observation, Number, Observation], gym.utils.RecordConstructorArgs
 ):
-    """`Discrete` actions: each stands for a set of sources that are crawled together.
+    """`Discrete` actions, each of which crawls a fixed set of sources.
 
     `subsets` lists the sets, tuples of source numbers from 0, in lexicographic order: under
-    `budget_rule="step"` the maximal sets that the budget pays for and the hosts allow, under
-    "average" all sets. Members have equal priority under "step"; under "average" cheaper members
-    have the higher priority, so that if the balance does not cover the set, its most expensive
-    members (ties: the most recently crawled) are dropped. Under "step" what an unavailable
-    member (crawl delay) leaves of the budget goes to other sources, least recently crawled first.
+    `budget_rule="step"` the maximal sets that budget and hosts allow, under "average" all sets.
+    Under "step" members have equal priority. Under "average" cheaper members have higher priority,
+    so that if the balance does not cover the set, its most expensive members (ties: the most
+    recently crawled) are dropped. Under "step" the budget that an unavailable member (crawl delay)
+    leaves is spent on other sources, least recently crawled first.
 
     Raises:
-        ValueError: there are more than 2¹⁶ sets; the actions are changed by another wrapper; or,
-            at `reset`, a fleet drawn anew has other costs than the table.
+        ValueError: there are more than 2¹⁶ sets, or another wrapper changes the actions; at
+            `reset`, if a newly drawn fleet has other costs than the table.
 
     >>> env = SubsetAction(gym.make("EphemeralCrawl-v0", budget=2))
     >>> env.action_space, env.subsets[:3]
@@ -211,7 +211,7 @@ def _unwrapped(wrapper: object, env: Any, kind: type[Kind]) -> Kind:
     if not isinstance(inner, kind):
         raise ValueError(
             f"{type(wrapper).__name__} wraps EphemeralCrawl environments ({kind.__name__}), not "
-            f"{inner}"
+            f"{inner}; apply it to an environment made by gym.make or gym.make_vec"
         )
     return inner
 
@@ -220,7 +220,7 @@ def _with_priorities(wrapper: object, found: spaces.Space[Any], task: Task) -> T
     if found != task.action_space:
         raise ValueError(
             f"{type(wrapper).__name__} found actions changed to {found}; apply the wrapper that "
-            "changes them outside of this one"
+            "changes them outside this one"
         )
     return task
 
@@ -232,9 +232,9 @@ def _subsets(task: Task) -> Subsets:
 
 
 def _priorities(subsets: Subsets, task: Task) -> Observation:
-    """Return the priorities (subsets, N) by which the environment crawls each of the subsets."""
+    """Return priorities (subsets, N) for which the environment crawls each of the subsets."""
     member = np.ones(task.n)
-    if task.budget_rule == "average":  # by the rank of the cost, which float32 keeps apart
+    if task.budget_rule == "average":  # ranks of the cost, which are distinct in float32
         member -= np.unique(task.sources.cost, return_inverse=True)[1] / task.n
     priorities = np.full((len(subsets), task.n), -1.0, dtype=np.float32)
     for row, subset in zip(priorities, subsets, strict=True):

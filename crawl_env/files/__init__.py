@@ -1,1 +1,1 @@
-"""Files: tables as CSV, gzipped CSV or Parquet, and files that appear whole or not at all."""
+"""Files: tables as CSV, gzipped CSV or Parquet, and atomic writing."""

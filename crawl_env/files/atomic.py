@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, whoever else writes them at the same time."""
+"""Atomic writing of files: a file is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from pathlib import Path
 
 @contextmanager
 def atomic_file(path: str | PathLike[str]) -> Iterator[Path]:
-    """Give an empty file beside `path` to write to; it takes the place of `path` once written.
+    """Yield the path of an empty file beside `path`, which replaces `path` when the block ends.
 
     If the block raises, or the process is killed, `path` stays as it was: absent, or the old file.
-    The name of the new file is hidden and its own for each call, so processes and threads may write
-    one path at once; the last one wins, whole. A killed process leaves its hidden file, which
-    nothing reads. The file has the permissions that the user's umask gives to new files.
+    The temporary file is hidden and has a name of its own for each call, so that processes and
+    threads may write to one path at once; the last one wins. A killed process leaves its temporary
+    file behind. The file has the permissions that the user's umask gives to new files.
 
     Raises:
-        FileNotFoundError: the folder does not exist.
+        FileNotFoundError: the directory does not exist.
+        IsADirectoryError: `path` is a directory.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "numbers.txt"
@@ -30,7 +31,7 @@ def atomic_file(path: str | PathLike[str]) -> Iterator[Path]:
     >>> path.read_text(), len(list(path.parent.iterdir()))
     ('1 2 3', 1)
     """
-    target = Path(os.path.realpath(path))  # of a link, what it leads to is replaced
+    target = Path(os.path.realpath(path))  # writing to a link replaces the file that it points to
     if target.is_dir():
         raise IsADirectoryError(21, "this is a folder; give the path of a file", str(path))
     partial = target.with_name(f".{os.getpid()}-{secrets.token_hex(8)}.partial")
@@ -42,23 +43,23 @@ def atomic_file(path: str | PathLike[str]) -> Iterator[Path]:
     os.close(handle)
     try:
         yield partial
-        os.chmod(partial, permissions)  # some writers narrow or replace what they are given
+        os.chmod(partial, permissions)  # some writers restrict permissions or replace the file
         _flush_to_disk(partial, os.O_RDWR)
         os.replace(partial, target)
-        with contextlib.suppress(OSError):  # not every system lets a folder be flushed
+        with contextlib.suppress(OSError):  # not every system supports flushing a directory
             _flush_to_disk(target.parent, os.O_RDONLY)
     finally:
         partial.unlink(missing_ok=True)
 
 
 def write_bytes(path: str | PathLike[str], content: bytes) -> None:
-    """Write a file; it appears whole or not at all."""
+    """Write a file atomically."""
     with atomic_file(path) as new:
         new.write_bytes(content)
 
 
 def write_text(path: str | PathLike[str], content: str) -> None:
-    """Write a file in UTF-8; it appears whole or not at all, with line ends as they are given."""
+    """Write a file in UTF-8 atomically, without translating line ends."""
     write_bytes(path, content.encode())
 
 

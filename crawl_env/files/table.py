@@ -1,7 +1,7 @@
-"""Tables in files, CSV, gzipped CSV or Parquet: what is wrong is named with file and row.
+"""Reading and writing tables as CSV, gzipped CSV or Parquet; errors name the file and the row.
 
-The columns are described by `Column`; ranges are checked by the classes that are made of a table,
-whose `ElementError` is turned into one that names the row by `Table.located`.
+Columns are described by `Column`. Ranges are checked by the classes that are made from a table;
+`Table.located` adds the row to their `ElementError`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from crawl_env.numerics import FloatArray
 PathName = str | PathLike[str]
 Moments = NDArray[np.datetime64]
 
-SUFFIXES = (".csv", ".csv.gz", ".parquet")  # of the files that `read` takes, in either case
+SUFFIXES = (".csv", ".csv.gz", ".parquet")  # of the files that `read` accepts, in any case
 
-BATCH = 4096  # rows held as lists at one time: a million lists would keep the collector busy
+BATCH = 4096  # rows held as lists at a time: millions of lists would slow garbage collection
 MOST_ROWS = 50_000_000
 LONGEST_LINE = 1 << 20  # characters
 
@@ -41,21 +41,21 @@ class Column(NamedTuple):
     name: str
     kind: str = "number"  # "text", "number", or "time": numbers or time stamps
     required: bool = True
-    default: float | None = None  # of an empty cell; None: it must not be empty
+    default: float | None = None  # value of an empty cell; None: it must not be empty
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of n rows, by column; a column that the file does not have is absent."""
+    """A table of n rows, by column; columns that the file lacks are absent."""
 
     path: PathName
     n: int
-    text: dict[str, list[str]] = field(default_factory=dict)  # without surrounding blanks
+    text: dict[str, list[str]] = field(default_factory=dict)  # without surrounding whitespace
     number: dict[str, FloatArray] = field(default_factory=dict)
     time: dict[str, FloatArray | Moments] = field(default_factory=dict)  # stamps are in UTC
 
     def row(self, record: int) -> str:
-        """Return the file and the row of a record, which counts from 0."""
+        """Return the file and the row of a record; records count from 0."""
         return f"{self.path}, row {_row(self.path, record)}"
 
     @contextmanager
@@ -64,11 +64,11 @@ class Table:
         record: Callable[[int], int] = int,
         element: Callable[[int], str] | None = None,
     ) -> Iterator[None]:
-        """Name the row when an element that was read from it is refused in this block.
+        """Add the file and the row to an ElementError raised within this block.
 
         Arguments:
-            record: the record of an element.
-            element: how to call it, beside its row.
+            record: maps the position of an element to its record.
+            element: maps the position of an element to its label, which is shown beside the row.
         """
         try:
             yield
@@ -83,14 +83,14 @@ class Table:
 
 
 def read(path: PathName, columns: Sequence[Column], element: str) -> Table:
-    """Read a table of which each row is an `element`; blank lines are passed over.
+    """Read a table with one `element` per row; blank lines are skipped.
 
-    The file is CSV in UTF-8, gzipped where its name ends in .gz, or Parquet where it ends in
-    .parquet (which needs pyarrow). Its header names the columns in any order.
+    The file is CSV in UTF-8, gzipped if its name ends in .gz, or Parquet if it ends in .parquet
+    (which needs pyarrow). Its header names the columns in any order.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: this is no such table; the message names file and row.
+        FileNotFoundError: there is no such file.
+        ValueError: the file is not such a table; the message names the file and the row.
     """
     cells = (_read_parquet if _ends(path, ".parquet") else _read_csv)(path, columns)
     n = len(next(iter(cells.values())))
@@ -110,17 +110,16 @@ def read(path: PathName, columns: Sequence[Column], element: str) -> Table:
 
 
 def write(path: PathName, columns: Mapping[str, Iterable[str]]) -> None:
-    """Write a table of text as CSV, gzipped where the name ends in .gz; it appears whole or not
-    at all.
+    """Write a table of text as CSV, gzipped if the name ends in .gz; the write is atomic.
 
     Raises:
         ValueError: the name ends in .parquet.
     """
     if _ends(path, ".parquet"):
-        raise ValueError(f"{path}: Parquet is read, not written; give a name in .csv or .csv.gz")
+        raise ValueError(f"{path}: Parquet files can only be read; use a name in .csv or .csv.gz")
     with atomic_file(path) as new, new.open("wb") as raw:
         compressed = _ends(path, ".gz")
-        # Without name and time in its header, the same table makes the same file.
+        # Without name and time in the gzip header, equal tables make equal files.
         packed = gzip.GzipFile("", "wb", 6, raw, mtime=0) if compressed else raw
         with io.TextIOWrapper(cast(IO[bytes], packed), "utf-8", newline="") as file:
             writer = csv.writer(file)
@@ -189,8 +188,8 @@ def _lines(file: TextIO) -> Iterator[str]:
 
 
 def _row(path: PathName, record: int) -> int:
-    """Return the line of a CSV on which a record ends, read again since only errors ask for it; the
-    number of the record in a Parquet file."""
+    """Return the line of a CSV file on which a record ends, or the number of the record in a
+    Parquet file. The file is read again, since only errors need this."""
     if _ends(path, ".parquet"):
         return record + 1
     with _open(path) as file:
@@ -268,7 +267,7 @@ def _read_parquet(path: PathName, known: Sequence[Column]) -> dict[str, list[str
         try:
             schema = parquet.read_schema(file)
             names = schema.names
-            # Text that is repeated a million times in a small file is held once.
+            # A text that a small file repeats a million times is stored once.
             is_text = (arrow.types.is_string, arrow.types.is_large_string)
             texts = [c.name for c in schema if any(is_kind(c.type) for is_kind in is_text)]
             source = parquet.ParquetFile(file, read_dictionary=list(dict.fromkeys(texts)))
@@ -310,8 +309,8 @@ def _cells(path: PathName, column: Column, cells: Any) -> list[str] | NDArray[An
         record = int(np.argmax(cells.is_null().to_numpy()))
         raise ValueError(f"{path}, row {record + 1}: {column.name} is empty; give a value")
     try:
-        if is_moment:  # with a zone they hold UTC already; without, UTC is meant
-            finer = is_type.is_timestamp(kind) and kind.unit == "ns"  # cut to microseconds
+        if is_moment:  # with a time zone the values are in UTC; without, UTC is assumed
+            finer = is_type.is_timestamp(kind) and kind.unit == "ns"  # truncated to microseconds
             return np.asarray(cells.cast(arrow.timestamp("us"), safe=not finer).to_numpy())
         numbers = cells.cast(kind).cast(arrow.float64(), safe=False)
         return np.array(numbers.fill_null(column.default or 0.0).to_numpy(), dtype=np.float64)
@@ -320,7 +319,7 @@ def _cells(path: PathName, column: Column, cells: Any) -> list[str] | NDArray[An
 
 
 def _texts(cells: Any) -> list[str]:
-    """Return text, of which a dictionary's words are held once however often they occur."""
+    """Return text; each word of a dictionary-encoded column is stored once."""
     import pyarrow as arrow
 
     found: list[str] = []
@@ -333,7 +332,7 @@ def _texts(cells: Any) -> list[str]:
     return found
 
 
-# -------------------------------------------------------------------------- what the cells mean
+# ---------------------------------------------------------------------------- parsing of the cells
 
 
 def _numbers(path: PathName, column: Column, cells: list[str] | NDArray[Any]) -> FloatArray:
@@ -353,14 +352,14 @@ def _numbers(path: PathName, column: Column, cells: list[str] | NDArray[Any]) ->
 
 
 def _number(cell: str) -> float:
-    """Read a number; not 1_000 or other scripts' digits, which Python would take."""
+    """Parse a number, refusing 1_000 and the digits of other scripts, which Python accepts."""
     if not cell.isascii() or "_" in cell:
         raise ValueError
     return float(cell)
 
 
 def _times(path: PathName, column: Column, cells: list[str] | NDArray[Any]) -> FloatArray | Moments:
-    """Return numbers, or time stamps as datetime64 in UTC, whichever the first cell is."""
+    """Return numbers, or time stamps as datetime64 in UTC, as the first cell decides."""
     if not isinstance(cells, list):
         return cells
     if not cells[0].strip() or is_number(cells[0]):
@@ -372,8 +371,8 @@ def _times(path: PathName, column: Column, cells: list[str] | NDArray[Any]) -> F
         except ValueError:
             raise ValueError(
                 f"{path}, row {_row(path, record)}: {column.name} is {shown(cell)}, neither a "
-                "number nor an ISO 8601 time stamp such as 2024-05-01T13:30:00Z; give all rows the "
-                "same of the two"
+                "number nor an ISO 8601 time stamp such as 2024-05-01T13:30:00Z; use one of "
+                "these in all rows"
             ) from None
     zoned = [stamp.tzinfo is not None for stamp in stamps]
     for record, (this, following) in enumerate(pairwise(zoned)):
@@ -391,6 +390,6 @@ def _times(path: PathName, column: Column, cells: list[str] | NDArray[Any]) -> F
             except OverflowError:
                 raise ValueError(
                     f"{path}, row {_row(path, record)}: {column.name} is {shown(cells[record])}, "
-                    "which is not within the years 1 to 9999 in UTC"
+                    "which is outside the years 1 to 9999 in UTC; correct the time stamp"
                 ) from None
     return np.array(stamps, dtype="datetime64[us]")

@@ -1,1 +1,1 @@
-"""The fleet: sources, their parameters and constraints."""
+"""Fleets of sources, their parameters and constraints."""

@@ -1,4 +1,4 @@
-"""Mean content of sources that show only their last K items: older ones are lost."""
+"""Mean content of sources that show only their last K items, so that older items are lost."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from numpy.typing import ArrayLike
 
 from crawl_env.numerics import FloatArray
 
-_NOTHING = -40.0  # logarithm of a fraction that adds nothing
-_MOST_TERMS = 1000  # of the sum over items; beyond, an integral takes its place
-_MOST_WORK = 1e8  # cells of the table × terms: some seconds
-_MOST_CELLS = 2e7  # of the table: 160 MB
+_NOTHING = -40.0  # logarithm of a negligible fraction
+_MOST_TERMS = 1000  # of the sum over items; an integral replaces longer sums
+_MOST_WORK = 1e8  # cells of the table × terms, a few seconds
+_MOST_CELLS = 2e7  # of the table, 160 MB
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)  # on [−1, 1]
-_WIDE = 10.0  # standard deviations within which a gamma variable of large shape always is
+_WIDE = 10.0  # standard deviations that contain a gamma variable of large shape
 
 
 class CappedContent:
-    """Mean content by age, for sources with a capacity, (..., n).
+    """Mean content as a function of age, for sources with a finite capacity, (..., n).
 
-    Ages in whole periods are looked up in a table, which is made once unless it were too large.
+    Ages in whole periods are looked up in a table, which is computed once unless it is too large.
 
     >>> last_three = CappedContent(*np.array([[5.0], [1.0], [0.2], [3.0]]), period=1.0)
     >>> last_three([[1], [2], [np.inf]]).round(3).ravel()
@@ -39,22 +39,22 @@ class CappedContent:
         self._parameters = arrival_rate, decay_rate, capacity
         self._ceiling = arrival_rate * mean_utility / decay_rate
         self._period = period
-        # Sources that are alike but for their utility are tabulated once.
+        # Sources that differ only in their mean utility share one column of the table.
         kinds, place = np.unique(
             np.stack(self._parameters).reshape(3, -1), axis=1, return_inverse=True
         )
         self._place = place.reshape(self._ceiling.shape)
         rate, decay, most = kinds
-        # Full to within rounding: nothing older has any utility, or K items have surely come.
+        # Constant to within rounding: older items have no utility, or K items have arrived.
         with np.errstate(over="ignore"):
-            pushed = surely(most) / (rate + decay)
+            pushed = poisson_upper_bound(most) / (rate + decay)
             longest = np.ceil(np.minimum(-_NOTHING / decay, pushed).max() / period) + 1
         self._fraction = np.empty((0, kinds.shape[1]))
         terms = np.minimum(most, _MOST_TERMS).max()
         cells = longest * kinds.shape[1]
         if cells <= _MOST_CELLS and cells * terms <= _MOST_WORK:
             ages = np.append(np.arange(longest), np.inf)[:, None]
-            self._fraction = kept_fraction(ages * period, rate, decay, most)
+            self._fraction = capped_fraction(ages * period, rate, decay, most)
 
     def __call__(self, age: ArrayLike) -> FloatArray:
         """Return the mean content `age` periods after a crawl, broadcast to (..., n)."""
@@ -63,38 +63,38 @@ class CappedContent:
         if rows < 0 or not np.all((age >= rows) | (age == np.floor(age))):
             with np.errstate(over="ignore"):
                 time = age * self._period
-            return self._ceiling * kept_fraction(time, *self._parameters)
+            return self._ceiling * capped_fraction(time, *self._parameters)
         row = np.minimum(age, rows).astype(int)
         found: FloatArray = self._ceiling * self._fraction[row, self._place]
         return found
 
 
-def kept_fraction(
+def capped_fraction(
     time: ArrayLike, arrival_rate: FloatArray, decay_rate: FloatArray, capacity: FloatArray
 ) -> FloatArray:
     """Return the mean content of a source that shows only its last K items, as a fraction of u*.
 
-    The n-th last of Poisson arrivals came an Erlang(n, Λ) time ago, so the fraction is
+    The n-th last of Poisson arrivals is Erlang(n, Λ) old, so the fraction is
 
         (μ/Λ) Σ_{n≤K} r^n P(n, (Λ+μ)·time),  r = Λ/(Λ+μ),
 
-    where P is the regularised lower incomplete gamma function. Terms are positive, so nothing
-    cancels; those below 1e-17 are left out. Where many remain, it is computed as the equal
-    E[1 − exp(−μ·min(time, S))], S the age Gamma(K, Λ) of the K-th last item; see
-    `_many_items`. 1 − exp(−μ·time) for K = ∞, 0 for Λ = 0.
+    where P is the regularised lower incomplete gamma function. Terms are positive, so there is no
+    cancellation; terms below 1e-17 are left out. If many remain, the equivalent
+    E[1 − exp(−μ·min(time, S))] is computed by quadrature, where S ~ Gamma(K, Λ) is the age of the
+    K-th last item; see `_many_items`. The fraction is 1 − exp(−μ·time) for K = ∞ and 0 for Λ = 0.
 
     Arguments broadcast, and the result has their shape. The relative error stays below 1e-12 for
-    μ·time from 1e-300 to 1e3, and the work is bounded whatever the arguments.
+    μ·time from 1e-300 to 1e3, and the work is bounded for all arguments.
 
-    >>> kept_fraction([1.0, np.inf], np.array(5.0), np.array(0.2), np.array(3.0)).round(4)
+    >>> capped_fraction([1.0, np.inf], np.array(5.0), np.array(0.2), np.array(3.0)).round(4)
     array([0.1057, 0.111 ])
     """
     time, rate, decay, most = np.broadcast_arrays(time, arrival_rate, decay_rate, capacity)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        # So many items do not come before the first has no utility left: none is ever lost.
+        # With this capacity every item has lost its utility before it is displaced.
         come = rate * np.minimum(time, -_NOTHING / decay)
-        most = np.where(most >= surely(come), np.inf, most)
-        events = (rate + decay) * time  # arrivals at rate Λ + μ, of which r are items
+        most = np.where(most >= poisson_upper_bound(come), np.inf, most)
+        events = (rate + decay) * time  # events at rate Λ + μ, a fraction r of which are items
         log_ratio = -np.log1p(decay / rate)  # log r, −∞ for a source without items
         log_events = np.where(np.isfinite(events), np.log(events), 0.0)
         needed = np.where(np.isinf(most), 0.0, np.minimum(most, np.ceil(_NOTHING / log_ratio)))
@@ -122,11 +122,11 @@ def _many_items(
 
         (1 − e^{−μt}) − E[(e^{−μS} − e^{−μt})⁺] = (1 − r^K) − E[(e^{−μt} − e^{−μS})⁺],
 
-    of which the first is used for t before the mean of S and the second after it: then what is
-    subtracted is at most of the order 1/√K of the result. It is a Gauss–Legendre sum.
+    of which the first is used for t below the mean of S and the second above it; the subtracted
+    term is then at most of the order 1/√K of the result. The expectation is a Gauss–Legendre sum.
     """
     with np.errstate(over="ignore"):
-        end = rate * time  # in units in which items arrive at rate 1: S has mean K, variance K
+        end = rate * time  # in units of 1/Λ, in which S has mean K and variance K
     ratio, width = decay / rate, np.sqrt(most)
     before = end <= most
     edge = np.clip(end, most - _WIDE * width, most + _WIDE * width)
@@ -146,6 +146,7 @@ def _many_items(
     return np.asarray(whole - lost)
 
 
-def surely(mean: FloatArray) -> FloatArray:
-    """Return more than a Poisson number of this mean ever is: 9 standard deviations above."""
+def poisson_upper_bound(mean: FloatArray) -> FloatArray:
+    """Return a bound that a Poisson variable of this mean practically never exceeds, 9 standard
+    deviations above the mean."""
     return mean + 9 * np.sqrt(mean) + 40

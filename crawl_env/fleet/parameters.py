@@ -1,4 +1,4 @@
-"""The numbers that describe a source: names, units, ranges and defaults."""
+"""The parameters of a source: names, units, ranges and defaults."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Parameter(NamedTuple):
-    """One number of a source: its unit, its range, and its default or None."""
+    """Description of a parameter: its unit, its range, and its default or None."""
 
     unit: str
     low: float = 0.0
@@ -20,9 +20,9 @@ class Parameter(NamedTuple):
     default: float | None = None
 
 
-# What a source is; these may be features of the observation.
+# Parameters of the content; these may be features of the observation.
 PARAMETERS = ("arrival_rate", "mean_utility", "decay_rate", "cost")
-# What constrains its crawls; the same in all fleets that a callable draws.
+# Constraints on crawls; the same in all fleets that a callable draws.
 CONSTRAINTS = ("crawl_delay", "capacity", "failure_rate")
 
 DESCRIBED: dict[str, Parameter] = {

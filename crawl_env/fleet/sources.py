@@ -44,8 +44,8 @@ REGIMES = {"dense": (0.5, 50.0), "sparse": (0.003, 0.3)}  # range of Λ, items /
 class Sources:
     """N sources of ephemeral content (Avrachenkov & Borkar 2015, section 2).
 
-    Items appear at source i as a Poisson process of rate Λ_i; an item starts with utility ξ of
-    mean ξ̄_i, which then decays as exp(−μ_i · age). Scalars are repeated over the fleet.
+    Items appear at source i as a Poisson process of rate Λ_i. An item has the initial utility ξ of
+    mean ξ̄_i, which decays as exp(−μ_i·age). Scalars are broadcast over the fleet.
 
     Arguments:
         arrival_rate: Λ, items / time, ≥ 0.
@@ -54,17 +54,17 @@ class Sources:
         cost: C, budget units per crawl, > 0. Default 1.
         period: T, length of a step in the unit of time of the rates, > 0. Default 1.
         names: one unique name per source; default "1", "2", ….
-        crawl_delay: time, ≥ 0, that must pass between two crawls (robots.txt). Default 0.
-        capacity: K ≥ 1, items, whole or inf: the source shows only its last K. Default inf.
-        failure_rate: p in [0, 1): a crawl fails with this probability; it then costs as much and
-            collects nothing, and the content remains. Default 0.
+        crawl_delay: minimum time between two crawls (robots.txt), ≥ 0. Default 0.
+        capacity: K, number of latest items that the source shows, integer ≥ 1 or inf. Default inf.
+        failure_rate: p in [0, 1), the probability that a crawl fails; a failed crawl costs as much,
+            collects nothing and leaves the content in place. Default 0.
         hosts: one host per source; an environment crawls a shared host at most `per_host` times
-            per step. "" is a host of its own. Default: no host is shared.
+            per step. "" stands for a host of its own. Default: no host is shared.
 
-    The arrays have shape (N,). A batch of B fleets of N sources each, which environments use whose
-    fleets are drawn at random, is a `Sources` too, with arrays of shape (B, N): `stack` makes one,
-    `fleet(b)` and `select_fleets` take it apart, and all derived quantities keep its shape. What is
-    defined for one fleet alone (files, bounds, exact optima, logs) refuses a batch.
+    The arrays have shape (N,). A `Sources` with arrays of shape (B, N) is a batch of B fleets of N
+    sources each, as used by environments that draw their fleets at random: `stack` makes a batch,
+    `fleet(b)` and `select_fleets` index it, and all derived quantities have its shape. Functions
+    that are defined for one fleet only (files, bounds, exact optima, logs) refuse a batch.
 
     Raises:
         ElementError: a parameter is not finite or out of range, or a name is missing or appears
@@ -81,11 +81,11 @@ class Sources:
     decay_rate: FloatArray  # (N,) 1 / time
     cost: FloatArray  # (N,) budget units
     period: float  # time
-    given_names: tuple[str, ...]  # (N,), or () when none were given
+    given_names: tuple[str, ...]  # (N,), or () if none were given
     crawl_delay: FloatArray  # (N,) time
     capacity: FloatArray  # (N,) items
     failure_rate: FloatArray  # (N,) probability
-    hosts: tuple[str, ...]  # (N,), or () where every source has its own
+    hosts: tuple[str, ...]  # (N,), or () if no two sources share a host
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class Sources:
             i = int(bad[0][-1])
             raise ElementError(
                 "arrival_rate × mean_utility / decay_rate (the value of a source never crawled), "
-                "decay_rate × period or crawl_delay / period leaves the range of floating point "
+                "decay_rate × period or crawl_delay / period exceeds the range of floating-point "
                 "numbers; use other units of time or utility",
                 i,
                 f"source {self.name(i)!r}",
@@ -154,7 +154,7 @@ class Sources:
     __hash__ = None  # type: ignore[assignment]
 
     def name(self, i: int) -> str:
-        """Return the name of source i (from 0): the one given, else its number from 1."""
+        """Return the name of source i (from 0): the given name, or else its number from 1."""
         return self.given_names[i] if self.given_names else str(i + 1)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -162,33 +162,33 @@ class Sources:
         return {**columns, "period": self.period, "names": self.given_names, "hosts": self.hosts}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]  # checks, and makes the arrays read-only
+        self.__init__(**state)  # type: ignore[misc]  # validates, and makes the arrays read-only
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return all N names; numbered from 1 where none were given."""
+        """Return all N names; sources without names are numbered from 1."""
         return self.given_names or tuple(map(str, range(1, len(self) + 1)))
 
     @cached_property
     def decay_per_step(self) -> FloatArray:
         """μT, (N,), dimensionless."""
-        with np.errstate(over="ignore", under="ignore"):  # refused when the fleet is made
+        with np.errstate(over="ignore", under="ignore"):  # checked on construction
             return _fixed(self.decay_rate * self.period)
 
     @cached_property
     def retention(self) -> FloatArray:
-        """α = exp(−μT), (N,): the fraction of value that remains after one step."""
+        """α = exp(−μT), (N,): the fraction of utility that remains after one step."""
         return _fixed(np.exp(-self.decay_per_step))
 
     @cached_property
     def loss(self) -> FloatArray:
-        """1 − α, (N,): the fraction of value lost in one step, exact for the smallest μT."""
+        """1 − α, (N,): the fraction of utility lost in one step, exact for the smallest μT."""
         return _fixed(-np.expm1(-self.decay_per_step))
 
     @cached_property
     def ceiling(self) -> FloatArray:
         """u* = Λξ̄/μ, (N,), utility: the mean value of a source never crawled."""
-        with np.errstate(over="ignore", under="ignore"):  # refused when the fleet is made
+        with np.errstate(over="ignore", under="ignore"):  # checked on construction
             return _fixed(self.arrival_rate * self.mean_utility / self.decay_rate)
 
     @cached_property
@@ -218,8 +218,10 @@ class Sources:
 
     @cached_property
     def capped_content(self) -> tuple[IntArray, CappedContent]:
-        """The numbers of the sources that show only their last few items, and their mean content
-        by age; for `World`, which asks for it in every step."""
+        """The numbers of the sources with a finite capacity, and their mean content by age.
+
+        `World` uses it in every step.
+        """
         some = np.isfinite(self.capacity).reshape(-1, len(self)).any(axis=0)
         capped = np.flatnonzero(some)
         return capped, CappedContent(
@@ -232,7 +234,7 @@ class Sources:
 
     @cached_property
     def is_capped(self) -> bool:
-        """Whether some source shows only its last few items."""
+        """Whether some source has a finite capacity."""
         return bool(np.isfinite(self.capacity).any())
 
     @cached_property
@@ -242,7 +244,7 @@ class Sources:
 
     @cached_property
     def delay(self) -> FloatArray:
-        """d ≥ 1, (N,): the least number of steps between two crawls, by crawl_delay."""
+        """d ≥ 1, (N,): minimum number of steps between two crawls, from `crawl_delay`."""
         return _fixed(np.maximum(1.0, np.ceil(self.crawl_delay / self.period * (1 - 1e-12))))
 
     @cached_property
@@ -252,10 +254,10 @@ class Sources:
 
     @cached_property
     def host_of(self) -> IntArray | None:
-        """The number of each source's host, (N,), or None where no two sources share one."""
+        """The number of each source's host, (N,), or None if no two sources share a host."""
         if not self.hosts:
             return None
-        own = (f"\0{i}" for i in range(len(self)))  # no host's name
+        own = (f"\0{i}" for i in range(len(self)))  # differs from every host name
         labels = [host or alone for host, alone in zip(self.hosts, own, strict=True)]
         return np.unique(labels, return_inverse=True)[1]
 
@@ -281,7 +283,7 @@ class Sources:
         return Sources(**{**self.__getstate__(), **columns, **labels})
 
     def select_fleets(self, which: Any) -> Sources:
-        """Return some fleets of a batch, by indices or a mask, as a batch."""
+        """Return fleets of a batch, selected by indices or a mask, as a batch."""
         return self._with(lambda parameter: parameter[which])
 
     @staticmethod
@@ -291,12 +293,12 @@ class Sources:
         for fleet in fleets:
             if fleet.hosts != first.hosts:
                 raise ValueError(
-                    "fleets with different hosts cannot share a batch; give all the same"
+                    "fleets with different hosts cannot form a batch; give all of them the same"
                 )
             if len(fleet) != len(first) or fleet.period != first.period:
                 raise ValueError(
                     f"fleets of {len(first)} and {len(fleet)} sources (periods {first.period:g} and"
-                    f" {fleet.period:g}) cannot share a batch; draw fleets of one size and period"
+                    f" {fleet.period:g}) cannot form a batch; use fleets of one size and period"
                 )
         columns: Any = {p: np.stack([getattr(fleet, p) for fleet in fleets]) for p in _ARRAYS}
         return Sources(**{**first.__getstate__(), **columns})
@@ -306,7 +308,7 @@ class Sources:
         """Return a fleet by name.
 
         - `table1`: the paper's four sources.
-        - `fleet-f`: 25 sources, five kinds five times over, on which the literal reading of the
+        - `fleet-f`: 25 sources, five of each of five kinds, on which the literal reading of the
           paper's log⁺ fails (see the documentation of `agents.theory.closed_form`).
         - `recovering-<n>`: the n recovering bandits of NeurWIN (NeurIPS 2021) and DeepTOP
           (NeurIPS 2022): θ0 = u*, θ1 = μT, classes A … D in turn.
@@ -315,7 +317,7 @@ class Sources:
           christian-fei/hn-history.
 
         Raises:
-            ValueError: unknown name.
+            ValueError: the name is unknown.
         """
         name = str(name)
         if name == "table1":
@@ -352,14 +354,14 @@ class Sources:
     def from_csv(path: str | PathLike[str], period: float = 1.0) -> Sources:
         """Read a fleet from a table, as CSV in UTF-8, gzipped CSV (.gz) or Parquet (.parquet).
 
-        The header names, in any order, `source`, `arrival_rate`, `mean_utility`, `decay_rate` and
-        may name `cost`, `crawl_delay`, `capacity`, `failure_rate` and `host`. Rates are per unit of
-        time; `period` is the length of a step in that unit. An empty cell of an optional column
-        means the default.
+        The header must name `source`, `arrival_rate`, `mean_utility` and `decay_rate`, and may name
+        `cost`, `crawl_delay`, `capacity`, `failure_rate` and `host`, in any order. Rates are per
+        unit of time; `period` is the length of a step in that unit. An empty cell of an optional
+        column stands for the default.
 
         Raises:
-            FileNotFoundError: no such file.
-            ValueError: anything else that is wrong with it, naming file, row and column.
+            FileNotFoundError: there is no such file.
+            ValueError: the table is invalid; the message names the file, the row and the column.
         """
         rows = table.read(path, _COLUMNS, "source")
         names = rows.text["source"]
@@ -385,10 +387,10 @@ class Sources:
 
 
 def _checked(given: Mapping[str, ArrayLike], names: Sequence[str]) -> dict[str, FloatArray]:
-    """Return the parameters as read-only arrays of one shape, scalars repeated over the fleet.
+    """Return the parameters as read-only arrays of one shape, with scalars broadcast.
 
     Arguments:
-        names: of the sources, or () where they are numbered.
+        names: names of the sources, or () if they are numbered.
 
     Raises:
         ElementError: a number is out of range, or a name is missing or appears twice.
@@ -413,7 +415,7 @@ def _checked(given: Mapping[str, ArrayLike], names: Sequence[str]) -> dict[str, 
         unit, low, high, open_low, open_high, finite, whole, _ = DESCRIBED[name]
         check_range(name, array, low, high, open_low, open_high, finite, whole, unit, labels)
         repeated = np.broadcast_to(array, shape)
-        # A constraint is mostly one number for all: a view of it takes no memory.
+        # A constraint is usually the same for all sources: a broadcast view needs no memory.
         arrays[name] = array = (
             repeated if name in CONSTRAINTS and not array.ndim else repeated.copy()
         )
@@ -422,7 +424,7 @@ def _checked(given: Mapping[str, ArrayLike], names: Sequence[str]) -> dict[str, 
 
 
 def _shared_hosts(hosts: Iterable[str], n: int) -> tuple[str, ...]:
-    """Return one host per source, or () where no two sources share one."""
+    """Return one host per source, or () if no two sources share a host."""
     if isinstance(hosts, str):
         raise ValueError(f"hosts is {hosts!r}; give a sequence, one host per source")
     labels = tuple(str(host).strip() for host in hosts)

@@ -1,1 +1,1 @@
-"""Recorded content: logs of items and curves of their decay."""
+"""Recorded content: logs of items and their decay curves."""

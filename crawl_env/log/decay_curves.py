@@ -1,4 +1,4 @@
-"""Recorded decay of single items: the fraction of their utility that remains, by age."""
+"""`DecayCurves`: the recorded decay of single items, as fractions of their initial utility."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _COLUMNS = (Column("item", "text"), Column("age"), Column("remaining"))
 
 @dataclass(frozen=True, eq=False)
 class DecayCurves:
-    """The recorded fraction of the utility of n items that remains, at some ages.
+    """Recorded decay curves of n items: the fraction of utility that remains, as a function of age.
 
-    Linear between the points of an item; where two points have one age it drops; after the last
-    point it is constant. An item without points has no curve.
+    A curve is linear between its points, and constant after the last one; two points at the same
+    age are a jump. An item without points has no curve.
 
     Raises:
-        ElementError: a point is not on such a curve; see the fields.
-        ValueError: lengths do not fit each other.
+        ElementError: a point violates the conditions given below for the fields.
+        ValueError: the lengths are inconsistent.
 
     >>> curves = DecayCurves(first=[0, 3, 3], age=[0, 1, 3], remaining=[1, 0.5, 0.25])
     >>> curves.recorded, curves.remaining_at(0, [0, 0.5, 2, 9])
@@ -35,8 +35,8 @@ class DecayCurves:
     """
 
     first: IntArray  # (n+1,) the points of item j are first[j] … first[j+1] − 1
-    age: FloatArray  # (points,) time since published: from 0, not decreasing within an item
-    remaining: FloatArray  # (points,) from 1, not increasing within an item, in [0, 1]
+    age: FloatArray  # (points,) time since publication; starts at 0 and ascends within an item
+    remaining: FloatArray  # (points,) in [0, 1]; starts at 1 and descends within an item
 
     def __post_init__(self) -> None:
         first = as_array("first", self.first)
@@ -44,11 +44,11 @@ class DecayCurves:
         spans = first.ndim == 1 and first.size and first[0] == 0 and first[-1] == age.size
         if not spans or age.shape != remaining.shape or age.ndim != 1 or np.any(np.diff(first) < 0):
             raise ValueError(
-                "first must lead from 0 to the number of points, which age and remaining share"
+                "first must run from 0 to the number of points, which age and remaining must have"
             )
         positions = first.astype(np.intp)
         if np.any(positions != first):
-            raise ValueError("first must hold whole numbers")
+            raise ValueError("first must contain integers")
         _check_points(positions, age, remaining)
         for name, array in (("first", positions), ("age", age), ("remaining", remaining)):
             array.flags.writeable = False
@@ -63,21 +63,21 @@ class DecayCurves:
 
     @property
     def points(self) -> IntArray:
-        """Return the number of points of each item, (n,)."""
+        """The number of points of each item, (n,)."""
         return np.diff(self.first)
 
     @property
     def recorded(self) -> BoolArray:
-        """Return which items have a curve, (n,)."""
+        """Whether each item has a curve, (n,)."""
         return self.points > 0
 
     @property
     def item(self) -> IntArray:
-        """Return the item of each point, (points,)."""
+        """The item of each point, (points,)."""
         return np.repeat(np.arange(len(self)), self.points)
 
     def select(self, which: ArrayLike) -> DecayCurves:
-        """Return the curves of these items, by indices, in this order."""
+        """Return the curves of the items given by indices, in this order."""
         index = np.asarray(which, dtype=np.intp)
         points = self.points[index]
         first = np.concatenate(([0], np.cumsum(points)))
@@ -88,11 +88,12 @@ class DecayCurves:
     def from_csv(path: str | PathLike[str], items: Sequence[str]) -> DecayCurves:
         """Read the curves of the items with these identifiers from a table `item, age, remaining`.
 
-        A first point after age 0 has (0, 1) put before it. Files are those of `ItemLog.from_csv`.
+        If the first point of a curve is after age 0, the point (0, 1) is added. The file formats
+        are those of `ItemLog.from_csv`.
 
         Raises:
-            FileNotFoundError: no such file.
-            ValueError: anything else that is wrong, naming file and row.
+            FileNotFoundError: there is no such file.
+            ValueError: the table is invalid; the message names the file and the row.
         """
         rows = table.read(path, _COLUMNS, "point")
         place = {name: j for j, name in enumerate(items)}
@@ -103,7 +104,7 @@ class DecayCurves:
             stray = int(np.argmax(item < 0))
             raise ValueError(
                 f"{rows.row(stray)}: the log has no item {shown(cells[stray])}; its column `item` "
-                "(or, without one, row numbers from 0) names those that may have a curve"
+                "(or, without one, row numbers from 0) names the items that may have a curve"
             )
         record: IntArray = np.argsort(item, kind="stable")
         item = item[record]
@@ -119,12 +120,12 @@ class DecayCurves:
             return DecayCurves(first, age, remaining)
 
     def to_csv(self, path: str | PathLike[str]) -> None:
-        """Write the curves of items numbered from 0, so that `from_csv` reads back the same."""
+        """Write the curves, with items numbered from 0; `from_csv` reads back the same numbers."""
         columns = (map(repr, x.tolist()) for x in (self.item, self.age, self.remaining))
         table.write(path, dict(zip(("item", "age", "remaining"), columns, strict=True)))
 
     def remaining_at(self, item: ArrayLike, age: ArrayLike) -> FloatArray:
-        """Return the fraction that remains of items at some ages, which broadcast.
+        """Return the fraction of utility that remains of items at some ages, which broadcast.
 
         Raises:
             ValueError: one of the items has no curve.
@@ -133,9 +134,9 @@ class DecayCurves:
         low, high = self.first[index], self.first[index + 1]
         if np.any(low == high):
             without = int(index.flat[np.flatnonzero(low == high)[0]])
-            raise ValueError(f"item {without} has no curve; ask for items that are `recorded`")
+            raise ValueError(f"item {without} has no curve; choose items that are `recorded`")
         last = high - 1
-        while np.any(high - low > 1):  # bisection: `low` is a point not beyond the age
+        while np.any(high - low > 1):  # bisection; the age of point `low` is at most `age`
             middle = (low + high) // 2
             reached = self.age[middle] <= ages
             low, high = np.where(reached, middle, low), np.where(reached, high, middle)
@@ -167,7 +168,7 @@ def _check_points(first: IntArray, age: FloatArray, remaining: FloatArray) -> No
         (inner & (younger < 0), "age falls to {:g}; sort the points of an item by age", age),
         (
             inner & (rises < 0),
-            "remaining rises to {:g}; it is the fraction that remains and can only fall",
+            "remaining rises to {:g}; as the fraction that remains it must not increase",
             remaining,
         ),
     )

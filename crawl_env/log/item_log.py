@@ -1,4 +1,4 @@
-"""Logs of published items: source, time, initial utility and recorded decay."""
+"""`ItemLog`: a log of published items with source, time, initial utility and recorded decay."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from crawl_env.files.table import Column, Moments, Table
 from crawl_env.log.decay_curves import DecayCurves
 from crawl_env.numerics import FloatArray, IntArray
 
-HOURS = {"second": 1 / 3600, "minute": 1 / 60, "hour": 1.0, "day": 24.0}  # in one unit of time
+HOURS = {"second": 1 / 3600, "minute": 1 / 60, "hour": 1.0, "day": 24.0}  # hours per unit
 
 _COLUMNS = (
     Column("source", "text"),
@@ -29,18 +29,18 @@ _COLUMNS = (
 
 @dataclass(frozen=True, eq=False, init=False)
 class ItemLog:
-    """n items that N sources published within a span of time, oldest first.
+    """Log of the n items that N sources published within a span of time, oldest first.
 
     Arguments:
-        names: of the sources, also of those without items.
-        source: of each item, as a position in `names`.
-        published: when, in units of time; items in another order are sorted, and curves with them.
-        utility: initial utility of the item, ≥ 0.
-        start, end: the span the log covers, end excluded; by default from the first item to just
-            after the last. Rates count the time without items too: give the span if you know it.
-        curves: recorded decay of single items.
-        unit: of time: second, minute, hour or day.
-        origin: the moment that is time 0, in ISO 8601, or "" where it is not known.
+        names: names of the sources, including those without items.
+        source: source of each item, as a position in `names`.
+        published: publication times, in units of time; items and their curves are sorted by it.
+        utility: initial utility of each item, ≥ 0.
+        start, end: the span that the log covers, `end` excluded; by default from the first item to
+            just after the last. Rates are averages over the span: give it if it is known.
+        curves: recorded decay curves of single items.
+        unit: unit of time: "second", "minute", "hour" or "day".
+        origin: the moment of time 0 in ISO 8601, or "" if it is unknown.
 
     Raises:
         ValueError: lengths differ, a number is out of range, or an item is outside the span.
@@ -84,7 +84,10 @@ class ItemLog:
                 f"{initial.shape}; give one number per item"
             )
         if curves is not None and len(curves) != times.size:
-            raise ValueError(f"curves are of {len(curves)} items, the log has {times.size}")
+            raise ValueError(
+                f"curves has {len(curves)} items and the log has {times.size}; give one entry per "
+                "item"
+            )
         check_range("source", which, 0, len(labels), open_high=True, whole=True, element="item")
         check_range("published", times, element="item")
         check_range("utility", initial, 0, element="item")
@@ -115,18 +118,20 @@ class ItemLog:
             f"{self.end:g} {self.unit}s{curves})"
         )
 
-    def __reduce__(self) -> Any:  # copies are made, checked and made read-only, as any other
+    def __reduce__(self) -> Any:  # copies are validated and made read-only like any other log
         return ItemLog, tuple(getattr(self, name) for name in self.__dataclass_fields__)
 
     @property
     def span(self) -> float:
-        """Return the time the log covers."""
+        """The length of the span that the log covers, time."""
         return self.end - self.start
 
     def covering(self, start: float | str | None, end: float | str | None) -> ItemLog:
-        """Return the log as one of the span [start, end), numbers or time stamps, which may reach
-        beyond the items: items outside are left out, time without items counts. None keeps
-        the present bound."""
+        """Return the log with the span [start, end), given as numbers or time stamps.
+
+        The span may extend beyond the items; items outside it are dropped. None keeps the present
+        limit.
+        """
         hours = HOURS[self.unit]
         given = time_of("start", start, self.origin, hours)
         low = self.start if given is None else given
@@ -145,12 +150,12 @@ class ItemLog:
         if not self.start <= start < end <= self.end:
             raise ValueError(
                 f"the log covers {self.start:g} to {self.end:g} {self.unit}s, not {start:g} to "
-                f"{end:g}; ask for a part of it"
+                f"{end:g}; choose a part of this span"
             )
         return self.covering(start, end)
 
     def select(self, names: Sequence[str]) -> ItemLog:
-        """Return the log of these sources alone, in this order.
+        """Return the log of the named sources only, in this order.
 
         Raises:
             ValueError: the log has no such source.
@@ -191,18 +196,18 @@ class ItemLog:
           time zone or all without (UTC), which become `unit`s since the midnight (UTC) before
           the first item;
         - `utility`, optional: initial utility, ≥ 0; without it, 1 for every item;
-        - `item`, optional: an identifier, to which curves refer; without it, row numbers from 0.
+        - `item`, optional: an identifier to which curves refer; without it, row numbers from 0.
 
         Arguments:
-            curves: a table `item, age, remaining` of recorded decay, ages in `unit`s; see
-                `DecayCurves`. A first point after age 0 has (0, 1) put before it.
-            start, end: the span the log covers, as numbers or time stamps like those of the table.
-            sources: all names, in the order wanted, with those that published nothing; by default
-                the names of the table in order of first appearance.
+            curves: a table `item, age, remaining` of recorded decay, with ages in `unit`s; see
+                `DecayCurves`. If a first point is after age 0, the point (0, 1) is added.
+            start, end: the span that the log covers, as numbers or time stamps like in the table.
+            sources: all names in the order wanted, including sources without items; by default the
+                names of the table in order of first appearance.
 
         Raises:
-            FileNotFoundError: no such file.
-            ValueError: anything else that is wrong, naming file and row.
+            FileNotFoundError: there is no such file.
+            ValueError: the table is invalid; the message names the file and the row.
         """
         hours = HOURS[check_choice("unit", unit, HOURS)]
         rows = table.read(path, _COLUMNS, "item")
@@ -220,14 +225,15 @@ class ItemLog:
             return ItemLog(names, source, published, utility, first, last, recorded, unit, origin)
 
     def to_csv(self, path: str | PathLike[str], curves: str | PathLike[str] | None = None) -> None:
-        """Write the log, and its curves, so that `from_csv` reads back the same numbers; gzipped
-        where the name ends in .gz. Span, unit and origin are not in the files.
+        """Write the log, and its curves, so that `from_csv` reads back the same numbers.
+
+        Files whose name ends in .gz are gzipped. Span, unit and origin are not written.
 
         Raises:
             ValueError: `curves` is given for a log without any.
         """
         if curves is not None and self.curves is None:
-            raise ValueError(f"the log has no curves to write to {curves}")
+            raise ValueError(f"the log has no curves to write to {curves}; omit `curves`")
         columns = {
             "item": map(str, range(len(self))),
             "source": [self.names[i] for i in self.source],
@@ -240,7 +246,7 @@ class ItemLog:
 
 
 def time_of(name: str, value: float | str | None, origin: str, hours: float) -> float | None:
-    """Return a number as it is, a time stamp in units of so many hours since the origin."""
+    """Return a number as it is, and a time stamp as time since the origin in units of `hours`."""
     if value is None or not isinstance(value, str):
         return value
     if not origin:
@@ -254,7 +260,7 @@ def time_of(name: str, value: float | str | None, origin: str, hours: float) -> 
 
 
 def _since_midnight(times: FloatArray | Moments, hours: float) -> tuple[FloatArray, str]:
-    """Return times in units of so many hours, and the moment of time 0 where there were stamps."""
+    """Return times in units of `hours`, and the moment of time 0 if they were time stamps."""
     if times.dtype.kind != "M":
         return np.asarray(times, dtype=np.float64), ""
     midnight = times.min().astype("datetime64[D]")
@@ -262,7 +268,7 @@ def _since_midnight(times: FloatArray | Moments, hours: float) -> tuple[FloatArr
 
 
 def _sources(rows: Table, wanted: Sequence[str] | None) -> tuple[tuple[str, ...], IntArray]:
-    """Return the names of the sources, and the source of each row as a position in them."""
+    """Return the names of the sources, and the source of each row as a position among them."""
     cells = rows.text["source"]
     if not all(cells):
         raise ValueError(f"{rows.row(cells.index(''))}: the item has no source; name it")
@@ -273,7 +279,7 @@ def _sources(rows: Table, wanted: Sequence[str] | None) -> tuple[tuple[str, ...]
         record = int(np.argmax(source < 0))
         raise ValueError(
             f"{rows.row(record)}: {unknown('source', cells[record], names)}. Name all sources, "
-            "or read the whole log and take a part with `select`"
+            "or read the whole log and choose sources with `select`"
         )
     return names, source
 
@@ -281,7 +287,7 @@ def _sources(rows: Table, wanted: Sequence[str] | None) -> tuple[tuple[str, ...]
 def _check_order(start: float, end: float) -> None:
     if not (np.isfinite(end - start) and start < end):
         raise ValueError(
-            f"start is {start:g} and end is {end:g}; a log ends after it starts, both finite"
+            f"start is {start:g} and end is {end:g}; end must be after start, and both finite"
         )
 
 
@@ -292,7 +298,7 @@ def _check_span(published: FloatArray, start: float, end: float) -> None:
         i = int(np.argmax(outside))
         raise ElementError(
             f"published at {published[i]:g}, but the log covers {start:g} to {end:g}; give a wider "
-            "span, or read the whole log and take a part with `between`",
+            "span, or read the whole log and choose a part with `between`",
             i,
             f"item {i}",
         )

@@ -1,7 +1,7 @@
-"""Pictures of a crawl: an array of pixels, a window, or a text for the terminal.
+"""Rendering of an environment as an array of pixels, in a window, or as text for the terminal.
 
-`Frame` is what a picture shows; `text` writes it, `Viewer` and `pictures` paint it with pygame
-(the extra `render`), which is imported only then.
+A `Frame` is the content of a picture. `text` renders it as text; `Viewer` and `pictures` draw it
+with pygame (the extra `render`), which is imported only then.
 """
 
 from crawl_env.rendering.ansi import text

@@ -1,4 +1,4 @@
-"""A crawl as text, for terminals of 100 columns."""
+"""Rendering of a frame as text, for terminals of 100 columns."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from crawl_env.content.world import NEVER
 from crawl_env.numerics import IntArray
 from crawl_env.rendering.frame import Frame, number
 
-ALL = 24  # sources up to which each has its line
-SOME = 12  # beyond: lines for the largest values, and for the largest harvests
+ALL = 24  # number of sources up to which each has a line of its own
+SOME = 12  # above it: number of lines for the largest values, and for the largest harvests
 WIDTH = 40  # characters in the longest bar
 EIGHTHS = " ▏▎▍▌▋▊▉"
 
@@ -17,8 +17,8 @@ EIGHTHS = " ▏▎▍▌▋▊▉"
 def text(frame: Frame) -> str:
     """Return one line per source: a bar of its value (dots: up to the ceiling), numbers, crawls.
 
-    Where there are many sources, there are lines only for the largest values and the largest
-    harvests, and one for all others.
+    Large fleets have lines only for the largest values and the largest harvests, and one line for
+    all other sources.
     """
     shown = _shown(frame)
     lines = ["   ".join(f"{label} {value}" for label, value in frame.headline())]
@@ -32,7 +32,7 @@ def text(frame: Frame) -> str:
 
 
 def _shown(frame: Frame) -> IntArray:
-    """Return the sources that have a line, in order: by number, or by value where not all have."""
+    """Return the sources that have a line: by number, or by value if not all have one."""
     if len(frame.names) <= ALL:
         return np.arange(len(frame.names))
     wanted = np.zeros(len(frame.names), dtype=bool)

@@ -1,4 +1,4 @@
-"""The painting of a frame: headline, a bar for each source, the rewards of the last steps."""
+"""Drawing of a frame with pygame: headline, a bar for each source, the latest rewards."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from crawl_env.rendering.frame import Frame, number
 
 Colour = tuple[int, int, int]
 
-# Okabe & Ito's palette, which stays apart for the colour-blind, and greys.
+# Okabe & Ito's palette, distinguishable by colour-blind readers, and greys.
 BLUE: Colour = (0, 114, 178)
 ORANGE: Colour = (213, 94, 0)
 PALE_ORANGE: Colour = (253, 238, 224)
@@ -26,16 +26,16 @@ TRACK: Colour = (231, 235, 240)
 PAPER: Colour = (255, 255, 255)
 
 SIZE = (800, 480)  # pixels
-LEFT, RIGHT = 80, 784  # of both panels
-NAMED = 25  # sources up to which each bar has its name and numbers
-BARS = 240  # bars that can be told apart; beyond, one bar is the mean of several sources
-STEPS = 100  # of the history of rewards
-ROW = 15  # pixels, of the table
+LEFT, RIGHT = 80, 784  # horizontal extent of both panels, pixels
+NAMED = 25  # number of sources up to which each bar has its name and numbers
+BARS = 240  # largest number of bars; for more sources, a bar is the mean of several
+STEPS = 100  # length of the history of rewards
+ROW = 15  # height of a row of the table, pixels
 
 
 @dataclass(frozen=True)
 class Bars:
-    """What the bars show: one source each, or the mean of several."""
+    """Data of the bars: one source each, or the mean of several."""
 
     value: FloatArray  # (K,) utility
     ceiling: FloatArray  # (K,) utility
@@ -46,7 +46,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class Area:
-    """The position of the bars, in pixels."""
+    """Position of the bars, in pixels."""
 
     top: float
     bottom: float
@@ -58,19 +58,19 @@ class Area:
         return LEFT + (i + 0.5) * self.step - self.width / 2
 
     def y(self, height: float) -> float:
-        """Return where a height from 0 to 1 is."""
+        """Return the vertical position of a height between 0 and 1."""
         return self.bottom - height * (self.bottom - self.top)
 
 
 def pixels(frame: Frame) -> NDArray[np.uint8]:
     """Return the picture as a new array (480, 800, 3)."""
-    surface = pygame.Surface(SIZE, depth=32)  # off the screen: needs no display
+    surface = pygame.Surface(SIZE, depth=32)  # off-screen, so that no display is needed
     paint(frame, surface)
     return pygame.surfarray.array3d(surface).transpose(1, 0, 2).copy()
 
 
 def paint(frame: Frame, surface: pygame.Surface) -> None:
-    """Paint the frame over a surface of `SIZE`."""
+    """Draw the frame on a surface of `SIZE`."""
     canvas = Canvas(surface)
     _headline(canvas, frame)
     _legend(canvas, frame)
@@ -122,7 +122,7 @@ def _sources(canvas: Canvas, frame: Frame, bottom: float) -> None:
 
 
 def _arrange(frame: Frame) -> Bars:
-    """Keep few sources in order; sort more by ceiling, several to a bar if they are very many."""
+    """Return the bars: few sources in order, more sorted by ceiling, very many grouped."""
     n = len(frame.names)
     order = np.arange(n) if n <= NAMED else np.argsort(-frame.ceiling, kind="stable")
     starts = np.arange(min(n, BARS)) * n // min(n, BARS)
@@ -154,7 +154,7 @@ def _axis(canvas: Canvas, frame: Frame, area: Area) -> None:
 
 
 def _ticks(frame: Frame) -> list[float]:
-    """Return round values at about even distances on the axis."""
+    """Return round values at roughly equal distances on the axis."""
     if frame.root:
         return [0.0, *(_round_down(frame.scale * part) for part in (0.06, 0.25, 0.56, 1.0))]
     step = _round_down(frame.scale / 3)
@@ -162,7 +162,7 @@ def _ticks(frame: Frame) -> list[float]:
 
 
 def _round_down(x: float) -> float:
-    """Return the largest of 1, 2, 5 times a power of ten that is not above x."""
+    """Return the largest number of the form 1, 2 or 5 times a power of ten that is at most x."""
     power = 10.0 ** np.floor(np.log10(x))
     return float(power * max(k for k in (1, 2, 5) if k * power <= x * (1 + 1e-9)))
 
@@ -218,7 +218,7 @@ def _row(
 
 
 def _marks(canvas: Canvas, frame: Frame, bars: Bars, area: Area) -> None:
-    """Mark the bars by the fraction of their sources that were crawled, and explain the bars."""
+    """Shade the bars by the fraction of their sources that were crawled, and add a legend."""
     for i in np.flatnonzero(bars.crawled).tolist():
         colour = mix(PAPER, ORANGE, float(np.sqrt(bars.crawled[i])))
         canvas.fill(LEFT + i * area.step, area.bottom + 3, area.step, 6, colour)
@@ -230,7 +230,7 @@ def _marks(canvas: Canvas, frame: Frame, bars: Bars, area: Area) -> None:
 
 
 def _history(canvas: Canvas, rewards: FloatArray, last_step: int, top: int, bottom: int) -> None:
-    """Draw the latest rewards as columns that grow from the left, then scroll."""
+    """Draw the latest rewards as columns, which grow from the left and then scroll."""
     shown = rewards[-STEPS:]
     scale = float(rewards.max(initial=0.0)) or 1.0
     step = (RIGHT - LEFT) // STEPS
@@ -248,7 +248,7 @@ def _history(canvas: Canvas, rewards: FloatArray, last_step: int, top: int, bott
         return
     canvas.dashes(LEFT, bottom - rewards.mean() / scale * (bottom - top), RIGHT - LEFT, INK)
     canvas.text(LEFT, bottom + 5, str(last_step - shown.size + 1), GREY, 16)
-    if shown.size > 5:  # else the two numbers would overlap
+    if shown.size > 5:  # otherwise the two numbers would overlap
         last, align = LEFT + (shown.size - 0.5) * step, 1 if shown.size > 90 else 0.5
         canvas.text(last, bottom + 5, f"step {last_step}", GREY, 16, align)
 
@@ -257,17 +257,17 @@ def _history(canvas: Canvas, rewards: FloatArray, last_step: int, top: int, bott
 
 
 def mix(one: Colour, other: Colour, part: float) -> Colour:
-    """Return the colour with a fraction, from 0 to 1, of the other."""
+    """Return `one` mixed with a fraction `part`, in [0, 1], of `other`."""
     red, green, blue = (round(a + part * (b - a)) for a, b in zip(one, other, strict=True))
     return red, green, blue
 
 
 class Canvas:
-    """Rectangles, lines and texts in pixels from the upper left corner."""
+    """Drawing of rectangles, lines and text in pixels from the upper left corner."""
 
     def __init__(self, surface: pygame.Surface) -> None:
         pygame.font.init()
-        # Fonts live as long as a frame: another environment may quit pygame between two.
+        # Fonts are loaded per frame, since another environment may quit pygame between two frames.
         self._fonts: dict[int, pygame.font.Font] = {}
         self._surface = surface
         surface.fill(PAPER)
@@ -275,16 +275,16 @@ class Canvas:
     def text(
         self, x: float, y: float, text: str, colour: Colour = INK, size: int = 14, align: float = 0
     ) -> int:
-        """Write text with its top at y; align 0, ½, 1: x is its left, middle, right. Return the
-        width."""
-        large = self._font(size).render(text, True, colour)  # twice as large: spaced more evenly
+        """Write text with its top at y and return its width; for align 0, ½, 1, x is the left end,
+        the middle or the right end."""
+        large = self._font(size).render(text, True, colour)  # twice as large, for even spacing
         width, height = (large.get_width() + 1) // 2, (large.get_height() + 1) // 2
         image = pygame.transform.smoothscale(large, (width, height))
         self._surface.blit(image, (round(x - align * width), round(y)))
         return width
 
     def fit(self, text: str, width: float, size: int = 14) -> str:
-        """Return the text, cut so that it is not wider."""
+        """Return the text, truncated to the width."""
         whole, font = text, self._font(size)
         while text and font.size(text if text == whole else text + "…")[0] > 2 * width:
             text = text[:-1]
@@ -310,6 +310,6 @@ class Canvas:
 
 
 def _rect(x: float, y: float, width: float, height: float) -> pygame.Rect:
-    """Round the edges, not the extent, so that neighbours neither overlap nor leave gaps."""
+    """Return a rectangle; edges, not sizes, are rounded, so that neighbours touch exactly."""
     left, top = round(x), round(y)
     return pygame.Rect(left, top, round(x + width) - left, round(y + height) - top)

@@ -1,4 +1,4 @@
-"""Showing frames, in a window or as arrays of pixels; pygame is imported when this is asked for."""
+"""Display of frames in a window or as arrays of pixels; pygame is imported only when needed."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Picture = NDArray[np.uint8]  # (480, 800, 3)
 
 
 class Viewer:
-    """Shows frames as pictures, or in a window; pygame has one window for all environments.
+    """Displays frames as pictures or in a window; pygame has one window for all environments.
 
     Arguments:
         mode: "rgb_array", which needs no display, or "human", which opens a window.
-        fps: frames per second to which showing a window is slowed down.
+        fps: maximum number of frames per second shown in a window.
 
     Raises:
         gymnasium.error.DependencyNotInstalled: pygame is not installed.
@@ -35,7 +35,7 @@ class Viewer:
         self._clock: pygame.time.Clock | None = None
 
     def show(self, frame: Frame) -> Picture | None:
-        """Return a new picture (480, 800, 3) uint8; in "human" mode show it and return None."""
+        """Return a picture (480, 800, 3) uint8; in "human" mode, show it and return None."""
         from crawl_env.rendering import picture
 
         if self._mode == "rgb_array":
@@ -44,13 +44,13 @@ class Viewer:
 
         self._clock = self._clock or pygame.time.Clock()
         picture.paint(frame, _window(picture.SIZE))
-        pygame.event.pump()  # without it, the desktop takes the window for one that hangs
+        pygame.event.pump()  # otherwise the desktop reports the window as not responding
         pygame.display.flip()
         self._clock.tick(self._fps)
         return None
 
     def close(self) -> None:
-        """Close the window, if this viewer has opened one."""
+        """Close the window if this viewer opened it."""
         if self._clock is not None:
             import pygame
 
@@ -59,8 +59,7 @@ class Viewer:
 
 
 def pictures(simulation: Simulation, elapsed: FloatArray) -> tuple[Picture, ...]:
-    """Return a picture (480, 800, 3) uint8 of each environment, of which `elapsed` (B,) counts the
-    steps.
+    """Return a picture (480, 800, 3) uint8 of each environment after `elapsed` (B,) steps.
 
     Raises:
         gymnasium.error.DependencyNotInstalled: pygame is not installed.
@@ -69,13 +68,13 @@ def pictures(simulation: Simulation, elapsed: FloatArray) -> tuple[Picture, ...]
     from crawl_env.rendering import picture
 
     return tuple(
-        picture.pixels(Frame.of(simulation, elapsed[row], row=row))
-        for row in range(simulation.num_envs)
+        picture.pixels(Frame.of(simulation, elapsed[env], env=env))
+        for env in range(simulation.num_envs)
     )
 
 
 def _window(size: tuple[int, int]) -> pygame.Surface:
-    """Return the surface of the window, opened where it is not."""
+    """Return the surface of the window, which is opened if necessary."""
     import pygame
 
     surface = pygame.display.get_surface() if pygame.display.get_init() else None
@@ -91,6 +90,6 @@ def _require_pygame() -> None:
         import pygame  # noqa: F401
     except ImportError as error:
         raise gym.error.DependencyNotInstalled(
-            'pygame is not installed and pictures need it; pip install "ephemeral-crawl[render]", '
+            'pygame is not installed, and pictures need it; pip install "ephemeral-crawl[render]", '
             'or use render_mode="ansi"'
         ) from error

@@ -1,1 +1,1 @@
-"""One step of a crawl: the task, selection, observation."""
+"""One step of the environment: the task, selection of sources, observation."""

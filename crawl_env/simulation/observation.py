@@ -1,4 +1,4 @@
-"""The features that an observation may have: one number for each source, with fixed bounds."""
+"""The features of an observation: one number per source, with fixed bounds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gymnasium import spaces
 from crawl_env.content.world import SUMS
 from crawl_env.errors import unknown
 
-FEATURES: dict[str, tuple[float, float]] = {  # bounds that hold whatever the parameters are
+FEATURES: dict[str, tuple[float, float]] = {  # bounds that hold for all parameters
     "value": (0.0, np.inf),
     "age": (0.0, np.inf),
     "crawled": (0.0, 1.0),
@@ -30,13 +30,14 @@ FEATURES: dict[str, tuple[float, float]] = {  # bounds that hold whatever the pa
     "harvest_log": (-np.inf, np.inf),
     "harvest_age_log": (-np.inf, np.inf),
 }
-COUNTED = ("items", "changed")  # channels for which items must be counted
-SUMMED = tuple(f"harvest_{name}" for name in SUMS)  # … and followed one by one
-POWERS_OF_TIME = (0, 1, 2, 0, 1)  # in each of these sums
+COUNTED = ("items", "changed")  # features for which items must be counted
+SUMMED = tuple(f"harvest_{name}" for name in SUMS)  # features for which items must be stored
+POWERS_OF_TIME = (0, 1, 2, 0, 1)  # power of the unit of time in each feature of SUMMED
 
 
 def check_features(features: Sequence[str]) -> tuple[str, ...]:
-    """Return the features as a tuple; raise ValueError for an unknown or repeated one, or none."""
+    """Return the features as a tuple; raise ValueError if one is unknown or repeated, or if there
+    are none."""
     if not isinstance(features, Iterable):
         raise ValueError(f"features is {features!r}; give a tuple of {', '.join(FEATURES)}")
     chosen = (features,) if isinstance(features, str) else tuple(features)
@@ -44,12 +45,12 @@ def check_features(features: Sequence[str]) -> tuple[str, ...]:
         if name not in FEATURES:
             raise unknown("feature", name, FEATURES)
     if not chosen or len(set(chosen)) < len(chosen):
-        raise ValueError(f"features is {chosen}; name at least one, and each only once")
+        raise ValueError(f"features is {chosen}; name at least one feature, and each only once")
     return chosen
 
 
 def observation_space(features: Sequence[str], n: int) -> spaces.Box[np.float32]:
-    """Return Box (N, F) float32 with the bounds of each channel."""
+    """Return Box (N, F) float32 with the bounds of each feature."""
     low, high = np.array([FEATURES[name] for name in features], dtype=np.float32).T
     shape = (n, len(features))
     return spaces.Box(

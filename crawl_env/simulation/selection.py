@@ -1,11 +1,11 @@
-"""From priorities to the sources that are crawled: in decreasing priority, under a budget.
+"""Selection of the sources to crawl: in decreasing priority, under a budget.
 
 Ties go to the source crawled longer ago, then to the lower number. Sources that may not be crawled
-now, or whose host has had its crawls of this step, are skipped.
+now, or whose host has reached its limit, are skipped.
 
-Selections are flat indices of cells (environment · N + source): of shape (k, B) where each of
-several environments selects the same number, (K,) otherwise. One source of one environment is a
-plain number. In these shapes numpy adds up rewards and sets cells fastest.
+Selections are flat indices of cells (environment · N + source): of shape (k, B) if each of several
+environments selects the same number, and (K,) otherwise. One source of one environment is a scalar.
+In these shapes numpy sums rewards and sets cells fastest.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from numpy.typing import NDArray
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
 
-# A sum of costs may exceed the budget by this fraction of it: rounding, not overspending.
+# A sum of costs may exceed the budget by this fraction of it, which allows for rounding.
 TOLERANCE = 1e-12
-# A balance within this fraction of the budget counts as empty: the rounding of many additions.
+# A balance within this fraction of the budget counts as empty, since rounding errors add up.
 BALANCE_TOLERANCE = 1e-9
-# Up to this many sources, finding the largest again and again is cheaper than partitioning.
+# Up to this many sources, repeated argmax is faster than partitioning.
 _FEW = 3
 
 
 class Hosts:
-    """The hosts of a fleet, each of which is crawled at most `per_host` times per step.
+    """The hosts of a fleet, each of which may be crawled at most `per_host` times per step.
 
     Arguments:
         host_of: (N,) number of the host of each source.
@@ -39,7 +39,7 @@ class Hosts:
 
     @staticmethod
     def of(sources: Sources, per_host: int) -> Hosts | None:
-        """Return the hosts of a fleet, or None if none has more than `per_host` sources."""
+        """Return the hosts of a fleet, or None if no host has more than `per_host` sources."""
         host_of = sources.host_of
         if host_of is None or np.bincount(host_of).max() <= per_host:
             return None
@@ -48,12 +48,13 @@ class Hosts:
     def have_room(
         self, chosen: NDArray[np.bool_], order: NDArray[np.intp], more: int = 0
     ) -> NDArray[np.bool_]:
-        """Return which sources their host still admits after the chosen ones before them.
+        """Return whether the host of each source admits it after the chosen ones before it, (B, N).
 
         Arguments:
             chosen: (B, N), in the order of crawling.
             order: (B, N), the numbers of the sources in that order.
-            more: how many beside the chosen ones must be admitted; 0: count a source with itself.
+            more: number of crawls that must be admitted besides the chosen ones; 0 if `chosen`
+                includes the source itself.
         """
         host = self.host_of[order]
         by_host = np.argsort(host, axis=-1, kind="stable")
@@ -68,7 +69,7 @@ class Hosts:
 
 
 def whole_budget(cost: FloatArray, budget: float) -> int | None:
-    """Return how many sources one step's budget pays for if all cost the same, else None."""
+    """Return how many sources one step's budget covers if all cost the same, else None."""
     if cost.min() != cost.max():
         return None
     number = budget * (1 + TOLERANCE) / cost.flat[0]
@@ -76,7 +77,7 @@ def whole_budget(cost: FloatArray, budget: float) -> int | None:
 
 
 def affordable(cost: FloatArray, budget: float) -> NDArray[np.bool_]:
-    """Return which sources one step's budget can pay for at all, the shape of `cost`."""
+    """Return whether one step's budget covers a crawl of each source, in the shape of `cost`."""
     return cost <= budget * (1 + TOLERANCE)
 
 
@@ -90,10 +91,17 @@ def select(
     allowed: BoolArray | None = None,
     hosts: Hosts | None = None,
 ) -> IntArray:
-    """Return the sources that are crawled; priority, crawled_at: (B, N).
+    """Return the sources to crawl, as flat indices of cells.
 
-    whole: of `whole_budget`. balance: (B,) under the rule "average", None under "step".
-    allowed: (B, N), or None where all sources may be crawled. hosts: where some are shared.
+    Arguments:
+        priority, crawled_at: (B, N).
+        whole: the result of `whole_budget`.
+        balance: (B,) under `budget_rule="average"`, None under "step".
+        allowed: (B, N), or None if all sources may be crawled.
+        hosts: the shared hosts, if any.
+
+    Raises:
+        ValueError: a priority is NaN.
     """
     if balance is not None:
         return select_from_balance(priority, crawled_at, cost, balance, budget, allowed, hosts)
@@ -105,13 +113,13 @@ def select(
 def select_top(priority: NDArray[np.floating], k: int, crawled_at: FloatArray) -> IntArray:
     """Return the k sources of largest priority in each environment, ascending by number.
 
-    priority, crawled_at: (B, N). Raises ValueError where a priority is NaN.
+    priority, crawled_at: (B, N). Raises ValueError if a priority is NaN.
     """
-    rows, n = priority.shape
+    num_envs, n = priority.shape
     if k >= n:
         _refuse_nan(priority)
-        return by_pick(np.arange(rows * n), rows)
-    if rows == 1 and k == 1:
+        return by_pick(np.arange(num_envs * n), num_envs)
+    if num_envs == 1 and k == 1:
         best: Any = priority.argmax()
         highest = priority.item(best)
         if np.count_nonzero(priority == highest) == 1:
@@ -119,18 +127,18 @@ def select_top(priority: NDArray[np.floating], k: int, crawled_at: FloatArray) -
         return _top_with_ties(priority, k, crawled_at)
     if k > _FEW:
         picked, threshold = _top_by_partition(priority, k)
-    elif rows == 1:
+    elif num_envs == 1:
         picked, threshold = _top_of_one(priority, k)
     else:
         picked, threshold = _top_by_maximum(priority, k)
-    if picked is None or np.count_nonzero(priority >= threshold) != rows * k:
+    if picked is None or np.count_nonzero(priority >= threshold) != num_envs * k:
         return _top_with_ties(priority, k, crawled_at)
     return picked
 
 
-def by_pick(cells: IntArray, rows: int) -> IntArray:
-    """Return ascending cells, equally many in each row, as (k, B); of one row as they are."""
-    return cells if rows == 1 else cells.reshape(rows, -1).T
+def by_pick(cells: IntArray, num_envs: int) -> IntArray:
+    """Return ascending cells, k in each environment, as (k, B); unchanged for one environment."""
+    return cells if num_envs == 1 else cells.reshape(num_envs, -1).T
 
 
 def _top_of_one(priority: NDArray[np.floating], k: int) -> tuple[IntArray | None, Any]:
@@ -147,8 +155,8 @@ def _top_of_one(priority: NDArray[np.floating], k: int) -> tuple[IntArray | None
 
 
 def _top_by_maximum(priority: NDArray[np.floating], k: int) -> tuple[IntArray, Any]:
-    rows, n = priority.shape
-    first = np.arange(0, rows * n, n)
+    num_envs, n = priority.shape
+    first = np.arange(0, num_envs * n, n)
     flat = priority.reshape(-1)
     _refuse_nan(priority)
     if k == 1:
@@ -156,17 +164,17 @@ def _top_by_maximum(priority: NDArray[np.floating], k: int) -> tuple[IntArray, A
         best += first
         return best[None], flat.take(best)[:, None]
     flat = flat.copy()
-    picked = np.empty((k, rows), dtype=np.intp)
+    picked = np.empty((k, num_envs), dtype=np.intp)
     for j in range(k):
         if j:
             flat[picked[j - 1]] = -np.inf
-        np.add(flat.reshape(rows, n).argmax(-1), first, picked[j])
+        np.add(flat.reshape(num_envs, n).argmax(-1), first, picked[j])
     threshold = flat.take(picked[-1])[:, None]
     return _ascending(picked), threshold
 
 
 def _ascending(picked: IntArray) -> IntArray:
-    """Sort a few picks of each row, (k, B): a network of comparisons, faster than sorting."""
+    """Sort the picks of each environment, (k, B), by a comparison network."""
     for end in range(len(picked) - 1, 0, -1):
         for j in range(end):
             low = np.minimum(picked[j], picked[j + 1])
@@ -176,28 +184,28 @@ def _ascending(picked: IntArray) -> IntArray:
 
 
 def _top_by_partition(priority: NDArray[np.floating], k: int) -> tuple[IntArray | None, Any]:
-    rows, n = priority.shape
+    num_envs, n = priority.shape
     _refuse_nan(priority)
     threshold = np.partition(priority, n - k, axis=-1)[:, n - k, None]
     above = np.flatnonzero(priority >= threshold)
-    return (by_pick(above, rows) if above.size == rows * k else None), threshold
+    return (by_pick(above, num_envs) if above.size == num_envs * k else None), threshold
 
 
 def _top_with_ties(priority: NDArray[np.floating], k: int, crawled_at: FloatArray) -> IntArray:
-    """As `select_top`, settling ties at the threshold by age, then number; only ties are sorted."""
+    """Return the same as `select_top`, sorting only the ties at the threshold."""
     _refuse_nan(priority)
-    rows, n = priority.shape
+    num_envs, n = priority.shape
     threshold = np.partition(priority, n - k, axis=-1)[:, n - k, None]
     above = priority > threshold
     missing = k - np.count_nonzero(above, axis=-1)
     tied = np.flatnonzero(priority == threshold)
-    row = tied // n
-    order = np.lexsort((crawled_at.reshape(-1)[tied], row))
-    place = np.arange(tied.size) - np.searchsorted(row, np.arange(rows))[row]
-    winners = tied[order[place < missing[row]]]
+    env = tied // n
+    order = np.lexsort((crawled_at.reshape(-1)[tied], env))
+    place = np.arange(tied.size) - np.searchsorted(env, np.arange(num_envs))[env]
+    winners = tied[order[place < missing[env]]]
     chosen = above.reshape(-1)
     chosen[winners] = True
-    return by_pick(np.flatnonzero(chosen), rows)
+    return by_pick(np.flatnonzero(chosen), num_envs)
 
 
 def select_greedy(
@@ -208,29 +216,31 @@ def select_greedy(
     allowed: BoolArray | None = None,
     hosts: Hosts | None = None,
 ) -> IntArray:
-    """Return the sources taken in order while they fit, flat (K,): one that does not is skipped.
+    """Return the sources selected in decreasing priority, flat (K,); those that do not fit the
+    remaining budget are skipped.
 
-    priority, crawled_at, allowed: (B, N); cost: (N,) or (B, N). Σ cost ≤ budget in every row.
+    priority, crawled_at, allowed: (B, N); cost: (N,) or (B, N). In every environment Σ cost ≤
+    budget.
     """
     order = _in_order(priority, crawled_at)
     cost = np.take_along_axis(np.broadcast_to(cost, priority.shape), order, axis=-1)
     slack = budget * TOLERANCE
     left = np.full((len(priority), 1), float(budget))
     taken = np.zeros(priority.shape, dtype=bool)
-    waiting = cost <= left + slack
+    pending = cost <= left + slack
     if allowed is not None:
-        waiting &= np.take_along_axis(allowed, order, axis=-1)
-    # Each round takes all up to the first that does not fit, then drops what can no longer fit.
-    while waiting.any():
-        ready = waiting if hosts is None else waiting & hosts.have_room(taken | waiting, order)
+        pending &= np.take_along_axis(allowed, order, axis=-1)
+    # Each round selects all up to the first that does not fit, then drops all that no longer fit.
+    while pending.any():
+        ready = pending if hosts is None else pending & hosts.have_room(taken | pending, order)
         spent = np.cumsum(np.where(ready, cost, 0.0), axis=-1)
         fits = ready & (spent <= left + slack)
         taken |= fits
         left = left - np.where(fits, cost, 0.0).sum(axis=-1, keepdims=True)
-        waiting &= ~fits
-        waiting &= cost <= left + slack
-        if hosts is not None:  # those that would have no room even if they were next
-            waiting &= hosts.have_room(taken, order, more=1)
+        pending &= ~fits
+        pending &= cost <= left + slack
+        if hosts is not None:  # drop sources whose host has no room even if they come next
+            pending &= hosts.have_room(taken, order, more=1)
     return _flat(order, taken)
 
 
@@ -243,15 +253,15 @@ def select_from_balance(
     allowed: BoolArray | None = None,
     hosts: Hosts | None = None,
 ) -> IntArray:
-    """Return the sources of priority ≥ 0 taken in order while the balance is positive, flat (K,).
+    """Return the sources of priority ≥ 0 selected while the balance is positive, flat (K,).
 
-    balance: (B,) budget units, which the last source taken may leave negative. priority,
-    crawled_at, allowed: (B, N).
+    balance: (B,) budget units, which the last selection may leave negative. priority, crawled_at,
+    allowed: (B, N).
     """
     cost = np.broadcast_to(cost, priority.shape)
     empty = budget * BALANCE_TOLERANCE
     n = priority.shape[-1]
-    # No environment can pay for more than k sources; only these need sorting, if all may be taken.
+    # At most k sources can be selected per environment; if all are allowed, only k need sorting.
     k = int(min(np.ceil(max((balance.max() + empty) / cost.min(), 0.0)), n))
     candidates: Any = np.arange(priority.size).reshape(priority.shape)
     if allowed is None and hosts is None and k < n:
@@ -267,27 +277,27 @@ def select_from_balance(
         ready &= allowed.take(cells)
     if hosts is not None:
         ready &= hosts.have_room(ready, order)
-    price = np.where(ready, cost.take(cells), 0.0)
-    before = np.cumsum(price, axis=-1) - price
+    payment = np.where(ready, cost.take(cells), 0.0)
+    before = np.cumsum(payment, axis=-1) - payment
     return np.sort(cells[ready & (balance[:, None] - before > empty)])
 
 
 def _in_order(priority: NDArray[np.floating], crawled_at: FloatArray) -> IntArray:
-    """Return each row's sources from first to last in line, (B, N) of column numbers."""
+    """Return the order of selection in each environment, (B, N) source numbers."""
     _refuse_nan(priority)
     return np.lexsort((crawled_at, -priority), axis=-1)
 
 
 def _flat(order: IntArray, taken: NDArray[np.bool_]) -> IntArray:
-    rows, n = order.shape
-    cells = order + np.arange(0, rows * n, n)[:, None]
+    num_envs, n = order.shape
+    cells = order + np.arange(0, num_envs * n, n)[:, None]
     return np.sort(cells[taken])
 
 
 def _refuse_nan(priority: NDArray[np.floating]) -> None:
-    if np.isnan(priority.max()):  # max passes NaN on, at a third of the cost of isnan().any()
-        row, source = np.argwhere(np.isnan(np.atleast_2d(priority)))[0]
+    if np.isnan(priority.max()):  # max propagates NaN, at a third of the cost of isnan().any()
+        env, source = np.argwhere(np.isnan(np.atleast_2d(priority)))[0]
         raise ValueError(
-            f"action has NaN as priority of source {source + 1} (environment {row}); "
+            f"action has NaN as priority of source {source + 1} (environment {env}); "
             "give every source a number"
         )

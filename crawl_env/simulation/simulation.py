@@ -1,6 +1,6 @@
-"""A step of the simulation: select, collect, advance, observe, for B environments at once.
+"""`Simulation`: the step shared by all environments: select, collect, advance, observe.
 
-What the environments share. It knows neither action spaces nor episodes.
+It depends neither on action spaces nor on episodes.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class Harvest(NamedTuple):
 
     picked: IntArray  # cells: environment · N + source
     value: FloatArray  # utility collected
-    items: FloatArray | None  # number of new items, where counted
-    failed: NDArray[np.bool_] | None = None  # which crawls failed, where they can
+    items: FloatArray | None  # number of new items, or None if they are not counted
+    failed: NDArray[np.bool_] | None = None  # whether each crawl failed; None if none can fail
 
 
 _NOTHING = Harvest(np.empty(0, dtype=np.intp), np.empty(0), None)
 
 
 class Simulation:
-    """B environments of one task.
+    """State and dynamics of B environments of one task.
 
     Arguments:
         task: the task.
@@ -59,8 +59,8 @@ class Simulation:
             task.arrivals,
             num_envs,
             count=not set(COUNTED).isdisjoint(task.features),
-            believe=hidden,
-            itemise=not set(SUMMED).isdisjoint(task.features),
+            track_belief=hidden,
+            store_items=not set(SUMMED).isdisjoint(task.features),
         )
         self.balance = np.full(num_envs, task.budget)
         self._nowhere, self._nothing = np.zeros(task.n, dtype=bool), np.zeros(task.n)
@@ -81,7 +81,7 @@ class Simulation:
         mask: NDArray[np.bool_] | None = None,
         options: dict[str, Any] | None = None,
     ) -> None:
-        """Start the environments of a mask (B,), default all; `options` may set value and age."""
+        """Start the environments of the mask (B,), default all; `options` may set value and age."""
         value, age = self._set_by(options or {})
         which = np.ones(self.num_envs, dtype=bool) if mask is None else mask
         numbers = np.flatnonzero(which)
@@ -98,9 +98,9 @@ class Simulation:
         self._last = tuple(None if x is None else x[kept] for x in self.harvest)
 
     def step(self, action: ArrayLike, rng: np.random.Generator) -> FloatArray:
-        """Crawl by the actions of all environments, let a step pass, return the rewards, (B,).
+        """Crawl the sources selected by the actions, advance by one step, return the rewards (B,).
 
-        One environment without batch axis may return a plain number.
+        For one environment without a batch axis the reward may be a scalar.
         """
         picked = self._select(action)
         reward = self._collect(picked, rng)
@@ -127,7 +127,7 @@ class Simulation:
         )
 
     def _collect(self, picked: IntArray, rng: np.random.Generator) -> FloatArray:
-        """Crawl the cells, pay for them, and return the rewards."""
+        """Crawl the cells, deduct their cost from the balance, and return the rewards."""
         world = self.world
         items = None if world.items is None else world.items.take(picked)
         failed = None
@@ -143,7 +143,7 @@ class Simulation:
         return self._per_env(picked, value)
 
     def observe(self) -> NDArray[np.float32]:
-        """Return the observations, (B, N, F), always a new array."""
+        """Return the observations, (B, N, F), as a new array."""
         if self._value_alone:
             return self.world.value.astype(np.float32)[..., None]
         features = self.task.features
@@ -161,7 +161,7 @@ class Simulation:
         items: FloatArray | None,
         failed: NDArray[np.bool_] | None,
     ) -> None:
-        """Write a channel of the observation."""
+        """Write one feature of the observation."""
         world = self.world
         if name == "value":
             out[...] = world.belief
@@ -174,7 +174,7 @@ class Simulation:
         elif name == "balance":
             out[...] = self.balance[:, None]
         elif name in SUMMED:
-            assert world.harvested is not None  # as the features ask for it
+            assert world.harvested is not None  # guaranteed by the task's features
             which = SUMMED.index(name)
             out[...] = world.harvested[which] * world.sources.period ** POWERS_OF_TIME[which]
         elif name in PARAMETERS:
@@ -193,7 +193,7 @@ class Simulation:
             out[env, source] = brought[name]
 
     def info(self) -> dict[str, Any]:
-        """Return what the last step crawled, of one environment; see `CrawlEnv`."""
+        """Return the info of the last step for one environment; see `CrawlEnv`."""
         picked, value, _, failed = self._last
         crawled, collected = self._nowhere.copy(), self._nothing.copy()
         crawled[picked] = True
@@ -212,7 +212,7 @@ class Simulation:
         return info
 
     def get_state(self) -> dict[str, Any]:
-        """Return a copy of all that changes with time or was drawn at reset."""
+        """Return a copy of the time-dependent state and of what was drawn at reset."""
         return {
             "world": self.world.get_state(),
             "balance": self.balance.copy(),
@@ -221,7 +221,7 @@ class Simulation:
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Return to a state of `get_state`."""
+        """Restore a state returned by `get_state`."""
         if state["sources"] is not self.world.sources:
             self.world.set_sources(state["sources"])
             self._prepare()
@@ -241,13 +241,13 @@ class Simulation:
         self._prepare()
 
     def _prepare(self) -> None:
-        """Work out what depends on the sources' parameters."""
+        """Compute what depends on the sources' parameters."""
         sources, task = self.world.sources, self.task
         self._cost = sources.cost
         self._whole = selection.whole_budget(self._cost, task.budget)
         self._fails = sources.fails
         self._constrained = sources.is_delayed or task.hosts is not None
-        # How many sources are selected in every step, where this is a constant, and their cost.
+        # Number of sources selected in every step, if it is constant, and their total cost.
         constant = not (self._constrained or self._on_average or self._fails)
         self._number = self._whole if constant else None
         self._number_cost = float((self._number or 0) * self._cost.flat[0])
@@ -263,7 +263,7 @@ class Simulation:
         return action.astype(np.float64)
 
     def _per_env(self, picked: IntArray, amount: Any) -> FloatArray:
-        """Return the sum over the picks of each environment, (B,), in one order in all layouts."""
+        """Return the sum over the picks of each environment, (B,), summed in a fixed order."""
         if self.num_envs == 1:
             if amount.ndim == 0:
                 return amount if self._alone else amount.reshape(1)
@@ -279,9 +279,9 @@ class Simulation:
                 raise unknown("reset option", name, OPTIONS)
         if "value" in options and self.world.keeps_items:
             raise ValueError(
-                "options['value'] cannot be set where items are followed one by one (a trace, "
-                "decay that is not exponential, capacities, features such as harvest_age); set "
-                "options['age']"
+                "options['value'] cannot be set if items are stored singly (a trace, "
+                "non-exponential decay, capacities, features such as harvest_age); set "
+                "options['age'] instead"
             )
         value, age = (self._option(name, options.get(name)) for name in OPTIONS)
         if value is not None and age is None:
@@ -294,17 +294,19 @@ class Simulation:
         try:
             array = np.asarray(given, dtype=np.float64)
         except (TypeError, ValueError):
-            raise ValueError(f"options[{name!r}] is {given!r}; give one number a source") from None
+            raise ValueError(
+                f"options[{name!r}] is {given!r}; give one number per source"
+            ) from None
         if array.shape not in ((self.task.n,), self.world.shape):
             raise ValueError(
-                f"options[{name!r}] has shape {array.shape}; give ({self.task.n},), one a source"
+                f"options[{name!r}] has shape {array.shape}; give ({self.task.n},), one per source"
             )
         if not np.all(np.isfinite(array) & (array >= 0)):
             raise ValueError(f"options[{name!r}] must be zero or positive and finite everywhere")
         if name == "age" and self.world.items is not None and array.max() >= NEVER:
             raise ValueError(
-                f"options['age'] reaches {NEVER:g}, which means never crawled, where infinitely "
-                "many items wait; leave out the features 'items' and 'changed', or give smaller "
-                "ages"
+                f"options['age'] reaches {NEVER:g}, which means never crawled; such a source holds "
+                "infinitely many items. Leave out the features 'items' and 'changed', or give "
+                "smaller ages"
             )
         return array

@@ -34,11 +34,11 @@ Start = Literal["fresh", "empty", "full", "random"]
 BUDGET_RULES = ("step", "average")
 STARTS = ("fresh", "empty", "full", "random")
 
-Init = TypeVar("Init", bound=Callable[..., None])
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class TaskArguments(TypedDict, total=False):
-    """The arguments of `Task`, for dictionaries that are passed on as `**arguments`."""
+    """The arguments of `Task`, for dictionaries passed as `**arguments`."""
 
     sources: Sources | str | Path | Draw
     budget: float
@@ -51,37 +51,38 @@ class TaskArguments(TypedDict, total=False):
     per_host: int
 
 
-def suggest_arguments(init: Init) -> Init:
-    """Let the TypeError of an unknown keyword argument suggest the nearest known one."""
-    names = list(inspect.signature(init).parameters)[1:]
+def suggest_arguments(function: Function) -> Function:
+    """Add a suggestion to the TypeError that an unknown keyword argument raises."""
+    names = [name for name in inspect.signature(function).parameters if name != "self"]
     known = frozenset(names)
 
-    @functools.wraps(init)
-    def checked(self: object, *positional: Any, **keywords: Any) -> None:
+    @functools.wraps(function)
+    def checked(*positional: Any, **keywords: Any) -> Any:
         for name in keywords:
             if name not in known:
-                raise _unexpected(init.__qualname__, name, names)
-        init(self, *positional, **keywords)
+                raise _unexpected(function.__qualname__, name, names)
+        return function(*positional, **keywords)
 
-    return cast(Init, checked)
+    return cast(Function, checked)
 
 
 def _unexpected(function: str, name: str, names: Sequence[str]) -> TypeError:
-    # Python's own words: TorchRL and Gymnasium look for them.
+    # Python's own wording, which TorchRL and Gymnasium parse.
     fact = f"{function}() got an unexpected keyword argument {name!r}"
     if name == "period":
         return TypeError(
             f"{fact}: the period belongs to the fleet; give it to Sources, as in "
             "Sources.from_csv(path, period=2)"
         )
-    return TypeError(f"{fact}: {unknown('argument', name, names)}")
+    # What `unknown` adds to the fact: the nearest name, and all of them.
+    return TypeError(fact + str(unknown("argument", name, names)).partition(repr(name))[2])
 
 
 @dataclass(frozen=True, eq=False, init=False)
 class Task:
-    """The task that an environment poses, with every argument resolved.
+    """Validated configuration of an environment, with every argument resolved.
 
-    See `CrawlEnv` for the arguments. `task_of(env)` returns the task of an environment.
+    `CrawlEnv` documents the arguments. `task_of(env)` returns the task of an environment.
 
     Raises:
         ValueError: an argument is out of range or unknown, or arguments are incompatible; the
@@ -92,7 +93,7 @@ class Task:
     (4, 2.0, [False, False, False, False])
     """
 
-    sources: Sources  # the fleet (N,); where fleets are drawn anew, an example of them
+    sources: Sources  # the fleet (N,); an example if fleets are drawn at reset
     draw: Draw | None  # rng → fleet at each reset, or None
     budget: float  # M, budget units / step
     budget_rule: BudgetRule
@@ -118,7 +119,7 @@ class Task:
         per_host: int = 1,
     ) -> None:
         draw = sources if callable(sources) else None
-        # A fleet drawn only to learn N, the costs and the limits; episodes draw their own.
+        # Drawn only to determine N, the costs and the limits; episodes draw their own fleets.
         fleet = make_sources(draw(np.random.default_rng(0)) if draw is not None else sources)
         check_choice("budget_rule", budget_rule, BUDGET_RULES)
         check_choice("start", start, STARTS)
@@ -158,18 +159,18 @@ class Task:
 
     @cached_property
     def hosts(self) -> Hosts | None:
-        """The shared hosts, or None where no host is asked for more than it takes."""
+        """The shared hosts, or None if the limit of crawls per host never binds."""
         return Hosts.of(self.sources, self.per_host)
 
     @property
     def arguments(self) -> TaskArguments:
-        """The keyword arguments by which an environment poses the same task."""
+        """The keyword arguments with which an environment poses the same task."""
         found: Any = {field.name: getattr(self, field.name) for field in fields(self)}
         draw = found.pop("draw")
         return cast(TaskArguments, {**found, "sources": draw or self.sources})
 
     def replaced(self, **changes: Unpack[TaskArguments]) -> Task:
-        """Return the task with other arguments.
+        """Return the task with some arguments replaced.
 
         >>> Task("table1").replaced(budget=3).budget
         3.0
@@ -191,7 +192,7 @@ class Task:
         if not alike or fleet.period != self.sources.period:
             raise ValueError(
                 f"the callable `sources` returned {fleet!r}; it must return a fleet of {self.n} "
-                f"sources and period {self.sources.period:g} every time, as at its first call"
+                f"sources and period {self.sources.period:g} every time, as in its first call"
             )
         if not _same_limits(fleet, self.sources):
             raise ValueError(
@@ -210,7 +211,7 @@ class Task:
         return np.full((num_envs, self.n), age)
 
     def _check_affordable(self, fleet: Sources) -> None:
-        """Raise ValueError where no source can be crawled; warn where some never can, or all."""
+        """Raise ValueError if no source is affordable; warn if only some are, or if all fit."""
         budget, every_step = self.budget, self.budget_rule == "step"
         unaffordable = np.flatnonzero(~affordable(fleet.cost, budget))
         if every_step and unaffordable.size == len(fleet):
@@ -229,7 +230,7 @@ class Task:
         if budget > fleet.cost.sum() * (1 + TOLERANCE):
             warnings.warn(
                 f"budget is {budget:g} and all sources together cost {fleet.cost.sum():g}: every "
-                "source can be crawled in every step, so there is nothing to decide",
+                "source can be crawled in every step, so there is nothing to decide; lower it",
                 stacklevel=6,
             )
 
@@ -241,7 +242,7 @@ class Task:
                 "leave out the features 'items' and 'changed', or use another start"
             )
         counted = [name for name in (*COUNTED, *SUMMED) if name in features]
-        if not arrivals.random:  # whose mean number of items is known
+        if not arrivals.random:  # the mean number of items is computed without counting
             counted = [name for name in counted if name in SUMMED]
         if counted:
             require_items(arrivals, f"features {', '.join(counted)}")
@@ -251,7 +252,7 @@ class Task:
 
 
 def make_sources(sources: object) -> Sources:
-    """Return a fleet from what the argument `sources` may be: a fleet, a preset, a path."""
+    """Return the fleet for the argument `sources`: a fleet, a preset or a path."""
     if isinstance(sources, Sources):
         if sources.arrival_rate.ndim != 1:
             raise ValueError("sources holds a batch of fleets; give one fleet of shape (N,)")
@@ -276,17 +277,19 @@ def _same_limits(fleet: Sources, other: Sources) -> bool:
 
 
 def _drawn_elsewhere(rng: np.random.Generator) -> Sources:
-    raise RuntimeError("this task is a description; its environment draws the fleets")
+    raise RuntimeError(
+        "this task does not include the callable that draws fleets; use the task of the environment"
+    )
 
 
 def _check_visible(fleet: Sources, features: tuple[str, ...]) -> None:
-    """Observations are float32: refuse units in which they would all be infinite or zero."""
+    """Raise ValueError if values would be infinite or zero in the float32 of observations."""
     largest = float(fleet.ceiling.max())
     least, most = (float(x) for x in (np.finfo(np.float32).tiny, np.finfo(np.float32).max))
     shown = {"value", "harvest"} & set(features)
     if shown and not (largest == 0 or 1e3 * least < largest < 1e-3 * most):
         raise ValueError(
-            f"sources reach a value of {largest:.3g}, beyond the range of float32, in which "
+            f"sources reach a value of {largest:.3g}, outside the range of float32, in which "
             f"{', '.join(sorted(shown))} is observed; use another unit of utility"
         )
 

@@ -1,1 +1,1 @@
-"""Crawling while learning: what it costs, when it fails, what it needs to see, and drift."""
+"""Adaptive crawling: regret, abandonment, information, drift, computing time and replay."""

@@ -1,4 +1,4 @@
-"""Good sources that are never crawled again: how often, and by whom."""
+"""Abandonment: how often good sources are never crawled again, by policy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PART = "abandonment"
 GOOD, FAIR = 2, 5  # rounds in which Whittle crawls such a source at least once; a round crawls N
 _FEWEST = 2  # crawls in the last quarter, however short it is
 SURE = 0.999  # confidence
-_BATCH = 50  # runs of a unit
+_BATCH = 50  # runs of a job
 
 _SPARSE_LOW = (0.5, 100.0)  # .005 a step, as sure as a hundred steps of crawling make
 
@@ -195,7 +195,8 @@ def write(report: Report, found: Found) -> None:
 
 
 def verdict(found: Found) -> str:
-    """Say where certainty fails for sure in more than 5 % of the runs, and who stays below 1 %."""
+    """Return sentences on where certainty abandons sources in more than 5 % of the runs, and which
+    policies stay below 1 %."""
     said = []
     for case in found.cases:
         failing = of(found, case, "certainty").good

@@ -169,7 +169,7 @@ def write(report: Report, costs: Sequence[Cost], n: int) -> None:
 
 
 def verdict(costs: Sequence[Cost]) -> str:
-    """Say who takes longer than is allowed."""
+    """Return a sentence on entrants that exceed the time limit."""
     steps = {c.name: c.step.ratio_to(c.best_step)[0] for c in costs}
     alone = {c.name: c.decision.ratio_to(c.best_decision)[0] for c in costs}
     return (

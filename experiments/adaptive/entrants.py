@@ -1,4 +1,4 @@
-"""Who crawls: agents with their estimators and priors as JSON, and what each of them is shown."""
+"""The entrants: agents with their estimators and priors as JSON, and their observations."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def entrant(
         agent: a name of `agents.registry.AGENTS`, or `CLAIRVOYANT`.
         estimator: of an adaptive agent, one of `experiments.adaptive.estimators.ESTIMATORS`; None
             for its default.
-        brought: what an adaptive agent is shown of its crawls, beside whether they were made:
+        brought: what an adaptive agent observes of its crawls, besides whether they were made:
             items, changed, harvest, or sums over the items (for self-tuning).
         options: `prior`, a pair of numbers or of lists, one for each source; `confidence` of
             optimism; and the options of the estimator, such as `retention`.
@@ -63,7 +63,7 @@ def name_of(job: Job) -> str:
 
 
 def shown(chosen: Entrant, observed: bool = False) -> tuple[str, ...]:
-    """Return the features that an entrant is shown."""
+    """Return the features that an entrant observes."""
     value = ("value",) if observed else ()
     if chosen["agent"] == CLAIRVOYANT:
         return (*value, "age")
@@ -76,7 +76,7 @@ def shown(chosen: Entrant, observed: bool = False) -> tuple[str, ...]:
 
 
 def agent_of(chosen: Entrant, env: CrawlVectorEnv | Task, seed: int = 0) -> Agent:
-    """Return an entrant's agent for an environment that shows what it is shown."""
+    """Return an entrant's agent for an environment with the features of `shown`."""
     kind: Any = AGENTS[chosen["agent"]]
     given = {"confidence": chosen["confidence"]} if "confidence" in chosen else {}
     if chosen.get("estimator") is not None:
@@ -87,7 +87,7 @@ def agent_of(chosen: Entrant, env: CrawlVectorEnv | Task, seed: int = 0) -> Agen
 
 
 def seat(env: CrawlVectorEnv, chosen: Entrant, seed: int) -> Predictor:
-    """Return what acts for an entrant in an environment."""
+    """Return the policy of an entrant in an environment."""
     return Clairvoyant(env) if chosen["agent"] == CLAIRVOYANT else agent_of(chosen, env, seed)
 
 
@@ -103,8 +103,8 @@ def estimator_of(chosen: Entrant, period: float = 1.0) -> Estimator:
 class Expected:
     """The mean uncollected utility at each source given the crawls and the rates, (B, N).
 
-    X̄ ← αX̄·[not crawled] + Λ(t)(ξ̄/μ)(1 − α): given the rates, arrivals are Poisson, and the crawls
-    depend on nothing that arrived since.
+    X̄ ← αX̄·[not crawled] + Λ(t)(ξ̄/μ)(1 − α): given the rates, arrivals are Poisson, and the
+    crawls depend on nothing that arrived since.
     """
 
     def __init__(self, world: World) -> None:

@@ -1,4 +1,4 @@
-"""What a crawl has to reveal: how much was new, whether anything was, of what utility."""
+"""Comparison of observations of a crawl: number of new items, whether there were any, utility."""
 
 from __future__ import annotations
 
@@ -75,14 +75,14 @@ def _expected(found: Found, case: str) -> bool:
 
 
 def write(report: Report, found: Found) -> None:
-    report.heading("What a crawl has to reveal")
+    report.heading("Observations of a crawl")
     report.paragraph(
-        "Random fleets of 100, ten crawls per step. Thompson knows the mean utility and the decay "
-        "rate of each source and learns the arrival rates: from the number of new items, from "
-        "whether there were any, or from their total utility. Self-tuning knows neither. Where "
-        "sources publish much, nearly every crawl finds something new, which reveals next to "
-        "nothing. Score: 0 is random, 1 is whittle. “Seen”: uncollected utility is observed before "
-        "crawling, also by whittle."
+        "Random fleets of 100, ten crawls per step. Thompson is given the mean utility and the "
+        "decay rate of each source and learns the arrival rates: from the number of new items, "
+        "from whether there were any, or from their total utility. Self-tuning is given neither. "
+        "Where sources publish much, nearly every crawl finds something new, which is hardly "
+        "informative. Score: 0 is random, 1 is whittle. “Seen”: uncollected utility is observed "
+        "before crawling, also by whittle."
     )
     for case in found.cases:
         rows = [
@@ -96,7 +96,7 @@ def write(report: Report, found: Found) -> None:
             if name != REFERENCE
         ]
         columns = [
-            "entrant and what a crawl reveals to it",
+            "entrant and observation of a crawl",
             "first half, relative to whittle",
             "second half",
             "score",

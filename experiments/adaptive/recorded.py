@@ -33,7 +33,7 @@ from experiments.core.runner import Job, Result, Runner
 from experiments.core.tables import percent
 from experiments.evaluate import replay
 from experiments.evaluate.log import WEEK, Log, Split
-from experiments.evaluate.replay import REFITTED, Played
+from experiments.evaluate.replay import REFITTED, Replay
 from experiments.evaluate.replay_view import FEWEST, View, records
 
 PART = "recorded"
@@ -42,7 +42,7 @@ RUNS = 6  # of each entrant, which start one step after the other
 MONTH = 30 * 24.0  # hours
 KEPT = 0.9995  # of what is known, over one step
 
-Runs = Mapping[float, Mapping[str, Played]]
+Runs = Mapping[float, Mapping[str, Replay]]
 
 
 class Recorded:
@@ -64,7 +64,7 @@ class Recorded:
         }
         todo = [job for of_entrant in parts.values() for job in of_entrant]
         results = iter(runner.run(todo, partial(work, self._split.trace)))
-        runs: dict[float, dict[str, Played]] = {m: {} for m in self._budgets}
+        runs: dict[float, dict[str, Replay]] = {m: {} for m in self._budgets}
         for (m, name), of_entrant in parts.items():
             runs[m][name] = replay.joined([next(results) for _ in of_entrant], self._split.steps)
         view = self._view()
@@ -203,7 +203,8 @@ def write(report: Report, view: View, runs: Runs) -> None:
 
 
 def verdict(view: View, runs: Runs) -> str:
-    """Say under which budgets an entrant with a prior is better than Whittle as fitted."""
+    """Return sentences on the budgets under which an entrant with a prior is better than
+    Whittle."""
     informed = [name_of({"entrant": each}) for each in entrants(view.split) if "prior" in each]
     level = 1 - 0.05 / len(informed)
     said = []
@@ -222,7 +223,7 @@ def verdict(view: View, runs: Runs) -> str:
     )
 
 
-def by_month(view: View, run: Played) -> FloatArray:
+def by_month(view: View, run: Replay) -> FloatArray:
     """Return what was collected in each month of 30 days, mean over runs."""
     period, unit = view.split.fleet.period, view.split.rest.unit
     length = max(1, round(MONTH / HOURS[unit] / period))

@@ -1,4 +1,4 @@
-"""How soon a crawler finds its way again after the rates of all sources have changed at once."""
+"""Recovery time after a simultaneous change of the rates of all sources."""
 
 from __future__ import annotations
 
@@ -126,13 +126,13 @@ def write(report: Report, found: Found) -> None:
         f"Random fleets of {N}, {M} crawls per step, not observed. From one regime to the next, "
         f"half of the sources change from {RATIO[0]} to {RATIO[1]} of their mean rate, and the "
         f"others back, all at once. Counted: steps until {ENOUGH:.0%} of the reward of "
-        f"{CLAIRVOYANT}, which knows the current rates, is collected and continues to be until the "
-        f"next change; of the mean reward over {SWITCHES - 1} changes and all runs, without the "
-        "start. Lost: what is collected less in a regime, in steps of the clairvoyant's reward. "
-        "Relative rewards and scores (0 is random, 1 the clairvoyant) are of the second half. "
-        "Self-tuning knows nothing of the sources, the others know mean utilities and decay rates; "
-        "it is shown sums over the items of its crawls, or “without sums” their number and total "
-        "utility."
+        f"{CLAIRVOYANT}, which knows the current rates, is collected and continues to be until "
+        f"the next change; of the mean reward over {SWITCHES - 1} changes and all runs, without "
+        "the start. Lost: what is collected less in a regime, in steps of the clairvoyant's "
+        "reward. Relative rewards and scores (0 is random, 1 the clairvoyant) are of the second "
+        "half. Self-tuning is given no parameters of the sources, the others are given mean "
+        "utilities and decay rates; it is shown sums over the items of its crawls, or “without "
+        "sums” their number and total utility."
     )
     for case in found.cases:
         rows = [

@@ -1,4 +1,4 @@
-"""What learning costs: regret against the Whittle policy that knows the rates."""
+"""Regret relative to the Whittle policy with known rates."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from experiments.core.tables import percent, plain
 PART = "regret"
 REGIMES = ("dense", "sparse")
 _OCTAVE = 6  # marks, over which the loss per step is drawn
-NEAR, ROOT = 0.99, 0.5  # what is asked of the share, and of the exponents
+NEAR, ROOT = 0.99, 0.5  # criteria for the fraction and for the exponents
 FIRST = 100  # step from which exponents are fitted
 
 _KNOWING, _CHANCE = entrant(REFERENCE), entrant(FLOOR)

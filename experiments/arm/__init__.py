@@ -1,1 +1,1 @@
-"""One observed source under random arrivals: its true index, and what using it is worth."""
+"""One observed source under random arrivals: its exact index, and what is gained by using it."""

@@ -1,4 +1,4 @@
-"""`python -m experiments arm`: Theorem 1 against the true index where content is seen."""
+"""`python -m experiments arm`: Theorem 1 against the exact index where content is observed."""
 
 from __future__ import annotations
 
@@ -17,42 +17,42 @@ from experiments.core.tables import bound_of, records
 
 @dataclass(kw_only=True)
 class Arm(ParallelStudy):
-    """Theorem 1 against the true index of sources that are seen under random arrivals: how far the
-    index is off, and how much reward that costs. Takes a minute or two."""
+    """Theorem 1 against the exact index of sources that are observed under random arrivals: the
+    error of the index, and the reward lost by it. Takes a minute or two."""
 
     outputs: ClassVar[tuple[str, ...]] = ("gaps.csv", *ParallelStudy.outputs)
 
     seeds: int = 40
     """Runs of each policy, on the same arrivals for both."""
-    epochs: int = 5000
-    """Epochs measured in each run."""
+    steps: int = 5000
+    """Steps measured in each run."""
     warmup: int = 300
-    """Epochs before them that are left out."""
+    """Steps before them that are left out."""
     seed: int = 0
     """Seed of the arrivals."""
 
     def run(self) -> None:
         self.check()
         tasks = rewards.tasks()
-        todo = [
-            self._unit(agent, arguments)
+        jobs = [
+            self._job(agent, arguments)
             for _, arguments in tasks
             for agent in (rewards.CLOSED, rewards.EXACT)
         ]
-        found = iter(self.runner.run(todo, evaluation.work))
+        found = iter(self.runner.run(jobs, evaluation.work))
         done = [
             (name, arguments, self._next(found), self._next(found), self._bound(arguments))
             for name, arguments in tasks
         ]
-        report = Report("The index where content is seen: Theorem 1 and the truth")
+        report = Report("The index where content is observed: Theorem 1 and the exact one")
         differences = gaps.compare(report)
         rewards.table(report, done)
         records = self._records(done)
         self.publish(report, {"gaps.csv": attributed(differences), "records.csv": records})
 
-    def _unit(self, agent: str, arguments: dict[str, Any]) -> Job:
+    def _job(self, agent: str, arguments: dict[str, Any]) -> Job:
         runs = {
-            "epochs": self.epochs,
+            "steps": self.steps,
             "warmup": self.warmup,
             "seeds": self.seeds,
             "seed": self.seed,
@@ -63,8 +63,8 @@ class Arm(ParallelStudy):
         return evaluation.as_evaluation(next(found), self.seeds)
 
     def _bound(self, arguments: dict[str, Any]) -> float:
-        unit = self._unit(rewards.CLOSED, arguments)
-        return float(bound_of(evaluation.arguments_of(unit), 1, self.seed).bound)
+        job = self._job(rewards.CLOSED, arguments)
+        return float(bound_of(evaluation.arguments_of(job), 1, self.seed).bound)
 
     def _records(self, done: list[rewards.Done]) -> list[dict[str, Any]]:
         return [

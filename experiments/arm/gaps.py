@@ -1,4 +1,4 @@
-"""How far Theorem 1 is from the index of a source that is seen under Poisson arrivals."""
+"""The error of Theorem 1 at a source that is observed under Poisson arrivals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from crawl_env.numerics import FloatArray
 from experiments.core import plots
 from experiments.core.report import Report
 
-LAWS: dict[str, Distribution] = {
+UTILITIES: dict[str, Distribution] = {
     "constant ξ": Constant(),
     "exponential ξ": Exponential(),
     "lognormal ξ, σ = 1.2": Lognormal(1.2),
@@ -22,7 +22,7 @@ LAWS: dict[str, Distribution] = {
 ITEMS = (0.01, 0.05, 0.2, 1.0, 5.0, 25.0, 100.0, 250.0, 1000.0, 5000.0)  # ΛT
 DECAYS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)  # μT
 SHOWN = 0.2  # the μT of the table and of the curves
-# States are compared up to what a source left alone reaches in this many epochs on average.
+# States are compared up to those that a source without crawls reaches in so many mean steps.
 _REACHED = 1000.0
 
 
@@ -47,8 +47,8 @@ class Gap(NamedTuple):
         return float(self.state[self.worst])
 
 
-def gap(items: float, decay: float, law: Distribution) -> Gap:
-    arm, source = solve_arm(items, decay, law), Sources(items, 1.0, decay)
+def gap(items: float, decay: float, utility: Distribution) -> Gap:
+    arm, source = solve_arm(items, decay, utility), Sources(items, 1.0, decay)
     reached = arm.steps <= _REACHED
     state, ceiling = arm.state[reached], source.ceiling[0]
     closed = whittle_index(state[:, None], source)[:, 0]
@@ -58,35 +58,38 @@ def gap(items: float, decay: float, law: Distribution) -> Gap:
 def compare(report: Report) -> list[dict[str, Any]]:
     """Add table and pictures, and return one record for each kind of source."""
     found = {
-        (name, items, decay): gap(items, decay, law)
-        for name, law in LAWS.items()
+        (name, items, decay): gap(items, decay, utility)
+        for name, utility in UTILITIES.items()
         for items in ITEMS
         for decay in DECAYS
     }
-    report.heading("How far Theorem 1 is from the true index")
+    report.heading("The error of Theorem 1")
     report.paragraph(
-        "A source that is seen under random arrivals is not monotone between crawls. Its true "
-        "index solves V(x) + β = max(λC + E V(αx + U), x + E V(U)), here on a grid (error below "
-        ".011 u*, below .003 u* from μT = .2 on). Differences are closed form minus true index, in "
-        f"states that a source left alone reaches within {_REACHED:g} epochs."
+        "Under random arrivals the content of a source that is observed does not increase steadily "
+        "between crawls. Its exact index solves V(x) + β = max(λC + E V(αx + U), x + E V(U)), here "
+        "on a grid (error below .011 u*, below .003 u* from μT = .2 on). Differences are closed "
+        "form minus exact index, in states that a source without crawls reaches within "
+        f"{_REACHED:g} steps."
     )
     rows = []
     for items in ITEMS:
         row = [f"{items:g}"]
-        for name in LAWS:
+        for name in UTILITIES:
             one = found[name, items, SHOWN]
             row.append(f"{one.largest:+.3f} at {one.place:.3g}")
         rows.append(row)
-    report.table(f"Largest difference / u*, at which x / u*; μT = {SHOWN:g}", ["ΛT", *LAWS], rows)
-    report.figure(_maps(found), "Largest difference between Theorem 1 and the true index, / u*.")
+    report.table(
+        f"Largest difference / u*, at which x / u*; μT = {SHOWN:g}", ["ΛT", *UTILITIES], rows
+    )
+    report.figure(_maps(found), "Largest difference between Theorem 1 and the exact index, / u*.")
     report.figure(
         _curves(found),
-        f"Index of a source with exponential ξ and μT = {SHOWN:g} against what waits there; "
+        f"Index of a source with exponential ξ and μT = {SHOWN:g} against its uncollected utility; "
         "dashed: Theorem 1, the same for every ΛT.",
     )
     return [
         {
-            "law": name,
+            "utility": name,
             "items": items,
             "decay": decay,
             "difference": repr(one.largest),
@@ -97,8 +100,8 @@ def compare(report: Report) -> list[dict[str, Any]]:
 
 
 def _maps(found: dict[tuple[str, float, float], Gap]) -> object:
-    figure, axes = plots.new(1, len(LAWS), width=12, height=4.2, sharey=True)
-    for axis, name in zip(axes, LAWS, strict=True):
+    figure, axes = plots.new(1, len(UTILITIES), width=12, height=4.2, sharey=True)
+    for axis, name in zip(axes, UTILITIES, strict=True):
         table = np.array([[found[name, i, d].largest for d in DECAYS] for i in ITEMS])
         picture = axis.imshow(table, cmap="RdBu_r", vmin=-0.7, vmax=0.7, aspect="auto")
         for (row, column), value in np.ndenumerate(table):
@@ -109,8 +112,8 @@ def _maps(found: dict[tuple[str, float, float], Gap]) -> object:
         axis.set_yticks(range(len(ITEMS)), [f"{i:g}" for i in ITEMS])
         axis.set(title=name, xlabel="μT")
         axis.grid(visible=False)
-    axes[0].set_ylabel("items an epoch, ΛT")
-    figure.colorbar(picture, ax=axes, label="Theorem 1 − true index, / u*", shrink=0.8)
+    axes[0].set_ylabel("items per step, ΛT")
+    figure.colorbar(picture, ax=axes, label="Theorem 1 − exact index, / u*", shrink=0.8)
     return figure
 
 

@@ -19,14 +19,14 @@ from experiments.core.runner import Job
 from experiments.core.study import ParallelStudy, attributed
 from experiments.core.tables import plain
 
-Gaps = dict[int, FloatArray]  # by number of copies; signed, one a run, share of the bound
+Gaps = dict[int, FloatArray]  # by number of copies; signed, one per run, fraction of the bound
 
-EPOCHS, WARMUP = 420, 300
+STEPS, WARMUP = 420, 300
 SEEDS = ((10, 20), (100, 10), (1000, 4), (10_000, 2))  # up to so many copies, so many runs
 
 
 class Line(NamedTuple):
-    """One curve: who crawls, and from where."""
+    """One curve: an agent, and arguments of its environment."""
 
     label: str
     agent: str
@@ -39,13 +39,13 @@ LINES = (
     Line("lagrangian", "lagrangian", {"start": "random"}, 10_000),
     Line("static", "static", {"start": "random"}, 1000),
     Line("myopic", "myopic", {"start": "random"}, 1000),
-    Line("whittle, in lockstep", "whittle", {"start": "fresh"}, 1000),
+    Line("whittle, equal ages", "whittle", {"start": "fresh"}, 1000),
     Line(
         "whittle, budget on average", "whittle", {"start": "random", "budget_rule": "average"}, 1000
     ),
 )
-UNSEEN = Line(
-    "whittle, Poisson, not seen",
+UNOBSERVED = Line(
+    "whittle, Poisson, not observed",
     "whittle",
     {"start": "random", "arrivals": "poisson", "observed": False},
     100,
@@ -66,17 +66,17 @@ class Asymptotic(ParallelStudy):
         if self.most < 1:
             raise ValueError(f"--most is {self.most}; it must be at least 1 copy")
         self.check()
-        todo = [
-            self._unit(fleet, line, k)
+        jobs = [
+            self._job(fleet, line, k)
             for k in reversed(self._numbers())  # the longest first
             for fleet in FLEETS
-            for line in (*LINES, UNSEEN)
+            for line in (*LINES, UNOBSERVED)
             if k <= line.most
         ]
-        results = self.runner.run(todo, work)
+        results = self.runner.run(jobs, work)
         found: dict[str, dict[str, Gaps]] = defaultdict(lambda: defaultdict(dict))
         rows = []
-        for unit, result in sorted(zip(todo, results, strict=True), key=lambda x: x[0]["copies"]):
+        for unit, result in sorted(zip(jobs, results, strict=True), key=lambda x: x[0]["copies"]):
             fleet, k, bound = unit["fleet"], unit["copies"], FLEETS[unit["fleet"]].bound
             gap = 1.0 - np.array(result["reward"]) / bound
             found[fleet][unit["line"]][k] = gap
@@ -85,7 +85,7 @@ class Asymptotic(ParallelStudy):
                 rows.append({**run, "reward_per_copy": repr(reward), "gap": repr(float(g))})
         report = Report("As the fleet grows: the gap to the relaxed bound")
         self._introduce(report)
-        report.figure(picture.curves(found), "Gap to the relaxed bound, as a share of it.")
+        report.figure(picture.curves(found), "Gap to the relaxed bound, as a fraction of it.")
         for fleet, lines in found.items():
             self._table(report, fleet, lines)
         self._conclude(report)
@@ -96,7 +96,7 @@ class Asymptotic(ParallelStudy):
         logarithmic = [1, 2, 5, 10, 30, 100, 300, 1000, 3000, 10_000]
         return [k for k in logarithmic if k <= self.most]
 
-    def _unit(self, fleet: str, line: Line, k: int) -> Job:
+    def _job(self, fleet: str, line: Line, k: int) -> Job:
         seeds = next(seeds for most, seeds in SEEDS if k <= most)
         alike = line.arguments["start"] == "fresh" and "arrivals" not in line.arguments
         return {
@@ -106,7 +106,7 @@ class Asymptotic(ParallelStudy):
             "copies": k,
             "arguments": line.arguments,
             "runs": {
-                "epochs": EPOCHS,
+                "steps": STEPS,
                 "warmup": WARMUP,
                 "seeds": 1 if alike else seeds,
                 "seed": self.seed,
@@ -116,14 +116,14 @@ class Asymptotic(ParallelStudy):
     def _introduce(self, report: Report) -> None:
         report.paragraph(
             "k copies of a fleet under k times its budget have k times its relaxed bound. The gap "
-            "is 1 − reward/bound; a negative one is above the bound, which a run of "
-            f"{EPOCHS} epochs can be by what was in stock before ({WARMUP} epochs are left out). "
+            f"is 1 − reward/bound; it is negative where a run of {STEPS} steps "
+            f"collects content that arrived before ({WARMUP} steps are left out). "
             "Arrivals are deterministic unless said otherwise, and ages random at the start: from "
-            "equal ages all copies are crawled in lockstep, as one fleet is, and copying changes "
-            "nothing. Where content is not seen, random arrivals change no decision, which depends "
-            "on ages alone; the deterministic gap is then the expected one. Slope: of ln gap "
-            "against ln k, where the gap can be told from 0; −1 means that ten times the fleet has "
-            "a tenth of the gap, −1/2 about a third. Intervals hold 95 % (bootstrap over runs, of "
+            "equal ages all copies are crawled at the same times, as one fleet is, and copying "
+            "changes nothing. Where content is not observed, decisions depend on ages alone; the "
+            "deterministic gap is then the expected one. Slope: of ln gap against ln k, where the "
+            "gap differs significantly from 0; −1 means that ten times the fleet has a tenth of "
+            "the gap, −1/2 about a third. Intervals are 95 % intervals (bootstrap over runs, of "
             "which there are only 2 from 3 000 copies on)."
         )
 
@@ -133,47 +133,48 @@ class Asymptotic(ParallelStudy):
             [
                 label,
                 *(_shown(gaps[k]) if k in gaps else "" for k in numbers),
-                "" if label == UNSEEN.label else plain(slope(gaps), 2),
+                "" if label == UNOBSERVED.label else plain(slope(gaps), 2),
             ]
             for label, gaps in lines.items()
         ]
         columns = ["policy", *(f"k = {k:,}" for k in numbers), "slope"]
-        report.table(f"{fleet}: gap (share of the bound)", columns, rows)
-        unseen, seen = lines[UNSEEN.label], lines["whittle"]
-        differences = {k: statistics.mean(gap) for k, gap in unseen.items()}
+        report.table(f"{fleet}: gap (fraction of the bound)", columns, rows)
+        unobserved, observed = lines[UNOBSERVED.label], lines["whittle"]
+        differences = {k: statistics.mean(gap) for k, gap in unobserved.items()}
         inside = sum(
-            e.low <= float(seen[k].mean()) + NOTHING and float(seen[k].mean()) <= e.high + NOTHING
+            e.low <= float(observed[k].mean()) + NOTHING
+            and float(observed[k].mean()) <= e.high + NOTHING
             for k, e in differences.items()
         )
         report.paragraph(
-            f"Poisson, not seen: the 95 % interval holds the deterministic gap for {inside} of "
-            f"{len(differences)} numbers of copies."
+            f"Poisson, not observed: the 95 % interval contains the deterministic gap for {inside} "
+            f"of {len(differences)} numbers of copies."
         )
 
     def _conclude(self, report: Report) -> None:
-        report.heading("What is found")
+        report.heading("Findings")
         for finding in _FINDINGS:
             report.paragraph(finding)
 
 
 _FINDINGS = (
     "Table 1 with M = 2 and the random fleet: from random ages the gap of whittle and "
-    "lagrangian falls faster than 1/√k and cannot be told from 0, to about one part in ten "
-    "thousand, from some tens of copies on. In lockstep it never falls. lagrangian is closer on "
+    "lagrangian falls faster than 1/√k and is 0 to about one part in ten "
+    "thousand from some tens of copies on. From equal ages it never falls. lagrangian is closer on "
     "the random fleet while copies are few; with many the two are alike.",
-    "Table 1 with M = 1.5: an odd number of copies leaves half a crawl unspent in every epoch. "
-    "With even numbers, source 2 is best crawled in every other epoch, and which of its copies "
-    "are crawled in even and which in odd epochs is what the start made of it: nothing evens it "
-    "out. From random ages neither whittle nor lagrangian comes closer than about a part in a "
+    "Table 1 with M = 1.5: an odd number of copies leaves half a crawl unspent in every step. "
+    "With even numbers, source 2 is best crawled in every other step, and which of its copies "
+    "are crawled in even and which in odd steps is determined by the start and stays unbalanced."
+    "  From random ages neither whittle nor lagrangian comes closer than about a part in a "
     "thousand, with any number of copies, while from equal ages whittle is on the bound at 2. "
-    "Asymptotic optimality of index policies assumes that the fleet forgets its start; here it "
-    "does not. Keeping the budget on average mends it.",
+    "Asymptotic optimality of index policies assumes that the influence of the start vanishes; "
+    "here it does not. With a budget that holds on average it does.",
     "recovering-10 is on the bound with one copy already, but for a few starts that end in a "
     "slightly worse cycle.",
     "static and myopic do not close their gaps: static keeps frequencies that are best where "
-    "crawls may come at any time, and its intervals fall between whole epochs; myopic crawls "
+    "crawls may come at any time, and its intervals are not whole numbers of steps; myopic crawls "
     "the wrong sources.",
-    "Mixed costs: what is lost is budget that fits no source, which shrinks like 1/k, and is "
+    "Mixed costs: the loss is due to budget that fits no source; it shrinks like 1/k and is "
     "zero where copies fill the budget exactly (30, 300, 3 000).",
 )
 

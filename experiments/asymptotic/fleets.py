@@ -1,4 +1,4 @@
-"""The fleets that are copied, and one evaluation of copies as a unit of work."""
+"""The fleets that are copied, and one evaluation of copies as a job of work."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Copied:
 
     @property
     def bound(self) -> float:
-        """The relaxed bound of one copy, whose share of k copies' bound it is exactly."""
+        """The relaxed bound of one copy: exactly 1/k of that of k copies."""
         return float(relaxation(self.sources(), self.budget).bound)
 
 
@@ -45,11 +45,11 @@ FLEETS = {
 }
 
 
-def work(unit: Job) -> Result:
-    """Return the rewards per epoch and copy of one agent on k copies of a fleet."""
-    copied = FLEETS[unit["fleet"]]
-    k = unit["copies"]
-    arguments = {"sources": copied.copies(k), "budget": k * copied.budget, **unit["arguments"]}
+def work(job: Job) -> Result:
+    """Return the rewards per step and copy of one agent on k copies of a fleet."""
+    copied = FLEETS[job["fleet"]]
+    k = job["copies"]
+    arguments = {"sources": copied.copies(k), "budget": k * copied.budget, **job["arguments"]}
     return {
-        "reward": (evaluate(unit["agent"], arguments, **of_runs(unit["runs"])).reward / k).tolist()
+        "reward": (evaluate(job["agent"], arguments, **of_runs(job["runs"])).reward / k).tolist()
     }

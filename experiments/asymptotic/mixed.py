@@ -15,7 +15,7 @@ from crawl_env.numerics import FloatArray
 from experiments.asymptotic.fleets import mixed_costs
 from experiments.core.report import Report
 
-EPOCHS = 4200
+STEPS = 4200
 
 CASES: dict[str, tuple[Sources, float]] = {
     "N = 4, costs 3, 1, 3, 3, M = 3": (mixed_costs(), 3.0),
@@ -46,14 +46,14 @@ class Knapsack(Agent):
         for mask, subset in zip(self._masks, subsets, strict=True):
             mask[list(subset)] = 1.0
 
-    def priority(self, seen: ObservationView) -> FloatArray:
+    def priority(self, view: ObservationView) -> FloatArray:
         fleet = self.task.sources
-        worth = whittle_index(seen.value, fleet) * fleet.cost
-        return 2.0 * self._masks[(worth @ self._masks.T).argmax(axis=-1)] - 1.0
+        value = whittle_index(view.value, fleet) * fleet.cost
+        return 2.0 * self._masks[(value @ self._masks.T).argmax(axis=-1)] - 1.0
 
 
 def measure(fleet: Sources, budget: float) -> dict[str, tuple[float, float]]:
-    """Return, of each way to spend, reward and cost per epoch."""
+    """Return the reward and the cost per step of each way to spend the budget."""
     hard: dict[str, Any] = {"sources": fleet, "budget": budget}
     average = {**hard, "budget_rule": "average"}
     found = {}
@@ -62,9 +62,9 @@ def measure(fleet: Sources, budget: float) -> dict[str, tuple[float, float]]:
         ("knapsack by index", Knapsack, hard),
         ("whittle, budget on average", "whittle", average),
     ):
-        run = evaluate(agent, arguments, steps=EPOCHS, warmup=420, seeds=1)
+        run = evaluate(agent, arguments, steps=STEPS, warmup=420, seeds=1)
         found[label] = (float(run.reward[0]), float(run.cost[0]))
-    found["exact optimum, budget in every epoch"] = (optimal_reward(fleet, budget, 1e-6), np.nan)
+    found["exact optimum, budget in every step"] = (optimal_reward(fleet, budget, 1e-6), np.nan)
     return found
 
 
@@ -81,16 +81,16 @@ def section(report: Report) -> list[dict[str, Any]]:
             case = ""
         records[-1]["bound"] = repr(bound)
     report.table(
-        "Reward per epoch",
+        "Reward, utility / step",
         ["fleet", "how the budget is spent", "reward", "of bound", "spent"],
         rows,
     )
     report.paragraph(
-        "Filling greedily by index takes the source that is worth most for its cost; what is left "
-        "of the budget may then fit nothing, and is lost. Choosing by index the affordable set of "
+        "Greedy filling takes the source of the largest index first; the remaining budget may "
+        "then be too small for any source, and is lost. Choosing by index the affordable set of "
         "largest Σ γC, a knapsack, is here as good as the best policy under the hard budget. "
-        "The rest of the gap is the budget's, not the policy's: kept on average, with what is left "
-        "saved up, the bound is reached. As the fleet grows, what does not fit becomes a vanishing "
-        "part of the budget, and greedy filling is good enough."
+        "The rest of the gap is due to the hard budget: with a budget that holds on average, so "
+        "that unspent budget is saved, the bound is reached. As the fleet grows, the budget that "
+        "cannot be spent becomes a vanishing fraction of it, and greedy filling is good enough."
     )
     return records

@@ -11,14 +11,14 @@ from experiments.asymptotic.rate import NOTHING
 from experiments.core import plots
 
 _STYLES = {
-    "whittle, in lockstep": ("#0072B2", ":"),
+    "whittle, equal ages": ("#0072B2", ":"),
     "whittle, budget on average": ("#009E73", "-"),
-    "whittle, Poisson, not seen": ("#999999", "--"),
+    "whittle, Poisson, not observed": ("#999999", "--"),
 }
 
 
 def curves(found: Mapping[str, Mapping[str, Mapping[int, FloatArray]]]) -> object:
-    """Draw one panel a fleet: filled where the gap is positive, hollow where it is negative."""
+    """Draw one panel per fleet: filled where the gap is positive, hollow where it is negative."""
     figure, axes = plots.new(2, 3, width=13, height=4, sharex=True, sharey=True)
     for axis, (fleet, lines) in zip(axes.flat, found.items(), strict=False):
         for i, (label, gaps) in enumerate(lines.items()):
@@ -32,7 +32,7 @@ def curves(found: Mapping[str, Mapping[str, Mapping[int, FloatArray]]]) -> objec
             axis.plot(k[~above], size[~above], "o", mfc="w", color=colour, ms=5)
         axis.set(xscale="log", yscale="log", title=fleet, ylim=(0.4 * NOTHING, 0.6))
     for axis in axes[:, 0]:
-        axis.set_ylabel("|gap|, share of the bound")
+        axis.set_ylabel("|gap|, fraction of the bound")
     handles, labels = axes.flat[0].get_legend_handles_labels()
     last = axes.flat[-1]
     last.axis("off")

@@ -15,10 +15,9 @@ NOTHING = 1e-9  # a gap below is rounding
 def slope(gaps: Mapping[int, FloatArray], resamples: int = 2000) -> Estimate:
     """Return the least-squares slope of ln(mean gap) against ln k, with its 95 % interval.
 
-    gaps: of each k ≥ 1, the signed gaps of its runs. Left out are numbers of copies whose mean
-    gap is not above 0 by two standard errors, where a logarithm would be of noise; unknown where
-    fewer than three remain. Runs are drawn anew for the interval, which tells nothing where all
-    are alike.
+    gaps: of each k ≥ 1, the signed gaps of its runs. Numbers of copies whose mean gap is not
+    above 0 by two standard errors are left out; the slope is unknown where fewer than three remain.
+    The interval is a bootstrap over runs, which has no width where all runs are alike.
 
     >>> round(slope({k: np.array([2.0 / k]) for k in (1, 10, 100)}).mean, 6)
     -1.0

@@ -1,1 +1,1 @@
-"""What the studies share: running, recording, reporting."""
+"""Common code of the studies: running jobs, recording results, and writing reports."""

@@ -1,4 +1,4 @@
-"""One agent on one task as a job: what `experiments.core.runner` runs and keeps."""
+"""Evaluations of one agent on one task as jobs of `experiments.core.runner`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def fleet_as_json(sources: Sources) -> dict[str, Any]:
 
 
 def arguments_of(job: Job) -> dict[str, Any]:
-    """Return the environment's arguments of a job, whose `sources` are JSON."""
+    """Return the arguments of a job's environment, with `sources` converted from JSON."""
     arguments = dict(job["arguments"])
     sources = arguments.get("sources")
     if isinstance(sources, dict):
@@ -73,22 +73,22 @@ def of_runs(runs: Mapping[str, Any]) -> dict[str, Any]:
 
 def work(job: Job) -> Result:
     """Evaluate the job's agent on its task; see `agents.evaluation.rollout.evaluate`."""
-    with warnings.catch_warnings():  # the command has shown them once, for all its units
+    with warnings.catch_warnings():  # the command has shown them once for all jobs
         warnings.simplefilter("ignore")
         run = evaluate(job["agent"], arguments_of(job), **of_runs(job["runs"]))
     return {name: getattr(run, name).tolist() for name in Evaluation.__dataclass_fields__}
 
 
 def entrants(agents: Iterable[str], arguments: dict[str, Any]) -> tuple[str, ...]:
-    """Return whom to run on a task: the agents, without the exact index where it is Theorem 1, and
-    the clairvoyant where content is random and not observed by the others."""
-    random, seen = arguments["arrivals"] != "deterministic", arguments.get("observed", True)
-    peers = tuple(name for name in agents if (random and seen) or name != WhittleExact.name)
-    return peers if seen or not random else (*peers, CLAIRVOYANT)
+    """Return the agents to run on a task: without the exact index if it equals Theorem 1, and with
+    the clairvoyant if random content is not observed."""
+    random, observed = arguments["arrivals"] != "deterministic", arguments.get("observed", True)
+    peers = tuple(name for name in agents if (random and observed) or name != WhittleExact.name)
+    return peers if observed or not random else (*peers, CLAIRVOYANT)
 
 
 def bound(job: Job) -> Result:
-    """Return the bound of the job's task, of each run's fleet where fleets are drawn."""
+    """Return the bound of a job's task, for the fleet of each run if fleets are drawn."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = bound_of(arguments_of(job), job["runs"]["seeds"], job["runs"]["seed"])
@@ -96,7 +96,7 @@ def bound(job: Job) -> Result:
 
 
 def joined(parts: Sequence[Result]) -> Result:
-    """Return the results of several units, which are seeds of one evaluation, as one."""
+    """Return the results of several jobs, which are seeds of one evaluation, as one."""
     weights = [len(part["reward"]) for part in parts]
     frequencies = [part["frequency"] for part in parts]
     together = {name: [x for part in parts for x in part[name]] for name in parts[0]}
@@ -104,7 +104,7 @@ def joined(parts: Sequence[Result]) -> Result:
 
 
 def as_evaluation(result: Result, seeds: int) -> Evaluation:
-    """Return a job's result; one seed that stood for all, nothing being random, is repeated."""
+    """Return a job's result; if only one seed was run because nothing is random, it is repeated."""
     arrays = {name: np.array(values, dtype=float) for name, values in result.items()}
     frequency = arrays.pop("frequency")
     if len(arrays["reward"]) == 1:
@@ -113,7 +113,7 @@ def as_evaluation(result: Result, seeds: int) -> Evaluation:
 
 
 def seeds_needed(arguments: dict[str, Any], agent: str, seeds: int) -> int:
-    """Return 1 where neither world nor agent draws anything, so that all seeds would be alike."""
+    """Return the number of seeds to run: 1 if neither environment nor agent is random."""
     drawn = str(arguments.get("sources", "")).startswith("drawn-")
     still = arguments["arrivals"] == "deterministic" and arguments.get("start") != "random"
     return 1 if still and not drawn and agent != "random" else seeds

@@ -1,4 +1,4 @@
-"""One style for all pictures."""
+"""The style of all figures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import matplotlib as mpl
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 
-# Okabe and Ito's palette, told apart by colour-blind readers.
+# The palette of Okabe and Ito, which colour-blind readers can distinguish.
 COLOURS = {
     "whittle": "#0072B2",
     "whittle-exact": "#56B4E9",

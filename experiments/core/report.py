@@ -1,4 +1,4 @@
-"""Reports a person opens: one HTML page with tables and pictures, and the same tables as text."""
+"""Reports: an HTML page with tables and figures; the tables are also printed as text."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ figcaption, footer {{ color: #555; font-size: .9rem; }}
 </style>
 <h1>{title}</h1>
 {body}
-<footer><h2>Where this comes from</h2><p>{source}</p></footer>
+<footer><h2>Provenance</h2><p>{source}</p></footer>
 </html>
 """
 
@@ -63,8 +63,8 @@ class Report:
         self._print(f"{caption}\n{text_table(columns, rows)}")
 
     def figure(self, figure: Any, caption: str, name: str | None = None) -> None:
-        """Embed a matplotlib figure and close it; one with a name is also written as NAME.png
-        beside the page, for others to show."""
+        """Embed a matplotlib figure and close it; with a name, it is also written as NAME.png
+        beside the page."""
         import matplotlib.pyplot as plt
 
         picture = io.BytesIO()

@@ -1,4 +1,4 @@
-"""Independent jobs in parallel; the result of each is kept as soon as it is there."""
+"""Runs independent jobs in parallel, and stores the result of each as soon as it finishes."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Version = Callable[[Job], str]  # of the code that a job's result depends on
 
 @dataclass(frozen=True)
 class Runner:
-    """Runs jobs, and keeps their results in a folder until a report holds them.
+    """Runs jobs, and stores their results in a folder until a report has been written.
 
     Arguments:
-        kept: folder of the results. A run that was interrupted finds them there and goes on, unless
-            the code has changed since.
+        kept: folder of the results. An interrupted run resumes from them, unless the code has
+            changed.
         jobs: processes; −1 for all cores.
-        engine: a joblib backend: loky (processes), threading or sequential, or ray or dask where
-            these are installed and a cluster is there.
+        engine: a joblib backend: loky (processes), threading or sequential, or ray or dask if
+            installed and a cluster is available.
     """
 
     kept: Path
@@ -54,7 +54,7 @@ class Runner:
 
         Raises:
             ValueError: an unknown engine, or one that is not installed.
-            SystemExit: stopped by Ctrl-C; what was finished is kept.
+            SystemExit: stopped by Ctrl-C; finished jobs are kept.
         """
         self._register()
         self.kept.mkdir(parents=True, exist_ok=True)
@@ -76,11 +76,11 @@ class Runner:
         return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 
     def has(self, job: Job, version: Version | None = None) -> bool:
-        """Return whether the result of a job is kept."""
+        """Return whether the result of a job is stored."""
         return self._file(job, version).exists()
 
     def forget(self) -> None:
-        """Remove the results, once a report holds them."""
+        """Remove the stored results."""
         shutil.rmtree(self.kept, ignore_errors=True)
 
     def _file(self, job: Job, version: Version | None) -> Path:

@@ -1,4 +1,4 @@
-"""What a study is: a command with options that writes a folder of results.
+"""Base classes of the studies. A study is a command with options that writes a folder of results.
 
 A study is a folder `experiments/NAME/` with a module `command.py`, which defines one subclass of
 `Study` (or of `ParallelStudy`): its fields are the options of `python -m experiments NAME`, its
@@ -50,7 +50,7 @@ class Study(ABC):
 
     @abstractmethod
     def run(self) -> None:
-        """Do what the command is for."""
+        """Run the study and write its results."""
 
     @classmethod
     def name(cls) -> str:
@@ -98,7 +98,7 @@ class Study(ABC):
 
 @dataclass(kw_only=True)
 class ParallelStudy(Study):
-    """A study that runs independent jobs, keeps their results, and goes on where it stopped."""
+    """A study that runs independent jobs, keeps their results, and resumes an interrupted run."""
 
     jobs: int = -1
     """Processes; -1 for all cores."""
@@ -107,12 +107,12 @@ class ParallelStudy(Study):
 
     @property
     def runner(self) -> Runner:
-        """Return what runs jobs; it keeps their results beside the folder of the study's."""
+        """Return the runner, which stores results beside the folder of the study."""
         kept = self.folder.with_name(f".{self.folder.name}.kept")
         return Runner(kept, self.jobs, self.engine)
 
     def publish(self, report: Report, files: Mapping[str, Rows | str], forget: bool = True) -> None:
-        """Write the report and the files, and forget the results of the jobs, which they hold."""
+        """Write the report and the files, and remove the stored results of the jobs."""
         super().publish(report, files)
         if forget:
             self.runner.forget()

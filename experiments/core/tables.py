@@ -1,4 +1,4 @@
-"""Policies side by side on one task: the rows of every table, and the records behind them."""
+"""Comparison of policies on one task: statistics and formats of the tables, and records."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ OBSERVES_ALL = "clairvoyant (observes all content; reference)"
 def without_reference(
     runs: Mapping[str, Evaluation],
 ) -> tuple[dict[str, Evaluation], Evaluation | None]:
-    """Return the policies, and the reference that sees what they do not, where it was run."""
+    """Return the policies, and the reference that observes all content, or None."""
     peers = {name: run for name, run in runs.items() if name != CLAIRVOYANT}
     return peers, runs.get(CLAIRVOYANT)
 
 
 def fraction(numerator: FloatArray, denominator: float | FloatArray) -> Estimate:
-    """Return the mean ratio to a known quantity, NaN where it is unknown or zero."""
+    """Return the mean ratio to a known quantity; NaN if that is unknown or zero."""
     whole = np.broadcast_to(np.asarray(denominator, dtype=float), numerator.shape)
     if not np.all(whole > 0):
         return statistics.UNKNOWN
@@ -47,7 +47,7 @@ def best_first(runs: Mapping[str, Evaluation]) -> list[str]:
 
 
 def percent(estimate: Estimate) -> str:
-    """Return a share as text, with its interval where it has one."""
+    """Return a fraction in percent, with its interval if there is one."""
     if np.isnan(estimate.mean):
         return "n/a"
     if np.isnan(estimate.low):
@@ -58,7 +58,7 @@ def percent(estimate: Estimate) -> str:
 
 
 def plain(estimate: Estimate, digits: int = 3) -> str:
-    """Return a score as text, with its interval where it has one."""
+    """Return a score as text, with its interval if there is one."""
     if np.isnan(estimate.mean):
         return "n/a"
     if np.isnan(estimate.low):
@@ -69,7 +69,7 @@ def plain(estimate: Estimate, digits: int = 3) -> str:
 
 
 def records(agent: str, run: Evaluation, seed: int, **common: Any) -> Sequence[dict[str, Any]]:
-    """Return one row a seed of everything that was measured."""
+    """Return one row of measurements per seed."""
     return [
         {
             **common,
@@ -86,13 +86,13 @@ def records(agent: str, run: Evaluation, seed: int, **common: Any) -> Sequence[d
 
 
 def bound_of(arguments: Mapping[str, Any], seeds: int, seed: int) -> Bound:
-    """Return what no policy can beat on a task; arrays (S,), a run each, where fleets are drawn."""
+    """Return the upper bound of a task; arrays (S,), one entry per run, if fleets are drawn."""
     env = CrawlVectorEnv(seeds, **arguments)
     env.reset(seed=seed)
     return task_bound(env.task, env.world.sources)
 
 
-# For whom a bound holds, by its name.
+# The policies for which a bound holds, by its name.
 HOLDS_FOR = {
     "deterministic": "policy",
     "not observed": "policy that does not observe content before it crawls",
@@ -102,5 +102,5 @@ HOLDS_FOR = {
 
 
 def markdown(lines: Sequence[Sequence[str]]) -> str:
-    """Return lines of cells, of which the second says how columns are aligned, as a table."""
+    """Return a Markdown table; the second line of cells has the alignments."""
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)

@@ -1,4 +1,4 @@
-"""`python -m experiments evaluate`: your sources, your budget, every policy."""
+"""`python -m experiments evaluate`: compares all policies on a given fleet and budget."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _PART = 2e8  # sources × steps × seeds of one run: some ten seconds
 
 @dataclass(kw_only=True)
 class Evaluate(ParallelStudy):
-    """Which policy collects how much of your sources' content under a budget?
+    """Compares how much utility each policy collects from your sources under a budget.
 
     Give --sources, a CSV with the columns source, arrival_rate (items / time), mean_utility,
     decay_rate (1 / time) and, optional, cost, crawl_delay (time), host, capacity (items) and
-    failure_rate, whose content is simulated; or --items, a log of what your sources published,
-    which is played back.
+    failure_rate, whose content is simulated; or --items, a log of the items that your sources
+    published, which is replayed.
     """
 
     outputs: ClassVar[tuple[str, ...]] = ("sources.csv", *ParallelStudy.outputs)
@@ -53,33 +53,34 @@ class Evaluate(ParallelStudy):
     """CSV file of the fleet, or the name of a preset (table1, fleet-f, recovering-<n>,
     hacker-news)."""
     budget: Annotated[str, tyro.conf.arg(metavar="M")] = ""
-    """The cost that one step's crawls may have."""
+    """M: the cost of the crawls that is allowed per step."""
     budgets: Annotated[str, tyro.conf.arg(metavar="M1,M2,…")] = ""
-    """Several budgets: draw the curve of reward against them, with the value of one more crawl."""
+    """Several budgets: also plots the reward and the Lagrange multiplier λ* against the budget."""
     period: float = 1.0
-    """T: length of a step, in the unit of time of the CSV's rates."""
+    """T: length of a step, in the unit of time of the rates in the CSV."""
     arrivals: str = "poisson"
     """deterministic, or poisson[-drift|-jumps|-cycle|-hawkes][-constant|-lognormal|-gamma]
-    [-stretched|-lomax][-items]; poisson means poisson-items where sources have a finite capacity.
-    Not with --items, as --warmup and --start."""
+    [-stretched|-lomax][-items]; poisson means poisson-items if sources have a finite capacity. Not
+    with --items; neither are --warmup and --start."""
     observed: bool = False
     """Whether the crawler observes the uncollected utility of a source before crawling it."""
     budget_rule: Literal["step", "average"] = "step"
-    """Whether the budget holds in every step, or on average with a balance."""
+    """Whether the budget holds in every step, or on average, as a token bucket."""
     per_host: int = 1
-    """Crawls in a step of sources that share a host."""
+    """Maximum number of crawls per step of sources that share a host."""
     start: Literal["fresh", "empty", "full", "random"] = "fresh"
     """State of the sources at the first step."""
     agents: tuple[str, ...] = tuple(AGENTS)
-    """Policies to compare, by default all of `agents.AGENTS`; whittle and random are always among
-    them, whittle-exact only where it differs: where random content is observed."""
+    """Policies to compare, by default all of `agents.AGENTS`. whittle and random are always
+    included; whittle-exact only if random content is observed, since it is the same as whittle
+    otherwise."""
     steps: int | None = None
-    """Steps measured in each run: by default 2000, or all that the rest of the log holds."""
+    """Steps evaluated in each run: by default 2000, or all of the replayed part of the log."""
     warmup: int = 200
-    """Steps before them that are left out."""
+    """Steps before the evaluation."""
     seeds: int = 20
-    """Runs of each policy, on the same arrivals for all policies. On a log, they start one step
-    after the other."""
+    """Runs of each policy, on the same arrivals for all policies. In a replay, each run starts one
+    step after the previous one."""
     seed: int = 0
     """Seed of the arrivals."""
 
@@ -91,33 +92,36 @@ class Evaluate(ParallelStudy):
 
     def _replay(self) -> None:
         self.check(self.log.items, self.log.curves, self.sources)
-        self._refuse(("arrivals", "warmup", "start"), "for simulations; a log is played back as is")
+        self._refuse(
+            ("arrivals", "warmup", "start"),
+            "for simulations only; a log is replayed as it was recorded",
+        )
         budgets, names = self._budgets(), self._names()
         fleet = self._fleet() if self.sources else None
         split = self.log.split(fleet, self.period, self.steps)
-        players = replay.players(names, self.observed, split.refitted is not None)
-        parts = {(m, name): self._playing(split, m, name) for m in budgets for name in players}
+        entrants = replay.entrants(names, self.observed, split.refitted is not None)
+        parts = {(m, name): self._replay_jobs(split, m, name) for m in budgets for name in entrants}
         for jobs in parts.values():
-            replay.task(jobs[0], split.trace)  # refuses what is bad before any work is done
+            replay.task(jobs[0], split.trace)  # raises ValueError before any job is run
         todo = [job for jobs in parts.values() for job in jobs]
         print(
             f"{len(split.fleet)} sources × {split.steps} steps × {self.seeds} runs × "
-            f"{len(players)} policies × {len(budgets)} budgets"
+            f"{len(entrants)} policies × {len(budgets)} budgets"
         )
         results = iter(self.runner.run(todo, partial(replay.work, split.trace)))
-        runs: dict[float, dict[str, replay.Played]] = {m: {} for m in budgets}
+        runs: dict[float, dict[str, replay.Replay]] = {m: {} for m in budgets}
         for (m, name), jobs in parts.items():
             runs[m][name] = replay.joined([next(results) for _ in jobs], split.steps)
         view = self._view(split, budgets)
         assert self.log.items is not None
-        report = Report(f"{self.log.items.name} played back: who collects how much")
+        report = Report(f"Replay of {self.log.items.name}: utility collected by each policy")
         replay_summary.write(report, view, runs)
         rows = records_of_blocks(view, runs, {"observed": self.observed, **provenance()})
         sources = summary.per_source(split.fleet, runs)
         self.publish(report, {"records.csv": rows, "sources.csv": sources})
 
-    def _playing(self, split: Split, budget: float, name: str) -> list[Job]:
-        """Return the runs of a policy, or a reference."""
+    def _replay_jobs(self, split: Split, budget: float, name: str) -> list[Job]:
+        """Return the jobs of a policy or a reference."""
         refitted = split.refitted if name == replay.REFITTED else None
         job = {
             "agent": REFERENCE if refitted else name,
@@ -146,14 +150,14 @@ class Evaluate(ParallelStudy):
             split,
             max(1, round(block / self.period)),
             bounds,
-            best.best(charge=0.0).net,
+            best.best(multiplier=0.0).net,
             self._conditions(),
             self.log.note,
             min(self.seeds, split.steps),
         )
 
     def _refuse(self, names: tuple[str, ...], why: str) -> None:
-        """Raise ValueError where one of these options was given."""
+        """Raise ValueError if one of these options was given."""
         for name in names:
             if getattr(self, name) != getattr(type(self), name):
                 raise ValueError(f"--{name} is {why}; leave it out")
@@ -161,11 +165,11 @@ class Evaluate(ParallelStudy):
     def _simulate(self) -> None:
         self.check(self.sources)
         if self.log != Log():
-            raise ValueError("options of a log given, but no log; give --items log.csv")
+            raise ValueError("options of a log were given without a log; give --items log.csv")
         if not self.sources:
             raise ValueError(
-                "no sources; give --sources fleet.csv (or a preset), or --items log.csv to play "
-                "back what was really published"
+                "no sources were given; give --sources fleet.csv (or a preset), or --items "
+                "log.csv for the replay of a log"
             )
         fleet, budgets = self._fleet(), self._budgets()
         names = evaluation.entrants(
@@ -173,8 +177,8 @@ class Evaluate(ParallelStudy):
         )
         parts = {
             (m, name): self._jobs(fleet, name, m) for m in budgets for name in names
-        }  # of each policy under each budget: its seeds, in parts that are kept as they finish
-        # Refuse bad arguments before any work is done.
+        }  # the seeds of each policy under each budget, in parts that are stored as they finish
+        # Raises ValueError for invalid arguments before any job is run.
         tasks = [Task(**evaluation.arguments_of(jobs[0])) for jobs in parts.values()]
         todo = [job for jobs in parts.values() for job in jobs]
         print(
@@ -186,7 +190,9 @@ class Evaluate(ParallelStudy):
         for (m, name), jobs in parts.items():
             found = [next(results) for _ in jobs]
             runs[m][name] = evaluation.as_evaluation(evaluation.joined(found), self.seeds)
-        report = Report(f"{len(fleet)} sources of {Path(self.sources).name}: who collects how much")
+        report = Report(
+            f"{len(fleet)} sources of {Path(self.sources).name}: utility collected by each policy"
+        )
         report.paragraph(self._setting(fleet))
         view = summary.View(tasks[0])
         if len(budgets) > 1:
@@ -218,7 +224,7 @@ class Evaluate(ParallelStudy):
         }
         seeds = evaluation.seeds_needed(arguments, agent, self.seeds)
         common = {"steps": self._steps, "warmup": self.warmup}
-        # The same parts for every policy, so that all of them meet the same content.
+        # The same parts for every policy, so that all policies meet the same arrivals.
         size = max(1, int(_PART / (len(fleet) * (self._steps + self.warmup))))
         return [
             {
@@ -230,8 +236,8 @@ class Evaluate(ParallelStudy):
         ]
 
     def _arrivals(self, fleet: Sources) -> str:
-        """Return the name of the arrivals, which draw single items where sources show only the
-        last of them."""
+        """Return the name of the arrivals, which draw single items if sources have a finite
+        capacity."""
         process = make_arrivals(self.arrivals)
         if fleet.is_capped and process.random and not process.items:
             return f"{self.arrivals}-items"
@@ -255,11 +261,13 @@ class Evaluate(ParallelStudy):
                     given += [float(word)] if word.strip() else []
                 except ValueError:
                     raise ValueError(
-                        f"{option} has {word!r}, not a number; write --budget 2.5, or "
+                        f"{option} has {word!r}, which is not a number; write --budget 2.5, or "
                         "--budgets 1,2,5,10 for several"
                     ) from None
         if not given:
-            raise ValueError("no budget; give --budget 5, or --budgets 1,2,5,10 for a curve")
+            raise ValueError(
+                "no budget was given; give --budget 5, or --budgets 1,2,5,10 for a curve"
+            )
         if self._steps < 1:
             raise ValueError(f"--steps is {self._steps}; it must be at least 1")
         fewest = 1 if self.log.items is not None else FEWEST_RUNS
@@ -276,14 +284,14 @@ class Evaluate(ParallelStudy):
         return _STEPS if self.steps is None else self.steps
 
     def _conditions(self) -> str:
-        seeing = "seen before crawling" if self.observed else "not seen before crawling"
+        observed = "observed" if self.observed else "not observed"
         budget = "in every step" if self.budget_rule == "step" else "on average"
-        return f"content {seeing}, budget kept {budget}"
+        return f"content {observed} before crawling, budget enforced {budget}"
 
     def _setting(self, fleet: Sources) -> str:
         return (
-            f"Arrivals {self._arrivals(fleet)}; {self._conditions()}, period "
-            f"{fleet.period:g}. {self._steps} steps after {self.warmup} left out, {self.seeds} "
-            "runs, the same arrivals for every policy. Intervals hold 95 % (t over runs). "
-            f"The fleet is expected to publish {number(float(fleet.published))} utility a step."
+            f"Arrivals {self._arrivals(fleet)}; {self._conditions()}, period {fleet.period:g}. "
+            f"{self._steps} steps after a warm-up of {self.warmup}; {self.seeds} runs on the same "
+            "arrivals for every policy. Intervals: 95 % confidence (Student's t over runs). The "
+            f"fleet publishes {number(float(fleet.published))} utility per step on average."
         )

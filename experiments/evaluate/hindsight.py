@@ -1,10 +1,11 @@
-"""What nobody can beat on a recorded log, even knowing all of it beforehand.
+"""An upper bound on the reward of every policy on a recorded log, by Lagrangian relaxation.
 
-With the budget only on the whole, Lagrange's charge λ parts the sources: H steps of budget M bring
-at most min_{λ≥0} λMH + Σ_i V_i(λ), V_i the most that source i alone brings if a crawl costs λC_i.
-A crawl can be moved back to the last step that brought something new: it then collects the same
-items, no older than before. So V_i is a dynamic programme over those steps alone. Crawl delays,
-shared hosts, capacities and failures are left out, all of which only take away.
+If the budget is enforced only in total, a Lagrange multiplier λ decouples the sources: in H steps
+of budget M, at most min_{λ≥0} λMH + Σ_i V_i(λ) is collected, where V_i is the optimal reward of
+source i alone if a crawl costs λC_i. A crawl can be moved back to the last step at which a new item
+became available: it then collects the same items, no older than before. V_i is therefore the
+solution of a dynamic programme over those steps. Crawl delays, shared hosts, capacities and
+failures are relaxed away, so that the bound remains valid.
 """
 
 from __future__ import annotations
@@ -18,21 +19,22 @@ from crawl_env.content.process import Published
 from crawl_env.content.trace import TraceFeed
 from crawl_env.numerics import FloatArray, IntArray
 
-# Share of the bound by which it may be missed; the lines of the dual meet after some ten steps.
+# Relative tolerance of the bound; the search on the dual takes about ten steps.
 _NEAR = 1e-12
 
 
 class Schedule(NamedTuple):
-    """The best schedule under a charge."""
+    """The optimal schedule under a Lagrange multiplier."""
 
-    net: float  # utility less the charge
+    net: float  # utility minus multiplier × cost
     cost: float  # budget units
 
 
 class Hindsight:
-    """The best schedules of a log's first `steps` steps, from sources that start empty.
+    """The optimal schedules of the first `steps` steps of a log, from sources that start empty.
 
-    Steps are crawled at their beginnings 0, T, …: what the last one brings comes too late.
+    Sources are crawled at the beginnings of steps, 0, T, …, so that items published in the last
+    step cannot be collected.
 
     >>> from crawl_env import ItemLog
     >>> log = ItemLog(["a"], [0, 0], [0.5, 1.5], [3.0, 4.0], start=0, end=4)
@@ -46,53 +48,59 @@ class Hindsight:
         feed = trace.bind(sources, 1)
         self._cost, self._steps = sources.cost, steps
         self._sources = [
-            _contents(feed, items, seen) for items, seen in _by_source(feed, len(sources), steps)
+            _contents(feed, items, available)
+            for items, available in _by_source(feed, len(sources), steps)
         ]
 
     def bound(self, budget: float) -> float:
-        """Return the utility that crawls of cost `budget` a step collect at most in all."""
+        """Return an upper bound on the total utility that is collected with `budget` per step."""
         return float(min(self._dual(budget)))
 
     def _dual(self, budget: float) -> list[float]:
-        """Return λMH + Σ V_i(λ) at charges that lead to its minimum."""
+        """Return λMH + Σ V_i(λ) at a sequence of multipliers that ends at its minimum."""
         whole = budget * self._steps
         dear = 1.0 + max((c.max() for s in self._sources for _, c in s), default=0.0)
         low, high = 0.0, dear / float(self._cost.min())
         at_low, at_high = self.best(low), self.best(high)
         found = [at_low.net]
         while at_low.cost > whole:
-            # The dual is convex and piecewise linear: try where the lines of both sides meet.
-            reward = [at.net + price * at.cost for at, price in ((at_low, low), (at_high, high))]
-            price = (reward[0] - reward[1]) / (at_low.cost - at_high.cost)
-            at = self.best(price)
-            found.append(price * whole + at.net)
-            line = price * (whole - at_high.cost) + reward[1]
+            # The dual is convex and piecewise linear: try the intersection of the lines of both
+            # sides.
+            reward = [
+                at.net + multiplier * at.cost for at, multiplier in ((at_low, low), (at_high, high))
+            ]
+            multiplier = (reward[0] - reward[1]) / (at_low.cost - at_high.cost)
+            at = self.best(multiplier)
+            found.append(multiplier * whole + at.net)
+            line = multiplier * (whole - at_high.cost) + reward[1]
             if found[-1] <= line + _NEAR * abs(line):
                 break
             if at.cost > whole:
-                low, at_low = price, at
+                low, at_low = multiplier, at
             else:
-                high, at_high = price, at
+                high, at_high = multiplier, at
         return found
 
-    def best(self, charge: float) -> Schedule:
-        """Return what the best schedule brings if a crawl costs `charge` × C_i, and its cost."""
+    def best(self, multiplier: float) -> Schedule:
+        """Return the optimal schedule if a crawl of source i costs `multiplier` × C_i."""
         net = cost = 0.0
         for contents, each in zip(self._sources, self._cost.tolist(), strict=True):
-            alone, crawls = _best_alone(contents, charge * each)
+            alone, crawls = _best_alone(contents, multiplier * each)
             net, cost = net + alone, cost + crawls * each
         return Schedule(net, cost)
 
 
-# Of each step k that brings a source something new: the first earlier one whose items are still
-# worth something, and what a crawl brings if the last was before that one, or the next, … or k.
+# For each step k at which new items of a source become available: the first earlier such step whose
+# items still have utility, and the reward of a crawl if the previous one was before that step, or
+# before the next, …, or before k.
 Contents = list[tuple[int, FloatArray]]
 
 
 def _best_alone(contents: Contents, charge: float) -> tuple[float, int]:
     best, crawls = np.zeros(len(contents) + 1), np.zeros(len(contents) + 1, dtype=np.intp)
     for k, (first, content) in enumerate(contents):
-        # Before an earlier step still, a crawl leaves as much: what is worth nothing is no loss.
+        # Items of earlier steps have no utility left, so that earlier crawls need not be
+        # considered.
         total = best[first : k + 1] + content
         j = int(total.argmax())
         crawl = total[j] - charge
@@ -104,33 +112,33 @@ def _best_alone(contents: Contents, charge: float) -> tuple[float, int]:
 
 
 def _by_source(feed: TraceFeed, n: int, steps: int) -> list[tuple[Published, IntArray]]:
-    """Return every source's items, and the step (≥ 1) at whose beginning each is first seen."""
-    rng = np.random.default_rng(0)  # not drawn from: the log starts where it starts
+    """Return every source's items, and the steps (≥ 1) from which on they are available."""
+    rng = np.random.default_rng(0)  # unused: the start of the log is fixed
     (_, block), *_ = feed.blocks
     feed.start(np.zeros(1, dtype=np.intp), rng)
     # Nothing was published before the beginning of the log.
     parts = [Published.concatenate([])]
     parts += [Published.concatenate(list(block.draw(rng))) for _ in range(steps - 1)]
     items = Published.concatenate(parts)
-    seen = np.repeat(np.arange(steps), [part.cell.size for part in parts])
+    available = np.repeat(np.arange(steps), [part.cell.size for part in parts])
     order = np.argsort(items.cell, kind="stable")
     edges = np.searchsorted(items.cell[order], np.arange(n + 1))
     mine = [order[edges[i] : edges[i + 1]] for i in range(n)]
-    return [(items.only(which), seen[which]) for which in mine]
+    return [(items.only(which), available[which]) for which in mine]
 
 
-def _contents(feed: TraceFeed, items: Published, seen: IntArray) -> Contents:
+def _contents(feed: TraceFeed, items: Published, available: IntArray) -> Contents:
     contents: Contents = []
     alive = np.zeros(0, dtype=np.intp)
-    steps, begins = np.unique(seen, return_index=True)
-    place = np.searchsorted(steps, seen)  # of each item
-    ends = np.append(begins[1:], seen.size)
+    steps, begins = np.unique(available, return_index=True)
+    place = np.searchsorted(steps, available)  # of each item
+    ends = np.append(begins[1:], available.size)
     for k, now in enumerate(steps):
         alive = np.concatenate((alive, np.arange(begins[k], ends[k])))
         here = items.only(alive)
-        left = feed.survival(here._replace(age=here.age + (now - seen[alive])))
-        alive, worth = alive[left > 0], (here.utility * left)[left > 0]
+        left = feed.survival(here._replace(age=here.age + (now - available[alive])))
+        alive, utility = alive[left > 0], (here.utility * left)[left > 0]
         first = int(place[alive[0]]) if alive.size else k
-        by_step = np.bincount(place[alive] - first, worth, k + 1 - first)
+        by_step = np.bincount(place[alive] - first, utility, k + 1 - first)
         contents.append((first, by_step[::-1].cumsum()[::-1]))
     return contents

@@ -1,4 +1,4 @@
-"""A recorded log as a test: what was known until some moment, and what is played back after it."""
+"""A recorded log as a test: policies are fitted to its first part and replay the second."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ WEEK = 168.0  # hours
 
 @dataclass(frozen=True)
 class Split:
-    """A log in two parts, and the fleet as it was known between them."""
+    """A log in two parts, and the fleet that is known at the split."""
 
     past: ItemLog  # of all sources
     rest: ItemLog  # of all sources
     fleet: Sources
-    refitted: Sources | None  # with rates and utilities fitted to the rest itself, if there are any
+    refitted: Sources | None  # fitted to the rest itself; None if it was given
 
     @cached_property
     def steps(self) -> int:
-        """Return H, how many steps the rest holds, the last perhaps in part."""
+        """Return H, the number of steps of the rest; the last one may be incomplete."""
         return self.trace.steps(self.fleet.period)
 
     @cached_property
@@ -43,54 +43,55 @@ class Split:
 
     @cached_property
     def trace(self) -> Trace:
-        """Return the rest of the log as far as the fleet's sources published it."""
+        """Return the items of the rest that were published by sources of the fleet."""
         known = set(self.fleet.names)
         log = self.rest.select([name for name in self.rest.names if name in known])
         return Trace(log, random_start=False)
 
     @cached_property
     def unknown(self) -> dict[str, float]:
-        """Return the sources of the rest that the fleet lacks, with the utility they published,
-        the richest first."""
+        """Return the sources of the rest that are not in the fleet, with their total utilities, in
+        decreasing order."""
         known, names = set(self.fleet.names), self.rest.names
-        worth = np.bincount(self.rest.source, self.rest.utility, len(names))
+        utility = np.bincount(self.rest.source, self.rest.utility, len(names))
         items = np.bincount(self.rest.source, minlength=len(names))
-        order = np.argsort(-worth, kind="stable")
-        return {names[i]: float(worth[i]) for i in order if items[i] and names[i] not in known}
+        order = np.argsort(-utility, kind="stable")
+        return {names[i]: float(utility[i]) for i in order if items[i] and names[i] not in known}
 
 
 @dataclass
 class Log:
-    """Instead of simulating: fit the fleet to the first part of a log of items and play back the
-    rest, once, from empty sources. The log is a table as for `fit`: source, published, utility,
-    item."""
+    """Replay of a log of items instead of a simulation: the fleet is fitted to the first part of
+    the log, and the rest is replayed once, from empty sources. The log is a table as for `fit`:
+    source, published, utility, item."""
 
     items: Path | None = None
-    """The log, .csv, .csv.gz or .parquet. With --sources, that fleet is used and nothing fitted."""
+    """The log, .csv, .csv.gz or .parquet. With --sources, that fleet is used and none is fitted."""
     curves: Path | None = None
-    """Table item, age, remaining: how single items lost interest. They are played back, and decay
-    rates are fitted to them."""
+    """Table item, age, remaining: the recorded decay of single items. The curves are replayed, and
+    decay rates are fitted to them."""
     decay_rate: float | None = None
-    """μ of all sources, 1 / unit of time, where there are neither curves nor --sources."""
+    """μ of all sources, 1 / unit of time, if neither --curves nor --sources is given."""
     unit: str = "hour"
-    """Job of time of the log's numbers, and of --period: second, minute, hour or day."""
+    """Unit of time of the log's numbers, and of --period: second, minute, hour or day."""
     train_until: Annotated[str, tyro.conf.arg(metavar="TIME")] = ""
-    """Where the first part ends, a number or a time stamp; by default at the middle of the log."""
+    """End of the first part, a number or a time stamp; by default the middle of the log."""
     block: float = 0.0
-    """Time over which sums are compared; intervals are over such blocks. By default a week."""
+    """Length of the blocks of time over which confidence intervals are computed; by default a
+    week."""
     note: str = ""
-    """A sentence for the report, such as where the log is from."""
+    """A sentence for the report, such as the origin of the log."""
 
     def split(self, fleet: Sources | None, period: float, steps: int | None = None) -> Split:
-        """Read the log and part it.
+        """Read the log and split it.
 
         Arguments:
             fleet: given by the user, or None to fit one to the first part.
-            period: T, in units of time.
-            steps: at most so many of the rest are kept; None: all.
+            period: T, in the unit of the log.
+            steps: the maximum number of steps of the rest; None for all.
 
         Raises:
-            ValueError: what is wrong, in the user's terms.
+            ValueError: invalid options or an invalid log.
         """
         self._check(fleet)
         assert self.items is not None
@@ -118,8 +119,8 @@ class Log:
             return log.start + log.span / 2
         if not log.start < moment < log.end:
             raise ValueError(
-                f"--train-until is {self.train_until}, {moment:g} {log.unit}s, and the log covers "
-                f"{log.start:g} to {log.end:g}; give a moment within it"
+                f"--train-until is {self.train_until}, {moment:g} {log.unit}s, but the log covers "
+                f"{log.start:g} to {log.end:g}; give a time within it"
             )
         return moment
 
@@ -128,12 +129,12 @@ class Log:
         if fleet is None and sum(known) != 1:
             which = "both" if all(known) else "neither"
             raise ValueError(
-                f"{which} of --curves and --decay-rate given; give the recorded curves of items, "
-                "or the decay rate (ln 2 / half-life, per unit of time) of all sources"
+                f"{which} of --curves and --decay-rate given; give either the recorded curves of "
+                "items, or the decay rate (ln 2 / half-life, per unit of time) of all sources"
             )
         if fleet is not None and self.decay_rate is not None:
             raise ValueError(
-                "--decay-rate and --sources given, which has decay rates; leave it out"
+                "--decay-rate was given with --sources, which has decay rates; leave it out"
             )
         if self.decay_rate is not None and not 0 < self.decay_rate < np.inf:
             raise ValueError(f"--decay-rate is {self.decay_rate:g}; it must be positive (1/time)")

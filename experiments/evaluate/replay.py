@@ -1,4 +1,4 @@
-"""Playing back the rest of a log: every policy on the same items, measured step by step."""
+"""Replays the second part of a log: every policy on the same items, measured at every step."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from crawl_env.numerics import FloatArray, IntArray
 from experiments.core import evaluation
 from experiments.core.runner import Job, Result
 
-REFITTED = "whittle-refitted"  # a reference: fitted to the very part that is played back
+REFITTED = "whittle-refitted"  # a reference: fitted to the replayed part itself
 
 
-class Played(NamedTuple):
-    """One policy's S runs of H steps, of which run s starts s steps late; and means over them.
+class Replay(NamedTuple):
+    """The S runs of a policy over H steps, of which run s starts s steps late, and means over them.
 
-    Schedules without chance in them may lock to the hours of the day: which hours these are is
-    luck, and starting at other hours shows how much of it.
+    The starts differ because deterministic schedules may be synchronised with the hours of the day
+    by chance.
     """
 
     reward: FloatArray  # (S, H) utility collected in each step
     frequency: FloatArray  # (N,) crawls per step
     cost: float  # budget units per step
-    never: float  # sources not once crawled with success
+    never: float  # sources without a successful crawl
     fetched: float  # items
     delay: float  # time from publication to collection, mean over the items; NaN if none
 
     def __repr__(self) -> str:
-        return f"Played(reward {self.total:.6g} in {self.reward.shape[-1]} steps)"
+        return f"Replay(reward {self.total:.6g} in {self.reward.shape[-1]} steps)"
 
     @property
     def total(self) -> float:
@@ -42,10 +42,10 @@ class Played(NamedTuple):
         return float(self.reward.sum(axis=-1).mean())
 
 
-def players(agents: Iterable[str], observed: bool, refitted: bool) -> tuple[str, ...]:
-    """Return whom to play: the agents, and references.
+def entrants(agents: Iterable[str], observed: bool, refitted: bool) -> tuple[str, ...]:
+    """Return the policies and references to replay.
 
-    Not the exact index: it is that of a law of arrivals, and a log has none.
+    The exact index is left out, since it needs a distribution of the arrivals.
     """
     peers = [name for name in agents if name != WhittleExact.name]
     found = evaluation.entrants(peers, {"arrivals": "trace", "observed": observed})
@@ -53,38 +53,42 @@ def players(agents: Iterable[str], observed: bool, refitted: bool) -> tuple[str,
 
 
 def task(job: Job, trace: Trace) -> Task:
-    """Return the task of a job, which is refused where it is none."""
+    """Return the task of a job.
+
+    Raises:
+        ValueError: invalid arguments of the environment.
+    """
     return Task(**{**evaluation.arguments_of(job), "arrivals": trace})
 
 
 def work(trace: Trace, job: Job) -> Result:
-    """Play one run of a job's agent, which starts `late` steps after the trace."""
+    """Run one replay of a job's agent, which starts `late` steps after the trace."""
     log, period = trace.log, job["arguments"]["sources"]["period"]
     rest = Trace(log.covering(log.start + job["late"] * period, None), random_start=False)
-    with warnings.catch_warnings():  # the command has shown them once, for all its units
+    with warnings.catch_warnings():  # the command has shown them once for all jobs
         warnings.simplefilter("ignore")
         arguments = {**evaluation.arguments_of(job), "arrivals": rest}
         rollout = Rollout(job["agent"], arguments, 1, job["seed"])
-        played = play(rollout, rest, job["steps"] - job["late"])
+        replay = play(rollout, rest, job["steps"] - job["late"])
     return {
         name: value.tolist() if isinstance(value, np.ndarray) else value
-        for name, value in played._asdict().items()
+        for name, value in replay._asdict().items()
     }
 
 
-def joined(results: Sequence[Result], steps: int) -> Played:
-    """Return the runs of a policy side by side, nothing collected before they start."""
+def joined(results: Sequence[Result], steps: int) -> Replay:
+    """Return the runs of a policy as one; the reward before a run starts is zero."""
     reward = np.zeros((len(results), steps))
     for row, result in zip(reward, results, strict=True):
         (measured,) = result["reward"]
         row[steps - len(measured) :] = measured
-    others = [name for name in Played._fields if name != "reward"]
+    others = [name for name in Replay._fields if name != "reward"]
     means = {name: np.mean([result[name] for result in results], axis=0) for name in others}
-    return Played(reward, **means)
+    return Replay(reward, **means)
 
 
 def digest(log: ItemLog) -> str:
-    """Return a hash of all that a log says, so that what was kept of another is not taken up."""
+    """Return a hash of a log, so that stored results of another log are not used."""
     found = hashlib.sha256(repr((log.names, log.start, log.end, log.unit)).encode())
     arrays = [log.source, log.published, log.utility]
     if log.curves is not None:
@@ -94,17 +98,17 @@ def digest(log: ItemLog) -> str:
     return found.hexdigest()[:24]
 
 
-def play(rollout: Rollout, trace: Trace, steps: int) -> Played:
-    """Let a rollout crawl the trace from its beginning, once.
+def play(rollout: Rollout, trace: Trace, steps: int) -> Replay:
+    """Replay the trace once from its beginning, with the crawls of a rollout.
 
-    The sources are crawled at 0, T, …, (H − 1)T: what is published in a step can be collected
-    from the next one on, and what is published in the last one not at all.
+    The sources are crawled at 0, T, …, (H − 1)T: items that are published in a step can be
+    collected from the next step on, and those of the last step not at all.
     """
     world = rollout.env.world
-    sources, (rows, n) = world.sources, world.shape
-    brought = _Brought(trace.log, sources, rows, steps)
-    reward, crawls, cost = np.zeros((rows, steps)), np.zeros(n), 0.0
-    visited = np.zeros(rows * n, dtype=bool)
+    sources, (batch, n) = world.sources, world.shape
+    collected = _Collected(trace.log, sources, batch, steps)
+    reward, crawls, cost = np.zeros((batch, steps)), np.zeros(n), 0.0
+    visited = np.zeros(batch * n, dtype=bool)
     for step in range(steps):
         reward[:, step] = rollout.step()
         picked, _, _, failed = rollout.env.harvest
@@ -113,37 +117,38 @@ def play(rollout: Rollout, trace: Trace, steps: int) -> Played:
         if failed is not None:
             picked = picked[~failed]
         visited[picked] = True
-        brought.count(picked, step)
-    return Played(
+        collected.count(picked, step)
+    return Replay(
         reward,
-        crawls / steps / rows,
-        cost / steps / rows,
-        float(np.count_nonzero(~visited)) / rows,
-        brought.items / rows,
-        brought.delay,
+        crawls / steps / batch,
+        cost / steps / batch,
+        float(np.count_nonzero(~visited)) / batch,
+        collected.items / batch,
+        collected.delay,
     )
 
 
-class _Brought:
-    """Counts the items that crawls bring, and the time since each was published."""
+class _Collected:
+    """Counts the items that crawls collect, and the time since their publication."""
 
-    def __init__(self, log: ItemLog, sources: Sources, rows: int, steps: int) -> None:
+    def __init__(self, log: ItemLog, sources: Sources, batch: int, steps: int) -> None:
         place = {name: i for i, name in enumerate(sources.names)}
         source = np.array([place.get(name, 0) for name in log.names], dtype=np.intp)[log.source]
         when = (log.published - log.start) / sources.period
         self._stride, self._n = steps + 2, len(sources)
-        seen = np.minimum(when.astype(np.intp) + 1, steps + 1)  # step at whose beginning
-        line = source * self._stride + seen  # of one source after the other
+        # The step from whose beginning on an item can be collected.
+        available = np.minimum(when.astype(np.intp) + 1, steps + 1)
+        line = source * self._stride + available  # sorts by source, then by step
         order = np.argsort(line, kind="stable")
         self._line = line[order]
         self._when = np.concatenate(([0.0], np.cumsum(when[order])))
         first = np.searchsorted(self._line, np.arange(self._n) * self._stride)
-        self._next = np.tile(first, rows)  # of each cell, on the line
+        self._next = np.tile(first, batch)  # index in `_line` of each cell's first item
         self._capacity, self._period = sources.capacity, sources.period
         self.items, self._delay = 0.0, 0.0
 
     def count(self, picked: IntArray, step: int) -> None:
-        """Count what crawls of the cells `picked` bring at the beginning of a step."""
+        """Count the items that crawls of the cells `picked` collect at the beginning of a step."""
         source = picked % self._n
         until = np.searchsorted(self._line, source * self._stride + step, side="right")
         first = np.maximum(self._next[picked], until - self._capacity[source])
@@ -155,5 +160,5 @@ class _Brought:
 
     @property
     def delay(self) -> float:
-        """Return the mean time from publication to collection; NaN where nothing was collected."""
+        """Return the mean time from publication to collection; NaN if no item was collected."""
         return self._delay * self._period / self.items if self.items else float("nan")

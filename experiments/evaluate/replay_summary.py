@@ -1,4 +1,4 @@
-"""What a replay found: tables, words and pictures."""
+"""The report of a replay: tables, recommendation and figures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LABELS = {
 
 
 def write(report: Report, view: View, runs: Mapping[float, Runs]) -> None:
-    """Fill the report."""
+    """Add all sections to the report."""
     _setting(report, view)
     if len(runs) > 1:
         _curve(report, view, runs)
@@ -50,51 +50,56 @@ def _setting(report: Report, view: View) -> None:
     past, rest, fleet = view.split.past, view.split.rest, view.split.fleet
     unit, published = rest.unit, rest.utility.sum()
     since = f" (time 0 is {rest.origin})" if rest.origin else ""
-    fitted = "" if view.split.refitted is None else " The fleet is fitted to the first."
+    fitted = "" if view.split.refitted is None else " The fleet is fitted to the first part."
     if view.note:
         report.paragraph(view.note)
     report.paragraph(
-        f"The log in two parts: {len(past):,} items from {past.start:,.6g} to {past.end:,.6g} "
-        f"{unit}s{since}, and {len(rest):,} items up to {rest.end:,.6g}, worth {number(published)} "
-        f"in all.{fitted} The second is played back once, in {view.steps:,} steps of "
-        f"{_count(fleet.period, unit)}, to {_count(len(fleet), 'source')} that have no "
-        f"content at first: {view.conditions}. All policies meet the same items, which "
-        "do not depend on what is crawled."
+        f"The log is split into two parts: {len(past):,} items from {past.start:,.6g} to "
+        f"{past.end:,.6g} {unit}s{since}, and {len(rest):,} items up to {rest.end:,.6g} with a "
+        f"total utility of {number(published)}.{fitted} The second part is replayed once, in "
+        f"{view.steps:,} steps of {_count(fleet.period, unit)}, to {_count(len(fleet), 'source')} "
+        f"that start without content: {view.conditions}. All policies meet the same items, which "
+        "do not depend on the crawls."
     )
     unknown = view.split.unknown
     if unknown:
-        names = ", ".join(f"{name} ({number(worth)})" for name, worth in list(unknown.items())[:5])
+        names = ", ".join(
+            f"{name} ({number(utility)})" for name, utility in list(unknown.items())[:5]
+        )
         part = f"{sum(unknown.values()) / published:.1%} of all, " if published > 0 else ""
         report.paragraph(
-            f"Not crawled, since nothing of theirs was published before the split: {names}"
-            f"{', …' if len(unknown) > 5 else ''} ({_count(len(unknown), 'source')}). What they "
-            f"published later, {part}counts as published."
+            f"Not crawled, since they published nothing before the split: {names}"
+            f"{', …' if len(unknown) > 5 else ''} ({_count(len(unknown), 'source')}). Their later "
+            f"items, {part}count as published."
         )
     if published > 0:
         came = published - sum(unknown.values())
         report.paragraph(
-            f"From the first part, {number(float(fleet.published))} utility a step was to be "
-            f"expected of the sources known; {number(came / view.steps)} came. Crawling all of "
-            f"them in every step would collect {view.most / published:.2%} of everything: the "
-            "rest is gone before the next step, or not from sources known."
+            "According to the first part, the known sources publish "
+            f"{number(float(fleet.published))} utility per step on average; in the second part "
+            f"they published {number(came / view.steps)}. Crawling all of them in every step "
+            f"would collect {view.most / published:.2%} of all utility: the rest decays before "
+            "the next step, or is published by unknown sources."
         )
     runs = _count(view.runs, "run")
     report.paragraph(
-        f"Means of {runs} of each policy, one step after the other: schedules may lock to the "
-        "hours of the day, and at which is luck."
+        f"All values are means of {runs} of each policy, each starting one step after the previous "
+        "one, since periodic schedules may be synchronised with the hours of the day by chance."
     )
     blocks = _count(view.blocks, view.block_name)
     if view.blocks < FEWEST:
         report.paragraph(
-            f"The replay holds {blocks}: too few to say what is chance. Replay more, or compare "
-            f"over a shorter --block, such as {view.steps * view.split.fleet.period / 20:.3g}."
+            f"The replay has {blocks}, which is too few for confidence intervals. Replay more "
+            "steps, or use a shorter --block, such as "
+            f"{view.steps * view.split.fleet.period / 20:.3g}."
         )
     else:
         report.paragraph(
-            f"Intervals hold 95 % (bootstrap over {blocks} and {runs}, the same ones for both "
-            "policies of a difference). They take these as drawn independently from more of the "
-            "same: they say how far the result hangs on single ones, not what another log would "
-            "give. One in twenty misses: of many differences, some leave 0 out by chance."
+            f"Intervals: 95 % confidence (Student's t over {blocks} and {runs}, paired between "
+            "the policies of a difference). Blocks and runs are treated as independent samples "
+            "from the same distribution, so that the intervals do not cover differences to other "
+            "logs. They are not corrected for multiple comparisons: some differences exclude 0 "
+            "by chance."
         )
 
 
@@ -106,25 +111,27 @@ def _advice(report: Report, view: View, budget: float, runs: Runs) -> None:
     alike = rivals(view, runs)
     best, order = runs[alike[0]], peers(runs)
     if budget >= view.split.fleet.cost.sum():
-        report.paragraph("The budget covers all sources: crawl everything, there is no choice.")
+        report.paragraph(
+            "The budget covers all sources, so that every source can be crawled in every step."
+        )
     elif not best.total > 0:
-        report.paragraph("Nothing was collected by any policy.")
+        report.paragraph("No policy collected any utility.")
         return
     elif view.blocks < FEWEST:
         report.paragraph(
-            f"{order[0]} collected most of these items; that it would do so again cannot be told "
-            f"from {_count(view.blocks, view.block_name)}."
+            f"{order[0]} collected the largest utility; {_count(view.blocks, view.block_name)} "
+            "are too few to test whether the difference is significant."
         )
     elif len(alike) > 1:
         report.paragraph(
-            f"No clear winner: {', '.join(alike)} cannot be told apart (95 % intervals of the "
+            f"No significant difference between {', '.join(alike)} (95 % intervals of the "
             f"differences on the same items, or differences below {NOTABLE:.1%})."
         )
     elif len(order) > 1:
         gain = view.gain(best, runs[order[1]])
         report.paragraph(
-            f"Use {order[0]}: of the same items it collects {percent(gain)} more than the next "
-            f"best, {order[1]}."
+            f"Recommended policy: {order[0]}. On the same items it collects {percent(gain)} more "
+            f"than the next best, {order[1]}."
         )
     whittle = runs[REFERENCE]
     if whittle.total > 0:
@@ -137,10 +144,10 @@ def _advice(report: Report, view: View, budget: float, runs: Runs) -> None:
             f"{whittle.total / most:.1%} of {what}"
             for what, most in (
                 (
-                    "what whittle collects if fitted to the replayed part itself",
+                    "the utility that whittle collects when fitted to the replayed part",
                     _sum(runs, REFITTED),
                 ),
-                ("what the clairvoyant collects", _sum(runs, CLAIRVOYANT)),
+                ("the utility that the clairvoyant collects", _sum(runs, CLAIRVOYANT)),
                 ("the hindsight bound", view.bounds[budget]),
             )
             if most
@@ -194,7 +201,7 @@ def _percent(part: float, whole: float) -> str:
 
 
 def points(estimate: Estimate) -> str:
-    """Return a difference of shares in percentage points, with its interval."""
+    """Return a difference of fractions in percentage points, with its interval."""
     if np.isnan(estimate.mean):
         return "n/a"
     mean, low, high = (100 * x for x in estimate)
@@ -223,14 +230,16 @@ def _weeks(report: Report, view: View, budget: float, runs: Runs) -> None:
         )
         axis.plot(start, 100 * part, label=name, **style)
     axis.set(
-        xlabel=f"{view.block_name} of the replay", ylabel="share of its utility, %", ylim=(0, None)
+        xlabel=f"{view.block_name} of the replay",
+        ylabel="fraction of its utility, %",
+        ylim=(0, None),
     )
     axis.xaxis.get_major_locator().set_params(integer=True)
     axis.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     report.figure(
         figure,
-        f"Share collected in each {view.block_name}, budget {budget:g}: the best policies, and the "
-        "rules in use.",
+        f"Fraction of the utility collected in each {view.block_name}, budget {budget:g}: the best "
+        "policies, nutch and miniflux.",
     )
 
 
@@ -247,26 +256,26 @@ def _curve(report: Report, view: View, runs: Mapping[float, Runs]) -> None:
         for name in shown
     ]
     rows.append([HINDSIGHT, *(_percent(view.bounds[m], published) for m in budgets)])
-    report.heading("What more budget buys")
+    report.heading("Collected utility by budget")
     columns = ["policy", *(f"M = {m:g}" for m in budgets)]
-    report.table("Share of all utility published", columns, rows)
+    report.table("Fraction of all published utility", columns, rows)
     figure, axis = plots.new(width=8, height=4)
     for i, name in enumerate(names):
-        share = [100 * runs[m][name].total / published for m in budgets]
-        axis.plot(budgets, share, "o-", ms=4, color=plots.colour(name, i), label=name)
-    for style, label, share in (
+        fraction = [100 * runs[m][name].total / published for m in budgets]
+        axis.plot(budgets, fraction, "o-", ms=4, color=plots.colour(name, i), label=name)
+    for style, label, fraction in (
         ("k:", CLAIRVOYANT, [100 * _sum(runs[m], CLAIRVOYANT) / published for m in budgets]),
         ("k--", "hindsight bound", [100 * view.bounds[m] / published for m in budgets]),
     ):
-        if any(share):
-            axis.plot(budgets, share, style, lw=1, label=label)
-    axis.set(xlabel="budget M", xticks=budgets, ylabel="share of all utility, %", ylim=(0, None))
+        if any(fraction):
+            axis.plot(budgets, fraction, style, lw=1, label=label)
+    axis.set(xlabel="budget M", xticks=budgets, ylabel="fraction of all utility, %", ylim=(0, None))
     axis.legend(loc="center left", bbox_to_anchor=(1, 0.5))
-    report.figure(figure, "What more budget buys.")
+    report.figure(figure, "Fraction of the published utility that is collected, by budget.")
 
 
 def _time_of_day(report: Report, view: View, runs: Mapping[float, Runs]) -> None:
-    """Add how busy and quiet hours of the day fare, where there are such and steps part a day."""
+    """Add the rewards in busy and quiet hours, if the log has them and a day has several steps."""
     hours = busy_and_quiet(view)
     if hours is None:
         return
@@ -276,36 +285,36 @@ def _time_of_day(report: Report, view: View, runs: Mapping[float, Runs]) -> None
         for name in dict.fromkeys([REFERENCE, peers(of_budget)[0], CLAIRVOYANT]):
             if name in of_budget:
                 reward = of_budget[name].reward.mean(axis=0)
-                shares = [_percent(reward[w].sum(), published[w].sum()) for w in hours]
-                rows.append([f"{m:g}", LABELS.get(name, name), *shares])
+                fractions = [_percent(reward[w].sum(), published[w].sum()) for w in hours]
+                rows.append([f"{m:g}", LABELS.get(name, name), *fractions])
     ratio = published[hours[0]].sum() / published[hours[1]].sum()
-    report.heading("The time of the day")
+    report.heading("Time of day")
     report.table(
-        "Collected in a step as a share of what is published in it",
+        "Utility collected in a step as a fraction of the utility published in it",
         ["budget", "policy", "busiest quarter of the day", "quietest quarter of the day"],
         rows,
     )
     report.paragraph(
-        f"The quarter of the day that was busiest before the split brings {ratio:.1f} times the "
-        "utility of the quietest. The budget and the model's rates are the same at all hours: in "
-        "busy ones there is more than can be fetched, in quiet ones crawls come back with less, "
-        "or with what is left of before."
+        "In the replayed part, the quarter of the day that was busiest before the split has "
+        f"{ratio:.1f} times the utility of the quietest. The budget and the rates of the model "
+        "are the same at all hours, so that busy hours publish more than can be collected, while "
+        "crawls in quiet hours collect less, or items of earlier hours."
     )
 
 
 def _glossary(report: Report, view: View) -> None:
-    report.heading("Words")
+    report.heading("Definitions")
     report.paragraph(
-        "Of all utility: what was collected, as it was worth when collected, of all that was "
-        "published in the replayed part, as it was worth when published, by all sources of the "
-        "log. An item loses worth along its recorded curve where it has one, else exponentially at "
-        "its source's rate. Items: share of all items that was fetched, however little they were "
-        "still worth; delay: their mean age when fetched. Never visited: sources not crawled once."
+        "Of all utility: utility of the collected items at the time of collection, as a fraction "
+        "of the utility of all items of the replayed part at the time of publication. The "
+        "utility of an item decays along its recorded curve if it has one, else exponentially at "
+        "the rate of its source. Items: fraction of all items that were collected; delay: their "
+        "mean age at that time. Never visited: number of sources that were never crawled."
     )
     report.paragraph(
-        "Hindsight bound: what nobody can exceed under this budget, even knowing all items to "
-        "come. whittle refitted knows the rates and utilities of the very time it is judged "
-        "by: the distance to it is what drift and errors of the fit cost. These two and the "
-        "clairvoyant are references, not policies that could be used."
+        "Hindsight bound: upper bound for every policy under this budget, even with knowledge of "
+        "all future items. whittle refitted uses the rates and utilities fitted to the replayed "
+        "part: the difference to whittle is due to drift and to errors of the fit. These two and "
+        "the clairvoyant are references that cannot be used in practice."
     )
     report.paragraph(POLICIES)

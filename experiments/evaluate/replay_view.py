@@ -1,4 +1,4 @@
-"""The figures of a replay: sums over blocks of time, differences with intervals, the ranking."""
+"""Statistics of a replay: sums over blocks of time, differences with intervals, and ranking."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from agents.registry import CLAIRVOYANT
 from crawl_env.log.item_log import HOURS
 from crawl_env.numerics import BoolArray, FloatArray
 from experiments.evaluate.log import WEEK, Split
-from experiments.evaluate.replay import REFITTED, Played
+from experiments.evaluate.replay import REFITTED, Replay
 
-REFERENCES = (CLAIRVOYANT, REFITTED)  # never ranked among the policies
-FEWEST = 5  # blocks from which intervals are trusted
-NOTABLE = 1e-3  # share of the reward below which no difference is worth a recommendation
+REFERENCES = (CLAIRVOYANT, REFITTED)  # not ranked among the policies
+FEWEST = 5  # blocks of which an interval is given
+NOTABLE = 1e-3  # fraction of the reward below which a difference supports no recommendation
 
-_CYCLE = 1.3  # ratio of busy to quiet hours from which they are looked at apart
+_CYCLE = 1.3  # ratio of busy to quiet hours above which they are reported separately
 
-Runs = Mapping[str, Played]
+Runs = Mapping[str, Replay]
 
 
 class View(NamedTuple):
-    """What the numbers are of."""
+    """The replayed log and the conditions of the comparison."""
 
     split: Split
     block: int  # steps over which sums are compared; the last block may be shorter
-    bounds: Mapping[float, float]  # of each budget: the most that can be collected
-    most: float  # collected by crawling all sources in every step
-    conditions: str  # what the crawler sees, and how the budget holds
+    bounds: Mapping[float, float]  # by budget: upper bounds on the collected utility
+    most: float  # utility collected by crawling all sources in every step
+    conditions: str  # observations and budget rule, for the report
     note: str  # of the user
     runs: int  # S, of each policy
 
@@ -50,20 +50,20 @@ class View(NamedTuple):
 
     @property
     def block_name(self) -> str:
-        """Return what a block is called."""
+        """Return the name of a block."""
         unit, length = self.split.rest.unit, self.block * self.split.fleet.period
         return "week" if length * HOURS[unit] == WEEK else f"{length:g}-{unit} block"
 
     def by_block(self, of_steps: FloatArray) -> FloatArray:
-        """Return sums over blocks, (…, W), of what was measured in each step, (…, H)."""
+        """Return sums over blocks, (…, W), of values at every step, (…, H)."""
         return np.add.reduceat(of_steps, np.arange(0, self.steps, self.block), axis=-1)
 
-    def lead(self, run: Played, other: Played) -> Estimate:
-        """Return how much more a policy collected than another, of all that was published."""
+    def lead(self, run: Replay, other: Replay) -> Estimate:
+        """Return the difference of two policies as a fraction of the published utility."""
         return self._ratio(run.reward - other.reward, self.published)
 
-    def gain(self, run: Played, other: Played, level: float = 0.95) -> Estimate:
-        """Return how much more a policy collected than another, as a share of the other.
+    def gain(self, run: Replay, other: Replay, level: float = 0.95) -> Estimate:
+        """Return the difference of two policies as a fraction of the other's reward.
 
         Arguments:
             level: of the interval.
@@ -104,12 +104,12 @@ def peers(runs: Runs) -> list[str]:
 
 
 def rivals(view: View, runs: Runs) -> list[str]:
-    """Return the policies that cannot be told from the best, which is the first of them."""
+    """Return the best policy, and those that do not differ significantly from it."""
     best, *others = peers(runs)
     return [best, *(name for name in others if not _clearly_better(view, runs[best], runs[name]))]
 
 
-def _clearly_better(view: View, best: Played, other: Played) -> bool:
+def _clearly_better(view: View, best: Replay, other: Replay) -> bool:
     if view.blocks < FEWEST or not other.total > 0:
         return False
     gap = view.gain(best, other)
@@ -117,8 +117,8 @@ def _clearly_better(view: View, best: Played, other: Played) -> bool:
 
 
 def busy_and_quiet(view: View) -> tuple[BoolArray, BoolArray] | None:
-    """Return which steps lie in the busiest and the quietest quarter of the day, as known from
-    before the split; None where steps do not part a day, or all hours are much alike."""
+    """Return which steps lie in the busiest and in the quietest quarter of the day, according to
+    the log before the split; None if steps do not divide a day, or the hours hardly differ."""
     log, past, period = view.split.rest, view.split.past, view.split.fleet.period
     day = round(24 / HOURS[log.unit] / period, 9)  # steps
     if day != round(day) or day < 4 or view.steps < 7 * day:
@@ -136,7 +136,7 @@ def busy_and_quiet(view: View) -> tuple[BoolArray, BoolArray] | None:
 def records(
     view: View, runs: Mapping[float, Runs], common: Mapping[str, Any]
 ) -> Sequence[dict[str, Any]]:
-    """Return one row for every budget, policy and block, the bound among the policies."""
+    """Return one row for every budget, policy and block, and for the bound of every budget."""
     fleet, rest = view.split.fleet, view.split.rest
     published = view.by_block(view.published)
     rows = []

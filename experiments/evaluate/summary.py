@@ -1,4 +1,4 @@
-"""Tables, advice and pictures for one fleet."""
+"""Tables, recommendation and figures for one fleet."""
 
 from __future__ import annotations
 
@@ -26,34 +26,35 @@ from experiments.core.tables import (
     scores,
     without_reference,
 )
-from experiments.evaluate.replay import Played
+from experiments.evaluate.replay import Replay
 
-# Differences below this share of the reward are not worth a recommendation.
+# Differences below this fraction of the reward do not support a recommendation.
 _NOTABLE = 1e-3
 
 Runs = Mapping[str, Evaluation]
 
-# What the policies do, for readers of a report.
+# A description of the policies for the reports.
 POLICIES = (
     "whittle crawls the sources of the largest Whittle index; whittle-exact uses the index of "
     "random content that is observed. myopic maximises the reward of the next step per unit of "
-    "cost; oldest-first crawls the sources in turn; fixed always the same sources, those of the "
-    "largest expected utility per unit of cost; random draws them. lagrangian crawls the sources "
-    "whose index exceeds the optimal Lagrange multiplier λ*; static crawls every source at its own "
-    "optimal constant frequency. nutch and miniflux are rules of crawlers in use, which know only "
-    "the results of their own crawls: an interval that shrinks by a fifth after a crawl that found "
-    "something new and grows by two fifths after one that did not, and a week divided by the "
-    "week's items, with a step in the place of an hour. Policies whose names begin with adaptive- "
-    "are not given the arrival rates and estimate them from their crawls: certainty uses the "
-    "posterior means, optimism upper confidence bounds, thompson draws from the posterior; "
-    "self-tuning estimates utilities and decay as well. clairvoyant, where shown, is whittle with "
-    "observed content: it shows the value of observations and cannot be used. In a program, "
-    "agents.index_at_age(age, sources) returns the index by which whittle ranks the sources."
+    "cost; oldest-first crawls the sources in turn; fixed always crawls the same sources, those "
+    "of the largest expected utility per unit of cost; random selects them at random. lagrangian "
+    "crawls the sources whose index exceeds the optimal Lagrange multiplier λ*; static crawls "
+    "every source at its own optimal constant frequency. nutch and miniflux are scheduling rules "
+    "of existing crawlers, based on the results of their own crawls only: the crawl interval of "
+    "nutch shrinks by a fifth after a crawl that found new items and grows by two fifths "
+    "otherwise; that of miniflux is a week divided by the number of items of the week, with a "
+    "step in place of an hour. Policies whose names begin with adaptive- are not given the "
+    "arrival rates and estimate them from their crawls: certainty uses the posterior means, "
+    "optimism upper confidence bounds, thompson draws from the posterior; self-tuning estimates "
+    "utilities and decay as well. clairvoyant, where listed, is whittle with observed content: a "
+    "reference that cannot be used in practice. In a program, agents.index_at_age(age, sources) "
+    "returns the index by which whittle ranks the sources."
 )
 
 
 class View(NamedTuple):
-    """What the numbers are of."""
+    """The task to which the results belong."""
 
     task: Task  # under any of the budgets
 
@@ -63,7 +64,7 @@ class View(NamedTuple):
 
     def relaxed(self, budget: float) -> Bound:
         """Return the bound under a budget, with the multiplier of a budget that can be saved."""
-        with warnings.catch_warnings():  # of sources out of reach, which the command has given
+        with warnings.catch_warnings():  # the command has warned of too expensive sources
             warnings.simplefilter("ignore")
             task = self.task.replaced(budget=budget)
             multiplier = task_bound(task.replaced(budget_rule="average")).multiplier
@@ -73,7 +74,7 @@ class View(NamedTuple):
 def table(
     report: Report, view: View, budget: float, runs: Runs, reference: Evaluation | None
 ) -> None:
-    """Add the policies side by side, best first, and how often the best crawls what."""
+    """Add the table of all policies, best first, and the crawl frequencies of the best policy."""
     relaxed = view.relaxed(budget)
     score = scores(runs)
 
@@ -108,45 +109,48 @@ def table(
     if relaxed.name in HOLDS_FOR:
         report.paragraph(
             f"In the long run no {HOLDS_FOR[relaxed.name]} averages more than "
-            f"{number(float(relaxed.bound))} per step; a measured fraction slightly above 100 % is "
-            "chance, or content left from the start. One more unit of budget, if it could be saved "
-            f"up, is worth λ* = {float(relaxed.multiplier):.4g} per step."
+            f"{number(float(relaxed.bound))} per step. A measured fraction slightly above 100 % "
+            "is due to chance or to content at the start. Under an average budget, one more unit "
+            f"of budget per step increases the reward by λ* = {float(relaxed.multiplier):.4g} per "
+            "step."
         )
     else:
-        report.paragraph("What no policy can exceed is not known for such arrivals.")
+        report.paragraph("No upper bound is known for these arrivals.")
     best = best_first(runs)[0]
     _plan(report, view.fleet, best, runs[best])
 
 
 def advice(report: Report, view: View, budget: float, runs: Runs) -> None:
-    """Add the sentence that says which policy to use, or that there is no clear winner."""
+    """Add the recommended policy, or state that the best policies do not differ significantly."""
     order = best_first(runs)
     best = order[0]
     if budget >= view.fleet.cost.sum():
-        report.paragraph("The budget covers all sources: crawl everything, there is no choice.")
+        report.paragraph(
+            "The budget covers all sources, so that every source can be crawled in every step."
+        )
         return
     if runs[best].reward.mean() <= 0:
-        silent = "the sources publish nothing" if view.fleet.published == 0 else "too few steps"
-        report.paragraph(f"Nothing was collected by any policy: {silent}.")
+        reason = "the sources publish nothing" if view.fleet.published == 0 else "too few steps"
+        report.paragraph(f"No policy collected any utility: {reason}.")
         return
     rivals = [name for name in order[1:] if not _clearly_better(runs[best], runs[name])]
     if rivals:
         report.paragraph(
-            f"No clear winner: {', '.join([best, *rivals])} cannot be told apart (95 % intervals "
-            f"of the differences on the same arrivals, or differences below {_NOTABLE:.1%})."
+            f"No significant difference between {', '.join([best, *rivals])} (95 % intervals of "
+            f"the differences on the same arrivals, or differences below {_NOTABLE:.1%})."
         )
     else:
         second = order[1]
         gain = statistics.gain(runs[best].reward, runs[second].reward)
         report.paragraph(
-            f"Use {best}: on the same arrivals it collects {percent(gain)} more than the next "
-            f"best, {second}."
+            f"Recommended policy: {best}. On the same arrivals it collects {percent(gain)} more "
+            f"than the next best, {second}."
         )
     unspent = budget - runs[best].cost.mean()
     if view.task.budget_rule == "step" and unspent > 0.01 * budget:
         report.paragraph(
-            f"{best} leaves {unspent:.3g} of {budget:g} unspent on average, since no source that "
-            "is left costs so little; --budget-rule average saves it up."
+            f"{best} leaves {unspent:.3g} of {budget:g} unspent on average, since no remaining "
+            "source is cheap enough; with --budget-rule average, unspent budget is carried over."
         )
     _never(report, view.fleet, best, runs[best])
 
@@ -159,7 +163,7 @@ def _never(report: Report, fleet: Sources, best: str, run: Evaluation) -> None:
     silent = int(np.count_nonzero(publishes[never] == 0))
     text = f"{best} never crawls {never.size} of {len(fleet)} sources"
     if silent:
-        text += f" ({silent} silent)"
+        text += f" ({silent} of them publish nothing)"
     if silent < never.size:
         richest = never[np.argsort(-publishes[never], kind="stable")][: min(5, never.size - silent)]
         names = ", ".join(f"{fleet.name(i)} ({number(publishes[i])})" for i in richest)
@@ -179,16 +183,18 @@ def _plan(report: Report, fleet: Sources, best: str, run: Evaluation) -> None:
     ]
     more = "" if len(fleet) <= 20 else " (the 20 most crawled; all of them are in sources.csv)"
     report.table(
-        f"How often {best} crawls{more}", ["source", "crawls / step", "mean interval (time)"], rows
+        f"Crawl frequencies of {best}{more}",
+        ["source", "crawls / step", "mean interval (time)"],
+        rows,
     )
 
 
 def curve(report: Report, view: View, runs: Mapping[float, Runs]) -> None:
-    """Add reward against budget, and what one more unit of budget is worth."""
+    """Add the reward and the Lagrange multiplier λ* as functions of the budget."""
     budgets = np.array(list(runs))
     relaxed = [view.relaxed(m) for m in budgets]
     names = list(without_reference(runs[budgets[0]])[0])
-    report.heading("Reward against budget")
+    report.heading("Reward by budget")
     bound = f"bound ({relaxed[0].name})"
     rows = [
         [
@@ -200,7 +206,7 @@ def curve(report: Report, view: View, runs: Mapping[float, Runs]) -> None:
         for m, r in zip(budgets, relaxed, strict=True)
     ]
     report.table(
-        "Reward per step, and the value λ* of one more unit of budget",
+        "Reward per step, and the Lagrange multiplier λ* (marginal reward of the budget)",
         ["budget", *names, bound, "λ*"],
         rows,
     )
@@ -215,28 +221,28 @@ def curve(report: Report, view: View, runs: Mapping[float, Runs]) -> None:
     left.set(xlabel="budget M", ylabel="reward / step", ylim=(0, None))
     left.legend()
     right.plot(budgets, [r.multiplier for r in relaxed], "ko-", ms=4)
-    right.set(xlabel="budget M", ylabel="λ*: value of one more unit of budget", ylim=(0, None))
-    report.figure(figure, "What more budget buys.")
+    right.set(xlabel="budget M", ylabel="Lagrange multiplier λ*", ylim=(0, None))
+    report.figure(figure, "Reward per step and Lagrange multiplier by budget.")
 
 
 def glossary(report: Report) -> None:
-    """Add what the words mean."""
-    report.heading("Words")
+    """Add the definitions of the columns and of the policies."""
+    report.heading("Definitions")
     report.paragraph(
-        "Step: the time between two rounds of crawling. Reward: the utility that was collected, at "
-        "the time of collection. Of bound: fraction of the largest average reward of any policy "
-        "with the same observations. Of published: fraction of the utility that was published, at "
-        "the time of publication. Score: 0 is the random policy, 1 the Whittle index policy. Never "
-        "visited: number of sources that were not crawled in a run, mean over runs. Delay: mean "
-        "age of the items when they were collected."
+        "Step: one decision period. Reward: utility at the time of collection. Of bound: "
+        "fraction of the upper bound on the average reward of every policy with the same "
+        "observations. Of published: fraction of the published utility, at the time of "
+        "publication. Score: 0 is the random policy, 1 the Whittle index policy. Never visited: "
+        "number of sources that were not crawled in a run, mean over runs. Delay: mean age of "
+        "the items when they were collected."
     )
     report.paragraph(POLICIES)
 
 
 def per_source(
-    fleet: Sources, runs: Mapping[float, Mapping[str, Evaluation | Played]]
+    fleet: Sources, runs: Mapping[float, Mapping[str, Evaluation | Replay]]
 ) -> list[dict[str, Any]]:
-    """Return, for every source and budget, the crawls per step that each policy gives it."""
+    """Return the crawls per step of every source under each budget and policy."""
     return [
         {
             "budget": m,

@@ -1,1 +1,1 @@
-"""The model fitted to a log of items, and what the log says against it."""
+"""Fits the model to a log of items, and tests its assumptions."""

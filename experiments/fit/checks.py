@@ -1,9 +1,8 @@
-"""Tests of what the model assumes, for every source of a log.
+"""Tests of the assumptions of the model, for every source of a log.
 
-Each returns a statistic (N,) and the chance p (N,) of one as extreme if the assumption holds; NaN
-where a source has too few items. Each looks for one thing: the daily cycle is taken out of the
-gaps, and bursts do not count as drift or cycle. `failing` then keeps the share of false alarms in
-bounds.
+Each returns a statistic (N,) and its p-value (N,) under the assumption; NaN if a source has too few
+items. The tests are specific: gaps are adjusted for the daily cycle, and bursts do not count as
+drift or cycle. `failing` controls the false discovery rate over the sources.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from crawl_env.numerics import FloatArray
 
 NEEDED = 10  # items below which a source is not tested
 LEVEL = 0.05
-_FEW, _MANY = 999, 19_999  # simulations: at first, and where they leave a doubt
+_FEW, _MANY = 999, 19_999  # simulations: at first, and if these are inconclusive
 
 
 class Check(NamedTuple):
-    """A statistic and its chance under the assumption, of N sources."""
+    """A test statistic and its p-value for each of N sources."""
 
     statistic: FloatArray  # (N,)
     p: FloatArray  # (N,)
@@ -38,8 +37,8 @@ def day(log: ItemLog) -> float:
 
 
 def failing(p: FloatArray, level: float = LEVEL) -> NDArray[np.bool_]:
-    """Return which assumptions fail, so that at most `level` of those named are expected to be
-    false alarms (Benjamini and Hochberg 1995). NaN is not tested and does not fail.
+    """Return which tests reject at a false discovery rate of `level` (Benjamini and Hochberg
+    1995). NaN means not tested, and is not rejected.
 
     >>> failing(np.array([0.01, 0.04, 0.02, 0.5, np.nan]))
     array([ True, False,  True, False, False])
@@ -91,9 +90,9 @@ def _squares(n: int, days: int, size: int, rng: np.random.Generator) -> NDArray[
     """Return Σ counts² over the days of `size` simulations of n items."""
     parts, at_once = [], max(1, int(2e6) // (n + days))
     for first in range(0, size, at_once):
-        rows = min(at_once, size - first)
-        cell = rng.integers(0, days, (rows, n)) + np.arange(rows)[:, None] * days
-        counts = np.bincount(cell.ravel(), minlength=rows * days).reshape(rows, days)
+        batch = min(at_once, size - first)
+        cell = rng.integers(0, days, (batch, n)) + np.arange(batch)[:, None] * days
+        counts = np.bincount(cell.ravel(), minlength=batch * days).reshape(batch, days)
         parts.append((counts**2).sum(axis=1))
     return np.concatenate(parts)
 
@@ -119,8 +118,8 @@ def operational_times(log: ItemLog, seed: int = 0) -> FloatArray:
     whole = np.floor(exact / day(log))
     hours = (exact / day(log) - whole) * 24
     profile = np.bincount(hours.astype(np.intp) % 24, minlength=24) + 1.0
-    share = np.concatenate(([0.0], np.cumsum(profile) / profile.sum()))
-    return whole + np.interp(hours, np.arange(25), share)
+    fraction = np.concatenate(([0.0], np.cumsum(profile) / profile.sum()))
+    return whole + np.interp(hours, np.arange(25), fraction)
 
 
 def scaled_gaps(times: FloatArray) -> FloatArray:
@@ -130,8 +129,8 @@ def scaled_gaps(times: FloatArray) -> FloatArray:
 
 
 def gaps(log: ItemLog, seed: int = 0) -> Check:
-    """Kolmogorov–Smirnov distance of the gaps between items from an exponential law with their
-    mean, once the fleet's daily cycle is taken out (`operational_times`).
+    """Kolmogorov–Smirnov distance of the gaps between items from the exponential distribution with
+    their mean, once the fleet's daily cycle is taken out (`operational_times`).
 
     The mean being estimated, p is Lilliefors' (1969): from simulations, with Stephens' (1974)
     correction for the number of gaps.
@@ -147,10 +146,10 @@ def gaps(log: ItemLog, seed: int = 0) -> Check:
 
 
 def _distance(scaled: FloatArray) -> float:
-    """Return the distance of sorted gaps of mean 1, (…, n), from the exponential law."""
+    """Return the distance of sorted gaps of mean 1, (…, n), from the exponential distribution."""
     n = scaled.shape[-1]
-    law, steps = -np.expm1(-scaled), np.arange(n + 1) / n
-    return np.maximum(steps[1:] - law, law - steps[:-1]).max(axis=-1)
+    cdf, steps = -np.expm1(-scaled), np.arange(n + 1) / n
+    return np.maximum(steps[1:] - cdf, cdf - steps[:-1]).max(axis=-1)
 
 
 def _stephens(distance: float | FloatArray, n: int) -> float | FloatArray:

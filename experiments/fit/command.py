@@ -1,4 +1,4 @@
-"""`python -m experiments fit`: from a log of items to a fleet, and what the log says against it."""
+"""`python -m experiments fit`: fits a fleet to a log of items, and tests the model."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from experiments.fit.results import FitResults
 
 @dataclass(kw_only=True)
 class Fit(Study):
-    """Which rates, utilities and decay does your log of items show, and does the model hold?
+    """Estimates rates, utilities and decay from a log of items, and tests the model's assumptions.
 
     The log is a table with one row an item: source, published (a number or an ISO 8601 time stamp),
-    utility (1 if left out) and, to join curves, item; as .csv, .csv.gz or .parquet.
+    utility (by default 1) and, to join curves, item; as .csv, .csv.gz or .parquet.
     """
 
     outputs: ClassVar[tuple[str, ...]] = ("estimates.csv", "report.html")
@@ -32,23 +32,23 @@ class Fit(Study):
     out: Annotated[Path, tyro.conf.arg(metavar="CSV")] = field()
     """CSV to write the fleet to, for `evaluate --sources` and `Sources.from_csv`."""
     curves: Path | None = None
-    """Table item, age, remaining: the share of an item's utility still to come at some ages, from
+    """Table item, age, remaining: the remaining fraction of an item's utility at some ages, from
     which decay rates are fitted."""
     decay_rate: float | None = None
-    """μ of all sources, 1 / unit of time, where there are no curves: ln 2 / half-life."""
+    """μ of all sources, 1 / unit of time, if there are no curves: ln 2 / half-life."""
     report: Path = Path("results/fit")
     """Folder of the report and of estimates and checks per source; replaced as a whole."""
     unit: str = "hour"
-    """Job of time of the log's numbers, and of the rates: second, minute, hour or day."""
+    """Unit of time of the log's numbers, and of the rates: second, minute, hour or day."""
     since: Annotated[str, tyro.conf.arg(name="from", metavar="TIME")] = ""
-    """Where the log starts, a number or a time stamp; earlier items are left out. By default at its
-    first item."""
+    """Start of the log, a number or a time stamp; earlier items are left out. By default the time
+    of its first item."""
     until: Annotated[str, tyro.conf.arg(metavar="TIME")] = ""
-    """Where the log ends; later items are left out. By default just after its last item."""
+    """End of the log; later items are left out. By default just after its last item."""
     min_items: int = 1
     """Leave out sources with fewer items."""
     decay_window: float = 0.0
-    """Age to which decay is fitted, in units of time; by default 24 hours."""
+    """Maximum age at which decay is fitted, in units of time; by default 24 hours."""
     seed: int = 0
     """Seed of the bootstrap and of simulated tests."""
 
@@ -75,8 +75,8 @@ class Fit(Study):
         if (self.curves is None) == (self.decay_rate is None):
             which = "neither" if self.curves is None else "both"
             raise ValueError(
-                f"{which} of --curves and --decay-rate given; give the recorded curves of items, "
-                "or the decay rate (ln 2 / half-life, per unit of time) of all sources"
+                f"{which} of --curves and --decay-rate given; give either the recorded curves of "
+                "items, or the decay rate (ln 2 / half-life, per unit of time) of all sources"
             )
         if self.decay_rate is not None and not (0 < self.decay_rate < np.inf):
             raise ValueError(f"--decay-rate is {self.decay_rate:g}; it must be positive (1/time)")
@@ -140,11 +140,11 @@ class Fit(Study):
 
 
 def given_time(option: str, text: str, log: ItemLog) -> float | str | None:
-    """Return the number or time stamp that an option holds, None where it holds nothing."""
+    """Return the number or time stamp that an option holds, or None if it is empty."""
     if not text or is_number(text):
         return float(text) if text else None
     if not log.origin:
         raise ValueError(
-            f"{option} is {text!r}, but the log's times are numbers; give one, in {log.unit}s"
+            f"{option} is {text!r}, but the log's times are numbers; give a number, in {log.unit}s"
         )
     return text

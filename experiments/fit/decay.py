@@ -26,7 +26,7 @@ class Decay(NamedTuple):
     """Decay of N sources and of the fleet, at G ages."""
 
     ages: FloatArray  # (G,) time
-    curves: FloatArray  # (N, G) share of utility still to come; 0 where there are no curves
+    curves: FloatArray  # (N, G) remaining fraction of utility; 0 where there are no curves
     counts: NDArray[np.intp]  # (N,) items with a curve
     rate: Estimates  # μ, 1 / time
     misfit: FloatArray  # (N,) root mean square distance of the curve from its exponential
@@ -39,7 +39,7 @@ class Decay(NamedTuple):
 
 
 def measure(log: ItemLog, window: float = 0.0, seed: int = 0) -> Decay:
-    """Fit μ to the utility-weighted remaining share of every source, and of the fleet.
+    """Fit μ to the utility-weighted remaining fraction of every source, and of the fleet.
 
     Errors, and the test of the exponential, are from a bootstrap over items, stratified by source.
     A source's rate is drawn towards the fleet's on a logarithmic scale; one with fewer than
@@ -51,16 +51,16 @@ def measure(log: ItemLog, window: float = 0.0, seed: int = 0) -> Decay:
     assert log.curves is not None
     rng = np.random.default_rng(seed)
     ages = np.linspace(0.0, window or WINDOW / HOURS[log.unit], 49)
-    told = log.curves.recorded & (log.utility > 0)
-    if not told.any():
+    recorded = log.curves.recorded & (log.utility > 0)
+    if not recorded.any():
         raise ValueError("no item with utility has a curve; give --decay-rate instead of --curves")
     n = len(log.names)
     curves, misfit = np.zeros((n, ages.size)), np.zeros(n)
     own, error, p = np.ones(n), np.full(n, np.inf), np.full(n, np.nan)
-    counts = np.bincount(log.source[told], minlength=n)
+    counts = np.bincount(log.source[recorded], minlength=n)
     whole, weight = np.zeros((RESAMPLES + 1, ages.size)), np.zeros((RESAMPLES + 1, 1))
     for i, mine in enumerate(tqdm(by_source(log), unit="source", desc="decay", leave=False)):
-        which = mine[told[mine]]
+        which = mine[recorded[mine]]
         if not which.size:
             continue
         sums, weights = _resampled(
@@ -105,7 +105,7 @@ def measure(log: ItemLog, window: float = 0.0, seed: int = 0) -> Decay:
     )
 
 
-def exponential_rate(ages: FloatArray, shares: FloatArray) -> FloatArray:
+def exponential_rate(ages: FloatArray, fractions: FloatArray) -> FloatArray:
     """Return μ (…) of the exponentials exp(−μ·age) nearest to curves (…, G), by least squares.
 
     >>> float(exponential_rate(np.arange(9.0), np.exp(-0.3 * np.arange(9.0))).round(6))
@@ -113,56 +113,61 @@ def exponential_rate(ages: FloatArray, shares: FloatArray) -> FloatArray:
     """
     grid = _GRID / ages[-1]
     candidates = np.exp(-np.multiply.outer(grid, ages))
-    loss = (candidates**2).sum(axis=1) - 2 * np.einsum("...g,cg->...c", shares, candidates)
+    loss = (candidates**2).sum(axis=1) - 2 * np.einsum("...g,cg->...c", fractions, candidates)
     log_rate = np.log(grid[np.argmin(loss, axis=-1)])
     for _ in range(8):  # Gauss–Newton on the logarithm, from the nearest of the grid
         curve = np.exp(-np.exp(log_rate)[..., None] * ages)
         slope = -np.exp(log_rate)[..., None] * ages * curve
-        step = (slope * (shares - curve)).sum(axis=-1) / ((slope**2).sum(axis=-1) + 1e-300)
+        step = (slope * (fractions - curve)).sum(axis=-1) / ((slope**2).sum(axis=-1) + 1e-300)
         log_rate = np.clip(log_rate + np.clip(step, -0.1, 0.1), *np.log(grid[[0, -1]]))
     return np.asarray(np.exp(log_rate))
 
 
-def stretched(ages: FloatArray, shares: FloatArray) -> tuple[float, float, FloatArray]:
+def stretched(ages: FloatArray, fractions: FloatArray) -> tuple[float, float, FloatArray]:
     """Fit exp(−(μ·age)^β); return μ, β and the fitted curve (G,)."""
-    return _two_parameters(lambda rate, beta: np.exp(-((rate * ages) ** beta)), ages, shares, 1.0)
+    return _two_parameters(
+        lambda rate, beta: np.exp(-((rate * ages) ** beta)), ages, fractions, 1.0
+    )
 
 
-def lomax(ages: FloatArray, shares: FloatArray) -> tuple[float, float, FloatArray]:
-    """Fit (1 + μ·age/k)^−k, a power law in the end; return μ, k and the fitted curve (G,)."""
-    return _two_parameters(lambda rate, k: (1 + rate * ages / k) ** -k, ages, shares, 3.0)
+def lomax(ages: FloatArray, fractions: FloatArray) -> tuple[float, float, FloatArray]:
+    """Fit (1 + μ·age/k)^−k, asymptotically a power law; return μ, k and the fitted curve (G,)."""
+    return _two_parameters(lambda rate, k: (1 + rate * ages / k) ** -k, ages, fractions, 3.0)
 
 
 def _two_parameters(
-    shape: Callable[[float, float], FloatArray], ages: FloatArray, shares: FloatArray, second: float
+    shape: Callable[[float, float], FloatArray],
+    ages: FloatArray,
+    fractions: FloatArray,
+    second: float,
 ) -> tuple[float, float, FloatArray]:
-    start = np.log([float(exponential_rate(ages, shares)), second])
+    start = np.log([float(exponential_rate(ages, fractions)), second])
     bounds = (start - 7, start + 7)
-    best = least_squares(lambda x: shape(*np.exp(x)) - shares, start, bounds=bounds)
+    best = least_squares(lambda x: shape(*np.exp(x)) - fractions, start, bounds=bounds)
     rate, other = np.exp(best.x)
     return float(rate), float(other), shape(rate, other)
 
 
 def _resampled(
-    share: FloatArray, utility: FloatArray, rng: np.random.Generator
+    fraction: FloatArray, utility: FloatArray, rng: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
-    """Return Σ ξ·share (1 + resamples, G) and Σ ξ (…, 1): of the items, then of their resamples.
+    """Return Σ ξ·fraction (1 + resamples, G) and Σ ξ (…, 1): of the items, then of their resamples.
 
     einsum adds in an order of its own: the last digits of a product of matrices depend on the
     number of threads that BLAS uses.
     """
     n = utility.size
-    sums, weights = [np.einsum("i,ig->g", utility, share)], [utility.sum()]
+    sums, weights = [np.einsum("i,ig->g", utility, fraction)], [utility.sum()]
     at_once = max(1, int(1e7) // n)
     for first in range(0, RESAMPLES, at_once):
         times = rng.multinomial(n, np.full(n, 1 / n), min(at_once, RESAMPLES - first)) * utility
-        sums.extend(np.einsum("ri,ig->rg", times, share))
+        sums.extend(np.einsum("ri,ig->rg", times, fraction))
         weights.extend(times.sum(axis=1))
     return np.array(sums), np.array(weights)[:, None]
 
 
 def _exp(logs: Estimates) -> Estimates:
-    """Return estimates of a logarithm as estimates of the quantity itself."""
+    """Return the estimates of a quantity, given those of its logarithm."""
     value = np.exp(logs.value)
     raw = np.exp(logs.raw)
     mean = float(np.exp(logs.mean))

@@ -1,10 +1,10 @@
-"""Rates and mean utilities of sources from a log, with errors, drawn towards the fleet's.
+"""Shrinkage estimates of rates and mean utilities of sources from a log, with standard errors.
 
-A source with few items says little about itself; the fleet says what sources are like. Estimates
-are posterior means under a hierarchical model (empirical Bayes with its own uncertainty): how much
-sources differ is estimated from the log too, and the errors account for not knowing it. The share
-that the fleet's mean has in the estimate of a typical source is uniform a priori (Christiansen and
-Morris 1997, Hierarchical Poisson regression modeling, JASA 92), and integrated over on a grid.
+Estimates are posterior means under a hierarchical model, so that sources with few items are shrunk
+towards the mean of the fleet. The variance between sources is estimated from the log too, and the
+errors account for its uncertainty. The shrinkage factor of a typical source is uniform a priori
+(Christiansen and Morris 1997, Hierarchical Poisson regression modeling, JASA 92), and is integrated
+over on a grid.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from scipy.stats import t as student
 from crawl_env.numerics import FloatArray
 
 _NODES = 161  # of the grid over the spread between sources
-_FAR = 25.0  # nodes whose logarithmic density is so much below the largest are left out
+_FAR = 25.0  # nodes with a log density this much below the maximum are left out
 
 
 class Estimates(NamedTuple):
     """One parameter of N sources."""
 
-    raw: FloatArray  # (N,) from the source's own items alone
+    raw: FloatArray  # (N,) from the items of the source only
     raw_error: FloatArray  # (N,) its standard error; infinity where there are no items
-    value: FloatArray  # (N,) drawn towards the fleet
-    error: FloatArray  # (N,) its standard error, the fleet's spread taken into account
+    value: FloatArray  # (N,) shrunk towards the mean of the fleet
+    error: FloatArray  # (N,) its standard error, including the uncertainty of mean and spread
     mean: float  # of the fleet
     spread: float  # standard deviation between sources
 
@@ -41,8 +41,8 @@ def rates(counts: NDArray[np.intp], span: float) -> Estimates:
     of m (a priori 1/m) is that of p = m/(m + a/span) ~ Beta(Σn, N·a), and the posterior mean of a
     source's rate is (n + a)·E[p]/span; both are then averaged over the posterior of a. `error` is
     the posterior standard deviation: intervals of ± 1.96 errors cover the true rate of 91 to 97 %
-    of the sources where these differ, and of up to all of them where they do not. Errors take items
-    as independent of each other: where items come in bursts they are too small.
+    of the sources where these differ, and of up to all of them where they do not. Errors
+    assume independent items: if items are published in bursts, they are too small.
 
     >>> few = rates(np.array([0, 2, 40]), span=10.0)
     >>> few.raw, few.value.round(2)
@@ -50,7 +50,7 @@ def rates(counts: NDArray[np.intp], span: float) -> Estimates:
     """
     total, n = int(counts.sum()), len(counts)
     if not total:
-        raise ValueError("the log has no items; there is nothing to fit")
+        raise ValueError("the log has no items; so that there is nothing to fit")
     average = total / n
     distinct, times = np.unique(counts, return_counts=True)
 
@@ -59,7 +59,7 @@ def rates(counts: NDArray[np.intp], span: float) -> Estimates:
         of_counts = gammaln(distinct[:, None] + a) - gammaln(a)
         return times @ of_counts + gammaln(total) + gammaln(n * a) - gammaln(total + n * a)
 
-    # B = a / (a + average) is the share of the fleet's mean in the estimate of an average source.
+    # B = a / (a + average) is the shrinkage factor of an average source.
     log_ratio, weight = _posterior(log_likelihood)
     a = average * np.exp(log_ratio)
     p = total / (total + n * a)
@@ -105,12 +105,12 @@ def utilities(source: NDArray[np.intp], utility: FloatArray, n_sources: int) -> 
 
     The estimate is Z · own mean + (1 − Z) · fleet's mean with Z = n/(n + k), k = E Var(ξ) / Var ξ̄,
     the best linear one whatever the distribution of ξ, averaged over the posterior of Var ξ̄; items
-    worth nothing count. Votes have heavy tails, under which a source's own standard deviation says
-    little: errors use one relative deviation Var(ξ)/ξ̄² for the whole fleet. They are widened as
-    Student's t is where few items tell that deviation.
+    without utility count. Votes have heavy tails, under which the standard deviation of a single
+    source is unreliable: errors use one relative variance Var(ξ)/ξ̄² for the whole fleet. If it is
+    estimated from few items, the errors are widened as in Student's t distribution.
 
-    >>> worth = utilities(np.array([0, 0, 0, 1]), np.array([1.0, 2, 3, 9]), 2)
-    >>> worth.raw, bool(worth.value[1] < 9)
+    >>> found = utilities(np.array([0, 0, 0, 1]), np.array([1.0, 2, 3, 9]), 2)
+    >>> found.raw, bool(found.value[1] < 9)
     (array([2., 9.]), True)
     """
     counts = np.bincount(source, minlength=n_sources)
@@ -120,14 +120,14 @@ def utilities(source: NDArray[np.intp], utility: FloatArray, n_sources: int) -> 
     deviations = np.bincount(source, (utility - own[source]) ** 2, n_sources)
     n, degrees = counts.sum(), int((counts[counts > 0] - 1).sum())
     overall = float(utility.mean())
-    if not degrees:  # one item a source: nothing tells sources and items apart
+    if not degrees:  # one item per source: the variance between sources is not identifiable
         within, between = float(utility.var(ddof=1)) if n > 1 else 0.0, 0.0
     else:
         within = float(deviations.sum()) / degrees
         sources = int((counts > 0).sum())
         scale = n - float((counts**2).sum()) / n
-        apart = float((counts * (own - overall) ** 2).sum()) - (sources - 1) * within
-        between = max(apart / scale, 0.0) if scale > 0 else 0.0
+        excess = float((counts * (own - overall) ** 2).sum()) - (sources - 1) * within
+        between = max(excess / scale, 0.0) if scale > 0 else 0.0
     noise = np.where(counts > 0, within / active, np.inf)
     found = _hierarchical(own, noise) if within else None
     value = found.value if found else np.where(counts > 0, own, overall)
@@ -148,9 +148,10 @@ def utilities(source: NDArray[np.intp], utility: FloatArray, n_sources: int) -> 
 
 
 def shrunk(own: FloatArray, own_error: FloatArray) -> Estimates:
-    """Draw estimates with known normal errors towards their mean; an infinite error is "unknown".
+    """Shrink estimates with known normal errors towards their mean; an infinite error means
+    unknown.
 
-    The spread between sources is integrated over, see the module.
+    The variance between sources is integrated over; see the module.
 
     >>> shrunk(np.array([1.0, 3.0, 0.0]), np.array([0.1, 0.1, np.inf])).value.round(2)
     array([1.02, 2.98, 2.  ])
@@ -178,8 +179,8 @@ class _Hierarchical(NamedTuple):
 def _hierarchical(own: FloatArray, noise: FloatArray) -> _Hierarchical:
     """Return the posterior of θ_i, where own_i ~ N(θ_i, noise_i) and θ_i ~ N(m, A).
 
-    m is flat a priori, and B = v/(v + A) is uniform, v the harmonic mean of the noise. Where the
-    noise is infinite nothing is known of a source but the fleet.
+    m is flat a priori, and B = v/(v + A) is uniform, v the harmonic mean of the noise. If the
+    noise is infinite, the estimate of a source is that of the fleet.
     """
     known = np.isfinite(noise)
     x, v = own[known], np.maximum(noise[known], 1e-300)

@@ -1,4 +1,4 @@
-"""Pictures of a fit."""
+"""Figures of a fit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _POINTS = 2000  # of a quantile plot
 
 
 def estimates(found: FitResults) -> Any:
-    """Own estimates of every source against those drawn towards the fleet."""
+    """Plot the own estimate of every source against its shrunk estimate."""
     figure, axes = plots.new(1, 2, width=11, height=3.8)
     names = (("Λ", f"items / {found.log.unit}", found.rate), ("ξ̄", "utility", found.utility))
     for axis, (symbol, unit, values) in zip(axes, names, strict=True):
@@ -43,15 +43,13 @@ def estimates(found: FitResults) -> Any:
             side.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
             side.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
             side.set_minor_formatter(NullFormatter())
-        axis.set(
-            ylabel=f"{symbol} drawn towards the fleet", title=f"{symbol} with 2 standard errors"
-        )
+        axis.set(ylabel=f"{symbol}, shrunk", title=f"{symbol} with 2 standard errors")
         axis.legend()
     return figure
 
 
 def time_of_day(log: ItemLog) -> Any:
-    """Items by hour of the day and by day of the week."""
+    """Plot the items by hour of the day and by day of the week."""
     figure, axes = plots.new(1, 2, width=11, height=3.2)
     known = " (UTC)" if log.origin else ""
     for axis, bins, days, label in (
@@ -67,7 +65,7 @@ def time_of_day(log: ItemLog) -> Any:
 
 
 def decay(found: Decay, unit: str) -> Any:
-    """The recorded curve of the fleet with the shapes fitted to it, and the sources' rates."""
+    """Plot the recorded decay curve of the fleet with fitted functions, and the sources' rates."""
     figure, (left, right) = plots.new(1, 2, width=11, height=3.8)
     for curve in found.curves[found.counts > 0]:
         left.plot(found.ages, curve, color=GREY, lw=0.4, alpha=0.4)
@@ -76,7 +74,7 @@ def decay(found: Decay, unit: str) -> Any:
         found.shapes.items(), (ORANGE, BLUE, GREEN), strict=True
     ):
         left.plot(found.ages, curve, "--", color=colour, label=f"{name}, rms {rms:.3f}")
-    left.set(xlabel=f"age, {unit}s", ylabel="share of utility still to come", ylim=(0, 1))
+    left.set(xlabel=f"age, {unit}s", ylabel="remaining fraction of utility", ylim=(0, 1))
     left.legend()
     order = np.argsort(found.rate.value)
     own = np.isfinite(found.rate.raw_error[order])
@@ -92,7 +90,7 @@ def decay(found: Decay, unit: str) -> Any:
         ms=3,
         lw=0.6,
         color=BLUE,
-        label="drawn towards the fleet",
+        label="shrunk",
     )
     right.axhline(found.fleet_rate, color="k", ls="--", lw=1, label="all items together")
     right.set(xlabel="sources, slowest decay first", ylabel=f"μ, 1 / {unit}")
@@ -101,15 +99,15 @@ def decay(found: Decay, unit: str) -> Any:
     return figure
 
 
-def laws(found: FitResults) -> Any:
-    """Dispersion, gaps and utilities against the laws assumed for them."""
+def distributions(found: FitResults) -> Any:
+    """Plot dispersion, gaps and utilities against the assumed distributions."""
     figure, (left, middle, right) = plots.new(1, 3, width=12, height=3.6)
     fano = found.checks["bursts"]
     tested, fails = ~np.isnan(fano.p), checks.failing(fano.p)
     if tested.any():
         bins = np.histogram_bin_edges(fano.statistic[tested], 30)
-        left.hist(fano.statistic[tested & ~fails], bins, color=BLUE, label="holds")
-        left.hist(fano.statistic[fails], bins, color=RED, label="fails")
+        left.hist(fano.statistic[tested & ~fails], bins, color=BLUE, label="not rejected")
+        left.hist(fano.statistic[fails], bins, color=RED, label="rejected")
         left.legend()
     left.axvline(1, color="k", ls="--", lw=1)
     left.set(xlabel="variance / mean of daily counts", ylabel="sources", title="bursts")
@@ -117,15 +115,15 @@ def laws(found: FitResults) -> Any:
     items = (mine for mine in checks.by_source(found.log) if mine.size >= checks.NEEDED)
     gaps = [checks.scaled_gaps(times[mine]) for mine in items]
     _quantiles(middle, np.concatenate(gaps or [np.zeros(0)]), expon.ppf, 1.0)
-    middle.set(xlabel="exponential law", ylabel="gap / mean gap", title="gaps")
+    middle.set(xlabel="exponential quantile", ylabel="gap / mean gap", title="gaps")
     logs = centred_logs(found.log)
     _quantiles(right, logs, norm.ppf, float(logs.std()) if logs.size else 0.0)
-    right.set(xlabel="normal law", ylabel="ln ξ, centred by source", title="utilities")
+    right.set(xlabel="normal quantile", ylabel="ln ξ, centred by source", title="utilities")
     return figure
 
 
 def drift(found: FitResults) -> Any:
-    """Cumulative items of the sources that drift most; None where none does."""
+    """Plot the cumulative items of the sources with the strongest drift; None if there are none."""
     check = found.checks["drift"]
     which = np.flatnonzero(checks.failing(check.p))
     if not which.size:
@@ -144,18 +142,18 @@ def drift(found: FitResults) -> Any:
     return figure
 
 
-def _quantiles(axis: Any, sample: FloatArray, law: Any, scale: float) -> None:
-    """Plot the sample's quantiles against those of a law, and the line of the law times `scale`."""
+def _quantiles(axis: Any, sample: FloatArray, quantile: Any, scale: float) -> None:
+    """Plot the sample quantiles against those of a distribution, and the line of slope `scale`."""
     if sample.size < 2:
         return
-    chances = (np.arange(min(sample.size, _POINTS)) + 0.5) / min(sample.size, _POINTS)
-    expected = law(chances)
-    axis.plot(expected, np.quantile(sample, chances), ".", ms=3, color=BLUE)
+    levels = (np.arange(min(sample.size, _POINTS)) + 0.5) / min(sample.size, _POINTS)
+    expected = quantile(levels)
+    axis.plot(expected, np.quantile(sample, levels), ".", ms=3, color=BLUE)
     axis.plot(expected, scale * expected, "k--", lw=1)
 
 
 def centred_logs(log: ItemLog) -> FloatArray:
-    """Return ln ξ minus its source's mean, of items worth something at sources with enough."""
+    """Return ln ξ minus the mean of its source, for ξ > 0 and sources with enough items."""
     source = log.source[log.utility > 0]
     logs, counts = np.log(log.utility[log.utility > 0]), np.bincount(source)
     centred = logs - (np.bincount(source, logs) / np.maximum(counts, 1))[source]

@@ -1,4 +1,4 @@
-"""What a fit of a log to the model yields; the report is made from it."""
+"""The results of a fit, from which the report is made."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from experiments.fit.estimate import Estimates
 
 
 class FitResults(NamedTuple):
-    """Everything a fit found out about a log."""
+    """Estimates and tests of a log."""
 
     log: ItemLog
     rate: Estimates

@@ -1,4 +1,4 @@
-"""The report of a fit: estimates, what the log says against the model, and what follows from it."""
+"""The report of a fit: tests of the assumptions, their consequences, and estimates."""
 
 from __future__ import annotations
 
@@ -17,54 +17,55 @@ SHOWN = 25  # sources in a table; all are in the CSV
 
 
 class Assumption(NamedTuple):
-    """What the model assumes, how it is looked at, and what its failure means."""
+    """An assumption of the model, its test statistic, and the consequence of a violation."""
 
-    says: str
+    statement: str
     statistic: str
-    holding: str  # its value where the assumption holds
-    meaning: str
+    expected: str  # value of the statistic under the assumption
+    consequence: str
 
 
 ASSUMPTIONS = {
     "bursts": Assumption(
-        "Items do not come in bursts",
+        "Items are not published in bursts",
         "variance / mean of daily counts",
         "1",
-        "content varies more than the model assumes: the index still uses the right mean, but "
-        "the errors of the rates are too small, and seeing content before crawling is worth more",
+        "the content has a larger variance than in the model: the index still uses the correct "
+        "mean, but the errors of the rates are too small, and observing content before crawling "
+        "increases the reward more",
     ),
     "gaps": Assumption(
-        "The next item does not depend on the last",
-        "distance of gaps from an exponential law",
+        "Gaps between items are exponentially distributed",
+        "distance of the gaps from the exponential distribution",
         "0",
-        "the time since the last item says something about the next one, which no policy here uses",
+        "the time since the last item is informative about the next one, which no policy uses",
     ),
     "drift": Assumption(
-        "Rates stay as they are",
+        "Rates are constant",
         "items in second half / first half",
         "1",
-        "the rate is an average over a change. Fit to the recent part of the log (--from), or let "
-        "the crawler go on learning",
+        "the estimated rate is an average over a change: fit to the recent part of the log "
+        "(--from), or use a policy that estimates the rates while crawling",
     ),
     "daily cycle": Assumption(
-        "All hours are alike",
+        "Rates do not depend on the hour",
         "strength of the cycle, up to 1",
         "0",
         "with steps well below a day, the index crawls too much in quiet hours and too little in "
         "busy ones; with steps of a day or more the cycle does not matter",
     ),
     "decay": Assumption(
-        "Interest falls exponentially",
+        "Decay is exponential",
         "distance of the curve from an exponential",
         "0",
-        "the index misjudges by about this share how much of an item is left; below .03 that is "
-        "less than rates are usually known to",
+        "the remaining utility of an item that the index assumes is wrong by about this fraction; "
+        "below 0.03 this is less than the usual errors of the rates",
     ),
 }
 
 
 def write(report: Report, found: FitResults, left_out: str) -> None:
-    """Fill the report."""
+    """Add all sections to the report."""
     log = found.log
     since = f" (time 0 is {log.origin})" if log.origin else ""
     report.paragraph(
@@ -73,68 +74,72 @@ def write(report: Report, found: FitResults, left_out: str) -> None:
     )
     if step := checks.resolution(log):
         report.paragraph(
-            f"Many items share their moment with others: the log seems to be made by looking about "
+            "Many items have the same time stamp: the sources seem to have been polled about "
             f"every {step:.2g} {log.unit}s. For the test of gaps, items are spread over that time."
         )
-    report.heading("Does the model hold?")
-    for sentence in verdict(found):
+    report.heading("Tests of the assumptions")
+    for sentence in findings(found):
         report.paragraph(sentence)
     _assumptions(report, found)
     _failures(report, found)
     report.heading("Estimates")
     _estimates(report, found)
-    report.figure(figures.estimates(found), "Own estimates against those of the fleet file.")
-    report.heading("Pictures of the assumptions")
     report.figure(
-        figures.time_of_day(log), "Items of the whole fleet; bars are twice the standard error."
+        figures.estimates(found),
+        "Estimates of single sources against the shrunk estimates of the fleet file.",
+    )
+    report.heading("Figures of the assumptions")
+    report.figure(
+        figures.time_of_day(log), "Items of the whole fleet; error bars are two standard errors."
     )
     if found.decay is not None:
         report.figure(
             figures.decay(found.decay, log.unit),
-            "Left: how much of the utility is still to come, all items together. Right: decay "
-            "rates of sources with their standard errors.",
+            "Left: remaining fraction of the utility of all items. Right: decay rates of the "
+            "sources, with standard errors.",
         )
     report.figure(
-        figures.laws(found),
-        "Left: daily counts, sources that fail in colour. Middle: gaps of all sources, the daily "
-        "cycle taken out, against an exponential law. Right: logarithms of utilities, less "
-        "their source's mean, against a lognormal law.",
+        figures.distributions(found),
+        "Left: dispersion of daily counts; red: sources that violate the assumption. Middle: gaps "
+        "of all sources, adjusted for the daily cycle, against the exponential distribution. "
+        "Right: logarithms of utilities minus the mean of their source, against the normal "
+        "distribution.",
     )
     drifting = figures.drift(found)
     if drifting is not None:
-        report.figure(drifting, "Sources that drift most; dashed: a constant rate.")
+        report.figure(drifting, "Sources with the strongest drift; dashed: constant rate.")
 
 
-def verdict(found: FitResults) -> list[str]:
-    """Say in words which assumption fails for whom, and what that means for a policy."""
-    sentences, kept = [], []
+def findings(found: FitResults) -> list[str]:
+    """Return sentences on violated assumptions and their consequences for a policy."""
+    sentences, accepted = [], []
     for name, check in found.checks.items():
-        says, statistic, _, meaning = ASSUMPTIONS[name]
+        statement, statistic, _, consequence = ASSUMPTIONS[name]
         fails, tested = checks.failing(check.p), int((~np.isnan(check.p)).sum())
         if not tested:
-            sentences.append(f"“{says}” is not tested: no source has enough items.")
+            sentences.append(f"“{statement}” is not tested: no source has enough items.")
         elif not fails.any():
-            kept.append(says)
+            accepted.append(statement)
         else:
             sentences.append(
-                f"“{says}” fails for {fails.sum()} of {tested} sources "
-                f"({statistic}: {_strongest(found, name, fails)}). There {meaning}."
+                f"“{statement}” is rejected for {fails.sum()} of {tested} sources ({statistic}: "
+                f"{_strongest(found, name, fails)}). For these sources, {consequence}."
             )
-    if kept:
-        sentences.append(f"No source speaks against {', '.join(f'“{says}”' for says in kept)}.")
+    if accepted:
+        sentences.append(f"Not rejected for any source: {', '.join(f'“{x}”' for x in accepted)}.")
     counts, hours, error = checks.busiest_over_quietest(found.log, 24)
     if counts.min() >= checks.NEEDED:
         sentences.append(
             f"The busiest hour of the day has {hours:.1f} ± {error:.1f} times the items of the "
             "quietest, over the whole fleet."
         )
-    worthless, logs = (found.log.utility == 0).mean(), figures.centred_logs(found.log)
+    without_utility, logs = (found.log.utility == 0).mean(), figures.centred_logs(found.log)
     if logs.size and logs.std() > 0:
         sentences.append(
-            f"{worthless:.0%} of the items were worth nothing. The others spread around what is "
-            f"usual at their source with σ = {logs.std():.2f} on a logarithmic scale (a "
-            "lognormal law would lie on the line of the picture below); their law does not matter "
-            "to the index of sources that are not seen before crawling."
+            f"{without_utility:.0%} of the items have no utility. The logarithms of the other "
+            f"utilities have a standard deviation of σ = {logs.std():.2f} within sources (see the "
+            "quantile plot below). The distribution of utilities does not affect the index of "
+            "unobserved content."
         )
     if found.decay is not None:
         shapes = ", ".join(f"{name} {rms:.3f}" for name, (_, rms) in found.decay.shapes.items())
@@ -143,8 +148,8 @@ def verdict(found: FitResults) -> list[str]:
             f"Decay of the whole fleet: μ = {found.decay.fleet_rate:.4g} ± "
             f"{found.decay.fleet_error:.2g} per {found.log.unit}, half-life "
             f"{np.log(2) / found.decay.fleet_rate:.3g} {found.log.unit}s. Root mean square "
-            f"distance from the recorded curve: {shapes}; the exponent of the stretched one is "
-            f"{beta:.3f} ± {beta_error:.3f} (1 is exponential)."
+            f"distance from the recorded curve: {shapes}; the exponent of the stretched "
+            f"exponential is {beta:.3f} ± {beta_error:.3f} (1 is exponential)."
         )
     return sentences
 
@@ -171,9 +176,9 @@ def _assumptions(report: Report, found: FitResults) -> None:
         )
         rows.append(
             [
-                ASSUMPTIONS[name].says,
+                ASSUMPTIONS[name].statement,
                 ASSUMPTIONS[name].statistic,
-                ASSUMPTIONS[name].holding,
+                ASSUMPTIONS[name].expected,
                 f"{middle:.3f}" if tested.any() else "n/a",
                 f"{low:.3f} … {high:.3f}" if tested.any() else "n/a",
                 int(tested.sum()),
@@ -181,13 +186,13 @@ def _assumptions(report: Report, found: FitResults) -> None:
                 int(checks.failing(check.p).sum()),
             ]
         )
-    columns = ["assumption", "looked at", "if it holds", "median", "middle half", "tested"]
-    report.table("What the model assumes", [*columns, "p < .05", "fail"], rows)
+    columns = ["assumption", "statistic", "expected", "median", "interquartile range", "tested"]
+    report.table("Assumptions of the model", [*columns, "p < 0.05", "rejected"], rows)
     report.paragraph(
-        "“p < .05” counts sources that one test at 5 % would name: a twentieth of them even where "
-        "the assumption holds. “Fail” counts those left when of all sources named at most 5 % are "
-        "expected to be false alarms (Benjamini and Hochberg). A failure that many items make "
-        "certain may still be small: look at the size of the statistic. Sources with fewer than "
+        "“p < 0.05”: sources for which a single test at the 5 % level rejects, which is expected "
+        "for 5 % of them if the assumption holds. “Rejected”: sources for which the assumption "
+        "is rejected at a false discovery rate of 5 % (Benjamini and Hochberg). With many items, "
+        "a significant violation may be small: see the statistic. Sources with fewer than "
         f"{checks.NEEDED} items (or curves) are not tested."
     )
 
@@ -211,7 +216,7 @@ def _failures(report: Report, found: FitResults) -> None:
         for i in order[:SHOWN]
     ]
     report.table(
-        f"Which assumption fails for which source ({len(order)} with a failure"
+        f"Rejected assumptions by source ({len(order)} sources"
         + (f", {SHOWN} shown)" if len(order) > SHOWN else ")"),
         ["source", "items", *fails],
         rows,
@@ -221,11 +226,12 @@ def _failures(report: Report, found: FitResults) -> None:
 def _estimates(report: Report, found: FitResults) -> None:
     log, unit = found.log, found.log.unit
     report.paragraph(
-        "Estimates are shrunk towards the fleet's mean, more strongly for sources with fewer items "
-        "(rates: Gamma–Poisson; utilities: Bühlmann–Straub credibility; decay: normal on a "
-        "logarithmic scale). The spread between sources is unknown and integrated over. ± is one "
-        "standard error, which includes the uncertainty of that spread and of the fleet's mean; "
-        "that of a rate takes items as independent. “Own” is from the source's items alone."
+        "Estimates are shrunk towards the mean of the fleet, more strongly for sources with "
+        "fewer items (rates: Gamma–Poisson; utilities: Bühlmann–Straub credibility; decay: "
+        "normal on a logarithmic scale). The variance between sources is integrated over its "
+        "posterior. ± is one standard error, which includes the uncertainty of this variance and "
+        "of the mean of the fleet; that of a rate assumes independent items. “Own”: from the "
+        "items of the source only."
     )
     counts = np.bincount(log.source, minlength=len(log.names))
     decay = found.decay.rate if found.decay is not None else None
@@ -264,7 +270,7 @@ def _plus_minus(estimates: Estimates, i: int) -> str:
 
 
 def records(found: FitResults) -> list[dict[str, Any]]:
-    """Return one row a source: estimates, errors, tests and which of them fail."""
+    """Return one row per source: estimates, errors, tests and rejected assumptions."""
     log = found.log
     counts = np.bincount(log.source, minlength=len(log.names))
     fails = {name: checks.failing(check.p) for name, check in found.checks.items()}
@@ -288,5 +294,5 @@ def records(found: FitResults) -> list[dict[str, Any]]:
 
 
 def _written(value: float, error: float = 0.0) -> str:
-    """Return a number with all its digits, nothing where it is not known."""
+    """Return a number with all its digits, or "" if it is unknown."""
     return repr(float(value)) if np.isfinite(value) and np.isfinite(error) else ""

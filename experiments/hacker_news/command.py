@@ -1,4 +1,4 @@
-"""`python -m experiments hacker-news`: a recorded front page becomes a log of items."""
+"""`python -m experiments hacker-news`: converts a recorded front page to a log of items."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ DAY = 86_400  # seconds
 
 @dataclass(kw_only=True)
 class HackerNews(Study):
-    """Turn a checkout of github.com/christian-fei/hn-history, which recorded the front page of
+    """Converts a checkout of github.com/christian-fei/hn-history, which recorded the front page of
     Hacker News every twenty or thirty minutes, into tables for `ItemLog.from_csv`.
 
-    An item is published when it is first seen on the page; its utility is the votes it gained from
-    then until it was last seen, its curve the share of them that was still to come.
+    An item is published when it is first seen on the page; its utility is the number of
+    votes that it gained until it was last seen, and its curve the remaining fraction of these
+    votes.
     """
 
     outputs: ClassVar[tuple[str, ...]] = ("items.csv.gz", "curves.csv.gz")
 
     history: Path
-    """Folder of the checkout, with its whole history."""
+    """Folder of the checkout, with the complete git history."""
     min_items: int = 25
     """Leave out sites with fewer items."""
     since: str = ""
     """First day, such as 2020-11-07 (UTC); by default the day of the first snapshot."""
     until: str = ""
-    """Day before which the log ends; by default all is taken."""
+    """Day before which the log ends; by default the day after the last snapshot."""
 
     def run(self) -> None:
         self.check()
@@ -74,19 +75,19 @@ class HackerNews(Study):
 
 
 class Recording:
-    """Votes of every item at every snapshot, and what was left out."""
+    """Votes of every item at every snapshot, and the numbers of entries that were left out."""
 
     def __init__(self, snapshots: Iterable[Snapshot | None]) -> None:
         self.broken = self.without_votes = self.already = 0
         self._site: dict[str, str] = {}
-        self._seen: dict[str, list[tuple[int, int]]] = {}  # moment and votes
+        self._seen: dict[str, list[tuple[int, int]]] = {}  # time and votes
         from_the_start: set[str] | None = None
         for snapshot in snapshots:
             if snapshot is None:
                 self.broken += 1
                 continue
             self.without_votes += snapshot.without_votes
-            if from_the_start is None:  # when these were published nobody knows
+            if from_the_start is None:  # their times of publication are unknown
                 from_the_start = {story.item for story in snapshot.stories}
                 self.already, self.start = len(from_the_start), snapshot.moment
             for story in snapshot.stories:
@@ -94,7 +95,9 @@ class Recording:
                     self._site.setdefault(story.item, story.site)
                     self._seen.setdefault(story.item, []).append((snapshot.moment, story.votes))
         if not self._seen:
-            raise ValueError("no item appears in these snapshots after the first; take more")
+            raise ValueError(
+                "no new item appears after the first of these snapshots; take more snapshots"
+            )
 
     def log(self, midnight: int, last: int) -> ItemLog:
         """Return the items, in hours since a midnight, up to the last snapshot."""
@@ -119,10 +122,10 @@ class Recording:
 
 
 def recorded(seen: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return ages (hours), share of votes still to come, and votes gained, from moments and votes.
+    """Return ages (hours), remaining fraction of the votes, and votes gained, from times and votes.
 
-    Votes that were taken back count as never given: the most seen so far is what was gained. An
-    item that gained none has no curve.
+    The votes gained so far are the running maximum, so that votes taken back do not count. An item
+    without votes has no curve.
 
     >>> recorded(np.array([[0, 10], [3600, 30], [7200, 29], [10800, 50]]))
     (array([0., 1., 2., 3.]), array([1. , 0.5, 0.5, 0. ]), 40)
@@ -136,10 +139,10 @@ def recorded(seen: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
 
 
 def with_many_items(log: ItemLog, least: int) -> ItemLog:
-    """Return the log of the sources with at least so many items, most active first.
+    """Return the log of the sources with at least `least` items, most active first.
 
     Raises:
-        ValueError: there are none.
+        ValueError: no source has so many items.
     """
     counts = Counter(log.source.tolist()).most_common()
     names = [log.names[i] for i, count in counts if count >= least]

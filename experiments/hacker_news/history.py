@@ -15,26 +15,26 @@ HOME = "news.ycombinator.com"  # of questions and other items without a link to 
 
 
 class Story(NamedTuple):
-    """What one snapshot says of one item."""
+    """An item in a snapshot."""
 
-    item: str  # its address on Hacker News
+    item: str  # address on Hacker News
     site: str
     votes: int
 
 
 class Snapshot(NamedTuple):
-    """The front page at one moment."""
+    """The front page at one time."""
 
     moment: int  # seconds since 1970, UTC
     stories: Sequence[Story]
-    without_votes: int  # entries that are advertisements, or incomplete
+    without_votes: int  # advertisements and incomplete entries
 
 
 def commits(history: Path) -> list[tuple[int, str]]:
     """Return moment and name of every version of the front page, oldest first.
 
     Raises:
-        ValueError: not a git checkout that holds it.
+        ValueError: `history` is not a git checkout with this file.
     """
     words = ["git", "-C", str(history), "log", "--format=%ct %H", "--", FILE]
     try:
@@ -43,7 +43,7 @@ def commits(history: Path) -> list[tuple[int, str]]:
         raise ValueError("git is not installed; it is needed to read the history") from None
     if answer.returncode or not answer.stdout:
         raise ValueError(
-            f"{history} is no git checkout with a history of {FILE}; make one with "
+            f"{history} is not a git checkout with a history of {FILE}; make one with "
             "`git clone https://github.com/christian-fei/hn-history`"
         )
     pairs = (line.split() for line in answer.stdout.splitlines())
@@ -51,7 +51,7 @@ def commits(history: Path) -> list[tuple[int, str]]:
 
 
 def snapshots(history: Path, versions: Sequence[tuple[int, str]]) -> Iterator[Snapshot | None]:
-    """Read the versions one after the other; None for one that is no list of entries."""
+    """Read the versions one after the other; None for a version that is not a list of entries."""
     words = ["git", "-C", str(history), "cat-file", "--batch"]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as git:
         assert git.stdin is not None
@@ -63,7 +63,7 @@ def snapshots(history: Path, versions: Sequence[tuple[int, str]]) -> Iterator[Sn
 
 
 def parse(moment: int, page: bytes) -> Snapshot | None:
-    """Return what a version of the file says, or None where it is no list of entries."""
+    """Return the snapshot in a version of the file, or None if it is not a list of entries."""
     try:
         entries = json.loads(page)
     except ValueError:  # cut off, or not text
@@ -75,14 +75,14 @@ def parse(moment: int, page: bytes) -> Snapshot | None:
 
 
 def site_of(address: str) -> str:
-    """Return the site an address leads to.
+    """Return the site of an address.
 
     >>> site_of("https://www.bbc.com/news"), site_of("item?id=1")
     ('bbc.com', 'news.ycombinator.com')
     """
     try:
         host = urlsplit(address).hostname or HOME
-    except ValueError:  # no address at all
+    except ValueError:  # not an address
         return HOME
     return host.removeprefix("www.")
 

@@ -1,1 +1,1 @@
-"""The paper's table, figures and numbers, beside ours, with what has to be corrected."""
+"""The paper's table, figures and numbers beside ours, with corrections."""

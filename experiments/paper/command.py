@@ -16,9 +16,9 @@ class Paper(Study):
     with the corrections that the printed text needs. Takes about a minute."""
 
     seeds: int = 20
-    """Runs side by side wherever arrivals are random."""
-    epochs: int = 20_000
-    """Epochs of each such run."""
+    """Runs wherever arrivals are random."""
+    steps: int = 20_000
+    """Steps of each such run."""
 
     def run(self) -> None:
         self.check()
@@ -28,7 +28,7 @@ class Paper(Study):
             "In short: Table 1, the indices and the patterns of the paper are confirmed, and its "
             "Whittle policy is exactly optimal on the example. Five things need correction, each "
             "shown at the end: the index above the ceiling (log⁺ in the equation of η); 254.66, "
-            "which is an average over 61 epochs; “the conclusions of Theorem 1 continue to hold” "
+            "which is an average over 61 steps; “the conclusions of Theorem 1 continue to hold” "
             "in the stochastic case; the middle of equation (1); and the remark on source 1 in the "
             "stochastic example."
         )
@@ -43,9 +43,9 @@ class Paper(Study):
         numbers.rewards(report, records)
         numbers.patterns(report, records)
         report.heading("Corrections to the printed paper")
-        corrections.above_the_ceiling(report, records, self.seeds, self.epochs)
+        corrections.above_the_ceiling(report, records, self.seeds, self.steps)
         corrections.short_average(report, records)
         corrections.observed_arrivals(report, records)
         corrections.missing_period(report)
-        corrections.source_one(report, records, self.seeds, self.epochs)
+        corrections.source_one(report, records, self.seeds, self.steps)
         self.publish(report, {"records.csv": attributed(records)})

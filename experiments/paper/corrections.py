@@ -1,4 +1,4 @@
-"""What the printed paper has to be corrected in, each shown by computing it."""
+"""The corrections to the printed paper, each shown by computing it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class LiteralWhittle(Whittle):
 
     name = "whittle as printed"
 
-    def priority(self, seen: ObservationView) -> FloatArray:
-        priority = super().priority(seen)
+    def priority(self, view: ObservationView) -> FloatArray:
+        priority = super().priority(view)
         return np.where(priority > 0, priority, -1e-6 * np.arange(self.task.n))
 
     def index(self, value: FloatArray, sources: Sources) -> FloatArray:
@@ -40,24 +40,24 @@ def literal_index(value: FloatArray, sources: Sources) -> FloatArray:
     retention, inflow = sources.retention, sources.inflow
     left = (inflow - (1 - retention) * value) / inflow
     positive = left > 0
-    epochs = np.where(positive, np.ceil(np.log(np.where(positive, left, 1)) / np.log(retention)), 0)
-    content = (1 - retention**epochs) / (1 - retention) * inflow
-    gamma: FloatArray = (epochs * ((1 - retention) * value - inflow) + content) / sources.cost
+    steps = np.where(positive, np.ceil(np.log(np.where(positive, left, 1)) / np.log(retention)), 0)
+    content = (1 - retention**steps) / (1 - retention) * inflow
+    gamma: FloatArray = (steps * ((1 - retention) * value - inflow) + content) / sources.cost
     return gamma
 
 
-def above_the_ceiling(report: Report, records: Records, seeds: int, epochs: int) -> None:
+def above_the_ceiling(report: Report, records: Records, seeds: int, steps: int) -> None:
     report.paragraph(
         "1. Above the ceiling. Random arrivals can bring more than u*. With the printed log⁺ the "
-        "index is then 0, and the richest sources are never crawled. The dynamic program with "
-        "λ ≥ u*/C gives x/C there, which joins Theorem 1 continuously. Fleet F (25 sources, "
-        "exponential ξ, observed):"
+        "index is then 0, and the sources with the largest values are never crawled. The dynamic "
+        "program with λ ≥ u*/C gives x/C there, which joins Theorem 1 continuously. Fleet F (25 "
+        "sources, exponential ξ, observed):"
     )
     fleet = Sources.preset("fleet-f")
     rows = []
     for m in (2, 5, 10):
         task = {"sources": fleet, "budget": m, "arrivals": "poisson"}
-        runs = {"steps": epochs, "warmup": 500, "seeds": seeds}
+        runs = {"steps": steps, "warmup": 500, "seeds": seeds}
         printed = evaluate(lambda env: LiteralWhittle(env.task), task, **runs).reward  # type: ignore[arg-type]
         extended = evaluate("whittle", task, **runs).reward  # type: ignore[arg-type]
         loss = statistics.loss(printed, extended)
@@ -65,26 +65,26 @@ def above_the_ceiling(report: Report, records: Records, seeds: int, epochs: int)
         note(records, f"fleet F, M={m}, index as printed", printed.mean())
         note(records, f"fleet F, M={m}, index extended", extended.mean())
     report.table(
-        "Reward per epoch of fleet F",
-        ["M", "index as printed", "extended by x/C", "lost by the printed one"],
+        "Reward of fleet F, utility / step",
+        ["M", "index as printed", "extended by x/C", "loss of the printed one"],
         rows,
     )
-    waiting = Sources.preset("table1").content_at(np.array([[60.0], [200.0]]))
+    value = Sources.preset("table1").content_at(np.array([[60.0], [200.0]]))
     table1 = Sources.preset("table1")
     report.paragraph(
         "The deterministic case fails too, as soon as x rounds to u*. Index of Table 1's sources "
-        f"after 200 epochs uncrawled: as printed {_list(literal_index(waiting, table1)[1])}; "
-        f"extended {_list(whittle_index(waiting, table1)[1])}."
+        f"after 200 steps without a crawl: as printed {_list(literal_index(value, table1)[1])}; "
+        f"extended {_list(whittle_index(value, table1)[1])}."
     )
 
 
 def short_average(report: Report, records: Records) -> None:
     run = crawl(61, start="empty")
     short, long = run.reward.mean(), long_run(crawl(2000))[0]
-    note(records, "whittle, M=1, mean of 61 epochs from X(0) = 0", short, PRINTED["whittle, M=1"])
+    note(records, "whittle, M=1, mean of 61 steps from X(0) = 0", short, PRINTED["whittle, M=1"])
     report.paragraph(
         f"2. {PRINTED['whittle, M=1']} is not a long-run average. It is the mean over the 61 "
-        f"epochs m = 0 … 60 from X(0) = 0: {short:.4f}. The long-run average of the same policy is "
+        f"steps m = 0 … 60 from X(0) = 0: {short:.4f}. The long-run average of the same policy is "
         f"{long:.6f}."
     )
 
@@ -105,7 +105,7 @@ def observed_arrivals(report: Report, records: Records) -> None:
         gap = (whittle_index(x[:, None], fleet)[:, 0] - exact) / ceiling
         worst = int(np.abs(gap).argmax())
         rows.append([f"{items:g}", f"{gap[worst]:+.3f}", f"{x[worst] / ceiling:.2f}"])
-        note(records, f"closed form minus arm's index, share of u*, ΛT={items:g}", gap[worst])
+        note(records, f"closed form minus arm's index, fraction of u*, ΛT={items:g}", gap[worst])
     report.table(
         "Largest difference, closed form minus the arm's index",
         ["ΛT", "difference / u*", "at x / u*"],
@@ -113,9 +113,9 @@ def observed_arrivals(report: Report, records: Records) -> None:
     )
     fleet = Sources.preset("fleet-f")
     report.paragraph(
-        "Being able to see is worth more than any index: fleet F unobserved cannot exceed "
-        f"{relaxed_bound(fleet, 2):.3f} (M = 2) or {relaxed_bound(fleet, 10):.3f} (M = 10), which "
-        "the observed rewards above pass."
+        "Observing the content raises the reward more than any index can: without observation, no "
+        f"policy exceeds {relaxed_bound(fleet, 2):.3f} (M = 2) or {relaxed_bound(fleet, 10):.3f} "
+        "(M = 10) on fleet F, and the rewards above, with observation, do."
     )
 
 
@@ -124,29 +124,29 @@ def missing_period(report: Report) -> None:
     middle = fleet.arrival_rate * -np.expm1(-fleet.decay_per_step) / fleet.decay_per_step
     report.paragraph(
         "4. Equation (1) omits the factor T in its middle expression, Λ E[ξ exp(−μτ)] with τ "
-        f"uniform on an epoch. For source 1 at T = 2 it gives {middle[0]:.3f}; with the factor "
+        f"uniform on a step. For source 1 at T = 2 it gives {middle[0]:.3f}; with the factor "
         f"{2 * middle[0]:.3f}, the right-hand side (Λξ̄/μ)(1 − exp(−μT)) = {fleet.inflow[0]:.3f}."
     )
 
 
-def source_one(report: Report, records: Records, seeds: int, epochs: int) -> None:
+def source_one(report: Report, records: Records, seeds: int, steps: int) -> None:
     rows = []
-    for name, law in (
+    for name, utility in (
         ("exponential", "exponential"),
         ("constant", "constant"),
         ("lognormal, σ = 1.2", Lognormal(1.2)),
     ):
-        task = {"budget": 2, "arrivals": Arrivals(utility=law)}
-        share = evaluate("whittle", task, steps=epochs, seeds=seeds).frequency[0]
-        rows.append([name, f"{share:.5f}"])
-        note(records, f"share of epochs in which source 1 is crawled, ξ {name}", share)
+        task = {"budget": 2, "arrivals": Arrivals(utility=utility)}
+        fraction = evaluate("whittle", task, steps=steps, seeds=seeds).frequency[0]
+        rows.append([name, f"{fraction:.5f}"])
+        note(records, f"fraction of steps in which source 1 is crawled, ξ {name}", fraction)
     report.paragraph(
         "5. The remark that source 1 is crawled only “from time to time” in the stochastic example "
         "(M = 2) could not be reproduced."
     )
     report.table(
-        "Share of epochs in which source 1 is crawled",
-        ["law of ξ", "share"],
+        "Fraction of steps in which source 1 is crawled",
+        ["distribution of ξ", "fraction"],
         rows,
     )
 

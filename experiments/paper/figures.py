@@ -9,7 +9,7 @@ from experiments.core import plots
 from experiments.core.report import Report
 from experiments.paper.runs import Run, crawl
 
-EPOCHS = 61  # the paper plots m = 0 … 60
+STEPS = 61  # the paper plots m = 0 … 60
 
 
 def interest(report: Report) -> None:
@@ -30,25 +30,25 @@ def evolutions(report: Report) -> None:
         (3, 2, "deterministic"),
         (4, 2, "poisson"),
     ):
-        run = crawl(EPOCHS, budget=m, arrivals=arrivals, start="empty")
-        law = "Poisson arrivals, exponential ξ" if arrivals == "poisson" else "deterministic"
+        run = crawl(STEPS, budget=m, arrivals=arrivals, start="empty")
+        process = "Poisson arrivals, exponential ξ" if arrivals == "poisson" else "deterministic"
         report.figure(
             _evolution(run),
-            f"Figure {number} of the paper: M = {m}, {law}, from X(0) = 0. What waits at each "
-            "source; a dot is a crawl.",
+            f"Figure {number} of the paper: M = {m}, {process}, from X(0) = 0. The uncollected "
+            "utility at each source; dots are crawls.",
         )
 
 
 def _evolution(run: Run) -> object:
     n = run.value.shape[1]
     figure, axes = plots.new(n, 1, width=8, height=1.25, sharex=True)
-    epochs = np.arange(len(run.value))
+    steps = np.arange(len(run.value))
     for i, axis in enumerate(axes):
         colour = plots.PALETTE[i]
-        axis.plot(epochs, run.value[:, i], color=colour, lw=1)
+        axis.plot(steps, run.value[:, i], color=colour, lw=1)
         hit = run.crawled[:, i]
-        axis.plot(epochs[hit], run.value[hit, i], "o", color=colour, ms=3.5)
+        axis.plot(steps[hit], run.value[hit, i], "o", color=colour, ms=3.5)
         axis.set_ylabel(f"X_{i + 1}")
         axis.set_ylim(bottom=0)
-    axes[-1].set_xlabel("epoch")
+    axes[-1].set_xlabel("step")
     return figure

@@ -52,20 +52,20 @@ def indices(report: Report, records: Records) -> None:
 
 
 def printed(report: Report) -> None:
-    """Add what the paper says in numbers or words beside what was found."""
+    """Add the numbers and statements of the paper beside the recomputed ones."""
     short = crawl(61, start="empty").reward.mean()
     one, two = (long_run(crawl(2000, budget=m)) for m in (1, 2))
-    share = crawl(20_000, budget=2, arrivals="poisson").crawled[:, 0].mean()
+    fraction = crawl(20_000, budget=2, arrivals="poisson").crawled[:, 0].mean()
     rows = [
         ["crawling only source 1", "179.79", f"{crawl(100, 'fixed').reward[-1]:.6f}"],
-        ["Whittle, M = 1, mean of epochs 0 … 60 from X(0) = 0", "254.66", f"{short:.4f}"],
+        ["Whittle, M = 1, mean of steps 0 … 60 from X(0) = 0", "254.66", f"{short:.4f}"],
         ["Whittle, M = 1, long run", "254.66 (taken for it)", f"{one[0]:.6f}"],
         ["M = 1, sources 1 and 2", "period two", f"period {one[2]}"],
-        ["M = 1, sources 3 and 4", "never crawled", f"{one[1][2]:g}, {one[1][3]:g} of epochs"],
-        ["M = 2, source 1", "always crawled", f"{two[1][0]:.0%} of epochs"],
+        ["M = 1, sources 3 and 4", "never crawled", f"{one[1][2]:g}, {one[1][3]:g} of steps"],
+        ["M = 2, source 1", "always crawled", f"{two[1][0]:.0%} of steps"],
         ["M = 2, sources 2 and 3", "non-trivial period", f"period {two[2]}"],
-        ["M = 2, source 4", "a rather long period", f"every {1 / two[1][3]:.0f} epochs"],
-        ["M = 2, Poisson, source 1", "from time to time", f"{share:.2%} of epochs"],
+        ["M = 2, source 4", "a rather long period", f"every {1 / two[1][3]:.0f} steps"],
+        ["M = 2, Poisson, source 1", "from time to time", f"{fraction:.2%} of steps"],
     ]
     report.table("The paper's numbers and ours", ["", "printed", "recomputed"], rows)
 
@@ -75,7 +75,8 @@ def rewards(report: Report, records: Records) -> None:
     greedy = crawl(100, "fixed").reward[-1]
     note(records, "crawling only source 1", greedy, PRINTED["greedy"])
     report.paragraph(
-        f"Crawling only source 1 earns u₁ = {greedy:.6f} per epoch (paper: {PRINTED['greedy']})."
+        f"Crawling only source 1 earns u₁ = {greedy:.6f} utility / step "
+        f"(paper: {PRINTED['greedy']})."
     )
     rows = []
     for m in (1, 2, 3):
@@ -88,7 +89,7 @@ def rewards(report: Report, records: Records) -> None:
         note(records, f"exact optimum, M={m}", optimum)
         note(records, f"relaxed bound, M={m}", float(relaxed.bound))
     report.table(
-        "Long-run reward per epoch",
+        "Long-run reward, utility / step",
         ["M", "Whittle", "exact optimum (joint value iteration)", "relaxed bound", "λ*"],
         rows,
     )
@@ -99,14 +100,14 @@ def patterns(report: Report, records: Records) -> None:
     for m in (1, 2, 3):
         run = crawl(2000, budget=m)
         _, frequency, p = long_run(run)
-        shares = [str(Fraction(f).limit_denominator(p)) for f in frequency]
+        fractions = [str(Fraction(f).limit_denominator(p)) for f in frequency]
         sets = ["+".join(str(i + 1) for i in np.flatnonzero(row)) for row in run.crawled[-p:]]
-        rows.append([m, p, ", ".join(shares), "  ".join(sets)])
+        rows.append([m, p, ", ".join(fractions), "  ".join(sets)])
         note(records, f"period, M={m}", p)
         for i, f in enumerate(frequency):
             note(records, f"frequency of source {i + 1}, M={m}", f)
     report.table(
         "The pattern of the Whittle policy",
-        ["M", "period", "crawls per epoch of sources 1–4", "crawled, epoch by epoch"],
+        ["M", "period", "crawls per step of sources 1–4", "crawled, step by step"],
         rows,
     )

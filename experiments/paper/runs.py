@@ -1,4 +1,4 @@
-"""Crawls of the paper's example, epoch by epoch."""
+"""Runs of the paper's example, step by step."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from crawl_env.numerics import FloatArray
 
 
 class Run(NamedTuple):
-    """One crawl."""
+    """One run."""
 
-    value: FloatArray  # (H, N) what waits at each epoch, before crawling
+    value: FloatArray  # (H, N) uncollected utility before the crawls of each step
     crawled: NDArray[np.bool_]  # (H, N)
     reward: FloatArray  # (H,)
 
 
-def crawl(epochs: int, agent: str = "whittle", seed: int = 0, **arguments: Any) -> Run:
-    """Let an agent crawl for `epochs` epochs; arguments are those of the environment."""
+def crawl(steps: int, agent: str = "whittle", seed: int = 0, **arguments: Any) -> Run:
+    """Let an agent crawl for some steps; arguments are those of the environment."""
     env = CrawlVectorEnv(1, horizon=None, **arguments)
-    player = agents.make(agent, env)
-    seen, _ = env.reset(seed=seed)
+    policy = agents.make(agent, env)
+    observation, _ = env.reset(seed=seed)
     value, crawled, rewards = [], [], []
-    for _ in range(epochs):
+    for _ in range(steps):
         value.append(env.world.value[0].copy())
-        seen, reward, *_ = env.step(player.predict(seen)[0])
+        observation, reward, *_ = env.step(policy.predict(observation)[0])
         chosen = np.zeros(env.task.n, dtype=bool)
         chosen[env.harvest.picked] = True
         crawled.append(chosen)
@@ -46,6 +46,6 @@ def period(run: Run, longest: int = 200) -> int:
 
 
 def long_run(run: Run) -> tuple[float, FloatArray, int]:
-    """Return reward per epoch, frequency of each source and period, exact over one period."""
+    """Return reward per step, frequency of each source and period, exact over one period."""
     p = period(run)
     return float(run.reward[-p:].mean()), run.crawled[-p:].mean(axis=0), p

@@ -1,1 +1,1 @@
-"""Where does the time of Stable-Baselines3 go: environment, collection or gradient?"""
+"""Time of Stable-Baselines3 in the environment, in collection and in gradient steps."""

@@ -1,4 +1,4 @@
-"""`python -m experiments sb3-time`: what Stable-Baselines3 spends its time on."""
+"""`python -m experiments sb3-time`: profiles the learners of Stable-Baselines3."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ PARTS = ("environment", "collection", "gradient")
 
 @dataclass(kw_only=True)
 class SB3Time(Study):
-    """Time per step that Stable-Baselines3's algorithms spend in the environment, in collecting
-    its transitions, and in gradients: on Table 1, M = 2, in one thread."""
+    """Measures the time per step that algorithms of Stable-Baselines3 spend in the environment, in
+    collecting transitions, and in gradient steps: on Table 1, M = 2, in one thread."""
 
     rounds: int = 20
-    """Updates timed; of each part the fastest counts."""
+    """Number of timed updates; the minimum of each part is reported."""
     num_envs: int = 16
-    """Environments side by side."""
+    """Number of parallel environments."""
 
     def run(self) -> None:
         import torch
@@ -37,7 +37,7 @@ class SB3Time(Study):
             spent(algorithm, env, self.num_envs, self.rounds)
             for algorithm, env in tqdm(CASES, unit="case")
         ]
-        report = Report("Where the time of Stable-Baselines3 goes")
+        report = Report("Time of Stable-Baselines3")
         report.paragraph(
             f"Table 1, M = 2, {self.num_envs} environments, each learner's default settings with "
             "SB3's own perceptron, processor time of one thread; each part at its fastest in "
@@ -52,7 +52,7 @@ class SB3Time(Study):
             [_row(s) for s in all_spent],
         )
         report.paragraph(_reading(all_spent))
-        report.figure(_picture(all_spent), "Time per step of one environment.")
+        report.figure(_figure(all_spent), "Time per step of one environment.")
         records = attributed([{**s._asdict(), "total": s.total} for s in all_spent])
         self.publish(report, {"records.csv": records})
 
@@ -69,19 +69,19 @@ def _row(s: Spent) -> list[str]:
 
 
 def _reading(all_spent: list[Spent]) -> str:
-    """Say what the native environment saves, from the figures of this run."""
+    """Return a sentence on the speed-up by the native environment, from the values of this run."""
     parts = []
     for native, other in pairwise(all_spent):
         if native.algorithm == other.algorithm and other.env == ONE_BY_ONE:
             saved = (native.total - native.environment + other.environment) / native.total
             parts.append(
-                f"{native.algorithm}: a step costs {other.environment / native.environment:.0f} "
-                f"times less, all together {saved:.2f} times, the rest being equal"
+                f"{native.algorithm}: {other.environment / native.environment:.0f} times for the "
+                f"environment, {saved:.2f} times in total with equal collection and gradient"
             )
-    return "What the native environment saves. " + "; ".join(parts) + "."
+    return "Speed-up by the native environment. " + "; ".join(parts) + "."
 
 
-def _picture(all_spent: list[Spent]) -> object:
+def _figure(all_spent: list[Spent]) -> object:
     figure, axis = plots.new(1, 1, width=8, height=4)
     names = [f"{s.algorithm}, {s.env}" for s in all_spent]
     left = [0.0] * len(all_spent)

@@ -1,4 +1,4 @@
-"""Timing one update of a learner by Stable-Baselines3, in its parts."""
+"""Times the parts of an update of the learners of Stable-Baselines3."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CASES = (
 
 
 class Spent(NamedTuple):
-    """Each part at its fastest in several updates; microseconds per step of one environment.
+    """Minimum time of each part over several updates; microseconds per step of one environment.
 
     Of the processor's time: in one thread that is the wall time of a machine with nothing else to
     do, and others' load disturbs it less.

@@ -1,1 +1,1 @@
-"""How fast is the world, against Gymnasium's own environments and the machine's limits?"""
+"""Throughput of the environments, relative to Gymnasium and to the limits of the machine."""

@@ -1,4 +1,4 @@
-"""Timing that noise cannot fool: candidates in turn, medians, ratios within one round."""
+"""Timings that are robust to noise: interleaved candidates, medians, ratios within a round."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Timing(NamedTuple):
 def interleaved(
     candidates: Mapping[str, Call], rounds: int = 9, seconds: float = 0.05
 ) -> dict[str, Timing]:
-    """Time the candidates one after the other, again and again.
+    """Time the candidates in turn, for several rounds.
 
-    Each is repeated for about `seconds` a round, so that a change of the machine's speed meets
-    all of them alike.
+    Each is repeated for about `seconds` a round, so that changes of the machine's speed affect
+    all of them.
     """
     repeats = {name: _repeats(call, seconds) for name, call in candidates.items()}
     times: dict[str, list[float]] = {name: [] for name in candidates}

@@ -1,4 +1,4 @@
-"""`python -m experiments throughput`: the speed of everything, in one run."""
+"""`python -m experiments throughput`: measures the speed of environments and files."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from experiments.throughput.world import RATES, Cost
 
 @dataclass(kw_only=True)
 class Throughput(Study):
-    """Time per source and step beside the machine's limit, and against Gymnasium's environments.
-    Candidates take turns; figures are medians over rounds, ratios are taken within a round."""
+    """Measures the time per source and step, relative to the limits of the machine and to
+    Gymnasium's environments. Candidates are interleaved; values are medians over rounds, ratios are
+    computed within a round."""
 
     outputs: ClassVar[tuple[str, ...]] = ("versus.csv", "world.csv", "files.csv", "report.html")
 
@@ -67,7 +68,7 @@ def _versus(report: Report, comparisons: list[Versus]) -> None:
     ]
     report.table(
         "Time of one step of all environments, deterministic arrivals, feature `value`",
-        ["", "ours, µs", "other, µs", "other / ours (range)", "wanted ≥", "met"],
+        ["", "ours, µs", "other, µs", "other / ours (range)", "target ≥", "met"],
         rows,
     )
 
@@ -79,8 +80,8 @@ def _costs(report: Report, costs: list[Cost]) -> None:
         "Whittle step: advance, index, select, crawl. Index: the index alone, for the content of "
         "the env's world. Copy: moving the bytes that advance has to move (values read and "
         "written, two parameters read). Draws: only the random numbers that the arrivals need. "
-        "World / limit: the world's time over copy + draws. Memory: bytes a source at the peak of "
-        "an env step, with the fleet's parameters."
+        "World / limit: the world's time over copy + draws. Memory: peak bytes per source "
+        "during an env step, including the parameters of the fleet."
     )
     rows = [
         [
@@ -106,7 +107,7 @@ def _costs(report: Report, costs: list[Cost]) -> None:
     ]
     report.table("Nanoseconds per source and step", columns, rows)
     report.paragraph(_reading(costs))
-    report.figure(_picture(costs), "Cost of a step against the number of sources.")
+    report.figure(_figure(costs), "Time of a step by the number of sources.")
 
 
 def _files(report: Report, readings: list[FileCost]) -> None:
@@ -120,27 +121,27 @@ def _files(report: Report, readings: list[FileCost]) -> None:
 
 
 def _reading(costs: list[Cost]) -> str:
-    """Say what bounds the world, from the figures of this run."""
+    """Return sentences on the limiting factors, from the values of this run."""
     small = next(c for c in costs if c.arrivals == "deterministic")
     large = max((c for c in costs if c.arrivals == "deterministic"), key=lambda c: c.n * c.rows)
     sparse = [c for c in costs if c.arrivals == "Poisson, ΛT = .05"][-1]
     dense = [c for c in costs if c.arrivals == "Poisson, ΛT = 5"][-1]
-    still = [c for c in costs if c.arrivals == "deterministic"][-1]
+    static = [c for c in costs if c.arrivals == "deterministic"][-1]
     per_step = small.world * small.n * small.rows
-    extra = sparse.world - still.world
+    extra = sparse.world - static.world
     return (
-        f"What bounds it. Smallest world: a step takes {per_step:.0f} ns, two calls into numpy, "
-        f"whatever is in them. Largest, deterministic: memory; {large.world / large.copy:.1f} "
-        "times the time to copy the same bytes. Dense Poisson: the random numbers, "
-        f"{dense.draws / dense.world:.0%} of the time. Sparse Poisson: arrivals add {extra:.2f} ns "
-        f"per source, that is {extra / RATES[sparse.arrivals]:.0f} ns per item that arrives, of "
-        f"which {sparse.draws / RATES[sparse.arrivals]:.0f} ns are its random numbers; the rest "
-        "finds its source and adds to it. Whittle step, deterministic, largest: the index alone "
-        f"takes {large.ranking:.1f} of {large.whittle:.1f} ns."
+        f"Limiting factors. Smallest fleet: a step takes {per_step:.0f} ns, the overhead of two "
+        "numpy calls. Largest fleet, deterministic: memory bandwidth; "
+        f"{large.world / large.copy:.1f} times the time to copy the same bytes. Dense Poisson: "
+        f"the random numbers, {dense.draws / dense.world:.0%} of the time. Sparse Poisson: "
+        f"arrivals add {extra:.2f} ns per source, that is {extra / RATES[sparse.arrivals]:.0f} ns "
+        f"per arrival, of which {sparse.draws / RATES[sparse.arrivals]:.0f} ns are its random "
+        "numbers; the rest assigns them to sources. Whittle step, deterministic, largest: the "
+        f"index alone takes {large.ranking:.1f} of {large.whittle:.1f} ns."
     )
 
 
-def _picture(costs: list[Cost]) -> object:
+def _figure(costs: list[Cost]) -> object:
     figure, axes = plots.new(1, len(RATES), width=11, height=3.6, sharey=True)
     for axis, name in zip(axes, RATES, strict=True):
         mine = [c for c in costs if c.arrivals == name and c.rows == 1]

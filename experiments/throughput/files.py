@@ -19,7 +19,7 @@ LARGEST = 10**6  # rows
 
 
 class FileCost(NamedTuple):
-    """One file, and what each of its rows takes; medians over rounds."""
+    """Reading and writing times of a file; medians over rounds."""
 
     what: str
     rows: int

@@ -1,4 +1,4 @@
-"""This environment against Gymnasium's own and against Gymnasium's ways to run many."""
+"""Comparison with Gymnasium's environments and with its vectorisation of many environments."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ ENTRY = "vector_entry_point"
 
 
 class Versus(NamedTuple):
-    """One comparison: how much faster is ours, in time per step."""
+    """A comparison of times per step."""
 
     what: str
-    wanted: float  # other's time / ours, at least
+    wanted: float  # target for other's time / ours
     ours: float  # seconds a step
     other: float
     speedup: float  # median over rounds

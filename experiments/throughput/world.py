@@ -1,4 +1,4 @@
-"""Nanoseconds per source and step, beside the least that the machine would need."""
+"""Nanoseconds per source and step, and lower limits of the machine."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _cost(name: str, n: int, rows: int, rounds: int) -> Cost:
     calls: dict[str, Call] = {
         "world": lambda: world.advance(rng),
         "env": lambda: env.step(actions),
-        "whittle": _whittle_epoch(fleet, rows, arrivals),
+        "whittle": _whittle_step(fleet, rows, arrivals),
         "ranking": lambda: whittle_index(env.world.value, fleet),
         "copy": _copy(n, rows),
         "draws": _draws(name, fleet, rows),
@@ -74,8 +74,8 @@ def _cost(name: str, n: int, rows: int, rounds: int) -> Cost:
     return Cost(name, n, rows, **spent, memory=memory / cells)
 
 
-def _whittle_epoch(fleet: Sources, rows: int, arrivals: ArrivalProcess) -> Call:
-    """The whole of a Whittle crawler's step, without the environment around it."""
+def _whittle_step(fleet: Sources, rows: int, arrivals: ArrivalProcess) -> Call:
+    """Return a step of a Whittle policy without the environment."""
     rng = np.random.default_rng(0)
     world = World(fleet, arrivals, rows)
     world.start(np.ones(world.shape), rng)
@@ -118,7 +118,7 @@ def _draws(name: str, fleet: Sources, rows: int) -> Call:
 
 
 def _peak_memory(fleet: Sources, rows: int, arrivals: Any) -> int:
-    """Return the bytes that numpy held at most, the fleet's own parameters included."""
+    """Return the peak memory of numpy in bytes, including the parameters of the fleet."""
     tracemalloc.start()
     copy = fleet.select(slice(None))
     env = CrawlVectorEnv(

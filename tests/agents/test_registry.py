@@ -161,7 +161,7 @@ def test_agent_plays_through_wrappers() -> None:
 
 # -------------------------------------------------------------------------------------- refusals
 
-REMEDY = "Give agents.make the environment without that wrapper"
+REMEDY = "Pass agents.make the environment without that wrapper"
 CHANGED: dict[str, tuple[Callable[[], Any], str]] = {
     "FlattenObservation": (lambda: wrappers.FlattenObservation(crawl()), "FlattenObservation"),
     "NormalizeObservation": (

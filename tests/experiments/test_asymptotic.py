@@ -8,7 +8,7 @@ import pytest
 from agents import optimal_reward, relaxed_bound
 from crawl_env import Sources
 from experiments.asymptotic import command, mixed
-from experiments.asymptotic.command import LINES, UNSEEN, Asymptotic
+from experiments.asymptotic.command import LINES, UNOBSERVED, Asymptotic
 from experiments.asymptotic.fleets import FLEETS, work
 from experiments.asymptotic.rate import slope
 
@@ -17,10 +17,10 @@ from experiments.asymptotic.rate import slope
 def folder(tmp_path_factory: pytest.TempPathFactory):
     out = tmp_path_factory.mktemp("asymptotic") / "report"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(command, "EPOCHS", 70)
+        patch.setattr(command, "STEPS", 70)
         patch.setattr(command, "WARMUP", 28)
         patch.setattr(command, "SEEDS", ((2, 4),))
-        patch.setattr(mixed, "EPOCHS", 84)
+        patch.setattr(mixed, "STEPS", 84)
         Asymptotic(most=2, jobs=1, engine="sequential", out=out).run()
     return out
 
@@ -29,7 +29,7 @@ def test_it_writes_a_report_and_every_run(folder):
     with (folder / "records.csv").open(encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["fleet"]]
     assert {row["fleet"] for row in rows} == set(FLEETS)
-    assert {row["policy"] for row in rows} == {line.label for line in (*LINES, UNSEEN)}
+    assert {row["policy"] for row in rows} == {line.label for line in (*LINES, UNOBSERVED)}
     assert {row["copies"] for row in rows} == {"1", "2"}
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert page.count("<img ") == 1
@@ -53,7 +53,7 @@ def test_copies_have_copies_of_the_bound_and_in_lockstep_of_the_reward():
     for copied in FLEETS.values():
         fleet = copied.copies(7)
         assert relaxed_bound(fleet, 7 * copied.budget) == pytest.approx(7 * copied.bound, rel=1e-12)
-    runs = {"epochs": 28, "warmup": 28, "seeds": 1}
+    runs = {"steps": 28, "warmup": 28, "seeds": 1}
     unit = {"fleet": "Table 1, M = 2", "agent": "whittle", "arguments": {}, "runs": runs}
     for k in (1, 5):
         assert work({**unit, "copies": k})["reward"] == pytest.approx([337.774550], abs=1e-6)
@@ -64,7 +64,7 @@ def test_the_gap_closes_from_random_ages():
         "fleet": "random, N = 10, M = 2",
         "agent": "whittle",
         "arguments": {"start": "random"},
-        "runs": {"epochs": 420, "warmup": 300, "seeds": 4},
+        "runs": {"steps": 420, "warmup": 300, "seeds": 4},
     }
     bound = FLEETS[unit["fleet"]].bound
     gaps = [1 - np.mean(work({**unit, "copies": k})["reward"]) / bound for k in (1, 30)]
@@ -87,7 +87,7 @@ def test_slopes():
 
 @pytest.mark.parametrize("case", mixed.CASES)
 def test_a_knapsack_by_index_recovers_what_greed_loses(case, monkeypatch):
-    monkeypatch.setattr(mixed, "EPOCHS", 840)
+    monkeypatch.setattr(mixed, "STEPS", 840)
     fleet, budget = mixed.CASES[case]
     found = {label: reward for label, (reward, _) in mixed.measure(fleet, budget).items()}
     greedy, knapsack, average, best = found.values()

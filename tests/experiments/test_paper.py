@@ -16,7 +16,7 @@ from experiments.paper.command import Paper
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("paper") / "report"
-    Paper(out=out, seeds=4, epochs=300).run()
+    Paper(out=out, seeds=4, steps=300).run()
     return out
 
 

@@ -28,7 +28,7 @@ def test_the_parts_are_measured_and_written(
         assert sum(parts) == pytest.approx(float(r["total"]))
     one, other = records[:2]
     assert float(one["environment"]) < float(other["environment"])
-    assert "What the native environment saves. a2c" in capsys.readouterr().out
+    assert "Speed-up by the native environment. a2c" in capsys.readouterr().out
 
 
 def test_nothing_to_time_is_refused(tmp_path: Path) -> None:

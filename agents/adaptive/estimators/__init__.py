@@ -1,4 +1,4 @@
-"""Estimators of arrival rates, and those that the documentation recommends by name."""
+"""Estimators of arrival rates, by class or by name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
     "weak_prior",
 ]
 
-# Each is made from the length of a step, T, the prior, and options of its own.
+# Each entry is called with the period T, the prior, and its own options.
 ESTIMATORS: dict[str, Callable[..., Estimator]] = {
     "gamma-poisson": lambda period, prior, retention=1.0: GammaPoisson(prior, retention, period),
     "forgetting": lambda period, prior, retentions=None: (
@@ -52,17 +52,17 @@ def make_estimator(
     prior: Posterior | None = None,
     **options: Any,
 ) -> Estimator:
-    """Return the estimator of that name, or the estimator given.
+    """Return an estimator by name; objects are returned unchanged.
 
     Arguments:
         estimator: one of `ESTIMATORS`, or an object that satisfies `Estimator`.
         period: T, the length of a step.
-        prior: before any crawl; by default the weak one, `weak_prior(period)`.
+        prior: the prior of the rates; default `weak_prior(period)`.
         options: `retention` of "gamma-poisson" and "changed", `retentions` of "forgetting".
 
     Raises:
-        ValueError: unknown name or option, an argument is out of range, or prior or options are
-            given along with an object.
+        ValueError: the name or an option is unknown, an argument is out of range, or `prior` or
+            options are given together with an object.
 
     >>> make_estimator("changed").counts
     False
@@ -79,12 +79,12 @@ def made(
     prior: Posterior | None,
     options: dict[str, Any],
 ) -> Estimator:
-    """Return an estimator of a table; the other arguments are those of `make_estimator`."""
+    """Return an estimator from a table of names; see `make_estimator` for the other arguments."""
     if not isinstance(estimator, str):
         if prior is not None or options:
             raise ValueError(
-                "prior and options were given along with an estimator that is already made; give "
-                "them when you make it, or give its name instead"
+                "prior and options were given together with an estimator object; pass them to its "
+                "constructor, or give the estimator by name"
             )
         return estimator
     check_positive("period", period)
@@ -100,5 +100,5 @@ def made(
 
 
 def options_of(make: Callable[..., Estimator]) -> tuple[str, ...]:
-    """Return the names of the options that an entry of the table takes, after period and prior."""
+    """Return the names of the options of an entry of the table, besides period and prior."""
     return tuple(signature(make).parameters)[2:]

@@ -1,7 +1,7 @@
-"""Estimators of arrival rates from "changed or not": whether a crawl found anything new.
+"""Estimators of arrival rates from binary data: whether a crawl found anything new.
 
-Cho & Garcia-Molina (ACM TOIT 2003). A gap τ leaves nothing new with probability e^{−Λτ}. Every
-source's gaps are kept as a histogram over `NODES`, so that the state does not grow.
+Cho & Garcia-Molina (ACM TOIT 2003). After a gap τ nothing is new with probability e^{−Λτ}. The gaps
+of each source are stored as a histogram over `NODES`, so that the state has a fixed size.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ from agents.adaptive.estimators.counts import (
 from crawl_env.errors import check_positive
 from crawl_env.numerics import FloatArray
 
-# Gaps, in steps: each up to 8, then four per octave. A gap between two nodes is split between them
-# so that the mean is preserved; one beyond the last node counts as the last.
+# Nodes of the histogram of gaps, in steps: all up to 8, then four per octave. A gap between two
+# nodes is split so that its mean is preserved; one beyond the last node counts as the last.
 NODES: FloatArray = np.r_[1.0:8.0, 2.0 ** np.arange(3.0, 10.25, 0.25)]  # (K,)
-_STEPS = 30  # of Newton's method, which is monotone and converges in fewer
-_CLOSE = 1e-4  # the last step, relative to the root; the error is of the order of its square
-_NEAR = 1e-3  # below, x/(e^x − 1) is continued along its tangent
+_STEPS = 30  # largest number of Newton steps; the iteration is monotone and converges in fewer
+_CLOSE = 1e-4  # last step relative to the root; the error is of the order of its square
+_NEAR = 1e-3  # below this value x/(e^x − 1) is replaced by its tangent
 
 
 @dataclass(frozen=True)
 class Changed:
-    """The posterior of Λ given the gaps after which something was new, and those of the others.
+    """Gamma posterior of Λ given the gaps after which a crawl found something new, or nothing.
 
-    With z = 1 where something was new, and sums over crawls, the estimate is the root Λ of
+    With z = 1 if a crawl found something new, and sums over crawls, the estimate is the root Λ of
 
         a + Σ_{z=1} Λτ/(e^{Λτ} − 1) = Λ(b + Σ_{z=0} τ),
 
     the mode of ln Λ under the Gamma prior (a, b). The posterior is the Gamma distribution with this
     mean and with the standard error that follows from the curvature of the likelihood in ln Λ.
 
-    Only sources that were just crawled are estimated anew, by Newton's method, which is monotone
-    from the left of the root. A gap between two nodes moves the estimate by at most 1.5 % for
-    Λτ ≤ 4.
+    Only the estimates of sources that were just crawled are updated, by Newton's method, which is
+    monotone from the left of the root. Splitting gaps between nodes changes the estimate by at most
+    1.5 % for Λτ ≤ 4.
 
-    With a retention below 1 the sums are multiplied by ρ^gap at each crawl; in between, the shape
-    and rate of the posterior approach the prior's by the factor ρ in every step.
+    With a retention ρ < 1 the sums are multiplied by ρ^gap at each crawl; between crawls, the shape
+    and rate of the posterior approach those of the prior by the factor ρ per step.
 
     Arguments:
-        prior: shape and rate before any crawl.
-        retention: ρ in (0, 1], the fraction of the past that is kept over one step.
+        prior: shape and rate of the Gamma prior.
+        retention: ρ in (0, 1], the weight of past observations after one step.
         period: T, the length of a step.
 
     Raises:
@@ -64,7 +64,7 @@ class Changed:
     period: float = 1.0
     counts: ClassVar[bool] = False
     signed: ClassVar[tuple[int, ...]] = ()
-    all_gaps: ClassVar[bool] = False  # whether the histogram holds the gaps without a change, too
+    all_gaps: ClassVar[bool] = False  # whether the histogram includes the gaps without a change
 
     def __post_init__(self) -> None:
         check_prior(self.prior)
@@ -122,19 +122,19 @@ class Changed:
         Arguments:
             gaps: the histograms of M sources.
             sums: the four sums of the state, (M,) each.
-            start: the mean before, from which the root is searched.
-            prior: of these sources.
+            start: the previous mean, from which the root is searched.
+            prior: the prior of these sources.
         """
         _, _, idle, _ = sums
         return changed_posterior(gaps, idle + prior.rate / self.period, prior.shape, start)
 
 
 class Gaps(NamedTuple):
-    """The entries of histograms (M, K) that are not 0, which are few."""
+    """The nonzero entries of histograms (M, K)."""
 
     row: NDArray[np.intp]  # (E,) in 0 … M − 1
-    gap: FloatArray  # (E,) epochs
-    weight: FloatArray  # (E,) how many gaps
+    gap: FloatArray  # (E,) steps
+    weight: FloatArray  # (E,) number of gaps
     rows: int  # M
 
     @staticmethod
@@ -145,7 +145,7 @@ class Gaps(NamedTuple):
         return Gaps(row, NODES[node], weight, len(histogram))
 
     def joined(self, gap: FloatArray, weight: FloatArray) -> Gaps:
-        """Return these and one gap more in every row, (M,)."""
+        """Return these gaps and one more per row, (M,)."""
         each = np.arange(self.rows, dtype=np.intp)
         return Gaps(
             np.concatenate((self.row, each)),
@@ -155,7 +155,7 @@ class Gaps(NamedTuple):
         )
 
     def total(self, term: FloatArray) -> FloatArray:
-        """Return Σ m·term of every row, (M,)."""
+        """Return Σ weight·term for every row, (M,)."""
         return np.bincount(self.row, self.weight * term, self.rows).astype(np.float64, copy=False)
 
 
@@ -166,9 +166,9 @@ def changed_posterior(
 
     Arguments:
         changed: the gaps τ after which something was new.
-        idle: U > 0, (M,), the time of the others, plus b of the prior.
+        idle: U > 0, (M,), the total of the other gaps, plus b of the prior.
         shape: a ≥ 0 of the prior; 0 for maximum likelihood, with the error from the curvature in Λ.
-        start: where the search begins.
+        start: initial value of the search.
     """
     gap = changed.gap
     # Σ mx/(e^x − 1) lies between Σ m(1 − x/2) and Σ m, which bounds the root.
@@ -186,7 +186,7 @@ def changed_posterior(
     x = root[changed.row] * gap
     value, slope = _expected_items(x)
     curved = root * idle - changed.total(slope * x)  # −d/d ln Λ of the score
-    if np.all(np.asarray(shape) == 0):  # in Λ: the terms of the score itself drop out
+    if np.all(np.asarray(shape) == 0):  # curvature in Λ: the terms of the score itself cancel
         curved = changed.total(value * (value + x))  # x²e^x/(e^x − 1)²
     curved = np.maximum(curved, LEAST_SHAPE)
     return Posterior(curved, curved / root)
@@ -211,7 +211,7 @@ def _flat(array: FloatArray) -> FloatArray:
 
 
 def _spread(histogram: NDArray[np.floating], gap: FloatArray, weight: FloatArray) -> None:
-    """Add each row's gap, (M,), to its histogram (M, K), between the nearest two nodes."""
+    """Add each row's gap, (M,), to its histogram (M, K), split between the nearest two nodes."""
     inside = np.clip(gap, NODES[0], NODES[-1])
     left = np.clip(np.searchsorted(NODES, inside, side="right") - 1, 0, len(NODES) - 2)
     upper = (inside - NODES[left]) / (NODES[left + 1] - NODES[left])

@@ -1,6 +1,6 @@
-"""Estimators of arrival rates from the number of new items, and what all estimators share.
+"""Estimators of arrival rates from the number of new items, and the interface of all estimators.
 
-An estimator is given a `CrawlOutcome` in every step and returns a `Posterior`, a Gamma
+An estimator is updated with a `CrawlOutcome` in every step, and has a `Posterior`, a Gamma
 distribution, of every source's arrival rate.
 """
 
@@ -18,29 +18,29 @@ from crawl_env.numerics import FloatArray
 
 State = tuple[NDArray[Any], ...]
 
-MOST_ITEMS = 1e9  # that one crawl can count
-# Between crawls, in any unit of time; wide enough for every unit, and its square is a float.
+MOST_ITEMS = 1e9  # largest number of items of one crawl
+# Range of gaps in any unit of time, whose squares are finite.
 SHORTEST, LONGEST = 1e-100, 1e100
-LEAST_SHAPE = 0.5  # of a distribution that is matched to an estimate and its error
-RETENTIONS = (1.0, 0.999, 0.99, 0.97, 0.9)  # over one step
-_TINY_MEAN = 1e-12  # items expected of a crawl: none, but a logarithm
+LEAST_SHAPE = 0.5  # lower bound of the shape of a distribution matched to an estimate and its error
+RETENTIONS = (1.0, 0.999, 0.99, 0.97, 0.9)  # per step
+_TINY_MEAN = 1e-12  # lower bound of expected numbers of items, so that logarithms are finite
 _TINY = 1e-300
-_SHIFT = 6  # arguments of digamma are shifted beyond it, where its series is exact to 1e-10
-_LARGEST_SHAPE = 1e6  # of a fitted prior: all sources have the same rate
-_EVERY = 16  # updates between two steps of the fit, once it has made as many
+_SHIFT = 6  # arguments of digamma are shifted above this, where its series is exact to 1e-10
+_LARGEST_SHAPE = 1e6  # of a fitted prior; it means that all sources have the same rate
+_EVERY = 16  # updates between two steps of the fit, after the first 16 updates
 
 
 class CrawlOutcome(NamedTuple):
-    """What the crawls of one step revealed, arrays of one shape (..., N).
+    """Observations from the crawls of one step, arrays of one shape (..., N).
 
-    Make it with `CrawlOutcome.of`, which removes impossible values.
+    Use `CrawlOutcome.of`, which removes impossible values.
     """
 
-    crawled: NDArray[np.bool_]  # whether a crawl revealed anything
-    gap: FloatArray  # time since the previous crawl; 0 where nothing was revealed
-    items: FloatArray  # number of new items; 0 where nothing was revealed
-    changed: NDArray[np.bool_]  # whether there were any
-    elapsed: float  # time since the previous step, over which an estimator may forget
+    crawled: NDArray[np.bool_]  # whether a crawl of the source was observed
+    gap: FloatArray  # time since the previous crawl; 0 if not crawled
+    items: FloatArray  # number of new items; 0 if not crawled
+    changed: NDArray[np.bool_]  # whether there were any new items
+    elapsed: float  # time since the previous step, over which an estimator may discount
 
     @staticmethod
     def of(
@@ -50,16 +50,16 @@ class CrawlOutcome(NamedTuple):
         changed: ArrayLike | None = None,
         elapsed: float = 1.0,
     ) -> CrawlOutcome:
-        """Return the outcome without the crawls whose numbers are impossible.
+        """Return the outcome without crawls whose numbers are impossible.
 
-        A gap or a number of items that is NaN, negative or infinite, a gap of 0, and more than
-        1e9 items are ignored, as if the source had not been crawled.
+        A crawl is ignored if its gap or number of items is NaN, negative or infinite, if the gap
+        is 0, or if it has more than 1e9 items.
 
         Arguments:
             gap: (..., N) time since the previous crawl.
-            items: (..., N) number of new items; None where it is not known.
+            items: (..., N) number of new items, or None if it is not observed.
             crawled: (..., N) whether the source was crawled.
-            changed: (..., N) whether anything was new; by default whether `items` is positive.
+            changed: (..., N) whether anything was new; default: whether `items` is positive.
             elapsed: time since the previous step.
 
         >>> CrawlOutcome.of([2, 0, np.nan, 5], [3, 1, 1, 0]).crawled
@@ -95,7 +95,7 @@ class Posterior(NamedTuple):
 
     @property
     def mean(self) -> FloatArray:
-        """The estimate, items / time."""
+        """The posterior mean, items / time."""
         return self.shape / self.rate
 
     @property
@@ -104,7 +104,7 @@ class Posterior(NamedTuple):
         return np.sqrt(self.shape) / self.rate
 
     def quantile(self, level: ArrayLike) -> FloatArray:
-        """Return the value that the rate does not exceed with probability `level` in (0, 1).
+        """Return the quantile of the rate at probability `level` in (0, 1), items / time.
 
         Wilson & Hilferty (1931): s(1 − 1/(9s) + z/(3√s))³ for the shape s. For s ≥ ½ upper
         quantiles from .6 to .999 are accurate to 3.1 %, for s ≥ 4 to .8 %.
@@ -122,19 +122,20 @@ class Posterior(NamedTuple):
 
     @staticmethod
     def matched(estimate: FloatArray, error: FloatArray) -> Posterior:
-        """Return the Gamma distribution of this mean and standard deviation, both positive.
+        """Return the Gamma distribution with this mean and standard deviation, both positive.
 
-        Its shape is at least ½: with less, nearly all of its mass would lie near 0.
+        Its shape is at least ½; below that, nearly all of its mass would be near 0.
         """
         shape = np.maximum((estimate / error) ** 2, LEAST_SHAPE)
         return Posterior(shape, np.maximum(shape / estimate, _TINY))
 
 
 def weak_prior(period: float = 1.0) -> Posterior:
-    """Return the prior of half an item in a hundredth of a step, which one crawl outweighs.
+    """Return the prior Gamma(½, T/100), which one crawl outweighs.
 
-    Its mean, 50 items per step, is above the rates of most fleets, so that every source seems worth
-    a first crawl. A prior mean below a source's rate is what prevents its being crawled at all.
+    Its mean, 50 items per step, is above the rates of most fleets, so that the index of every
+    source is high until its first crawl. A prior mean below the true rate can prevent a source from
+    ever being crawled.
     """
     return Posterior(np.array(0.5), np.array(0.01 * period))
 
@@ -143,14 +144,14 @@ WEAK = weak_prior()
 
 
 class Estimator(Protocol):
-    """An estimator of arrival rates: pure functions of a state.
+    """An estimator of arrival rates, as pure functions of a state.
 
     The state is a tuple of arrays whose leading axes are those of the batch.
     """
 
     @property
     def counts(self) -> bool:
-        """Whether it learns from the number of items, rather than from there being any."""
+        """Whether the estimator uses the number of items, rather than whether there are any."""
         ...
 
     @property
@@ -176,12 +177,12 @@ class GammaPoisson:
     """The conjugate posterior: n items after a gap τ add n to the shape and τ to the rate.
 
     With ρ < 1 both are multiplied by ρ in every step, towards the prior. The estimate is then an
-    average over about 1/(1 − ρ) steps, and a source that is not crawled becomes uncertain again.
+    average over about 1/(1 − ρ) steps, and the uncertainty of a source grows between crawls.
 
     Arguments:
-        prior: shape and rate before any crawl, for all sources or (N,) of each.
-        retention: ρ in (0, 1], the fraction of the past that is kept over one step; 1 forgets
-            nothing, and the order of the crawls does not matter. Several broadcast with (..., N).
+        prior: shape and rate of the prior, for all sources or (N,).
+        retention: ρ in (0, 1], the weight of past observations after one step; with ρ = 1 the
+            estimate does not depend on the order of the crawls. Arrays broadcast with (..., N).
         period: T, the length of a step.
 
     Raises:
@@ -212,7 +213,7 @@ class GammaPoisson:
         return count + outcome.items, exposure + outcome.gap
 
     def faded(self, state: State, elapsed: float) -> State:
-        """Return what is kept of a state over some time."""
+        """Return the state after discounting over the time `elapsed`."""
         if np.all(np.equal(self.retention, 1.0)):
             return state
         kept = self.retention ** (elapsed / self.period)
@@ -225,25 +226,27 @@ class GammaPoisson:
 
 @dataclass(frozen=True)
 class Forgetting:
-    """Gamma–Poisson with the retention ρ of the highest prequential (one-step-ahead) likelihood.
+    """Gamma–Poisson with the retention ρ of highest prequential (one-step-ahead) likelihood.
 
-    The rates are estimated with each ρ side by side. Before a crawl of gap τ, a posterior (A, B)
-    predicts its count n with mean m = Aτ/B and variance v = m(1 + τ/B). In every row of the batch,
-    the ρ is used under which the normal likelihood of all counts of the fleet is largest, with
-    variances φv and the dispersion φ that fits this ρ best:
+    The rates are estimated with each ρ in parallel. Before a crawl of gap τ, a posterior (A, B)
+    predicts its count n with mean m = Aτ/B and variance v = m(1 + τ/B). In every fleet of the
+    batch, the ρ is used that maximises the normal likelihood of all counts of the fleet, with
+    variances φv and the dispersion φ fitted for each ρ:
 
         −½(K ln φ + Σ ln v), φ = Σ (n − m)²/v / K, over K crawls.
 
-    Without φ, or with the exact distribution of the counts, items that arrive in clusters would
-    look like changing rates: forgetting increases v, as clusters increase the errors. (Discount
-    factors compared by their predictions: West & Harrison; the score: Dawid & Sebastiani.)
+    Without φ, or with the exact distribution of the counts, items that arrive in clusters would be
+    mistaken for changing rates, since both discounting and clusters increase the prediction errors.
+    (Discount factors compared by their predictions: West & Harrison; the score: Dawid &
+    Sebastiani.)
 
-    All crawls count, however long ago: after a long time without changes it takes as many changes
-    to alter ρ.
+    All past crawls enter the likelihood with equal weight: after a long stationary time, it takes
+    as many crawls under changing rates to alter ρ.
 
     Arguments:
-        retentions: values of ρ to choose from, each in (0, 1], the fraction kept over one step.
-        prior: shape and rate before any crawl, for all sources or (N,) of each.
+        retentions: candidate values of ρ, each in (0, 1], the weight of past observations after
+            one step.
+        prior: shape and rate of the prior, for all sources or (N,).
         period: T, the length of a step.
 
     Raises:
@@ -295,7 +298,7 @@ class Forgetting:
         return Posterior(self.prior.shape + count, self.prior.rate + exposure)
 
     def best(self, state: State) -> NDArray[np.intp]:
-        """Return the position of the chosen ρ among `retentions`, (...,)."""
+        """Return the position of the selected ρ in `retentions`, (...,)."""
         crawls, misfit, spread = state[:3]
         dispersion = np.maximum(misfit / np.maximum(crawls, 1.0), _TINY_MEAN)
         return np.asarray((-crawls * np.log(dispersion) - spread).argmax(axis=-1))
@@ -304,7 +307,7 @@ class Forgetting:
 def _predicted(
     posterior: Posterior, outcome: CrawlOutcome
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the number of crawls, (..., 1), and for posteriors (..., K, N) the sums over their
+    """Return the number of crawls, (..., 1), and, for posteriors (..., K, N), the sums over their
     counts of (n − m)²/v and of ln v, (..., K)."""
     *batch, width, n = posterior.shape.shape
     crawled = np.broadcast_to(outcome.crawled, (*batch, n)).reshape(-1, n)
@@ -325,13 +328,13 @@ def _predicted(
 
 @dataclass(frozen=True)
 class FleetPrior:
-    """Gamma–Poisson whose prior is fitted to the fleet (empirical Bayes), in each row of the batch.
+    """Gamma–Poisson whose prior is fitted to each fleet of the batch (empirical Bayes).
 
     Each of the first 16 updates, and then every 16th, makes one step of `fit_prior`.
 
     Arguments:
-        prior: to begin with, for all sources. The fit adds one source whose rate has a distribution
-            of this shape.
+        prior: initial prior of all sources. The fit adds a pseudo-source whose rate has a
+            distribution of this shape.
 
     Raises:
         ValueError: the prior is out of range, or differs between sources.
@@ -345,8 +348,8 @@ class FleetPrior:
         check_prior(self.prior)
         if np.ndim(self.prior.shape) or np.ndim(self.prior.rate):
             raise ValueError(
-                "the prior has one shape or rate for each source, but estimator 'fleet-prior' "
-                "fits one prior for the whole fleet; give two numbers, or use 'gamma-poisson'"
+                "the prior has one shape or rate per source, but estimator 'fleet-prior' fits one "
+                "prior for the whole fleet; give two scalars, or use 'gamma-poisson'"
             )
 
     def begin(self, shape: tuple[int, ...]) -> State:
@@ -374,16 +377,16 @@ def fit_prior(
 ) -> Posterior:
     """Return a Gamma prior (..., 1) for sources that had `count` items in time `exposure` (..., N).
 
-    It increases the marginal likelihood Π NB(n; a, b/(b + τ)) by expectation–maximisation: with
-    E Λ = (a+n)/(b+τ) and E ln Λ = ψ(a+n) − ln(b+τ), the new (a, b) is the Gamma distribution with
-    the means of these over the fleet.
+    It maximises the marginal likelihood Π NB(n; a, b/(b + τ)) by expectation–maximisation: with
+    E Λ = (a+n)/(b+τ) and E ln Λ = ψ(a+n) − ln(b+τ), the new (a, b) is the Gamma distribution that
+    has the means of these over the fleet.
 
-    One more source is added, whose rate has a distribution of the weak prior's shape about the
-    fleet's mean, (Σn + a₀)/(Στ + b₀). As a conjugate prior of (a, b) it does not move the mean, and
-    keeps both finite and positive for one source, for equal sources, and without any items.
+    A pseudo-source is added, whose rate has a distribution of the weak prior's shape and the
+    fleet's mean, (Σn + a₀)/(Στ + b₀). As a conjugate prior of (a, b) it does not change the mean,
+    and keeps both finite and positive for one source, for equal sources, and without any items.
 
     Arguments:
-        start: where to begin, (..., 1).
+        start: initial value, (..., 1).
         weak: a₀, b₀.
         steps: number of steps.
     """
@@ -419,7 +422,7 @@ def digamma(x: FloatArray) -> FloatArray:
 
 
 def _gamma_shape(spread: FloatArray) -> FloatArray:
-    """Return the root a of ln a − ψ(a) = spread ≥ 0: Minka's start, two of his Newton steps."""
+    """Return the root a of ln a − ψ(a) = spread ≥ 0: Minka's initial value and two Newton steps."""
     s = np.maximum(spread, 0.5 / _LARGEST_SHAPE)
     a = (3.0 - s + np.sqrt((s - 3.0) ** 2 + 24.0 * s)) / (12.0 * s)
     for _ in range(2):
@@ -430,16 +433,18 @@ def _gamma_shape(spread: FloatArray) -> FloatArray:
 
 
 def check_prior(prior: Posterior, most: int = 2) -> None:
-    """Raise ValueError unless shape and rate of a prior are positive and finite, with `most` axes
-    at most."""
+    """Raise ValueError unless shape and rate of a prior are positive and finite, with at most
+    `most` axes."""
     if not isinstance(prior, Posterior):
         raise ValueError(f"prior is {prior!r}; give a Posterior(shape, rate)")
     if max(np.ndim(prior.shape), np.ndim(prior.rate)) > most:
-        raise ValueError("the prior has too many axes; give two numbers, or one of each per source")
+        raise ValueError(
+            "the prior has too many axes; give two scalars, or one shape and rate per source"
+        )
     for name, value in zip(("shape", "rate"), prior, strict=True):
         check_array(f"the prior's {name}", value, low=0.0, open_low=True)
 
 
 def check_retention(retention: float | FloatArray) -> None:
-    """Raise ValueError unless it is a fraction above 0."""
+    """Raise ValueError unless the retention is in (0, 1]."""
     check_array("retention", retention, low=0.0, high=1.0, open_low=True)

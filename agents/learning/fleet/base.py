@@ -1,5 +1,5 @@
-"""What learners of one network for all fleets share: they are trained in several environments, and
-act in any."""
+"""Base classes of learners with one network for all fleets, which are trained in several
+environments and act in any."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from crawl_env.envs.unwrap import task_of
 from crawl_env.numerics import BoolArray, FloatArray
 from crawl_env.rng import generator, seed_sequence
 
-_DECAY = 0.98  # of the exponential moving average of rewards, per step
+_DECAY = 0.98  # per step, of the exponential moving average of rewards
 
 
 class TrainingEnv:
-    """A vector environment, its present observation, and the recent mean reward of each copy."""
+    """A vector environment, its current observation, and the recent mean reward of each copy."""
 
     def __init__(self, env: CrawlVectorEnv, seed: int) -> None:
         check_budget_rule(env.task)
@@ -48,14 +48,14 @@ class TrainingEnv:
 
     @property
     def cost(self) -> FloatArray:
-        """(B, N) of a crawl, in units of M/N, the budget of a step per source."""
+        """(B, N) cost of a crawl, in units of M/N, the budget per step and source."""
         b, n = self.env.world.shape
         cost = np.broadcast_to(self.env.world.sources.cost, (b, n))
         return cost * n / self.env.task.budget
 
     def step(self, priority: NDArray[np.float32]) -> tuple[BoolArray, FloatArray, BoolArray]:
         """Take a step; return which sources were crawled, (B, N), the reward of each, (B, N), and
-        which environments took a step rather than being reset, (B,)."""
+        whether each environment took a step rather than being reset, (B,)."""
         shape = priority.shape
         self.observation, _, _, truncated, _ = self.env.step(priority)
         crawled, value, *_ = self.env.harvest
@@ -69,7 +69,7 @@ class TrainingEnv:
         return active, reward, valid
 
     def get_state(self) -> dict[str, Any]:
-        """Return a copy of everything that changes with time."""
+        """Return a copy of the time-dependent state."""
         return {
             "env": self.env.get_state(),
             "truncated": self._truncated.copy(),
@@ -78,7 +78,7 @@ class TrainingEnv:
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Return to a state of `get_state`, after checking it."""
+        """Restore a state returned by `get_state` after validating it."""
         own = self.get_state()
         check_keys(state, own, "environment")
         for name in ("truncated", "reward_sum", "weight_sum"):
@@ -89,7 +89,7 @@ class TrainingEnv:
 
 
 class TrainingEnvs:
-    """Several of them, whose state is saved as one.
+    """Several training environments, whose states are saved together.
 
     Raises:
         ValueError: there is none, or their features differ.
@@ -99,7 +99,7 @@ class TrainingEnvs:
         features = {env.task.features for env in envs}
         if len(features) != 1:
             raise ValueError(
-                f"{len(envs)} environments show {len(features)} sets of features; give at least "
+                f"{len(envs)} environments have {len(features)} sets of features; give at least "
                 "one environment, and all the same `features` in the same order"
             )
         seeds = seed_sequence(seed, "training-environments").generate_state(len(envs))
@@ -107,7 +107,7 @@ class TrainingEnvs:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(B, 0, F): what is learnt does not depend on the number of sources."""
+        """(B, 0, F): the learnt parameters do not depend on the number of sources."""
         num_envs = sum(one.env.num_envs for one in self.all)
         return num_envs, 0, len(self.all[0].env.task.features)
 
@@ -131,9 +131,9 @@ class TrainingEnvs:
 
 
 class FleetPolicy(Policy):
-    """Crawls the sources with the largest scores, in any task that shows the features.
+    """Crawls the sources with the largest scores, in any task with the features of training.
 
-    A subclass has `score`.
+    A subclass implements `score`.
 
     Raises:
         ValueError: the budget rule is "average".
@@ -163,12 +163,12 @@ S = TypeVar("S")
 
 
 class FleetLearner(Learner[S]):
-    """Base of these learners. A subclass has `policy`, besides what `Learner` asks for.
+    """Base class of these learners. A subclass implements `policy` and the methods of `Learner`.
 
     Arguments:
         arms: one vector environment, or several (of any N and M), in each of which it is trained.
-            `sources` may be drawn anew at each reset.
-        settings, seed, device: as of `Learner`; `settings.n_steps` is the steps of an update.
+            `sources` may be drawn at each reset.
+        settings, seed, device: as in `Learner`; `settings.n_steps` is the steps per update.
 
     Raises:
         ValueError: the features of the environments differ, actions are not priorities, or the
@@ -178,7 +178,7 @@ class FleetLearner(Learner[S]):
     shared_parameters = True
     arms_type = TrainingEnvs
     size_settings = ("hidden",)
-    features: tuple[str, ...]  # that are read, in the order of training
+    features: tuple[str, ...]  # features used, in the order of training
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ class FleetLearner(Learner[S]):
         envs = [arms] if isinstance(arms, CrawlVectorEnv) else arms
         if not (isinstance(envs, Sequence) and all(isinstance(e, CrawlVectorEnv) for e in envs)):
             raise ValueError(
-                f"{arms!r} is no CrawlVectorEnv, nor a list of them; make one with gym.make_vec, "
+                f"{arms!r} is neither a CrawlVectorEnv nor a list of them; use gym.make_vec, "
                 'vectorization_mode="vector_entry_point"'
             )
         training_envs: Any = TrainingEnvs(envs, seed)
@@ -205,10 +205,10 @@ class FleetLearner(Learner[S]):
         raise NotImplementedError
 
     def policy_for(self, env: Any) -> FleetPolicy:
-        """Return the learnt policy for any environment that shows the features of training.
+        """Return the learnt policy for any environment with the features of training.
 
         Raises:
-            ValueError: it does not show them, or its actions are not priorities.
+            ValueError: a feature is missing, or the actions are not priorities.
         """
         return self.policy(task_of(env), self._policy_rng())
 
@@ -229,7 +229,7 @@ class FleetLearner(Learner[S]):
         if set(learnt) != set(shown):
             raise ValueError(
                 f"{path}: the agent was trained on the features {', '.join(learnt)}, and the "
-                f"environment shows {', '.join(shown)}; give one that shows the same, in any order"
+                f"environment has {', '.join(shown)}; give one with the same, in any order"
             )
         if learnt != self.features:
             self.features = learnt
@@ -256,15 +256,15 @@ def _features_of(path: str | PathLike[str], saved: dict[str, Any]) -> tuple[str,
 
 @torch.no_grad()
 def polyak_update(network: nn.Module, other: nn.Module, tau: float) -> None:
-    """Move every weight the fraction τ of the way to another network's."""
+    """Move every weight by the fraction `tau` towards that of another network."""
     torch._foreach_lerp_(list(network.parameters()), list(other.parameters()), tau)
 
 
 def averaging_weight(updates: int, power: float) -> float:
-    """Return the weight of the latest of so many networks in their running mean.
+    """Return the weight of the latest of `updates` networks in their running mean.
 
-    In the long run the n-th network has a weight proportional to n^(power − 1). Early networks are
-    poor, and lose weight faster than in the plain mean. As the mean is over ever more networks, a
+    In the long run the n-th network has a weight proportional to n^(power − 1), so that early, poor
+    networks lose weight faster than in the plain mean. As the mean covers more and more networks, a
     long run does not end worse than a short one.
 
     >>> averaging_weight(1, 4.0), averaging_weight(2, 4.0)

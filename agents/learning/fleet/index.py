@@ -1,14 +1,14 @@
-"""One network that maps every source of every fleet to its Whittle index, learnt by its critic.
+"""One network that maps every source of every fleet to its Whittle index, learnt with its critic.
 
-A source's index depends on nothing but the source, so one function of its own columns serves fleets
+The index of a source depends on that source only, so that one function of its columns serves fleets
 of any N and M, and each step of each source is a sample for it. As in DeepTOP (K. Nakhleh, I-H.
-Hou, NeurIPS 2022), a critic learns the values of crawling and waiting under many Lagrange
-multipliers λ. Its advantage is
+Hou, NeurIPS 2022), a critic learns the values of crawling and waiting for many Lagrange
+multipliers ℓ. Its advantage is
 
     Q(s, ℓ, 1) − Q(s, ℓ, 0) = exp(σ(s, ℓ)) · [f(s) − ln ℓ],
 
-positive below the multiplier exp(f(s)) and negative above it, as for any indexable source: so the
-index is a part of the critic, and needs no actor of its own.
+which is positive below the multiplier exp(f(s)) and negative above it, as for any indexable source.
+The index is therefore a part of the critic, and needs no separate actor.
 """
 
 from __future__ import annotations
@@ -37,53 +37,53 @@ from crawl_env import Task
 from crawl_env.errors import check_non_negative, check_whole
 from crawl_env.numerics import FloatArray
 
-_LOG_MULTIPLIERS = (-7.0, 6.0)  # range of ln ℓ, in units
+_LOG_MULTIPLIERS = (-7.0, 6.0)  # range of ln ℓ, with ℓ in units of the source
 _MAX_GRAD_NORM = 1.0
 
 
 @dataclass(frozen=True)
 class EquivariantIndexSettings:
-    """One set for all uses, found by hand on random fleets of 40 sources, one seed each.
+    """Hyper-parameters, found by hand on random fleets of 40 sources, one seed each.
 
     `multiplier_std`: .5 and 1 do equally well; with 2, before errors were relative to 1 + |Q|,
-    indices of old sources came out at a third to a half of their values. `trace_decay`: with 1 it
+    indices of old sources were a third to a half of their true values. `trace_decay`: with 1 it
     takes twice as long until the first indices are useful. `learning_rate`: also found with squared
     errors; absolute ones (Huber's) learn the median of noisy rewards rather than their mean, and
     scores on sparse fleets then fall to .9.
 
-    Longer runs do not find better indices: after 20 CPU seconds or 80 the error is still some 30 %
+    Longer runs do not improve the indices: after 20 CPU seconds or 80 the error is still about 30 %
     (root mean square, over ages from 1 to 64 and the decay rates of random fleets): indices are too
     large for young sources whose content decays fast, and too small for old ones.
     """
 
     hidden: int = 48  # units of each of two hidden layers
-    n_steps: int = 24  # between updates, and length of a sequence
-    max_sequences: int = 256  # stored of each environment per update
+    n_steps: int = 24  # steps between updates, and length of a sequence
+    max_sequences: int = 256  # sequences stored per environment and update
     buffer_size: int = 20_000  # sequences
-    batch_size: int = 96  # sequences of a gradient step
-    gradient_steps: int = 12  # of an update
+    batch_size: int = 96  # sequences per gradient step
+    gradient_steps: int = 12  # per update
     trace_decay: float = 0.95  # λ of Watkins's Q(λ)
     learning_rate: float = 2e-3  # of Adam, divided by 1 + updates/learning_rate_decay_updates
     learning_rate_decay_updates: float = 50.0
     tau: float = 0.02  # Polyak coefficient of the target network
     exploration_noise: float = 1.5  # largest standard deviation of the noise added to ln index
-    noise_jitter: float = 0.3  # size of noise drawn anew in each step, relative to the lasting one
-    multiplier_std: float = 0.7  # standard deviation of ln λ around an index of the source
-    averaging_power: float = 4.0  # the index in use is the mean of all networks, weights n^(p − 1)
+    noise_jitter: float = 0.3  # noise redrawn in each step, relative to the noise kept
+    multiplier_std: float = 0.7  # standard deviation of ln ℓ around the source's index
+    averaging_power: float = 4.0  # p: the index in use is a mean of networks, weights n^(p − 1)
 
 
 class _Sequences(NamedTuple):
-    """K sources over T steps, in each source's own unit."""
+    """K sources over T steps, each in units of its source."""
 
     columns: Tensor  # (K, T + 1, D)
-    active: Tensor  # (K, T) 1 where it was crawled
+    active: Tensor  # (K, T) 1 if the source was crawled
     reward: Tensor  # (K, T)
-    valid: Tensor  # (K, T) 0 from the first reset on, or where no crawl preceded
-    after_crawl: Tensor  # (K, D) columns right after the last crawl before
+    valid: Tensor  # (K, T) 0 from the first reset on, or if no crawl preceded
+    after_crawl: Tensor  # (K, D) columns right after the preceding crawl
 
 
 class IndexPolicy(FleetPolicy):
-    """Crawls the sources with the largest indices, in any task that shows the features."""
+    """Crawls the sources with the largest indices, in any task with the features of training."""
 
     def __init__(
         self,
@@ -115,22 +115,22 @@ class IndexPolicy(FleetPolicy):
 
 
 class EquivariantIndex(FleetLearner[EquivariantIndexSettings]):
-    """Learns average-reward indices, without discount, from harvests.
+    """Learns average-reward indices, without discounting, from harvests.
 
-    For a multiplier ℓ drawn for each sequence, the critic's target is that of Watkins's Q(λ): from
-    r − ℓa − g + max_b Q′(s′, ℓ, b) it continues along the sequence as long as the action taken is
-    the critic's best one. The gain g is max_b Q′(s₀, ℓ, b), with s₀ the state of the same source
-    right after a crawl (relative value iteration). Errors are relative to 1 + |Q|.
+    A multiplier ℓ is drawn for each sequence. The critic's target is that of Watkins's Q(λ): it
+    starts from r − ℓa − g + max_b Q′(s′, ℓ, b) and continues along the sequence as long as the
+    action taken is greedy. The gain g is max_b Q′(s₀, ℓ, b), where s₀ is the state of the same
+    source right after a crawl (relative value iteration). Errors are relative to 1 + |Q|.
 
-    Utilities and multipliers are in units of the source's own Λξ̄T if the features show Λ and ξ̄,
-    else in units of the mean harvest in the first update, one unit for all sources. Inputs are the
-    features of the environment, except for cost, which enters through the unit of the multiplier.
+    Utilities and multipliers are in units of the source's own Λξ̄T if Λ and ξ̄ are features,
+    else in units of the mean harvest in the first update, the same for all sources. Inputs are the
+    features of the environment except for cost, which determines the unit of the multiplier.
     Indices are assumed to be positive: rewards must not be negative.
 
     Arguments:
-        arms: one vector environment, or several (of any N and M). `sources` may be drawn anew at
-            each reset; horizons should be long compared with `n_steps`.
-        settings, seed, device: as of `Learner`.
+        arms: one vector environment, or several (of any N and M). `sources` may be drawn at each
+            reset; horizons should be long compared with `n_steps`.
+        settings, seed, device: as in `Learner`.
 
     Raises:
         ValueError: the features of the environments differ or are only costs, actions are not
@@ -155,7 +155,7 @@ class EquivariantIndex(FleetLearner[EquivariantIndexSettings]):
         agent._reset_last_crawls()
         return agent
 
-    # -- what `Learner` asks for -----------------------------------------------------------------
+    # -- the methods of `Learner` ----------------------------------------------------------------
 
     def setup(self) -> None:
         settings = self.settings
@@ -167,7 +167,7 @@ class EquivariantIndex(FleetLearner[EquivariantIndexSettings]):
         self._adam = torch.optim.Adam(self._network.parameters(), lr=settings.learning_rate)
         s, t, d = settings.buffer_size, settings.n_steps, len(names)
         shapes = (s, t + 1, d), (s, t), (s, t), (s, t), (s, d)
-        # numpy's zeros take no memory until they are written to.
+        # numpy's zeros occupy no memory until they are written to.
         zeros = (torch.from_numpy(np.zeros(shape, np.float32)) for shape in shapes)
         self._buffer = _Sequences(*(part.to(self.device) for part in zeros))
         self._stored = self._updates = 0
@@ -234,7 +234,7 @@ class EquivariantIndex(FleetLearner[EquivariantIndexSettings]):
         return {"network": self._network, "target": self._target, "averaged": self._averaged}
 
     def _check_last_crawls(self, state: dict[str, Any]) -> None:
-        """Check the last crawls that were saved, which may be of another number of sources."""
+        """Validate the saved columns after crawls, which may be of another number of sources."""
         after, crawled = state["after_crawl"], state["was_crawled"]
         if not (
             isinstance(after, list) and isinstance(crawled, list) and len(after) == len(crawled)
@@ -249,7 +249,7 @@ class EquivariantIndex(FleetLearner[EquivariantIndexSettings]):
             check_like(columns, np.zeros((*shape, d), np.float32), f"after_crawl[{i}]")
 
     def _reset_last_crawls(self) -> None:
-        """Begin without a last crawl of any source."""
+        """Forget the preceding crawls of all sources."""
         shapes = [env.env.world.shape for env in self.training_envs]
         d = self._buffer.after_crawl.shape[-1]
         self._after_crawl = [torch.zeros(*shape, d, device=self.device) for shape in shapes]
@@ -261,7 +261,7 @@ class EquivariantIndex(FleetLearner[EquivariantIndexSettings]):
         return IndexPolicy(network, self.features, task, self._unit or 1.0, rng, self.device)
 
     def _estimate_unit(self) -> None:
-        """Crawl at random, to estimate the scale of rewards."""
+        """Crawl at random to estimate the scale of rewards."""
         total = crawls = 0.0
         for env in self.training_envs:
             for _ in range(self.settings.n_steps):
@@ -275,7 +275,7 @@ class EquivariantIndex(FleetLearner[EquivariantIndexSettings]):
     def _collect(self, which: int) -> _Sequences:
         """Crawl the sources with the largest noisy indices for `n_steps` steps.
 
-        Most of the noise stays the same for all of them, so that different ages are visited.
+        Most of the noise is kept over these steps, so that different ages are visited.
         """
         settings, env = self.settings, self.training_envs[which]
         policy = self._policy(self._network, env.env.task, self.rng)
@@ -283,7 +283,7 @@ class EquivariantIndex(FleetLearner[EquivariantIndexSettings]):
         after_crawl, was_crawled = self._after_crawl[which], self._was_crawled[which]
         noise = self.rng.uniform(0, settings.exploration_noise, (shape[0], 1))
         lasting = self.rng.normal(size=shape)
-        seen, actives, rewards, valid = [], [], [], []
+        inputs, actives, rewards, valid = [], [], [], []
         first, usable = after_crawl.clone(), was_crawled.clone()
         for _ in range(settings.n_steps):
             columns, unit = policy.columns(env.observation)
@@ -292,17 +292,17 @@ class EquivariantIndex(FleetLearner[EquivariantIndexSettings]):
             active, reward, stepped = env.step(squashed(score.astype(np.float32)))
             crawled, continues = self._tensor(active), self._tensor(stepped)[:, None]
             usable = usable * continues
-            seen.append(columns)
+            inputs.append(columns)
             actives.append(crawled)
             rewards.append(self._tensor(reward / unit))
             valid.append(usable)
             columns, _ = policy.columns(env.observation)
             after_crawl = torch.where((crawled * continues)[..., None] > 0, columns, after_crawl)
             was_crawled = torch.maximum(was_crawled, crawled) * continues
-        seen.append(columns)
+        inputs.append(columns)
         self._after_crawl[which], self._was_crawled[which] = after_crawl, was_crawled
         some = self.rng.permutation(shape[0] * shape[1])[: settings.max_sequences]
-        parts = [torch.stack(part, 2).flatten(0, 1) for part in (seen, actives, rewards, valid)]
+        parts = [torch.stack(part, 2).flatten(0, 1) for part in (inputs, actives, rewards, valid)]
         parts.append(first.flatten(0, 1))
         return _Sequences(*(part[torch.from_numpy(some)] for part in parts))
 
@@ -340,8 +340,8 @@ class EquivariantIndex(FleetLearner[EquivariantIndexSettings]):
         """Return the multipliers ln ℓ, (K, 1), the critic's targets for the actions taken, and its
         largest Q-values, (K, T) each.
 
-        A multiplier is drawn around the index of the first state, as it must not depend on later
-        ones.
+        A multiplier is drawn around the index of the first state, so that it does not depend on
+        later ones.
         """
         log_multiplier = self._target.index(batch.columns[:, 0]) + noise
         log_multiplier = log_multiplier.clamp(*_LOG_MULTIPLIERS)[:, None]

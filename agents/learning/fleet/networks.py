@@ -1,7 +1,8 @@
 """Permutation-equivariant networks: one set of weights for every source of every fleet.
 
-A source's score depends on its own columns and on their means over the fleet, so that exchanging
-two sources exchanges their scores (deep sets; M. Zaheer et al., NeurIPS 2017, arXiv 1703.06114).
+The score of a source depends on its own columns and on their means over the fleet, so that
+exchanging two sources exchanges their scores (deep sets; M. Zaheer et al., NeurIPS 2017,
+arXiv 1703.06114).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from crawl_env.numerics import FloatArray
 _LEAST = 0.01  # added to a utility, relative to its scale, before the logarithm
 _TINY = 1e-6  # added to a rate per step before the logarithm
 _FLOOR = 1e-300
-_LEAST_STD = 0.2  # of a column: what hardly varied in training may vary elsewhere
+_LEAST_STD = 0.2  # lower bound of a column's, which may vary more outside of training
 
 UTILITIES = ("value", "harvest")
 COUNTS = ("age", "items")
@@ -27,22 +28,22 @@ FLAGS = ("crawled", "available", "failed", "picked")
 
 
 class Columns:
-    """Turns observations into dimensionless columns: (..., N, F) to (..., N, D) float32.
+    """Converts observations into dimensionless columns: (..., N, F) to (..., N, D) float32.
 
-    Utilities are relative to the mean of Λξ̄T over the fleet where the features show it, else to
-    the mean of the first utility that they show; rates are per step, costs relative to their mean
-    and the balance to the budget. Positive numbers enter as logarithms. The last column is the
-    fraction of the fleet that a step pays for, M/ΣC (M/N where costs are not shown). Only
-    observation, M, N and T are used.
+    Utilities are relative to the fleet's mean of Λξ̄T if Λ and ξ̄ are among the features, else to the
+    mean of the first utility among them. Rates are per step, costs relative to their mean, and the
+    balance to the budget. Positive numbers enter as logarithms. The last column is the fraction of
+    the fleet that the budget of a step covers, M/ΣC (M/N without costs). Only the observation, M, N
+    and T are used.
 
     Arguments:
-        shown: the features of the observation, in order; `picked` is the last of
+        shown: the features of the observation, in order; `picked` is the last one of
             `SequentialSelection`.
         budget: M. period: T.
-        features: those that are read, in this order; default all.
+        features: the features used, in this order; default all.
 
     Raises:
-        ValueError: one of them is not shown.
+        ValueError: one of them is not observed.
 
     >>> columns = Columns(("age", "decay_rate"), budget=1.0, period=1.0)
     >>> columns(torch.tensor([[1.0, 0.7], [2.0, 0.35], [1.0, 0.7], [1.0, 0.21]])).shape
@@ -60,8 +61,8 @@ class Columns:
         missing = [name for name in self.features if name not in shown]
         if missing:
             raise ValueError(
-                f"the network reads the features {', '.join(self.features)}, and the environment "
-                f"does not show {', '.join(missing)}; add to `features`"
+                f"the network uses the features {', '.join(self.features)}, and the environment "
+                f"lacks {', '.join(missing)}; add to `features`"
             )
         self._place = {name: list(shown).index(name) for name in self.features}
         self._flow = {"arrival_rate", "mean_utility"} <= set(self.features)
@@ -69,7 +70,7 @@ class Columns:
 
     @classmethod
     def of(cls, task: Task, features: Sequence[str] | None = None) -> Columns:
-        """Return the columns for what a task shows."""
+        """Return the columns for the features of a task."""
         return cls(task.features, task.budget, task.sources.period, features)
 
     @property
@@ -78,25 +79,25 @@ class Columns:
         return len(self.features) + 1
 
     def __call__(self, observation: Tensor) -> Tensor:
-        seen = {name: observation[..., place] for name, place in self._place.items()}
-        scale = self._scale(seen)
-        columns = [self._column(name, seen, scale) for name in self.features]
-        cost = seen.get("cost", torch.ones_like(observation[..., 0]))
+        observed = {name: observation[..., place] for name, place in self._place.items()}
+        scale = self._scale(observed)
+        columns = [self._column(name, observed, scale) for name in self.features]
+        cost = observed.get("cost", torch.ones_like(observation[..., 0]))
         fraction = torch.log(self._budget / cost.sum(-1, keepdim=True))
         return torch.stack([*columns, fraction.expand_as(cost)], dim=-1).float()
 
-    def _scale(self, seen: dict[str, Tensor]) -> Tensor | float:
+    def _scale(self, observed: dict[str, Tensor]) -> Tensor | float:
         if self._flow:
-            utility = seen["arrival_rate"].double() * seen["mean_utility"] * self._period
+            utility = observed["arrival_rate"].double() * observed["mean_utility"] * self._period
         else:
-            shown = [seen[name] for name in (*UTILITIES, "mean_utility") if name in seen]
+            shown = [observed[name] for name in (*UTILITIES, "mean_utility") if name in observed]
             if not shown:
                 return 1.0
             utility = shown[0].double()
         return utility.mean(-1, keepdim=True).clamp_min(_FLOOR)
 
-    def _column(self, name: str, seen: dict[str, Tensor], scale: Tensor | float) -> Tensor:
-        x = seen[name]
+    def _column(self, name: str, observed: dict[str, Tensor], scale: Tensor | float) -> Tensor:
+        x = observed[name]
         if name in UTILITIES:
             return torch.log(x / scale + _LEAST)
         if name in COUNTS:
@@ -108,7 +109,7 @@ class Columns:
         if name == "cost":
             return torch.log(x / x.mean(-1, keepdim=True))
         if name == "mean_utility":
-            flow = x.double() * seen["arrival_rate"] * self._period if self._flow else x
+            flow = x.double() * observed["arrival_rate"] * self._period if self._flow else x
             return torch.log(flow / scale + _TINY)
         return torch.log(x * self._period + _TINY)  # arrival_rate, decay_rate
 
@@ -125,7 +126,7 @@ class Standardised(nn.Module):
         self.register_buffer("std", torch.ones(columns))
 
     def standardise(self, columns: Tensor) -> None:
-        """Take the mean and standard deviation of columns, (samples, D), for all later inputs."""
+        """Use the mean and standard deviation of columns, (samples, D), for all later inputs."""
         self.mean.copy_(columns.mean(0))
         self.std.copy_(columns.std(0).clamp_min(_LEAST_STD))
 
@@ -135,10 +136,10 @@ class Standardised(nn.Module):
 
 
 class FleetNetwork(Standardised):
-    """From columns (..., N, D) to one number for each source, (..., N), or several, (..., N, K).
+    """Maps columns (..., N, D) to one number per source, (..., N), or several, (..., N, K).
 
-    All are 0 before learning. Two hidden layers of `hidden` units, whose second also sees the
-    fleet's mean of the first, and a linear part beside them.
+    All outputs are 0 before training. There are two hidden layers of `hidden` units, the second of
+    which also receives the fleet's mean of the first, and a linear connection in parallel.
     """
 
     def __init__(self, columns: int, hidden: int, numbers: int = 1) -> None:
@@ -159,27 +160,27 @@ class FleetNetwork(Standardised):
 
 
 class SourceColumns:
-    """Turns observations (B, N, F) into dimensionless columns of each source, and their units.
+    """Converts observations (B, N, F) into dimensionless columns of each source, and their units.
 
-    Utilities are relative to the source's unit: its own Λξ̄T where the features show Λ and ξ̄, else
-    one for all. Rates are per step. Positive numbers enter as logarithms. Costs are no columns:
-    they enter through the unit of the multiplier.
+    Utilities are relative to the source's unit: its own Λξ̄T if Λ and ξ̄ are among the features, else
+    one for all. Rates are per step. Positive numbers enter as logarithms. Costs are not among the
+    columns: they determine the unit of the multiplier.
 
     Arguments:
-        task: whose observations they are.
-        features: those that are read.
-        unit: utility, for all sources.
+        task: the task of the observations.
+        features: the features used.
+        unit: unit of utility for all sources.
 
     Raises:
-        ValueError: the task does not show one of them.
+        ValueError: one of the features is not observed.
     """
 
     def __init__(self, task: Task, features: Sequence[str], unit: float) -> None:
         missing = [name for name in features if name not in task.features]
         if missing:
             raise ValueError(
-                f"the network reads the features {', '.join(features)}, and the environment does "
-                f"not show {', '.join(missing)}; add to `features`"
+                f"the network uses the features {', '.join(features)}, and the environment lacks "
+                f"{', '.join(missing)}; add to `features`"
             )
         self._place = {name: task.features.index(name) for name in features}
         self._names, self._unit = self.read(features), unit
@@ -191,7 +192,7 @@ class SourceColumns:
         """Return the features that become columns.
 
         Raises:
-            ValueError: none does.
+            ValueError: there are none.
         """
         left = ("cost", "balance", *(("mean_utility",) if _shows_flow(features) else ()))
         names = tuple(name for name in features if name not in left)
@@ -204,16 +205,16 @@ class SourceColumns:
 
     def __call__(self, observation: NDArray[np.float32]) -> tuple[FloatArray, FloatArray]:
         """Return columns (B, N, D), and units (B, N), utility."""
-        seen = {n: observation[..., i].astype(np.float64) for n, i in self._place.items()}
+        observed = {n: observation[..., i].astype(np.float64) for n, i in self._place.items()}
         unit = np.full(observation.shape[:-1], self._unit)
         if self._flow:
-            flow = seen["arrival_rate"] * seen["mean_utility"] * self._period
+            flow = observed["arrival_rate"] * observed["mean_utility"] * self._period
             unit = np.maximum(flow, _TINY * self._unit)
-        columns = [self._column(name, seen[name], unit) for name in self._names]
+        columns = [self._column(name, observed[name], unit) for name in self._names]
         return np.stack(columns, axis=-1), unit
 
     def cost(self, observation: NDArray[np.float32]) -> FloatArray:
-        """Return the costs of crawls, (B, N); 1 where they are not shown."""
+        """Return the costs of crawls, (B, N); 1 if they are not observed."""
         if "cost" not in self._place:
             return np.ones(observation.shape[:-1])
         return observation[..., self._place["cost"]].astype(np.float64)
@@ -236,8 +237,8 @@ class IndexNetwork(Standardised):
     """The index of a source and, built on it, the Q-values of crawling and waiting.
 
     Arguments:
-        names: of the columns, D of them.
-        hidden: units of each of two layers.
+        names: names of the D columns.
+        hidden: units of each of two hidden layers.
     """
 
     def __init__(self, names: Sequence[str], hidden: int) -> None:
@@ -256,9 +257,9 @@ class IndexNetwork(Standardised):
         own = self.standard(columns)
         unit = self.unit(log_multiplier).expand(columns.shape[:-1])
         log_multiplier = log_multiplier.expand(columns.shape[:-1])
-        price = torch.stack((log_multiplier / 2, 2 / unit - 1), dim=-1)
+        multiplier = torch.stack((log_multiplier / 2, 2 / unit - 1), dim=-1)
         utility = torch.exp(columns[..., self._utilities]) / unit[..., None]
-        crawling, slope = self._q(torch.cat((own, price, utility), dim=-1)).unbind(-1)
+        crawling, slope = self._q(torch.cat((own, multiplier, utility), dim=-1)).unbind(-1)
         excess = self._index(own).squeeze(-1) - log_multiplier
         advantage = torch.exp((slope - 2).clamp(-8, 4)) * excess
         return crawling - advantage, crawling

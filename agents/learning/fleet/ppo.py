@@ -35,15 +35,15 @@ from crawl_env.errors import check_whole
 from crawl_env.numerics import BoolArray, FloatArray
 from crawl_env.simulation.selection import TOLERANCE
 
-_NO_CRAWL = 1e-6  # of cost: below that no crawl was due to randomness
-_FAR = 1e9  # beyond every score
-_FINITE = (-30.0, 10.0)  # where probabilities and their derivatives are finite in float32
+_NO_CRAWL = 1e-6  # fraction of cost below which no crawl is due to randomness
+_FAR = 1e9  # larger than every score
+_FINITE = (-30.0, 10.0)  # range with finite probabilities and derivatives in float32
 
 
 @dataclass(frozen=True)
 class EquivariantPPOSettings:
-    """One set for all uses, found by hand on Table 1 (M = 2), on 10 and 100 recovering bandits and
-    on random fleets of 10 and 40 sources, one or two seeds each.
+    """Hyper-parameters, found by hand on Table 1 (M = 2), on 10 and 100 recovering bandits and on
+    random fleets of 10 and 40 sources, one or two seeds each.
 
     `ent_coef`: with 0, Table 1 stayed at the score of the myopic policy for more than 640 steps of
     64 environments; with .1, for less than 640. It decreases with N, since with .1 at any N random
@@ -54,27 +54,27 @@ class EquivariantPPOSettings:
     """
 
     hidden: int = 32  # units of each hidden layer
-    n_steps: int = 32  # between updates
+    n_steps: int = 32  # steps between updates
     gae_lambda: float = 0.97  # λ of generalised advantage estimation
     learning_rate: float = 3e-3  # of Adam, divided by 1 + updates/learning_rate_decay_updates
     learning_rate_decay_updates: float = 50.0
     n_epochs: int = 4  # passes over the data of an update
-    n_minibatches: int = 4  # of a pass
-    small_fleet: float = 5.0  # N up to which a choice has the advantages of all sources
-    ent_coef: float = 0.1  # of a choice's entropy in small fleets; decays as the learning rate
-    clip_range: float = 0.2  # of the probability ratio
+    n_minibatches: int = 4  # per pass
+    small_fleet: float = 5.0  # N up to which a choice includes the advantages of all sources
+    ent_coef: float = 0.1  # entropy coefficient in small fleets; decays like the learning rate
+    clip_range: float = 0.2  # clipping of the probability ratio
     max_grad_norm: float = 0.5
-    averaging_power: float = 4.0  # the policy in use is the mean of all networks, weights n^(p − 1)
+    averaging_power: float = 4.0  # p: the policy in use is a mean of networks, weights n^(p − 1)
 
 
 class _Rollout(NamedTuple):
     """T steps of B environments with N sources."""
 
     columns: Tensor  # (T + 1, B, N, D)
-    active: Tensor  # (T, B, N) which sources were crawled
-    threshold: Tensor  # (T, B, N) that each perturbed score had to exceed, given the others
+    active: Tensor  # (T, B, N) whether the source was crawled
+    threshold: Tensor  # (T, B, N) threshold of the perturbed score for a crawl, given the others
     reward_cost: Tensor  # (T, B, N, 2) reward and cost, in units of the mean per source
-    valid: Tensor  # (T, B) 0 where the environment was reset
+    valid: Tensor  # (T, B) 0 if the environment was reset
 
 
 class _Batch(NamedTuple):
@@ -111,18 +111,18 @@ class ScorePolicy(FleetPolicy):
 
 
 class EquivariantPPO(FleetLearner[EquivariantPPOSettings]):
-    """Learns scores for the average reward, without discount, from harvests.
+    """Learns scores for the average reward, without discounting, from harvests.
 
     The critic is a network of the same kind: the value of a fleet is a sum over its sources, each
     learnt from that source's rewards and, in a second output, from the costs of its crawls. Rewards
     are divided by the environment's mean reward, so that fleets of any scale have equal weight.
-    Inputs are the features of the environment, all of them and nothing else; without parameters
-    among them, sources with equal features are treated equally.
+    Inputs are exactly the features of the environment; unless they include parameters, sources with
+    equal features are treated equally.
 
     Arguments:
         arms: one vector environment, or several (of any N and M), in each of which it is trained.
-            `sources` may be drawn anew at each reset.
-        settings, seed, device: as of `Learner`.
+            `sources` may be drawn at each reset.
+        settings, seed, device: as in `Learner`.
 
     Raises:
         ValueError: the features of the environments differ, actions are not priorities, or the
@@ -141,7 +141,7 @@ class EquivariantPPO(FleetLearner[EquivariantPPOSettings]):
     def policy(self, task: Task, rng: np.random.Generator) -> FleetPolicy:
         return ScorePolicy(self._averaged, self.features, task, rng, self.device)
 
-    # -- what `Learner` asks for -----------------------------------------------------------------
+    # -- the methods of `Learner` ----------------------------------------------------------------
 
     def setup(self) -> None:
         number = Columns.of(self.training_envs[0].env.task).number
@@ -198,11 +198,11 @@ class EquivariantPPO(FleetLearner[EquivariantPPOSettings]):
     def _collect(self, env: TrainingEnv) -> _Rollout:
         """Sample a rollout of the policy."""
         columns = Columns.of(env.env.task, self.features)
-        seen, actives, thresholds, rewards, costs, means, valid = [], [], [], [], [], [], []
+        inputs, actives, thresholds, rewards, costs, means, valid = [], [], [], [], [], [], []
         for _ in range(self.settings.n_steps):
-            seen.append(columns(self._tensor(env.observation)))
+            inputs.append(columns(self._tensor(env.observation)))
             costs.append(env.cost)  # before the step, which may draw another fleet
-            score = self._policy(seen[-1]).cpu().numpy()
+            score = self._policy(inputs[-1]).cpu().numpy()
             perturbed = gumbel_perturbed(score, self.rng)
             active, reward, stepped = env.step(squashed(perturbed))
             actives.append(active)
@@ -210,12 +210,12 @@ class EquivariantPPO(FleetLearner[EquivariantPPOSettings]):
             rewards.append(reward)
             means.append(env.mean_reward)
             valid.append(stepped)
-        seen.append(columns(self._tensor(env.observation)))
+        inputs.append(columns(self._tensor(env.observation)))
         scale = reward_scale(np.stack(means), np.stack(valid)) / score.shape[-1]
         reward = np.stack(rewards) / scale[..., None]
         spent = np.stack(actives) * np.stack(costs)
         return _Rollout(
-            torch.stack(seen),
+            torch.stack(inputs),
             self._tensor(np.stack(actives)),
             self._tensor(np.stack(thresholds)),
             self._tensor(np.stack((reward, spent), axis=-1).astype(np.float32)),
@@ -228,9 +228,9 @@ class EquivariantPPO(FleetLearner[EquivariantPPOSettings]):
         (T, B, N, 2) each.
 
         A_t = Σ_k λ^k (r_{t+k} − 1 + v_{t+k+1} − v_{t+k}), until the environment is reset. The mean
-        that is subtracted is the fleet's, not the source's own: values of sources that earn more or
-        less than it diverge, by a constant of each source, on which no choice depends. Sources' own
-        means were tried instead, and learnt no better (dense fleets of 30).
+        that is subtracted is that of the fleet, not of the source: values of sources that earn more
+        or less than it diverge by a constant of each source, on which no choice depends. Means per
+        source were tried and did not improve learning (dense fleets of 30).
         """
         value = self._critic(rollout.columns)
         td_error = rollout.reward_cost - 1 + value[1:] - value[:-1]
@@ -244,23 +244,23 @@ class EquivariantPPO(FleetLearner[EquivariantPPOSettings]):
 
     @torch.no_grad()
     def _choice_advantages(self, rollout: _Rollout, advantage: Tensor) -> Tensor:
-        """Return the advantage of each choice, (T, B, N): that of its reward, less the reward that
-        its cost would earn elsewhere.
+        """Return the advantage of each choice, (T, B, N): that in reward minus the multiplier times
+        that in cost.
 
-        A crawl spends budget now and makes its source less urgent soon, which differs between
-        sources: so later costs count too, as an advantage of their own. Their price is the marginal
-        reward of a budget unit, estimated for each environment from the random part of its crawls,
-        a − p, and clipped to between zero and the mean reward, which is 1 in these units. In small
-        fleets the price depends on which source is displaced: there the advantages of the others
-        are included themselves, which is exact, but would be noise in large fleets.
+        A crawl spends budget now and makes its source less urgent for some time, which differs
+        between sources, so that later costs enter as an advantage of their own. The multiplier is
+        the marginal reward of a budget unit, estimated for each environment from the random part of
+        its crawls, a − p, and clipped to between zero and the mean reward, which is 1 in these
+        units. In small fleets it depends on which source is displaced: there the advantages of the
+        other sources are added instead, which is exact, but would be noisy in large fleets.
         """
         p = torch.exp(log_crawl_probability(self._policy(rollout.columns[:-1]), rollout.threshold))
         valid = rollout.valid[..., None]
         residual = (rollout.active.float() - p) * valid
         explained = (advantage * residual[..., None]).sum((0, 2))  # (B, 2)
-        price = (explained[:, 0] / explained[:, 1].clamp_min(_NO_CRAWL)).clamp(0, 1)
+        multiplier = (explained[:, 0] / explained[:, 1].clamp_min(_NO_CRAWL)).clamp(0, 1)
         reward, cost = advantage.unbind(-1)
-        own = reward - price[:, None] * cost
+        own = reward - multiplier[:, None] * cost
         own = own + self._smallness(own.shape[-1]) * (reward.sum(-1, keepdim=True) - own)
         return own / (own.std() + 1e-8) * valid
 
@@ -309,7 +309,7 @@ class EquivariantPPO(FleetLearner[EquivariantPPOSettings]):
         return float(np.mean(losses))
 
     def _losses(self, batch: _Batch, some: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the policy's loss and the critic's on some samples."""
+        """Return the losses of the policy and the critic on some samples."""
         settings = self.settings
         columns, threshold = batch.columns[some], batch.threshold[some]
         score = self._policy(columns)
@@ -330,7 +330,7 @@ class EquivariantPPO(FleetLearner[EquivariantPPOSettings]):
 def reward_scale(mean: FloatArray, valid: BoolArray) -> FloatArray:
     """Return the mean reward of the fleet at the end of the rollout, or before a reset in it.
 
-    It is 1 where nothing was earned. mean, valid: (T, B).
+    It is 1 if nothing was earned. mean, valid: (T, B).
     """
     scale = mean.copy()
     for t in range(len(mean) - 2, -1, -1):
@@ -373,17 +373,17 @@ def entropy(score: Tensor, threshold: Tensor) -> Tensor:
 def thresholds_of(
     perturbed: NDArray[np.float32], active: BoolArray, cost: FloatArray
 ) -> NDArray[np.float32]:
-    """Return the value that each perturbed score, (B, N), had to exceed for a crawl of its source,
-    given the others.
+    """Return the threshold that each perturbed score, (B, N), had to exceed for a crawl, given the
+    others.
 
     At equal costs it is the largest score that was not crawled, or, for that source and those
-    below it, the smallest that was. Otherwise the other sources are taken in order, as the
-    environment does, and it is the score of the one that leaves too little budget for this source.
+    below it, the smallest that was. Otherwise the other sources are selected in order, as in the
+    environment, and it is the score of the one that leaves too little budget for this source.
 
     Arguments:
-        perturbed: perturbed scores of sources all of which are available.
-        active: which sources were crawled.
-        cost: of crawls, (B, N), in units of M/N, so that the budget of a step is N.
+        perturbed: perturbed scores of sources that are all available.
+        active: whether each source was crawled.
+        cost: costs of crawls, (B, N), in units of M/N, so that the budget of a step is N.
     """
     if (cost == cost[:, :1]).all():
         best = np.max(perturbed, axis=-1, keepdims=True, where=~active, initial=-_FAR)
@@ -400,8 +400,8 @@ def _thresholds_at_unequal_costs(
     left = np.full(perturbed.shape, float(n))  # of the budget, without each of the sources
     threshold = np.where(cost <= left + slack, -_FAR, _FAR).astype(np.float32)
     for which in np.argsort(-perturbed, axis=-1).T:
-        price = cost[rows, which][:, None]
-        spent = np.where(price <= left + slack, price, 0.0)
+        payment = cost[rows, which][:, None]
+        spent = np.where(payment <= left + slack, payment, 0.0)
         spent[rows, which] = 0.0
         enough = left + slack >= cost
         left -= spent

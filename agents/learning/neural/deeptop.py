@@ -1,4 +1,4 @@
-"""DeepTOP for restless bandits: an actor that is the index, and a critic under all multipliers.
+"""DeepTOP for restless bandits: an actor that is the index, and a critic for all multipliers.
 
 K. Nakhleh, I-H. Hou: DeepTOP: deep threshold-optimal policy for MDPs and RMABs, NeurIPS 2022.
 Activating an arm whenever its index exceeds the Lagrange multiplier λ should be optimal under every
@@ -32,13 +32,13 @@ from crawl_env.numerics import FloatArray
 
 @dataclass(frozen=True)
 class DeepTOPSettings:
-    """The paper's, but for what was found on Table 1 and ten recovering sources, 8 environments.
+    """The paper's hyper-parameters, changed as found on Table 1 and ten recovering sources.
 
-    There, an actor learning rate of 1e-3 and τ = .005 needed a quarter of the steps of the paper's
-    1e-4 and .001, and half as many hidden units lost nothing. With ε = .2 (the paper has .05), one
-    of ten sources is activated so rarely that scores still varied between .8 and 1 after 2 000
-    steps; with .5 they stayed above .97. Four times the batch size had the same effect, at twice
-    the computing time.
+    With 8 environments, an actor learning rate of 1e-3 and τ = .005 needed a quarter of the steps
+    of the paper's 1e-4 and .001, and half as many hidden units were sufficient. With ε = .2 (the
+    paper has .05), one of ten sources is activated so rarely that scores still varied between .8
+    and 1 after 2 000 steps; with .5 they stayed above .97. Four times the batch size had the same
+    effect, at twice the computing time.
     """
 
     gamma: float = 0.99  # discount factor per step
@@ -61,9 +61,9 @@ class DeepTOP(Learner[DeepTOPSettings]):
     that of `agents.whittle_index(…, discount=0.99)`, not that of the average reward.
 
     The paper's target lacks the second maximum, of the state s₀ in which learning began. As it is
-    the same for all states and actions, it changes no advantage, but keeps values from growing to
-    1/(1 − γ) rewards, next to which advantages are lost in the network's error (A. M. Devraj, S. P.
-    Meyn: Q-learning with uniformly bounded variance, IEEE TAC, 2022).
+    the same for all states and actions, it changes no advantage, but prevents values from growing
+    to 1/(1 − γ) rewards, at which network errors exceed the advantages (A. M. Devraj, S. P. Meyn:
+    Q-learning with uniformly bounded variance, IEEE TAC, 2022).
 
     >>> from crawl_env import CrawlVectorEnv
     >>> env = CrawlVectorEnv(8, features=("age", "crawled", "harvest"), horizon=None)

@@ -1,4 +1,4 @@
-"""Small networks, one for each arm, trained side by side, and the replay buffer they learn from."""
+"""Stacks of small networks, one per arm and trained in parallel, and their replay buffer."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class NetworkStack(torch.nn.Module):
         return x
 
     def polyak_update(self, other: NetworkStack, tau: float) -> None:
-        """Move every weight the fraction τ of the way to another stack's."""
+        """Move every weight by the fraction `tau` towards that of another stack."""
         with torch.no_grad():
             torch._foreach_lerp_(list(self.parameters()), list(other.parameters()), tau)
 
@@ -65,7 +65,7 @@ class NetworkStack(torch.nn.Module):
 class TrainedNetwork:
     """A stack of networks and the Adam optimizer that trains it.
 
-    The loss is a sum over arms, and Adam treats each weight alone: N independent trainings.
+    The loss is a sum over arms, and Adam treats each weight separately: N independent trainings.
     """
 
     def __init__(self, network: NetworkStack, learning_rate: float, device: str) -> None:
@@ -118,7 +118,7 @@ class ReplayBuffer:
     """The most recent transitions of the arms.
 
     Arguments:
-        capacity: transitions of each arm that it holds.
+        capacity: number of transitions stored per arm.
         arms, features: N, D.
     """
 
@@ -176,7 +176,7 @@ class ReplayBuffer:
 class RewardScale:
     """The running maximum of |r| of each arm, by which rewards and multipliers are normalised.
 
-    So sources with large and small rewards are learnt equally well.
+    With it, sources with large and small rewards are learnt equally well.
     """
 
     def __init__(self, arms: int) -> None:
@@ -196,17 +196,17 @@ class RewardScale:
 
     @property
     def multiplier_range(self) -> FloatArray:
-        """(2, N): the range in which indices are sought, in units of the scale per cost.
+        """(2, N): the range in which indices are searched, in units of the scale per cost.
 
-        From the largest reward of waiting, as a subsidy, to the largest of activating, and a tenth
-        of the scale beyond: an index reaches u*/C, and networks are unreliable at the edge of the
-        range in which they were trained.
+        It extends from minus the largest reward of waiting to the largest of activating, plus a
+        tenth of the scale: an index reaches u*/C, and networks are inaccurate at the edge of the
+        range in which they are trained.
         """
         waiting, activating = self.largest / self.scale
         return np.stack((-waiting - 0.1, activating + 0.1))
 
     def load(self, largest: Any) -> None:
-        """Take over a saved maximum, after checking it."""
+        """Restore a saved maximum after validating it."""
         check_like(largest, self.largest, "largest rewards", low=0.0)
         self.largest = np.array(largest)
 

@@ -37,8 +37,8 @@ class NeurWINSettings:
     """
 
     gamma: float = 0.99  # discount factor per step
-    n_steps: int = 50  # of an episode; each is followed by an update
-    n_episodes: int = 8  # of a mini-batch: environments with equal start and multiplier
+    n_steps: int = 50  # steps per episode; each episode is followed by an update
+    n_episodes: int = 8  # episodes per mini-batch, with equal initial state and multiplier
     sigmoid_scale: float = 15.0  # m: P(a = 1 | s) = 1/(1 + exp(−m (f(s) − λ)))
     max_age: int = 32  # episodes start from ages up to this one; older ones count as of this age
     hidden: int = 32  # units of each of two hidden layers
@@ -57,15 +57,15 @@ class Episodes(NamedTuple):
 class NeurWIN(Learner[NeurWINSettings]):
     """Learns the discounted index of each arm by REINFORCE, with a network of its own.
 
-    It does not interact with the fleet: it needs a simulator in which each arm can start in any
-    state and be activated independently, so the budget plays no role, and the index holds for any.
-    The environments are episodes side by side, in mini-batches of `n_episodes`. In each mini-batch
-    and for each arm, λ = f(s̃) and the initial state are drawn independently. The gradient is
+    It does not interact with the fleet, but requires a simulator in which each arm can start in any
+    state and be activated independently; the budget is irrelevant, and the index holds for any.
+    The environments are parallel episodes, in mini-batches of `n_episodes`. In each mini-batch and
+    for each arm, λ = f(s̃) and the initial state are drawn independently. The gradient is
     REINFORCE with reward-to-go, Σ_{h≥t} γ^{h−t} (r_h − λCa_h), and the mini-batch mean as baseline;
-    the paper uses the whole-episode return. A step of an environment is one of every source.
+    the paper uses the whole-episode return. A step of an environment is one step of every source.
 
     Raises:
-        ValueError: the number of environments is no multiple of `n_episodes`.
+        ValueError: the number of environments is not a multiple of `n_episodes`.
 
     >>> from crawl_env import CrawlVectorEnv
     >>> env = CrawlVectorEnv(16, features=("age", "crawled", "harvest"), horizon=None)
@@ -112,7 +112,7 @@ class NeurWIN(Learner[NeurWINSettings]):
         return indices(self.index_network.network, state, self.settings.max_age, self.device)
 
     def rollout(self) -> Episodes:
-        """Return episodes of all environments under the present network."""
+        """Return episodes of all environments under the current network."""
         settings, simulator = self.settings, self._simulator
         num_envs, n, _ = simulator.shape
         batches = num_envs // settings.n_episodes

@@ -36,11 +36,11 @@ from crawl_env.numerics import FloatArray
 class QWINNSettings:
     """Chosen on Table 1 with 8 environments (M = 1, 2; three seeds); rates and ε as for DeepTOP.
 
-    With multiplier_learning_rate = 1 the multipliers moved faster than the network could follow.
-    With multiplier_decay_steps = 500 they froze too early: they first rise to the immediate reward
-    of a crawl, since the value of waiting is learnt later, and then could not come down (M = 2:
-    score of the myopic policy, .84). Up to about 5 000 steps scores are unstable, as each
-    multiplier depends on the network's errors alone.
+    With multiplier_learning_rate = 1 the multipliers moved faster than the network could be
+    trained. With multiplier_decay_steps = 500 they froze too early: they first rise to the
+    immediate reward of a crawl, since the value of waiting is learnt later, and then could not
+    decrease (M = 2: score of the myopic policy, .84). Up to about 5 000 steps scores are unstable,
+    as each multiplier depends on the network's errors.
     """
 
     max_age: int = 16  # states are the ages 1 … max_age; older sources count as of age max_age

@@ -1,5 +1,5 @@
-"""Environments and random generators of Stable-Baselines3's algorithms, whose states can be saved,
-so that training is resumed exactly."""
+"""Environments and random generators of Stable-Baselines3's algorithms, with states that can be
+saved, so that training can be resumed exactly."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class TrainingVecEnv:
     """A `VecEnv` with the task and the number of environments of a vector environment.
 
     Arguments:
-        env: gives the task and the number of environments; it is not stepped itself. Episodes end
-            at the task's `horizon`.
-        sequential: whether each step is K picks, by `SequentialSelection`.
+        env: vector environment with the task and the number of environments; it is not stepped.
+            Episodes end at the task's `horizon`.
+        sequential: whether each step is a sequence of K picks (`SequentialSelection`).
 
     Raises:
         ValueError: actions are not priorities, the budget rule is "average", or the number of picks
@@ -47,12 +47,12 @@ class TrainingVecEnv:
         self._env, self._sequential = env, sequential
         self.picks = picks(env) if sequential else 1
         self.venv = CenteredReward(self.vec_env(task.arguments), self.picks)
-        # Where the next step begins; empty before the first reset.
+        # Initial observation of the next step; empty before the first reset.
         self.observation: NDArray[np.float32] = np.empty(0, dtype=np.float32)
         self.starts: NDArray[np.bool_] = np.ones(env.num_envs, dtype=bool)
 
     def vec_env(self, arguments: TaskArguments) -> VecEnv:
-        """Return the environments, made with the arguments of one."""
+        """Return the environments, each made with these arguments."""
         if not self._sequential:
             return CrawlVecEnv(self._env.num_envs, **arguments)
         make: Any = lambda: SequentialSelection(CrawlEnv(**arguments))  # noqa: E731
@@ -78,12 +78,12 @@ class TrainingVecEnv:
         check_like(state["starts"], own["starts"], "starts")
         if not isinstance(state["envs"], list) or len(state["envs"]) != len(own["envs"]):
             raise ValueError(f"arms.envs must be a list of {len(own['envs'])} environments")
-        seen = [
+        observations = [
             restore_env(_OneOf(self.venv, i), one, f"env {i}")
             for i, one in enumerate(state["envs"])
         ]
         space: Any = self.venv.observation_space
-        self.observation = np.stack(seen).reshape(-1, *space.shape)
+        self.observation = np.stack(observations).reshape(-1, *space.shape)
         self.starts = state["starts"].copy()
 
 
@@ -105,11 +105,11 @@ class _OneOf:
 
 
 class CenteredReward(VecNormalize):
-    """Rewards in units of the mean reward per step so far, less the mean itself.
+    """Centred rewards in units of the running mean reward per step.
 
-    As in SB3's `VecNormalize`, replay buffers keep the rewards themselves and scale what they
-    sample. Centred rewards keep values close to 0, where networks begin (A. Naik et al.: Reward
-    centering, RLC 2024); with the horizon open, they change no preference.
+    As in SB3's `VecNormalize`, replay buffers store the raw rewards and scale what they sample.
+    Centred rewards keep values close to 0, where networks start (A. Naik et al.: Reward centering,
+    RLC 2024); without a horizon they change no preference.
     """
 
     def __init__(self, venv: VecEnv, picks: int) -> None:
@@ -119,7 +119,7 @@ class CenteredReward(VecNormalize):
 
     @property
     def mean(self) -> float:
-        """Utility per step and environment; 1 where nothing was earned."""
+        """Utility per step and environment; 1 if nothing was earned."""
         return self.picks * self.total / self.steps if self.total > 0 else 1.0
 
     def normalize_reward(self, reward: NDArray[Any]) -> NDArray[np.float32]:
@@ -134,8 +134,8 @@ class GlobalGenerators:
     """The states of numpy's and torch's global generators that belong to one agent.
 
     SB3 draws from the global generators. They have this agent's states only while SB3 runs, so that
-    it neither disturbs the caller's random numbers nor depends on them. Python's generator, which
-    SB3 seeds and does not use, is restored as well.
+    the agent neither changes the caller's random numbers nor depends on them. Python's generator,
+    which SB3 seeds and does not use, is restored as well.
     """
 
     def __init__(self) -> None:
@@ -188,7 +188,7 @@ def buffer_state(buffer: Any) -> dict[str, Any]:
 
 
 def check_buffer(buffer: Any, held: Any) -> None:
-    """Raise ValueError unless a loaded content fits a replay buffer, but for the number of
+    """Raise ValueError unless loaded content fits a replay buffer, whatever the number of
     environments."""
     check_keys(held, dict.fromkeys((*_TRANSITIONS, "pos", "full")), "buffer")
     check_like([held["pos"], held["full"]], [buffer.pos, buffer.full], "buffer position")
@@ -209,9 +209,9 @@ def check_buffer(buffer: Any, held: Any) -> None:
 
 
 def restore_buffer(buffer: Any, held: dict[str, Any]) -> None:
-    """Fill a replay buffer with a checked content.
+    """Fill a replay buffer with validated content.
 
-    The buffer starts empty if the content belongs to another number of environments.
+    The buffer starts empty if the content has another number of environments.
     """
     if held["rewards"].shape[1] != buffer.n_envs:
         return
@@ -228,4 +228,4 @@ def check_generators(saved: Any, own: dict[str, Any]) -> None:
     try:
         torch.Generator().set_state(torch.from_numpy(saved["torch"].copy()))
     except RuntimeError as error:
-        raise ValueError(f"generators.torch is no state of a generator: {error}") from None
+        raise ValueError(f"generators.torch is not the state of a generator: {error}") from None

@@ -48,15 +48,15 @@ NETWORKS = ("default", "equivariant")
 
 @dataclass(frozen=True)
 class StableSettings:
-    """Hyper-parameters of all of them. The other fields are SB3's arguments, under SB3's names; all
-    other arguments of SB3 have their defaults. Numbers of steps are steps of the task, and `gamma`
-    is per step of the task, also where such a step consists of several picks.
+    """Hyper-parameters common to all algorithms. The other fields are arguments of SB3 under SB3's
+    names; all remaining arguments have SB3's defaults. Numbers of steps are steps of the task, and
+    `gamma` is per step of the task, even if such a step consists of several picks.
 
     Chosen by hand in a few runs on Table 1 (M = 2, deterministic) of 5 to 20 s of one busy core,
     mostly with one seed and the equivariant network: no search.
     """
 
-    network: str = "equivariant"  # or "default": SB3's perceptron, of two hidden layers
+    network: str = "equivariant"  # or "default": SB3's perceptron with two hidden layers
     hidden: int = 32  # units of each hidden layer
     gamma: float = 0.9
 
@@ -66,7 +66,7 @@ class StableSettings:
 
 @dataclass(frozen=True)
 class OnPolicySettings(StableSettings):
-    n_steps: int = 32  # of each environment between updates
+    n_steps: int = 32  # steps of each environment between updates
     learning_rate: float = 3e-3
     gae_lambda: float = 0.95
     ent_coef: float = 0.0
@@ -81,14 +81,14 @@ class PPOSettings(OnPolicySettings):
     well, but varied more."""
 
     n_epochs: int = 4  # passes over the rollout
-    n_minibatches: int = 4  # of a pass
+    n_minibatches: int = 4  # per pass
     clip_range: float = 0.2
-    log_std_init: float = -1.0  # of the priorities' Gaussian
+    log_std_init: float = -1.0  # of the Gaussian of the priorities
 
 
 @dataclass(frozen=True)
 class MaskablePPOSettings(OnPolicySettings):
-    """Those of PPO; with 16 environments, scores of about .98 to 1 from 600 to 1 200 steps on."""
+    """The same as for PPO; with 16 environments, scores are .98 to 1 after 600 to 1 200 steps."""
 
     n_epochs: int = 4
     n_minibatches: int = 4
@@ -162,14 +162,13 @@ _COUNTERS = ("num_timesteps", "_n_updates", "_n_calls", "_episode_num", "explora
 
 
 class StableBaselines(Learner[S]):
-    """Base of the learners below. A subclass has, besides `name` and `Settings`, SB3's `algorithm`,
-    its `equivariant` policy, whether it is `sequential`, and `source_scores`.
+    """Base class of the learners below. A subclass sets `name`, `Settings`, SB3's `algorithm`, its
+    `equivariant` policy and whether it is `sequential`, and implements `source_scores`.
 
-    Both networks read the environment's features as dimensionless columns (`Columns`); without
-    parameters among the features, the equivariant ones treat sources with equal features equally.
-    Rewards are centred and scaled by the mean so far (`CenteredReward`). Training uses environments
-    of its own, with the task of the given one, seeded from `seed`; on the CPU it is bitwise
-    repeatable.
+    Both networks receive the environment's features as dimensionless columns (`Columns`); unless
+    these include parameters, the equivariant networks treat sources with equal features equally.
+    Rewards are centred and scaled by their running mean (`CenteredReward`). Training uses separate
+    environments of the same task, seeded from `seed`; on the CPU it is bitwise reproducible.
 
     `predict` orders the sources by the means of the priorities before SB3 clips or squashes them,
     which would produce ties. Sequential picks are those of SB3: K times the largest value.
@@ -191,7 +190,7 @@ class StableBaselines(Learner[S]):
     ) -> None:
         if not isinstance(arms, CrawlVectorEnv):
             raise ValueError(
-                f"{arms!r} is no CrawlVectorEnv; make one with gym.make_vec, "
+                f"{arms!r} is not a CrawlVectorEnv; make one with gym.make_vec, "
                 'vectorization_mode="vector_entry_point"'
             )
         envs: Any = self.arms_type(arms, self.sequential)
@@ -199,14 +198,14 @@ class StableBaselines(Learner[S]):
         self.task = arms.task
         self.state_features = arms.task.features  # type: ignore[misc]
 
-    # -- what a subclass implements ---------------------------------------------------------------
+    # -- implemented by subclasses ----------------------------------------------------------------
 
     def source_scores(self, observation: Tensor) -> Tensor:
         """Return the mean priority, logit or Q-value of each source, (B, N), from observations
         (B, N, F)."""
         raise NotImplementedError
 
-    # -- what `Learner` asks for -----------------------------------------------------------------
+    # -- the methods of `Learner` ----------------------------------------------------------------
 
     def setup(self) -> None:
         envs: Any = self.arms
@@ -239,7 +238,7 @@ class StableBaselines(Learner[S]):
                 np.zeros(n), np.full(n, settings.pop("action_noise_std"))
             )
         if settings.pop("exploration_steps", 0):
-            settings["exploration_fraction"] = 1.0  # of `_exploration_steps`
+            settings["exploration_fraction"] = 1.0  # fraction of `_exploration_steps`
         for name in ("n_steps", "train_freq"):
             if name in settings:
                 settings[name] *= envs.picks
@@ -277,7 +276,7 @@ class StableBaselines(Learner[S]):
         return {"reward per step": reward, **metrics}
 
     def _collect_and_train(self) -> None:
-        """Take one iteration of SB3's own training loop."""
+        """Run one iteration of SB3's own training loop."""
         model = self.model
         if self._on_policy:
             model.collect_rollouts(
@@ -344,7 +343,7 @@ class StableBaselines(Learner[S]):
         if features != list(self.envs.features):
             raise ValueError(
                 f"the agent was trained on the features {', '.join(map(str, features))}; give an "
-                "environment that shows these, in this order"
+                "environment with these, in this order"
             )
         check_keys(state["parameters"], own["parameters"], "parameters")
         for name, its in own["parameters"].items():
@@ -386,7 +385,7 @@ class StablePPO(StableBaselines[PPOSettings]):
 
 
 class StableA2C(StablePPO):
-    """A2C (V. Mnih et al., arXiv 1602.01783), likewise."""
+    """A2C (V. Mnih et al., arXiv 1602.01783) with a Gaussian for each source's priority."""
 
     name = "a2c"
     Settings = A2CSettings
@@ -434,7 +433,7 @@ class StableDQN(StableBaselines[DQNSettings]):
 
 
 class StableQRDQN(StableDQN):
-    """QR-DQN (W. Dabney et al., arXiv 1710.10044), likewise."""
+    """QR-DQN (W. Dabney et al., arXiv 1710.10044) that picks one source after the other."""
 
     name = "qr-dqn"
     size_settings = ("hidden", "n_quantiles")
@@ -447,7 +446,7 @@ class StableQRDQN(StableDQN):
 
 
 class StableMaskablePPO(StableBaselines[MaskablePPOSettings]):
-    """MaskablePPO (S. Huang, S. Ontañón, arXiv 2006.14171): picks what is not picked yet."""
+    """MaskablePPO (S. Huang, S. Ontañón, arXiv 2006.14171), which masks picked sources."""
 
     name = "maskable-ppo"
     Settings = MaskablePPOSettings
@@ -475,15 +474,15 @@ def sequential_scores(
     observation: NDArray[np.float32],
     picks: int,
 ) -> FloatArray:
-    """Return scores (B, N) whose `picks` largest are the sources that sequential picks would take.
+    """Return scores (B, N) whose `picks` largest are the sources chosen by sequential picks.
 
     Arguments:
         score: maps observations with the column `picked`, (B, N, F + 1), to the value of picking
             each source now, (B, N).
         observation: (B, N, F).
 
-    >>> def score(seen):  # the neighbour of the last pick is best, else the last source
-    ...     return np.roll(seen[..., -1], 1, axis=-1) + np.arange(4) / 10
+    >>> def score(observation):  # the neighbour of the last pick is best, else the last source
+    ...     return np.roll(observation[..., -1], 1, axis=-1) + np.arange(4) / 10
     >>> zeros = np.zeros((1, 4, 1), dtype=np.float32)
     >>> sequential_scores(score, zeros, 2)[0].argsort()[::-1]
     array([3, 0, 2, 1])

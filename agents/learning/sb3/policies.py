@@ -1,7 +1,7 @@
-"""Policies of Stable-Baselines3 whose actions follow their sources when these are exchanged.
+"""Policies of Stable-Baselines3 that are equivariant under permutations of the sources.
 
-In place of SB3's multilayer perceptrons, whose every input has weights of its own, each policy has
-one `FleetNetwork` that gives every source its mean priority, its logit or its Q-value.
+Instead of SB3's multilayer perceptrons, whose inputs have separate weights, each policy has one
+`FleetNetwork` that outputs the mean priority, the logit or the Q-value of every source.
 
 >>> from stable_baselines3 import PPO
 >>> from crawl_env.envs.sb3 import CrawlVecEnv
@@ -32,7 +32,7 @@ from agents.learning.fleet.networks import Columns, FleetNetwork
 
 
 class FleetColumns(BaseFeaturesExtractor):
-    """Observations (B, N, F) as columns without units, flat: (B, N·D). It learns nothing."""
+    """Observations (B, N, F) as flat dimensionless columns, (B, N·D), without parameters."""
 
     def __init__(
         self,
@@ -55,8 +55,8 @@ class FleetColumns(BaseFeaturesExtractor):
         return _Scores(self.sources, FleetNetwork(self.columns.number, self.hidden, numbers))
 
     def value(self, action: bool = False) -> nn.Module:
-        """Return a network from flat columns, and an action (B, N) where there is one, side by
-        side, to the value of the fleet, (B, 1)."""
+        """Return a network from flat columns, followed by an action (B, N) if `action` is set, to
+        the value of the fleet, (B, 1)."""
         network = FleetNetwork(self.columns.number + action, self.hidden)
         return _Value(self.sources, network, action)
 
@@ -72,7 +72,7 @@ class _Scores(nn.Module):
 
 
 class _Value(nn.Module):
-    """The mean over sources of a network's output for their columns, the last of an action."""
+    """The mean over sources of a network's output; the action, if any, is the last column."""
 
     def __init__(self, sources: int, network: FleetNetwork, action: bool) -> None:
         super().__init__()
@@ -88,13 +88,13 @@ class _Value(nn.Module):
 
 
 class _ActorCritic:
-    """What SB3's two policies with actor and critic have in common here."""
+    """The common part of SB3's two actor–critic policies."""
 
     def _build(self: Any, lr_schedule: Any) -> None:
         super()._build(lr_schedule)  # type: ignore[misc]
         fleet = self.features_extractor
         self.action_net, self.value_net = fleet.scores(), fleet.value()
-        if hasattr(self, "log_std"):  # one for all sources: each its own would tell them apart
+        if hasattr(self, "log_std"):  # one for all sources, as equivariance requires
             self.log_std = nn.Parameter(self.log_std[:1].detach().clone())
         self.optimizer = self.optimizer_class(
             self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs
@@ -160,7 +160,7 @@ def _fleet(network: Any) -> FleetColumns:
 
 
 def _judging(critic: ContinuousCritic) -> ContinuousCritic:
-    """Return a critic with networks that judge columns and actions source by source."""
+    """Return a critic whose networks evaluate columns and actions source by source."""
     for number in range(critic.n_critics):
         critic.q_networks[number] = _fleet(critic).value(action=True)
         setattr(critic, f"qf{number}", critic.q_networks[number])
@@ -168,10 +168,10 @@ def _judging(critic: ContinuousCritic) -> ContinuousCritic:
 
 
 def policy_arguments(env: Any, hidden: int = 32) -> dict[str, Any]:
-    """Return the `policy_kwargs` of these policies for an environment: plain names and numbers.
+    """Return the `policy_kwargs` of these policies for an environment, as plain names and numbers.
 
     Arguments:
-        env: a crawl, `SequentialSelection` of one, or a `VecEnv` of either.
+        env: a `CrawlEnv`, a `SequentialSelection` of one, or a `VecEnv` of either.
         hidden: units of each hidden layer.
 
     Raises:
@@ -183,7 +183,7 @@ def policy_arguments(env: Any, hidden: int = 32) -> dict[str, Any]:
     if env.observation_space.shape[0] != task.n or not len(task.features) <= columns <= len(shown):
         raise ValueError(
             f"the environment's observations have shape {env.observation_space.shape}, and the "
-            f"task shows {task.n} sources with {', '.join(task.features)}; remove wrappers that "
+            f"task has {task.n} sources with {', '.join(task.features)}; remove wrappers that "
             "flatten, stack or change observations"
         )
     known = {"shown": shown[:columns], "budget": task.budget, "period": task.sources.period}

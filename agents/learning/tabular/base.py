@@ -1,4 +1,4 @@
-"""What the tabular learners share: one table per source, whose state is its age."""
+"""Base class of the tabular learners: one table per source, whose state is its age."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ T = TypeVar("T", bound=TabularSettings)
 
 
 class Tabular(Learner[T]):
-    """Base of the tabular learners. A subclass has, besides `name` and `Settings`,
+    """Base class of the tabular learners. A subclass has, besides `name` and `Settings`,
 
     - `create_arrays()`: create the arrays named in `learnt_arrays`;
     - `transition(state, action, reward, next_state)`: learn from one step, (B, N) each;
     - `index`: (N, max_age), by which sources are crawled.
 
-    The state is the age alone, even if content is observed: a value has no natural grid, and its
-    scale would have to be known beforehand. Sources share nothing; environments share everything:
-    one step of all of them is learnt from at once.
+    The state is the age alone, even if content is observed: values have no natural grid, and their
+    scale would have to be known beforehand. Sources have separate tables; all environments update
+    the same tables in one step.
 
     Raises:
-        ValueError: fleets are drawn anew at each reset, which no table can represent.
+        ValueError: fleets are drawn at each reset, which no table can represent.
     """
 
     steps_per_update = 100
@@ -86,11 +86,11 @@ class Tabular(Learner[T]):
 
     @property
     def index(self) -> FloatArray:
-        """The present estimate, (N, max_age), by which sources are crawled."""
+        """The current estimate, (N, max_age), by which sources are crawled."""
         raise NotImplementedError
 
     def create_arrays(self) -> None:
-        """Create what is to be learnt."""
+        """Create the arrays to be learnt."""
         raise NotImplementedError
 
     def transition(
@@ -121,9 +121,9 @@ class Tabular(Learner[T]):
         return np.asarray(self.visits.min(axis=-1) > 0)
 
     def visited(self, state: IntArray) -> BoolArray:
-        """Return which actions have been taken in states (B, N), (B, N, 2); both where none was.
+        """Return which actions have been taken in states (B, N), (B, N, 2); both if none has been.
 
-        The 0 in the table of an action that was never taken is no estimate.
+        The entry 0 of an action that was never taken is not an estimate.
         """
         visited = self.visits[self.sources, state] > 0
         return visited | ~visited.any(axis=-1, keepdims=True)

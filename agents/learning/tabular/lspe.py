@@ -39,7 +39,7 @@ class LSPE(Tabular[LSPESettings]):
 
     V_k(s) ≈ φ(s)·w_k is the value of crawling from age k on, with the subsidy λ_k for waiting; φ
     are hat functions of the age. A step (s, a) belongs to every threshold that takes a in s, so all
-    thresholds are learnt from one history. Every `steps_per_update` steps
+    thresholds are learnt from one trajectory. Every `steps_per_update` steps
 
         w_k += learning_rate · argmin_v Σ [r + (1 − a) C λ_k − V_k(1) + V_k(s′) − V_k(s) − φ(s)·v]²
         λ_k += multiplier_learning_rate · [r̄(k, 1) + V̄_k(k, 1) − r̄(k, 0) − V̄_k(k, 0) − C λ_k]/C

@@ -68,7 +68,8 @@ class WhittleQ(Tabular[WhittleQSettings]):
         np.clip(self.multiplier, self.lowest / cost, self.highest / cost, out=self.multiplier)
 
     def _widen_range(self, action: IntArray, reward: FloatArray) -> None:
-        """Activating loses at most what waiting has paid, and gains at most the largest reward."""
+        """Widen the range of λ × cost: activating costs at most the largest reward of waiting, and
+        gains at most the largest reward."""
         largest = np.abs(reward)
         least = np.where(action == 1, reward, -largest)
         self.lowest = np.minimum(self.lowest, least.min(axis=0)[:, None])

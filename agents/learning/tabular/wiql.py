@@ -31,8 +31,8 @@ class WIQL(Tabular[WIQLSettings]):
     """Crawls by the discounted advantage at λ = 0, [Q(s, 1) − Q(s, 0)]/C. A baseline.
 
     Q(s, a) moves by a_n [r + γ max_b Q(s′, b) − Q(s, a)]. This is not a Whittle index: it is the
-    gain of one crawl of a source that may be crawled for free ever after, here (1 − γα) x_k, which
-    orders sources nearly as the myopic policy does.
+    gain of one crawl of a source that may be crawled without cost ever after, here (1 − γα) x_k,
+    which ranks sources nearly as the myopic policy does.
     """
 
     name = "wiql"

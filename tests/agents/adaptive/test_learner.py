@@ -45,7 +45,7 @@ def test_runs_repeat_and_go_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"features": ("crawled", "age", "harvest")}, "in this order; the environment shows"),
+        ({"features": ("crawled", "age", "harvest")}, "in this order; the environment has"),
         ({"sources": lambda rng: Sources.random(4, rng)}, "of fleets drawn anew"),
         ({"budget_rule": "average"}, "budget_rule='step'"),
     ],
@@ -63,5 +63,5 @@ def test_several_rows_are_refused() -> None:
 
 def test_arms_that_are_no_crawl_are_refused() -> None:
     arms: Any = RestartArms(1, 4)
-    with pytest.raises(ValueError, match="knows crawls alone"):
+    with pytest.raises(ValueError, match="is trained on crawls only"):
         ThompsonLearner(arms)

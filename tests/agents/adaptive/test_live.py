@@ -199,7 +199,7 @@ def test_fitted_rates_are_the_first_guess() -> None:
     np.testing.assert_allclose(LiveCrawl(fleet, 1).rates(), [0.02, 3.0, 25.0])
     np.testing.assert_allclose(LiveCrawl(fleet, 1, use_rates=False).rates(), 25.0)
     assert LiveCrawl(fleet, 1, seed=0, estimator="gamma-poisson").choose()[0] in (1, 2)
-    with pytest.raises(ValueError, match=r"'fleet-prior' begins with one .* use_rates=False"):
+    with pytest.raises(ValueError, match=r"'fleet-prior' starts from one .* use_rates=False"):
         LiveCrawl(fleet, 1, estimator="fleet-prior")
 
 
@@ -255,12 +255,12 @@ def test_bad_arguments_are_refused() -> None:
     limited = Sources(np.ones(3), 1.0, 0.1, crawl_delay=3.0, failure_rate=0.1)
     for arguments, what in (
         ({"sources": limited}, "has crawl_delay, failure_rate, which LiveCrawl"),
-        ({"sources": 3.5}, r"sources is 3\.5; give their number, or a fleet"),
-        ({"sources": 0}, "sources is 0; it must be at least 1"),
-        ({"budget": 0.5}, r"budget is 0\.5, which pays for no source"),
+        ({"sources": 3.5}, r"sources is 3\.5; give the number of sources, or a fleet"),
+        ({"sources": 0}, "sources is 0; give a number of at least 1"),
+        ({"budget": 0.5}, r"budget is 0\.5, which is below the cost of every source"),
         ({"budget": "two"}, "budget is 'two'; it must be positive"),
         ({"period": -1}, "period is -1; it must be positive"),
-        ({"estimator": 3}, "estimator is 3; give the name of one"),
+        ({"estimator": 3}, "estimator is 3; give the name of an estimator"),
         ({"estimator": "forgeting"}, "unknown estimator 'forgeting'; did you mean 'forgetting'"),
     ):
         with pytest.raises(ValueError, match=what):

@@ -82,7 +82,7 @@ def test_tasks_without_runs_are_refused(bad):
 
 
 def test_different_tasks_are_refused():
-    with pytest.raises(ValueError, match="the same tasks of both"):
+    with pytest.raises(ValueError, match="the same tasks for both"):
         improvement([[1.0]], [[1.0], [2.0]])
 
 
@@ -114,5 +114,5 @@ def test_gains_cover():
 
 @pytest.mark.parametrize("other", [[[1.0]], [[1.0, 2.0], [1.0, 2.0]]])
 def test_runs_without_their_pairs_are_refused(other):
-    with pytest.raises(ValueError, match="in pairs"):
+    with pytest.raises(ValueError, match="paired runs"):
         gain([[1.0, 2.0]], other)

@@ -191,7 +191,7 @@ def test_settings_out_of_range_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             LagrangeQSettings(**wrong)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="agent 'wiql' takes its own"):
+    with pytest.raises(ValueError, match="agent 'wiql' needs an instance of"):
         WIQL(crawl(), LagrangeQSettings())
 
 

@@ -68,7 +68,7 @@ def test_one_observation_is_a_batch_of_one() -> None:
 def test_refuses_the_state_of_another_batch() -> None:
     agent = Counter(Task())
     _, state = agent.predict(np.ones((3, 4, 1), dtype=np.float32))
-    with pytest.raises(ValueError, match=r"state is of a batch of 3 .* observation of 2; give"):
+    with pytest.raises(ValueError, match=r"state has a batch of 3 .* observation has 2; pass"):
         agent.predict(np.ones((2, 4, 1), dtype=np.float32), state)
 
 

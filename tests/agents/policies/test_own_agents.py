@@ -72,3 +72,10 @@ def test_a_model_of_other_features_is_refused() -> None:
     with pytest.raises(ValueError, match=r"trained on the features \('value',\)"):
         evaluate(model, {"features": ("age",)}, steps=2, warmup=0, seeds=1)
     assert evaluate(model, {}, steps=2, warmup=0, seeds=1).reward.shape == (1,)
+
+
+@pytest.mark.parametrize("function", [evaluate, compare])
+def test_a_misspelt_keyword_suggests_the_nearest(function: Any) -> None:
+    message = r"got an unexpected keyword argument 'step'; did you mean 'steps'\?"
+    with pytest.raises(TypeError, match=message):
+        function("whittle", TASK, step=3)

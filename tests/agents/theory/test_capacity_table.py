@@ -29,9 +29,15 @@ def fleet(n: int, regime: str, failing: float) -> Sources:
     )
 
 
-@pytest.mark.parametrize("regime", ["dense", "sparse"])
-@pytest.mark.parametrize("failing", [0.0, 0.4])
-@pytest.mark.parametrize(("nodes", "error"), [(64, 5e-3), (32, 5e-2)])
+@pytest.mark.parametrize(
+    ("regime", "failing", "nodes", "error"),
+    [
+        ("dense", 0.0, 64, 5e-3),
+        ("sparse", 0.4, 64, 5e-3),
+        ("dense", 0.4, 32, 5e-2),
+        ("sparse", 0.0, 32, 5e-2),
+    ],
+)
 def test_nodes_have_the_stated_error(
     monkeypatch: pytest.MonkeyPatch, regime: str, failing: float, nodes: int, error: float
 ) -> None:

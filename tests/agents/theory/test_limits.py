@@ -66,7 +66,7 @@ def test_observed_arms_of_the_slowest_sources(m: float) -> None:
     assert (arm.net_reward(np.zeros(1)) <= slow.inflow).all()
 
 
-@pytest.mark.parametrize("scale", [1e-9, 2.0**-30, 2.0**30, 1e9])
+@pytest.mark.parametrize("scale", [1e-9, 2.0**30])
 def test_units_of_time_and_utility_do_not_matter(scale: float) -> None:
     columns: dict[str, Any] = {
         "cost": [1.0, 2.0, 1.0],

@@ -56,7 +56,7 @@ def some_chain(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return moves, x
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(1))
 def test_index_of_a_chain_as_in_an_independent_package(bandits: Any, seed: int) -> None:
     n = 30
     moves, x = some_chain(n, seed)
@@ -73,7 +73,7 @@ def test_index_of_a_chain_as_in_an_independent_package(bandits: Any, seed: int) 
     assert reward[0] == fresh @ x
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(1))
 def test_reward_and_epochs_of_every_threshold(seed: int) -> None:
     """Against two linear equations for each threshold."""
     n = 20
@@ -89,12 +89,12 @@ def test_reward_and_epochs_of_every_threshold(seed: int) -> None:
         assert reward[b] == pytest.approx(moves[0, b:] @ x[b:] + moves[0, :b] @ content)
 
 
-def test_an_order_of_states_that_no_threshold_divides_is_refused() -> None:
+def test_an_order_of_states_without_an_optimal_threshold_is_refused() -> None:
     n = 12
     moves, x = some_chain(n, 0)
     order = np.r_[0, 5, 2, 3, 4, 1, 6 : n + 1]
     moves, x = moves[np.ix_(order, order)], x[order]
-    with pytest.raises(ValueError, match=r"no threshold divides.*Order the states"):
+    with pytest.raises(ValueError, match=r"no threshold policy.*Order the states"):
         thresholds(moves[:n, :n], moves[0, :n], x[:n], moves[:n] @ x - x[:n], moves[0] @ x)
 
 

@@ -165,3 +165,12 @@ def test_the_index_of_a_value_is_between_those_of_its_ages(arm: Sources) -> None
     q = 1 - arm.failure_rate[0]
     rich = 2 * arm.ceiling
     np.testing.assert_allclose(whittle_index(rich, arm), q * rich / arm.cost)
+
+
+def test_the_interval_of_a_silent_source_is_its_delay() -> None:
+    fleet = Sources([0.0, 1.0, 0.0], 1.0, 0.2, crawl_delay=[3.0, 2.0, 0.0])
+    for failure_rate, capacity in ((0.0, np.inf), (0.3, np.inf), (0.3, 5.0)):
+        state = {**fleet.__getstate__(), "failure_rate": failure_rate, "capacity": capacity}
+        arm = renewal_arm(Sources(**state))
+        assert arm.longest[[0, 2]].tolist() == [3.0, 1.0]
+        assert arm.interval(np.array([0.1]))[[0, 2]].tolist() == [3.0, 1.0]

@@ -114,7 +114,7 @@ def test_a_large_fleet_meets_the_same_items_whatever_is_stored() -> None:
     """Several blocks of sources, and several batches of items in a block."""
     fleet = Sources(np.tile([0.0, 3.0, 0.5], 15_000), 1.0, 0.5)
     seen = []
-    for how in ({}, {"count": True}, {"count": True, "itemise": True}, {"believe": True}):
+    for how in ({}, {"count": True}, {"count": True, "store_items": True}, {"track_belief": True}):
         world, rng = World(fleet, Arrivals(sampler="items"), 2, **how), np.random.default_rng(1)
         world.start(np.full(world.shape, 2.0), rng)
         world.crawl(np.arange(0, 90_000, 5))
@@ -189,7 +189,7 @@ def test_unknown_names_suggest_the_nearest(name: str, near: str) -> None:
         (lambda: make_arrivals(None), r"arrivals is None; give a name \(deterministic, poisson"),
         (lambda: make_arrivals(Constant()), "arrivals is Constant"),  # type: ignore[arg-type]
         (lambda: make_arrivals(Arrivals), "arrivals is <class"),  # type: ignore[arg-type]
-        (lambda: make_arrivals("trace"), "'trace' needs a log to play back"),
+        (lambda: make_arrivals("trace"), "'trace' needs a log to replay"),
         (lambda: Arrivals(rate="drfit"), "unknown rate 'drfit'; did you mean 'drift'"),
         (lambda: Arrivals(rate=3), r"rate is 3; give one of constant, .* such as crawl_env.Drift"),
         (lambda: Arrivals(utility="gama"), "unknown distribution.*'gama'; did you mean 'gamma'"),
@@ -314,7 +314,7 @@ def test_what_arrivals_of_ones_own_do_not_implement_is_named() -> None:
         (lambda: ArrivalProcess().block(cells, np.empty(0)), r"must implement block\(cells"),
         (lambda: ArrivalProcess().past(cells, np.ones(1)), r"must implement past\(cells"),
         (lambda: ArrivalProcess().start((1, 1), 1.0, rng), "must implement start"),
-        (lambda: Block(cells).add(np.zeros(1), None, rng), "Block draws no single items"),
+        (lambda: Block(cells).add(np.zeros(1), None, rng), "Block draws totals only"),
     ):
         with pytest.raises(NotImplementedError, match=message):
             call()

@@ -91,8 +91,8 @@ def test_plain_thinning_brings_the_same_items_at_the_same_ages() -> None:
     worth = [math.fsum(math.exp(-mu * (epochs - t)) for t in times) for times in plain]
     fleet = Sources(np.array([rate]), 1.0, mu)
     arrivals = Arrivals(rate=Hawkes(n, decay), utility="constant")
-    for itemise in (False, True):
-        world = World(fleet, arrivals, rows, count=True, itemise=itemise)
+    for store_items in (False, True):
+        world = World(fleet, arrivals, rows, count=True, store_items=store_items)
         world.start(np.zeros((rows, 1)), rng)
         for _ in range(epochs):
             world.advance(rng)
@@ -124,5 +124,5 @@ def test_the_rate_of_the_moment_is_the_intensity() -> None:
 
 
 def test_more_items_than_can_be_drawn_are_refused() -> None:
-    with pytest.raises(ValueError, match="items would have to be drawn one by one"):
+    with pytest.raises(ValueError, match="items would have to be drawn singly"):
         World(Sources(1e10, 1.0, [0.1]), Arrivals(rate=Hawkes()))

@@ -208,7 +208,7 @@ def test_utility_has_one_law_however_it_is_drawn(rate: RateModel) -> None:
 @EACH
 def test_the_mean_of_what_waits_is_the_belief(rate: RateModel) -> None:
     """Averaged over a whole number of days, from which the cycles' phases drop out."""
-    world, rng = started(rate, 2500, believe=True)
+    world, rng = started(rate, 2500, track_belief=True)
     total = np.zeros(world.shape)
     for _ in range(66):
         world.crawl(np.arange(world.value.size))
@@ -372,7 +372,7 @@ def test_fleets_drawn_anew_vary_too() -> None:
         (lambda: Hawkes(0.5, 0), "kernel_rate is 0; it must be positive"),
         (
             lambda: Task(arrivals=Arrivals(rate=DailyCycle(phase=[1, 2]))),
-            "phase has 2 values and the fleet 4 sources",
+            "phase has 2 values for 4 sources",
         ),
     ],
 )

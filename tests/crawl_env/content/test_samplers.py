@@ -476,7 +476,7 @@ def test_more_items_than_can_be_drawn_are_refused_with_a_remedy() -> None:
         lambda: both("exponential")[1].block(cells, np.empty(0)),
         lambda: both("gamma")[0].past(cells, np.full(2, 3.0)),
     ):
-        with pytest.raises(ValueError, match=r"e\+\d+ items .*one by one; use .*'deterministic'"):
+        with pytest.raises(ValueError, match=r"e\+\d+ items .*singly; use .*'deterministic'"):
             draw()
 
 

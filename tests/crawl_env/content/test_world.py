@@ -104,7 +104,7 @@ def test_blocks_make_no_difference(own: bool, arrivals: ArrivalProcess) -> None:
     if own:
         fleet = Sources.stack([Sources.random(n, seed=b) for b in range(num_envs)])
     both = [
-        in_blocks_of(size, fleet, arrivals, num_envs, count=True, believe=True)
+        in_blocks_of(size, fleet, arrivals, num_envs, count=True, track_belief=True)
         for size in (7, 2**15)
     ]
     reference = plain(fleet, num_envs, 1.0)
@@ -327,25 +327,25 @@ def test_arrivals_never_depend_on_crawls(law: str, count: bool, block: int) -> N
 def test_the_belief_is_the_mean_given_the_crawls() -> None:
     """4000 worlds under one history of crawls: the mean of the value is the belief."""
     fleet, rows = Sources([3.0, 0.2, 0.0], [1.0, 4.0, 1.0], [0.3, 0.1, 0.5]), 4000
-    world, rng = World(fleet, Arrivals(), rows, believe=True), np.random.default_rng(8)
+    world, rng = World(fleet, Arrivals(), rows, track_belief=True), np.random.default_rng(8)
     world.start(np.broadcast_to([2.0, 5.0, 1.0], (rows, 3)), rng)
-    believed = fleet.content_at([2.0, 5.0, 1.0])
+    expected = fleet.content_at([2.0, 5.0, 1.0])
     for crawled in ([0], [], [1, 2], [0, 1], []):
-        np.testing.assert_allclose(world.belief, np.broadcast_to(believed, (rows, 3)), rtol=1e-13)
+        np.testing.assert_allclose(world.belief, np.broadcast_to(expected, (rows, 3)), rtol=1e-13)
         for i in range(3):
-            assert abs(z_of_mean(world.value[:, i], believed[i])) < Z_LIMIT
+            assert abs(z_of_mean(world.value[:, i], expected[i])) < Z_LIMIT
         rows_of = np.arange(rows)[:, None] * 3 + np.array(crawled, dtype=np.intp)
         world.crawl(rows_of)
-        believed[crawled] = 0.0
+        expected[crawled] = 0.0
         world.advance(rng)
-        believed = np.exp(-fleet.decay_rate) * believed + fleet.inflow
+        expected = np.exp(-fleet.decay_rate) * expected + fleet.inflow
 
 
 def test_without_belief_the_value_is_shown() -> None:
     assert World(Sources(1.0, 1.0, 1.0), Arrivals()).items is None
-    world = World(Sources(1.0, 1.0, 1.0), Arrivals(), believe=False)
+    world = World(Sources(1.0, 1.0, 1.0), Arrivals(), track_belief=False)
     assert world.belief is world.value
-    world = World(Sources(1.0, 1.0, 1.0), Deterministic(), believe=True)
+    world = World(Sources(1.0, 1.0, 1.0), Deterministic(), track_belief=True)
     assert world.belief is world.value
 
 
@@ -354,7 +354,7 @@ def test_without_belief_the_value_is_shown() -> None:
 
 def test_start_sets_only_the_rows_named() -> None:
     fleet, rng = Sources.preset("table1"), np.random.default_rng(9)
-    world = World(fleet, Arrivals(sampler="items"), 3, count=True, believe=True)
+    world = World(fleet, Arrivals(sampler="items"), 3, count=True, track_belief=True)
     world.start(np.ones((3, 4)), rng)
     for _ in range(4):
         world.advance(rng)
@@ -383,7 +383,7 @@ def test_a_source_never_crawled_stands_at_its_ceiling_and_stays() -> None:
 
 def test_a_value_given_replaces_content_and_belief() -> None:
     fleet, rng = Sources.preset("table1"), np.random.default_rng(0)
-    world = World(fleet, Arrivals(), 2, believe=True)
+    world = World(fleet, Arrivals(), 2, track_belief=True)
     value, which = np.array([[1.0, 2.0, 3.0, 4.0]]), np.array([False, True])
     world.start(np.ones((2, 4)), rng)
     world.start(np.full((1, 4), 3.0), rng, which, value)
@@ -432,21 +432,21 @@ def run(world: World, rng: np.random.Generator, epochs: int) -> list[np.ndarray]
 
 
 @pytest.mark.parametrize(
-    ("count", "believe", "where"),
+    ("count", "track_belief", "where"),
     [(False, False, "new world"), (True, True, "new world"), (True, False, "same world")],
 )
 def test_a_state_returned_to_continues_as_if_never_left(
-    count: bool, believe: bool, where: str
+    count: bool, track_belief: bool, where: str
 ) -> None:
     fleet = Sources.random(5, seed=2)
     arrivals = Arrivals(sampler="items" if count else "total")
-    world, rng = World(fleet, arrivals, 3, count, believe), np.random.default_rng(10)
+    world, rng = World(fleet, arrivals, 3, count, track_belief), np.random.default_rng(10)
     world.start(np.array([[0.0, 1.0, 4.0, NEVER if not count else 2.0, 3.0]] * 3), rng)
     run(world, rng, 4)
     state, generator = world.get_state(), rng.bit_generator.state
     expected = run(world, rng, 6)
     if where == "new world":
-        world = World(fleet, arrivals, 3, count, believe)
+        world = World(fleet, arrivals, 3, count, track_belief)
     for _ in range(2):  # returning does not use the state up
         world.set_state(state)
         rng.bit_generator.state = generator
@@ -480,7 +480,7 @@ def test_a_copy_of_a_world_lives_on_as_the_world_does(copied: Any) -> None:
 def test_a_state_is_a_copy_in_both_directions() -> None:
     """Of arrays, items, and the state of the arrivals."""
     arrivals = Arrivals(rate="drift", sampler="items")
-    world = World(Sources.preset("table1"), arrivals, 2, True, True, itemise=True)
+    world = World(Sources.preset("table1"), arrivals, 2, True, True, store_items=True)
     rng = np.random.default_rng(0)
     world.start(np.ones((2, 4)), rng)
     state = world.get_state()
@@ -491,7 +491,7 @@ def test_a_state_is_a_copy_in_both_directions() -> None:
         for one, other in zip(np.atleast_1d(state[name]), np.atleast_1d(array), strict=True):
             assert np.array_equal(one, other), name
     world.set_state(state)
-    for name in ("value", "items", "belief", "age", "waited", "feed", "harvested"):
+    for name in ("value", "items", "belief", "age", "steps_since_attempt", "feed", "harvested"):
         state[name] += 5.0
     for array in state["store"]:
         array += 5
@@ -511,7 +511,7 @@ def test_a_source_never_crawled_shows_its_last_items_mean(observed: bool) -> Non
     """Also where content grows so slowly that 10⁹ steps are far from its ceiling."""
     fleet = Sources([1e-11, 2.0], 1.0, [1e-12, 0.5], capacity=[5.0, np.inf])
     arrivals = Deterministic() if observed else Arrivals(sampler="items")
-    world, rng = World(fleet, arrivals, believe=True), np.random.default_rng(0)
+    world, rng = World(fleet, arrivals, track_belief=True), np.random.default_rng(0)
     world.start(np.full((1, 2), NEVER), rng)
     ceiling = fleet.content_at(np.inf)
     assert ceiling[0] > 2 * fleet.content_at(NEVER)[0]
@@ -528,7 +528,7 @@ def test_single_items_are_asked_for_where_they_are_needed() -> None:
     capped = Sources([1.0], 1.0, 0.1, capacity=3)
     for sources, how, message in (
         (fleet, {"count": True}, "items are to be counted"),
-        (fleet, {"itemise": True}, "sum over items"),
+        (fleet, {"store_items": True}, "sum over items"),
         (capped, {}, "finite capacity"),
     ):
         with pytest.raises(ValueError, match=rf"{message}: .* only the total .*'poisson-items'"):
@@ -536,8 +536,8 @@ def test_single_items_are_asked_for_where_they_are_needed() -> None:
         World(sources, Arrivals(sampler="items"), **how)  # type: ignore[arg-type]
     World(capped, Deterministic(), count=True)
     with pytest.raises(ValueError, match="has only their mean"):
-        World(fleet, Deterministic(), itemise=True)
-    with pytest.raises(ValueError, match=r"shape \(2,\); .* of 3 environments takes \(1,\)"):
+        World(fleet, Deterministic(), store_items=True)
+    with pytest.raises(ValueError, match=r"shape \(2,\); .* of 3 environments needs \(1,\)"):
         World(fleet, Deterministic(), 3).set_sources(Sources([1.0, 2.0], 1.0, 0.1))
 
 
@@ -566,7 +566,7 @@ def test_attempts_are_counted_apart_from_crawls_where_crawls_fail() -> None:
     world.start(np.array([[4.0, 4.0]]), rng)
     got = world.crawl(np.array([0, 1]), np.array([True, False]))
     assert got.tolist() == [0.0, pytest.approx(fleet.content_at(4)[1])]
-    assert world.waited.tolist() == [[0.0, 0.0]]
+    assert world.steps_since_attempt.tolist() == [[0.0, 0.0]]
     assert world.age.tolist() == [[4.0, 0.0]]
     world.advance(rng)
     assert world.available is not None
@@ -575,7 +575,7 @@ def test_attempts_are_counted_apart_from_crawls_where_crawls_fail() -> None:
     world.advance(rng)
     assert world.available.tolist() == [[True, True]]
     world.set_state(state)
-    assert world.waited.tolist() == [[1.0, 1.0]]
+    assert world.steps_since_attempt.tolist() == [[1.0, 1.0]]
     assert world.age.tolist() == [[5.0, 1.0]]
     assert World(Sources([1.0], 1.0, 0.1), Deterministic()).available is None
 

@@ -324,7 +324,7 @@ def test_a_missing_log_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("posed", "words"),
     [
-        ({"arrivals": "trace"}, r"log to play back; give its path"),
+        ({"arrivals": "trace"}, r"log to replay; give its path"),
         ({"arrivals": "tracee"}, r"arrivals 'tracee'"),
         ({"arrivals": Trace}, r"give a name"),
         ({"arrivals": LOG}, r"Trace\(items\)"),
@@ -350,7 +350,7 @@ def test_the_remedy_for_missing_sources_works() -> None:
 
 def test_a_value_cannot_be_set_and_an_age_can() -> None:
     env = CrawlEnv(**{**POSED, "horizon": None})
-    with pytest.raises(ValueError, match=r"items are followed one by one.*options\['age'\]"):
+    with pytest.raises(ValueError, match=r"items are stored singly.*options\['age'\]"):
         env.reset(seed=0, options={"value": np.ones(N)})
     seen = env.reset(seed=0, options={"age": [1, 2, 3, 0]})[0]
     assert seen[:, 1].tolist() == [1, 2, 3, 0]

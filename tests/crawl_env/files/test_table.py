@@ -220,7 +220,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert Sources.from_csv(path) == Sources(1.0, 2.0, 3.0, names=["1"])
     with pytest.raises(FileNotFoundError, match="create it first"):
         Sources(1.0, 2.0, 3.0).to_csv(tmp_path / "nowhere" / "f.csv")
-    with refused("f.parquet: Parquet is read, not written"):
+    with refused("f.parquet: Parquet files can only be read"):
         Sources(1.0, 2.0, 3.0).to_csv(tmp_path / "f.parquet")
 
 

@@ -13,7 +13,7 @@ from scipy.stats import poisson
 from crawl_env.content.arrivals import Arrivals
 from crawl_env.content.utility import Exponential, Lognormal
 from crawl_env.content.world import World
-from crawl_env.fleet.capacity import CappedContent, kept_fraction
+from crawl_env.fleet.capacity import CappedContent, capped_fraction
 from crawl_env.fleet.sources import Sources
 from tests.references import Z_LIMIT, plainly, z_of_mean, z_of_variance
 
@@ -37,7 +37,7 @@ def fraction(time: float, rate: float, decay: float, most: float) -> float:
     most=st.integers(1, 400),
 )
 def test_the_fraction_is_scipys(age: float, rate: float, decay: float, most: int) -> None:
-    found = kept_fraction(age, np.array(rate), np.array(decay), np.array(float(most)))
+    found = capped_fraction(age, np.array(rate), np.array(decay), np.array(float(most)))
     # scipy's form is a difference, exact to 1e-15 of 1; ours is a sum of shares of u*.
     assert float(found) == pytest.approx(fraction(age, rate, decay, most), rel=1e-9, abs=2e-13)
     assert 0 <= found <= -np.expm1(-decay * age) * (1 + 1e-12)
@@ -49,12 +49,12 @@ def test_limits_of_the_fraction(age: float, rate: float, decay: float) -> None:
     """K = 1 is the residual life of one item; K = ∞ the plain recursion; no arrivals, nothing."""
     arguments = np.array(rate), np.array(decay)
     one = decay / (rate + decay) * -np.expm1(-(rate + decay) * age)
-    assert float(kept_fraction(age, *arguments, np.array(1.0))) == pytest.approx(one, rel=1e-12)
+    assert float(capped_fraction(age, *arguments, np.array(1.0))) == pytest.approx(one, rel=1e-12)
     whole = -np.expm1(-decay * age)
     for enough in (np.inf, 1e9, np.ceil(rate * age + 9 * np.sqrt(rate * age) + 60)):
-        kept = float(kept_fraction(age, *arguments, np.array(enough)))
+        kept = float(capped_fraction(age, *arguments, np.array(enough)))
         assert kept == pytest.approx(whole, rel=1e-11)
-    assert kept_fraction(age, np.array(0.0), np.array(decay), np.array(3.0)) == 0
+    assert capped_fraction(age, np.array(0.0), np.array(decay), np.array(3.0)) == 0
 
 
 def test_a_capacity_that_is_never_reached_does_not_matter() -> None:
@@ -80,7 +80,7 @@ def test_slow_decay_and_large_capacities_keep_their_digits() -> None:
     for most in (3, 900, 1001, 20_000):
         for ratio in (1e-300, 1e-9, 1e-3, 0.02):
             ages = np.array([0.3, 0.97, 1.0, 1.01, 3.0]) * most
-            found = kept_fraction(ages, np.array(1.0), np.array(ratio), np.array(float(most)))
+            found = capped_fraction(ages, np.array(1.0), np.array(ratio), np.array(float(most)))
             expected = [exactly(age, 1.0, ratio, most) for age in ages]
             np.testing.assert_allclose(found, expected, rtol=1e-12)
 
@@ -109,7 +109,7 @@ def test_results_do_not_depend_on_the_unit_of_time() -> None:
     np.testing.assert_allclose(first.content_at(1)[:6], [3.0 * -np.expm1(-2.0)] + [6.0] * 5)
     for unit in (1e-9, 1e-6, 1 / 3600, 8766.0):
         other = fleet(unit)
-        for name in ("decay_per_step", "retention", "loss", "curvature", "ceiling", "inflow"):
+        for name in ("decay_per_step", "retention", "loss", "ceiling", "inflow"):
             np.testing.assert_allclose(getattr(other, name), getattr(first, name), rtol=1e-12)
         np.testing.assert_array_equal(other.delay, 3.0)
         np.testing.assert_allclose(other.content_at(ages), first.content_at(ages), rtol=1e-12)

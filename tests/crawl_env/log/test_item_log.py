@@ -236,7 +236,7 @@ def test_items_outside_the_span_are_refused_not_dropped(tmp_path: Path) -> None:
         ItemLog.from_csv(path, start=0, end=5)
     with pytest.raises(ValueError, match=r"row 2: published at 1"):
         ItemLog.from_csv(path, start=2)
-    with pytest.raises(ValueError, match="a log ends after it starts"):
+    with pytest.raises(ValueError, match="end must be after start"):
         ItemLog.from_csv(path, start=9, end=0)
     with pytest.raises(ValueError, match="times are numbers"):
         ItemLog.from_csv(path, end="2020-11-07")
@@ -264,10 +264,10 @@ def test_arrays_given_in_code_are_checked() -> None:
         "source 1: the source has no name": {"names": ["a", " "]},
         "item 1: published at 2": {"end": 2.0},
         "item 0: published at 1": {"start": 1.5},
-        "a log ends after it starts": {"start": 5.0, "end": 4.0},
+        "end must be after start": {"start": 5.0, "end": 4.0},
         "both finite": {"end": np.inf},
         "start is -1e+308 and end is 1.5e+308": {"published": [-1e308, 1e308], "end": 1.5e308},
-        "curves are of 1 items, the log has 2": {"curves": DecayCurves([0, 0], [], [])},
+        "curves has 1 items and the log has 2": {"curves": DecayCurves([0, 0], [], [])},
         "give its start and end": {"source": [], "published": [], "utility": []},
         "unknown unit": {"unit": "year"},
     }.items():
@@ -279,11 +279,11 @@ def test_curves_given_in_code_are_checked() -> None:
     for first, age, remaining, message in (
         ([0, 1], [0.5], [1.0], "curve of item 0: the curve starts at age 0.5"),
         ([0, 1, 2], [0.0, 0.0], [1.0, 0.5], "curve of item 1: remaining is 0.5 at age 0"),
-        ([0, 2], [0.0], [1.0], "lead from 0"),
-        ([1, 1], [0.0], [1.0], "lead from 0"),
-        ([0, 1], [0.0], [1.0, 1.0], "lead from 0"),
-        ([0, 2, 1, 3], [0.0, 1, 2], [1.0, 1, 1], "lead from 0"),
-        ([0, 0.5, 1], [0.0], [1.0], "first must hold whole numbers"),
+        ([0, 2], [0.0], [1.0], "run from 0"),
+        ([1, 1], [0.0], [1.0], "run from 0"),
+        ([0, 1], [0.0], [1.0, 1.0], "run from 0"),
+        ([0, 2, 1, 3], [0.0, 1, 2], [1.0, 1, 1], "run from 0"),
+        ([0, 0.5, 1], [0.0], [1.0], "first must contain integers"),
         ([0, 0, 3], [0.0, 2, 1], [1.0, 1, 1], "curve of item 1: age falls"),
     ):
         with refused(message):
@@ -318,7 +318,7 @@ def test_a_log_may_be_said_to_cover_more_time_than_its_items(tmp_path: Path) -> 
     stamped = ItemLog.from_csv(write(tmp_path / "i.csv", text), unit="day")
     assert stamped.covering("2024-05-02", "2024-05-05").published.tolist() == [2.25]
     assert stamped.covering("2024-05-02", "2024-05-05").span == 3.0
-    with pytest.raises(ValueError, match="ends after it starts"):
+    with pytest.raises(ValueError, match="end must be after start"):
         log.covering(9, 3)
     with refused("times are numbers; give a number"):
         log.covering("2024-05-02", None)

@@ -126,7 +126,7 @@ def test_a_success_in_the_world_counts_as_an_attempt() -> None:
     world.start(np.full((1, 2), 5.0), np.random.default_rng(0))
     world.crawl(np.array([0]))
     world.advance(np.random.default_rng(0))
-    assert world.waited.tolist() == [[1.0, 6.0]]
+    assert world.steps_since_attempt.tolist() == [[1.0, 6.0]]
     assert world.available is not None
     assert world.available.tolist() == [[False, True]]
 

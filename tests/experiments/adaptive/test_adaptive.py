@@ -264,8 +264,8 @@ def joined(*found: Found) -> Found:
     return whole
 
 
-def paid(reward: np.ndarray) -> replay.Played:
-    return replay.Played(reward[None], np.zeros(20), 5.0, 0.0, 0.0, 0.0)
+def paid(reward: np.ndarray) -> replay.Replay:
+    return replay.Replay(reward[None], np.zeros(20), 5.0, 0.0, 0.0, 0.0)
 
 
 def test_who_is_near_and_who_loses_slowly_is_said_of_both_regimes() -> None:
@@ -523,7 +523,7 @@ SHOWN = {  # what the page calls an entrant of the record, in which part
         "| `adaptive-certainty` |": "adaptive-certainty",
         "| `adaptive-certainty`, prior mean of 1": "certainty, prior of 1 an epoch",
         "| `adaptive-thompson`, prior mean of 1": "thompson, prior of 1 an epoch",
-        "| `adaptive-thompson`, shown only": "thompson, changed: bayes",
+        "| `adaptive-thompson`, observing only": "thompson, changed: bayes",
     },
     ("information", "{}, not seen"): {
         "| the number of new items, ": "thompson: number of new items",

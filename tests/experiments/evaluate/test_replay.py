@@ -168,7 +168,7 @@ def test_it_writes_records_sources_and_a_report(tmp_path, capsys):
     assert total["hindsight-bound"] >= total["clairvoyant"] > total["whittle"] > total["random"]
     assert len(rows(out / "sources.csv")) == 20
     assert (out / "report.html").read_text(encoding="utf-8").count("<img ") == 1
-    assert "\nUse " in printed or "No clear winner" in printed
+    assert "Recommended policy: " in printed or "No significant difference" in printed
     table = printed.split("Policies under budget")[1].split("\n\n")[0].splitlines()
     assert [line.split()[0] for line in table[-3:]] == ["clairvoyant", "whittle", "hindsight"]
     assert not list(tmp_path.glob(".*")), "nothing unfinished is left behind"
@@ -177,12 +177,12 @@ def test_it_writes_records_sources_and_a_report(tmp_path, capsys):
 def test_several_budgets_are_drawn_as_a_curve_and_few_blocks_give_no_winner(tmp_path, capsys):
     out = replayed(tmp_path, budget="", budgets="2,4", steps=300)
     printed = capsys.readouterr().out
-    assert "What more budget buys" in printed
-    assert "2 weeks: too few to say what is chance" in printed
-    assert "\nUse " not in printed
+    assert "Collected utility by budget" in printed
+    assert "2 weeks, which is too few for confidence intervals" in printed
+    assert "Recommended policy: " not in printed
     assert (out / "report.html").read_text(encoding="utf-8").count("<img ") == 3
     replayed(tmp_path, steps=300, block=24.0)
-    assert "bootstrap over 13 24-hour blocks and 2 runs" in capsys.readouterr().out
+    assert "Student's t over 13 24-hour blocks and 2 runs" in capsys.readouterr().out
 
 
 def test_a_fleet_given_is_used_with_its_costs_and_limits(tmp_path, capsys):
@@ -192,7 +192,7 @@ def test_a_fleet_given_is_used_with_its_costs_and_limits(tmp_path, capsys):
     fleet.to_csv(tmp_path / "fleet.csv")
     out = replayed(tmp_path, sources=str(tmp_path / "fleet.csv"), decay_rate=None, budget="5")
     printed = capsys.readouterr().out
-    assert "fitted" not in printed.split("Words")[0]
+    assert "fitted" not in printed.split("Definitions")[0]
     assert all(float(r["arrival_rate"]) == 0.05 for r in rows(out / "sources.csv"))
     assert printed.split("\nwhittle ")[1].splitlines()[0].split()[-1] == "4", "two crawls of cost 2"
 
@@ -200,7 +200,7 @@ def test_a_fleet_given_is_used_with_its_costs_and_limits(tmp_path, capsys):
 def test_content_can_be_seen_and_the_budget_saved(tmp_path, capsys):
     seen = replayed(tmp_path, observed=True, budget_rule="average", agents=tuple(AGENTS), steps=200)
     printed = capsys.readouterr().out
-    assert "content seen before crawling, budget kept on average" in printed
+    assert "content observed before crawling, budget enforced on average" in printed
     agents = {r["agent"] for r in rows(seen / "records.csv")}
     assert "clairvoyant" not in agents, "all see what it sees"
     assert "whittle-exact" not in agents
@@ -210,7 +210,7 @@ def test_sources_nobody_knew_of_are_not_crawled_but_count(tmp_path, capsys):
     text = EXAMPLE.read_text(encoding="utf-8") + "newcomer,1700,1000\nlate,1701,1\n"
     out = replayed(tmp_path, items=written(tmp_path, text), steps=None)
     printed = capsys.readouterr().out
-    assert "nothing of theirs was published before the split: newcomer (1000), late (1)" in printed
+    assert "they published nothing before the split: newcomer (1000), late (1)" in printed
     assert "newcomer" not in {r["source"] for r in rows(out / "sources.csv")}
     published = sum(
         float(r["published"]) for r in rows(out / "records.csv") if r["agent"] == "whittle"
@@ -232,8 +232,8 @@ def test_time_stamps_part_a_log_too(tmp_path, capsys):
 def test_bad_input_is_said_in_the_users_terms(monkeypatch, tmp_path):
     refused = [
         ([], "neither of --curves and --decay-rate"),
-        (["--decay-rate", "0.1", "--train-until", "9999"], "9999 hours, and the log covers"),
-        (["--decay-rate", "0.1", "--train-until", "-5"], "give a moment within it"),
+        (["--decay-rate", "0.1", "--train-until", "9999"], "9999 hours, but the log covers"),
+        (["--decay-rate", "0.1", "--train-until", "-5"], "give a time within it"),
         (["--decay-rate", "0.1", "--train-until", "2024-01-01"], "the log's times are numbers"),
         (["--decay-rate", "-1"], "must be positive"),
         (["--decay-rate", "0.1", "--block", "-1"], "--block is -1"),
@@ -244,7 +244,7 @@ def test_bad_input_is_said_in_the_users_terms(monkeypatch, tmp_path):
         (["--decay-rate", "0.1", "--agents", "wittle"], "'whittle'"),
         (["--decay-rate", "0.1", "--unit", "fortnight"], "fortnight"),
         (["--sources", "table1"], "--sources lacks 20 sources of the log, with 2134 items"),
-        (["--sources", "table1", "--decay-rate", "1"], "--decay-rate and --sources"),
+        (["--sources", "table1", "--decay-rate", "1"], "--decay-rate was given with --sources"),
         (["--curves", "none.csv"], "none.csv: No such file"),
     ]
     for words, message in refused:
@@ -271,7 +271,7 @@ def test_it_says_what_is_missing(monkeypatch, tmp_path):
 
 def test_the_first_part_must_hold_items(tmp_path):
     log = written(tmp_path, "source,published\na,10\na,11\n")
-    with pytest.raises(ValueError, match="give a moment within it"):
+    with pytest.raises(ValueError, match="give a time within it"):
         Log(items=log, decay_rate=1.0, train_until="10").split(None, 1.0)
     with pytest.raises(ValueError, match="no items from"):
         Log(items=log, decay_rate=1.0, train_until="10.5").split(None, 0.1, steps=1)
@@ -308,7 +308,7 @@ def test_a_stopped_replay_goes_on_and_one_of_another_log_does_not(tmp_path, monk
 def test_runs_start_one_epoch_after_the_other(tmp_path):
     split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0)
     asked = Evaluate(budget="2", seeds=3)
-    found = [replay.work(split.trace, unit) for unit in asked._playing(split, 2.0, "static")]
+    found = [replay.work(split.trace, unit) for unit in asked._replay_jobs(split, 2.0, "static")]
     played = replay.joined(found, split.steps)
     assert played.reward.shape == (3, split.steps)
     assert all(not row[: late + 1].any() for late, row in enumerate(played.reward))

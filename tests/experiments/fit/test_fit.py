@@ -490,8 +490,8 @@ def test_the_command_writes_a_fleet_that_can_be_read(files, tmp_path, capsys) ->
     log = ItemLog.from_csv(files[0])
     assert fleet.arrival_rate.sum() == pytest.approx(len(log) / 1000, rel=0.01)
     page = (report / "report.html").read_text(encoding="utf-8")
-    for word in ("fails for", "half-life", "Benjamini", "<img"):
-        assert word in page or (word == "fails for" and "No source speaks against" in page)
+    for word in ("is rejected for", "half-life", "Benjamini", "<img"):
+        assert word in page or (word == "is rejected for" and "Not rejected for any source" in page)
     assert "experiments evaluate --sources" in capsys.readouterr().out
 
 
@@ -527,7 +527,7 @@ WRONG = {
     "bad time": ({"decay_rate": 1.0, "since": "2024-05-01"}, "--from is '2024-05-01', but"),
     "nothing left": ({"decay_rate": 1.0, "min_items": 10_000}, "smaller --min-items"),
     "empty part": ({"decay_rate": 1.0, "since": "5000", "until": "6000"}, "0 of"),
-    "backwards": ({"decay_rate": 1.0, "since": "9", "until": "5"}, "ends after it starts"),
+    "backwards": ({"decay_rate": 1.0, "since": "9", "until": "5"}, "end must be after start"),
     "unknown unit": ({"decay_rate": 1.0, "unit": "year"}, "unknown unit"),
 }
 
@@ -557,9 +557,12 @@ def test_the_report_names_the_source_that_fails_and_how(tmp_path, capsys) -> Non
         items=tmp_path / "i.csv", out=tmp_path / "f.csv", decay_rate=0.2, report=tmp_path / "r"
     ).run()
     said = capsys.readouterr().out
-    assert "“Items do not come in bursts” fails for 1 of 6 sources" in said
+    assert "“Items are not published in bursts” is rejected for 1 of 6 sources" in said
     assert "variance / mean of daily counts: burster" in said
-    assert "No source speaks against “Rates stay as they are”, “All hours are alike”" in said
+    assert (
+        "Not rejected for any source: “Rates are constant”, “Rates do not depend on the hour”"
+        in said
+    )
     with (tmp_path / "r" / "estimates.csv").open(encoding="utf-8") as file:
         fails = {row["source"]: row["fails"] for row in csv.DictReader(file)}
     assert fails == {**dict.fromkeys(steady.names, ""), "burster": "bursts; gaps"}

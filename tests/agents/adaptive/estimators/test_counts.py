@@ -275,14 +275,14 @@ def test_bad_arguments_are_refused() -> None:
         (lambda: GammaPoisson((1.0, 2.0)), r"prior is \(1.0, 2.0\); give a Posterior"),  # type: ignore[arg-type]
         (lambda: Forgetting(()), "retentions is empty"),
         (lambda: Forgetting(prior=Posterior(np.ones((5, 2)), np.ones(2))), "too many axes"),
-        (lambda: FleetPrior(Posterior(np.ones(3), np.array(1.0))), "one shape or rate for each"),
+        (lambda: FleetPrior(Posterior(np.ones(3), np.array(1.0))), "one shape or rate per"),
         (
             lambda: make_estimator("forgetting", retention=0.9),
             "^estimator 'forgetting' has no option 'retention'; its options are: retentions$",
         ),
         (lambda: make_estimator("gama-poisson"), "did you mean 'gamma-poisson'"),
         (lambda: make_estimator("changed", period=0.0), "period is 0.0; it must be positive"),
-        (lambda: make_estimator(GammaPoisson(), retention=0.9), "already made"),
+        (lambda: make_estimator(GammaPoisson(), retention=0.9), "an estimator object"),
     ]
     for build, what in cases:
         with pytest.raises(ValueError, match=what):

@@ -94,7 +94,7 @@ def test_what_cannot_be_learnt_in_is_refused(kind: Kind) -> None:
 
 def test_what_cannot_be_played_is_refused(kind: Kind) -> None:
     agent = learner(kind)
-    with pytest.raises(ValueError, match="does not show decay_rate, cost"):
+    with pytest.raises(ValueError, match="the environment lacks decay_rate, cost"):
         agent.policy_for(practice(features=("value", "arrival_rate", "mean_utility")))
     with pytest.raises(ValueError, match="2 sets of features"):
         learner(kind, [practice(), practice(features=("age",))])
@@ -155,7 +155,9 @@ def test_a_saved_agent_reads_features_in_the_order_in_which_it_learnt(
 
 def test_an_environment_of_another_kind_is_named(kind: Kind) -> None:
     single: Any = CrawlEnv(**TABLE1)
-    with pytest.raises(ValueError, match=r"is no CrawlVectorEnv, nor a list .* gym\.make_vec"):
+    with pytest.raises(
+        ValueError, match=r"is neither a CrawlVectorEnv nor a list .* gym\.make_vec"
+    ):
         kind(single)
 
 

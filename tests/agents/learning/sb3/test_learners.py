@@ -175,7 +175,7 @@ def test_wrong_environments_settings_and_files_are_refused(tmp_path: Path) -> No
         StableDQN(crawl(sources=Sources([5.0, 2.0, 1.0], 1, 0.3, [1, 2, 1])))
     with pytest.raises(ValueError, match="network"):
         PPOSettings(network="equivarient")
-    with pytest.raises(ValueError, match="agent 'ppo' takes its own"):
+    with pytest.raises(ValueError, match="agent 'ppo' needs an instance of"):
         StablePPO(crawl(), DQNSettings())
     file = tmp_path / "agent"
     agent(StablePPO).learn(8, checkpoint=file)

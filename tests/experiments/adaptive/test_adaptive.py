@@ -523,7 +523,7 @@ SHOWN = {  # what the page calls an entrant of the record, in which part
         "| `adaptive-certainty` |": "adaptive-certainty",
         "| `adaptive-certainty`, prior mean of 1": "certainty, prior of 1 an epoch",
         "| `adaptive-thompson`, prior mean of 1": "thompson, prior of 1 an epoch",
-        "| `adaptive-thompson`, shown only": "thompson, changed: bayes",
+        "| `adaptive-thompson`, observing only": "thompson, changed: bayes",
     },
     ("information", "{}, not seen"): {
         "| the number of new items, ": "thompson: number of new items",

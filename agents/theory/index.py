@@ -29,6 +29,10 @@ def whittle_index(value: ArrayLike, sources: Sources, discount: float = 1.0) -> 
     good. Where crawls fail or capacities hold, it is the index of `agents.theory.renewal` at the
     age at which the mean content is x, interpolated between two ages.
 
+    The first call for a fleet with capacities prepares a table for those of its sources that have
+    one: .25 s for 10⁴ of them, 4 s where up to 40 % of crawls fail. It is kept while the fleet
+    stays equal. A batch has one table: all of it is made anew when one of its fleets is drawn anew.
+
     Arguments:
         value: x ≥ 0, (..., N), the uncollected utility, or its posterior mean.
         sources: the fleet, (N,), or a batch that broadcasts against `value`.
@@ -71,7 +75,14 @@ def index_at_age(age: ArrayLike, sources: Sources, discount: float = 1.0) -> Flo
         raise ValueError("age has negative or NaN entries; it counts steps since the last crawl")
     if k.ndim and k.shape[-1] not in (1, len(sources)):
         raise ValueError(f"age has shape {k.shape}; the last axis must hold {len(sources)} sources")
-    return whittle_index(sources.content_at(k), sources, discount)
+    if discount != 1:
+        return whittle_index(sources.content_at(k), sources, discount)
+    arm = _arm_of_fleet(sources)
+    whole = (k >= 1) & (k == np.floor(k)) & (k <= arm.longest) & np.isfinite(k)
+    index = arm.index_at_age(np.where(whole, k, 1.0))
+    if whole.all():
+        return index
+    return np.where(whole, index, whittle_index(sources.content_at(k), sources))
 
 
 def myopic_index(value: ArrayLike, sources: Sources) -> FloatArray:

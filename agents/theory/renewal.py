@@ -114,7 +114,11 @@ class RenewalArm:
         content = self.cycle_reward(age)
         gain = self.cycle_reward(age + 1.0) - content
         index = self.success * (content - self.cycle_length(age) * gain) / self.sources.cost
-        return np.clip(index, 0.0, self.success * content / self.sources.cost)
+        index = np.clip(index, 0.0, self.success * content / self.sources.cost)
+        if self._uncapped is None or not self.sources.is_capped:
+            return index
+        # `gain` is known to some digits of `content` only: too few where little decays in a step.
+        return np.where(np.isinf(self.sources.capacity), self._uncapped.index_at_age(age), index)
 
     def index(self, value: FloatArray) -> FloatArray:
         """Return the Whittle index, (..., N) utility / budget unit.
@@ -125,15 +129,33 @@ class RenewalArm:
         at_once = value / self.sources.cost
         if self.sources.fails:
             at_once = at_once * self.success
-        below = value < self._most_content
-        index = np.where(below, np.clip(self._by_content(value), 0.0, at_once), at_once)
-        if self._uncapped is None:
-            return index
-        return np.where(np.isinf(self.sources.capacity), self._uncapped.index(value), index)
+        index = np.array(at_once)
+        if self._uncapped is not None:
+            closed = self._uncapped.index(value)
+            index = np.where(np.isinf(self.sources.capacity), closed, at_once)
+        some = self._tabulated
+        if some.size:
+            x, most = (np.broadcast_to(v, index.shape)[..., some] for v in (value, at_once))
+            found = np.clip(self._by_content(x), 0.0, most)
+            inside = (x < self._most_content[..., some]) & self._is_tabulated[..., some]
+            index[..., some] = np.where(inside, found, index[..., some])
+        return index
 
     @cached_property
     def _by_content(self) -> IndexTable:
-        return IndexTable(self)
+        some = self._tabulated
+        return IndexTable(self if some.size == len(self.sources) else self.select(some))
+
+    @cached_property
+    def _is_tabulated(self) -> BoolArray:
+        """Where the index is looked up: not without a capacity, nor where nothing ever comes."""
+        known = np.isinf(self.sources.capacity) & self._exponential
+        return np.asarray(~known & (self._most_content > 0))
+
+    @cached_property
+    def _tabulated(self) -> IntArray:
+        """The sources whose index is looked up, in some fleet of a batch at least."""
+        return np.flatnonzero(self._is_tabulated.reshape(-1, len(self.sources)).any(axis=0))
 
     @cached_property
     def _most_content(self) -> FloatArray:

@@ -21,6 +21,8 @@ from crawl_env.numerics import FloatArray
 
 _NODES = 161  # of the grid over the spread between sources
 _FAR = 25.0  # nodes with a log density this much below the maximum are left out
+_LEAST_ERROR = 1e-3  # of a source, in units of the typical error
+_ROUNDING = 1e-12  # items of a source that differ relatively by less count as equal
 
 
 class Estimates(NamedTuple):
@@ -55,41 +57,66 @@ def rates(counts: NDArray[np.intp], span: float) -> Estimates:
     distinct, times = np.unique(counts, return_counts=True)
 
     def log_likelihood(log_ratio: FloatArray) -> FloatArray:
+        """Return Σ ln Γ(n_i + a)/Γ(a) − ln Γ(Σn + N·a)/Γ(N·a), less a constant.
+
+        By Stirling's formula for each Γ: large terms cancel analytically.
+        """
         a = average * np.exp(log_ratio)
-        of_counts = gammaln(distinct[:, None] + a) - gammaln(a)
-        return times @ of_counts + gammaln(total) + gammaln(n * a) - gammaln(total + n * a)
+        k = distinct[:, None]
+        off = (k - average) / (a + average)
+        of_counts = (a + average) * ((1 + off) * np.log1p(off) - off)
+        of_counts += _stirling_error(a + k) - _stirling_error(a) - np.log1p(k / a) / 2
+        of_all = _stirling_error(total + n * a) - _stirling_error(n * a) - np.log1p(average / a) / 2
+        return np.asarray(times @ of_counts - of_all)
 
     # B = a / (a + average) is the shrinkage factor of an average source.
     log_ratio, weight = _posterior(log_likelihood)
     a = average * np.exp(log_ratio)
     p = total / (total + n * a)
-    p_squared = p * (total + 1) / (total + n * a + 1)
-    value = counts * (weight @ p) + weight @ (p * a)
-    square = (
-        counts * (counts + 1.0) * (weight @ p_squared)
-        + (2 * counts + 1.0) * (weight @ (p_squared * a))
-        + weight @ (p_squared * a**2)
+    p_variance = p * (1 - p) / (total + n * a + 1)
+    p_squared = p**2 + p_variance
+    share = float(weight @ p)  # of a source's own items in its estimate: (n + a)·p for each a
+    value = average + (counts.astype(np.float64) - average) * share
+    variance = (  # of a Gamma variable given p, of p given a, and of the means over a
+        counts * (weight @ p_squared)
+        + weight @ (p_squared * a)
+        + counts**2.0 * (weight @ p_variance)
+        + 2.0 * counts * (weight @ (p_variance * a))
+        + weight @ (p_variance * a**2)
+        + (counts - average) ** 2 * (weight @ (p - share) ** 2)
     )
     own_error = np.where(counts > 0, np.sqrt(np.maximum(counts, 1.0)) / span, np.inf)
     return Estimates(
         counts / span,
         own_error,
         value / span,
-        np.sqrt(np.maximum(square - value**2, 0.0)) / span,
+        np.sqrt(variance) / span,
         average / span,
         average / span * float(np.sqrt(weight @ (1 / a))),
     )
 
 
+def _stirling_error(x: FloatArray) -> FloatArray:
+    """Return ln Γ(x) less Stirling's (x − ½) ln x − x + ½ ln 2π, for positive x."""
+    small, large = np.minimum(x, 16.0), np.maximum(x, 16.0)
+    exact = gammaln(small) - (small - 0.5) * np.log(small) + small - np.log(2 * np.pi) / 2
+    z = 1 / large**2
+    series = (1 / 12 - z * (1 / 360 - z * (1 / 1260 - z / 1680))) / large
+    return np.where(x < 16, exact, series)
+
+
 def _posterior(
-    log_likelihood: Callable[[FloatArray], FloatArray],
+    log_likelihood: Callable[[FloatArray], FloatArray], lowest: float = -20.0
 ) -> tuple[FloatArray, FloatArray]:
-    """Return nodes of t = ln(B / (1 − B)) and their posterior weights, B uniform on (0, 1)."""
+    """Return nodes of t = ln(B / (1 − B)) and their posterior weights, B uniform on (0, 1).
+
+    The search for them starts on (lowest, 20): 1 − B below e⁻²⁰ has next to no weight a priori.
+    """
 
     def log_density(t: FloatArray) -> FloatArray:
         return log_likelihood(t) - np.logaddexp(0, t) - np.logaddexp(0, -t)
 
-    nodes = np.linspace(-20.0, 20.0, _NODES)
+    nodes = np.linspace(lowest, 20.0, _NODES)
     for _ in range(2):  # where the density is, then closer
         density = log_density(nodes)
         inside = nodes[density > density.max() - _FAR]
@@ -107,44 +134,57 @@ def utilities(source: NDArray[np.intp], utility: FloatArray, n_sources: int) -> 
     the best linear one whatever the distribution of ξ, averaged over the posterior of Var ξ̄; items
     without utility count. Votes have heavy tails, under which the standard deviation of a single
     source is unreliable: errors use one relative variance Var(ξ)/ξ̄² for the whole fleet. If it is
-    estimated from few items, the errors are widened as in Student's t distribution.
+    estimated from few items, the errors are widened as in Student's t distribution. A
+    single item does not tell how much items or sources differ: errors are then infinite.
 
     >>> found = utilities(np.array([0, 0, 0, 1]), np.array([1.0, 2, 3, 9]), 2)
     >>> found.raw, bool(found.value[1] < 9)
     (array([2., 9.]), True)
     """
+    if not utility.size:
+        raise ValueError("the log has no items; there is nothing to fit")
+    exponent = int(np.frexp(np.abs(utility).max())[1])
+    utility = np.ldexp(utility, -exponent)  # at most 1: squares neither overflow nor vanish
     counts = np.bincount(source, minlength=n_sources)
     sums = np.bincount(source, utility, n_sources)
     active = np.maximum(counts, 1)
     own = sums / active
     deviations = np.bincount(source, (utility - own[source]) ** 2, n_sources)
-    n, degrees = counts.sum(), int((counts[counts > 0] - 1).sum())
+    n, sources = int(counts.sum()), int((counts > 0).sum())
+    degrees = n - sources
     overall = float(utility.mean())
     if not degrees:  # one item per source: the variance between sources is not identifiable
         within, between = float(utility.var(ddof=1)) if n > 1 else 0.0, 0.0
     else:
         within = float(deviations.sum()) / degrees
-        sources = int((counts > 0).sum())
+        least = (_ROUNDING * overall) ** 2
+        within = within if within > least else 0.0
         scale = n - float((counts**2).sum()) / n
         excess = float((counts * (own - overall) ** 2).sum()) - (sources - 1) * within
-        between = max(excess / scale, 0.0) if scale > 0 else 0.0
+        between = excess / scale if excess > least * scale else 0.0
     noise = np.where(counts > 0, within / active, np.inf)
     found = _hierarchical(own, noise) if within else None
     value = found.value if found else np.where(counts > 0, own, overall)
     mean = found.mean if found else overall
     relative = within / (mean**2 + between) if mean else 0.0
     own_error = np.where(counts > 0, np.sqrt(relative / active) * value, np.inf)
-    if not degrees:  # the spread of single items is that of items or of sources, or of both
+    if n == 1:
+        own_error = np.full(n_sources, np.inf)
+        value, error = np.full(n_sources, overall), own_error
+    elif not degrees:  # the spread of single items is that of items or of sources, or of both
         value, error = (
             np.full(n_sources, overall),
             np.sqrt(np.full(n_sources, within * (1 + 1 / n))),
         )
     elif found is None:  # all items of a source are equal
-        error = np.where(counts > 0, 0.0, own[counts > 0].std(ddof=1) if sources > 1 else 0.0)
+        apart = float(own[counts > 0].std(ddof=1)) if between else 0.0
+        error = np.where(counts > 0, 0.0, apart if sources > 1 else np.inf)
     else:
         few = student.ppf(0.975, degrees) / student.ppf(0.975, np.inf)
         error = found.errors(own_error) * few
-    return Estimates(own, own_error, value, error, mean, float(np.sqrt(between)))
+    own, own_error, value, error = (np.ldexp(x, exponent) for x in (own, own_error, value, error))
+    mean, spread = (float(np.ldexp(x, exponent)) for x in (mean, np.sqrt(between)))
+    return Estimates(own, own_error, value, error, mean, spread)
 
 
 def shrunk(own: FloatArray, own_error: FloatArray) -> Estimates:
@@ -153,9 +193,14 @@ def shrunk(own: FloatArray, own_error: FloatArray) -> Estimates:
 
     The variance between sources is integrated over; see the module.
 
+    Raises:
+        ValueError: all errors are infinite.
+
     >>> shrunk(np.array([1.0, 3.0, 0.0]), np.array([0.1, 0.1, np.inf])).value.round(2)
     array([1.02, 2.98, 2.  ])
     """
+    if not np.isfinite(own_error).any():
+        raise ValueError("all errors are infinite; nothing is known of any source")
     found = _hierarchical(own, own_error**2)
     error = found.errors(own_error)
     return Estimates(own, own_error, found.value, error, found.mean, found.spread)
@@ -179,13 +224,17 @@ class _Hierarchical(NamedTuple):
 def _hierarchical(own: FloatArray, noise: FloatArray) -> _Hierarchical:
     """Return the posterior of θ_i, where own_i ~ N(θ_i, noise_i) and θ_i ~ N(m, A).
 
-    m is flat a priori, and B = v/(v + A) is uniform, v the harmonic mean of the noise. If the
-    noise is infinite, the estimate of a source is that of the fleet.
+    m is flat a priori, and B = v/(v + A) is uniform, v the median of the noise that is not zero.
+    Standard errors count as at least `_LEAST_ERROR` times the typical one. Where the noise is
+    infinite, only the fleet is informative on the source.
     """
     known = np.isfinite(noise)
-    x, v = own[known], np.maximum(noise[known], 1e-300)
-    typical = float(len(v) / (1 / v).sum())
-    centre = float(x.mean())
+    x, v = own[known], noise[known]
+    centre, observed = float(x.mean()), float(x.var())
+    typical = float(np.median(v[v > 0])) if v.any() else max(observed, 1e-300)
+    v = np.maximum(v, _LEAST_ERROR**2 * typical)
+    # A is searched up to e²⁵ times the observed variance; its prior density falls as 1/A².
+    lowest = min(-20.0, -_FAR - float(np.log(max(observed / typical, 1.0))))
 
     def at(t: float) -> tuple[float, FloatArray, float]:
         between = typical * np.exp(-t)
@@ -204,18 +253,19 @@ def _hierarchical(own: FloatArray, noise: FloatArray) -> _Hierarchical:
             found[k] = (np.log(precision).sum() - np.log(precision.sum()) - squares) / 2
         return found
 
+    start = np.where(known, own, centre)
     moved, square, trust, rest = (np.zeros(len(own)) for _ in range(4))
     mean = spread = 0.0
-    for t, weight in zip(*(x.tolist() for x in _posterior(log_likelihood)), strict=True):
+    for t, weight in zip(*(x.tolist() for x in _posterior(log_likelihood, lowest)), strict=True):
         between, precision, m = at(t)
-        part = np.zeros(len(own))  # of the own estimate
-        part[known] = between * precision
-        value = m - centre + part * np.where(known, own - m, 0.0)
-        moved += weight * value
-        square += weight * value**2
+        part, others = np.zeros(len(own)), np.ones(len(own))  # of the own estimate, of the rest
+        part[known], others[known] = between * precision, v * precision
+        change = others * (m - start)
+        moved += weight * change
+        square += weight * change**2
         trust += weight * part**2
-        rest += weight * (1 - part) ** 2 * (between + 1 / precision.sum())
+        rest += weight * others**2 * (between + 1 / precision.sum())
         mean += weight * m
         spread += weight * float(np.sqrt(between))
     rest += np.maximum(square - moved**2, 0.0)
-    return _Hierarchical(centre + moved, mean, spread, np.sqrt(trust), rest)
+    return _Hierarchical(start + moved, mean, spread, np.sqrt(trust), rest)

@@ -25,11 +25,15 @@ def estimates(found: FitResults) -> Any:
     figure, axes = plots.new(1, 2, width=11, height=3.8)
     names = (("Λ", f"items / {found.log.unit}", found.rate), ("ξ̄", "utility", found.utility))
     for axis, (symbol, unit, values) in zip(axes, names, strict=True):
-        shown = (values.raw > 0) & np.isfinite(values.raw_error)
+        shown = values.raw > 0
+        if not shown.any():
+            axis.set_axis_off()
+            continue
+        error = np.where(np.isfinite(values.error), values.error, np.nan)
         axis.errorbar(
             values.raw[shown],
             values.value[shown],
-            2 * values.error[shown],
+            2 * error[shown],
             fmt="o",
             ms=3,
             lw=0.6,

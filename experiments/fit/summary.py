@@ -266,7 +266,8 @@ def _estimates(report: Report, found: FitResults) -> None:
 
 
 def _plus_minus(estimates: Estimates, i: int) -> str:
-    return f"{estimates.value[i]:.4g} ± {estimates.error[i]:.2g}"
+    error = estimates.error[i]
+    return f"{estimates.value[i]:.4g} ± {f'{error:.2g}' if np.isfinite(error) else 'n/a'}"
 
 
 def records(found: FitResults) -> list[dict[str, Any]]:

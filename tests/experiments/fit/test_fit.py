@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import mpmath
 import numpy as np
 import pytest
 from scipy import stats
@@ -153,6 +154,46 @@ def test_errors_of_equal_sources_shrink_with_the_fleet() -> None:
     assert np.all(np.array(error[:-1]) > 1.3 * np.array(error[1:]))
 
 
+@pytest.mark.parametrize(("size", "items", "cv"), [(1000, 1e5, 0.0015), (10_000, 1e4, 0.003)])
+def test_errors_of_large_logs_cover_what_they_claim(size: int, items: float, cv: float) -> None:
+    """Sources differ by less than their counts do; ln Γ of sums and of parts nearly cancel."""
+    inside = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        true = items * rng.gamma(cv**-2, cv**2, size)
+        found = estimate.rates(rng.poisson(true), 1.0)
+        inside += (np.abs(found.value - true) < 1.96 * found.error).tolist()
+    assert 0.9 < np.mean(inside) < 0.985
+
+
+@pytest.mark.parametrize(("size", "items", "limit"), [(50, 3.0, 1e-11), (1000, 1e5, 1e-10)])
+def test_the_likelihood_of_counts_is_exact(
+    size: int, items: float, limit: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = np.random.default_rng(0).poisson(items, size)
+    total = int(counts.sum())
+    t = np.array([-18.0, -8.0, 0.0, 4.0, 8.0, 12.0, 16.0, 20.0])
+    found = []
+
+    def posterior(log_likelihood):
+        found.append(log_likelihood(t))
+        return t, np.full(t.size, 1 / t.size)
+
+    monkeypatch.setattr(estimate, "_posterior", posterior)
+    estimate.rates(counts, 1.0)
+    exact = []
+    with mpmath.workdps(40):
+        for each in t:
+            a = mpmath.mpf(total) / size * mpmath.exp(each)
+            of_counts = sum(
+                int(times) * (mpmath.loggamma(int(n) + a) - mpmath.loggamma(a))
+                for n, times in zip(*np.unique(counts, return_counts=True), strict=True)
+            )
+            exact.append(of_counts + mpmath.loggamma(size * a) - mpmath.loggamma(total + size * a))
+        off = [float(mpmath.mpf(float(x)) - y) for x, y in zip(found[0], exact, strict=True)]
+    assert np.ptp(off) < limit  # equal but for a constant
+
+
 # ------------------------------------------------------------------------------ utilities
 
 
@@ -220,6 +261,34 @@ def test_utilities_at_the_edges() -> None:
     assert np.isfinite(np.concatenate((ones.error, single.error, worthless.error))).all()
 
 
+def test_a_single_item_does_not_tell_its_error() -> None:
+    found = estimate.utilities(np.array([0]), np.array([7.0]), 2)
+    assert found.value.tolist() == [7.0, 7.0]
+    assert np.isinf(found.error).all()
+    assert np.isinf(found.raw_error).all()
+    equal = estimate.utilities(np.array([0, 0]), np.array([7.0, 7.0]), 2)
+    assert equal.error.tolist() == [0.0, np.inf]  # one source does not tell how much they differ
+    with pytest.raises(ValueError, match="no items"):
+        estimate.utilities(np.zeros(0, dtype=int), np.zeros(0), 2)
+
+
+UTILITIES = {
+    "few": ([0, 0, 1, 1], [1.0, 2.0, 3.0, 4.0]),
+    "equal": ([0, 0, 0, 1, 1], [0.1, 0.1, 0.1, 0.1, 0.1]),
+    "equal by source": ([0, 0, 0, 1, 1], [0.1, 0.1, 0.1, 0.3, 0.3]),
+    "one each": ([0, 1], [1.0, 3.0]),
+}
+
+
+@pytest.mark.parametrize("unit", [1e-300, 1e-155, 1e-150, 1e-3, 1e150, 1e300])
+@pytest.mark.parametrize("which", UTILITIES)
+def test_utilities_do_not_depend_on_their_unit(which: str, unit: float) -> None:
+    source, utility = (np.array(x) for x in UTILITIES[which])
+    found, expected = (estimate.utilities(source, utility * s, 3) for s in (unit, 1.0))
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_allclose(np.asarray(x) / unit, y, rtol=1e-9)
+
+
 # ------------------------------------------------------------------------------ decay
 
 
@@ -239,6 +308,31 @@ def test_normal_estimates_are_drawn_to_their_mean() -> None:
     same = estimate.shrunk(np.full(5, 1.5), np.full(5, 0.1))
     assert same.value == pytest.approx([1.5] * 5)
     assert np.all((same.error > 0.1 / np.sqrt(5)) & (same.error < 0.1))
+
+
+@pytest.mark.parametrize("least", [0.0, 1e-8, 1e-4])
+def test_one_source_that_is_known_well_does_not_set_the_scale(least: float) -> None:
+    own = np.log([0.1, 0.5, 0.52, 0.48, 0.9])
+    found = estimate.shrunk(own, np.array([least, 0.1, 0.1, 0.1, 0.1]))
+    assert found.value == pytest.approx(own, abs=0.05)
+    assert found.error[0] < 0.001
+    assert np.all((found.error[1:] > 0.09) & (found.error[1:] < 0.11))
+    assert found.spread == pytest.approx(own.std(ddof=1), rel=0.5)
+
+
+@pytest.mark.parametrize("error", [1e-3, 1e-9, 1e-30, 0.0])
+def test_the_spread_is_found_however_small_the_errors(error: float) -> None:
+    own = np.array([0.0, 1.0, 2.0, 5.0, 0.0])
+    found = estimate.shrunk(own, np.array([error, error, error, error, np.inf]))
+    assert found.value == pytest.approx([0, 1, 2, 5, 2], abs=1e-3)
+    assert np.all(found.error[:4] < 0.0011)
+    assert 1.9 < found.error[4] < 6  # the standard deviation is 2.2, of four
+    assert 1.9 < found.spread < 5
+
+
+def test_infinite_errors_alone_are_refused() -> None:
+    with pytest.raises(ValueError, match="all errors are infinite"):
+        estimate.shrunk(np.zeros(2), np.full(2, np.inf))
 
 
 @pytest.mark.parametrize("size", [2, 10, 100])
@@ -517,6 +611,16 @@ def test_a_tiny_log_is_fitted_too(tmp_path) -> None:
     assert Sources.from_csv(out).mean_utility.tolist() == [1.0, 1.0]
     page = (tmp_path / "r" / "report.html").read_text(encoding="utf-8")
     assert "no source has enough items" in page
+
+
+def test_a_log_of_one_item_is_fitted_with_unknown_errors(tmp_path) -> None:
+    (tmp_path / "i.csv").write_text("source,published,utility\na,2024-05-01T10:00Z,7\n")
+    common = {"decay_rate": 0.1, "out": tmp_path / "fleet.csv", "report": tmp_path / "r"}
+    Fit(items=tmp_path / "i.csv", until="2024-05-04", **common).run()
+    assert Sources.from_csv(tmp_path / "fleet.csv").mean_utility.tolist() == [7.0]
+    assert "7 ± n/a" in (tmp_path / "r" / "report.html").read_text(encoding="utf-8")
+    with (tmp_path / "r" / "estimates.csv").open(encoding="utf-8") as file:
+        assert [row["mean_utility_error"] for row in csv.DictReader(file)] == [""]
 
 
 WRONG = {

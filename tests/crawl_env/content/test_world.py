@@ -619,7 +619,7 @@ def test_stored_items_are_those_of_a_plain_list(decay: Decay, capacity: Any) -> 
     """Value, number and sums of the items in two environments, crawled now and then; an item of
     which nothing is left is not kept where all that is left is shown."""
     fleet = Sources(1.0, [1.0, 2.0, 0.5], [0.2, 0.5, 40.0], capacity=capacity)
-    world, rng = World(fleet, Scheduled(decay), 2, itemise=True), np.random.default_rng(0)
+    world, rng = World(fleet, Scheduled(decay), 2, store_items=True), np.random.default_rng(0)
     world.start(np.ones((2, 3)), rng)
     ages: list[list[float]] = [[] for _ in range(6)]  # of the items of each cell, newest last
     for step in range(24):

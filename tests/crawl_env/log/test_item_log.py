@@ -179,7 +179,7 @@ WRONG = {
     "time empty": (HEADER + "a,,1\n", ["row 2", "published is empty"]),
     "time is a word": (HEADER + "a,soon,1\n", ["row 2", "'soon'", "ISO 8601"]),
     "number, then stamp": (HEADER + "a,1,1\na,2020-11-07,1\n", ["row 3", "'2020-11-07'"]),
-    "stamp, then number": (HEADER + "a,2020-11-07,1\na,1.5,1\n", ["row 3", "'1.5'", "the same"]),
+    "stamp, then number": (HEADER + "a,2020-11-07,1\na,1.5,1\n", ["row 3", "'1.5'", "use one"]),
     "bad stamp": (HEADER + "a,2020-11-07,1\na,2020-13-07,1\n", ["row 3", "'2020-13-07'"]),
     "mixed zones": (
         HEADER + "a,2020-11-07,1\na,2020-11-08,1\na,2020-11-08T00:00Z,1\n",

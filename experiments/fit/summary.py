@@ -261,7 +261,8 @@ def _estimates(report: Report, found: FitResults) -> None:
         "μ own",
         f"μ, 1/{unit}",
     ]
-    largest = f"the {SHOWN} largest of {len(log.names):,} sources"
+    n = len(log.names)
+    largest = f"the {SHOWN} largest of {n:,} sources" if n > SHOWN else f"all {n} sources"
     report.table(f"Estimates ({largest})", columns, rows)
 
 

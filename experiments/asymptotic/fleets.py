@@ -10,7 +10,6 @@ import numpy as np
 from agents import relaxation
 from agents.evaluation.rollout import evaluate
 from crawl_env import Sources
-from experiments.core.evaluation import of_runs
 from experiments.core.runner import Job, Result
 
 
@@ -50,6 +49,4 @@ def work(job: Job) -> Result:
     copied = FLEETS[job["fleet"]]
     k = job["copies"]
     arguments = {"sources": copied.copies(k), "budget": k * copied.budget, **job["arguments"]}
-    return {
-        "reward": (evaluate(job["agent"], arguments, **of_runs(job["runs"])).reward / k).tolist()
-    }
+    return {"reward": (evaluate(job["agent"], arguments, **job["runs"]).reward / k).tolist()}

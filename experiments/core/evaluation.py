@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,16 +66,11 @@ def arguments_of(job: Job) -> dict[str, Any]:
     return arguments
 
 
-def of_runs(runs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return recorded settings of runs as the keywords of `evaluate`."""
-    return {"steps" if name == "epochs" else name: value for name, value in runs.items()}
-
-
 def work(job: Job) -> Result:
     """Evaluate the job's agent on its task; see `agents.evaluation.rollout.evaluate`."""
     with warnings.catch_warnings():  # the command has shown them once for all jobs
         warnings.simplefilter("ignore")
-        run = evaluate(job["agent"], arguments_of(job), **of_runs(job["runs"]))
+        run = evaluate(job["agent"], arguments_of(job), **job["runs"])
     return {name: getattr(run, name).tolist() for name in Evaluation.__dataclass_fields__}
 
 

@@ -40,7 +40,7 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = Path(__file__).with_suffix(".json")
-DATA = ROOT / "experiments" / "data"
+DATA = ROOT / "ephemeral_crawl" / "data"
 if __name__ == "__main__" and not __package__:  # run as a file: its folder must not come first
     sys.path[0] = str(ROOT)
 
@@ -1174,13 +1174,13 @@ def evaluation() -> Iterator[Entry]:
 
 def benchmark() -> Iterator[Entry]:
     """The benchmark's own tasks, units of work and scores, with very few epochs."""
+    from ephemeral_crawl.core import evaluation
+    from ephemeral_crawl.core.tables import scores, without_reference
     from experiments.benchmark.learning import entrants
     from experiments.benchmark.learning.plan import training_job
     from experiments.benchmark.learning.training import train
     from experiments.benchmark.policies import AGENTS, _job
     from experiments.benchmark.suite import SUITE
-    from experiments.core import evaluation
-    from experiments.core.tables import scores, without_reference
 
     def short(setting: Any) -> Any:
         return replace(setting, steps=20, warmup=min(setting.warmup, 5), seeds=3)
@@ -1258,7 +1258,7 @@ def example_log() -> Any:
 
 
 def fit() -> Iterator[Entry]:
-    from experiments.fit import checks, decay, estimate
+    from ephemeral_crawl.fit import checks, decay, estimate
 
     def counts() -> Any:
         return np.bincount(example_log().source, minlength=len(example_log().names))
@@ -1285,9 +1285,9 @@ def fit() -> Iterator[Entry]:
 
 def replay() -> Iterator[Entry]:
     from agents.evaluation.rollout import Rollout
-    from experiments.evaluate.hindsight import Hindsight
-    from experiments.evaluate.log import Log
-    from experiments.evaluate.replay import play as play_back
+    from ephemeral_crawl.evaluate.hindsight import Hindsight
+    from ephemeral_crawl.evaluate.log import Log
+    from ephemeral_crawl.evaluate.replay import play as play_back
 
     @cache
     def split() -> Any:

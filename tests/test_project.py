@@ -44,13 +44,20 @@ def test_the_docs_refer_to_files_that_there_are():
 
 
 COMMANDS = [
-    line.strip() for line in README.splitlines() if line.startswith("    .venv/bin/python -m")
+    line.strip() for line in README.splitlines() if line.startswith("    .venv/bin/ephemeral-crawl")
 ]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_in_the_readme_run(command, tmp_path):
-    words = [sys.executable, *shlex.split(command)[1:], "--out", str(tmp_path / "out")]
+    words = [
+        sys.executable,
+        "-m",
+        "ephemeral_crawl",
+        *shlex.split(command)[1:],
+        "--out",
+        str(tmp_path / "out"),
+    ]
     words += ["--steps", "50", "--seeds", "3", "--engine", "sequential"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -88,7 +95,7 @@ def test_the_readme_shows_policies_and_learners():
 # that share a place do not know each other.
 LAYERS = (
     ("crawl_env.numerics", "crawl_env.rng"),
-    ("crawl_env.errors",),
+    ("crawl_env.errors", "crawl_env.extras"),
     ("crawl_env.files",),
     ("crawl_env.fleet", "crawl_env.log"),
     ("crawl_env.content",),
@@ -123,7 +130,7 @@ def imports_of(top: str) -> set[tuple[str, str]]:
                     for alias in node.names
                 ]
             for name in imported:
-                if name.split(".")[0] in ("crawl_env", "agents", "experiments"):
+                if name.split(".")[0] in ("crawl_env", "agents", "ephemeral_crawl", "experiments"):
                     found.add((importer, ".".join(name.split(".")[:2])))
     return {(importer, imported) for importer, imported in found if importer != imported}
 
@@ -141,12 +148,15 @@ def test_packages_import_only_those_below_them():
         assert place[imported] < place[importer], f"{importer} imports {imported}"
 
 
-def test_studies_do_not_import_each_other_in_circles():
+def test_commands_and_studies_do_not_import_each_other_in_circles():
     graph: dict[str, set[str]] = {}
-    for importer, imported in imports_of("experiments"):
+    for importer, imported in imports_of("ephemeral_crawl") | imports_of("experiments"):
         graph.setdefault(importer, set()).add(imported)
     TopologicalSorter(graph).prepare()  # raises CycleError where there is a circle
-    assert not any(name.startswith("experiments") for name in graph["experiments.core"])
+    above = ("ephemeral_crawl", "experiments")
+    assert not any(name.startswith(above) for name in graph["ephemeral_crawl.core"])
+    for importer, imported in imports_of("ephemeral_crawl"):
+        assert not imported.startswith("experiments"), f"{importer} imports {imported}"
 
 
 def test_the_core_needs_only_its_declared_dependencies():
@@ -158,10 +168,10 @@ def test_the_core_needs_only_its_declared_dependencies():
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
-def test_the_wheel_holds_the_two_packages_with_their_types():
+def test_the_wheel_holds_the_packages_with_their_types():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-    assert packages == ["crawl_env", "agents"]
+    assert packages == ["crawl_env", "agents", "ephemeral_crawl"]
     for package in packages:
         assert (ROOT / package / "py.typed").exists()
 

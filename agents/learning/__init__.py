@@ -6,13 +6,11 @@ from importlib.util import find_spec
 from os import PathLike
 from typing import Any
 
+from crawl_env.extras import missing
+
 for _name in ("torch", "safetensors", "stable_baselines3", "sb3_contrib"):
     if find_spec(_name) is None:
-        raise ImportError(
-            f"agents.learning needs the package {_name!r}, which is part of the extra 'agents': "
-            "pip install 'ephemeral-crawl[agents]'",
-            name=_name,
-        )
+        raise ImportError(missing(_name, "agents.learning"), name=_name)
 
 # ruff: noqa: E402
 from agents.learning import storage

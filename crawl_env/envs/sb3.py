@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crawl_env.content.process import ArrivalProcess
 from crawl_env.envs.vector_env import CrawlVectorEnv
+from crawl_env.extras import missing
 from crawl_env.fleet.sources import Sources
 from crawl_env.simulation.task import BudgetRule, Draw, Start, suggest_arguments
 
@@ -20,7 +21,7 @@ try:
     from stable_baselines3.common.vec_env.base_vec_env import VecEnv
 except ImportError as error:  # pragma: no cover
     raise gym.error.DependencyNotInstalled(
-        'crawl_env.envs.sb3 needs Stable-Baselines3: pip install "ephemeral-crawl[agents]"'
+        missing("stable_baselines3", "crawl_env.envs.sb3")
     ) from error
 
 

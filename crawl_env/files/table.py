@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crawl_env.errors import ElementError, shown, unknown
+from crawl_env.extras import missing
 from crawl_env.files.atomic import atomic_file
 from crawl_env.numerics import FloatArray
 
@@ -260,9 +261,7 @@ def _read_parquet(path: PathName, known: Sequence[Column]) -> dict[str, list[str
         import pyarrow as arrow
         from pyarrow import parquet
     except ImportError:
-        raise ValueError(
-            f"{path}: reading Parquet needs pyarrow; install it (pip install pyarrow), or give CSV"
-        ) from None
+        raise ValueError(f"{missing('pyarrow', f'{path}: Parquet')}; or give a CSV file") from None
     with open(path, "rb") as file:
         try:
             schema = parquet.read_schema(file)

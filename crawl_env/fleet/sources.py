@@ -313,7 +313,7 @@ class Sources:
         - `recovering-<n>`: the n recovering bandits of NeurWIN (NeurIPS 2021) and DeepTOP
           (NeurIPS 2022): θ0 = u*, θ1 = μT, classes A … D in turn.
         - `hacker-news`: 105 sites on the front page of Hacker News in the year from 2020-11-07,
-          in hours and votes; fitted (`python -m experiments fit`) to the public git history of
+          in hours and votes; fitted (`ephemeral-crawl fit`) to the public git history of
           christian-fei/hn-history.
 
         Raises:

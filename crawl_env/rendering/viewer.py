@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from crawl_env.extras import missing
 from crawl_env.numerics import FloatArray
 from crawl_env.rendering.frame import Frame
 from crawl_env.simulation.simulation import Simulation
@@ -90,6 +91,5 @@ def _require_pygame() -> None:
         import pygame  # noqa: F401
     except ImportError as error:
         raise gym.error.DependencyNotInstalled(
-            'pygame is not installed, and pictures need it; pip install "ephemeral-crawl[render]", '
-            'or use render_mode="ansi"'
+            f'{missing("pygame", "drawing")}; render_mode="ansi" needs no package'
         ) from error

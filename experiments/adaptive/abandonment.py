@@ -9,6 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.evaluation.statistics import Estimate
+from ephemeral_crawl.core import plots
+from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.runner import Job
+from ephemeral_crawl.core.tables import percent
 from experiments.adaptive.entrants import (
     CERTAINTY,
     LOW,
@@ -21,10 +25,6 @@ from experiments.adaptive.entrants import (
     named,
 )
 from experiments.adaptive.runs import Found, Run, Size, job
-from experiments.core import plots
-from experiments.core.report import Report
-from experiments.core.runner import Job
-from experiments.core.tables import percent
 
 PART = "abandonment"
 GOOD, FAIR = 2, 5  # rounds in which Whittle crawls such a source at least once; a round crawls N

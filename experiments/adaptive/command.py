@@ -8,12 +8,12 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
 
+from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.study import ParallelStudy, attributed
+from ephemeral_crawl.evaluate.log import Log
 from experiments.adaptive import abandonment, cost, drift, information, regimes, regret
 from experiments.adaptive.recorded import Recorded
 from experiments.adaptive.runs import FULL, QUICK, Found, Size, work
-from experiments.core.report import Report
-from experiments.core.study import ParallelStudy, attributed
-from experiments.evaluate.log import Log
 
 SIMULATED: dict[str, Any] = {
     module.PART: module for module in (regret, abandonment, information, drift, regimes)

@@ -12,6 +12,7 @@ from agents.evaluation.rollout import Rollout
 from agents.policies.base import Predictor
 from crawl_env import CrawlVectorEnv, Sources
 from crawl_env.fleet.parameters import PARAMETERS
+from ephemeral_crawl.core.report import Report
 from experiments.adaptive.entrants import (
     CERTAINTY,
     OPTIMISM,
@@ -24,7 +25,6 @@ from experiments.adaptive.entrants import (
     named,
     shown,
 )
-from experiments.core.report import Report
 from experiments.throughput.clock import Timing
 
 PART = "cost"

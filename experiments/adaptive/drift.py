@@ -7,6 +7,10 @@ from typing import Any
 import numpy as np
 
 from agents.evaluation.statistics import Estimate
+from ephemeral_crawl.core import plots
+from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.runner import Job
+from ephemeral_crawl.core.tables import percent, plain
 from experiments.adaptive.entrants import (
     CLAIRVOYANT,
     FLOOR,
@@ -16,10 +20,6 @@ from experiments.adaptive.entrants import (
     named,
 )
 from experiments.adaptive.runs import Found, Size, job
-from experiments.core import plots
-from experiments.core.report import Report
-from experiments.core.runner import Job
-from experiments.core.tables import percent, plain
 
 PART = "drift"
 N, M = 100, 10

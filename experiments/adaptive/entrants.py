@@ -14,9 +14,9 @@ from crawl_env import CrawlVectorEnv, Task, World
 from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.numerics import FloatArray, IntArray
 from crawl_env.simulation.observation import SUMMED
+from ephemeral_crawl.core.evaluation import collected
+from ephemeral_crawl.core.runner import Job
 from experiments.adaptive.estimators import make_estimator
-from experiments.core.evaluation import collected
-from experiments.core.runner import Job
 
 Entrant = dict[str, Any]  # JSON; see `entrant`
 

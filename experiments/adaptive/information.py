@@ -6,11 +6,11 @@ import numpy as np
 
 from agents.evaluation import statistics
 from agents.evaluation.statistics import Estimate
+from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.runner import Job
+from ephemeral_crawl.core.tables import percent, plain
 from experiments.adaptive.entrants import FLOOR, REFERENCE, THOMPSON, TUNING, entrant, named
 from experiments.adaptive.runs import Found, Size, job
-from experiments.core.report import Report
-from experiments.core.runner import Job
-from experiments.core.tables import percent, plain
 
 PART = "information"
 TOLD = {

@@ -12,6 +12,15 @@ from agents.evaluation.rollout import Rollout
 from crawl_env import CrawlVectorEnv, Trace
 from crawl_env.log.item_log import HOURS
 from crawl_env.numerics import FloatArray
+from ephemeral_crawl.core import evaluation, plots
+from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.results import provenance
+from ephemeral_crawl.core.runner import Job, Result, Runner
+from ephemeral_crawl.core.tables import percent
+from ephemeral_crawl.evaluate import replay
+from ephemeral_crawl.evaluate.log import WEEK, Log, Split
+from ephemeral_crawl.evaluate.replay import REFITTED, Replay
+from ephemeral_crawl.evaluate.replay_view import FEWEST, View, records
 from experiments.adaptive.entrants import (
     CERTAINTY,
     OPTIMISM,
@@ -26,15 +35,6 @@ from experiments.adaptive.entrants import (
     shown,
 )
 from experiments.adaptive.runs import Size
-from experiments.core import evaluation, plots
-from experiments.core.report import Report
-from experiments.core.results import provenance
-from experiments.core.runner import Job, Result, Runner
-from experiments.core.tables import percent
-from experiments.evaluate import replay
-from experiments.evaluate.log import WEEK, Log, Split
-from experiments.evaluate.replay import REFITTED, Replay
-from experiments.evaluate.replay_view import FEWEST, View, records
 
 PART = "recorded"
 BUDGETS = (2.0, 5.0, 10.0, 20.0)

@@ -10,6 +10,10 @@ import numpy as np
 from agents.evaluation import statistics
 from agents.evaluation.statistics import Estimate
 from crawl_env.numerics import FloatArray
+from ephemeral_crawl.core import plots
+from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.runner import Job
+from ephemeral_crawl.core.tables import percent, plain
 from experiments.adaptive.entrants import (
     CERTAINTY,
     FLOOR,
@@ -22,10 +26,6 @@ from experiments.adaptive.entrants import (
     named,
 )
 from experiments.adaptive.runs import Found, Run, Size, job
-from experiments.core import plots
-from experiments.core.report import Report
-from experiments.core.runner import Job
-from experiments.core.tables import percent, plain
 
 PART = "regret"
 REGIMES = ("dense", "sparse")

@@ -20,9 +20,9 @@ from agents.evaluation.statistics import Estimate
 from crawl_env import ArrivalProcess, Arrivals, CrawlVectorEnv
 from crawl_env.content.arrivals import RATES
 from crawl_env.numerics import FloatArray
+from ephemeral_crawl.core import evaluation
+from ephemeral_crawl.core.runner import Job, Result
 from experiments.adaptive.entrants import FLOOR, Entrant, Expected, name_of, seat, shown
-from experiments.core import evaluation
-from experiments.core.runner import Job, Result
 
 _PER_DECADE = 20
 # Columns of the committed record, which was made under other names.

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from agents.evaluation.rollout import Evaluation
+from ephemeral_crawl.core import evaluation
+from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.results import provenance
+from ephemeral_crawl.core.runner import Job
+from ephemeral_crawl.core.study import ParallelStudy, attributed
+from ephemeral_crawl.core.tables import bound_of, records
 from experiments.arm import gaps, rewards
-from experiments.core import evaluation
-from experiments.core.report import Report
-from experiments.core.results import provenance
-from experiments.core.runner import Job
-from experiments.core.study import ParallelStudy, attributed
-from experiments.core.tables import bound_of, records
 
 
 @dataclass(kw_only=True)

@@ -11,8 +11,8 @@ from agents.theory.observed import solve_arm
 from crawl_env import Sources
 from crawl_env.content.utility import Constant, Distribution, Exponential, Lognormal
 from crawl_env.numerics import FloatArray
-from experiments.core import plots
-from experiments.core.report import Report
+from ephemeral_crawl.core import plots
+from ephemeral_crawl.core.report import Report
 
 UTILITIES: dict[str, Distribution] = {
     "constant ξ": Constant(),

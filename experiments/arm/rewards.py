@@ -9,10 +9,10 @@ import numpy as np
 from agents.evaluation import statistics
 from agents.evaluation.rollout import Evaluation
 from crawl_env import Sources
-from experiments.core import plots
-from experiments.core.evaluation import fleet_as_json
-from experiments.core.report import Report
-from experiments.core.tables import fraction, percent
+from ephemeral_crawl.core import plots
+from ephemeral_crawl.core.evaluation import fleet_as_json
+from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.tables import fraction, percent
 
 CLOSED, EXACT = "whittle", "whittle-exact"
 _SPARSE = Sources.random(30, seed=0, regime="sparse")

@@ -11,13 +11,13 @@ import numpy as np
 from agents.evaluation import statistics
 from agents.evaluation.statistics import Estimate
 from crawl_env.numerics import FloatArray
+from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.runner import Job
+from ephemeral_crawl.core.study import ParallelStudy, attributed
+from ephemeral_crawl.core.tables import plain
 from experiments.asymptotic import mixed, picture
 from experiments.asymptotic.fleets import FLEETS, work
 from experiments.asymptotic.rate import NOTHING, slope
-from experiments.core.report import Report
-from experiments.core.runner import Job
-from experiments.core.study import ParallelStudy, attributed
-from experiments.core.tables import plain
 
 Gaps = dict[int, FloatArray]  # by number of copies; signed, one per run, fraction of the bound
 

@@ -10,7 +10,7 @@ import numpy as np
 from agents import relaxation
 from agents.evaluation.rollout import evaluate
 from crawl_env import Sources
-from experiments.core.runner import Job, Result
+from ephemeral_crawl.core.runner import Job, Result
 
 
 @dataclass(frozen=True)

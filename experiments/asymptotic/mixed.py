@@ -12,8 +12,8 @@ from agents.policies.base import Environment, ObservationView
 from crawl_env import Sources
 from crawl_env.envs.subsets import maximal_subsets
 from crawl_env.numerics import FloatArray
+from ephemeral_crawl.core.report import Report
 from experiments.asymptotic.fleets import mixed_costs
-from experiments.core.report import Report
 
 STEPS = 4200
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from crawl_env.numerics import FloatArray
+from ephemeral_crawl.core import plots
 from experiments.asymptotic.rate import NOTHING
-from experiments.core import plots
 
 _STYLES = {
     "whittle, equal ages": ("#0072B2", ":"),

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from crawl_env.errors import unknown
+from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.study import ParallelStudy, Rows
 from experiments.benchmark import policies
 from experiments.benchmark.learning import entrants, leaderboard, section
 from experiments.benchmark.learning.plan import plan, version_of
 from experiments.benchmark.learning.runs import CURVES, RUNS, Records, complete
-from experiments.core.migration import key_of
-from experiments.core.report import Report
-from experiments.core.study import ParallelStudy, Rows
+from experiments.migration import key_of
 
 
 @dataclass(kw_only=True)

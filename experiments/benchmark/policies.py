@@ -14,14 +14,12 @@ from agents import AGENTS as ALL
 from agents.evaluation import statistics
 from agents.evaluation.rollout import Evaluation
 from agents.evaluation.statistics import Estimate
-from experiments.benchmark.suite import SUITE, BenchmarkTask
-from experiments.core import evaluation, plots
-from experiments.core.migration import renamed
-from experiments.core.report import Report
-from experiments.core.results import provenance, read_csv
-from experiments.core.runner import Job, Result, Runner
-from experiments.core.study import Rows
-from experiments.core.tables import (
+from ephemeral_crawl.core import evaluation, plots
+from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.results import provenance, read_csv
+from ephemeral_crawl.core.runner import Job, Result, Runner
+from ephemeral_crawl.core.study import Rows
+from ephemeral_crawl.core.tables import (
     OBSERVES_ALL,
     best_first,
     fraction,
@@ -32,6 +30,8 @@ from experiments.core.tables import (
     scores,
     without_reference,
 )
+from experiments.benchmark.suite import SUITE, BenchmarkTask
+from experiments.migration import renamed
 
 Runs = dict[str, Evaluation]
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import ephemeral_crawl
 from crawl_env import Sources
-from experiments.core.evaluation import fleet_as_json
+from ephemeral_crawl.core.evaluation import fleet_as_json
 
-EXAMPLE = Path(__file__).resolve().parent.parent / "data" / "example.csv"
+EXAMPLE = Path(ephemeral_crawl.__file__).parent / "data" / "example.csv"
 
 Arguments = dict[str, Any]
 
@@ -104,7 +105,7 @@ def _csv() -> list[BenchmarkTask]:
     fleet = fleet_as_json(Sources.from_csv(EXAMPLE))
     return [
         BenchmarkTask(
-            "A fleet read from a CSV with mixed costs (experiments/data/example.csv), M = 4",
+            "A fleet read from a CSV with mixed costs (example.csv), M = 4",
             label,
             {
                 "sources": fleet,

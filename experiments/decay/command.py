@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from experiments.core.report import Report
-from experiments.core.runner import Job
-from experiments.core.study import ParallelStudy, attributed
+from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.runner import Job
+from ephemeral_crawl.core.study import ParallelStudy, attributed
 from experiments.decay import functions, losses
 from experiments.decay.functions import FUNCTIONS, Named
 from experiments.decay.runs import RIGHT_MEAN, WHITTLES, work

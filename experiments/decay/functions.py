@@ -9,9 +9,9 @@ import numpy as np
 from crawl_env import Sources
 from crawl_env.content.utility import DECAYS, Decay
 from crawl_env.numerics import FloatArray
-from experiments.core import plots
-from experiments.core.report import Report
-from experiments.fit.decay import exponential_rate
+from ephemeral_crawl.core import plots
+from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.fit.decay import exponential_rate
 
 Named = tuple[str, tuple[float, ...]]  # a name in `DECAYS` and its parameters; JSON
 

@@ -10,10 +10,10 @@ import numpy as np
 from agents.evaluation import statistics
 from agents.evaluation.statistics import Estimate
 from crawl_env.numerics import FloatArray
-from experiments.core import plots
-from experiments.core.report import Report
-from experiments.core.runner import Job, Result
-from experiments.core.tables import fraction, percent
+from ephemeral_crawl.core import plots
+from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.runner import Job, Result
+from ephemeral_crawl.core.tables import fraction, percent
 from experiments.decay.functions import EXPONENTIAL, FUNCTIONS, LOMAX, STRETCHED, Named, label
 from experiments.decay.runs import FITTED, KNOWING, RIGHT_MEAN
 

@@ -18,8 +18,8 @@ from crawl_env.content.utility import EXPONENTIAL, Decay
 from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.fleet.sources import REGIMES
 from crawl_env.numerics import FloatArray
-from experiments.core.evaluation import RandomFleet, collected
-from experiments.core.runner import Job, Result
+from ephemeral_crawl.core.evaluation import RandomFleet, collected
+from ephemeral_crawl.core.runner import Job, Result
 from experiments.decay.functions import decay_function, fitted
 
 RIGHT_MEAN, FITTED, KNOWING = (

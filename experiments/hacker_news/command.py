@@ -13,7 +13,7 @@ import numpy as np
 from tqdm import tqdm
 
 from crawl_env import DecayCurves, ItemLog
-from experiments.core.study import Study
+from ephemeral_crawl.core.study import Study
 from experiments.hacker_news import history
 from experiments.hacker_news.history import Snapshot
 

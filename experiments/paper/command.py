@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.core.report import Report
-from experiments.core.study import Study, attributed
+from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.study import Study, attributed
 from experiments.paper import corrections, figures, numbers
 
 

@@ -14,7 +14,7 @@ from crawl_env import Sources
 from crawl_env.content.arrivals import Arrivals
 from crawl_env.content.utility import Exponential, Lognormal
 from crawl_env.numerics import FloatArray
-from experiments.core.report import Report
+from ephemeral_crawl.core.report import Report
 from experiments.paper.numbers import PRINTED, Records, note
 from experiments.paper.runs import crawl, long_run
 

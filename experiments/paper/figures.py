@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from crawl_env import Sources
-from experiments.core import plots
-from experiments.core.report import Report
+from ephemeral_crawl.core import plots
+from ephemeral_crawl.core.report import Report
 from experiments.paper.runs import Run, crawl
 
 STEPS = 61  # the paper plots m = 0 … 60

@@ -10,7 +10,7 @@ import numpy as np
 import agents
 from agents import optimal_reward, relaxation
 from crawl_env import Sources
-from experiments.core.report import Report
+from ephemeral_crawl.core.report import Report
 from experiments.paper.runs import crawl, long_run
 
 Records = list[dict[str, Any]]

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 from tqdm import tqdm
 
-from experiments.core import plots
-from experiments.core.report import Report
-from experiments.core.study import Study, attributed
+from ephemeral_crawl.core import plots
+from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.study import Study, attributed
 from experiments.sb3_time.spent import CASES, ONE_BY_ONE, Spent, spent
 
 PARTS = ("environment", "collection", "gradient")

@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 from tqdm import tqdm
 
-from experiments.core import plots
-from experiments.core.report import Report
-from experiments.core.study import Study, attributed
+from ephemeral_crawl.core import plots
+from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.study import Study, attributed
 from experiments.throughput import files, versus, world
 from experiments.throughput.files import FileCost
 from experiments.throughput.versus import Versus

@@ -12,6 +12,9 @@ from agents.learning.fleet.ppo import EquivariantPPO
 from agents.learning.tabular.wiql import WIQL
 from agents.theory.index import whittle_index
 from crawl_env import CrawlEnv, CrawlVectorEnv
+from ephemeral_crawl.core.evaluation import arguments_of
+from ephemeral_crawl.core.results import ROOT, write_csv
+from ephemeral_crawl.core.runner import Runner
 from experiments.benchmark.learning import leaderboard, plan, runs, section, tasks, training
 from experiments.benchmark.learning.entrants import (
     AGES,
@@ -26,10 +29,7 @@ from experiments.benchmark.learning.entrants import (
 from experiments.benchmark.learning.runs import Records, complete
 from experiments.benchmark.learning.scores import Point, Run, table_of
 from experiments.benchmark.suite import BenchmarkTask
-from experiments.core.evaluation import arguments_of
-from experiments.core.migration import key_of
-from experiments.core.results import ROOT, write_csv
-from experiments.core.runner import Runner
+from experiments.migration import key_of
 
 
 def short(setting: BenchmarkTask) -> BenchmarkTask:
@@ -397,7 +397,7 @@ def test_the_summary_has_a_line_for_every_agent_and_says_who_shares(records: Rec
 
 
 def test_the_committed_record_holds_every_result_of_the_full_suite() -> None:
-    """Also after hyper-parameters and arguments were renamed: see `experiments.core.migration`."""
+    """Also after hyper-parameters and arguments were renamed: see `experiments.migration`."""
     folder = ROOT / "results" / "benchmark-full"
     units = plan.plan(FULL)
     record = Records.read(folder).migrated(units)

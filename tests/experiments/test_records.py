@@ -5,12 +5,13 @@ import re
 import numpy as np
 import pytest
 
-from experiments.__main__ import _kind, studies
+from ephemeral_crawl.__main__ import PROGRAM as COMMANDS
+from ephemeral_crawl.core.folders import check_folder
+from ephemeral_crawl.core.results import ROOT, read_csv
+from ephemeral_crawl.evaluate.replay_view import recorded_gains
+from experiments.__main__ import PROGRAM as STUDIES
 from experiments.benchmark import policies
 from experiments.benchmark.suite import SUITE
-from experiments.core.folders import check_folder
-from experiments.core.results import ROOT, read_csv
-from experiments.evaluate.replay_view import recorded_gains
 
 RESULTS = ROOT / "results"
 REPLAY = RESULTS / "hacker-news-replay"
@@ -20,7 +21,7 @@ FOLDERS = {  # of which study, where its name does not say so
     "hacker-news-replay/unseen": "evaluate",
 }
 RECORDS = {
-    **{path.name: path.name for path in RESULTS.iterdir() if path.name in studies()},
+    **{path.name: path.name for path in RESULTS.iterdir() if path.name in STUDIES.commands()},
     **FOLDERS,
 }
 
@@ -33,7 +34,9 @@ def test_every_committed_record_is_that_of_a_study():
 @pytest.mark.parametrize("folder", RECORDS)
 def test_a_record_is_read_and_may_be_replaced_by_its_study(folder):
     path = RESULTS / folder
-    check_folder(path, _kind(RECORDS[folder]).outputs)
+    name = RECORDS[folder]
+    program = COMMANDS if name in COMMANDS.commands() else STUDIES
+    check_folder(path, program._kind(name).outputs)
     assert (path / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
     tables = [file for file in path.iterdir() if ".csv" in file.suffixes]
     assert tables

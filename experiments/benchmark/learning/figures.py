@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike
 from agents.evaluation import aggregate
 from agents.evaluation.aggregate import interquartile_mean
 from crawl_env.numerics import FloatArray
+from ephemeral_crawl.core import plots
 from experiments.benchmark.learning.leaderboard import short_of
 from experiments.benchmark.learning.scores import Table
-from experiments.core import plots
 
 _LEVELS = np.linspace(0.5, 1.05, 221)
 _STYLES = ("-", "--", ":", "-.")

@@ -9,11 +9,11 @@ from itertools import groupby
 import numpy as np
 
 from agents.evaluation.statistics import number
+from ephemeral_crawl.core.report import Row
+from ephemeral_crawl.core.tables import markdown, plain
 from experiments.benchmark.learning.entrants import FULL, QUICK, Entrant
 from experiments.benchmark.learning.plan import BASELINES, SEPARATOR
 from experiments.benchmark.learning.scores import LEVELS, Run, Table
-from experiments.core.report import Row
-from experiments.core.tables import markdown, plain
 
 ALL = (*FULL, *QUICK)
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from ephemeral_crawl.core import evaluation
+from ephemeral_crawl.core.runner import Job, Result
 from experiments.benchmark.learning.entrants import KINDS, Entrant, Training
 from experiments.benchmark.learning.training import code_of, made_by, train
 from experiments.benchmark.suite import BenchmarkTask
-from experiments.core import evaluation
-from experiments.core.runner import Job, Result
 
 BASELINES = ("whittle", "random", "myopic")
 # Upper bounds for policies with the observations of the task, and without observed content.

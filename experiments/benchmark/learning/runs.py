@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from crawl_env.errors import unknown
+from ephemeral_crawl.core.results import provenance, read_csv
+from ephemeral_crawl.core.runner import Job, Runner, Version
 from experiments.benchmark.learning.entrants import Entrant
 from experiments.benchmark.learning.plan import (
     BASELINES,
@@ -22,9 +24,7 @@ from experiments.benchmark.learning.plan import (
     version_of,
     work,
 )
-from experiments.core.migration import key_of, old_keys, renamed
-from experiments.core.results import provenance, read_csv
-from experiments.core.runner import Job, Runner, Version
+from experiments.migration import key_of, old_keys, renamed
 
 RUNS, CURVES = "runs.csv.gz", "curves.csv.gz"
 
@@ -50,7 +50,7 @@ class Records:
 
         Arguments:
             jobs: those whose results may be recorded under an earlier key; see
-                `experiments.core.migration`.
+                `experiments.migration`.
         """
         recorded = {row["job"] for row in self.runs}
         present: dict[str, str] = {}
@@ -88,7 +88,7 @@ def complete(
 
     Arguments:
         runner: stores finished jobs while others still run; a later call reuses them as long as
-            `version` is the same; see `experiments.core.runner`.
+            `version` is the same; see `ephemeral_crawl.core.runner`.
         redo: names of entrants, baselines or bounds, or "all".
         only_done: run nothing, and leave out jobs that have not been run before.
 

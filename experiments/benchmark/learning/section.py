@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.results import provenance
 from experiments.benchmark.learning import figures, leaderboard
 from experiments.benchmark.learning.entrants import Entrant
 from experiments.benchmark.learning.runs import Records
 from experiments.benchmark.learning.scores import Table, table_of
 from experiments.benchmark.learning.training import code_of
-from experiments.core.report import Report
-from experiments.core.results import provenance
 
 _HOW = """
 Each run is a training with its own seed. At up to ten intermediate points and at the end, the

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from crawl_env import Sources
+from ephemeral_crawl.core.evaluation import fleet_as_json
 from experiments.benchmark.suite import DRAWN, EXAMPLE, POISSON_UNOBSERVED, SUITE, BenchmarkTask
-from experiments.core.evaluation import fleet_as_json
 
 Tasks = tuple[BenchmarkTask, ...]
 

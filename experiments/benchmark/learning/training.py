@@ -19,10 +19,10 @@ from agents.evaluation.rollout import evaluate
 from agents.learning import Learner
 from agents.theory.index import whittle_index
 from crawl_env import CrawlVectorEnv
+from ephemeral_crawl.core.evaluation import arguments_of
+from ephemeral_crawl.core.results import provenance
+from ephemeral_crawl.core.runner import Job, Result
 from experiments.benchmark.learning.entrants import KINDS
-from experiments.core.evaluation import arguments_of
-from experiments.core.results import provenance
-from experiments.core.runner import Job, Result
 
 _OWN = ("agents.learning.", "agents.adaptive.")  # packages that contain the learners' code
 

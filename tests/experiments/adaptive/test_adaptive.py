@@ -14,6 +14,10 @@ import pytest
 from agents.evaluation.rollout import Rollout
 from agents.theory.index import whittle_index
 from crawl_env import Arrivals, CrawlVectorEnv, Jumps, Sources, Trace
+from ephemeral_crawl.core import evaluation
+from ephemeral_crawl.evaluate import replay
+from ephemeral_crawl.evaluate.log import Log
+from ephemeral_crawl.evaluate.replay_view import View
 from experiments.adaptive import (
     abandonment,
     command,
@@ -30,13 +34,9 @@ from experiments.adaptive.command import Adaptive
 from experiments.adaptive.entrants import entrant, named
 from experiments.adaptive.regret import exponent
 from experiments.adaptive.runs import QUICK, Found, Size, job, work
-from experiments.core import evaluation
-from experiments.evaluate import replay
-from experiments.evaluate.log import Log
-from experiments.evaluate.replay_view import View
 from experiments.throughput.clock import Timing
 
-EXAMPLE = Path(__file__).parents[3] / "experiments" / "data" / "example-log.csv"
+EXAMPLE = Path(__file__).parents[3] / "ephemeral_crawl" / "data" / "example-log.csv"
 TINY = Size(seeds=3, steps=40, quick=True, sources=200, rounds=2)
 FLEET = {"sources": "drawn-sparse-12", "budget": 2}
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from ephemeral_crawl.core import evaluation
+from ephemeral_crawl.core.tables import bound_of
 from experiments.benchmark import command, policies
 from experiments.benchmark.learning import entrants, tasks
 from experiments.benchmark.suite import SUITE, BenchmarkTask
-from experiments.core import evaluation
-from experiments.core.tables import bound_of
 
 
 def short(setting: BenchmarkTask) -> BenchmarkTask:

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from experiments.core.results import read_csv
+from ephemeral_crawl.core.results import read_csv
 from experiments.throughput import versus, world
 from experiments.throughput.clock import interleaved
 from experiments.throughput.command import Throughput

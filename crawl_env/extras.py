@@ -1,0 +1,30 @@
+"""The optional dependencies: which extra a missing package belongs to, and how to install it."""
+
+from __future__ import annotations
+
+# Import names of the packages of each extra; pyproject.toml has their versions.
+EXTRAS = {
+    "render": ("pygame",),
+    "parquet": ("pyarrow",),
+    "learning": ("stable_baselines3", "sb3_contrib", "torch", "safetensors", "tensorboard"),
+    "commands": ("jinja2", "joblib", "matplotlib", "scipy", "tqdm", "tyro"),
+    "experiments": ("optuna",),
+}
+
+
+def missing(package: str, needed_by: str) -> str:
+    """Return a message that says which extra a missing package belongs to.
+
+    >>> print(missing("pygame", "render_mode='human'"))
+    render_mode='human' needs the package 'pygame', which is part of the extra 'render'. In a \
+checkout, run: pip install ".[render]"; with a wheel: pip install "PATH_OF_THE_WHEEL[render]"
+    """
+    package = package.partition(".")[0]
+    extra = next((extra for extra, names in EXTRAS.items() if package in names), None)
+    if extra is None:
+        return f"{needed_by} needs the package {package!r}; run: pip install {package}"
+    return (
+        f"{needed_by} needs the package {package!r}, which is part of the extra {extra!r}. In a "
+        f'checkout, run: pip install ".[{extra}]"; with a wheel: pip install '
+        f'"PATH_OF_THE_WHEEL[{extra}]"'
+    )

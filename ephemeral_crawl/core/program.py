@@ -1,0 +1,120 @@
+"""A program with commands, each a folder with a module `command.py`.
+
+This module needs no library beyond the core dependencies, so that `--help` works without any extra.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+import textwrap
+import warnings
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from crawl_env.errors import unknown
+from crawl_env.extras import missing
+
+if TYPE_CHECKING:
+    from ephemeral_crawl.core.study import Study
+
+
+@dataclass(frozen=True)
+class Program:
+    """The commands of a package.
+
+    Arguments:
+        name: the words that start the program.
+        folder: of the package; each folder in it with a `command.py` is a command.
+        purpose: a sentence for the help.
+    """
+
+    name: str
+    folder: Path
+    purpose: str
+
+    def run(self, words: list[str] | None = None) -> None:
+        """Run the command that the words name, by default those of the command line."""
+        warnings.showwarning = _show  # type: ignore[assignment]
+        try:
+            self.asked_for(sys.argv[1:] if words is None else words).run()
+        except ModuleNotFoundError as error:
+            if error.name is None or _is_ours(error.name):
+                raise
+            sys.exit(f"error: {missing(error.name, self.name)}")
+        except OSError as error:
+            sys.exit(f"error: {error.filename}: {error.strerror}")
+        except ValueError as error:  # bad input
+            sys.exit(f"error: {error}")
+        except KeyboardInterrupt:
+            sys.exit("\nstopped")
+
+    def asked_for(self, words: list[str]) -> Study:
+        """Return the command that the words ask for, with its options."""
+        known = self.commands()
+        if not words or words[0] in ("-h", "--help"):
+            print(self.overview())
+            sys.exit(0 if words else 2)
+        name, *options = words
+        if name not in known:
+            sys.exit(f"error: {unknown('command', name, known)}")
+        kind = self._kind(name)
+        import tyro
+
+        return tyro.cli(kind, prog=f"{self.name} {name}", args=options)
+
+    def commands(self) -> dict[str, Path]:
+        """Return the names of all commands and their modules."""
+        modules = sorted(self.folder.glob("*/command.py"))
+        return {module.parent.name.replace("_", "-"): module for module in modules}
+
+    def overview(self) -> str:
+        """Return the names of the commands and what each is for, without importing any: some need
+        libraries that take seconds to import, or that are not installed."""
+        usage = f"usage: {self.name} NAME [options]    ({self.name} NAME --help lists them)"
+        lines = [self.purpose, "", usage]
+        width = max(map(len, self.commands()))
+        for name, module in self.commands().items():
+            text = textwrap.wrap(summary(module), 96 - width)
+            lines += [f"\n  {name:{width}}  {text[0]}"]
+            lines += [f"{'':{width + 4}}{line}" for line in text[1:]]
+        return "\n".join(lines)
+
+    def _kind(self, name: str) -> type[Study]:
+        module = import_module(f"{self.folder.name}.{name.replace('-', '_')}.command")
+        from ephemeral_crawl.core.study import Study
+
+        (kind,) = (
+            kind
+            for kind in vars(module).values()
+            if inspect.isclass(kind)
+            and issubclass(kind, Study)
+            and kind.__module__ == module.__name__
+        )
+        return kind
+
+
+def summary(module: Path) -> str:
+    """Return the first sentence of a command's docstring, as it stands in its module."""
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and _is_study(node):
+            text = " ".join((ast.get_docstring(node) or "").split())
+            ends = [i + 1 for end in (". ", "? ", "! ") if (i := text.find(end)) >= 0]
+            return text[: min(ends, default=len(text))]
+    raise TypeError(f"{module} defines no subclass of ephemeral_crawl.core.study.Study")
+
+
+def _is_study(node: ast.ClassDef) -> bool:
+    return any(isinstance(base, ast.Name) and base.id.endswith("Study") for base in node.bases)
+
+
+def _is_ours(name: str) -> bool:
+    return name.partition(".")[0] in ("crawl_env", "agents", "ephemeral_crawl", "experiments")
+
+
+def _show(message: Warning | str, *_: object) -> None:
+    print(f"warning: {message}", file=sys.stderr)

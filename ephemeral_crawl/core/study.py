@@ -1,0 +1,123 @@
+"""Base classes of the studies. A study is a command with options that writes a folder of results.
+
+A study is a folder `experiments/NAME/` with a module `command.py`, which defines one subclass of
+`Study` (or of `ParallelStudy`): its fields are the options of `python -m experiments NAME`, its
+docstring is the help, and the first sentence of that is shown by `python -m experiments --help`.
+Nothing else has to be registered.
+
+    @dataclass(kw_only=True)
+    class Arm(ParallelStudy):
+        \"\"\"Compares the closed-form index with the exact one.\"\"\"
+
+        outputs: ClassVar = ("gaps.csv", *Study.outputs)
+        seeds: int = 40
+
+        def run(self) -> None:
+            self.check()
+            results = self.runner.run(jobs, work)
+            ...
+            self.publish(report, {"gaps.csv": rows, "records.csv": more})
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import tyro
+
+from ephemeral_crawl.core.folders import check_folder, recover, whole_folder
+from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.results import provenance, write_csv
+from ephemeral_crawl.core.runner import Runner
+
+Rows = Sequence[Mapping[str, Any]]  # of a table
+
+
+@dataclass(kw_only=True)
+class Study(ABC):
+    """A study whose results are a folder: a report, and the tables that it rests on."""
+
+    # The files it writes, or patterns of their names. A folder with any other file is not replaced.
+    outputs: ClassVar[tuple[str, ...]] = ("records.csv", "report.html")
+
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """Folder of the report and the records, replaced as a whole; by default results/NAME."""
+
+    @abstractmethod
+    def run(self) -> None:
+        """Run the study and write its results."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the command, which is that of the study's folder."""
+        return cls.__module__.split(".")[-2].replace("_", "-")
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder of the results."""
+        return self.out or Path("results") / self.name()
+
+    def check(self, *inputs: str | Path | None) -> None:
+        """Make the folder ready before any work is done: recover the results of a run that was
+        stopped while it wrote them.
+
+        Arguments:
+            inputs: files that the study reads; None and "" are none.
+
+        Raises:
+            ValueError: the folder cannot be written, or holds what the study must not replace.
+        """
+        recover(self.folder)
+        check_folder(self.folder, self.outputs, *(path for path in inputs if path))
+
+    @contextmanager
+    def results(self) -> Iterator[Path]:
+        """Give an empty folder, which takes the place of `folder` once all is written."""
+        check_folder(self.folder, self.outputs)
+        with whole_folder(self.folder) as folder:
+            yield folder
+            check_folder(folder, self.outputs)
+
+    def publish(self, report: Report, files: Mapping[str, Rows | str]) -> None:
+        """Write the report and the files beside it, tables as CSV, and say where they are."""
+        with self.results() as folder:
+            for name, content in files.items():
+                if isinstance(content, str):
+                    (folder / name).write_text(content, encoding="utf-8")
+                else:
+                    write_csv(folder / name, content)
+            report.write(folder / "report.html")
+        places = ", ".join(str(self.folder / name) for name in files)
+        print(f"Report: {self.folder / 'report.html'}   Tables: {places}")
+
+
+@dataclass(kw_only=True)
+class ParallelStudy(Study):
+    """A study that runs independent jobs, keeps their results, and resumes an interrupted run."""
+
+    jobs: int = -1
+    """Processes; -1 for all cores."""
+    engine: str = "loky"
+    """joblib backend: loky, threading, sequential, or ray / dask where installed."""
+
+    @property
+    def runner(self) -> Runner:
+        """Return the runner, which stores results beside the folder of the study."""
+        kept = self.folder.with_name(f".{self.folder.name}.kept")
+        return Runner(kept, self.jobs, self.engine)
+
+    def publish(self, report: Report, files: Mapping[str, Rows | str], forget: bool = True) -> None:
+        """Write the report and the files, and remove the stored results of the jobs."""
+        super().publish(report, files)
+        if forget:
+            self.runner.forget()
+
+
+def attributed(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows with their provenance: date, command, commit, versions and machine."""
+    return [{**row, **provenance()} for row in rows]

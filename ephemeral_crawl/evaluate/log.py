@@ -1,0 +1,161 @@
+"""A recorded log as a test: policies are fitted to its first part and replay the second."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import tyro
+from numpy.typing import ArrayLike
+
+from crawl_env import ItemLog, Sources, Trace
+from crawl_env.log.item_log import HOURS, time_of
+from crawl_env.numerics import FloatArray
+from ephemeral_crawl.fit import decay, estimate
+from ephemeral_crawl.fit.command import given_time
+
+WEEK = 168.0  # hours
+
+
+@dataclass(frozen=True)
+class Split:
+    """A log in two parts, and the fleet that is known at the split."""
+
+    past: ItemLog  # of all sources
+    rest: ItemLog  # of all sources
+    fleet: Sources
+    refitted: Sources | None  # fitted to the rest itself; None if it was given
+
+    @cached_property
+    def steps(self) -> int:
+        """Return H, the number of steps of the rest; the last one may be incomplete."""
+        return self.trace.steps(self.fleet.period)
+
+    @cached_property
+    def published(self) -> FloatArray:
+        """Return the utility that all sources publish in each step of the rest, (H,)."""
+        when = (self.rest.published - self.rest.start) / self.fleet.period
+        step = np.minimum(when.astype(np.intp), self.steps - 1)
+        return np.bincount(step, self.rest.utility, self.steps).astype(np.float64)
+
+    @cached_property
+    def trace(self) -> Trace:
+        """Return the items of the rest that were published by sources of the fleet."""
+        known = set(self.fleet.names)
+        log = self.rest.select([name for name in self.rest.names if name in known])
+        return Trace(log, random_start=False)
+
+    @cached_property
+    def unknown(self) -> dict[str, float]:
+        """Return the sources of the rest that are not in the fleet, with their total utilities, in
+        decreasing order."""
+        known, names = set(self.fleet.names), self.rest.names
+        utility = np.bincount(self.rest.source, self.rest.utility, len(names))
+        items = np.bincount(self.rest.source, minlength=len(names))
+        order = np.argsort(-utility, kind="stable")
+        return {names[i]: float(utility[i]) for i in order if items[i] and names[i] not in known}
+
+
+@dataclass
+class Log:
+    """Replay of a log of items instead of a simulation: the fleet is fitted to the first part of
+    the log, and the rest is replayed once, from empty sources. The log is a table as for `fit`:
+    source, published, utility, item."""
+
+    items: Path | None = None
+    """The log, .csv, .csv.gz or .parquet. With --sources, that fleet is used and none is fitted."""
+    curves: Path | None = None
+    """Table item, age, remaining: the recorded decay of single items. The curves are replayed, and
+    decay rates are fitted to them."""
+    decay_rate: float | None = None
+    """μ of all sources, 1 / unit of time, if neither --curves nor --sources is given."""
+    unit: str = "hour"
+    """Unit of time of the log's numbers, and of --period: second, minute, hour or day."""
+    train_until: Annotated[str, tyro.conf.arg(metavar="TIME")] = ""
+    """End of the first part, a number or a time stamp; by default the middle of the log."""
+    block: float = 0.0
+    """Length of the blocks of time over which confidence intervals are computed; by default a
+    week."""
+    note: str = ""
+    """A sentence for the report, such as the origin of the log."""
+
+    def split(self, fleet: Sources | None, period: float, steps: int | None = None) -> Split:
+        """Read the log and split it.
+
+        Arguments:
+            fleet: given by the user, or None to fit one to the first part.
+            period: T, in the unit of the log.
+            steps: the maximum number of steps of the rest; None for all.
+
+        Raises:
+            ValueError: invalid options or an invalid log.
+        """
+        self._check(fleet)
+        assert self.items is not None
+        log = ItemLog.from_csv(self.items, self.curves, unit=self.unit)
+        at = self._moment(log)
+        end = log.end if steps is None else min(log.end, at + steps * period)
+        past, rest = log.between(log.start, at), log.between(at, end)
+        if not len(rest):
+            raise ValueError(f"the log has no items from {at:g} on; give an earlier --train-until")
+        if fleet is not None:
+            _check_fleet(fleet, log)
+            return Split(past, rest, fleet.with_period(period), None)
+        published = np.bincount(past.source, minlength=len(past.names))
+        known = [name for name, n in zip(past.names, published, strict=True) if n]
+        past, later = past.select(known), rest.select(known)
+        fading = self.decay_rate or decay.measure(past).rate.value
+        refitted = _fitted(later, fading, period) if later.utility.any() else None
+        return Split(past, rest, _fitted(past, fading, period), refitted)
+
+    def _moment(self, log: ItemLog) -> float:
+        """Return where the first part ends."""
+        at = given_time("--train-until", self.train_until, log)
+        moment = time_of("--train-until", at, log.origin, HOURS[log.unit])
+        if moment is None:
+            return log.start + log.span / 2
+        if not log.start < moment < log.end:
+            raise ValueError(
+                f"--train-until is {self.train_until}, {moment:g} {log.unit}s, but the log covers "
+                f"{log.start:g} to {log.end:g}; give a time within it"
+            )
+        return moment
+
+    def _check(self, fleet: Sources | None) -> None:
+        known = [self.curves is not None, self.decay_rate is not None]
+        if fleet is None and sum(known) != 1:
+            which = "both" if all(known) else "neither"
+            raise ValueError(
+                f"{which} of --curves and --decay-rate given; give either the recorded curves of "
+                "items, or the decay rate (ln 2 / half-life, per unit of time) of all sources"
+            )
+        if fleet is not None and self.decay_rate is not None:
+            raise ValueError(
+                "--decay-rate was given with --sources, which has decay rates; leave it out"
+            )
+        if self.decay_rate is not None and not 0 < self.decay_rate < np.inf:
+            raise ValueError(f"--decay-rate is {self.decay_rate:g}; it must be positive (1/time)")
+        if not 0 <= self.block < np.inf:
+            raise ValueError(f"--block is {self.block:g}; it must be a positive time")
+
+
+def _fitted(log: ItemLog, decay_rate: ArrayLike, period: float) -> Sources:
+    n = len(log.names)
+    rate = estimate.rates(np.bincount(log.source, minlength=n), log.span)
+    utility = estimate.utilities(log.source, log.utility, n)
+    return Sources(rate.value, utility.value, decay_rate, period=period, names=log.names)
+
+
+def _check_fleet(fleet: Sources, log: ItemLog) -> None:
+    known = set(fleet.names)
+    items = np.bincount(log.source, minlength=len(log.names))
+    lacking = [i for i, name in enumerate(log.names) if name not in known]
+    if lacking:
+        names = ", ".join(log.names[i] for i in lacking[:5]) + ", …" * (len(lacking) > 5)
+        raise ValueError(
+            f"--sources lacks {len(lacking)} sources of the log, with {items[lacking].sum()} "
+            f"items ({names}); add them, or leave their items out of the log"
+        )

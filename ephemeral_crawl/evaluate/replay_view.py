@@ -1,0 +1,186 @@
+"""Statistics of a replay: sums over blocks of time, differences with intervals, and ranking."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from agents.evaluation import statistics
+from agents.evaluation.statistics import Estimate
+from agents.registry import CLAIRVOYANT
+from crawl_env.log.item_log import HOURS
+from crawl_env.numerics import BoolArray, FloatArray
+from ephemeral_crawl.evaluate.log import WEEK, Split
+from ephemeral_crawl.evaluate.replay import REFITTED, Replay
+
+REFERENCES = (CLAIRVOYANT, REFITTED)  # not ranked among the policies
+FEWEST = 5  # blocks of which an interval is given
+NOTABLE = 1e-3  # fraction of the reward below which a difference supports no recommendation
+
+_CYCLE = 1.3  # ratio of busy to quiet hours above which they are reported separately
+
+Runs = Mapping[str, Replay]
+
+
+class View(NamedTuple):
+    """The replayed log and the conditions of the comparison."""
+
+    split: Split
+    block: int  # steps over which sums are compared; the last block may be shorter
+    bounds: Mapping[float, float]  # by budget: upper bounds on the collected utility
+    most: float  # utility collected by crawling all sources in every step
+    conditions: str  # observations and budget rule, for the report
+    note: str  # of the user
+    runs: int  # S, of each policy
+
+    @property
+    def steps(self) -> int:
+        return self.split.steps
+
+    @property
+    def published(self) -> FloatArray:
+        return self.split.published
+
+    @property
+    def blocks(self) -> int:
+        """Return W, the number of blocks."""
+        return -(-self.steps // self.block)
+
+    @property
+    def block_name(self) -> str:
+        """Return the name of a block."""
+        unit, length = self.split.rest.unit, self.block * self.split.fleet.period
+        return "week" if length * HOURS[unit] == WEEK else f"{length:g}-{unit} block"
+
+    def by_block(self, of_steps: FloatArray) -> FloatArray:
+        """Return sums over blocks, (…, W), of values at every step, (…, H)."""
+        return np.add.reduceat(of_steps, np.arange(0, self.steps, self.block), axis=-1)
+
+    def lead(self, run: Replay, other: Replay) -> Estimate:
+        """Return the difference of two policies as a fraction of the published utility."""
+        return self._ratio(run.reward - other.reward, self.published)
+
+    def gain(self, run: Replay, other: Replay, level: float = 0.95) -> Estimate:
+        """Return the difference of two policies as a fraction of the other's reward.
+
+        Arguments:
+            level: of the interval.
+        """
+        return self._ratio(run.reward - other.reward, other.reward, level)
+
+    def _ratio(self, part: FloatArray, whole: FloatArray, level: float = 0.95) -> Estimate:
+        """Return Σ part / Σ whole, (S, H) or (H,), with its interval of that level.
+
+        The variance has two parts, of blocks and of runs, estimated from the means of residuals
+        over the other; Student's t has Satterthwaite's number of degrees of freedom.
+        """
+        if not whole.sum() > 0:
+            return statistics.UNKNOWN
+        x = self.by_block(part)
+        y = np.broadcast_to(self.by_block(whole), x.shape)
+        ratio = float(x.sum() / y.sum())
+        residual = (x - ratio * y) / y.mean()
+        variances = [
+            (means.var(ddof=1) / means.size, means.size - 1)
+            for means in (residual.mean(axis=0), residual.mean(axis=1))
+            if means.size > 1
+        ]
+        if self.blocks < FEWEST:
+            return Estimate(ratio, float("nan"), float("nan"))
+        variance = sum(v for v, _ in variances)
+        if not variance > 0:
+            return Estimate(ratio, ratio, ratio)
+        degrees = int(variance**2 / sum(v**2 / n for v, n in variances) + 1e-9)
+        error = statistics.t_quantile(0.5 + level / 2, degrees) * float(np.sqrt(variance))
+        return Estimate(ratio, ratio - error, ratio + error)
+
+
+def peers(runs: Runs) -> list[str]:
+    """Return the policies, best first, without the references."""
+    names = [name for name in runs if name not in REFERENCES]
+    return sorted(names, key=lambda name: -runs[name].total)
+
+
+def rivals(view: View, runs: Runs) -> list[str]:
+    """Return the best policy, and those that do not differ significantly from it."""
+    best, *others = peers(runs)
+    return [best, *(name for name in others if not _clearly_better(view, runs[best], runs[name]))]
+
+
+def _clearly_better(view: View, best: Replay, other: Replay) -> bool:
+    if view.blocks < FEWEST or not other.total > 0:
+        return False
+    gap = view.gain(best, other)
+    return gap.low > 0 and gap.mean > NOTABLE
+
+
+def busy_and_quiet(view: View) -> tuple[BoolArray, BoolArray] | None:
+    """Return which steps lie in the busiest and in the quietest quarter of the day, according to
+    the log before the split; None if steps do not divide a day, or the hours hardly differ."""
+    log, past, period = view.split.rest, view.split.past, view.split.fleet.period
+    day = round(24 / HOURS[log.unit] / period, 9)  # steps
+    if day != round(day) or day < 4 or view.steps < 7 * day:
+        return None
+    hour = np.floor((past.published - log.start) / period).astype(np.intp) % int(day)
+    order = np.argsort(np.bincount(hour, minlength=int(day)), kind="stable")
+    now, quarter = np.arange(view.steps) % int(day), int(day) // 4
+    quiet, busy = np.isin(now, order[:quarter]), np.isin(now, order[-quarter:])
+    published = view.published
+    if not published[busy].sum() > _CYCLE * published[quiet].sum() > 0:
+        return None
+    return busy, quiet
+
+
+def records(
+    view: View, runs: Mapping[float, Runs], common: Mapping[str, Any]
+) -> Sequence[dict[str, Any]]:
+    """Return one row for every budget, policy and block, and for the bound of every budget."""
+    fleet, rest = view.split.fleet, view.split.rest
+    published = view.by_block(view.published)
+    rows = []
+    for m, of_budget in runs.items():
+        for name, run in of_budget.items():
+            for w, reward in enumerate(view.by_block(run.reward.mean(axis=0))):
+                rows.append(
+                    {
+                        **common,
+                        "budget": m,
+                        "agent": name,
+                        "block": w,
+                        "from": repr(float(rest.start + w * view.block * fleet.period)),
+                        "reward": repr(float(reward)),
+                        "published": repr(float(published[w])),
+                    }
+                )
+        rows.append(
+            {
+                **common,
+                "budget": m,
+                "agent": "hindsight-bound",
+                "block": "all",
+                "from": repr(float(rest.start)),
+                "reward": repr(view.bounds[m]),
+                "published": repr(float(published.sum())),
+            }
+        )
+    return rows
+
+
+def recorded_gains(
+    rows: Sequence[Mapping[str, str]], others: Sequence[str]
+) -> dict[float, dict[str, Estimate]]:
+    """Return Whittle's gain over other policies, as a fraction, by budget, from the records alone.
+
+    A record has the means of a policy's runs for each block; intervals are Student's t over blocks.
+    """
+    sums: dict[tuple[float, str], list[float]] = {}
+    for row in rows:
+        if row["block"] != "all":
+            sums.setdefault((float(row["budget"]), row["agent"]), []).append(float(row["reward"]))
+    budgets = dict.fromkeys(m for m, _ in sums)
+    return {
+        m: {name: statistics.gain(sums[m, "whittle"], sums[m, name]) for name in others}
+        for m in budgets
+    }

@@ -1,0 +1,174 @@
+"""Decay rates from recorded curves: least squares, bootstrap errors, and other shapes of decay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+from tqdm import tqdm
+
+from crawl_env import ItemLog
+from crawl_env.log.item_log import HOURS
+from crawl_env.numerics import FloatArray
+from ephemeral_crawl.fit.checks import by_source
+from ephemeral_crawl.fit.estimate import Estimates, shrunk
+
+WINDOW = 24.0  # hours: the ages to which decay is fitted by default
+NEEDED = 10  # curves below which a source's own decay is not looked at
+RESAMPLES = 500
+_GRID = np.geomspace(1e-3, 1e3, 241)  # decay rate × window
+
+
+class Decay(NamedTuple):
+    """Decay of N sources and of the fleet, at G ages."""
+
+    ages: FloatArray  # (G,) time
+    curves: FloatArray  # (N, G) remaining fraction of utility; 0 where there are no curves
+    counts: NDArray[np.intp]  # (N,) items with a curve
+    rate: Estimates  # μ, 1 / time
+    misfit: FloatArray  # (N,) root mean square distance of the curve from its exponential
+    p: FloatArray  # (N,) chance of such a misfit if the decay is exponential; NaN if not tested
+    fleet: FloatArray  # (G,) the curve of all items
+    fleet_rate: float  # 1 / time
+    fleet_error: float
+    shapes: dict[str, tuple[FloatArray, float]]  # other shapes: fitted curve (G,), rms
+    stretch: tuple[float, float]  # β of exp(−(μ·age)^β) with its standard error; 1 is exponential
+
+
+def measure(log: ItemLog, window: float = 0.0, seed: int = 0) -> Decay:
+    """Fit μ to the utility-weighted remaining fraction of every source, and of the fleet.
+
+    Errors, and the test of the exponential, are from a bootstrap over items, stratified by source.
+    A source's rate is drawn towards the fleet's on a logarithmic scale; one with fewer than
+    `NEEDED` curves has the fleet's.
+
+    Raises:
+        ValueError: no item with utility has a curve.
+    """
+    assert log.curves is not None
+    rng = np.random.default_rng(seed)
+    ages = np.linspace(0.0, window or WINDOW / HOURS[log.unit], 49)
+    recorded = log.curves.recorded & (log.utility > 0)
+    if not recorded.any():
+        raise ValueError("no item with utility has a curve; give --decay-rate instead of --curves")
+    n = len(log.names)
+    curves, misfit = np.zeros((n, ages.size)), np.zeros(n)
+    own, error, p = np.ones(n), np.full(n, np.inf), np.full(n, np.nan)
+    counts = np.bincount(log.source[recorded], minlength=n)
+    whole, weight = np.zeros((RESAMPLES + 1, ages.size)), np.zeros((RESAMPLES + 1, 1))
+    for i, mine in enumerate(tqdm(by_source(log), unit="source", desc="decay", leave=False)):
+        which = mine[recorded[mine]]
+        if not which.size:
+            continue
+        sums, weights = _resampled(
+            log.curves.remaining_at(which[:, None], ages), log.utility[which], rng
+        )
+        whole, weight = whole + sums, weight + weights
+        resampled = sums / weights
+        fitted = exponential_rate(ages, resampled)
+        curves[i], own[i] = resampled[0], fitted[0]
+        off = resampled - np.exp(-fitted[:, None] * ages)
+        misfit[i] = np.sqrt((off[0] ** 2).mean())
+        if counts[i] >= NEEDED:
+            few = log.utility[which].sum() ** 2 / (log.utility[which] ** 2).sum()  # that count
+            error[i] = np.log(fitted[1:]).std(ddof=1) * np.sqrt(few / max(few - 1, 1))
+            noise = ((off[1:] - off[0]) ** 2).mean(axis=1)
+            p[i] = (1 + (noise >= misfit[i] ** 2).sum()) / (RESAMPLES + 1)
+    fleet = whole / weight
+    fleet_rates = exponential_rate(ages, fleet)
+    if not np.isfinite(error).any():
+        own[:], error[:] = fleet_rates[0], np.inf
+        fixed = np.full(n, fleet_rates[0])
+        spread = np.full(n, fleet_rates[1:].std(ddof=1))
+        rate = Estimates(fixed, error, fixed, spread, float(fleet_rates[0]), 0.0)
+    else:
+        rate = _exp(shrunk(np.log(own), error))
+    stretches = [stretched(ages, curve)[1] for curve in fleet[:101:2]]
+    shapes = {"exponential": np.exp(-fleet_rates[0] * ages)}
+    shapes["stretched exponential"] = stretched(ages, fleet[0])[2]
+    shapes["Lomax (power law)"] = lomax(ages, fleet[0])[2]
+    return Decay(
+        ages,
+        curves,
+        counts,
+        rate,
+        misfit,
+        p,
+        fleet[0],
+        float(fleet_rates[0]),
+        float(fleet_rates[1:].std(ddof=1)),
+        {name: (c, float(np.sqrt(((c - fleet[0]) ** 2).mean()))) for name, c in shapes.items()},
+        (stretches[0], float(np.std(stretches[1:], ddof=1))),
+    )
+
+
+def exponential_rate(ages: FloatArray, fractions: FloatArray) -> FloatArray:
+    """Return μ (…) of the exponentials exp(−μ·age) nearest to curves (…, G), by least squares.
+
+    >>> float(exponential_rate(np.arange(9.0), np.exp(-0.3 * np.arange(9.0))).round(6))
+    0.3
+    """
+    grid = _GRID / ages[-1]
+    candidates = np.exp(-np.multiply.outer(grid, ages))
+    loss = (candidates**2).sum(axis=1) - 2 * np.einsum("...g,cg->...c", fractions, candidates)
+    log_rate = np.log(grid[np.argmin(loss, axis=-1)])
+    for _ in range(8):  # Gauss–Newton on the logarithm, from the nearest of the grid
+        curve = np.exp(-np.exp(log_rate)[..., None] * ages)
+        slope = -np.exp(log_rate)[..., None] * ages * curve
+        step = (slope * (fractions - curve)).sum(axis=-1) / ((slope**2).sum(axis=-1) + 1e-300)
+        log_rate = np.clip(log_rate + np.clip(step, -0.1, 0.1), *np.log(grid[[0, -1]]))
+    return np.asarray(np.exp(log_rate))
+
+
+def stretched(ages: FloatArray, fractions: FloatArray) -> tuple[float, float, FloatArray]:
+    """Fit exp(−(μ·age)^β); return μ, β and the fitted curve (G,)."""
+    return _two_parameters(
+        lambda rate, beta: np.exp(-((rate * ages) ** beta)), ages, fractions, 1.0
+    )
+
+
+def lomax(ages: FloatArray, fractions: FloatArray) -> tuple[float, float, FloatArray]:
+    """Fit (1 + μ·age/k)^−k, asymptotically a power law; return μ, k and the fitted curve (G,)."""
+    return _two_parameters(lambda rate, k: (1 + rate * ages / k) ** -k, ages, fractions, 3.0)
+
+
+def _two_parameters(
+    shape: Callable[[float, float], FloatArray],
+    ages: FloatArray,
+    fractions: FloatArray,
+    second: float,
+) -> tuple[float, float, FloatArray]:
+    start = np.log([float(exponential_rate(ages, fractions)), second])
+    bounds = (start - 7, start + 7)
+    best = least_squares(lambda x: shape(*np.exp(x)) - fractions, start, bounds=bounds)
+    rate, other = np.exp(best.x)
+    return float(rate), float(other), shape(rate, other)
+
+
+def _resampled(
+    fraction: FloatArray, utility: FloatArray, rng: np.random.Generator
+) -> tuple[FloatArray, FloatArray]:
+    """Return Σ ξ·fraction (1 + resamples, G) and Σ ξ (…, 1): of the items, then of their resamples.
+
+    einsum adds in an order of its own: the last digits of a product of matrices depend on the
+    number of threads that BLAS uses.
+    """
+    n = utility.size
+    sums, weights = [np.einsum("i,ig->g", utility, fraction)], [utility.sum()]
+    at_once = max(1, int(1e7) // n)
+    for first in range(0, RESAMPLES, at_once):
+        times = rng.multinomial(n, np.full(n, 1 / n), min(at_once, RESAMPLES - first)) * utility
+        sums.extend(np.einsum("ri,ig->rg", times, fraction))
+        weights.extend(times.sum(axis=1))
+    return np.array(sums), np.array(weights)[:, None]
+
+
+def _exp(logs: Estimates) -> Estimates:
+    """Return the estimates of a quantity, given those of its logarithm."""
+    value = np.exp(logs.value)
+    raw = np.exp(logs.raw)
+    mean = float(np.exp(logs.mean))
+    return Estimates(raw, raw * logs.raw_error, value, value * logs.error, mean, mean * logs.spread)

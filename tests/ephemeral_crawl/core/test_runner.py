@@ -1,0 +1,43 @@
+"""Jobs and their kept results."""
+
+import pytest
+
+from ephemeral_crawl.core.runner import Runner
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, capsys):
+    calls: list[int] = []
+
+    def work(job):
+        calls.append(job["i"])
+        if job["i"] == 2 and len(calls) < 4:
+            raise KeyboardInterrupt
+        return {"twice": 2 * job["i"]}
+
+    runner = Runner(tmp_path / "kept", jobs=1, engine="sequential")
+    todo = [{"i": i} for i in range(4)]
+    with pytest.raises(SystemExit):
+        runner.run(todo, work)
+    assert "goes on from there" in capsys.readouterr().out
+    assert [runner.has(job) for job in todo] == [True, True, False, False]
+    # What a killed process leaves half written is not taken for a result.
+    (runner.kept / ".12-ab.partial").write_text('{"twi')
+    assert [r["twice"] for r in runner.run(todo, work)] == [0, 2, 4, 6]
+    assert calls == [0, 1, 2, 2, 3], "finished jobs are not run again"
+    runner.forget()
+    assert not runner.kept.exists()
+
+
+def test_results_of_another_version_of_the_code_are_not_taken_up(tmp_path):
+    runner = Runner(tmp_path / "kept", jobs=1, engine="sequential")
+    todo = [{"i": 1}]
+    assert runner.run(todo, lambda job: {"is": "first"}, lambda job: "a") == [{"is": "first"}]
+    assert runner.run(todo, lambda job: {"is": "again"}, lambda job: "a") == [{"is": "first"}]
+    assert runner.run(todo, lambda job: {"is": "new"}, lambda job: "b") == [{"is": "new"}]
+
+
+def test_an_engine_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="unknown engine 'loki'; did you mean 'loky'"):
+        Runner(tmp_path / "kept", engine="loki").run([], dict)
+    with pytest.raises(ValueError, match="pip install it first"):
+        Runner(tmp_path / "kept", engine="ray").run([], dict)

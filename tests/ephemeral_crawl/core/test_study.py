@@ -1,0 +1,91 @@
+"""What every study has in common, and how studies are found."""
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+
+from ephemeral_crawl.__main__ import PROGRAM as COMMANDS
+from ephemeral_crawl.core.program import Program, summary
+from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.study import ParallelStudy, attributed
+from experiments.__main__ import PROGRAM as STUDIES
+
+BOTH = pytest.mark.parametrize("program", [COMMANDS, STUDIES], ids=lambda program: program.name)
+
+
+@dataclass(kw_only=True)
+class Example(ParallelStudy):
+    """Doubles numbers. Takes no time."""
+
+    outputs: ClassVar[tuple[str, ...]] = ("numbers.csv", *ParallelStudy.outputs)
+
+    largest: int = 3
+
+    def run(self) -> None:
+        self.check()
+        todo = [{"i": i} for i in range(self.largest)]
+        done = self.runner.run(todo, lambda job: {"double": 2 * job["i"]})
+        self.publish(Report("Numbers"), {"numbers.csv": done, "records.csv": attributed(done)})
+
+
+def test_a_study_writes_its_folder_and_forgets_what_it_kept(tmp_path, capsys):
+    out = tmp_path / "out"
+    Example(out=out, jobs=1, engine="sequential").run()
+    assert {p.name for p in out.iterdir()} == {"numbers.csv", "records.csv", "report.html"}
+    assert (out / "numbers.csv").read_text() == "double\n0\n2\n4\n"
+    assert "numpy" in (out / "records.csv").read_text().splitlines()[0]
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+    assert f"Report: {out / 'report.html'}" in capsys.readouterr().out
+    assert Example().folder.parts == ("results", "core"), "by default named after its folder"
+
+
+def test_a_file_that_the_study_does_not_declare_is_an_error(tmp_path):
+    study = Example(out=tmp_path / "out")
+    with pytest.raises(ValueError, match=r"does not write \(other.csv\)"):
+        study.publish(Report("Numbers", quiet=True), {"other.csv": []})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_new_study_is_a_folder(tmp_path):
+    program = Program("program", tmp_path, "What it is for.")
+    (tmp_path / "my_study").mkdir()
+    (tmp_path / "no_study").mkdir()
+    (tmp_path / "my_study" / "command.py").write_text(
+        'class Mine(ParallelStudy):\n    """What does it\n    do? It runs."""\n'
+    )
+    assert list(program.commands()) == ["my-study"]
+    assert "my-study  What does it do?" in program.overview()
+    assert "It runs" not in program.overview()
+
+
+@BOTH
+def test_every_study_is_a_command_with_help(program, capsys):
+    width = max(map(len, program.commands()))
+    for name, module in program.commands().items():
+        kind = program._kind(name)
+        assert kind.name() == name
+        assert "report.html" in kind.outputs or name == "hacker-news"
+        overview = program.overview().replace("\n", " ").replace(" " * (width + 4), "")
+        assert summary(module) in overview
+        with pytest.raises(SystemExit) as stop:
+            program.asked_for([name, "--help"])
+        assert stop.value.code == 0
+        assert f"usage: {program.name} {name}" in capsys.readouterr().out
+
+
+@BOTH
+def test_the_overview_imports_nothing_heavy(program):
+    code = (
+        f"import sys, {program.folder.name}.__main__ as program; program.PROGRAM.overview();"
+        "sys.exit(', '.join({'torch', 'tyro', 'matplotlib'} & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_unknown_command_is_answered_with_the_nearest():
+    with pytest.raises(SystemExit, match="unknown command 'evalate'; did you mean 'evaluate'"):
+        COMMANDS.run(["evalate"])

@@ -1,0 +1,236 @@
+"""The evaluate command, as a crawl engineer uses it."""
+
+import csv
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from agents import AGENTS, relaxed_bound
+from crawl_env import Sources, Task
+from ephemeral_crawl import __main__ as cli
+from ephemeral_crawl.core import program, results
+from ephemeral_crawl.evaluate.command import Evaluate
+
+EXAMPLE = Path(__file__).parents[3] / "ephemeral_crawl" / "data" / "example.csv"
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
+    results.provenance.cache_clear()
+    monkeypatch.setattr(sys, "argv", ["ephemeral-crawl", *words])
+    monkeypatch.setattr(program.warnings, "showwarning", program.warnings.showwarning)
+    cli.main()
+
+
+def evaluated(tmp_path: Path, **options: object) -> Path:
+    settings = {"steps": 60, "warmup": 10, "seeds": 3, "jobs": 1, "engine": "sequential"}
+    out = tmp_path / "out"
+    Evaluate(**{"sources": str(EXAMPLE), "budget": "4", **settings, **options, "out": out}).run()
+    return out
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_it_writes_records_sources_and_a_report(tmp_path, capsys):
+    out = evaluated(tmp_path)
+    records = rows(out / "records.csv")
+    peers = len(AGENTS) - 1  # content is not seen, where whittle-exact is whittle
+    assert len(records) == (peers + 1) * 3
+    assert {r["agent"] for r in records} == {*AGENTS, "clairvoyant"} - {"whittle-exact"}
+    assert {"numpy", "commit", "machine", "command", "seed", "date"} <= set(records[0])
+    assert all(float(r["cost"]) <= 4 * (1 + 1e-9) for r in records)
+    assert len(rows(out / "sources.csv")) == 20
+    printed = capsys.readouterr().out
+    assert "of published" in printed
+    assert "Recommended policy: " in printed or "No significant difference" in printed
+    assert not list(tmp_path.glob(".*")), "nothing unfinished is left behind"
+
+
+def test_the_curve_has_a_row_and_a_picture_for_the_budgets(tmp_path, capsys):
+    out = evaluated(tmp_path, budget="", budgets="3, 4,8")
+    assert "Lagrange multiplier λ* (marginal reward of the budget)" in capsys.readouterr().out
+    assert (out / "report.html").read_text(encoding="utf-8").count("<img ") == 1
+    assert {r["budget"] for r in rows(out / "records.csv")} == {"3.0", "4.0", "8.0"}
+
+
+def test_where_rates_vary_no_bound_is_told(tmp_path, capsys):
+    evaluated(tmp_path, sources="table1", budget="2", arrivals="poisson-hawkes", steps=20)
+    printed = capsys.readouterr().out
+    assert "of bound (unknown)" in printed
+    assert "No upper bound is known" in printed
+
+
+def test_numbers_are_those_of_the_public_evaluation(tmp_path):
+    out = evaluated(tmp_path, sources="table1", budget="2", arrivals="deterministic", steps=28)
+    reward = {r["agent"]: float(r["reward"]) for r in rows(out / "records.csv")}
+    assert reward["whittle"] == pytest.approx(337.774550, rel=1e-8)
+    assert reward["fixed"] == pytest.approx(179.790963 + 147.655955, rel=1e-8)
+    assert reward["whittle"] <= relaxed_bound(Sources.preset("table1"), 2)
+
+
+def test_no_clear_winner_where_policies_do_the_same(tmp_path, capsys):
+    # Among those that know the rates: others have content left behind to collect for a while.
+    names = tuple(name for name in AGENTS if not name.startswith("adaptive-"))
+    table1 = {"sources": "table1", "budget": "1", "arrivals": "deterministic", "steps": 28}
+    evaluated(tmp_path, agents=names, **table1)
+    # With M = 1 the myopic policy alternates between sources 1 and 2 just like Whittle's.
+    printed = capsys.readouterr().out
+    assert "No significant difference between whittle, lagrangian, myopic" in printed
+    assert "clairvoyant (observes" not in printed, "nothing is hidden where nothing is random"
+
+
+def test_the_clairvoyant_is_last_and_never_recommended(tmp_path, capsys):
+    evaluated(tmp_path, budgets="3,4", budget="", steps=200)
+    printed = capsys.readouterr().out
+    tables = printed.split("Policies under budget")[1:]
+    assert len(tables) == 2
+    for table in tables:
+        lines = table.split("\n\n")[0].splitlines()
+        assert lines[-1].startswith("clairvoyant (observes all content; reference)")
+        assert sum("clairvoyant" in line for line in lines) == 1
+    assert "Recommended policy: clairvoyant" not in printed
+    assert "clairvoyant never" not in printed
+    curve = printed.split("Reward per step, and the Lagrange")[1].split("\n\n")[0]
+    assert "clairvoyant" not in curve
+
+
+def test_silent_sources_give_no_advice_and_no_nan_winner(tmp_path, capsys):
+    path = tmp_path / "silent.csv"
+    Sources(np.zeros(3), 1.0, 0.1).to_csv(path)
+    evaluated(tmp_path, sources=str(path), budget="1")
+    assert "the sources publish nothing" in capsys.readouterr().out
+
+
+def test_arrivals_serve_fleets_with_capacities(tmp_path, capsys):
+    path = tmp_path / "feeds.csv"
+    Sources(np.full(3, 2.0), 1.0, 0.1, capacity=[3, 5, np.inf]).to_csv(path)
+    few = {"sources": str(path), "budget": "1", "agents": ("myopic",), "steps": 20}
+    for arrivals in ("poisson", "poisson-lognormal", "poisson-items", "deterministic"):
+        evaluated(tmp_path, arrivals=arrivals, **few)
+        name = arrivals.removesuffix("-items") + "-items" * (arrivals != "deterministic")
+        assert f"Arrivals {name};" in capsys.readouterr().out
+
+
+def test_equal_policies_are_rarely_told_apart():
+    """Of 2,000 comparisons of equal policies 5 % may miss (standard error .5 %): as many runs as
+    are required at least, and as many as are usual; rewards of a symmetric and of a skew law."""
+    from agents.evaluation.rollout import Evaluation
+    from ephemeral_crawl.evaluate.summary import _clearly_better
+
+    rng = np.random.default_rng(0)
+    for runs in (3, 20):
+        for draw in (lambda n: rng.normal(1, 0.1, n), lambda n: rng.lognormal(0, 1, n)):
+            told_apart = 0
+            for _ in range(2000):
+                shared = draw(runs)  # by the arrivals, which are the same for both
+                rewards = (shared + draw(runs), shared + draw(runs))
+                first, second = (
+                    Evaluation(r, r, r, r, np.zeros(1)) for r in sorted(rewards, key=np.mean)
+                )
+                told_apart += _clearly_better(second, first)
+            assert told_apart <= 2000 * 0.05 + 4 * np.sqrt(2000 * 0.05 * 0.95)
+
+
+def test_period_scales_arrivals(tmp_path, capsys):
+    evaluated(tmp_path, period=2.0)
+    assert "period 2" in capsys.readouterr().out
+
+
+def test_bad_input_is_said_in_the_users_terms(monkeypatch, tmp_path):
+    refused = [
+        (["--sources", "missing.csv", "--budget", "1"], "missing.csv: No such file"),
+        (["--sources", "tabel1", "--budget", "1"], "did you mean 'table1'"),
+        (["--sources", "table1"], "give --budget 5"),
+        (["--sources", "table1", "--budget", "0"], "budget is 0"),
+        (["--sources", "table1", "--budgets", "1,x"], "'x', which is not a number"),
+        (["--sources", "table1", "--budget", "0.5"], "nothing can ever be crawled"),
+        (["--sources", "table1", "--budget", "1", "--arrivals", "poison"], "'poisson'"),
+        (["--sources", "table1", "--budget", "2,5"], "'2,5', which is not a number"),
+        (["--sources", "table1", "--budget", "1", "--seeds", "1"], "--seeds is 1"),
+        (["--sources", "table1", "--budget", "1", "--steps", "0"], "--steps is 0"),
+        (["--sources", "table1", "--budget", "1", "--agents", "wittle"], "'whittle'"),
+        (["--sources", "table1", "--budget", "1", "--engine", "none"], "unknown engine"),
+    ]
+    for words, message in refused:
+        with pytest.raises(SystemExit) as stop:
+            run(monkeypatch, "evaluate", *words, "--out", str(tmp_path / "out"))
+        assert message in str(stop.value), words
+        assert not list(tmp_path.iterdir()), "nothing is written for a refused request"
+
+
+@pytest.mark.parametrize("what", ["a file", "a folder of others", "the folder of the input"])
+def test_results_never_replace_what_is_not_theirs(monkeypatch, tmp_path, what):
+    out, fleet = tmp_path / "out", EXAMPLE
+    if what == "a file":
+        out.write_text("precious", encoding="utf-8")
+    else:
+        out.mkdir()
+        fleet = out / ("sources.csv" if what == "the folder of the input" else "thesis.csv")
+        fleet.write_bytes(EXAMPLE.read_bytes())
+    before = sorted(p.name for p in tmp_path.rglob("*"))
+    words = ["--sources", str(fleet), "--budget", "4", "--out", str(out)]
+    with pytest.raises(SystemExit, match="--out out"):
+        run(monkeypatch, "evaluate", *words)
+    assert sorted(p.name for p in tmp_path.rglob("*")) == before
+
+
+def test_seeds_in_parts_are_the_same_for_every_policy_and_are_joined(tmp_path, monkeypatch):
+    monkeypatch.setattr("ephemeral_crawl.evaluate.command._PART", 2 * 20 * 70)
+    out = evaluated(tmp_path, seeds=5)
+    records = rows(out / "records.csv")
+    assert len(records) == len(AGENTS) * 5  # the clairvoyant in the place of whittle-exact
+    assert len({r["reward"] for r in records if r["agent"] == "fixed"}) == 5
+    monkeypatch.setattr("ephemeral_crawl.evaluate.command._PART", 2e8)
+    whole = rows(evaluated(tmp_path / "whole", seeds=5) / "records.csv")
+    mean = [
+        np.mean([float(r["reward"]) for r in x if r["agent"] == "fixed"]) for x in (records, whole)
+    ]
+    assert mean[0] == pytest.approx(mean[1], rel=0.1)
+
+
+def test_a_failure_while_writing_keeps_the_old_results(tmp_path, monkeypatch):
+    out = evaluated(tmp_path)
+    before = (out / "records.csv").read_bytes()
+
+    def broken(*_: object) -> None:
+        raise OSError(28, "No space left on device", "report.html")
+
+    monkeypatch.setattr("ephemeral_crawl.core.report.Report.write", broken)
+    with pytest.raises(OSError, match="No space"):
+        evaluated(tmp_path, seeds=4)
+    assert (out / "records.csv").read_bytes() == before
+
+
+def test_absolute_paths_do_not_enter_the_records(monkeypatch, tmp_path):
+    out = tmp_path / "o"
+    run(
+        monkeypatch,
+        "evaluate",
+        "--sources",
+        str(EXAMPLE),
+        "--budget",
+        "4",
+        "--steps",
+        "20",
+        "--seeds",
+        "3",
+        "--engine",
+        "sequential",
+        "--out",
+        str(out),
+    )
+    assert str(tmp_path) not in (out / "records.csv").read_text(encoding="utf-8")
+    assert "example.csv" in (out / "records.csv").read_text(encoding="utf-8")
+
+
+def test_the_value_of_more_budget_falls_with_budget_also_where_it_pays_for_few(tmp_path):
+    from ephemeral_crawl.evaluate.summary import View
+
+    view = View(Task(EXAMPLE, budget=10, arrivals="poisson", observed=False))
+    prices = [float(view.relaxed(m).multiplier) for m in (1, 2, 3, 4, 8)]
+    assert prices == sorted(prices, reverse=True)
+    assert float(view.relaxed(1).bound) < 40, "sources that cost 2 and more are out of reach"

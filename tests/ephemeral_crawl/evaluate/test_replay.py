@@ -1,0 +1,328 @@
+"""A log played back by the evaluate command."""
+
+import csv
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from agents import AGENTS
+from agents.evaluation.rollout import Rollout, evaluate
+from crawl_env import DecayCurves, ItemLog, Sources, Trace
+from ephemeral_crawl import __main__ as cli
+from ephemeral_crawl.core import program, results, runner
+from ephemeral_crawl.evaluate import command, replay
+from ephemeral_crawl.evaluate.command import Evaluate
+from ephemeral_crawl.evaluate.log import Log
+from ephemeral_crawl.evaluate.replay import play
+
+EXAMPLE = Path(__file__).parents[3] / "ephemeral_crawl" / "data" / "example-log.csv"
+FEW = ("whittle", "random", "static", "nutch")
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
+    results.provenance.cache_clear()
+    monkeypatch.setattr(sys, "argv", ["ephemeral-crawl", *words])
+    monkeypatch.setattr(program.warnings, "showwarning", program.warnings.showwarning)
+    cli.main()
+
+
+def replayed(tmp_path: Path, **options: object) -> Path:
+    given = {"items": EXAMPLE, "decay_rate": 0.12}
+    given |= {k: options.pop(k) for k in list(options) if k in Log.__dataclass_fields__}
+    settings = {"budget": "2", "steps": 400, "seeds": 2, "jobs": 1, "engine": "sequential"}
+    settings["agents"] = FEW
+    out = tmp_path / "out"
+    Evaluate(log=Log(**given), **{**settings, **options, "out": out}).run()
+    return out
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def simulated(fleet: Sources, span: float, seed: int) -> ItemLog:
+    """A log of Poisson arrivals, exponential utilities."""
+    rng = np.random.default_rng(seed)
+    counts = rng.poisson(fleet.arrival_rate * span)
+    source = np.repeat(np.arange(len(fleet)), counts)
+    worth = fleet.mean_utility[source] * rng.exponential(size=source.size)
+    return ItemLog(fleet.names, source, rng.uniform(0, span, source.size), worth, 0.0, span)
+
+
+def written(tmp_path: Path, text: str, name: str = "log.csv") -> Path:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+# ------------------------------------------------------------------------------- what is measured
+
+
+def test_a_poisson_log_earns_what_poisson_arrivals_earn():
+    fleet = Sources.random(12, seed=3, regime="sparse")
+    steps = 12_000
+    trace = Trace(simulated(fleet, float(steps), 1), random_start=False)
+    arguments = {"sources": fleet, "budget": 2, "observed": False, "start": "empty"}
+    played = play(Rollout("whittle", {**arguments, "arrivals": trace}), trace, steps)
+    expected = evaluate(
+        "whittle", {**arguments, "arrivals": "poisson"}, steps=2000, warmup=100, seeds=40
+    )
+    # Rewards of blocks of 100 steps are all but independent. 4 standard errors: 1 in 10,000.
+    blocks = played.reward.reshape(-1, 100).mean(axis=1)
+    error = np.hypot(
+        blocks.std(ddof=1) / np.sqrt(blocks.size), expected.reward.std(ddof=1) / np.sqrt(40)
+    )
+    assert error < 0.03 * played.reward.mean()
+    assert abs(played.reward.mean() - expected.reward.mean()) < 4 * error
+
+
+def test_a_tiny_log_by_hand():
+    curves = DecayCurves([0, 0, 2, 2], age=[0, 4], remaining=[1, 0])
+    log = ItemLog(["a", "b"], [0, 1, 0], [0.5, 1.5, 2.25], [8.0, 4.0, 1.0], 0, 4, curves=curves)
+    trace = Trace(log, random_start=False)
+    fleet = Sources([1, 1], 1.0, np.log(2), names=["a", "b"])
+    arguments = {"sources": fleet, "budget": 1, "start": "empty", "arrivals": trace}
+    played = play(Rollout("oldest-first", arguments), trace, 4)
+    # Crawled: a at 0 (nothing there, as if never crawled), a at 1 (8 after .5), b at 2 (4 after .5
+    # of the 4 hours of its curve), a at 3 (1 after .75).
+    assert played.reward[0] == pytest.approx([0, 8 * 2**-0.5, 4 * (1 - 0.5 / 4), 2**-0.75])
+    assert played.frequency.tolist() == [0.75, 0.25]
+    assert (played.fetched, played.never, played.cost) == (3, 0, 1)
+    assert played.delay == pytest.approx((0.5 + 0.5 + 0.75) / 3)
+
+
+def test_the_delay_counts_only_items_that_a_source_still_shows():
+    log = ItemLog(["a"], [0, 0, 0], [0.25, 0.5, 0.75], [1.0, 1.0, 1.0], 0, 2)
+    trace = Trace(log, random_start=False)
+    fleet = Sources([1], 1.0, 0.1, names=["a"], capacity=2, period=0.5)
+    arguments = {"sources": fleet, "budget": 1, "start": "empty", "arrivals": trace}
+    played = play(Rollout("oldest-first", arguments), trace, 4)
+    assert played.fetched == 3, "at .5, 1 and 1.5 no more than two wait"
+    assert played.delay == pytest.approx(np.mean([0.25, 0.5, 0.25]))
+
+
+def test_all_policies_meet_the_same_items(tmp_path):
+    # All 20 sources, whoever chooses.
+    out = replayed(tmp_path, budget="20", steps=200, agents=tuple(AGENTS))
+    records = rows(out / "records.csv")
+    by_agent = {}
+    for record in records:
+        by_agent.setdefault(record["agent"], []).append(float(record["reward"]))
+    assert len(by_agent) == len(AGENTS) + 2  # no exact index of a log
+    bound = by_agent.pop("hindsight-bound")
+    for agent, reward in by_agent.items():
+        assert reward == pytest.approx(by_agent["whittle"], rel=1e-9), agent
+        assert 0.99 * bound[0] < sum(reward) <= bound[0], "one of two runs starts a step late"
+
+
+def test_nothing_after_the_split_reaches_the_fleet_and_nothing_later_a_crawl(tmp_path):
+    log = ItemLog.from_csv(EXAMPLE)
+    shuffled = np.where(log.published > 1500, log.utility[::-1] * 5 + 1, log.utility)
+    other = ItemLog(log.names, log.source, log.published, shuffled, log.start, log.end)
+    other.to_csv(tmp_path / "other.csv")
+    splits = [
+        Log(items=path, decay_rate=0.12, train_until="1000").split(None, 1.0)
+        for path in (EXAMPLE, tmp_path / "other.csv")
+    ]
+    assert splits[0].fleet == splits[1].fleet
+    assert splits[0].refitted != splits[1].refitted
+    names = ("whittle", "lagrangian", "static", "nutch", "miniflux")
+    for name, rule, budget, observed in (
+        *((name, "step", 2.0, False) for name in names),
+        ("whittle", "average", 0.5, False),
+        ("whittle", "average", 0.5, True),  # whose level is found by simulation
+        ("static", "average", 0.5, True),
+    ):
+        reward = []
+        for split in splits:
+            arguments = {"sources": split.fleet, "budget": budget, "budget_rule": rule}
+            arguments |= {"observed": observed, "start": "empty", "arrivals": split.trace}
+            reward.append(play(Rollout(name, arguments), split.trace, 520).reward[0])
+        # The last step before 1500 begins at 499.
+        assert reward[0][:500].tolist() == reward[1][:500].tolist(), (name, rule, observed)
+        assert reward[0][500:].tolist() != reward[1][500:].tolist()
+
+
+# ------------------------------------------------------------------------------------ the command
+
+
+def test_it_writes_records_sources_and_a_report(tmp_path, capsys):
+    out = replayed(tmp_path, steps=None)
+    records = rows(out / "records.csv")
+    assert len(records) == 6 * (len(FEW) + 2) + 1, "six weeks, the references, and the bound"
+    assert {"numpy", "commit", "machine", "command", "date", "budget", "from"} <= set(records[0])
+    printed = capsys.readouterr().out
+    total = {
+        name: sum(float(r["reward"]) for r in records if r["agent"] == name)
+        for name in {r["agent"] for r in records}
+    }
+    published = sum(float(r["published"]) for r in records if r["agent"] == "whittle")
+    assert f"{total['whittle'] / published:.2%}" in printed
+    assert published == pytest.approx(
+        sum(float(r["utility"]) for r in rows(EXAMPLE) if float(r["published"]) >= 1008.023),
+        rel=1e-9,
+    )
+    assert total["hindsight-bound"] >= total["clairvoyant"] > total["whittle"] > total["random"]
+    assert len(rows(out / "sources.csv")) == 20
+    assert (out / "report.html").read_text(encoding="utf-8").count("<img ") == 1
+    assert "Recommended policy: " in printed or "No significant difference" in printed
+    table = printed.split("Policies under budget")[1].split("\n\n")[0].splitlines()
+    assert [line.split()[0] for line in table[-3:]] == ["clairvoyant", "whittle", "hindsight"]
+    assert not list(tmp_path.glob(".*")), "nothing unfinished is left behind"
+
+
+def test_several_budgets_are_drawn_as_a_curve_and_few_blocks_give_no_winner(tmp_path, capsys):
+    out = replayed(tmp_path, budget="", budgets="2,4", steps=300)
+    printed = capsys.readouterr().out
+    assert "Collected utility by budget" in printed
+    assert "2 weeks, which is too few for confidence intervals" in printed
+    assert "Recommended policy: " not in printed
+    assert (out / "report.html").read_text(encoding="utf-8").count("<img ") == 3
+    replayed(tmp_path, steps=300, block=24.0)
+    assert "Student's t over 13 24-hour blocks and 2 runs" in capsys.readouterr().out
+
+
+def test_a_fleet_given_is_used_with_its_costs_and_limits(tmp_path, capsys):
+    names = sorted({r["source"] for r in rows(EXAMPLE)})
+    failure = [0.5] + [0.0] * 19
+    fleet = Sources([0.05] * 20, 1.0, 0.12, [2.0] * 20, names=names, failure_rate=failure)
+    fleet.to_csv(tmp_path / "fleet.csv")
+    out = replayed(tmp_path, sources=str(tmp_path / "fleet.csv"), decay_rate=None, budget="5")
+    printed = capsys.readouterr().out
+    assert "fitted" not in printed.split("Definitions")[0]
+    assert all(float(r["arrival_rate"]) == 0.05 for r in rows(out / "sources.csv"))
+    assert printed.split("\nwhittle ")[1].splitlines()[0].split()[-1] == "4", "two crawls of cost 2"
+
+
+def test_content_can_be_seen_and_the_budget_saved(tmp_path, capsys):
+    seen = replayed(tmp_path, observed=True, budget_rule="average", agents=tuple(AGENTS), steps=200)
+    printed = capsys.readouterr().out
+    assert "content observed before crawling, budget enforced on average" in printed
+    agents = {r["agent"] for r in rows(seen / "records.csv")}
+    assert "clairvoyant" not in agents, "all see what it sees"
+    assert "whittle-exact" not in agents
+
+
+def test_sources_nobody_knew_of_are_not_crawled_but_count(tmp_path, capsys):
+    text = EXAMPLE.read_text(encoding="utf-8") + "newcomer,1700,1000\nlate,1701,1\n"
+    out = replayed(tmp_path, items=written(tmp_path, text), steps=None)
+    printed = capsys.readouterr().out
+    assert "they published nothing before the split: newcomer (1000), late (1)" in printed
+    assert "newcomer" not in {r["source"] for r in rows(out / "sources.csv")}
+    published = sum(
+        float(r["published"]) for r in rows(out / "records.csv") if r["agent"] == "whittle"
+    )
+    assert published > 3000
+
+
+def test_time_stamps_part_a_log_too(tmp_path, capsys):
+    lines = ["source,published"]
+    lines += [
+        f"{'ab'[i % 2]},2024-05-{1 + i // 4:02d}T{6 * (i % 4):02d}:30:00Z" for i in range(120)
+    ]
+    log = written(tmp_path, "\n".join(lines) + "\n")
+    replayed(tmp_path, items=log, budget="1", train_until="2024-05-11", period=6.0, steps=None)
+    printed = capsys.readouterr().out
+    assert "40 items from 0.5 to 240 hours (time 0 is 2024-05-01T00:00:00Z), and 80" in printed
+
+
+def test_bad_input_is_said_in_the_users_terms(monkeypatch, tmp_path):
+    refused = [
+        ([], "neither of --curves and --decay-rate"),
+        (["--decay-rate", "0.1", "--train-until", "9999"], "9999 hours, but the log covers"),
+        (["--decay-rate", "0.1", "--train-until", "-5"], "give a time within it"),
+        (["--decay-rate", "0.1", "--train-until", "2024-01-01"], "the log's times are numbers"),
+        (["--decay-rate", "-1"], "must be positive"),
+        (["--decay-rate", "0.1", "--block", "-1"], "--block is -1"),
+        (["--decay-rate", "0.1", "--budget", "0.5"], "nothing can ever be crawled"),
+        (["--decay-rate", "0.1", "--arrivals", "poisson-gamma"], "--arrivals is for simulations"),
+        (["--decay-rate", "0.1", "--warmup", "0"], "--warmup is for simulations"),
+        (["--decay-rate", "0.1", "--steps", "0"], "--steps is 0"),
+        (["--decay-rate", "0.1", "--agents", "wittle"], "'whittle'"),
+        (["--decay-rate", "0.1", "--unit", "fortnight"], "fortnight"),
+        (["--sources", "table1"], "--sources lacks 20 sources of the log, with 2134 items"),
+        (["--sources", "table1", "--decay-rate", "1"], "--decay-rate was given with --sources"),
+        (["--curves", "none.csv"], "none.csv: No such file"),
+    ]
+    for words, message in refused:
+        with pytest.raises(SystemExit) as stop:
+            run(
+                monkeypatch, "evaluate", "--items", str(EXAMPLE), "--budget", "2",
+                "--out", str(tmp_path / "out"), *words,
+            )  # fmt: skip
+        assert message in str(stop.value), words
+        assert not list(tmp_path.iterdir()), "nothing is written for a refused request"
+
+
+def test_it_says_what_is_missing(monkeypatch, tmp_path):
+    refused = [
+        ([], "give --sources fleet.csv (or a preset), or --items"),
+        (["--sources", "table1", "--train-until", "5"], "give --items log.csv"),
+        (["--items", "missing.csv", "--decay-rate", "1"], "missing.csv: No such file"),
+    ]
+    for words, message in refused:
+        with pytest.raises(SystemExit) as stop:
+            run(monkeypatch, "evaluate", "--budget", "2", "--out", str(tmp_path / "out"), *words)
+        assert message in str(stop.value), words
+
+
+def test_the_first_part_must_hold_items(tmp_path):
+    log = written(tmp_path, "source,published\na,10\na,11\n")
+    with pytest.raises(ValueError, match="give a time within it"):
+        Log(items=log, decay_rate=1.0, train_until="10").split(None, 1.0)
+    with pytest.raises(ValueError, match="no items from"):
+        Log(items=log, decay_rate=1.0, train_until="10.5").split(None, 0.1, steps=1)
+
+
+def test_the_folder_of_the_log_is_not_replaced(monkeypatch, tmp_path):
+    log = written(tmp_path, EXAMPLE.read_text(encoding="utf-8"), "records.csv")
+    words = ["--items", str(log), "--decay-rate", "1", "--budget", "2", "--out", str(tmp_path)]
+    with pytest.raises(SystemExit, match="holds an input"):
+        run(monkeypatch, "evaluate", *words)
+    assert log.exists()
+
+
+def test_a_stopped_replay_goes_on_and_one_of_another_log_does_not(tmp_path, monkeypatch, capsys):
+    played: list[str] = []
+    work = replay.work
+
+    def stopping(trace: Trace, unit: runner.Job) -> runner.Result:
+        played.append(f"{unit['agent']} {unit['late']}")
+        if len(played) == 3:
+            raise KeyboardInterrupt
+        return work(trace, unit)
+
+    monkeypatch.setattr(command.replay, "work", stopping)
+    with pytest.raises(SystemExit) as stop:
+        replayed(tmp_path)
+    assert stop.value.code == 130
+    assert "goes on from there" in capsys.readouterr().out
+    replayed(tmp_path)
+    assert len(played) == 2 * (len(FEW) + 2) + 1, "what was finished is not played again"
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_runs_start_one_epoch_after_the_other(tmp_path):
+    split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0)
+    asked = Evaluate(budget="2", seeds=3)
+    found = [replay.work(split.trace, unit) for unit in asked._replay_jobs(split, 2.0, "static")]
+    played = replay.joined(found, split.steps)
+    assert played.reward.shape == (3, split.steps)
+    assert all(not row[: late + 1].any() for late, row in enumerate(played.reward))
+    later = Trace(split.trace.log.covering(split.rest.start + 2, None), random_start=False)
+    arguments = {"sources": split.fleet, "budget": 2, "start": "empty", "arrivals": later}
+    alone = play(Rollout("static", arguments), later, split.steps - 2)
+    assert played.reward[2, 2:].tolist() == alone.reward[0].tolist()
+
+
+def test_units_of_different_logs_differ():
+    log = ItemLog.from_csv(EXAMPLE)
+    changed = ItemLog(log.names, log.source, log.published, log.utility + 1e-9, log.start, log.end)
+    curves = DecayCurves([0, *([2] * len(log))], [0, 1], [1, 0])
+    curved = ItemLog(
+        log.names, log.source, log.published, log.utility, log.start, log.end, curves=curves
+    )
+    assert len({replay.digest(x) for x in (log, changed, curved)}) == 3

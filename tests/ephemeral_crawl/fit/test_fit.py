@@ -1,0 +1,679 @@
+"""Fitting the model to logs: what is known of simulated fleets comes back, with honest errors;
+tests of the assumptions have the size they state, and see what they are for."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import mpmath
+import numpy as np
+import pytest
+from scipy import stats
+
+from crawl_env import DecayCurves, ItemLog, Sources
+from ephemeral_crawl.core.results import ROOT
+from ephemeral_crawl.fit import checks, decay, estimate
+from ephemeral_crawl.fit.command import Fit
+
+LIMIT = 4.5  # standard errors a right share may lie off: one in 150,000
+
+
+def share_is(found: np.ndarray, expected: float, slack: float = 0.0) -> bool:
+    """Whether the share of true values is that of independent trials, or off by `slack`."""
+    error = np.sqrt(expected * (1 - expected) / found.size)
+    return bool(abs(found.mean() - expected) <= LIMIT * error + slack)
+
+
+def poisson_log(
+    rng: np.random.Generator, rate: np.ndarray, span: float, unit: str = "hour"
+) -> ItemLog:
+    counts = rng.poisson(rate * span)
+    source = np.repeat(np.arange(rate.size), counts)
+    names = [f"s{i}" for i in range(rate.size)]
+    times = rng.uniform(0, span, source.size)
+    return ItemLog(names, source, times, np.ones(source.size), 0, span, unit=unit)
+
+
+def with_votes(
+    rng: np.random.Generator, log: ItemLog, votes: np.ndarray, ages_of: np.ndarray
+) -> ItemLog:
+    """The log with utility = votes, whose ages (votes.sum(),) are seen at every half hour."""
+    item = np.repeat(np.arange(len(log)), votes)
+    look = np.arange(0.0, 60.5, 0.5)
+    seen = np.minimum(np.floor(ages_of / 0.5).astype(int) + 1, look.size)
+    gone = np.zeros((len(log), look.size + 1))
+    np.add.at(gone, (item, seen), 1.0)
+    told = np.flatnonzero(votes)
+    left = 1 - np.cumsum(gone, axis=1)[told, : look.size] / votes[told, None]
+    points = np.where(votes > 0, look.size, 0)
+    curves = DecayCurves(
+        np.concatenate(([0], np.cumsum(points))),
+        np.tile(look, told.size),
+        np.clip(left, 0, 1).ravel(),
+    )
+    return ItemLog(log.names, log.source, log.published, votes, log.start, log.end, curves)
+
+
+# ------------------------------------------------------------------------------ rates
+
+
+def fleet_of_counts(n: int = 600, span: float = 40.0) -> tuple[np.ndarray, np.ndarray, float]:
+    rng = np.random.default_rng(1)
+    true = rng.gamma(1.5, 0.1 / 1.5, n)  # mean .1: four items a source
+    return true, rng.poisson(true * span), span
+
+
+def test_rates_come_back_with_their_prior_and_honest_errors() -> None:
+    true, counts, span = fleet_of_counts()
+    found = estimate.rates(counts, span)
+    assert found.mean == pytest.approx(0.1, rel=0.12)
+    assert found.spread == pytest.approx(0.1 / np.sqrt(1.5), rel=0.15)
+    assert share_is(np.abs(found.value - true) < 1.96 * found.error, 0.95)
+    assert share_is(np.abs(found.value - true) < found.error, stats.norm.cdf(1) * 2 - 1, 0.05)
+    assert found.value.mean() == pytest.approx(counts.mean() / span, rel=1e-9)
+
+
+def test_rates_drawn_to_the_fleet_are_closer_to_the_truth() -> None:
+    true, counts, span = fleet_of_counts()
+    found = estimate.rates(counts, span)
+    off, off_raw = (np.sqrt(np.mean((x - true) ** 2)) for x in (found.value, found.raw))
+    assert off < 0.88 * off_raw  # √(span/(span + b)) = .853 with the prior known
+
+
+def test_rates_are_the_posterior_of_the_hierarchical_model() -> None:
+    """Against sums over a grid of the mean and the shape, with scipy's negative binomial."""
+    counts, span = np.array([0, 2, 3, 9]), 10.0
+    average = counts.mean()
+    share = (np.arange(800) + 0.5) / 800
+    a = (average * share / (1 - share))[:, None]
+    mean = average * np.exp(np.linspace(-8, 20, 1500))  # items; a priori 1/mean
+    weight = np.ones((a.size, mean.size))
+    for n in counts:
+        weight *= stats.nbinom.pmf(n, a, a / (a + mean))
+    weight /= weight.sum()
+    first = [(weight * (n + a) / (span + span * a / mean)).sum() for n in counts]
+    second = [
+        (weight * (n + a) * (n + a + 1) / (span + span * a / mean) ** 2).sum() for n in counts
+    ]
+    found = estimate.rates(counts, span)
+    assert found.value == pytest.approx(first, rel=1e-3)
+    assert found.error == pytest.approx(np.sqrt(second - np.square(first)), rel=1e-3)
+
+
+def test_the_error_is_never_less_than_that_of_the_fleets_mean() -> None:
+    """Counts that vary no more than Poisson counts leave the rates as unknown as they are."""
+    few = estimate.rates(np.array([3, 5]), 100.0)
+    assert few.value == pytest.approx([0.04, 0.04], rel=0.15)
+    assert np.all(few.error > np.sqrt(8) / 200)  # of all items together
+    assert np.all(few.error < few.raw_error)
+    equal = estimate.rates(np.full(100, 5), 10.0)
+    assert equal.value == pytest.approx([0.5] * 100)
+    assert np.all((equal.error > np.sqrt(500) / 1000) & (equal.error < np.sqrt(5) / 10))
+    alone = estimate.rates(np.array([7]), 10.0)
+    assert (alone.value[0], alone.error[0]) == pytest.approx((0.7, np.sqrt(7) / 10))
+    silent = estimate.rates(np.array([0, 30]), 10.0)
+    assert 0 < silent.value[0] < 0.2
+    assert np.isfinite(silent.error).all()
+    with pytest.raises(ValueError, match="no items"):
+        estimate.rates(np.zeros(3, dtype=int), 10.0)
+
+
+FLEETS = {  # of mean 1
+    "equal": lambda rng, n: np.ones(n),
+    "gamma": lambda rng, n: rng.gamma(2.0, 0.5, n),
+    "lognormal": lambda rng, n: rng.lognormal(-0.5, 1.0, n),
+}
+
+
+@pytest.mark.parametrize("size", [2, 10, 100])
+def test_intervals_of_rates_cover_what_they_claim(size: int) -> None:
+    """Two thousand sources each; standard error of a share near 95 %: half a point."""
+    rng = np.random.default_rng(size)
+    for fleet, items in itertools.product(FLEETS, (5, 50)):  # items a source
+        inside = []
+        for _ in range(max(2000 // size, 40)):
+            true = items * FLEETS[fleet](rng, size)
+            counts = rng.poisson(true)
+            if counts.any():
+                found = estimate.rates(counts, 1.0)
+                inside += (np.abs(found.value - true) < 1.96 * found.error).tolist()
+        share = np.mean(inside)
+        assert share > 0.9, f"{items} items a source: {share:.1%}"
+        assert share < 0.975 or fleet == "equal", f"{items} items a source: {share:.1%}"
+
+
+def test_errors_of_equal_sources_shrink_with_the_fleet() -> None:
+    """Where nothing differs, a large fleet tells more of a source than its own items do."""
+    rng = np.random.default_rng(0)
+    error = [np.mean(estimate.rates(rng.poisson(5.0, n), 1.0).error) for n in (1, 10, 100, 1000)]
+    assert np.all(np.array(error[:-1]) > 1.3 * np.array(error[1:]))
+
+
+@pytest.mark.parametrize(("size", "items", "cv"), [(1000, 1e5, 0.0015), (10_000, 1e4, 0.003)])
+def test_errors_of_large_logs_cover_what_they_claim(size: int, items: float, cv: float) -> None:
+    """Sources differ by less than their counts do; ln Γ of sums and of parts nearly cancel."""
+    inside = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        true = items * rng.gamma(cv**-2, cv**2, size)
+        found = estimate.rates(rng.poisson(true), 1.0)
+        inside += (np.abs(found.value - true) < 1.96 * found.error).tolist()
+    assert 0.9 < np.mean(inside) < 0.985
+
+
+@pytest.mark.parametrize(("size", "items", "limit"), [(50, 3.0, 1e-11), (1000, 1e5, 1e-10)])
+def test_the_likelihood_of_counts_is_exact(
+    size: int, items: float, limit: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = np.random.default_rng(0).poisson(items, size)
+    total = int(counts.sum())
+    t = np.array([-18.0, -8.0, 0.0, 4.0, 8.0, 12.0, 16.0, 20.0])
+    found = []
+
+    def posterior(log_likelihood):
+        found.append(log_likelihood(t))
+        return t, np.full(t.size, 1 / t.size)
+
+    monkeypatch.setattr(estimate, "_posterior", posterior)
+    estimate.rates(counts, 1.0)
+    exact = []
+    with mpmath.workdps(40):
+        for each in t:
+            a = mpmath.mpf(total) / size * mpmath.exp(each)
+            of_counts = sum(
+                int(times) * (mpmath.loggamma(int(n) + a) - mpmath.loggamma(a))
+                for n, times in zip(*np.unique(counts, return_counts=True), strict=True)
+            )
+            exact.append(of_counts + mpmath.loggamma(size * a) - mpmath.loggamma(total + size * a))
+        off = [float(mpmath.mpf(float(x)) - y) for x, y in zip(found[0], exact, strict=True)]
+    assert np.ptp(off) < limit  # equal but for a constant
+
+
+# ------------------------------------------------------------------------------ utilities
+
+
+def votes_of_a_fleet(sigma: float, seed: int = 2) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    true = rng.gamma(9.0, 100 / 9, 500)  # spread a third of the mean
+    source = np.repeat(np.arange(500), rng.integers(5, 60, 500))
+    utility = true[source] * rng.lognormal(-(sigma**2) / 2, sigma, source.size)
+    return true, source, utility
+
+
+@pytest.mark.parametrize(("sigma", "slack"), [(0.5, 0.01), (1.2, 0.03)])
+def test_mean_utilities_come_back_with_honest_errors(sigma: float, slack: float) -> None:
+    true, source, utility = votes_of_a_fleet(sigma)
+    found = estimate.utilities(source, utility, 500)
+    assert found.mean == pytest.approx(100, rel=0.06)
+    assert found.spread == pytest.approx(100 / 3, rel=0.2)
+    assert share_is(np.abs(found.value - true) < 1.96 * found.error, 0.95, slack)
+    off = (found.value - true) / found.error
+    assert np.sqrt((off**2).mean()) == pytest.approx(1, abs=0.15)
+
+
+@pytest.mark.parametrize(("sigma", "gain"), [(0.5, 0.95), (1.2, 0.75)])
+def test_utilities_drawn_to_the_fleet_are_closer_to_the_truth(sigma: float, gain: float) -> None:
+    true, source, utility = votes_of_a_fleet(sigma)
+    found = estimate.utilities(source, utility, 500)
+    off, off_raw = (np.sqrt(np.mean((x - true) ** 2)) for x in (found.value, found.raw))
+    assert off < gain * off_raw
+
+
+def test_credibility_tends_to_the_textbooks_formula() -> None:
+    """Bühlmann and Straub's weights, which many sources tell exactly."""
+    _, source, utility = votes_of_a_fleet(0.5)
+    counts = np.bincount(source)
+    found = estimate.utilities(source, utility, 500)
+    own = np.bincount(source, utility) / counts
+    within = np.bincount(source, (utility - own[source]) ** 2).sum() / (counts - 1).sum()
+    z = counts / (counts + within / found.spread**2)
+    assert found.value == pytest.approx(z * own + (1 - z) * found.mean, rel=0.01)
+
+
+@pytest.mark.parametrize("size", [2, 10, 100])
+def test_intervals_of_utilities_cover_what_they_claim(size: int) -> None:
+    rng = np.random.default_rng(size)
+    for spread in (0.0, 0.6):  # of the logarithm of a source's mean utility
+        inside = []
+        for _ in range(max(400 // size, 8)):
+            true = rng.lognormal(-(spread**2) / 2, spread, size)
+            source = np.repeat(np.arange(size), rng.integers(5, 20, size))
+            utility = true[source] * rng.gamma(2.0, 0.5, source.size)
+            found = estimate.utilities(source, utility, size)
+            inside += (np.abs(found.value - true) < 1.96 * found.error).tolist()
+        assert np.mean(inside) > 0.89
+        assert np.mean(inside) < 0.985 or not spread
+
+
+def test_utilities_at_the_edges() -> None:
+    ones = estimate.utilities(np.array([0, 0, 1]), np.ones(3), 3)
+    assert ones.value.tolist() == [1.0, 1.0, 1.0]  # the third source is silent
+    assert ones.error.tolist() == [0.0, 0.0, 0.0]
+    single = estimate.utilities(np.array([0, 1]), np.array([1.0, 3.0]), 2)
+    assert single.value.tolist() == [2.0, 2.0]
+    worthless = estimate.utilities(np.array([0, 1]), np.zeros(2), 2)
+    assert worthless.value.tolist() == [0.0, 0.0]
+    assert np.isfinite(np.concatenate((ones.error, single.error, worthless.error))).all()
+
+
+def test_a_single_item_does_not_tell_its_error() -> None:
+    found = estimate.utilities(np.array([0]), np.array([7.0]), 2)
+    assert found.value.tolist() == [7.0, 7.0]
+    assert np.isinf(found.error).all()
+    assert np.isinf(found.raw_error).all()
+    equal = estimate.utilities(np.array([0, 0]), np.array([7.0, 7.0]), 2)
+    assert equal.error.tolist() == [0.0, np.inf]  # one source does not tell how much they differ
+    with pytest.raises(ValueError, match="no items"):
+        estimate.utilities(np.zeros(0, dtype=int), np.zeros(0), 2)
+
+
+UTILITIES = {
+    "few": ([0, 0, 1, 1], [1.0, 2.0, 3.0, 4.0]),
+    "equal": ([0, 0, 0, 1, 1], [0.1, 0.1, 0.1, 0.1, 0.1]),
+    "equal by source": ([0, 0, 0, 1, 1], [0.1, 0.1, 0.1, 0.3, 0.3]),
+    "one each": ([0, 1], [1.0, 3.0]),
+}
+
+
+@pytest.mark.parametrize("unit", [1e-300, 1e-155, 1e-150, 1e-3, 1e150, 1e300])
+@pytest.mark.parametrize("which", UTILITIES)
+def test_utilities_do_not_depend_on_their_unit(which: str, unit: float) -> None:
+    source, utility = (np.array(x) for x in UTILITIES[which])
+    found, expected = (estimate.utilities(source, utility * s, 3) for s in (unit, 1.0))
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_allclose(np.asarray(x) / unit, y, rtol=1e-9)
+
+
+# ------------------------------------------------------------------------------ decay
+
+
+def test_normal_estimates_are_drawn_to_their_mean() -> None:
+    rng = np.random.default_rng(3)
+    true = rng.normal(2.0, 0.3, 400)
+    error = rng.uniform(0.1, 0.8, 400)
+    own = true + error * rng.normal(size=400)
+    error[:40] = np.inf
+    found = estimate.shrunk(own, error)
+    assert found.mean == pytest.approx(2.0, abs=0.08)
+    assert found.spread == pytest.approx(0.3, rel=0.25)
+    assert share_is(np.abs(found.value - true) < 1.96 * found.error, 0.95)
+    known = np.isfinite(error)
+    off, off_raw = (np.mean((x - true)[known] ** 2) for x in (found.value, own))
+    assert off < 0.5 * off_raw
+    same = estimate.shrunk(np.full(5, 1.5), np.full(5, 0.1))
+    assert same.value == pytest.approx([1.5] * 5)
+    assert np.all((same.error > 0.1 / np.sqrt(5)) & (same.error < 0.1))
+
+
+@pytest.mark.parametrize("least", [0.0, 1e-8, 1e-4])
+def test_one_source_that_is_known_well_does_not_set_the_scale(least: float) -> None:
+    own = np.log([0.1, 0.5, 0.52, 0.48, 0.9])
+    found = estimate.shrunk(own, np.array([least, 0.1, 0.1, 0.1, 0.1]))
+    assert found.value == pytest.approx(own, abs=0.05)
+    assert found.error[0] < 0.001
+    assert np.all((found.error[1:] > 0.09) & (found.error[1:] < 0.11))
+    assert found.spread == pytest.approx(own.std(ddof=1), rel=0.5)
+
+
+@pytest.mark.parametrize("error", [1e-3, 1e-9, 1e-30, 0.0])
+def test_the_spread_is_found_however_small_the_errors(error: float) -> None:
+    own = np.array([0.0, 1.0, 2.0, 5.0, 0.0])
+    found = estimate.shrunk(own, np.array([error, error, error, error, np.inf]))
+    assert found.value == pytest.approx([0, 1, 2, 5, 2], abs=1e-3)
+    assert np.all(found.error[:4] < 0.0011)
+    assert 1.9 < found.error[4] < 6  # the standard deviation is 2.2, of four
+    assert 1.9 < found.spread < 5
+
+
+def test_infinite_errors_alone_are_refused() -> None:
+    with pytest.raises(ValueError, match="all errors are infinite"):
+        estimate.shrunk(np.zeros(2), np.full(2, np.inf))
+
+
+@pytest.mark.parametrize("size", [2, 10, 100])
+def test_intervals_of_normal_estimates_cover_what_they_claim(size: int) -> None:
+    rng = np.random.default_rng(size)
+    for spread in (0.0, 1.0):
+        inside = []
+        for _ in range(max(400 // size, 8)):
+            true, error = rng.normal(0, spread, size), rng.uniform(0.3, 1.2, size)
+            found = estimate.shrunk(true + error * rng.normal(size=size), error)
+            inside += (np.abs(found.value - true) < 1.96 * found.error).tolist()
+        assert np.mean(inside) > 0.89
+        assert np.mean(inside) < 0.985 or not spread
+
+
+def test_decay_does_not_depend_on_the_number_of_threads() -> None:
+    code = (
+        "from tests.ephemeral_crawl.fit.test_fit import decaying_log;"
+        "from ephemeral_crawl.fit import decay;"
+        "import numpy as np; found = decay.measure(decaying_log(1.0, n=8)[1]);"
+        "print(found.rate.value.tobytes().hex(), found.rate.error.tobytes().hex(), found.stretch)"
+    )
+    answers = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "OPENBLAS_NUM_THREADS": threads, "OMP_NUM_THREADS": threads},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for threads in ("1", "2")
+    }
+    assert len(answers) == 1
+
+
+def test_exponentials_are_fitted_as_by_scipy() -> None:
+    from scipy.optimize import curve_fit
+
+    rng = np.random.default_rng(4)
+    ages = np.linspace(0, 24, 49)
+    for rate in (0.003, 0.05, 0.3, 2.0):
+        noisy = np.clip(np.exp(-rate * ages) + rng.normal(0, 0.02, 49), 0, 1)
+        by_scipy = curve_fit(lambda t, m: np.exp(-m * t), ages, noisy, p0=[rate])[0][0]
+        assert decay.exponential_rate(ages, noisy) == pytest.approx(by_scipy, rel=1e-5)
+
+
+@pytest.mark.parametrize(("rate", "second"), [(0.2, 0.7), (0.3, 1.5)])
+def test_other_shapes_are_told_from_an_exponential(rate: float, second: float) -> None:
+    ages = np.linspace(0, 24, 49)
+    assert decay.stretched(ages, np.exp(-((rate * ages) ** second)))[:2] == pytest.approx(
+        (rate, second), rel=1e-4
+    )
+    assert decay.lomax(ages, (1 + rate * ages / second) ** -second)[:2] == pytest.approx(
+        (rate, second), rel=1e-3
+    )
+
+
+def decaying_log(beta: float, n: int = 100, spread: float = 0.3) -> tuple[np.ndarray, ItemLog]:
+    rng = np.random.default_rng(5)
+    log = poisson_log(rng, rng.uniform(15, 80, n) / 1000, 1000.0)
+    true = 0.2 * rng.lognormal(0, spread, n)
+    votes = rng.poisson(20 * rng.lognormal(-0.32, 0.8, len(log)))
+    scale = np.repeat(1 / true[log.source], votes)
+    ages = scale * rng.weibull(beta, votes.sum())
+    return true, with_votes(rng, log, votes, ages)
+
+
+def test_decay_rates_come_back_with_honest_errors() -> None:
+    true, log = decaying_log(beta=1.0)
+    found = decay.measure(log)
+    # Linear between looks half an hour apart: no bias worth the name.
+    assert np.median(found.rate.value / true) == pytest.approx(1, abs=0.02)
+    assert share_is(np.abs(found.rate.value - true) < 1.96 * found.rate.error, 0.95, 0.02)
+    own = np.log(found.rate.raw / true) / (found.rate.raw_error / found.rate.raw)
+    assert np.sqrt((own**2).mean()) == pytest.approx(1, abs=0.17)
+    assert share_is(found.p < 0.05, 0.05, 0.02)
+    assert not checks.failing(found.p).any()
+    off, off_raw = (np.mean((x - true) ** 2) for x in (found.rate.value, found.rate.raw))
+    assert off < off_raw
+
+
+def test_decay_that_is_not_exponential_is_seen() -> None:
+    _, log = decaying_log(beta=0.6, n=25, spread=0.0)
+    found = decay.measure(log)
+    assert (found.p < 0.05).mean() > 0.9
+    beta, error = found.stretch
+    assert abs(beta - 0.6) < 4 * error + 0.02
+    assert found.shapes["stretched exponential"][1] < 0.2 * found.shapes["exponential"][1]
+
+
+def test_sources_without_curves_have_the_fleets_decay() -> None:
+    _, log = decaying_log(beta=1.0, n=12, spread=0.0)
+    assert log.curves is not None
+    kept = np.flatnonzero(log.source > 0)
+    points = np.zeros(len(log), dtype=int)
+    points[kept] = log.curves.points[kept]
+    some = log.curves.select(kept)
+    curves = DecayCurves(np.concatenate(([0], np.cumsum(points))), some.age, some.remaining)
+    less = ItemLog(log.names, log.source, log.published, log.utility, 0, 1000, curves)
+    found = decay.measure(less)
+    assert found.counts[0] == 0
+    assert found.rate.value[0] == pytest.approx(found.rate.mean)
+    assert np.isnan(found.p[0])
+    assert np.isfinite(found.rate.error).all()
+
+
+# ------------------------------------------------------------------------------ assumptions
+
+CHECKS = {
+    "dispersion": checks.dispersion,
+    "gaps": checks.gaps,
+    "drift": lambda log: checks.drift(log, checks.dispersion(log).statistic),
+    "daily cycle": lambda log: checks.cycle(log, checks.dispersion(log).statistic),
+}
+
+
+@pytest.mark.parametrize("unit", ["hour", "day"])
+def test_poisson_sources_fail_as_often_as_stated(unit: str) -> None:
+    rng = np.random.default_rng(6)
+    scale = 1.0 if unit == "hour" else 1 / 24
+    log = poisson_log(rng, rng.uniform(20, 200, 300) / 2400 / scale, 2400.0 * scale, unit)
+    for name, check in CHECKS.items():
+        p = check(log).p
+        assert share_is(p < 0.05, 0.05), name
+        assert share_is(p < 0.5, 0.5, 0.08), name  # dispersion is discrete: p is a little too large
+        assert checks.failing(p).sum() <= 2, name
+
+
+def test_sources_with_few_items_are_not_tested() -> None:
+    log = poisson_log(np.random.default_rng(0), np.full(20, 0.005), 1000.0)
+    for check in CHECKS.values():
+        assert np.isnan(check(log).p[np.bincount(log.source, minlength=20) < 10]).all()
+
+
+def bursty(rng: np.random.Generator) -> ItemLog:
+    parents = poisson_log(rng, np.full(40, 0.02), 2400.0)
+    each = rng.integers(1, 7, len(parents))
+    source, times = np.repeat(parents.source, each), np.repeat(parents.published, each)
+    times = np.clip(times + rng.exponential(2.0, times.size), 0, 2399)
+    return ItemLog(parents.names, source, times, np.ones(times.size), 0, 2400)
+
+
+def regular(rng: np.random.Generator) -> ItemLog:
+    times = (np.arange(100)[:, None] * 24 + rng.uniform(0, 24, (100, 40))).T.ravel()
+    names = [f"s{i}" for i in range(40)]
+    return ItemLog(names, np.repeat(np.arange(40), 100), times, np.ones(4000), 0, 2400)
+
+
+def drifting(rng: np.random.Generator) -> ItemLog:
+    log = poisson_log(rng, np.full(40, 0.04), 2400.0)
+    return ItemLog(
+        log.names, log.source, 2400 * (log.published / 2400) ** 0.6, log.utility, 0, 2400
+    )
+
+
+def cyclic(rng: np.random.Generator) -> ItemLog:
+    log = poisson_log(rng, np.full(40, 0.12), 2400.0)
+    busy = 0.5 + 0.45 * np.sin(2 * np.pi * log.published / 24)
+    kept = rng.random(len(log)) < busy
+    return ItemLog(log.names, log.source[kept], log.published[kept], np.ones(kept.sum()), 0, 2400)
+
+
+SEEN = {  # which checks must see it, which must not
+    bursty: (["dispersion", "gaps"], ["drift", "daily cycle"]),
+    regular: (["dispersion"], ["drift", "daily cycle"]),
+    drifting: (["drift"], ["daily cycle"]),
+    cyclic: (["daily cycle"], ["dispersion", "gaps", "drift"]),
+}
+
+
+@pytest.mark.parametrize("make", SEEN, ids=lambda make: make.__name__)
+def test_each_check_sees_what_it_is_for_and_nothing_else(make) -> None:
+    log = make(np.random.default_rng(7))
+    seen, not_seen = SEEN[make]
+    for name in seen:
+        assert checks.failing(CHECKS[name](log).p).mean() > 0.8, name
+    for name in not_seen:
+        assert checks.failing(CHECKS[name](log).p).mean() < 0.1, name
+
+
+def test_the_size_of_what_is_seen_is_right() -> None:
+    rng = np.random.default_rng(8)
+    log = cyclic(rng)
+    counts, ratio, error = checks.busiest_over_quietest(log, 24)
+    assert counts.sum() == len(log)
+    assert abs(ratio - 19) < 4 * error  # .95 / .05, a little less within whole hours
+    assert np.median(checks.cycle(log).statistic) == pytest.approx(0.45, abs=0.04)
+    assert np.median(checks.dispersion(poisson_log(rng, np.full(50, 0.1), 9000.0)).statistic) == (
+        pytest.approx(1.0, abs=0.05)
+    )
+    assert np.median(checks.drift(drifting(rng)).statistic) == pytest.approx(
+        (1 - 0.5 ** (1 / 0.6)) / 0.5 ** (1 / 0.6), rel=0.15
+    )
+
+
+def test_items_recorded_by_looking_now_and_then_pass_as_poisson() -> None:
+    rng = np.random.default_rng(9)
+    exact = poisson_log(rng, np.full(100, 0.4), 2400.0)
+    looks = np.ceil(exact.published * 2) / 2
+    coarse = ItemLog(exact.names, exact.source, looks, exact.utility, 0, 2401)
+    assert checks.resolution(exact) == 0.0
+    assert checks.resolution(coarse) == 0.5
+    assert share_is(checks.gaps(coarse).p < 0.05, 0.05, 0.02)
+
+
+def test_lilliefors_distances_are_those_of_the_literature() -> None:
+    """Stephens 1974, exponential with estimated mean: the upper 5 % of his statistic is 1.094."""
+    assert np.quantile(checks._null(), 0.95) == pytest.approx(1.094, abs=0.012)
+    assert np.quantile(checks._null(), 0.99) == pytest.approx(1.308, abs=0.025)
+    draws = np.sort(np.random.default_rng(1).standard_exponential((20_000, 10)), axis=1)
+    few = checks._stephens(checks._distance(draws / draws.mean(axis=1, keepdims=True)), 10)
+    assert np.quantile(few, 0.95) == pytest.approx(1.094, abs=0.015)
+
+
+def test_false_alarms_are_kept_in_bounds() -> None:
+    rng = np.random.default_rng(10)
+    shares = []
+    for _ in range(300):
+        null = np.arange(40) < 30
+        p = np.where(null, rng.random(40), rng.beta(0.1, 10, 40))
+        fails = checks.failing(p)
+        shares.append((fails & null).sum() / max(fails.sum(), 1))
+    assert np.mean(shares) < 0.05
+    assert checks.failing(np.array([0.03, 0.04, 0.05])).all()
+    assert not checks.failing(np.array([0.03, 0.06, 0.5])).any()
+    assert not checks.failing(np.array([np.nan, np.nan])).any()
+
+
+# ------------------------------------------------------------------------------ command
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    _, log = decaying_log(beta=1.0, n=6)
+    log.to_csv(tmp_path / "items.csv.gz", tmp_path / "curves.csv.gz")
+    return tmp_path / "items.csv.gz", tmp_path / "curves.csv.gz"
+
+
+def test_the_command_writes_a_fleet_that_can_be_read(files, tmp_path, capsys) -> None:
+    out, report = tmp_path / "fleet.csv", tmp_path / "report"
+    Fit(items=files[0], out=out, curves=files[1], report=report, since="0", until="1000").run()
+    fleet = Sources.from_csv(out)
+    with (report / "estimates.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["source"] for row in rows] == list(fleet.names)
+    assert [float(row["decay_rate"]) for row in rows] == fleet.decay_rate.tolist()
+    assert [float(row["arrival_rate"]) for row in rows] == fleet.arrival_rate.tolist()
+    log = ItemLog.from_csv(files[0])
+    assert fleet.arrival_rate.sum() == pytest.approx(len(log) / 1000, rel=0.01)
+    page = (report / "report.html").read_text(encoding="utf-8")
+    for word in ("is rejected for", "half-life", "Benjamini", "<img"):
+        assert word in page or (word == "is rejected for" and "Not rejected for any source" in page)
+    assert "ephemeral-crawl evaluate --sources" in capsys.readouterr().out
+
+
+def test_decay_may_be_given_and_part_of_the_log_taken(files, tmp_path) -> None:
+    out = tmp_path / "fleet.csv"
+    common = {"decay_rate": 0.3, "out": out, "report": tmp_path / "r"}
+    Fit(items=files[0], since="500", until="2000", min_items=20, **common).run()
+    log = ItemLog.from_csv(files[0])
+    counts = np.bincount(log.source[log.published >= 500], minlength=6)
+    fleet = Sources.from_csv(out)
+    assert fleet.decay_rate.tolist() == [0.3] * (counts >= 20).sum()
+    assert fleet.arrival_rate.sum() == pytest.approx(counts[counts >= 20].sum() / 1500, rel=0.01)
+
+
+def test_a_tiny_log_is_fitted_too(tmp_path) -> None:
+    (tmp_path / "i.csv").write_text(
+        "source,published\na,2024-05-01T10:00Z\nb,2024-05-02T11:30Z\na,2024-05-03T09:00Z\n"
+    )
+    out = tmp_path / "fleet.csv"
+    Fit(
+        items=tmp_path / "i.csv", decay_rate=0.1, out=out, report=tmp_path / "r", until="2024-05-04"
+    ).run()
+    assert Sources.from_csv(out).mean_utility.tolist() == [1.0, 1.0]
+    page = (tmp_path / "r" / "report.html").read_text(encoding="utf-8")
+    assert "no source has enough items" in page
+
+
+def test_a_log_of_one_item_is_fitted_with_unknown_errors(tmp_path) -> None:
+    (tmp_path / "i.csv").write_text("source,published,utility\na,2024-05-01T10:00Z,7\n")
+    common = {"decay_rate": 0.1, "out": tmp_path / "fleet.csv", "report": tmp_path / "r"}
+    Fit(items=tmp_path / "i.csv", until="2024-05-04", **common).run()
+    assert Sources.from_csv(tmp_path / "fleet.csv").mean_utility.tolist() == [7.0]
+    assert "7 ± n/a" in (tmp_path / "r" / "report.html").read_text(encoding="utf-8")
+    with (tmp_path / "r" / "estimates.csv").open(encoding="utf-8") as file:
+        assert [row["mean_utility_error"] for row in csv.DictReader(file)] == [""]
+
+
+WRONG = {
+    "no decay": ({}, "neither of --curves and --decay-rate"),
+    "both": ({"decay_rate": 1.0, "curves": Path("c.csv")}, "both of --curves and --decay-rate"),
+    "negative decay": ({"decay_rate": -1.0}, "--decay-rate is -1"),
+    "not a csv": ({"decay_rate": 1.0, "out": Path("results")}, "CSV of the fleet"),
+    "bad time": ({"decay_rate": 1.0, "since": "2024-05-01"}, "--from is '2024-05-01', but"),
+    "nothing left": ({"decay_rate": 1.0, "min_items": 10_000}, "smaller --min-items"),
+    "empty part": ({"decay_rate": 1.0, "since": "5000", "until": "6000"}, "0 of"),
+    "backwards": ({"decay_rate": 1.0, "since": "9", "until": "5"}, "end must be after start"),
+    "unknown unit": ({"decay_rate": 1.0, "unit": "year"}, "unknown unit"),
+}
+
+
+def test_what_is_wrong_is_said_before_anything_is_written(files, tmp_path) -> None:
+    for options, message in WRONG.values():
+        options = {"out": tmp_path / "fleet.csv", "report": tmp_path / "r", **options}
+        with pytest.raises(ValueError, match=message):
+            Fit(items=files[0], **options).run()
+        assert not (tmp_path / "fleet.csv").exists()
+        assert not (tmp_path / "r").exists()
+
+
+def test_the_report_names_the_source_that_fails_and_how(tmp_path, capsys) -> None:
+    rng = np.random.default_rng(12)
+    steady, burst = poisson_log(rng, np.full(5, 0.1), 2400.0), bursty(rng)
+    times = burst.published[burst.source == 0]
+    source = np.concatenate((steady.source, np.full(times.size, 5)))
+    both = ItemLog(
+        [*steady.names, "burster"],
+        source,
+        np.concatenate((steady.published, times)),
+        np.ones(source.size),
+    )
+    both.to_csv(tmp_path / "i.csv")
+    Fit(
+        items=tmp_path / "i.csv", out=tmp_path / "f.csv", decay_rate=0.2, report=tmp_path / "r"
+    ).run()
+    said = capsys.readouterr().out
+    assert "“Items are not published in bursts” is rejected for 1 of 6 sources" in said
+    assert "variance / mean of daily counts: burster" in said
+    assert (
+        "Not rejected for any source: “Rates are constant”, “Rates do not depend on the hour”"
+        in said
+    )
+    with (tmp_path / "r" / "estimates.csv").open(encoding="utf-8") as file:
+        fails = {row["source"]: row["fails"] for row in csv.DictReader(file)}
+    assert fails == {**dict.fromkeys(steady.names, ""), "burster": "bursts; gaps"}
+
+
+def test_the_log_is_not_overwritten(files, tmp_path) -> None:
+    log = tmp_path / "items.csv"
+    log.write_text("source,published\na,1\n")
+    with pytest.raises(ValueError, match="is an input of this command"):
+        Fit(items=log, decay_rate=1.0, out=log, report=tmp_path / "r").run()

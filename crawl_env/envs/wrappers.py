@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from crawl_env.envs.env import CrawlEnv
@@ -22,6 +23,13 @@ from crawl_env.simulation.task import Task
 Observation = NDArray[np.float32]
 Number = np.integer[Any] | int
 Kind = TypeVar("Kind")
+
+if TYPE_CHECKING:
+    _VectorActionWrapper = gym.vector.VectorActionWrapper[
+        Observation, NDArray[np.integer[Any]], Observation
+    ]
+else:  # not generic in Gymnasium 1.1 and 1.2
+    _VectorActionWrapper = gym.vector.VectorActionWrapper
 
 
 class SequentialSelection(
@@ -187,10 +195,7 @@ class SubsetAction(
         return self._priorities[_checked(action, (), len(self.subsets))]
 
 
-class VectorSubsetAction(
-    gym.vector.VectorActionWrapper[Observation, NDArray[np.integer[Any]], Observation],
-    gym.utils.RecordConstructorArgs,
-):
+class VectorSubsetAction(_VectorActionWrapper, gym.utils.RecordConstructorArgs):
     """`SubsetAction` for `CrawlVectorEnv`: actions (B,) of `MultiDiscrete`.
 
     >>> vec = VectorSubsetAction(CrawlVectorEnv(3, budget=2))
@@ -215,6 +220,11 @@ class VectorSubsetAction(
         result = self.env.reset(seed=seed, options=options)
         _refuse_other_costs(self._inner.world.sources.cost, self._inner.task)
         return result
+
+    @property
+    def autoreset_mode(self) -> AutoresetMode:
+        """The mode of the environment, which TorchRL's `GymWrapper` reads."""
+        return self._inner.autoreset_mode
 
     def actions(self, actions: NDArray[np.integer[Any]]) -> Observation:
         return self._priorities[_checked(actions, (self.num_envs,), len(self.subsets))]

@@ -8,10 +8,12 @@ from typing import Any, TypeVar, Unpack
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from crawl_env.envs.env import CrawlEnv
+from crawl_env.envs.spec import CrawlSpec
 from crawl_env.envs.subsets import Subsets, all_subsets, maximal_subsets
 from crawl_env.envs.vector_env import CrawlVectorEnv
 from crawl_env.numerics import FloatArray
@@ -72,6 +74,18 @@ class SequentialSelection(
             self._with_column(box.low, 0 * one), self._with_column(box.high, one), dtype=np.float32
         )
         self._ready = False
+
+    @property
+    def spec(self) -> EnvSpec | None:  # type: ignore[override]
+        """The specification; `max_episode_steps` counts picks, of which a step has several."""
+        made = self._cached_spec is None
+        spec = super().spec
+        if made and isinstance(spec, CrawlSpec) and spec.max_episode_steps is not None:
+            task, steps = self._inner.task, spec.max_episode_steps
+            if steps != task.horizon:  # a TimeLimit inside this wrapper, which counts steps
+                spec.kwargs = {**spec.kwargs, "horizon": steps}
+            spec.max_episode_steps = spec.horizon = steps * _most_picks(task)
+        return spec
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -201,6 +215,11 @@ class VectorSubsetAction(
         self.action_space = spaces.MultiDiscrete(np.full(env.num_envs, len(self.subsets)))
         self._priorities = _priorities(self.subsets, task)
 
+    @property
+    def autoreset_mode(self) -> AutoresetMode:
+        """That of the environment, which TorchRL reads."""
+        return self._inner.autoreset_mode
+
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
@@ -255,6 +274,14 @@ def _with_priorities(wrapper: object, found: spaces.Space[Any], task: Task) -> T
             "changes them outside this one"
         )
     return task
+
+
+def _most_picks(task: Task) -> int:
+    """Return the largest number of sources that one step can crawl."""
+    if task.draw is not None:
+        return task.n
+    total = np.cumsum(np.sort(task.sources.cost))
+    return int(np.searchsorted(total, task.budget * (1 + TOLERANCE), side="right"))
 
 
 def _subsets(task: Task) -> Subsets:

@@ -193,8 +193,9 @@ class Evaluate(ParallelStudy):
         report = Report(
             f"{len(fleet)} sources of {Path(self.sources).name}: utility collected by each policy"
         )
-        report.paragraph(self._setting(fleet))
         view = summary.View(tasks[0])
+        report.answer(summary.answer(view, runs))
+        report.paragraph(self._setting(fleet))
         if len(budgets) > 1:
             summary.curve(report, view, runs)
         for m in budgets:

@@ -30,7 +30,7 @@ nitpicky = True
 nitpick_ignore_regex = [
     # Types of other packages: their inventories would have to be fetched from the network.
     ("py:.*", r"(numpy|gymnasium|gym|torch|stable_baselines3|sb3_contrib|collections|np|nn)\b.*"),
-    ("py:(class|exc|obj)", r".*"),
+    ("py:(class|exc|obj)", r"(?s).*"),
 ]
 
 # Pages

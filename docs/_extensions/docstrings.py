@@ -35,10 +35,8 @@ def converted(lines: list[str]) -> list[str]:
                 found += [f"   {' ' if i else '*'} - {cell}" for i, cell in enumerate(cells)]
         else:
             # |x| would be a substitution, and `unit`s no literal.
-            line = line.replace("|", r"\|")
-            found.append(
-                re.sub(r"(`+[^`]+`+)(\w?)", lambda m: r"\ ".join(filter(None, m.groups())), line)
-            )
+            plain = line.replace("|", r"\|")
+            found.append(re.sub(r"(`[^`]+`)(\w?)", lambda m: m[1] + (m[2] and rf"\ {m[2]}"), plain))
         in_table = line.startswith("|")
     return found
 

@@ -20,6 +20,8 @@ from crawl_env.numerics import FloatArray
 from crawl_env.simulation.selection import TOLERANCE
 from crawl_env.simulation.task import Task, TaskArguments
 
+__all__ = ["SequentialSelection", "SubsetAction", "VectorSubsetAction"]
+
 Observation = NDArray[np.float32]
 Number = np.integer[Any] | int
 Kind = TypeVar("Kind")

@@ -381,6 +381,6 @@ def test_every_row_has_a_fleet_of_its_own() -> None:
 def test_nothing_is_warned_of_on_the_way() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model = learner("PPO", VecMonitor(CrawlVecEnv(2, horizon=4)))
+        model = learner("PPO", CrawlVecEnv(2, horizon=4))
         model.learn(64)
     assert {episode["l"] for episode in model.ep_info_buffer} == {4}

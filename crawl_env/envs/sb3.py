@@ -26,6 +26,8 @@ except ImportError as error:  # pragma: no cover
         missing("stable_baselines3", "crawl_env.envs.sb3")
     ) from error
 
+__all__ = ["CrawlVecEnv"]
+
 
 class CrawlVecEnv(VecEnv):
     """`num_envs` environments for Stable-Baselines3, stepped in one array program.

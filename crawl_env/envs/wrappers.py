@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import gymnasium as gym
 import numpy as np
@@ -20,9 +20,18 @@ from crawl_env.numerics import FloatArray
 from crawl_env.simulation.selection import TOLERANCE
 from crawl_env.simulation.task import Task, TaskArguments
 
+__all__ = ["SequentialSelection", "SubsetAction", "VectorSubsetAction"]
+
 Observation = NDArray[np.float32]
 Number = np.integer[Any] | int
 Kind = TypeVar("Kind")
+
+if TYPE_CHECKING:
+    _VectorActionWrapper = gym.vector.VectorActionWrapper[
+        Observation, NDArray[np.integer[Any]], Observation
+    ]
+else:  # not generic in Gymnasium 1.1 and 1.2
+    _VectorActionWrapper = gym.vector.VectorActionWrapper
 
 
 class SequentialSelection(
@@ -193,10 +202,7 @@ class SubsetAction(
         return self._priorities[_checked(action, (), len(self.subsets))]
 
 
-class VectorSubsetAction(
-    gym.vector.VectorActionWrapper[Observation, NDArray[np.integer[Any]], Observation],
-    gym.utils.RecordConstructorArgs,
-):
+class VectorSubsetAction(_VectorActionWrapper, gym.utils.RecordConstructorArgs):
     """`SubsetAction` for `CrawlVectorEnv`: actions (B,) of `MultiDiscrete`.
 
     >>> vec = VectorSubsetAction(CrawlVectorEnv(3, budget=2))

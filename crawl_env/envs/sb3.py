@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ except ImportError as error:  # pragma: no cover
         missing("stable_baselines3", "crawl_env.envs.sb3")
     ) from error
 
+__all__ = ["CrawlVecEnv"]
+
 
 class CrawlVecEnv(VecEnv):
     """`num_envs` environments for Stable-Baselines3, stepped in one array program.
@@ -42,13 +44,15 @@ class CrawlVecEnv(VecEnv):
     def __init__(
         self,
         num_envs: int,
-        sources: Sources | str | Path | Draw = "table1",
+        sources: Sources | str | Path | Mapping[str, Any] | Draw = "table1",
         budget: float = 1.0,
         *,
         budget_rule: BudgetRule = "step",
-        arrivals: str | Path | ArrivalProcess = "deterministic",
+        arrivals: str | Path | Mapping[str, Any] | ArrivalProcess = "deterministic",
         observed: bool | ArrayLike = True,
         features: str | Sequence[str] = ("value",),
+        flat: bool = False,
+        scaled: bool = False,
         horizon: int | None = 500,
         start: Start = "fresh",
         per_host: int = 1,
@@ -63,6 +67,8 @@ class CrawlVecEnv(VecEnv):
             arrivals=arrivals,
             observed=observed,
             features=features,
+            flat=flat,
+            scaled=scaled,
             horizon=horizon,
             start=start,
             per_host=per_host,

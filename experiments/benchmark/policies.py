@@ -77,8 +77,8 @@ def write(report: Report, runner: Runner, seed: int = 0, recorded: Rows | None =
         report.paragraph(
             "Score: 0 is the random policy, 1 the Whittle index policy. Fraction of bound: "
             "relative to an upper bound on the long-run average reward of every policy with the "
-            "given information before a crawl: no content (not observed), all content (observed), or no "
-            "random content to observe (deterministic). Brackets: 95 % confidence intervals "
+            "given information before a crawl: no content (not observed), all content (observed), "
+            "or no random content to observe (deterministic). Brackets: 95 % confidence intervals "
             "(Student's t over runs; all policies meet the same arrivals); a value without an "
             "interval is deterministic. No bound is known for a discounted return (n/a)."
         )

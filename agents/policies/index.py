@@ -70,7 +70,7 @@ class IndexAgent(Agent):
         if not (index.min() >= 0 and np.isfinite(index.max())):
             wrong = np.argwhere(~(np.isfinite(index) & (index >= 0)))[0]
             raise ValueError(
-                f"agent {self.name!r} gave source {wrong[-1] + 1} the index {index[tuple(wrong)]}; "
+                f"agent {self.name!r} gave source {view.sources.label(wrong[-1])} the index {index[tuple(wrong)]}; "
                 "an index must be finite and not negative. For scores of any sign, subclass Agent "
                 "and return priorities in [−1, 1]"
             )

@@ -48,7 +48,7 @@ if __name__ == "__main__":
     action = np.linspace(-1, 1, 4, dtype=np.float32)
     for _ in range(3):
         found, expected = vec.step(action[None]), one.step(action)
-        same &= np.array_equal(found[0][0], expected[0]) and np.float32(found[1][0]) == np.float32(expected[1])
+        same &= np.array_equal(found[0][0], expected[0]) and np.isclose(found[1][0], expected[1])
     print(same, vec.get_attr("spec")[0].max_episode_steps)
     vec.close()
 """

@@ -24,6 +24,7 @@ PYTHON = [
         "docs/adaptive-agents.md",
         "docs/learning-agents.md",
         "docs/extending.md",
+        "docs/how-to/planner.md",
     )
     for i, block in enumerate(
         re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(encoding="utf-8"), re.S)

@@ -24,7 +24,6 @@ PYTHON = [
         "docs/adaptive-agents.md",
         "docs/learning-agents.md",
         "docs/extending.md",
-        "docs/how-to/planner.md",
     )
     for i, block in enumerate(
         re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(encoding="utf-8"), re.S)

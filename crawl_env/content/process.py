@@ -22,6 +22,8 @@ from crawl_env.numerics import FloatArray, IntArray
 # Cells advanced at a time. The value, retention and inflow of one block fit in a core's cache, so
 # that a large fleet is read from main memory only once per step.
 BLOCK = 2**15
+_ENOUGH = 50.0  # items of which some utility is certain to be left
+_MOST_DRAWS = 1000
 
 
 class Published(NamedTuple):
@@ -327,12 +329,15 @@ def _check_in_place(
     blocks: Sequence[tuple[slice, Block]],
     rng: np.random.Generator,
 ) -> None:
-    """Warn if the blocks that a method returns add nothing where about 50 items are published."""
-    expected = float((sources.arrival_rate * sources.period).sum())
-    value = np.zeros(sources.arrival_rate.size)
-    if not sources.published:
+    """Warn if the blocks that a method returns add nothing where about 50 items are published.
+
+    Fleets for which that would take too many draws are not checked.
+    """
+    useful = sources.arrival_rate[sources.mean_utility > 0] * sources.period
+    expected, value = float(useful.sum()), np.zeros(sources.arrival_rate.size)
+    if expected * _MOST_DRAWS < _ENOUGH:
         return
-    draws = int(np.clip(np.ceil(50.0 / expected), 1, 1000))
+    draws = int(np.ceil(_ENOUGH / expected))
     for _ in range(draws):
         for here, block in blocks:
             block.add(value[here], None, rng)

@@ -237,9 +237,10 @@ class Task:
             )
 
     def _check_spendable(self) -> None:
-        """Warn if the budget of a step cannot be used up."""
+        """Warn if the budget of a step cannot be used up by sources all of which fit it."""
         cost, budget = self.sources.cost, self.budget
-        if self.budget_rule == "average" or budget >= cost.sum():
+        fit = affordable(cost, budget).all() and budget < cost.sum()
+        if self.budget_rule == "average" or not fit:
             return
         spent = most_spent(cost, budget)
         if spent < budget * (1 - _NOTICEABLE):

@@ -24,6 +24,8 @@ except ImportError as error:  # pragma: no cover
         missing("stable_baselines3", "crawl_env.envs.sb3")
     ) from error
 
+__all__ = ["CrawlVecEnv"]
+
 
 class CrawlVecEnv(VecEnv):
     """`num_envs` environments for Stable-Baselines3, stepped in one array program.
@@ -49,6 +51,8 @@ class CrawlVecEnv(VecEnv):
         arrivals: str | Path | Mapping[str, Any] | ArrivalProcess = "deterministic",
         observed: bool | ArrayLike = True,
         features: str | Sequence[str] = ("value",),
+        flat: bool = False,
+        scaled: bool = False,
         horizon: int | None = 500,
         start: Start = "fresh",
         per_host: int = 1,
@@ -63,6 +67,8 @@ class CrawlVecEnv(VecEnv):
             arrivals=arrivals,
             observed=observed,
             features=features,
+            flat=flat,
+            scaled=scaled,
             horizon=horizon,
             start=start,
             per_host=per_host,

@@ -15,7 +15,7 @@ from agents.evaluation.statistics import FEWEST_RUNS, number
 from agents.registry import find
 from crawl_env import Sources, Task
 from crawl_env.content.names import make_arrivals
-from crawl_env.log.item_log import HOURS
+from crawl_env.log.clock import HOURS
 from crawl_env.simulation.task import make_sources
 from ephemeral_crawl.core import evaluation
 from ephemeral_crawl.core.report import Report

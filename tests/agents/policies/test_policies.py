@@ -156,7 +156,7 @@ def test_every_agent_has_stable_baselines_predict(name: str) -> None:
         assert action.shape == batch.shape[:2]
     n, f = batch.shape[1:]
     for shape in [(n,), (n, f + 1), (3, n, f + 1), (n + 1, f), (2, 2, n, f), (1, n)]:
-        with pytest.raises(ValueError, match=rf"observation has shape .* made for \({n}, {f}\)"):
+        with pytest.raises(ValueError, match=rf"observation has shape .* task has \({n}, {f}\)"):
             agent.predict(np.zeros(shape, dtype=np.float32))
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from importlib.metadata import entry_points
 from typing import TypedDict, Unpack
 
 from agents.adaptive.estimators import Estimator
@@ -110,6 +109,8 @@ def find(name: str) -> Callable[..., Agent]:
     """
     if name in AGENTS:
         return AGENTS[name]
+    from importlib.metadata import entry_points  # takes longer to import than all the agents
+
     installed = entry_points(group=GROUP)
     found = [point for point in installed if point.name == name]
     if not found:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from crawl_env.envs.env import CrawlEnv
 from crawl_env.envs.spec import CrawlSpec
-from crawl_env.envs.subsets import Subsets, all_subsets, maximal_subsets
+from crawl_env.envs.subsets import Subsets, subsets_of
 from crawl_env.envs.vector_env import CrawlVectorEnv
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation.selection import TOLERANCE
@@ -190,7 +190,7 @@ class SubsetAction(
         super().__init__(env)
         self._inner = _unwrapped(self, env, CrawlEnv)
         task = _with_priorities(self, env.action_space, self._inner.task)
-        self.subsets = _subsets(task)
+        self.subsets = subsets_of(task)
         self.action_space = spaces.Discrete(len(self.subsets))
         self._priorities = _priorities(self.subsets, task)
 
@@ -219,7 +219,7 @@ class VectorSubsetAction(_VectorActionWrapper, gym.utils.RecordConstructorArgs):
         super().__init__(env)
         self._inner = _unwrapped(self, env, CrawlVectorEnv)
         task = _with_priorities(self, env.single_action_space, self._inner.task)
-        self.subsets = _subsets(task)
+        self.subsets = subsets_of(task)
         self.single_action_space = spaces.Discrete(len(self.subsets))
         self.action_space = spaces.MultiDiscrete(np.full(env.num_envs, len(self.subsets)))
         self._priorities = _priorities(self.subsets, task)
@@ -233,8 +233,12 @@ class VectorSubsetAction(_VectorActionWrapper, gym.utils.RecordConstructorArgs):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         result = self.env.reset(seed=seed, options=options)
-        _refuse_other_costs(self._inner.world.sources.cost, self._inner.task)
+        self.check_costs()
         return result
+
+    def check_costs(self) -> None:
+        """Raise ValueError if fleets drawn at reset have other costs than the table of subsets."""
+        _refuse_other_costs(self._inner.world.sources.cost, self._inner.task)
 
     def actions(self, actions: NDArray[np.integer[Any]]) -> Observation:
         return self._priorities[_checked(actions, (self.num_envs,), len(self.subsets))]
@@ -291,12 +295,6 @@ def _most_picks(task: Task) -> int:
         return task.n
     total = np.cumsum(np.sort(task.sources.cost))
     return int(np.searchsorted(total, task.budget * (1 + TOLERANCE), side="right"))
-
-
-def _subsets(task: Task) -> Subsets:
-    if task.budget_rule == "average":
-        return all_subsets(task.n)
-    return maximal_subsets(task.sources.cost, task.budget, task.hosts)
 
 
 def _priorities(subsets: Subsets, task: Task) -> Observation:

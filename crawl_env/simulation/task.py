@@ -299,9 +299,9 @@ class Task:
         if spent < budget * (1 - _NOTICEABLE):
             warnings.warn(
                 f"budget is {budget:g}, of which the costs of the sources allow at most {spent:g} "
-                "to be spent in a step; the rest is lost in every step, while "
-                f"agents.relaxed_bound counts on all of it. Give budget={spent:g}, or budget_rule='average', which saves the rest for "
-                "later steps",
+                "to be spent in a step; the rest is lost in every step, while agents.relaxed_bound "
+                f"counts on all of it. Give budget={spent:g}, or budget_rule='average', which "
+                "saves the rest for later steps",
                 stacklevel=5,
             )
 

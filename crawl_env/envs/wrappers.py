@@ -142,9 +142,12 @@ class SequentialSelection(
         """Return a copy of the whole state: that of the environment, and the picks so far."""
         return {**self._inner.get_state(), "picked": self._picked.copy()}
 
-    def set_state(self, state: dict[str, Any]) -> Observation:
-        """Restore a state returned by `get_state`; return its observation."""
-        self._inner_observation = self._inner.set_state(state)
+    def set_state(self, state: dict[str, Any], *, seed: int | None = None) -> Observation:
+        """Restore a state returned by `get_state`; return its observation.
+
+        `seed` gives another future, see `CrawlEnv.set_state`.
+        """
+        self._inner_observation = self._inner.set_state(state, seed=seed)
         self._picked[:] = state["picked"]
         self._ready = True
         return self._observation()

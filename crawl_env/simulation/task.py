@@ -33,13 +33,14 @@ from crawl_env.simulation.observation import (
     scales_of,
     unscaled,
 )
-from crawl_env.simulation.selection import TOLERANCE, Hosts, affordable
+from crawl_env.simulation.selection import TOLERANCE, Hosts, affordable, most_spent
 
 Draw = Callable[[np.random.Generator], Sources]
 BudgetRule = Literal["step", "average"]
 Start = Literal["fresh", "empty", "full", "random"]
 
 BUDGET_RULES = ("step", "average")
+_NOTICEABLE = 1e-3  # fraction of the budget whose loss is worth a warning
 STARTS = ("fresh", "empty", "full", "random")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -156,6 +157,7 @@ class Task:
         for name, value in resolved.items():
             object.__setattr__(self, name, value)
         self._check_affordable(fleet)
+        self._check_spendable()
         self._check_arrivals()
 
     @cached_property
@@ -285,6 +287,22 @@ class Task:
                 f"budget is {budget:g} and all sources together cost {fleet.cost.sum():g}: every "
                 "source can be crawled in every step, so there is nothing to decide; lower it",
                 stacklevel=6,
+            )
+
+    def _check_spendable(self) -> None:
+        """Warn if the budget of a step cannot be used up by sources all of which fit it."""
+        cost, budget = self.sources.cost, self.budget
+        fit = affordable(cost, budget).all() and budget < cost.sum()
+        if self.budget_rule == "average" or not fit:
+            return
+        spent = most_spent(cost, budget)
+        if spent < budget * (1 - _NOTICEABLE):
+            warnings.warn(
+                f"budget is {budget:g}, of which the costs of the sources allow at most {spent:g} "
+                "to be spent in a step; the rest is lost in every step, while agents.relaxed_bound "
+                f"counts on all of it. Give budget={spent:g}, or budget_rule='average', which "
+                "saves the rest for later steps",
+                stacklevel=5,
             )
 
     def _check_arrivals(self) -> None:

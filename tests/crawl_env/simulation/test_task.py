@@ -11,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+import agents
 from crawl_env import Arrivals, CrawlEnv, CrawlVectorEnv, Deterministic, Sources, Task
 from tests.crawl_env.env_plain import ID, TABLE1
 
@@ -255,3 +256,20 @@ def test_objects_may_be_given_for_names() -> None:
 def test_values_that_float32_cannot_show_are_refused(utility: float) -> None:
     with pytest.raises(ValueError, match="another unit of utility"):
         Task(sources=Sources([1.0, 2.0], utility, 0.1))
+
+
+def test_what_is_printed_of_a_task_and_its_agents() -> None:
+    task = Task(
+        "fleet-f",
+        2.5,
+        budget_rule="average",
+        arrivals="poisson-items",
+        observed=[True] * 24 + [False],
+        scaled=True,
+    )
+    text = repr(task)
+    assert text.startswith("Task(sources=Sources(25 sources, period=1), budget=2.5, budget_rule='a")
+    assert "arrivals=Arrivals(rate=Constant(), utility=Exponential(" in text
+    assert text.endswith(", observed='24 of 25', scaled=True)")
+    assert repr(agents.Whittle(Task())) == f"Whittle({Task()!r})"
+    assert repr(Task(observed=False)).endswith("period=1), budget=1, observed=False)")

@@ -177,6 +177,7 @@ def crawls(name: str, epochs: int, rows: int = 3, seed: int = 0, **arguments: An
     return history
 
 
+@pytest.mark.filterwarnings("ignore:budget is .* at most")
 @pytest.mark.parametrize(
     ("name", "seed", "rule"),
     [

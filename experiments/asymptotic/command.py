@@ -212,4 +212,6 @@ def _shown(gap: FloatArray) -> str:
     if gap.size == 1 or np.ptp(gap) < NOTHING:
         return f"{mean:.1e}"
     estimate: Estimate = statistics.mean(gap)
+    if np.isnan(estimate.low):  # too few runs
+        return f"{mean:.1e}"
     return f"{mean:.1e} ± {0.5 * (estimate.high - estimate.low):.0e}"

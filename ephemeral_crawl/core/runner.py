@@ -45,10 +45,12 @@ class Runner:
         todo: Sequence[Job],
         work: Callable[[Job], Result],
         version: Version | None = None,
+        quiet: bool = False,
     ) -> list[Result]:
         """Return the results of all jobs, in order.
 
         Arguments:
+            quiet: whether no progress is shown.
             version: returns the version of the code that a job's result depends on; by default it
                 depends on all code of the project.
 
@@ -64,7 +66,8 @@ class Runner:
             finished = joblib.Parallel(return_as="generator_unordered")(
                 joblib.delayed(_numbered)(work, i, todo[i]) for i in missing
             )
-            progress = tqdm(finished, total=len(todo), initial=len(todo) - len(missing), unit="run")
+            done = len(todo) - len(missing)
+            progress = tqdm(finished, total=len(todo), initial=done, unit="part", disable=quiet)
             try:
                 for i, result in progress:
                     write_text(files[i], json.dumps(result))

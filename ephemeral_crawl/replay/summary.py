@@ -12,8 +12,8 @@ from agents.registry import CLAIRVOYANT
 from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.tables import OBSERVES_ALL, REFERENCE, percent
-from ephemeral_crawl.evaluate.replay import REFITTED
-from ephemeral_crawl.evaluate.replay_view import (
+from ephemeral_crawl.replay.play import REFITTED
+from ephemeral_crawl.replay.view import (
     FEWEST,
     NOTABLE,
     REFERENCES,

@@ -14,8 +14,8 @@ from ephemeral_crawl import __main__ as cli
 from ephemeral_crawl.core import program, results, runner
 from ephemeral_crawl.evaluate import command, replay
 from ephemeral_crawl.evaluate.command import Evaluate
-from ephemeral_crawl.evaluate.log import Log
-from ephemeral_crawl.evaluate.replay import play
+from ephemeral_crawl.replay.split import Log
+from ephemeral_crawl.replay.play import play
 
 EXAMPLE = Path(__file__).parents[3] / "ephemeral_crawl" / "data" / "example-log.csv"
 FEW = ("whittle", "random", "static", "nutch")

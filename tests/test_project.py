@@ -184,7 +184,9 @@ def test_the_presets_are_in_the_wheel(tmp_path):
         capture_output=True,
     )
     (wheel,) = tmp_path.glob("*.whl")
-    assert "crawl_env/fleet/presets/hacker-news.csv" in zipfile.ZipFile(wheel).namelist()
+    files = zipfile.ZipFile(wheel).namelist()
+    assert "crawl_env/fleet/presets/hacker-news.csv" in files
+    assert "ephemeral_crawl/core/page/report.html" in files
 
 
 def test_constraints_pin_everything_exactly():

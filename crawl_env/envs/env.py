@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crawl_env.content.process import ArrivalProcess
 from crawl_env.content.world import World
+from crawl_env.envs.spec import TruthfulSpec
 from crawl_env.errors import check_choice
 from crawl_env.fleet.sources import Sources
 from crawl_env.simulation.simulation import Simulation
@@ -22,7 +23,9 @@ from crawl_env.simulation.task import BudgetRule, Draw, Start, Task, suggest_arg
 _NOT_RESET = np.inf
 
 
-class CrawlEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
+class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
+    TruthfulSpec, gym.Env[NDArray[np.float32], NDArray[np.float32]]
+):
     """Restless bandit of N ephemeral sources, some of which are crawled in every step.
 
     ## Description
@@ -78,8 +81,9 @@ class CrawlEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
     given); the belief starts at the given value.
 
     ## Episode End
-    Never terminated; truncated after `horizon` steps. A log is repeated from its start when it
-    ends.
+    Never terminated; truncated after `horizon` steps, or earlier if `gym.make` is given a smaller
+    `max_episode_steps`; `env.spec.max_episode_steps` is the smaller of both. A log is repeated from
+    its start when it ends.
 
     ## Info
     `step` returns arrays (N,): `crawled`, whether the source was crawled successfully;
@@ -91,10 +95,10 @@ class CrawlEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
 
     | argument | type | default | meaning |
     | --- | --- | --- | --- |
-    | `sources` | `Sources`, str, path or callable | `"table1"` | the fleet: an object; a preset ("table1", "fleet-f", "recovering-<n>", "hacker-news"; see `Sources.preset`); a CSV; or `rng → Sources`, drawn at each reset (N, period and limits fixed) |
+    | `sources` | `Sources`, str, path, dict or callable | `"table1"` | the fleet: an object, or a dictionary of its arguments; a preset ("table1", "fleet-f", "recovering-<n>", "hacker-news"; see `Sources.preset`); a CSV; or `rng → Sources`, drawn at each reset (N, period and limits fixed) |
     | `budget` | float | `1.0` | M > 0, budget units per step |
     | `budget_rule` | `"step"`, `"average"` | `"step"` | Σ cost ≤ M in every step; or a token bucket: the balance grows by M per step, and sources are selected while it is positive, so that the last selection may leave it negative |
-    | `arrivals` | str, path or object | `"deterministic"` | the arrival process, see below |
+    | `arrivals` | str, path, dict or object | `"deterministic"` | the arrival process, see below |
     | `observed` | bool or (N,) bool | `True` | whether the value of a source is observed |
     | `features` | sequence of str | `("value",)` | columns of the observation |
     | `horizon` | int or None | `500` | steps per episode; None: no truncation |
@@ -121,7 +125,9 @@ class CrawlEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
     | | items | "items": each item is drawn |
 
     The features `items`, `changed` and `harvest_…`, and finite capacities, require single items,
-    which Hawkes rates, non-exponential decay and logs always draw.
+    which Hawkes rates, non-exponential decay and logs always draw. A dictionary of a name and
+    parameters stands for an object, for example `{"name": "poisson", "rate": {"name": "drift",
+    "sigma": 0.2}}`, or `{"name": "trace", "log": "items.csv", "random_start": False}`.
 
     Agents and beliefs use `arrival_rate` only; `env.unwrapped.world.rate`, (1, N), is the current
     rate, for evaluation. Arrivals depend on the process and the seed alone, neither on actions nor
@@ -129,6 +135,14 @@ class CrawlEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
     capacities, failure rates and hosts are parameters of the fleet, see `Sources`. A failed crawl
     costs as much as a successful one and leaves the content in place. Under deterministic arrivals
     the content of a source with a capacity is the mean under Poisson arrivals.
+
+    ## Registration
+    Importing `crawl_env` registers the id. Gymnasium 1 loads no plugins, so where the package has
+    not been imported, as in spawned processes (`AsyncVectorEnv(…, context="spawn")`, remote
+    workers) and configuration files, prefix it: `gym.make("crawl_env:EphemeralCrawl-v0")`.
+    `env.spec` can be written as JSON with all arguments but callables and arrivals of a class of
+    one's own, which `to_json` refuses: `gym.make(EnvSpec.from_json(env.spec.to_json()))` makes the
+    same environment.
 
     Raises:
         TypeError: an argument is unknown.
@@ -155,11 +169,11 @@ class CrawlEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
     @suggest_arguments
     def __init__(
         self,
-        sources: Sources | str | Path | Draw = "table1",
+        sources: Sources | str | Path | Mapping[str, Any] | Draw = "table1",
         budget: float = 1.0,
         *,
         budget_rule: BudgetRule = "step",
-        arrivals: str | Path | ArrivalProcess = "deterministic",
+        arrivals: str | Path | Mapping[str, Any] | ArrivalProcess = "deterministic",
         observed: bool | ArrayLike = True,
         features: str | Sequence[str] = ("value",),
         horizon: int | None = 500,
@@ -182,6 +196,7 @@ class CrawlEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
         )
         self.observation_space = self.task.observation_space
         self.action_space = self.task.action_space
+        self._episode_length = self.task.horizon
         self.render_mode = render_mode
         self._simulation = Simulation(self.task)
         self._elapsed: float = _NOT_RESET  # steps

@@ -8,9 +8,11 @@ from typing import Any, TypeVar
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
 from crawl_env.envs.env import CrawlEnv
+from crawl_env.envs.spec import CrawlSpec
 from crawl_env.envs.subsets import Subsets, all_subsets, maximal_subsets
 from crawl_env.envs.vector_env import CrawlVectorEnv
 from crawl_env.numerics import FloatArray
@@ -71,6 +73,18 @@ class SequentialSelection(
         self._inner_observation: Observation = np.zeros(box.shape, dtype=np.float32)
         self._picked = np.zeros(task.n, dtype=bool)
         self._ready = False
+
+    @property
+    def spec(self) -> EnvSpec | None:  # type: ignore[override]
+        """The specification; `max_episode_steps` counts picks, of which a step has several."""
+        made = self._cached_spec is None
+        spec = super().spec
+        if made and isinstance(spec, CrawlSpec) and spec.max_episode_steps is not None:
+            task, steps = self._inner.task, spec.max_episode_steps
+            if steps != task.horizon:  # a TimeLimit inside this wrapper, which counts steps
+                spec.kwargs = {**spec.kwargs, "horizon": steps}
+            spec.max_episode_steps = spec.horizon = steps * _most_picks(task)
+        return spec
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -223,6 +237,14 @@ def _with_priorities(wrapper: object, found: spaces.Space[Any], task: Task) -> T
             "changes them outside this one"
         )
     return task
+
+
+def _most_picks(task: Task) -> int:
+    """Return the largest number of sources that one step can crawl."""
+    if task.draw is not None:
+        return task.n
+    total = np.cumsum(np.sort(task.sources.cost))
+    return int(np.searchsorted(total, task.budget * (1 + TOLERANCE), side="right"))
 
 
 def _subsets(task: Task) -> Subsets:

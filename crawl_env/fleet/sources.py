@@ -164,6 +164,23 @@ class Sources:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]  # validates, and makes the arrays read-only
 
+    def describe(self) -> dict[str, Any]:
+        """Return the arguments of an equal fleet as lists, which JSON can hold.
+
+        Constraints that no source has are left out, and infinite capacities are "inf".
+
+        >>> fleet = Sources(1.0, [2.0, 3.0], 0.5)
+        >>> Sources(**fleet.describe()) == fleet
+        True
+        """
+        found: dict[str, Any] = {"period": self.period}
+        for name in _ARRAYS:
+            array = getattr(self, name)
+            if not (array == DESCRIBED[name].default).all():
+                found[name] = np.where(np.isinf(array), "inf", array.astype(object)).tolist()
+        labels = {"names": self.given_names, "hosts": self.hosts}
+        return found | {name: list(given) for name, given in labels.items() if given}
+
     @property
     def names(self) -> tuple[str, ...]:
         """Return all N names; sources without names are numbered from 1."""

@@ -7,7 +7,7 @@ import functools
 import inspect
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -40,10 +40,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class TaskArguments(TypedDict, total=False):
     """The arguments of `Task`, for dictionaries passed as `**arguments`."""
 
-    sources: Sources | str | Path | Draw
+    sources: Sources | str | Path | Mapping[str, Any] | Draw
     budget: float
     budget_rule: BudgetRule
-    arrivals: str | Path | ArrivalProcess
+    arrivals: str | Path | Mapping[str, Any] | ArrivalProcess
     observed: bool | ArrayLike
     features: str | Sequence[str]
     horizon: int | None
@@ -107,11 +107,11 @@ class Task:
     @suggest_arguments
     def __init__(
         self,
-        sources: Sources | str | Path | Draw = "table1",
+        sources: Sources | str | Path | Mapping[str, Any] | Draw = "table1",
         budget: float = 1.0,
         *,
         budget_rule: BudgetRule = "step",
-        arrivals: str | Path | ArrivalProcess = "deterministic",
+        arrivals: str | Path | Mapping[str, Any] | ArrivalProcess = "deterministic",
         observed: bool | ArrayLike = True,
         features: str | Sequence[str] = ("value",),
         horizon: int | None = 500,
@@ -252,11 +252,13 @@ class Task:
 
 
 def make_sources(sources: object) -> Sources:
-    """Return the fleet for the argument `sources`: a fleet, a preset or a path."""
+    """Return the fleet for the argument `sources`: a fleet, a preset, a path or a dictionary."""
     if isinstance(sources, Sources):
         if sources.arrival_rate.ndim != 1:
             raise ValueError("sources holds a batch of fleets; give one fleet of shape (N,)")
         return sources
+    if isinstance(sources, Mapping):
+        return _from_columns(sources)
     if isinstance(sources, Path) or (
         isinstance(sources, str) and sources.lower().endswith(SUFFIXES)
     ):
@@ -265,9 +267,20 @@ def make_sources(sources: object) -> Sources:
         return Sources.preset(sources)
     raise ValueError(
         f"sources is {sources!r}; give a Sources, the name of a preset, the path of a .csv file "
-        "(also .csv.gz or .parquet), "
+        "(also .csv.gz or .parquet), a dictionary of the arguments of Sources, "
         "or a callable that draws a Sources from a random generator"
     )
+
+
+def _from_columns(columns: Mapping[str, Any]) -> Sources:
+    taken = inspect.signature(Sources).parameters
+    for name in columns:
+        if name not in taken:
+            raise unknown("argument of Sources", name, taken)
+    missing = [name for name, p in taken.items() if p.default is p.empty and name not in columns]
+    if missing:
+        raise ValueError(f"sources, a dictionary, lacks {', '.join(missing)}; add one list each")
+    return Sources(**columns)
 
 
 def _same_limits(fleet: Sources, other: Sources) -> bool:

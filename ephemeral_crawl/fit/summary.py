@@ -68,6 +68,7 @@ def write(report: Report, found: FitResults, left_out: str) -> None:
     """Add all sections to the report."""
     log = found.log
     since = f" (time 0 is {log.origin})" if log.origin else ""
+    report.answer(_answer(found))
     report.paragraph(
         f"{len(log):,} items of {len(log.names):,} sources from {log.start:,.6g} to "
         f"{log.end:,.6g} {log.unit}s{since}. {left_out}".strip()
@@ -108,6 +109,15 @@ def write(report: Report, found: FitResults, left_out: str) -> None:
     drifting = figures.drift(found)
     if drifting is not None:
         report.figure(drifting, "Sources with the strongest drift; dashed: constant rate.")
+
+
+def _answer(found: FitResults) -> str:
+    """Return a sentence on what was fitted, and on the assumptions that do not hold."""
+    violated = [name for name, check in found.checks.items() if checks.failing(check.p).any()]
+    fitted = f"{len(found.log.names):,} sources are fitted to {len(found.log):,} items; "
+    if not violated:
+        return fitted + "no assumption of the model is rejected."
+    return fitted + f"some violate assumptions of the model ({', '.join(violated)}), see below."
 
 
 def findings(found: FitResults) -> list[str]:

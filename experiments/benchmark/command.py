@@ -66,6 +66,7 @@ class Benchmark(ParallelStudy):
         records += before.of((key_of(job) for job in plan(chosen)), among=False)
         shown = records.of(key_of(job) for job in plan(learners))
         table = section.write(report, shown, learners)
+        report.answer(leaderboard.answer(table))
         done = None
         if not full:
             recorded = policies.read(self.folder / "records.csv") if self.only_report else None

@@ -112,6 +112,25 @@ def _learnt(table: Table, agent: str, tasks: Sequence[str]) -> tuple[list[str], 
     return learnt, [run for task in learnt for run in table.runs[agent][task]]
 
 
+FAILED = 0.8  # a run that scores less has failed
+
+
+def answer(table: Table) -> str:
+    """Return which agents are reliable, in one sentence."""
+    scores = {
+        name: np.concatenate(table.scores(name, table.tasks)) for name in table.among(table.tasks)
+    }
+    first = max(scores, key=lambda name: (len(table.runs[name]), table.iqm(name, table.tasks).mean))
+    failing = [name for name, found in scores.items() if (found < FAILED).any()]
+    return (
+        f"Of {len(scores)} learning agents, {len(scores) - len(failing)} never fail (score at "
+        f"least {FAILED:g} in every run; 0 is random, 1 Whittle); {first}, trained on "
+        f"{len(table.runs[first])} of {len(table.tasks)} tasks, scores "
+        f"{table.iqm(first, table.tasks).mean:.3f} (IQM). Failing runs: "
+        f"{'; '.join(failing) or 'none'}."
+    )
+
+
 def best(table: Table, tasks: Sequence[str]) -> list[Row]:
     """Return the best agent of each task."""
     found: list[Row] = []

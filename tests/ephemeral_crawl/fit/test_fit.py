@@ -584,7 +584,7 @@ def test_the_command_writes_a_fleet_that_can_be_read(files, tmp_path, capsys) ->
     log = ItemLog.from_csv(files[0])
     assert fleet.arrival_rate.sum() == pytest.approx(len(log) / 1000, rel=0.01)
     page = (report / "report.html").read_text(encoding="utf-8")
-    for word in ("is rejected for", "half-life", "Benjamini", "<img"):
+    for word in ("is rejected for", "half-life", "Benjamini", "<svg"):
         assert word in page or (word == "is rejected for" and "Not rejected for any source" in page)
     assert "ephemeral-crawl evaluate --sources" in capsys.readouterr().out
 

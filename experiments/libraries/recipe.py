@@ -1,0 +1,116 @@
+"""A recipe: a script that uses the environment with one library, as that library's users would."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).resolve().parent
+SCRIPTS = FOLDER / "recipes"
+NOT_RECIPES = ("scoring.py",)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A script `recipes/training/LIBRARY_….py` or `recipes/tools/LIBRARY_….py`.
+
+    It is run as `python SCRIPT --seed S [--steps K]`, and the last line that it prints is its
+    result, an object of JSON. The first line of its docstring reads "Library: what is run."
+    """
+
+    script: Path
+
+    @property
+    def name(self) -> str:
+        return self.script.stem
+
+    @property
+    def key(self) -> str:
+        """The library in names of files and on the command line."""
+        return self.name.split("_")[0]
+
+    @property
+    def trains(self) -> bool:
+        """Whether it trains an agent, which is scored."""
+        return self.script.parent.name == "training"
+
+    @property
+    def requirements(self) -> Path | None:
+        """The packages of its virtual environment; None: it runs in the project's own."""
+        path = FOLDER / "requirements" / f"{self.key}.txt"
+        return path if path.exists() else None
+
+    @property
+    def title(self) -> tuple[str, str]:
+        """The library, and what is run."""
+        lines = (ast.get_docstring(ast.parse(self.script.read_text(encoding="utf-8"))) or "").split(
+            "\n\n"
+        )
+        library, colon, what = " ".join(lines[0].split()).partition(": ")
+        if not colon:
+            raise ValueError(f'{self.script.name}: the docstring must begin with "Library: what"')
+        return library, what.rstrip(".")
+
+    def version(self) -> str:
+        """Return a hash of the script and of what it is run with."""
+        digest = hashlib.sha256()
+        for file in (self.script, SCRIPTS / "training" / "scoring.py", self.requirements):
+            digest.update(file.read_bytes() if file else b"")
+        return digest.hexdigest()
+
+    def run(self, python: Path, seed: int, steps: int | None, seconds: float) -> dict[str, Any]:
+        """Run the script with a Python; return its result, or {"problem": …}.
+
+        Arguments:
+            steps: None for the recipe's own number.
+            seconds: after which it is stopped.
+        """
+        words = [str(python), str(self.script), "--seed", str(seed)]
+        words += [] if steps is None else ["--steps", str(steps)]
+        try:
+            done = subprocess.run(
+                words,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=seconds,
+                env=_environment(python),
+            )
+        except subprocess.TimeoutExpired:
+            return {"problem": f"stopped after {seconds:g} s"}
+        if done.returncode != 0:
+            return {"problem": last_line(done.stderr) or f"exit status {done.returncode}"}
+        try:
+            result = json.loads(last_line(done.stdout))
+        except json.JSONDecodeError:
+            result = None
+        return result if isinstance(result, dict) else {"problem": "printed no result"}
+
+
+def recipes(only: tuple[str, ...] = ()) -> list[Recipe]:
+    """Return the recipes, of these libraries only if any are named."""
+    scripts = sorted(
+        SCRIPTS.glob("*/*.py"), key=lambda path: (path.parent.name != "training", path)
+    )
+    found = [Recipe(path) for path in scripts if path.name not in NOT_RECIPES]
+    return [recipe for recipe in found if not only or recipe.key in only]
+
+
+def last_line(text: str) -> str:
+    """Return the last line of a text that is not empty."""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+
+
+def _environment(python: Path) -> dict[str, str]:
+    """Return environment variables: one thread, and no packages but those of the interpreter."""
+    own = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    if python == Path(sys.executable):
+        return {**os.environ, **own}
+    return {**{k: v for k, v in os.environ.items() if k != "PYTHONPATH"}, **own}

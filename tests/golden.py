@@ -1286,8 +1286,8 @@ def fit() -> Iterator[Entry]:
 def replay() -> Iterator[Entry]:
     from agents.evaluation.rollout import Rollout
     from ephemeral_crawl.replay.hindsight import Hindsight
-    from ephemeral_crawl.replay.split import Log
     from ephemeral_crawl.replay.play import play as play_back
+    from ephemeral_crawl.replay.split import Log
 
     @cache
     def split() -> Any:

@@ -114,9 +114,9 @@ class LiveCrawl:
             observed=False,
             features=REVEALED,
         )
-        prior = _first_guess(fleet, estimator) if known and use_rates else None
-        kind: type[Adaptive] = Thompson if known else SelfTuning
-        self._agent = kind(task, seed=seed, estimator=make_estimator(estimator, 1.0, prior))
+        self._agent = live_agent(
+            task, fleet if known else None, estimator=estimator, use_rates=use_rates, seed=seed
+        )
         self._report = np.zeros((len(fleet), len(REVEALED)), dtype=np.float32)
         self._report[:, 0] = NEVER
         state = self._agent.begin(ObservationView(self._report, task))
@@ -304,6 +304,30 @@ _DAMAGED = (
     zipfile.BadZipFile,
     zipfile.LargeZipFile,
 )
+
+
+def live_agent(
+    task: Task,
+    fleet: Sources | None,
+    *,
+    estimator: str = "forgetting",
+    use_rates: bool = True,
+    seed: int | None = None,
+) -> Adaptive:
+    """Return the agent of a `LiveCrawl`, for a task that shows the features `REVEALED`.
+
+    Arguments:
+        task: an environment's task; its arrival rates are not used.
+        fleet: the fleet with known mean utilities and decay rates that `LiveCrawl` was given, or
+            None if nothing is known.
+        estimator, use_rates, seed: as of `LiveCrawl`.
+    """
+    period, prior = task.sources.period, None
+    if fleet is not None and use_rates:
+        shape, rate = _first_guess(fleet, estimator)  # per period
+        prior = Posterior(shape, rate * period)
+    kind: type[Adaptive] = SelfTuning if fleet is None else Thompson
+    return kind(task, seed=seed, estimator=make_estimator(estimator, period, prior))
 
 
 def _unknown(n: int, period: float) -> Sources:

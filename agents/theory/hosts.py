@@ -104,9 +104,7 @@ class HostMultipliers:
             return np.where(pays, arm.crawl_rate(interval), 0.0), np.where(pays, reward, 0.0)
 
         (many, most), (few, least) = at(found.low), at(found.high)
-        part = np.divide(
-            found.crawls - few, many - few, out=np.zeros_like(few), where=many > few
-        )
+        part = np.divide(found.crawls - few, many - few, out=np.zeros_like(few), where=many > few)
         return found.crawls, least + np.clip(part, 0.0, 1.0) * (most - least)
 
     def spending(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from ephemeral_crawl.comparison.present import Equal
+from agents.evaluation.statistics import number
+from ephemeral_crawl.comparison.present import Equal, Present
 from ephemeral_crawl.comparison.schedule import Schedule
+from ephemeral_crawl.core.tables import REFERENCE
 
 # A description of the policies for the reports.
 POLICIES = (
@@ -30,11 +32,46 @@ def share(part: float, whole: float) -> str:
     return f"{part / whole:.0%}" if whole > 0 else "n/a"
 
 
-def at_equal_utility(same: Equal | None) -> str:
-    """Return the end of a sentence on the fetches saved at the same utility, or ""."""
-    if same is None or same.verified < 0.005:
-        return ""
-    return f", or at least as much with {same.verified:.0%} fewer fetches"
+def against(gain: float | None, rule: Present | None, same: Equal | None, best: str) -> str:
+    """Return the end of a sentence that compares with the present rule, or ""
+
+    Arguments:
+        gain: of the best policy over the rule it is compared with, as a fraction, under the same
+            budget; None if there is none.
+        rule: the present rule, or None: then it is crawling all sources in turn.
+        same: where whittle collects as much as the present rule.
+        best: the best policy, which the sentence is about.
+    """
+    words = "your present rule" if rule else "crawling all sources in turn"
+    text = ""
+    if gain is not None:
+        text = f", {abs(gain):.0%} {'more' if gain >= 0 else 'less'} than {words}"
+    if rule is None:
+        return text
+    if same is None:
+        return text + " (no smaller budget was found with which whittle collects as much)"
+    if rule.rates is not None:
+        ahead = same.same.reward / same.present.reward - 1 if same.present.reward > 0 else 0.0
+        text += (
+            f"; with the {same.present.cost:.3g} per step of your present rule, whittle collects "
+            f"{ahead:.0%} more than that rule"
+        )
+    if same.verified < 0.005:
+        return text
+    who = "" if best == REFERENCE else f"{REFERENCE} collects "
+    return f"{text}, or {who}at least as much with {same.verified:.0%} fewer fetches"
+
+
+def equal_utility(name: str, same: Equal) -> str:
+    """Return sentences on the present rule, and on the budget at which whittle equals it."""
+    return (
+        f"Your present rule ({name}) collects {number(same.present.reward)} per step for a cost of "
+        f"{same.present.cost:.4g} per step. With a budget of {same.same.budget:.4g} whittle "
+        f"collects {number(same.same.reward)}. It collects as much as your present rule for "
+        f"{same.cost:.4g} ({same.fewer:.1%} less), interpolated between budgets that were run; "
+        f"the run with a budget of {same.run.budget:.4g} spends {same.run.cost:.4g} "
+        f"({same.verified:.1%} less) and collects {number(same.run.reward)}."
+    )
 
 
 def limit(plan: Schedule, measured: float | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -15,8 +16,11 @@ from crawl_env.files import table
 from crawl_env.files.table import Column
 from crawl_env.numerics import FloatArray
 
+PLAYED = "present intervals"  # name of a rule that is given by its intervals
+
 _COLUMNS = (Column("source", "text"), Column("interval", default=np.inf))
 _NEAR = 0.002  # fraction of the reward at which two policies count as equal
+_TINY = 1e-300  # of what is divided by
 _TRIES = 7  # budgets that are run in search of the one of equal reward
 
 
@@ -56,7 +60,7 @@ class Present(NamedTuple):
             )
         if not np.isfinite(interval).any():
             raise ValueError(f"{text}: no source has an interval; nothing is crawled")
-        return Present("present intervals", fleet.period / interval)
+        return Present(PLAYED, fleet.period / interval)
 
     def budget(self, fleet: Sources, budget: float) -> float:
         """Return the budget per step under which the rule is run: that of the others, or what its
@@ -76,6 +80,7 @@ class Equal(NamedTuple):
     """Where a policy collects as much as the present rule."""
 
     present: Measured
+    same: Measured  # a run with the budget of the present rule
     run: Measured  # the run with the smallest budget found that collects as much
     cost: float  # budget units per step at which the rewards are equal, by interpolation
 
@@ -94,53 +99,47 @@ def equal(
     present: Measured,
     measure: Callable[[float], Measured],
     guess: Callable[[float], float],
-    known: Measured,
     least: float,
     whole: bool,
 ) -> Equal | None:
-    """Return where a policy collects as much as the present rule, or None if it does not with the
-    budget that is known.
+    """Return where a policy collects as much as the present rule; None if it does not with the
+    budget of that rule.
 
     Arguments:
         present: the present rule.
         measure: runs the policy under a budget.
         guess: the expected reward under a budget, up to a factor.
-        known: the policy under a budget at which it collects more.
         least: the smallest budget.
         whole: whether budgets are multiples of `least`.
     """
-    if known.reward < present.reward:
+    most = max(present.budget, least)
+    same = measure(math.ceil(most / least - 1e-9) * least if whole else most)
+    if same.reward < present.reward:
         return None
-    low, high = Measured(0.0, 0.0, 0.0), known
-    scale = known.reward / max(guess(known.budget), 1e-300)
+    low, high = Measured(0.0, 0.0, 0.0), same
+    scale = same.reward / max(guess(same.budget), _TINY)
     for _ in range(_TRIES):
         if high.reward <= present.reward * (1 + _NEAR) or high.budget <= least:
             break
-        budget = _budget_at(present.reward / scale, guess, low.budget, high.budget)
-        budget = max(budget, least)
+        budget = max(_budget_at(present.reward / scale, guess, low.budget, high.budget), least)
         if whole:
-            steps = np.clip(round(budget / least), low.budget // least + 1, high.budget // least - 1)
-            budget = float(steps * least)
-            if not low.budget < budget < high.budget:
+            first, last = round(low.budget / least) + 1, round(high.budget / least) - 1
+            if first > last:
                 break
+            budget = float(np.clip(round(budget / least), first, last) * least)
         found = measure(budget)
-        scale = found.reward / max(guess(budget), 1e-300)
+        scale = found.reward / max(guess(budget), _TINY)
         if found.reward >= present.reward:
             high = found
         else:
             low = found
-        if not whole and abs(found.reward / present.reward - 1) <= _NEAR:
-            high = found
-            break
     part = 1.0
     if high.reward > present.reward:
         part = (present.reward - low.reward) / (high.reward - low.reward)
-    return Equal(present, high, low.cost + part * (high.cost - low.cost))
+    return Equal(present, same, high, low.cost + part * (high.cost - low.cost))
 
 
-def _budget_at(
-    reward: float, guess: Callable[[float], float], low: float, high: float
-) -> float:
+def _budget_at(reward: float, guess: Callable[[float], float], low: float, high: float) -> float:
     """Return the budget between two others whose expected reward is closest to this one."""
     for _ in range(30):
         middle = 0.5 * (low + high)

@@ -111,8 +111,7 @@ class Schedule:
             fleet.cost.shape,
         )
         publishes = fleet.arrival_rate * fleet.mean_utility > 0
-        forced = np.isfinite(self.longest) & (best.interval > self.longest - 1.0)
-        forced = forced & (arm.index_at_age(np.maximum(np.floor(best.interval), 1.0)) < level)
+        forced = (best.interval > self.longest - 1.0) & (self.index < level)
         found = []
         for i, interval in enumerate(best.interval):
             if not affordable[i]:
@@ -137,7 +136,7 @@ class Schedule:
 
     def rows(
         self, when: Callable[[float], str], measured: FloatArray | None
-    ) -> Sequence[dict[str, Any]]:
+    ) -> list[dict[str, Any]]:
         """Return the rows of schedule.csv.
 
         Arguments:
@@ -190,7 +189,7 @@ def write(report: Report, schedule: Schedule, rows: Sequence[dict[str, Any]], un
     )
 
 
-def counts(schedule: Schedule) -> str:
+def counts(schedule: Schedule, unit: str = "units of time") -> str:
     """Return a sentence on how many sources are crawled how often."""
     interval = schedule.interval
     crawled = np.isfinite(interval)
@@ -199,7 +198,7 @@ def counts(schedule: Schedule) -> str:
     low, high = interval[crawled].min(), interval[crawled].max()
     n, never = int(crawled.sum()), int((~crawled).sum())
     every = f"every {low:.4g}" if low == high else f"every {low:.4g} to {high:.4g}"
-    text = f"{n} of {len(interval)} sources are crawled, {every} units of time"
+    text = f"{n} of {len(interval)} sources are crawled, {every} {unit}"
     return text + (f"; {never} never." if never else ".")
 
 

@@ -20,6 +20,7 @@ from crawl_env.simulation.task import make_sources
 from ephemeral_crawl.comparison.present import Present
 from ephemeral_crawl.core import question
 from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.runner import Runner
 from ephemeral_crawl.core.study import ParallelStudy, Rows
 from ephemeral_crawl.core.tables import FLOOR, REFERENCE
 
@@ -33,6 +34,7 @@ _HOW = ("out", "jobs", "engine", "replace")
 class ComparisonStudy(ParallelStudy):
     """A comparison of policies on a fleet under one budget or several."""
 
+    known: ClassVar[tuple[str, ...]] = tuple(AGENTS)  # names of --agents
     outputs: ClassVar[tuple[str, ...]] = (
         "schedule.csv",
         "sources.csv",
@@ -95,6 +97,12 @@ class ComparisonStudy(ParallelStudy):
         """Return the options that make the question, by name."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _HOW}
 
+    @property
+    def runner(self) -> Runner:
+        """Return the runner; a first answer takes less time than processes take to start."""
+        made = super().runner
+        return Runner(made.kept, 1, "sequential") if self.quick else made
+
     # ------------------------------------------------------------------------ the options
 
     def _budgets(self) -> list[float]:
@@ -115,8 +123,8 @@ class ComparisonStudy(ParallelStudy):
 
     def _names(self) -> tuple[str, ...]:
         for name in self.agents:
-            if name not in AGENTS:
-                raise unknown("agent", name, AGENTS)
+            if name not in self.known:
+                raise unknown("agent", name, self.known)
         return tuple(dict.fromkeys((REFERENCE, *self.agents, FLOOR)))
 
     def _present(self, fleet: Sources) -> Present | None:

@@ -29,7 +29,7 @@ def text_of(asked: Question) -> str:
 
 
 def check_question(folder: Path, asked: Question, replace: bool) -> None:
-    """Raise ValueError if a folder holds results of another question, unless they may be replaced."""
+    """Raise ValueError if a folder holds results of another question that may not be replaced."""
     if replace or not folder.is_dir() or not any(folder.iterdir()):
         return
     try:

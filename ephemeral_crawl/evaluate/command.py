@@ -17,7 +17,7 @@ from crawl_env import Sources, Task
 from crawl_env.content.names import make_arrivals
 from crawl_env.simulation.selection import whole_budget
 from ephemeral_crawl.comparison import present as present_rule
-from ephemeral_crawl.comparison.present import Equal, Measured, Present
+from ephemeral_crawl.comparison.present import PLAYED, Equal, Measured, Present
 from ephemeral_crawl.comparison.sample import Sample, sample
 from ephemeral_crawl.comparison.schedule import Schedule
 from ephemeral_crawl.comparison.study import ComparisonStudy, features_of, fleet_of
@@ -25,7 +25,7 @@ from ephemeral_crawl.core import evaluation
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.results import provenance
 from ephemeral_crawl.core.runner import Job
-from ephemeral_crawl.core.tables import REFERENCE, records, without_reference
+from ephemeral_crawl.core.tables import REFERENCE, records
 from ephemeral_crawl.evaluate import summary
 
 Runs = dict[float, dict[str, Evaluation]]  # by budget and agent
@@ -45,7 +45,7 @@ class Evaluate(ComparisonStudy):
     The sources are simulated. With --items LOG instead of --sources, this is the command `replay`.
     """
 
-    sources: str
+    sources: str = ""
     """CSV file of the fleet, with the columns source, arrival_rate (items / time), mean_utility,
     decay_rate (1 / time) and, optional, cost, crawl_delay (time), host, capacity (items) and
     failure_rate; or the name of a preset (table1, fleet-f, recovering-<n>, hacker-news)."""
@@ -64,8 +64,8 @@ class Evaluate(ComparisonStudy):
     5."""
 
     def run(self) -> None:
-        self.check(self.sources, self.present)
         self._check_options()
+        self.check(self.sources, self.present)
         fleet, given = fleet_of(self.sources, self.period), self._budgets()
         rule, longest = self._present(fleet), self._longest(self.period)
         names = self._entrants(fleet, rule)
@@ -109,7 +109,7 @@ class Evaluate(ComparisonStudy):
                 m: self._equal(simulated, own, rule, runs[m])
                 for m, own in zip(given, part.budgets, strict=True)
             },
-            checks=(_OF_SCHEDULE, _OF_LIMIT),
+            checks=(_OF_SCHEDULE, _OF_LIMIT, PLAYED),
             of_all=part.which if len(part.which) == len(fleet) else None,
             note=part.sentence(fleet, given),
             setting=self._setting(simulated),
@@ -186,12 +186,10 @@ class Evaluate(ComparisonStudy):
         task = self._task(fleet, budget)
         asked = rule.budget(fleet, budget)
         now = Measured(asked, runs[rule.name].reward.mean(), runs[rule.name].cost.mean())
-        at = runs[REFERENCE]
         return present_rule.equal(
             now,
             partial(self._measured, fleet),
             lambda m: float(summary.View(task).relaxed(max(m, 1e-9)).bound),
-            Measured(budget, at.reward.mean(), at.cost.mean()),
             least=float(fleet.cost.min()) if self.budget_rule == "step" else budget / 1000,
             whole=self.budget_rule == "step" and whole_budget(fleet.cost, budget) is not None,
         )
@@ -216,6 +214,11 @@ class Evaluate(ComparisonStudy):
     # ------------------------------------------------------------------------ options
 
     def _check_options(self) -> None:
+        if not self.sources:
+            raise ValueError(
+                "no sources were given; give --sources fleet.csv (or a preset), or --items "
+                "log.csv for the replay of a log"
+            )
         for option, value, least in (("steps", self._steps, 1), ("warmup", self._warmup, 0)):
             if value < least:
                 raise ValueError(f"--{option} is {value}; it must be at least {least}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,13 @@ from crawl_env import Sources, Task
 from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.numerics import IntArray
 from ephemeral_crawl.comparison import schedule as schedules
-from ephemeral_crawl.comparison.answer import POLICIES, at_equal_utility, limit, share
+from ephemeral_crawl.comparison.answer import (
+    POLICIES,
+    against,
+    equal_utility,
+    limit,
+    share,
+)
 from ephemeral_crawl.comparison.present import Equal, Present
 from ephemeral_crawl.comparison.schedule import Schedule
 from ephemeral_crawl.core import plots
@@ -88,7 +94,7 @@ def write(report: Report, found: Found) -> list[dict[str, Any]]:
     if len(views) > 1:
         curve(report, views, {m: found.peers(m) for m in views})
     else:
-        _bars(report, *views.items(), found)
+        _bars(report, found, *views.items())
     rows = []
     for m, plan in found.plans.items():
         report.heading(f"Budget {m:g}")
@@ -119,13 +125,11 @@ def _answer(found: Found) -> str:
                 ": the sources publish nothing." if not whole > 0 else ": too few steps."
             )
         text = f"with {m:g} per step {best} collects {share(peers[best].reward.mean(), whole)}"
-        against = found.present.name if found.present else _IN_TURN
-        other = peers.get(against)
-        if other is not None and other.reward.mean() > 0 and against != best:
+        other = peers.get(found.present.name if found.present else _IN_TURN)
+        gain = None
+        if other is not None and other.reward.mean() > 0:
             gain = peers[best].reward.mean() / other.reward.mean() - 1
-            words = "your present rule" if found.present else "crawling all sources in turn"
-            text += f", {abs(gain):.0%} {'more' if gain >= 0 else 'less'} than {words}"
-        texts.append(text + at_equal_utility(found.equal[m]))
+        texts.append(text + against(gain, found.present, found.equal[m], best))
     sentence = "; ".join(texts) + "."
     return f"Of all utility that the sources publish, {sentence}"
 
@@ -134,7 +138,7 @@ def _checked(report: Report, found: Found, budget: float) -> None:
     """Add what the schedule collects if it is played, what the maximum interval costs, and the
     budget of equal utility."""
     runs, plan = found.runs[budget], found.plans[budget]
-    free, limited = (runs.get(name) for name in found.checks)
+    free, limited = (runs.get(name) for name in found.checks[:2])
     best = runs[REFERENCE].reward.mean()
     if free is not None and best > 0:
         report.paragraph(
@@ -151,16 +155,10 @@ def _checked(report: Report, found: Found, budget: float) -> None:
         report.paragraph(limit(plan, ratio))
     same = found.equal[budget]
     if same is not None and found.present is not None:
-        report.paragraph(
-            f"Your present rule ({found.present.name}) collects {number(same.present.reward)} per "
-            f"step for {same.present.cost:.4g} per step. Whittle collects the same for "
-            f"{same.cost:.4g} by interpolation between simulated budgets; a run with a budget of "
-            f"{same.run.budget:.4g} spends {same.run.cost:.4g} ({same.verified:.1%} less) and "
-            f"collects {number(same.run.reward)}."
-        )
+        report.paragraph(equal_utility(found.present.name, same))
 
 
-def _bars(report: Report, only: tuple[float, View], found: Found) -> None:
+def _bars(report: Report, found: Found, only: tuple[float, View]) -> None:
     """Add a figure of the policies under the only budget."""
     budget, view = only
     peers, whole = found.peers(budget), float(view.fleet.published)
@@ -170,13 +168,12 @@ def _bars(report: Report, only: tuple[float, View], found: Found) -> None:
     figure, axis = plots.new(width=8, height=0.6 + 0.28 * len(order))
     for i, name in enumerate(order):
         got = statistics.mean(100 * peers[name].reward / whole)
-        error = [[got.mean - got.low], [got.high - got.mean]]
-        error = None if np.isnan(got.low) else np.maximum(error, 0)
+        error = np.maximum([[got.mean - got.low], [got.high - got.mean]], 0.0)
         axis.barh(name, got.mean, xerr=error, color=plots.colour(name, i), height=0.7)
     bound = 100 * float(view.relaxed(view.task.budget).bound) / whole
     if np.isfinite(bound):
-        axis.axvline(bound, color="black", ls="--", lw=1, label="upper bound")
-        axis.legend(loc="lower right")
+        axis.axvline(bound, color=plots.INK, ls="--", lw=1, label="upper bound")
+        axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0))
     axis.set(xlabel="collected, % of all utility published", xlim=(0, None))
     axis.grid(axis="y", visible=False)
     report.figure(figure, f"Utility collected by each policy under budget {budget:g}.")

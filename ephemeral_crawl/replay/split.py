@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +28,9 @@ class Split:
     past: ItemLog  # of all sources
     rest: ItemLog  # of all sources
     fleet: Sources
-    refitted: Sources | None  # fitted to the rest itself; None if it was given
+    refitted: Sources | None  # fitted to the rest itself; None if the fleet was given
+    latest: Sources  # fitted to the whole log, for a schedule from its end on
+    end: float  # of the whole log; the rest may be shorter
 
     @cached_property
     def steps(self) -> int:
@@ -49,6 +52,20 @@ class Split:
         return Trace(log, random_start=False)
 
     @cached_property
+    def digest(self) -> str:
+        """Return a hash of the rest, so that stored results of another log are not used."""
+        return digest(self.rest)
+
+    def sampled(self, fleet: Sources) -> Split:
+        """Return the parts of the log that some of the sources published, and these sources."""
+        refitted = self.refitted
+        if refitted is not None:
+            which = [refitted.names.index(name) for name in fleet.names]
+            refitted = refitted.select(which).with_period(fleet.period)
+        past, rest = (log.select(list(fleet.names)) for log in (self.past, self.rest))
+        return Split(past, rest, fleet, refitted, self.latest, self.end)
+
+    @cached_property
     def unknown(self) -> dict[str, float]:
         """Return the sources of the rest that are not in the fleet, with their total utilities, in
         decreasing order."""
@@ -61,12 +78,12 @@ class Split:
 
 @dataclass
 class Log:
-    """Replay of a log of items instead of a simulation: the fleet is fitted to the first part of
-    the log, and the rest is replayed once, from empty sources. The log is a table as for `fit`:
-    source, published, utility, item."""
+    """The log: the fleet is fitted to its first part, and the rest is replayed once, from empty
+    sources."""
 
     items: Path | None = None
-    """The log, .csv, .csv.gz or .parquet. With --sources, that fleet is used and none is fitted."""
+    """The log, a table as for `fit` with the columns source, published, utility, item; .csv,
+    .csv.gz or .parquet."""
     curves: Path | None = None
     """Table item, age, remaining: the recorded decay of single items. The curves are replayed, and
     decay rates are fitted to them."""
@@ -93,8 +110,9 @@ class Log:
         Raises:
             ValueError: invalid options or an invalid log.
         """
+        if self.items is None:
+            raise ValueError("no log was given; give --items log.csv")
         self._check(fleet)
-        assert self.items is not None
         log = ItemLog.from_csv(self.items, self.curves, unit=self.unit)
         at = self._moment(log)
         end = log.end if steps is None else min(log.end, at + steps * period)
@@ -103,13 +121,15 @@ class Log:
             raise ValueError(f"the log has no items from {at:g} on; give an earlier --train-until")
         if fleet is not None:
             _check_fleet(fleet, log)
-            return Split(past, rest, fleet.with_period(period), None)
+            own = fleet.with_period(period)
+            return Split(past, rest, own, None, own, log.end)
         published = np.bincount(past.source, minlength=len(past.names))
         known = [name for name, n in zip(past.names, published, strict=True) if n]
         past, later = past.select(known), rest.select(known)
         fading = self.decay_rate or decay.measure(past).rate.value
         refitted = _fitted(later, fading, period) if later.utility.any() else None
-        return Split(past, rest, _fitted(past, fading, period), refitted)
+        latest = _fitted(log, self.decay_rate or decay.measure(log).rate.value, period)
+        return Split(past, rest, _fitted(past, fading, period), refitted, latest, log.end)
 
     def _moment(self, log: ItemLog) -> float:
         """Return where the first part ends."""
@@ -140,6 +160,17 @@ class Log:
             raise ValueError(f"--decay-rate is {self.decay_rate:g}; it must be positive (1/time)")
         if not 0 <= self.block < np.inf:
             raise ValueError(f"--block is {self.block:g}; it must be a positive time")
+
+
+def digest(log: ItemLog) -> str:
+    """Return a hash of a log."""
+    found = hashlib.sha256(repr((log.names, log.start, log.end, log.unit)).encode())
+    arrays = [log.source, log.published, log.utility]
+    if log.curves is not None:
+        arrays += [log.curves.first, log.curves.age, log.curves.remaining]
+    for array in arrays:
+        found.update(array.tobytes())
+    return found.hexdigest()[:24]
 
 
 def _fitted(log: ItemLog, decay_rate: ArrayLike, period: float) -> Sources:

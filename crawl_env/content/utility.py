@@ -15,6 +15,20 @@ from crawl_env.content.parts import make_part
 from crawl_env.errors import check_positive, check_within
 from crawl_env.numerics import FloatArray
 
+__all__ = [
+    "DECAYS",
+    "UTILITIES",
+    "Constant",
+    "Decay",
+    "Distribution",
+    "Exponential",
+    "ExponentialDecay",
+    "Gamma",
+    "Lognormal",
+    "LomaxDecay",
+    "StretchedDecay",
+]
+
 
 class Distribution(Protocol):
     """A distribution on [0, ∞) with mean 1; ξ is ξ̄ times a draw."""

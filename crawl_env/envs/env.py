@@ -45,27 +45,38 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
 
     ## Observation Space
     `Box` (N, F), float32: a row for each source and a column for each of `features`, in order.
+    `flat=True` joins the rows, to (N·F,).
 
-    | feature | meaning | min | max |
-    | --- | --- | --- | --- |
-    | `value` | uncollected utility; if unobserved, the belief (its posterior mean) | 0 | ∞ |
-    | `age` | steps since the last crawl; 1e9: never crawled | 0 | ∞ |
-    | `available` | 0 if the crawl delay does not allow a crawl yet, else 1 | 0 | 1 |
-    | `balance` | budget units that can be spent now, the same in every row | −∞ | ∞ |
-    | `crawled` | 1 if the last step crawled the source successfully | 0 | 1 |
-    | `failed` | 1 if the last step's crawl failed, in which case the age is not reset | 0 | 1 |
-    | `harvest` | utility collected in the last step | 0 | ∞ |
-    | `items` | new items collected in the last step | 0 | ∞ |
-    | `changed` | 1 if the last step collected a new item | 0 | 1 |
-    | `arrival_rate` | Λ, items / time | 0 | ∞ |
-    | `mean_utility` | ξ̄, utility / item | 0 | ∞ |
-    | `decay_rate` | μ, 1 / time | 0 | ∞ |
-    | `cost` | C, budget units | 0 | ∞ |
-    | `harvest_number` | n, items collected in the last step that still have utility | 0 | ∞ |
-    | `harvest_age` | Σ a over these items, a: age when collected, in units of time | 0 | ∞ |
-    | `harvest_age_squared` | Σ a² | 0 | ∞ |
-    | `harvest_log` | Σ ln w, w: utility when collected | −∞ | ∞ |
-    | `harvest_age_log` | Σ a ln w | −∞ | ∞ |
+    | feature | meaning | min | max | scale s |
+    | --- | --- | --- | --- | --- |
+    | `value` | uncollected utility; if unobserved, the belief (its posterior mean) | 0 | ∞ | u |
+    | `age` | steps since the last crawl; 1e9: never crawled | 0 | ∞ | ΣC/M |
+    | `available` | 0 if the crawl delay does not allow a crawl yet, else 1 | 0 | 1 | – |
+    | `balance` | budget units that can be spent now, the same in every row | −∞ | ∞ | M |
+    | `crawled` | 1 if the last step crawled the source successfully | 0 | 1 | – |
+    | `failed` | 1 if the last step's crawl failed, in which case the age is not reset | 0 | 1 | – |
+    | `harvest` | utility collected in the last step | 0 | ∞ | u |
+    | `items` | new items collected in the last step | 0 | ∞ | 1 |
+    | `changed` | 1 if the last step collected a new item | 0 | 1 | – |
+    | `arrival_rate` | Λ, items / time | 0 | ∞ | median |
+    | `mean_utility` | ξ̄, utility / item | 0 | ∞ | median |
+    | `decay_rate` | μ, 1 / time | 0 | ∞ | median |
+    | `cost` | C, budget units | 0 | ∞ | median |
+    | `harvest_number` | n, items collected in the last step that still have utility | 0 | ∞ | 1 |
+    | `harvest_age` | Σ a over these items, a: age when collected, in time | 0 | ∞ | ΣC/M·T |
+    | `harvest_age_squared` | Σ a² | 0 | ∞ | (ΣC/M·T)² |
+    | `harvest_log` | Σ ln w, w: utility when collected | −∞ | ∞ | 1 |
+    | `harvest_age_log` | Σ a ln w | −∞ | ∞ | ΣC/M·T |
+
+    `scaled=True` maps every feature x that has a scale s to sign(x)·z/(1 + z), z = ln(1 + |x|/s),
+    which is strictly increasing and within (−1, 1), or [0, 1) if x ≥ 0: s is mapped to .41, 10 s
+    to .71, 100 s to .82, and the age 10⁹ to .95 at s = 4. `Task.natural` inverts the map; agents
+    apply it, so that they select as without `scaled`, but for the rounding to float32 stated there.
+    Medians are over the sources of positive parameter; if fleets are drawn at reset, over an
+    example. ΣC/M is the number of steps, at least 1, in which every source can be crawled once, and
+    T the period. u is the median ceiling (mean utility of a source never crawled) if the features
+    include `value` or a parameter other than `cost`, and 1 otherwise, so that scales do not reveal
+    parameters which the crawler does not know.
 
     The last five features are the sufficient statistics of a regression of ln w on a, whose slope
     is −μ. They, `items` and `changed` require arrivals that draw single items, such as
@@ -92,6 +103,8 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     those available in the next one (only under `budget_rule="average"`). `reset` returns {}.
 
     ## Arguments
+    `EphemeralCrawlFlat-v0` is the environment with `flat=True, scaled=True`, and
+    `EphemeralCrawlDiscrete-v0` the same with the actions of `SubsetAction`.
 
     | argument | type | default | meaning |
     | --- | --- | --- | --- |
@@ -101,6 +114,8 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     | `arrivals` | str, path, dict or object | `"deterministic"` | the arrival process, see below |
     | `observed` | bool or (N,) bool | `True` | whether the value of a source is observed |
     | `features` | sequence of str | `("value",)` | columns of the observation |
+    | `flat` | bool | `False` | whether the observation has the shape (N·F,), for libraries that need vectors |
+    | `scaled` | bool | `False` | whether unbounded features are mapped to (−1, 1), see Observation Space |
     | `horizon` | int or None | `500` | steps per episode; None: no truncation |
     | `start` | `"fresh"`, `"empty"`, `"full"`, `"random"` | `"fresh"` | starting state |
     | `per_host` | int | `1` | crawls per step of the sources of one shared host, failed ones included |
@@ -176,6 +191,8 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
         arrivals: str | Path | Mapping[str, Any] | ArrivalProcess = "deterministic",
         observed: bool | ArrayLike = True,
         features: str | Sequence[str] = ("value",),
+        flat: bool = False,
+        scaled: bool = False,
         horizon: int | None = 500,
         start: Start = "fresh",
         per_host: int = 1,
@@ -190,6 +207,8 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
             arrivals=arrivals,
             observed=observed,
             features=features,
+            flat=flat,
+            scaled=scaled,
             horizon=horizon,
             start=start,
             per_host=per_host,
@@ -255,11 +274,37 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
         generator = deepcopy(self.np_random.bit_generator.state)
         return {**self._simulation.get_state(), "elapsed": self._elapsed, "generator": generator}
 
-    def set_state(self, state: dict[str, Any]) -> NDArray[np.float32]:
-        """Restore a state returned by `get_state`; return its observation."""
+    def set_state(self, state: dict[str, Any], *, seed: int | None = None) -> NDArray[np.float32]:
+        """Restore a state returned by `get_state`; return its observation.
+
+        Arguments:
+            state: a state of this environment, or of another one of the same task.
+            seed: of what is random from here on (content, rates, failures, fleets drawn at reset).
+                None continues the generator in the state, so that the same actions meet the same
+                content; a planner must give a seed, or it sees the true future. The seed differs
+                from an equal one of `reset`. The present is restored as it is, including content
+                and rates that are not observed.
+
+        Raises:
+            ValueError: `seed` is given and arrivals are a log, whose future no seed changes.
+
+        >>> env = gym.make("EphemeralCrawl-v0", arrivals="poisson").unwrapped
+        >>> _ = env.reset(seed=0)
+        >>> state = env.get_state()
+        >>> rewards = []
+        >>> for seed in (None, None, 1, 2):
+        ...     _ = env.set_state(state, seed=seed), env.step(np.array([-1, 1, -1, -1]))
+        ...     rewards.append(round(env.step(np.array([-1, 1, -1, -1]))[1]))
+        >>> rewards[0] == rewards[1], len(set(rewards))
+        (True, 3)
+        """
+        future = None if seed is None else self._simulation.generator(seed)
         self._simulation.set_state(state)
         self._elapsed, self._rewards = state["elapsed"], []
-        self.np_random.bit_generator.state = deepcopy(state["generator"])
+        if future is None:
+            self.np_random.bit_generator.state = deepcopy(state["generator"])
+        else:
+            self.np_random = future
         return self._simulation.observe()[0]
 
     def render(self) -> Any:

@@ -20,18 +20,27 @@ from numpy.typing import ArrayLike, NDArray
 from crawl_env.content.names import make_arrivals
 from crawl_env.content.process import ArrivalProcess, require_items
 from crawl_env.content.world import NEVER
-from crawl_env.errors import check_choice, check_positive, check_whole, unknown
+from crawl_env.errors import check_choice, check_flag, check_positive, check_whole, unknown
 from crawl_env.files.table import SUFFIXES
 from crawl_env.fleet.parameters import CONSTRAINTS
 from crawl_env.fleet.sources import Sources
-from crawl_env.simulation.observation import COUNTED, SUMMED, check_features, observation_space
-from crawl_env.simulation.selection import TOLERANCE, Hosts, affordable
+from crawl_env.numerics import FloatArray
+from crawl_env.simulation.observation import (
+    COUNTED,
+    SUMMED,
+    check_features,
+    observation_space,
+    scales_of,
+    unscaled,
+)
+from crawl_env.simulation.selection import TOLERANCE, Hosts, affordable, most_spent
 
 Draw = Callable[[np.random.Generator], Sources]
 BudgetRule = Literal["step", "average"]
 Start = Literal["fresh", "empty", "full", "random"]
 
 BUDGET_RULES = ("step", "average")
+_NOTICEABLE = 1e-3  # fraction of the budget whose loss is worth a warning
 STARTS = ("fresh", "empty", "full", "random")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -46,6 +55,8 @@ class TaskArguments(TypedDict, total=False):
     arrivals: str | Path | Mapping[str, Any] | ArrivalProcess
     observed: bool | ArrayLike
     features: str | Sequence[str]
+    flat: bool
+    scaled: bool
     horizon: int | None
     start: Start
     per_host: int
@@ -100,6 +111,8 @@ class Task:
     arrivals: ArrivalProcess
     observed: NDArray[np.bool_]  # (N,)
     features: tuple[str, ...]
+    flat: bool  # observations (N·F,) instead of (N, F)
+    scaled: bool  # whether unbounded features are mapped to (−1, 1)
     horizon: int | None  # steps
     start: Start
     per_host: int  # crawls per step of a shared host
@@ -114,6 +127,8 @@ class Task:
         arrivals: str | Path | Mapping[str, Any] | ArrivalProcess = "deterministic",
         observed: bool | ArrayLike = True,
         features: str | Sequence[str] = ("value",),
+        flat: bool = False,
+        scaled: bool = False,
         horizon: int | None = 500,
         start: Start = "fresh",
         per_host: int = 1,
@@ -133,6 +148,8 @@ class Task:
             "arrivals": make_arrivals(arrivals),
             "observed": _mask(observed, len(fleet)),
             "features": channels,
+            "flat": check_flag("flat", flat),
+            "scaled": check_flag("scaled", scaled),
             "horizon": None if horizon is None else check_whole("horizon", horizon, what="steps"),
             "start": start,
             "per_host": check_whole("per_host", per_host, what="crawls per step"),
@@ -140,6 +157,7 @@ class Task:
         for name, value in resolved.items():
             object.__setattr__(self, name, value)
         self._check_affordable(fleet)
+        self._check_spendable()
         self._check_arrivals()
 
     @cached_property
@@ -149,8 +167,45 @@ class Task:
 
     @cached_property
     def observation_space(self) -> spaces.Box[np.float32]:
-        """Box (N, F) float32."""
-        return observation_space(self.features, self.n)
+        """Box (N, F) float32, or (N·F,) if the observation is flat."""
+        scaled = self.scales is not None
+        box = observation_space(self.features, self.n, scaled=scaled)
+        if not self.flat:
+            return box
+        return spaces.Box(box.low.ravel(), box.high.ravel(), dtype=np.float32)
+
+    @cached_property
+    def scales(self) -> FloatArray | None:
+        """The scales of the features, (F,), NaN if the feature is not scaled; None if none is."""
+        if not self.scaled:
+            return None
+        return scales_of(self.features, self.sources, self.budget)
+
+    def natural(self, observation: ArrayLike) -> NDArray[Any]:
+        """Return observations as rows of features in natural units, (B, N, F).
+
+        This inverts `flat` and `scaled`; `crawl_env.simulation.observation.unscaled` states the
+        precision.
+
+        Arguments:
+            observation: one observation of the task, or a batch of B.
+
+        Raises:
+            ValueError: the observation has a different shape.
+
+        >>> task = Task("table1", features=("value", "age"), flat=True, scaled=True)
+        >>> task.natural(task.observation_space.low).shape
+        (1, 4, 2)
+        """
+        array = np.asarray(observation)
+        shape = self.observation_space.shape
+        if array.shape not in (shape, (*array.shape[:1], *shape)):
+            raise ValueError(
+                f"the observation has shape {array.shape}; this task has {shape}, or a batch of "
+                "it. Remove wrappers that flatten, stack or change observations"
+            )
+        rows = array.reshape(-1, self.n, len(self.features))
+        return rows if self.scales is None else unscaled(rows, self.scales)
 
     @cached_property
     def action_space(self) -> spaces.Box[np.float32]:
@@ -232,6 +287,22 @@ class Task:
                 f"budget is {budget:g} and all sources together cost {fleet.cost.sum():g}: every "
                 "source can be crawled in every step, so there is nothing to decide; lower it",
                 stacklevel=6,
+            )
+
+    def _check_spendable(self) -> None:
+        """Warn if the budget of a step cannot be used up by sources all of which fit it."""
+        cost, budget = self.sources.cost, self.budget
+        fit = affordable(cost, budget).all() and budget < cost.sum()
+        if self.budget_rule == "average" or not fit:
+            return
+        spent = most_spent(cost, budget)
+        if spent < budget * (1 - _NOTICEABLE):
+            warnings.warn(
+                f"budget is {budget:g}, of which the costs of the sources allow at most {spent:g} "
+                "to be spent in a step; the rest is lost in every step, while agents.relaxed_bound "
+                f"counts on all of it. Give budget={spent:g}, or budget_rule='average', which "
+                "saves the rest for later steps",
+                stacklevel=5,
             )
 
     def _check_arrivals(self) -> None:

@@ -14,8 +14,8 @@ from agents import AGENTS
 from agents.adaptive.live import REVEALED
 from agents.adaptive.policies import Adaptive
 from agents.policies.industry import Rule
+from agents.registry import find
 from crawl_env import Sources
-from crawl_env.errors import unknown
 from crawl_env.simulation.task import make_sources
 from ephemeral_crawl.comparison.present import Present
 from ephemeral_crawl.core import question
@@ -124,7 +124,7 @@ class ComparisonStudy(ParallelStudy):
     def _names(self) -> tuple[str, ...]:
         for name in self.agents:
             if name not in self.known:
-                raise unknown("agent", name, self.known)
+                find(name)
         return tuple(dict.fromkeys((REFERENCE, *self.agents, FLOOR)))
 
     def _present(self, fleet: Sources) -> Present | None:
@@ -157,5 +157,5 @@ def features_of(agent: str) -> Sequence[str]:
     """Return the features that an agent is shown: those that learn from their crawls get what a
     fetch reveals to `LiveCrawl`, where single items exist."""
     kind = AGENTS.get(agent)
-    learns = kind is not None and issubclass(kind, (Adaptive, Rule))
+    learns = isinstance(kind, type) and issubclass(kind, (Adaptive, Rule))
     return ["value", *REVEALED] if learns else ["value"]

@@ -15,6 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from crawl_env import __version__
 from crawl_env.errors import unknown
 from crawl_env.extras import missing
 
@@ -58,6 +59,9 @@ class Program:
         if not words or words[0] in ("-h", "--help"):
             print(self.overview())
             sys.exit(0 if words else 2)
+        if words == ["--version"]:
+            print(__version__)
+            sys.exit(0)
         name, *options = words
         if name not in known:
             sys.exit(f"error: {unknown('command', name, known)}")

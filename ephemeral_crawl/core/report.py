@@ -123,6 +123,7 @@ class Report:
         from ephemeral_crawl.core import plots, svg
 
         self._figures += 1
+        plots.finish(figure)
         picture, width, several = svg.inline(figure, self._figures)
         if name is not None:
             png = io.BytesIO()

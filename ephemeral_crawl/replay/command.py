@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -13,7 +14,7 @@ import tyro
 
 from agents.adaptive.policies import Thompson
 from crawl_env import Sources, Task
-from crawl_env.log.item_log import HOURS
+from crawl_env.log.clock import HOURS
 from crawl_env.simulation.selection import whole_budget
 from ephemeral_crawl.comparison import present as present_rule
 from ephemeral_crawl.comparison.present import PLAYED, Equal, Measured, Present
@@ -235,7 +236,9 @@ class ReplayLog(ComparisonStudy):
 
 
 def _bound(task: Task, budget: float) -> float:
-    return float(Schedule(task.replaced(budget=max(budget, 1e-9))).free.reward.sum())
+    with warnings.catch_warnings():  # budgets in between need not be of any use
+        warnings.simplefilter("ignore")
+        return float(Schedule(task.replaced(budget=max(budget, 1e-9))).free.reward.sum())
 
 
 def _clock(split: Split) -> Callable[[float], str]:

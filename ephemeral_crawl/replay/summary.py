@@ -37,7 +37,6 @@ from ephemeral_crawl.replay.view import (
 
 _IN_TURN = "oldest-first"
 _LISTED = 5  # sources that are named
-_SILENT = 4.6  # expected items of a silent source: none come with a probability of 1 %
 
 HINDSIGHT = "hindsight bound (reference)"
 LABELS = {
@@ -175,24 +174,10 @@ def _bars(report: Report, view: View, only: tuple[float, Runs]) -> None:
 def _changed(report: Report, view: View) -> None:
     """Name the sources that are new in the second part of the log, and those that fell silent."""
     split = view.split
-    before = np.bincount(split.past.source, minlength=len(split.past.names))
-    after = dict.fromkeys(split.past.names, 0)
-    for name, n in zip(
-        split.rest.names,
-        np.bincount(split.rest.source, minlength=len(split.rest.names)).tolist(),
-        strict=True,
-    ):
-        after[name] = n
-    # A source of constant rate would fall silent by chance with this probability.
-    expected = before * split.rest.span / split.past.span
-    silent = [
-        (name, int(n))
-        for name, n, mean in zip(split.past.names, before, expected, strict=True)
-        if n and not after[name] and mean > _SILENT
-    ]
-    if not split.unknown and not silent:
+    dead = [f"{name} (since {split.rest.date(last)})" for name, last in split.dead.items()]
+    if not split.unknown and not dead:
         return
-    report.heading("New and silent sources")
+    report.heading("New and dead sources")
     published = split.rest.utility.sum()
     if split.unknown:
         part = f", {sum(split.unknown.values()) / published:.1%} of all" if published > 0 else ""
@@ -205,12 +190,11 @@ def _changed(report: Report, view: View) -> None:
             f"{', …' if len(split.unknown) > _LISTED else ''} (utility). The schedule contains "
             "them, with what the whole log says of them."
         )
-    if silent:
-        listed = ", ".join(f"{name} ({n} items)" for name, n in silent[:_LISTED])
+    if dead:
         report.paragraph(
-            f"Silent: {_count(len(silent), 'source')} published before the split and nothing "
-            f"after it, where by their rates an item could be expected with a probability above "
-            f"{1 - np.exp(-_SILENT):.1%}: {listed}{', …' if len(silent) > _LISTED else ''}."
+            f"Dead: {_count(len(dead), 'source')} fell silent, for longer than chance explains: "
+            f"{', '.join(dead[:_LISTED])}{', …' if len(dead) > _LISTED else ''}. The schedule "
+            "leaves them out; look at them by hand, or fetch them at a --max-interval."
         )
 
 

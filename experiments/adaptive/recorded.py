@@ -10,7 +10,7 @@ import numpy as np
 
 from agents.evaluation.rollout import Rollout
 from crawl_env import CrawlVectorEnv, Trace
-from crawl_env.log.item_log import HOURS
+from crawl_env.log.clock import HOURS
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.core import evaluation, plots
 from ephemeral_crawl.core.report import Report

@@ -750,6 +750,7 @@ def test_deterministic_starts(start: str, observed: bool) -> None:
     assert seen[:, 1].tolist() == [age] * 4
 
 
+@pytest.mark.filterwarnings("ignore:budget is .* at most")
 @pytest.mark.parametrize(
     ("n", "budget", "longest"), [(5, 2, 3), (4, 1, 4), (6, 2, 3), (3, 3, 1), (7, 2.5, 3)]
 )

@@ -207,6 +207,28 @@ def test_many_sources_too_dear_are_cut_short() -> None:
         CrawlEnv(sources=costs(1, *[9] * 50), budget=2)
 
 
+@pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.parametrize(
+    ("cost", "budget", "most"),
+    [((1, 1, 1), 1.5, "1"), ((2, 4, 6), 7, "6"), ((0.25, 0.5, 0.75), 0.9, "0.75")],
+)
+def test_a_budget_that_cannot_be_used_up_is_warned_of(
+    maker: str, cost: tuple[float, ...], budget: float, most: str
+) -> None:
+    fleet = costs(*cost)
+    words = rf"budget is {budget:g}, .* at most {most} .*budget={most}, or budget_rule='average'"
+    with pytest.warns(UserWarning, match=words):
+        MAKERS[maker](sources=fleet, budget=budget)
+    MAKERS[maker](sources=fleet, budget=budget, budget_rule="average")
+    MAKERS[maker](sources=fleet, budget=float(most))
+
+
+def test_budgets_that_can_nearly_be_used_up_are_no_reason_to_warn() -> None:
+    CrawlEnv(sources=costs(*[1.0] * 3000), budget=2000.5)
+    CrawlEnv(sources=Sources([1.0] * 4, 1.0, 1.0, [0.61, 1.13, 1.7, 0.937519]), budget=1.9)
+    CrawlEnv(sources=costs(0.1, 0.2, 0.25), budget=0.3)
+
+
 def test_costs_that_sum_to_the_budget_but_for_rounding_are_no_reason_to_warn() -> None:
     CrawlEnv(sources=costs(*[0.1] * 3), budget=0.3)
     CrawlEnv(sources=costs(0.3), budget=0.1 * 3)

@@ -63,9 +63,9 @@ def relaxed_schedule(
 
     >>> best = relaxed_schedule(Sources.preset("table1"), budget=2)
     >>> best.interval.round(3), round(float(best.reward.sum()), 5)
-    (array([ 1. ,  1.5,  4. , 12. ]), 338.05394)
+    (array([1.   , 1.909, 3.   , 7.   ]), 338.05394)
     >>> relaxed_schedule(Sources.preset("table1"), budget=2, longest=6).interval.round(3)
-    array([1. , 1.6, 4.8, 6. ])
+    array([1., 2., 3., 6.])
     """
     check_positive("budget", budget, "budget units / step")
     arm, cost = renewal_arm(sources), sources.cost

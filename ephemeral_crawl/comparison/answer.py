@@ -53,8 +53,8 @@ def against(gain: float | None, rule: Present | None, same: Equal | None, best: 
     if rule.rates is not None:
         ahead = same.same.reward / same.present.reward - 1 if same.present.reward > 0 else 0.0
         text += (
-            f"; with the {same.present.cost:.3g} per step of your present rule, whittle collects "
-            f"{ahead:.0%} more than that rule"
+            f"; your present rule costs {same.present.cost:.3g} per step, and with "
+            f"{same.same.cost:.3g} whittle collects {ahead:.0%} more than that rule"
         )
     if same.verified < 0.005:
         return text

@@ -61,7 +61,8 @@ class Evaluation:
     frequency: FloatArray  # (N,)
 
     def __repr__(self) -> str:
-        return f"Evaluation(reward {statistics.mean(self.reward)} / step, {len(self.reward)} runs)"
+        reward, cost = statistics.mean(self.reward), statistics.number(float(self.cost.mean()))
+        return f"Evaluation(reward={reward}, cost={cost}, runs={len(self.reward)})"
 
 
 @suggest_arguments

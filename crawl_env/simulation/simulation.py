@@ -121,7 +121,12 @@ class Simulation:
         priority = priority.reshape(world.shape)
         if self._number is not None:
             return selection.select_top(priority, self._number, world.crawled_at)
-        constraints = (world.available, self.task.hosts) if self._constrained else ()
+        constraints: tuple[Any, ...] = ()
+        if self._constrained:
+            available = world.available
+            if available is not None:  # with −∞, `SubsetAction` marks what is not to be crawled
+                available = available & ~np.isneginf(priority)
+            constraints = (available, self.task.hosts)
         return selection.select(
             priority,
             world.crawled_at,

@@ -89,7 +89,7 @@ def _unexpected(function: str, name: str, names: Sequence[str]) -> TypeError:
     return TypeError(fact + str(unknown("argument", name, names)).partition(repr(name))[2])
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class Task:
     """Validated configuration of an environment, with every argument resolved.
 
@@ -102,6 +102,8 @@ class Task:
     >>> task = Task("table1", budget=2, observed=False)
     >>> task.n, task.budget, task.observed.tolist()
     (4, 2.0, [False, False, False, False])
+    >>> task
+    Task(sources=Sources(4 sources, period=1), budget=2, observed=False)
     """
 
     sources: Sources  # the fleet (N,); an example if fleets are drawn at reset
@@ -159,6 +161,23 @@ class Task:
         self._check_affordable(fleet)
         self._check_spendable()
         self._check_arrivals()
+
+    def __repr__(self) -> str:
+        """Return the arguments that differ from the defaults; masks as a number of sources."""
+        seen = int(self.observed.sum())
+        arguments: dict[str, Any] = {
+            **self.arguments,
+            "observed": seen == self.n if seen in (0, self.n) else f"{seen} of {self.n}",
+            "arrivals": self.arrivals if self.arrivals.random else "deterministic",
+        }
+        defaults = inspect.signature(Task).parameters
+        other = [
+            f"{name}={value!r}"
+            for name, value in arguments.items()
+            if name not in ("sources", "budget") and value != defaults[name].default
+        ]
+        fleet = [f"sources={arguments['sources']!r}", f"budget={self.budget:g}"]
+        return f"Task({', '.join(fleet + other)})"
 
     @cached_property
     def n(self) -> int:
@@ -275,7 +294,7 @@ class Task:
                 "can ever be crawled. Raise the budget, or use budget_rule='average'"
             )
         if every_step and unaffordable.size:
-            names = ", ".join(fleet.name(i) for i in unaffordable[:5])
+            names = ", ".join(fleet.label(i) for i in unaffordable[:5])
             names += ", …" * (unaffordable.size > 5)
             warnings.warn(
                 f"budget is {budget:g}; sources that cost more can never be crawled: {names}. "

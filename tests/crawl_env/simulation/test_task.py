@@ -11,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+import agents
 from crawl_env import Arrivals, CrawlEnv, CrawlVectorEnv, Deterministic, Sources, Task
 from tests.crawl_env.env_plain import ID, TABLE1
 
@@ -197,13 +198,13 @@ def test_a_budget_for_everything_is_warned_of(maker: str, given: dict[str, Any])
 @pytest.mark.parametrize("maker", MAKERS)
 def test_sources_too_dear_are_named(maker: str) -> None:
     fleet = Sources([1.0] * 3, 1.0, 1.0, [1, 3, 9], names=("news", "blog", "wiki"))
-    with pytest.warns(UserWarning, match=r"budget is 2;.*never be crawled: blog, wiki\. Raise"):
+    with pytest.warns(UserWarning, match=r"budget is 2;.*never be crawled: 'blog', 'wiki'\. Raise"):
         MAKERS[maker](sources=fleet, budget=2)
     MAKERS[maker](sources=fleet, budget=2, budget_rule="average")
 
 
 def test_many_sources_too_dear_are_cut_short() -> None:
-    with pytest.warns(UserWarning, match=r"crawled: 2, 3, 4, 5, 6, …\. Raise"):
+    with pytest.warns(UserWarning, match=r"crawled: 1, 2, 3, 4, 5, …\. Raise"):
         CrawlEnv(sources=costs(1, *[9] * 50), budget=2)
 
 
@@ -255,3 +256,20 @@ def test_objects_may_be_given_for_names() -> None:
 def test_values_that_float32_cannot_show_are_refused(utility: float) -> None:
     with pytest.raises(ValueError, match="another unit of utility"):
         Task(sources=Sources([1.0, 2.0], utility, 0.1))
+
+
+def test_what_is_printed_of_a_task_and_its_agents() -> None:
+    task = Task(
+        "fleet-f",
+        2.5,
+        budget_rule="average",
+        arrivals="poisson-items",
+        observed=[True] * 24 + [False],
+        scaled=True,
+    )
+    text = repr(task)
+    assert text.startswith("Task(sources=Sources(25 sources, period=1), budget=2.5, budget_rule='a")
+    assert "arrivals=Arrivals(rate=Constant(), utility=Exponential(" in text
+    assert text.endswith(", observed='24 of 25', scaled=True)")
+    assert repr(agents.Whittle(Task())) == f"Whittle({Task()!r})"
+    assert repr(Task(observed=False)).endswith("period=1), budget=1, observed=False)")

@@ -17,6 +17,7 @@ from crawl_env import Sources, Task
 from crawl_env.content.names import make_arrivals
 from crawl_env.simulation.selection import whole_budget
 from ephemeral_crawl.comparison import present as present_rule
+from ephemeral_crawl.comparison.frequencies import per_source
 from ephemeral_crawl.comparison.present import PLAYED, Equal, Measured, Present
 from ephemeral_crawl.comparison.sample import Sample, sample
 from ephemeral_crawl.comparison.schedule import Schedule
@@ -127,7 +128,7 @@ class Evaluate(ComparisonStudy):
             {
                 "schedule.csv": rows,
                 "records.csv": records_,
-                "sources.csv": summary.per_source(simulated, runs),
+                "sources.csv": per_source(simulated, runs),
             },
         )
 

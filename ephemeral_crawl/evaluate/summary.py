@@ -14,7 +14,6 @@ from agents.evaluation.statistics import number
 from agents.registry import CLAIRVOYANT
 from agents.theory.task_bound import Bound, task_bound
 from crawl_env import Sources, Task
-from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.numerics import IntArray
 from ephemeral_crawl.comparison import schedule as schedules
 from ephemeral_crawl.comparison.answer import (
@@ -39,7 +38,6 @@ from ephemeral_crawl.core.tables import (
     scores,
     without_reference,
 )
-from ephemeral_crawl.replay.play import Replay
 
 # Differences below this fraction of the reward do not support a recommendation.
 _NOTABLE = 1e-3
@@ -333,22 +331,6 @@ def glossary(report: Report) -> None:
         "the items when they were collected."
     )
     report.paragraph(POLICIES)
-
-
-def per_source(
-    fleet: Sources, runs: Mapping[float, Mapping[str, Evaluation | Replay]]
-) -> list[dict[str, Any]]:
-    """Return the crawls per step of every source under each budget and policy."""
-    return [
-        {
-            "budget": m,
-            "source": fleet.name(i),
-            **{name: float(getattr(fleet, name)[i]) for name in PARAMETERS},
-            **{f"crawls_per_step_{name}": float(run.frequency[i]) for name, run in agents.items()},
-        }
-        for m, agents in runs.items()
-        for i in range(len(fleet))
-    ]
 
 
 def _clearly_better(best: Evaluation, other: Evaluation) -> bool:

@@ -17,6 +17,7 @@ from crawl_env import Sources, Task
 from crawl_env.log.clock import HOURS
 from crawl_env.simulation.selection import whole_budget
 from ephemeral_crawl.comparison import present as present_rule
+from ephemeral_crawl.comparison.frequencies import per_source
 from ephemeral_crawl.comparison.present import PLAYED, Equal, Measured, Present
 from ephemeral_crawl.comparison.sample import Sample, sample
 from ephemeral_crawl.comparison.schedule import Schedule
@@ -26,14 +27,13 @@ from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.results import provenance
 from ephemeral_crawl.core.runner import Job
 from ephemeral_crawl.core.tables import FLOOR, REFERENCE
-from ephemeral_crawl.evaluate.summary import per_source
 from ephemeral_crawl.replay import play, summary
 from ephemeral_crawl.replay.hindsight import Hindsight
 from ephemeral_crawl.replay.play import LIVE, REFITTED, Replay
 from ephemeral_crawl.replay.split import WEEK, Log, Split
 from ephemeral_crawl.replay.view import View, records
 
-_QUICK = {"steps": 1000, "runs": 2}
+_QUICK = {"steps": 1000, "seeds": 2}
 _OF_SCHEDULE, _OF_LIMIT = "schedule", "schedule, maximum interval"  # not ranked
 
 
@@ -60,7 +60,7 @@ class ReplayLog(ComparisonStudy):
             f"starts from the fleet. {REFERENCE} and {FLOOR} are always included."
         ),
     ] = known
-    runs: Annotated[int | None, tyro.conf.arg(metavar="S")] = None
+    seeds: Annotated[int | None, tyro.conf.arg(metavar="S")] = None
     """Runs of each policy, each of which starts one step after the previous one; by default 4, with
     --quick 2."""
 
@@ -220,13 +220,13 @@ class ReplayLog(ComparisonStudy):
     # ------------------------------------------------------------------------ options
 
     def _check_options(self) -> None:
-        for option in ("steps", "runs"):
+        for option in ("steps", "seeds"):
             value = getattr(self, option)
             if value is not None and value < 1:
                 raise ValueError(f"--{option} is {value}; it must be at least 1")
 
     def _runs(self, split: Split) -> int:
-        asked = self.runs if self.runs is not None else _QUICK["runs"] if self.quick else 4
+        asked = self.seeds if self.seeds is not None else _QUICK["seeds"] if self.quick else 4
         return min(asked, split.steps)
 
     def _asked(self) -> dict[str, Any]:

@@ -20,7 +20,7 @@ def test_the_printed_commands_run(tmp_path, monkeypatch, capsys):
     assert [command[1] for command in commands] == ["fit", "replay", "evaluate"]
     few = {
         "fit": [],
-        "replay": ["--steps", "150", "--runs", "1", "--agents", "nutch", "--quick"],
+        "replay": ["--steps", "150", "--seeds", "1", "--agents", "nutch", "--quick"],
         "evaluate": ["--steps", "60", "--seeds", "3", "--agents", "nutch", "--quick"],
     }
     for _, *words in commands:

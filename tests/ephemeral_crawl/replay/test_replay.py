@@ -32,7 +32,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
 def replayed(tmp_path: Path, **options: object) -> Path:
     given = {"items": EXAMPLE, "decay_rate": 0.12}
     given |= {k: options.pop(k) for k in list(options) if k in Log.__dataclass_fields__}
-    settings = {"budget": "2", "steps": 400, "runs": 2, "jobs": 1, "engine": "sequential"}
+    settings = {"budget": "2", "steps": 400, "seeds": 2, "jobs": 1, "engine": "sequential"}
     settings |= {"agents": FEW, "replace": True}
     out = tmp_path / "out"
     ReplayLog(log=Log(**given), **{**settings, **options, "out": out}).run()
@@ -307,7 +307,7 @@ def test_a_stopped_replay_goes_on_and_one_of_another_log_does_not(tmp_path, monk
 
 def test_runs_start_one_epoch_after_the_other(tmp_path):
     split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0)
-    asked = ReplayLog(budget="2", runs=3)
+    asked = ReplayLog(budget="2", seeds=3)
     found = [replay.work(split.trace, unit) for unit in asked._jobs(split, 2.0, "static")]
     played = replay.joined(found, split.steps)
     assert played.reward.shape == (3, split.steps)

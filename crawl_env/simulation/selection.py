@@ -333,6 +333,6 @@ def _refuse_nan(priority: NDArray[np.floating]) -> None:
     if np.isnan(priority.max()):  # max propagates NaN, at a third of the cost of isnan().any()
         env, source = np.argwhere(np.isnan(np.atleast_2d(priority)))[0]
         raise ValueError(
-            f"action has NaN as priority of source {source + 1} (environment {env}); "
+            f"action has NaN as priority of source {source} (environment {env}); "
             "give every source a number"
         )

@@ -294,7 +294,7 @@ class Task:
                 "can ever be crawled. Raise the budget, or use budget_rule='average'"
             )
         if every_step and unaffordable.size:
-            names = ", ".join(fleet.name(i) for i in unaffordable[:5])
+            names = ", ".join(fleet.label(i) for i in unaffordable[:5])
             names += ", …" * (unaffordable.size > 5)
             warnings.warn(
                 f"budget is {budget:g}; sources that cost more can never be crawled: {names}. "

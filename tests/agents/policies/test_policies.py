@@ -460,5 +460,5 @@ def test_a_negative_index_is_refused() -> None:
         def index(self, value: Any, sources: Sources) -> Any:
             return -value
 
-    with pytest.raises(ValueError, match="'poorest' gave source 1 the index -"):
+    with pytest.raises(ValueError, match="'poorest' gave source 0 the index -"):
         evaluate(Poorest, {}, steps=1, seeds=1)

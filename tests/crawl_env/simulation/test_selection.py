@@ -162,7 +162,7 @@ def test_nan_is_refused_by_source_and_environment(how: str, rows: int) -> None:
                 priority[row, source] = np.nan
                 with pytest.raises(ValueError, match="NaN") as error:
                     choose(how, priority, k)
-                named = f"source {source + 1} (environment {row})"
+                named = f"source {source} (environment {row})"
                 if named not in str(error.value):
                     wrong.append((k, row, source, str(error.value)))
     assert not wrong
@@ -186,7 +186,7 @@ def test_nan_never_slips_through(case: tuple[np.ndarray, np.ndarray], data: Any)
 
 @pytest.mark.parametrize("balance", [0.0, -3.0], ids=["empty", "overdrawn"])
 def test_nan_is_refused_even_where_nothing_can_be_bought(balance: float) -> None:
-    with pytest.raises(ValueError, match="source 2"):
+    with pytest.raises(ValueError, match="source 1"):
         select_from_balance(
             np.array([[0.0, np.nan]]), np.zeros((1, 2)), np.ones(2), np.array([balance]), 1.0
         )
@@ -436,7 +436,7 @@ def test_nan_is_refused_wherever_it_stands(k: int, rows: int) -> None:
     for place in range(7):
         priority = np.arange(7.0 * rows).reshape(rows, 7)
         priority[-1, place] = np.nan
-        with pytest.raises(ValueError, match=rf"source {place + 1} \(environment {rows - 1}\)"):
+        with pytest.raises(ValueError, match=rf"source {place} \(environment {rows - 1}\)"):
             select_top(priority, k, np.zeros((rows, 7)))
 
 

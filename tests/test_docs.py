@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from agents import registry
+
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = {
@@ -21,6 +23,7 @@ PYTHON = {
 @pytest.mark.parametrize("page", [page for page, code in PYTHON.items() if code])
 def test_python_of_the_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "AGENTS", dict(registry.AGENTS))  # a page may register its own
     exec(compile(PYTHON[page], page, "exec"), {})
 
 

@@ -1,7 +1,6 @@
 """Configuration of the documentation; `make docs` builds it."""
 
 import sys
-import tomllib
 from pathlib import Path
 
 DOCS = Path(__file__).parent
@@ -9,10 +8,12 @@ sys.path[:0] = [str(DOCS.parent), str(DOCS / "_extensions")]
 
 import public  # noqa: E402
 
+from crawl_env import __version__  # noqa: E402
+
 project = "ephemeral-crawl"
 author = "The ephemeral-crawl authors"
 copyright = author
-release = tomllib.loads((DOCS.parent / "pyproject.toml").read_text())["project"]["version"]
+release = __version__
 
 extensions = [
     "myst_nb",

@@ -31,7 +31,8 @@ def blocks(language: str, text: str) -> str:
 
 # The cells of tutorials, too: the build of the site in the tests does not execute them.
 PYTHON = {page: blocks(r"python|\{code-cell\}[^\n]*", text) for page, text in PAGES.items()}
-COMMANDS = {page: blocks("sh", text).splitlines() for page, text in PAGES.items()}
+COMMANDS = {page: blocks("sh", text).split("\n") for page, text in PAGES.items()}
+COMMANDS = {page: [line for line in lines if line] for page, lines in COMMANDS.items()}
 QUICK = {name: ["--quick", "--steps", "50"] for name in ("evaluate", "replay")}
 
 

@@ -15,6 +15,7 @@ from agents.evaluation.rollout import Rollout
 from agents.theory.index import whittle_index
 from crawl_env import Arrivals, CrawlVectorEnv, Jumps, Sources, Trace
 from ephemeral_crawl.core import evaluation
+from ephemeral_crawl.core.results import read_csv
 from ephemeral_crawl.evaluate import replay
 from ephemeral_crawl.evaluate.log import Log
 from ephemeral_crawl.evaluate.replay_view import View
@@ -538,7 +539,7 @@ SHOWN = {  # what the page calls an entrant of the record, in which part
 
 def test_the_committed_record_is_readable_and_says_what_the_page_says() -> None:
     second: dict[tuple[str, ...], list[float]] = {}
-    for row in runs.read_record(RECORD / "runs.csv.gz"):
+    for row in read_csv(RECORD / "runs.csv.gz"):
         if row["part"] in ("regret", "information") and row["second_half_expected"] != "nan":
             key = row["part"], row["case"], row["entrant"]
             second.setdefault(key, []).append(float(row["second_half_expected"]))
@@ -551,5 +552,5 @@ def test_the_committed_record_is_readable_and_says_what_the_page_says() -> None:
                     np.mean(second[part, case.format(regime), who]) for who in (name, "whittle")
                 )
                 assert f"{100 * mine / best:.2f} %" in line, (label, regime)
-    curves = runs.read_record(RECORD / "curves.csv.gz")[:1]
+    curves = read_csv(RECORD / "curves.csv.gz")[:1]
     assert set(curves[0]) == {"part", "case", "entrant", "run", "step", "collected", "expected"}

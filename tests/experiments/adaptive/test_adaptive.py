@@ -515,15 +515,15 @@ def test_the_quick_suite_is_a_part_of_the_full_one() -> None:
 # ------------------------------------------------------------------------------------- the record
 
 RECORD = Path(__file__).parents[3] / "results" / "adaptive"
-PAGE = Path(__file__).parents[3] / "docs" / "adaptive-agents.md"
+PAGE = Path(__file__).parents[3] / "docs" / "engineers" / "adaptive.md"
 SHOWN = {  # what the page calls an entrant of the record, in which part
     ("regret", "{}, N = 100, M = 10"): {
         "| `adaptive-thompson` |": "adaptive-thompson",
         '| the same, `estimator="forgetting"`': "thompson, learns what to keep",
         "| `adaptive-optimism` |": "adaptive-optimism",
         "| `adaptive-certainty` |": "adaptive-certainty",
-        "| `adaptive-certainty`, prior mean of 1": "certainty, prior of 1 an epoch",
-        "| `adaptive-thompson`, prior mean of 1": "thompson, prior of 1 an epoch",
+        "| `adaptive-certainty`, prior mean of 1": "certainty, prior of 1 a step",
+        "| `adaptive-thompson`, prior mean of 1": "thompson, prior of 1 a step",
         "| `adaptive-thompson`, observing only": "thompson, changed: bayes",
     },
     ("information", "{}, not observed"): {

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from crawl_env.envs.env import CrawlEnv
 from crawl_env.envs.spec import CrawlSpec
-from crawl_env.envs.subsets import Subsets, all_subsets, maximal_subsets
+from crawl_env.envs.subsets import Subsets, subsets_of
 from crawl_env.envs.vector_env import CrawlVectorEnv
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation.selection import TOLERANCE
@@ -142,9 +142,12 @@ class SequentialSelection(
         """Return a copy of the whole state: that of the environment, and the picks so far."""
         return {**self._inner.get_state(), "picked": self._picked.copy()}
 
-    def set_state(self, state: dict[str, Any]) -> Observation:
-        """Restore a state returned by `get_state`; return its observation."""
-        self._inner_observation = self._inner.set_state(state)
+    def set_state(self, state: dict[str, Any], *, seed: int | None = None) -> Observation:
+        """Restore a state returned by `get_state`; return its observation.
+
+        `seed` gives another future, see `CrawlEnv.set_state`.
+        """
+        self._inner_observation = self._inner.set_state(state, seed=seed)
         self._picked[:] = state["picked"]
         self._ready = True
         return self._observation()
@@ -167,8 +170,8 @@ class SubsetAction(
     `budget_rule="step"` the maximal sets that budget and hosts allow, under "average" all sets.
     Under "step" members have equal priority. Under "average" cheaper members have higher priority,
     so that if the balance does not cover the set, its most expensive members (ties: the most
-    recently crawled) are dropped. Under "step" the budget that an unavailable member (crawl delay)
-    leaves is spent on other sources, least recently crawled first.
+    recently crawled) are dropped. The budget that an unavailable member (crawl delay) leaves is not
+    spent: no other sources are crawled.
 
     Raises:
         ValueError: there are more than 2¹⁶ sets, or another wrapper changes the actions; at
@@ -187,7 +190,7 @@ class SubsetAction(
         super().__init__(env)
         self._inner = _unwrapped(self, env, CrawlEnv)
         task = _with_priorities(self, env.action_space, self._inner.task)
-        self.subsets = _subsets(task)
+        self.subsets = subsets_of(task)
         self.action_space = spaces.Discrete(len(self.subsets))
         self._priorities = _priorities(self.subsets, task)
 
@@ -216,7 +219,7 @@ class VectorSubsetAction(_VectorActionWrapper, gym.utils.RecordConstructorArgs):
         super().__init__(env)
         self._inner = _unwrapped(self, env, CrawlVectorEnv)
         task = _with_priorities(self, env.single_action_space, self._inner.task)
-        self.subsets = _subsets(task)
+        self.subsets = subsets_of(task)
         self.single_action_space = spaces.Discrete(len(self.subsets))
         self.action_space = spaces.MultiDiscrete(np.full(env.num_envs, len(self.subsets)))
         self._priorities = _priorities(self.subsets, task)
@@ -230,8 +233,12 @@ class VectorSubsetAction(_VectorActionWrapper, gym.utils.RecordConstructorArgs):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         result = self.env.reset(seed=seed, options=options)
-        _refuse_other_costs(self._inner.world.sources.cost, self._inner.task)
+        self.check_costs()
         return result
+
+    def check_costs(self) -> None:
+        """Raise ValueError if fleets drawn at reset have other costs than the table of subsets."""
+        _refuse_other_costs(self._inner.world.sources.cost, self._inner.task)
 
     def actions(self, actions: NDArray[np.integer[Any]]) -> Observation:
         return self._priorities[_checked(actions, (self.num_envs,), len(self.subsets))]
@@ -290,18 +297,12 @@ def _most_picks(task: Task) -> int:
     return int(np.searchsorted(total, task.budget * (1 + TOLERANCE), side="right"))
 
 
-def _subsets(task: Task) -> Subsets:
-    if task.budget_rule == "average":
-        return all_subsets(task.n)
-    return maximal_subsets(task.sources.cost, task.budget, task.hosts)
-
-
 def _priorities(subsets: Subsets, task: Task) -> Observation:
     """Return priorities (subsets, N) for which the environment crawls each of the subsets."""
     member = np.ones(task.n)
     if task.budget_rule == "average":  # ranks of the cost, which are distinct in float32
         member -= np.unique(task.sources.cost, return_inverse=True)[1] / task.n
-    priorities = np.full((len(subsets), task.n), -1.0, dtype=np.float32)
+    priorities = np.full((len(subsets), task.n), -np.inf, dtype=np.float32)
     for row, subset in zip(priorities, subsets, strict=True):
         row[list(subset)] = member[list(subset)]
     return priorities

@@ -34,6 +34,7 @@ _COLUMNS = (
     Column("source", "text"),
     *(Column(name, "number", p.default is None, p.default) for name, p in DESCRIBED.items()),
     Column("host", "text", required=False),
+    Column("status", "text", required=False),
 )
 
 PRESETS = ("table1", "fleet-f", "recovering-<n>", "hacker-news")
@@ -132,7 +133,7 @@ class Sources:
                 "decay_rate × period or crawl_delay / period exceeds the range of floating-point "
                 "numbers; use other units of time or utility",
                 i,
-                f"source {self.name(i)!r}",
+                f"source {self.label(i)}",
             )
 
     def __len__(self) -> int:
@@ -156,6 +157,10 @@ class Sources:
     def name(self, i: int) -> str:
         """Return the name of source i (from 0): the given name, or else its number from 1."""
         return self.given_names[i] if self.given_names else str(i + 1)
+
+    def label(self, i: int) -> str:
+        """Return source i (from 0) for a message: its name in quotes, or else its index from 0."""
+        return repr(self.given_names[i]) if self.given_names else str(i)
 
     def __getstate__(self) -> dict[str, Any]:
         columns: dict[str, Any] = {name: getattr(self, name) for name in _ARRAYS}
@@ -374,7 +379,8 @@ class Sources:
         The header must name `source`, `arrival_rate`, `mean_utility` and `decay_rate`, and may name
         `cost`, `crawl_delay`, `capacity`, `failure_rate` and `host`, in any order. Rates are per
         unit of time; `period` is the length of a step in that unit. An empty cell of an optional
-        column stands for the default.
+        column stands for the default. A column `status`, which `ephemeral-crawl fit` writes
+        (steady, new or dead), is for the reader and has no effect here.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -387,8 +393,11 @@ class Sources:
                 **rows.number, period=period, names=names, hosts=rows.text.get("host", ())
             )
 
-    def to_csv(self, path: str | PathLike[str]) -> None:
+    def to_csv(self, path: str | PathLike[str], status: Sequence[str] = ()) -> None:
         """Write the fleet so that `from_csv` reads back the same numbers (not the period).
+
+        Arguments:
+            status: a word on each source, for a column `status`; () for none.
 
         Raises:
             ValueError: this is a batch of fleets.
@@ -400,7 +409,8 @@ class Sources:
             array, default = getattr(self, name), DESCRIBED[name].default
             if name in PARAMETERS or (array != default).any():
                 text[name] = map(repr, array.tolist())
-        table.write(path, text | ({"host": self.hosts} if self.hosts else {}))
+        words = {"host": self.hosts, "status": status}
+        table.write(path, text | {name: column for name, column in words.items() if column})
 
 
 def _checked(given: Mapping[str, ArrayLike], names: Sequence[str]) -> dict[str, FloatArray]:
@@ -427,10 +437,9 @@ def _checked(given: Mapping[str, ArrayLike], names: Sequence[str]) -> dict[str, 
         raise ValueError(
             f"names has {len(names)} entries for {shape[-1]} sources; give one per source"
         )
-    labels = names or range(1, shape[-1] + 1)
     for name, array in arrays.items():
         unit, low, high, open_low, open_high, finite, whole, _ = DESCRIBED[name]
-        check_range(name, array, low, high, open_low, open_high, finite, whole, unit, labels)
+        check_range(name, array, low, high, open_low, open_high, finite, whole, unit, names)
         repeated = np.broadcast_to(array, shape)
         # A constraint is usually the same for all sources: a broadcast view needs no memory.
         arrays[name] = array = (

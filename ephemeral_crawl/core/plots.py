@@ -11,6 +11,7 @@ from cycler import cycler
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
+from matplotlib.ticker import LogFormatter
 
 # Twelve hues that differ on white and on dark grey: those of Okabe and Ito, which colour-blind
 # readers can distinguish, then others.
@@ -133,6 +134,34 @@ def colour(name: str, i: int | None = None) -> str:
 def new(rows: int = 1, columns: int = 1, width: float = 8.0, height: float = 3.2, **k: Any) -> Any:
     """Return a figure and its axes."""
     return plt.subplots(rows, columns, figsize=(width, height * rows), **k)
+
+
+class Plain(LogFormatter):
+    """Labels of a logarithmic axis without superscripts: 0.01, 1, 100, 10k, 1M."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return _short(x) if super().__call__(x, pos) else ""
+
+
+def _short(x: float) -> str:
+    """Return a number as the label of an axis.
+
+    >>> _short(0.01), _short(30_000), _short(1e6), _short(1e-7)
+    ('0.01', '30k', '1M', '1e-07')
+    """
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if size <= abs(x) < 1e12:
+            return f"{x / size:g}{letter}"
+    return f"{x:g}"
+
+
+def finish(figure: Any) -> None:
+    """Give logarithmic axes the labels of `Plain`."""
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            if axis.get_scale() == "log" and isinstance(axis.get_major_formatter(), LogFormatter):
+                axis.set_major_formatter(Plain())
+                axis.set_minor_formatter(Plain(minor_thresholds=(1, 0.4)))
 
 
 def close(figure: Any) -> None:

@@ -31,7 +31,9 @@ def blocks(language: str, text: str) -> str:
 
 # The cells of tutorials, too: the build of the site in the tests does not execute them.
 PYTHON = {page: blocks(r"python|\{code-cell\}[^\n]*", text) for page, text in PAGES.items()}
-COMMANDS = {page: blocks("sh", text).splitlines() for page, text in PAGES.items()}
+COMMANDS = {
+    page: blocks("sh", text).replace("\\\n", " ").splitlines() for page, text in PAGES.items()
+}
 QUICK = {name: ["--quick", "--steps", "50"] for name in ("evaluate", "replay")}
 
 

@@ -83,9 +83,10 @@ def evaluate(
         agent: one of these:
 
             - a name for `agents.make` or in `REFERENCES`, or a class such as `agents.Whittle`;
-            - an object with `predict`: an agent, or a trained model of Stable-Baselines3. A model
-              gets observations in the form (`flat`, `scaled`) that it was trained on, normalised by
-              the `VecNormalize` of its environment; discrete actions are those of `SubsetAction`;
+            - an object with `predict`: an agent, or a trained model of Stable-Baselines3. It gets
+              observations in the form (`flat`, `scaled`) that it was made for or trained on, if
+              need be normalised by the `VecNormalize` of its environment; discrete actions are
+              those of `SubsetAction`;
             - a function with a parameter called `env` from the vector environment to an agent;
             - any other function: it maps the observation of one environment to its action, N
               priorities or the number of a subset, and is called for every run in every step. It

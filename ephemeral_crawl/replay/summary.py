@@ -124,7 +124,7 @@ def _schedule(report: Report, found: Found, budget: float) -> list[dict[str, Any
         )
         measured = np.array([frequency.get(name, 0.0) for name in plan.task.sources.names])
     rows = plan.rows(found.when, measured)
-    report.paragraph(schedules.counts(plan, unit))
+    report.paragraph(schedules.counts(plan, runs[REFERENCE].delay, unit))
     schedules.write(report, plan, rows, unit)
     free, limited = (runs.get(name) for name in found.checks[:2])
     fitted = "fitted to the whole log, " if view.split.refitted is not None else ""

@@ -70,8 +70,8 @@ def write(report: Report, found: Found) -> list[dict[str, Any]]:
     """Write the report; return the rows of schedule.csv."""
     view, runs = found.view, {m: found.ranked(m) for m in found.runs}
     report.answer(_answer(found, runs))
-    if view.note:
-        report.paragraph(view.note)
+    for note in filter(None, (view.note, *view.split.past.notes)):
+        report.paragraph(note)
     if len(runs) > 1:
         _curve(report, view, runs)
     else:

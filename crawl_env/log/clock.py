@@ -34,15 +34,15 @@ def time_unit_of(times: FloatArray, unit: str, given: str = "auto") -> str:
     """
     if check_choice("time unit", given, TIME_UNITS) != "auto":
         return given
-    middle = float(np.median(times))
+    quantiles = np.quantile(times, (0.01, 0.5, 0.99), method="nearest")
+    low, middle, high = map(float, quantiles)
     if found := unix_unit_of(middle):
         return found
-    low, high = np.quantile(times, (0.01, 0.99))
-    if abs(middle) * HOURS[unit] * 3600 > _LATEST or _years(high - low, unit) > _LONGEST:
-        away, long = _years(middle, unit), _years(high - low, unit)
+    away, long = _years(middle, unit), _years(high - low, unit)
+    if abs(middle) * HOURS[unit] * 3600 > _LATEST or long > _LONGEST:
         raise ValueError(
             f"published is {low:.15g} to {high:.15g} for most items: in {unit}s this is "
-            f"{away:,.0f} years from time 0 and covers {long:,.0f} years, and as a "
+            f"{away:,.4g} years from time 0 and covers {long:,.4g} years, and as a "
             "Unix time it is not in the years 1990 to 2099; say what it is with "
             f"the time unit (--time-unit {'|'.join(TIME_UNITS[1:])}), or write dates as "
             "2024-05-01T13:30:00Z"

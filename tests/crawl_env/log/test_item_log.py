@@ -163,7 +163,7 @@ def test_numbers_that_cannot_be_told_are_refused(tmp_path: Path) -> None:
             ItemLog.from_csv(path, unit=unit)
     assert ItemLog.from_csv(path, unit="hour", time_unit="hour").start == 1e14
     ten_days = write(tmp_path / "s.csv", "source,published\na,0\nb,864000\n")
-    with refused("s.csv: published is ", "covers 97 years", "--time-unit second|"):
+    with refused("s.csv: published is ", "covers 98.56 years", "--time-unit second|"):
         ItemLog.from_csv(ten_days)
     assert ItemLog.from_csv(ten_days, time_unit="second").published.tolist() == [0, 240]
     with refused("i.csv, row 2: ", "published is 1e+14", "Unix seconds"):

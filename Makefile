@@ -3,7 +3,7 @@ BIN := .venv/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: setup benchmark test lint docs clean
+.PHONY: setup benchmark test lint docs linkcheck clean
 
 setup: .venv/.ready
 
@@ -24,11 +24,14 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-DOCUMENTED := $(subst /,.,$(patsubst %/__init__.py,%,$(wildcard crawl_env/__init__.py crawl_env/*/__init__.py agents/__init__.py agents/*/__init__.py)))
+SPHINX = $(BIN)/python -m sphinx -nW --keep-going docs
 
 docs: setup
-	$(BIN)/pdoc --docformat google --output-directory site $(DOCUMENTED)
+	$(SPHINX) site
 	@echo "Open site/index.html"
 
+linkcheck: setup  # needs the network
+	$(SPHINX) site/.linkcheck -b linkcheck
+
 clean:
-	rm -rf .venv site .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv site docs/api/generated .pytest_cache .mypy_cache .ruff_cache

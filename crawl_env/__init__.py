@@ -1,7 +1,9 @@
 """EphemeralCrawl: timely crawling as a restless bandit, as a Gymnasium environment.
 
-Importing this package registers `EphemeralCrawl-v0`. `CrawlEnv` documents the task and its
-arguments, `Sources` the fleets. The policies and the bounds are in `agents`.
+Importing this package registers `EphemeralCrawl-v0`, `EphemeralCrawlFlat-v0` (flat and scaled
+observations) and `EphemeralCrawlDiscrete-v0` (the same, with discrete actions). `CrawlEnv`
+documents the task and its arguments, `Sources` the fleets. The policies and the bounds are in
+`agents`.
 """
 
 import gymnasium as gym
@@ -46,4 +48,16 @@ gym.register(
     id="EphemeralCrawl-v0",
     entry_point="crawl_env.envs.env:CrawlEnv",
     vector_entry_point="crawl_env.envs.vector_env:CrawlVectorEnv",
+)
+gym.register(
+    id="EphemeralCrawlFlat-v0",
+    entry_point="crawl_env.envs.env:CrawlEnv",
+    vector_entry_point="crawl_env.envs.vector_env:CrawlVectorEnv",
+    kwargs={"flat": True, "scaled": True},
+)
+gym.register(
+    id="EphemeralCrawlDiscrete-v0",
+    entry_point="crawl_env.envs.wrappers:discrete_env",
+    vector_entry_point="crawl_env.envs.wrappers:discrete_vector_env",
+    kwargs={"flat": True, "scaled": True},
 )

@@ -129,6 +129,19 @@ def check_whole(name: str, value: object, minimum: int = 1, what: str = "") -> i
     return number
 
 
+def check_flag(name: str, value: object) -> bool:
+    """Return a bool.
+
+    >>> check_flag("flat", "no")
+    Traceback (most recent call last):
+    ...
+    ValueError: flat is 'no'; it must be True or False
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name} is {shown(value)}; it must be True or False")
+    return bool(value)
+
+
 def check_array(
     name: str,
     value: object,

@@ -102,6 +102,7 @@ class HarvestSums:
     by the same amount for all sources: every ξ̄ is off by the same factor, which does not change
     the order of the indices. A wrong σ² changes only the strength of shrinkage (lognormal votes
     of σ = 1.2: 1.44 instead of 1.64).
+
     Arguments:
         period: T.
     """

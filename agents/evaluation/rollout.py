@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from agents.evaluation import statistics
-from agents.policies.base import Agent, Environment, Predictor, State
+from agents.evaluation.models import Function, Model, form_of, makes_agents, task_posed
+from agents.policies.base import Agent, Environment, Policy, Predictor, State
 from agents.registry import AGENTS, CLAIRVOYANT, make
-from crawl_env import NEVER, CrawlVectorEnv, task_of
+from crawl_env import NEVER, CrawlVectorEnv
 from crawl_env.content.world import World
+from crawl_env.envs.wrappers import VectorSubsetAction
 from crawl_env.errors import check_whole, check_within
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation.observation import check_features
 from crawl_env.simulation.task import suggest_arguments
 
-# An agent by name, class or object (such as a trained model of Stable-Baselines3), or a factory.
-AgentLike = str | type[Agent] | Predictor | Callable[[CrawlVectorEnv], Predictor]
+# An agent by name, class or object (such as a trained model of Stable-Baselines3), a function that
+# makes one, or a function from an observation to an action.
+AgentLike = str | type[Agent] | Predictor | Callable[[Any], Any]
 # An environment, wrapped or not, its task, or the arguments of an environment.
 EnvironmentLike = Environment | Mapping[str, Any]
 
@@ -75,14 +79,22 @@ def evaluate(
     """Run an agent in new environments, without training it, and measure its reward.
 
     Arguments:
-        agent: a name for `agents.make` or in `REFERENCES`, a class such as `agents.Whittle`, an
-            object with `predict` (an agent, or a trained model of Stable-Baselines3), or a
-            function that maps the vector environment to one of these.
+        agent: one of these:
+
+            - a name for `agents.make` or in `REFERENCES`, or a class such as `agents.Whittle`;
+            - an object with `predict`: an agent, or a trained model of Stable-Baselines3. A model
+              gets observations in the form (`flat`, `scaled`) that it was trained on, normalised by
+              the `VecNormalize` of its environment; discrete actions are those of `SubsetAction`;
+            - a function with a parameter called `env` from the vector environment to an agent;
+            - any other function: it maps the observation of one environment to its action, N
+              priorities or the number of a subset, and is called for every run in every step. It
+              gets the observations of `env`, without `VecNormalize`.
         env: an environment, wrapped or not, a vector environment, a `Task`, or a dictionary of the
             arguments of an environment. New environments of the same task are made; the given one
             is not stepped. Its `horizon` is ignored: runs are not divided into episodes. For agents
             given by name or class, the `features` of the class are added to those of the task:
-            `adaptive-thompson`, for example, observes the harvest.
+            `adaptive-thompson`, for example, observes the harvest. Actions of `env` may be subsets
+            (`EphemeralCrawlDiscrete-v0`); agents give priorities all the same.
         steps: number of steps that are measured, after `warmup` steps that are not.
         seeds: S, the number of runs, each with its own arrivals.
         seed: seed of the arrivals; agents with the same seed and task face the same arrivals.
@@ -95,10 +107,12 @@ def evaluate(
     those whose utility has decayed to zero.
 
     Raises:
-        ValueError: an argument is invalid, or a model was trained on other observations.
+        ValueError: an argument is invalid, or a model was trained on other observations or actions.
 
     >>> evaluate("whittle", {"budget": 2}, steps=28, seeds=1).reward.round(3)
     array([337.775])
+    >>> evaluate(lambda observation: observation[:, 0], {"budget": 2}, seeds=1).reward.round(3)
+    array([327.447])
     """
     check_whole("steps", steps)
     check_whole("warmup", warmup, 0)
@@ -182,9 +196,18 @@ class Rollout:
         action, self._state = self._predictor.predict(
             self._observation, self._state, self._start, deterministic=True
         )
+        if action.ndim == 1 and action.dtype.kind in "iu":
+            action = self._subset_action.actions(action)
         self._observation, reward, *_ = self.env.step(action)
         self._start = np.zeros_like(self._start)
         return reward
+
+    @cached_property
+    def _subset_action(self) -> VectorSubsetAction:
+        """The wrapper that maps the numbers of subsets to priorities."""
+        wrapper = VectorSubsetAction(self.env)
+        wrapper.check_costs()
+        return wrapper
 
 
 def with_features(agent: AgentLike, env: EnvironmentLike) -> tuple[AgentLike, dict[str, Any]]:
@@ -198,6 +221,7 @@ def with_features(agent: AgentLike, env: EnvironmentLike) -> tuple[AgentLike, di
     kind = AGENTS.get(agent) if isinstance(agent, str) else agent
     if isinstance(kind, type) and issubclass(kind, Agent):
         more += kind.features
+    arguments |= form_of(agent)
     shown = check_features(arguments.get("features", ("value",)))
     arguments["features"] = (*shown, *(name for name in more if name not in shown))
     return agent, arguments
@@ -207,7 +231,7 @@ def _arguments(env: EnvironmentLike) -> dict[str, Any]:
     """Return the arguments that make an environment of the same task."""
     if isinstance(env, Mapping):
         return dict(env)
-    return dict(task_of(env).arguments)
+    return dict(task_posed(env).arguments)
 
 
 def _predictor(agent: AgentLike, env: CrawlVectorEnv, seed: int) -> Predictor:
@@ -218,37 +242,19 @@ def _predictor(agent: AgentLike, env: CrawlVectorEnv, seed: int) -> Predictor:
     if not (hasattr(agent, "predict") or callable(agent)):
         raise ValueError(
             f"agent is {agent!r}; give a name, a subclass of agents.Agent, an object with "
-            "`predict`, or a function from the vector environment to one"
+            "`predict`, or a function"
         )
-    made: Predictor = agent if hasattr(agent, "predict") else agent(env)
-    trained_on = getattr(made, "observation_space", None)
-    if trained_on is not None and trained_on.shape != env.single_observation_space.shape:
-        raise ValueError(
-            f"the model was trained on observations of shape {trained_on.shape}, and this "
-            f"environment has shape {env.single_observation_space.shape}, with the features "
-            f"{env.task.features}. Give the environment the features of the training; a model "
-            "that needs a wrapper can be evaluated with Stable-Baselines3's evaluate_policy"
-        )
-    features = _features_of_training(made)
-    if features is not None and features != env.task.features:
-        raise ValueError(
-            f"the model was trained on the features {features}, and this environment shows "
-            f"{env.task.features}; give the environment the features of the training"
-        )
-    return made
-
-
-def _features_of_training(model: Predictor) -> tuple[str, ...] | None:
-    """Return the features that a model of Stable-Baselines3 was trained on, or None if it has no
-    environment or a wrapper changes the features."""
-    get_env = getattr(model, "get_env", None)
-    trained_in = get_env() if callable(get_env) else None
-    if trained_in is None:
-        return None
-    try:
-        return task_of(trained_in).features
-    except ValueError:  # observations changed by a wrapper: only the shape can be compared
-        return None
+    if not hasattr(agent, "predict"):
+        if not makes_agents(agent):
+            return Function(agent, env)
+        agent = agent(env)
+        if not hasattr(agent, "predict"):
+            raise ValueError(
+                f"the function returned {agent!r} for the parameter `env`, the vector environment; "
+                "return an object with `predict`, or call the parameter `observation` to return "
+                "actions"
+            )
+    return agent if isinstance(agent, Policy) else Model(agent, env)
 
 
 class _Meter:

@@ -32,6 +32,18 @@ from numpy.typing import ArrayLike
 
 from crawl_env.numerics import FloatArray
 
+__all__ = [
+    "Estimate",
+    "difference",
+    "gain",
+    "loss",
+    "mean",
+    "number",
+    "ratio",
+    "score",
+    "t_quantile",
+]
+
 FEWEST_RUNS = 3  # needed for an interval
 _LARGE = 1e15  # numbers from here on are written with an exponent
 _NOTHING = 1e-9  # relative size below which a spread or a difference counts as rounding error

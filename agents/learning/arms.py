@@ -92,7 +92,7 @@ class CrawlArms:
         self._attempted = [task.features.index(name) for name in attempted]
         self._harvest = task.features.index("harvest")
         self._state = [task.features.index(name) for name in features]
-        self._observation, _ = env.reset(seed=seed)
+        self._observation = task.natural(env.reset(seed=seed)[0])
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -111,12 +111,13 @@ class CrawlArms:
         return self._observation[..., self._state].astype(np.float64)
 
     def step(self, priority: NDArray[np.float32]) -> Step:
-        self._observation, _, _, truncated, _ = self.env.step(priority)
+        observation, _, _, truncated, _ = self.env.step(priority)
+        self._observation = self.env.task.natural(observation)
         active = self._observation[..., self._attempted].max(axis=-1) > 0
         harvest = self._observation[..., self._harvest].astype(np.float64)
         step = Step(active, harvest, self.state())
         if truncated.any():  # then all are, since all episodes started together
-            self._observation, _ = self.env.reset()
+            self._observation = self.env.task.natural(self.env.reset()[0])
         return step
 
     def get_state(self) -> dict[str, Any]:
@@ -125,7 +126,7 @@ class CrawlArms:
     def set_state(self, state: dict[str, Any]) -> None:
         storage.check_keys(state, dict.fromkeys(("task", "env")), "arms")
         check_same_task(self.env, state["task"])
-        self._observation = restore_env(self.env, state["env"])
+        self._observation = self.env.task.natural(restore_env(self.env, state["env"]))
 
 
 def check_budget_rule(task: Task) -> None:
@@ -233,7 +234,12 @@ class CrawlSimulator:
         unlimited = float(task.sources.cost.sum())
         features = ("age", "crawled", "harvest")
         task = task.replaced(
-            budget=unlimited, budget_rule="average", per_host=task.n, features=features
+            budget=unlimited,
+            budget_rule="average",
+            per_host=task.n,
+            features=features,
+            flat=False,
+            scaled=False,
         )
         self._simulation = Simulation(task, num_envs)
         self._max_age = max_age

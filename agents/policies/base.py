@@ -51,28 +51,24 @@ class Predictor(Protocol):
 class ObservationView:
     """A batch of observations of one task, with features accessed by name.
 
+    Features are in natural units, whether the task is `scaled` or not; `Task.natural` has the
+    inverse maps.
+
     Arguments:
-        observation: (N, F), or a batch of B, (B, N, F).
+        observation: (N, F), or a batch of B, (B, N, F); (N·F,) or (B, N·F) if the task is `flat`.
         task: the task that the observation belongs to.
 
     Attributes:
-        single: whether one observation (N, F) was given; it becomes a batch of 1.
-        array: the batch, (B, N, F).
+        single: whether one observation was given; it becomes a batch of 1.
+        array: the batch, (B, N, F), in natural units.
 
     Raises:
         ValueError: the observation has a different shape.
     """
 
     def __init__(self, observation: ArrayLike, task: Task) -> None:
-        array = np.asarray(observation)
-        shape = task.observation_space.shape  # (N, F)
-        if array.ndim not in (2, 3) or array.shape[-2:] != shape:
-            raise ValueError(
-                f"the observation has shape {array.shape}; this agent was made for {shape}, or a "
-                "batch of it. Remove wrappers that flatten, stack or change observations"
-            )
-        self.single = array.ndim == 2
-        self.array = array.reshape(-1, *shape)
+        self.array = task.natural(observation)
+        self.single = np.ndim(observation) == len(task.observation_space.shape)
         self._task = task
 
     @property

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crawl_env.content.hawkes import Hawkes
+from crawl_env.content.parts import make_part
 from crawl_env.content.process import ArrivalProcess, Block, Cells, Published
 from crawl_env.content.rates import (
     Constant,
@@ -171,6 +172,9 @@ class Arrivals(ArrivalProcess):
             features that count items require. The two differ in the sample path, not in
             distribution. Hawkes rates and non-exponential decay always draw items.
 
+    A dictionary of the name and the parameters stands for an object, as in
+    `rate={"name": "drift", "sigma": 0.2}`, so that arrivals can be written in JSON.
+
     Raises:
         ValueError: a name is unknown, or an object has the wrong type.
 
@@ -186,9 +190,9 @@ class Arrivals(ArrivalProcess):
     def __init__(
         self,
         *,
-        rate: str | RateModel = "constant",
-        utility: str | Distribution = "exponential",
-        decay: str | Decay = "exponential",
+        rate: str | Mapping[str, Any] | RateModel = "constant",
+        utility: str | Mapping[str, Any] | Distribution = "exponential",
+        decay: str | Mapping[str, Any] | Decay = "exponential",
         sampler: Literal["total", "items"] = "total",
     ) -> None:
         if sampler not in SAMPLERS:
@@ -282,13 +286,12 @@ class _Mean(Block):
             count += self._items
 
 
-def _make_rate(rate: str | RateModel) -> RateModel:
+def _make_rate(rate: str | Mapping[str, Any] | RateModel) -> RateModel:
     if isinstance(rate, RateModel):
         return rate
-    if isinstance(rate, str):
-        if rate not in RATES:
-            raise unknown("rate", rate, RATES)
-        return RATES[rate]()
+    if isinstance(rate, (str, Mapping)):
+        made: RateModel = make_part("rate", rate, RATES)
+        return made
     raise ValueError(
         f"rate is {rate!r}; give one of {', '.join(RATES)}, or a rate model such as "
         "crawl_env.Drift(0.1)"

@@ -1,17 +1,26 @@
-"""Arrival processes by name, or by the path of a log."""
+"""Arrival processes by name, by the path of a log, or by a dictionary that JSON can hold."""
 
 from __future__ import annotations
 
 import difflib
+import inspect
 import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from os import PathLike
+from typing import Any
+
+import numpy as np
 
 from crawl_env.content.arrivals import RATES, Arrivals, Deterministic
+from crawl_env.content.parts import split_name
 from crawl_env.content.process import ArrivalProcess
 from crawl_env.content.rates import RateModel
 from crawl_env.content.trace import Trace
 from crawl_env.content.utility import DECAYS, UTILITIES
+from crawl_env.errors import unknown
 from crawl_env.files.table import SUFFIXES
+from crawl_env.log.decay_curves import DecayCurves
 from crawl_env.log.item_log import ItemLog
 
 
@@ -51,7 +60,9 @@ _GRAMMAR = "deterministic, poisson" + "".join(
 )
 
 
-def make_arrivals(arrivals: str | PathLike[str] | ArrivalProcess) -> ArrivalProcess:
+def make_arrivals(
+    arrivals: str | PathLike[str] | Mapping[str, Any] | ArrivalProcess,
+) -> ArrivalProcess:
     """Return an arrival process by name; objects are returned unchanged.
 
     `"deterministic"` is the mean of the random processes. `"poisson"` has a constant rate,
@@ -66,6 +77,8 @@ def make_arrivals(arrivals: str | PathLike[str] | ArrivalProcess) -> ArrivalProc
     stamps, which are converted to hours; there are no decay curves; the span is from the first
     item to the last.
 
+    A dictionary of a name and parameters stands for an object, see `describe_arrivals`.
+
     Raises:
         FileNotFoundError: there is no such log.
         ValueError: the name is unknown, or the log cannot be read.
@@ -75,6 +88,8 @@ def make_arrivals(arrivals: str | PathLike[str] | ArrivalProcess) -> ArrivalProc
     """
     if isinstance(arrivals, ArrivalProcess):
         return arrivals
+    if isinstance(arrivals, Mapping):
+        return _from_description(arrivals)
     if isinstance(arrivals, PathLike) or (
         isinstance(arrivals, str) and arrivals.lower().endswith(SUFFIXES)
     ):
@@ -102,3 +117,93 @@ def make_arrivals(arrivals: str | PathLike[str] | ArrivalProcess) -> ArrivalProc
             f"unknown arrivals {arrivals!r}{hint} Known: {_GRAMMAR}, or the path of a log"
         )
     return Arrivals(**_NAMES[arrivals])  # type: ignore[arg-type]
+
+
+# The tables of names of the parts of a process.
+_PARTS: dict[str, Mapping[str, type[Any]]] = {
+    "rate": RATES,
+    "utility": UTILITIES,
+    "distribution": UTILITIES,
+    "decay": DECAYS,
+}
+
+
+def describe_arrivals(arrivals: ArrivalProcess) -> dict[str, Any]:
+    """Return a dictionary that JSON can hold and from which `make_arrivals` makes an equal process.
+
+    Raises:
+        ValueError: the process, or a part of it, is of a class that this package does not know.
+
+    >>> describe_arrivals(Deterministic())
+    {'name': 'deterministic'}
+    >>> describe_arrivals(make_arrivals("poisson-drift"))["rate"]
+    {'name': 'drift', 'sigma': 0.1, 'reversion': 0.01}
+    """
+    for name, (kind, _) in _PROCESSES.items():
+        if type(arrivals) is kind:
+            return {"name": name, **_described(arrivals)}
+    raise _of_ones_own(arrivals)
+
+
+def _described(part: Any) -> dict[str, Any]:
+    """Return the parameters of a dataclass as JSON can hold them."""
+    return {
+        field.name: _entry(field.name, getattr(part, field.name))
+        for field in fields(part)
+        if field.init
+    }
+
+
+def _entry(name: str, value: Any) -> Any:
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.tolist()
+    if value is None or isinstance(value, (str, int, float, tuple, list)):
+        return value
+    if isinstance(value, (ItemLog, DecayCurves)):
+        return _described(value)
+    for short, kind in _PARTS.get(name, {}).items():
+        if type(value) is kind:
+            return {"name": short, **_described(value)}
+    raise _of_ones_own(value)
+
+
+def _of_ones_own(part: object) -> ValueError:
+    return ValueError(
+        f"arrivals contain {part!r}, of the class {type(part).__qualname__}, which is not one of "
+        "this package and which JSON cannot hold"
+    )
+
+
+def _from_description(description: Mapping[str, Any]) -> ArrivalProcess:
+    name, parameters = split_name("arrivals", description)
+    if name not in _PROCESSES:
+        raise unknown("name of arrivals", name, _PROCESSES)
+    kind, make = _PROCESSES[name]
+    _check_parameters(name, parameters, kind)
+    return make(parameters)
+
+
+def _check_parameters(name: str, given: Mapping[str, Any], kind: type) -> None:
+    taken = [] if kind is Deterministic else list(inspect.signature(kind).parameters)
+    for parameter in given:
+        if parameter not in taken:
+            raise unknown(f"parameter of {name!r}", parameter, taken or ["none"])
+
+
+def _trace(parameters: dict[str, Any]) -> Trace:
+    log = parameters.get("log")
+    if isinstance(log, (str, PathLike)):
+        return Trace(**{**parameters, "log": ItemLog.from_csv(log)})
+    if not isinstance(log, Mapping):
+        return Trace(**{"log": None, **parameters})  # refused, with the remedy
+    curves = log.get("curves")
+    given = {**log, "curves": None if curves is None else DecayCurves(**curves)}
+    return Trace(**{**parameters, "log": ItemLog(**given)})
+
+
+# Name → class, and a function of the parameters that makes an object of it.
+_PROCESSES: dict[str, tuple[type, Callable[[dict[str, Any]], ArrivalProcess]]] = {
+    "deterministic": (Deterministic, lambda parameters: Deterministic()),
+    "poisson": (Arrivals, lambda parameters: Arrivals(**parameters)),
+    "trace": (Trace, _trace),
+}

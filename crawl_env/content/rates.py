@@ -7,9 +7,10 @@ which items excite further items.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -144,7 +145,7 @@ class Jumps(RateModel):
     """
 
     rate: float = 0.01
-    distribution: str | Distribution = "gamma"
+    distribution: str | Mapping[str, Any] | Distribution = "gamma"
 
     def __post_init__(self) -> None:
         check_non_negative("rate", self.rate, "jumps / time")
@@ -161,7 +162,7 @@ class Jumps(RateModel):
         state[jumps] = self._sample(rng, int(jumps.sum()))
 
     def _sample(self, rng: np.random.Generator, n: int) -> FloatArray:
-        assert not isinstance(self.distribution, str)  # resolved in __post_init__
+        assert not isinstance(self.distribution, (str, Mapping))  # resolved in __post_init__
         return self.distribution.sample(rng, n)
 
 
@@ -201,7 +202,10 @@ class DailyCycle(RateModel):
         profile = check_array("profile", self.profile, (None,), low=0.0, element="part")
         if not profile.sum() > 0:
             raise ValueError("profile has no positive rate; at least one part of the day needs one")
-        object.__setattr__(self, "profile", tuple((profile / profile.mean()).tolist()))
+        mean = profile.mean()
+        if abs(mean - 1.0) > 1e-12:  # dividing by a rounded 1 again would change the last digits
+            profile = profile / mean
+        object.__setattr__(self, "profile", tuple(profile.tolist()))
 
     def start(self, shape: tuple[int, int], period: float, rng: np.random.Generator) -> FloatArray:
         """Return the time since `phase`, in steps, (b, N)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +44,10 @@ class Trace(ArrivalProcess):
     exponential = False
 
     def __init__(
-        self, log: ItemLog, random_start: bool = True, decay: str | Decay = "exponential"
+        self,
+        log: ItemLog,
+        random_start: bool = True,
+        decay: str | Mapping[str, Any] | Decay = "exponential",
     ) -> None:
         if not isinstance(log, ItemLog):
             raise ValueError(

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import exp, expm1, log
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from crawl_env.errors import check_positive, check_within, unknown
+from crawl_env.content.parts import make_part
+from crawl_env.errors import check_positive, check_within
 from crawl_env.numerics import FloatArray
+
+__all__ = [
+    "DECAYS",
+    "UTILITIES",
+    "Constant",
+    "Decay",
+    "Distribution",
+    "Exponential",
+    "ExponentialDecay",
+    "Gamma",
+    "Lognormal",
+    "LomaxDecay",
+    "StretchedDecay",
+]
 
 
 class Distribution(Protocol):
@@ -87,18 +103,17 @@ UTILITIES: dict[str, type[Distribution]] = {
 }
 
 
-def make_distribution(distribution: str | Distribution) -> Distribution:
-    """Return a distribution by name, with default parameters; objects are returned unchanged."""
-    if not isinstance(distribution, str):
+def make_distribution(distribution: str | Mapping[str, Any] | Distribution) -> Distribution:
+    """Return a distribution by `make_part`; objects are returned unchanged."""
+    if not isinstance(distribution, (str, Mapping)):
         if isinstance(distribution, type) or not hasattr(distribution, "sample"):
             raise ValueError(
                 f"the distribution is {distribution!r}; give one of {', '.join(UTILITIES)}, or an "
                 "object with `sample` as in crawl_env.content.utility.Distribution"
             )
         return distribution
-    if distribution not in UTILITIES:
-        raise unknown("distribution of utility", distribution, UTILITIES)
-    return UTILITIES[distribution]()
+    made: Distribution = make_part("distribution of utility", distribution, UTILITIES)
+    return made
 
 
 _FADED = 9 * log(10)  # the stretched exponential is cut off where exp(−_FADED) is left
@@ -219,9 +234,9 @@ DECAYS: dict[str, type[Decay]] = {
 }
 
 
-def make_decay(decay: str | Decay) -> Decay:
-    """Return a decay function by name, with default parameters; objects are returned unchanged."""
-    if not isinstance(decay, str):
+def make_decay(decay: str | Mapping[str, Any] | Decay) -> Decay:
+    """Return a decay function by `make_part`; objects are returned unchanged."""
+    if not isinstance(decay, (str, Mapping)):
         wanted = ("survival", "integrated_survival", "end")
         if isinstance(decay, type) or not all(hasattr(decay, name) for name in wanted):
             raise ValueError(
@@ -229,6 +244,5 @@ def make_decay(decay: str | Decay) -> Decay:
                 "`survival`, `integrated_survival` and `end` as in crawl_env.content.utility.Decay"
             )
         return decay
-    if decay not in DECAYS:
-        raise unknown("decay", decay, DECAYS)
-    return DECAYS[decay]()
+    made: Decay = make_part("decay", decay, DECAYS)
+    return made

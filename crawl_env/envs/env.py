@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crawl_env.content.process import ArrivalProcess
 from crawl_env.content.world import World
+from crawl_env.envs.spec import TruthfulSpec
 from crawl_env.errors import check_choice
 from crawl_env.fleet.sources import Sources
 from crawl_env.simulation.simulation import Simulation
@@ -22,7 +23,9 @@ from crawl_env.simulation.task import BudgetRule, Draw, Start, Task, suggest_arg
 _NOT_RESET = np.inf
 
 
-class CrawlEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
+class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
+    TruthfulSpec, gym.Env[NDArray[np.float32], NDArray[np.float32]]
+):
     """Restless bandit of N ephemeral sources, some of which are crawled in every step.
 
     ## Description
@@ -42,27 +45,38 @@ class CrawlEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
 
     ## Observation Space
     `Box` (N, F), float32: a row for each source and a column for each of `features`, in order.
+    `flat=True` joins the rows, to (N·F,).
 
-    | feature | meaning | min | max |
-    | --- | --- | --- | --- |
-    | `value` | uncollected utility; if unobserved, the belief (its posterior mean) | 0 | ∞ |
-    | `age` | steps since the last crawl; 1e9: never crawled | 0 | ∞ |
-    | `available` | 0 if the crawl delay does not allow a crawl yet, else 1 | 0 | 1 |
-    | `balance` | budget units that can be spent now, the same in every row | −∞ | ∞ |
-    | `crawled` | 1 if the last step crawled the source successfully | 0 | 1 |
-    | `failed` | 1 if the last step's crawl failed, in which case the age is not reset | 0 | 1 |
-    | `harvest` | utility collected in the last step | 0 | ∞ |
-    | `items` | new items collected in the last step | 0 | ∞ |
-    | `changed` | 1 if the last step collected a new item | 0 | 1 |
-    | `arrival_rate` | Λ, items / time | 0 | ∞ |
-    | `mean_utility` | ξ̄, utility / item | 0 | ∞ |
-    | `decay_rate` | μ, 1 / time | 0 | ∞ |
-    | `cost` | C, budget units | 0 | ∞ |
-    | `harvest_number` | n, items collected in the last step that still have utility | 0 | ∞ |
-    | `harvest_age` | Σ a over these items, a: age when collected, in units of time | 0 | ∞ |
-    | `harvest_age_squared` | Σ a² | 0 | ∞ |
-    | `harvest_log` | Σ ln w, w: utility when collected | −∞ | ∞ |
-    | `harvest_age_log` | Σ a ln w | −∞ | ∞ |
+    | feature | meaning | min | max | scale s |
+    | --- | --- | --- | --- | --- |
+    | `value` | uncollected utility; if unobserved, the belief (its posterior mean) | 0 | ∞ | u |
+    | `age` | steps since the last crawl; 1e9: never crawled | 0 | ∞ | ΣC/M |
+    | `available` | 0 if the crawl delay does not allow a crawl yet, else 1 | 0 | 1 | – |
+    | `balance` | budget units that can be spent now, the same in every row | −∞ | ∞ | M |
+    | `crawled` | 1 if the last step crawled the source successfully | 0 | 1 | – |
+    | `failed` | 1 if the last step's crawl failed, in which case the age is not reset | 0 | 1 | – |
+    | `harvest` | utility collected in the last step | 0 | ∞ | u |
+    | `items` | new items collected in the last step | 0 | ∞ | 1 |
+    | `changed` | 1 if the last step collected a new item | 0 | 1 | – |
+    | `arrival_rate` | Λ, items / time | 0 | ∞ | median |
+    | `mean_utility` | ξ̄, utility / item | 0 | ∞ | median |
+    | `decay_rate` | μ, 1 / time | 0 | ∞ | median |
+    | `cost` | C, budget units | 0 | ∞ | median |
+    | `harvest_number` | n, items collected in the last step that still have utility | 0 | ∞ | 1 |
+    | `harvest_age` | Σ a over these items, a: age when collected, in time | 0 | ∞ | ΣC/M·T |
+    | `harvest_age_squared` | Σ a² | 0 | ∞ | (ΣC/M·T)² |
+    | `harvest_log` | Σ ln w, w: utility when collected | −∞ | ∞ | 1 |
+    | `harvest_age_log` | Σ a ln w | −∞ | ∞ | ΣC/M·T |
+
+    `scaled=True` maps every feature x that has a scale s to sign(x)·z/(1 + z), z = ln(1 + |x|/s),
+    which is strictly increasing and within (−1, 1), or [0, 1) if x ≥ 0: s is mapped to .41, 10 s
+    to .71, 100 s to .82, and the age 10⁹ to .95 at s = 4. `Task.natural` inverts the map; agents
+    apply it, so that they select as without `scaled`, but for the rounding to float32 stated there.
+    Medians are over the sources of positive parameter; if fleets are drawn at reset, over an
+    example. ΣC/M is the number of steps, at least 1, in which every source can be crawled once, and
+    T the period. u is the median ceiling (mean utility of a source never crawled) if the features
+    include `value` or a parameter other than `cost`, and 1 otherwise, so that scales do not reveal
+    parameters which the crawler does not know.
 
     The last five features are the sufficient statistics of a regression of ln w on a, whose slope
     is −μ. They, `items` and `changed` require arrivals that draw single items, such as
@@ -78,8 +92,9 @@ class CrawlEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
     given); the belief starts at the given value.
 
     ## Episode End
-    Never terminated; truncated after `horizon` steps. A log is repeated from its start when it
-    ends.
+    Never terminated; truncated after `horizon` steps, or earlier if `gym.make` is given a smaller
+    `max_episode_steps`; `env.spec.max_episode_steps` is the smaller of both. A log is repeated from
+    its start when it ends.
 
     ## Info
     `step` returns arrays (N,): `crawled`, whether the source was crawled successfully;
@@ -88,15 +103,19 @@ class CrawlEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
     those available in the next one (only under `budget_rule="average"`). `reset` returns {}.
 
     ## Arguments
+    `EphemeralCrawlFlat-v0` is the environment with `flat=True, scaled=True`, and
+    `EphemeralCrawlDiscrete-v0` the same with the actions of `SubsetAction`.
 
     | argument | type | default | meaning |
     | --- | --- | --- | --- |
-    | `sources` | `Sources`, str, path or callable | `"table1"` | the fleet: an object; a preset ("table1", "fleet-f", "recovering-<n>", "hacker-news"; see `Sources.preset`); a CSV; or `rng → Sources`, drawn at each reset (N, period and limits fixed) |
+    | `sources` | `Sources`, str, path, dict or callable | `"table1"` | the fleet: an object, or a dictionary of its arguments; a preset ("table1", "fleet-f", "recovering-<n>", "hacker-news"; see `Sources.preset`); a CSV; or `rng → Sources`, drawn at each reset (N, period and limits fixed) |
     | `budget` | float | `1.0` | M > 0, budget units per step |
     | `budget_rule` | `"step"`, `"average"` | `"step"` | Σ cost ≤ M in every step; or a token bucket: the balance grows by M per step, and sources are selected while it is positive, so that the last selection may leave it negative |
-    | `arrivals` | str, path or object | `"deterministic"` | the arrival process, see below |
+    | `arrivals` | str, path, dict or object | `"deterministic"` | the arrival process, see below |
     | `observed` | bool or (N,) bool | `True` | whether the value of a source is observed |
     | `features` | sequence of str | `("value",)` | columns of the observation |
+    | `flat` | bool | `False` | whether the observation has the shape (N·F,), for libraries that need vectors |
+    | `scaled` | bool | `False` | whether unbounded features are mapped to (−1, 1), see Observation Space |
     | `horizon` | int or None | `500` | steps per episode; None: no truncation |
     | `start` | `"fresh"`, `"empty"`, `"full"`, `"random"` | `"fresh"` | starting state |
     | `per_host` | int | `1` | crawls per step of the sources of one shared host, failed ones included |
@@ -121,7 +140,9 @@ class CrawlEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
     | | items | "items": each item is drawn |
 
     The features `items`, `changed` and `harvest_…`, and finite capacities, require single items,
-    which Hawkes rates, non-exponential decay and logs always draw.
+    which Hawkes rates, non-exponential decay and logs always draw. A dictionary of a name and
+    parameters stands for an object, for example `{"name": "poisson", "rate": {"name": "drift",
+    "sigma": 0.2}}`, or `{"name": "trace", "log": "items.csv", "random_start": False}`.
 
     Agents and beliefs use `arrival_rate` only; `env.unwrapped.world.rate`, (1, N), is the current
     rate, for evaluation. Arrivals depend on the process and the seed alone, neither on actions nor
@@ -129,6 +150,14 @@ class CrawlEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
     capacities, failure rates and hosts are parameters of the fleet, see `Sources`. A failed crawl
     costs as much as a successful one and leaves the content in place. Under deterministic arrivals
     the content of a source with a capacity is the mean under Poisson arrivals.
+
+    ## Registration
+    Importing `crawl_env` registers the id. Gymnasium 1 loads no plugins, so where the package has
+    not been imported, as in spawned processes (`AsyncVectorEnv(…, context="spawn")`, remote
+    workers) and configuration files, prefix it: `gym.make("crawl_env:EphemeralCrawl-v0")`.
+    `env.spec` can be written as JSON with all arguments but callables and arrivals of a class of
+    one's own, which `to_json` refuses: `gym.make(EnvSpec.from_json(env.spec.to_json()))` makes the
+    same environment.
 
     Raises:
         TypeError: an argument is unknown.
@@ -155,13 +184,15 @@ class CrawlEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
     @suggest_arguments
     def __init__(
         self,
-        sources: Sources | str | Path | Draw = "table1",
+        sources: Sources | str | Path | Mapping[str, Any] | Draw = "table1",
         budget: float = 1.0,
         *,
         budget_rule: BudgetRule = "step",
-        arrivals: str | Path | ArrivalProcess = "deterministic",
+        arrivals: str | Path | Mapping[str, Any] | ArrivalProcess = "deterministic",
         observed: bool | ArrayLike = True,
         features: str | Sequence[str] = ("value",),
+        flat: bool = False,
+        scaled: bool = False,
         horizon: int | None = 500,
         start: Start = "fresh",
         per_host: int = 1,
@@ -176,12 +207,15 @@ class CrawlEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
             arrivals=arrivals,
             observed=observed,
             features=features,
+            flat=flat,
+            scaled=scaled,
             horizon=horizon,
             start=start,
             per_host=per_host,
         )
         self.observation_space = self.task.observation_space
         self.action_space = self.task.action_space
+        self._episode_length = self.task.horizon
         self.render_mode = render_mode
         self._simulation = Simulation(self.task)
         self._elapsed: float = _NOT_RESET  # steps

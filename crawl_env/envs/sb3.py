@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,24 @@ from crawl_env.fleet.sources import Sources
 from crawl_env.simulation.task import BudgetRule, Draw, Start, suggest_arguments
 
 try:
+    from stable_baselines3.common.monitor import Monitor
     from stable_baselines3.common.vec_env.base_vec_env import VecEnv
 except ImportError as error:  # pragma: no cover
     raise gym.error.DependencyNotInstalled(
         missing("stable_baselines3", "crawl_env.envs.sb3")
     ) from error
 
+__all__ = ["CrawlVecEnv"]
+
 
 class CrawlVecEnv(VecEnv):
     """`num_envs` environments for Stable-Baselines3, stepped in one array program.
+
+    Episodes are monitored as by SB3's `Monitor`: at the end of one, `info["episode"]` has its
+    return `r`, its length `l` in steps, and the seconds `t` since this object was made. SB3 logs
+    them as `ep_rew_mean` and `ep_len_mean`, and `evaluate_policy` reports them even if a wrapper
+    such as `VecNormalize` changes rewards. An episode that `set_state` has entered midway has no
+    such entry, since its return is not known.
 
     Arguments:
         num_envs: number of environments.
@@ -42,13 +52,15 @@ class CrawlVecEnv(VecEnv):
     def __init__(
         self,
         num_envs: int,
-        sources: Sources | str | Path | Draw = "table1",
+        sources: Sources | str | Path | Mapping[str, Any] | Draw = "table1",
         budget: float = 1.0,
         *,
         budget_rule: BudgetRule = "step",
-        arrivals: str | Path | ArrivalProcess = "deterministic",
+        arrivals: str | Path | Mapping[str, Any] | ArrivalProcess = "deterministic",
         observed: bool | ArrayLike = True,
         features: str | Sequence[str] = ("value",),
+        flat: bool = False,
+        scaled: bool = False,
         horizon: int | None = 500,
         start: Start = "fresh",
         per_host: int = 1,
@@ -63,6 +75,8 @@ class CrawlVecEnv(VecEnv):
             arrivals=arrivals,
             observed=observed,
             features=features,
+            flat=flat,
+            scaled=scaled,
             horizon=horizon,
             start=start,
             per_host=per_host,
@@ -71,6 +85,9 @@ class CrawlVecEnv(VecEnv):
             render_mode=render_mode,
         )
         self._actions: NDArray[Any] = np.empty(0)
+        self._made_at = time.time()
+        self._returns, self._lengths = np.zeros(num_envs), np.zeros(num_envs, dtype=int)
+        self._complete = np.ones(num_envs, dtype=bool)  # whether the return of the episode is known
         super().__init__(
             num_envs,
             self.vector_env.single_observation_space,
@@ -81,6 +98,7 @@ class CrawlVecEnv(VecEnv):
         # As in Stable-Baselines3, seeds and options are used once; one seed serves all.
         options = self._common_options()
         observation, _ = self.vector_env.reset(seed=self._seeds[0], options=options)
+        self._begin(np.ones(self.num_envs, dtype=bool))
         self._reset_seeds()
         self._reset_options()
         return observation
@@ -102,12 +120,20 @@ class CrawlVecEnv(VecEnv):
 
     def step_wait(self) -> tuple[NDArray[np.float32], Any, NDArray[np.bool_], list[dict[str, Any]]]:
         observation, reward, _, over, info = self.vector_env.step(self._actions)
+        self._returns += reward
+        self._lengths += 1
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
-        for i in np.flatnonzero(over):
-            infos[i] = {
-                "terminal_observation": info["final_obs"][i],
-                "TimeLimit.truncated": True,
-            }
+        if over.any():
+            seconds = round(time.time() - self._made_at, 6)
+            for i in np.flatnonzero(over):
+                infos[i] = {
+                    "terminal_observation": info["final_obs"][i],
+                    "TimeLimit.truncated": True,
+                }
+                if self._complete[i]:
+                    r, n = self._returns[i].item(), self._lengths[i].item()
+                    infos[i]["episode"] = {"r": r, "l": n, "t": seconds}
+            self._begin(over)
         return observation, reward.astype(np.float32), over, infos
 
     def close(self) -> None:
@@ -123,13 +149,19 @@ class CrawlVecEnv(VecEnv):
         self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any
     ) -> list[Any]:
         result = getattr(self.vector_env, method_name)(*method_args, **method_kwargs)
+        if method_name == "set_state":
+            self._complete[:] = False
         return [result] * len(self._numbers(indices))
 
     def env_is_wrapped(self, wrapper_class: type[Any], indices: Any = None) -> list[bool]:
-        return [False] * len(self._numbers(indices))
+        # True for `Monitor`, so that SB3 uses the returns in `info`.
+        return [wrapper_class is Monitor] * len(self._numbers(indices))
 
     def get_images(self) -> Sequence[NDArray[np.uint8] | None]:
         return self.vector_env.render() or [None] * self.num_envs
+
+    def _begin(self, envs: NDArray[np.bool_]) -> None:
+        self._returns[envs], self._lengths[envs], self._complete[envs] = 0.0, 0, True
 
     def _numbers(self, indices: int | Iterable[int] | None) -> list[int]:
         if indices is None:

@@ -9,11 +9,19 @@ import numpy as np
 
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation.selection import TOLERANCE, Hosts, whole_budget
+from crawl_env.simulation.task import Task
 
 MOST_SUBSETS = 2**16
 _MOST_VISITS = 2**21  # limit of the search for subsets under mixed costs, a few seconds
 
 Subsets = tuple[tuple[int, ...], ...]
+
+
+def subsets_of(task: Task) -> Subsets:
+    """Return the subsets that `SubsetAction` lists for a task."""
+    if task.budget_rule == "average":
+        return all_subsets(task.n)
+    return maximal_subsets(task.sources.cost, task.budget, task.hosts)
 
 
 def maximal_subsets(

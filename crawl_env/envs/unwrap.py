@@ -22,7 +22,9 @@ def task_of(env: Any) -> Task:
     """
     if isinstance(env, Task):
         return env
-    task = _innermost(env)
+    wrappers, task = unwrapped(env)
+    for wrapper in wrappers:
+        refuse_changes(wrapper)
     observation = getattr(env, "single_observation_space", env.observation_space)
     if observation != task.observation_space:
         raise ValueError(
@@ -38,22 +40,30 @@ def task_of(env: Any) -> Task:
     return task
 
 
-def _innermost(env: Any) -> Task:
-    """Unwrap the environment, refusing wrappers that change numbers but not spaces."""
-    if not hasattr(env, "__dict__"):
-        raise ValueError(f"{env!r} is not an environment; make one with gym.make")
-    _refuse_changes(env)
-    for inner in ("env", "venv", "vector_env"):
-        if inner in vars(env):
-            return _innermost(vars(env)[inner])
-    if vars(env).get("envs"):
-        return _innermost(env.envs[0])
-    if isinstance(getattr(env, "task", None), Task):
-        return env.task
-    task = _task_elsewhere(env)
-    if task is not None:
-        return task
-    raise ValueError(f"{env} is not an EphemeralCrawl environment; make one with gym.make")
+def unwrapped(env: Any) -> tuple[list[Any], Task]:
+    """Return the wrappers of an environment, outermost first, and the task of the innermost one.
+
+    Raises:
+        ValueError: it is not an EphemeralCrawl environment.
+    """
+    wrappers: list[Any] = []
+    while hasattr(env, "__dict__"):
+        own = vars(env)
+        inner = next((own[name] for name in ("env", "venv", "vector_env") if name in own), None)
+        if inner is None and own.get("envs"):
+            inner = own["envs"][0]
+        if inner is None:
+            task = getattr(env, "task", None)
+            if not isinstance(task, Task):
+                task = _task_elsewhere(env)
+            if task is None:
+                raise ValueError(
+                    f"{env} is not an EphemeralCrawl environment; make one with gym.make"
+                )
+            return wrappers, task
+        wrappers.append(env)
+        env = inner
+    raise ValueError(f"{env!r} is not an environment; make one with gym.make")
 
 
 def _task_elsewhere(env: Any) -> Task | None:
@@ -67,7 +77,8 @@ def _task_elsewhere(env: Any) -> Task | None:
     return tasks[0] if isinstance(tasks[0], Task) else None
 
 
-def _refuse_changes(env: Any) -> None:
+def refuse_changes(env: Any) -> None:
+    """Raise ValueError for wrappers that change observations or actions, if not their spaces."""
     changes = isinstance(env, gym.ObservationWrapper | gym.vector.VectorObservationWrapper)
     # VecNormalize is recognised by its method, since Stable-Baselines3 is optional.
     if changes or vars(env).get("norm_obs") is True:

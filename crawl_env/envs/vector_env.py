@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, cast
@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crawl_env.content.process import ArrivalProcess
 from crawl_env.content.world import World
+from crawl_env.envs.spec import TruthfulSpec
 from crawl_env.errors import check_choice, check_whole
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import BoolArray, FloatArray
@@ -23,7 +24,9 @@ from crawl_env.simulation.simulation import Harvest, Simulation
 from crawl_env.simulation.task import BudgetRule, Draw, Start, Task, suggest_arguments
 
 
-class CrawlVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], NDArray[np.float32], NDArray[Any]]):
+class CrawlVectorEnv(  # type: ignore[misc]  # `spec` is a property
+    TruthfulSpec, gym.vector.VectorEnv[NDArray[np.float32], NDArray[np.float32], NDArray[Any]]
+):
     """`num_envs` environments like `CrawlEnv`, in one array program.
 
     All of them use one random generator. Observations are (B, N, F), actions (B, N), rewards
@@ -52,13 +55,15 @@ class CrawlVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], NDArray[np.float3
     def __init__(
         self,
         num_envs: int = 1,
-        sources: Sources | str | Path | Draw = "table1",
+        sources: Sources | str | Path | Mapping[str, Any] | Draw = "table1",
         budget: float = 1.0,
         *,
         budget_rule: BudgetRule = "step",
-        arrivals: str | Path | ArrivalProcess = "deterministic",
+        arrivals: str | Path | Mapping[str, Any] | ArrivalProcess = "deterministic",
         observed: bool | ArrayLike = True,
         features: str | Sequence[str] = ("value",),
+        flat: bool = False,
+        scaled: bool = False,
         horizon: int | None = 500,
         start: Start = "fresh",
         per_host: int = 1,
@@ -78,6 +83,8 @@ class CrawlVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], NDArray[np.float3
             arrivals=arrivals,
             observed=observed,
             features=features,
+            flat=flat,
+            scaled=scaled,
             horizon=horizon,
             start=start,
             per_host=per_host,
@@ -94,7 +101,8 @@ class CrawlVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], NDArray[np.float3
         self.observation_space = _batch(self.single_observation_space, num_envs)
         self.action_space = _batch(self.single_action_space, num_envs)
         limits = [limit for limit in (self.task.horizon, max_episode_steps) if limit is not None]
-        self._horizon = min(limits, default=np.inf)
+        self._episode_length = min(limits, default=None)
+        self._horizon = np.inf if self._episode_length is None else self._episode_length
         self._simulation = Simulation(self.task, num_envs)
         # The starting step of each episode is stored, so that no counter needs an update per step.
         self._clock = 0  # steps taken

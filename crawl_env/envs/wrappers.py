@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import math
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from crawl_env.envs.env import CrawlEnv
-from crawl_env.envs.subsets import Subsets, all_subsets, maximal_subsets
+from crawl_env.envs.spec import CrawlSpec
+from crawl_env.envs.subsets import Subsets, subsets_of
 from crawl_env.envs.vector_env import CrawlVectorEnv
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation.selection import TOLERANCE
-from crawl_env.simulation.task import Task
+from crawl_env.simulation.task import Task, TaskArguments
+
+__all__ = ["SequentialSelection", "SubsetAction", "VectorSubsetAction"]
 
 Observation = NDArray[np.float32]
 Number = np.integer[Any] | int
 Kind = TypeVar("Kind")
+
+if TYPE_CHECKING:
+    _VectorActionWrapper = gym.vector.VectorActionWrapper[
+        Observation, NDArray[np.integer[Any]], Observation
+    ]
+else:  # not generic in Gymnasium 1.1 and 1.2
+    _VectorActionWrapper = gym.vector.VectorActionWrapper
 
 
 class SequentialSelection(
@@ -31,7 +43,7 @@ class SequentialSelection(
     The environment advances when no further source fits the budget (after M picks at unit cost);
     the reward comes with the last pick and is 0 before. If γ is meant per step, use the discount
     factor γ^(1/M). The observation (N, F+1) has one more column: 1 for the sources picked so far
-    in this step.
+    in this step. If the environment is `flat`, so is this observation, of shape (N·(F+1),).
 
     `action_masks()` is True for the sources that can still be picked, as sb3-contrib's
     MaskablePPO expects. If an agent without masks picks another one, the source crawled longest
@@ -63,14 +75,26 @@ class SequentialSelection(
                 f"SequentialSelection found observations changed to {env.observation_space}; apply "
                 "the wrapper that changes them outside this one"
             )
-        one = np.ones((task.n, 1), dtype=np.float32)
-        self.observation_space = spaces.Box(
-            np.hstack([box.low, 0 * one]), np.hstack([box.high, one]), dtype=np.float32
-        )
         self.action_space = spaces.Discrete(task.n)
         self._inner_observation: Observation = np.zeros(box.shape, dtype=np.float32)
         self._picked = np.zeros(task.n, dtype=bool)
+        one = np.ones(task.n, dtype=np.float32)
+        self.observation_space = spaces.Box(
+            self._with_column(box.low, 0 * one), self._with_column(box.high, one), dtype=np.float32
+        )
         self._ready = False
+
+    @property
+    def spec(self) -> EnvSpec | None:  # type: ignore[override]
+        """The specification; `max_episode_steps` counts picks, of which a step has several."""
+        made = self._cached_spec is None
+        spec = super().spec
+        if made and isinstance(spec, CrawlSpec) and spec.max_episode_steps is not None:
+            task, steps = self._inner.task, spec.max_episode_steps
+            if steps != task.horizon:  # a TimeLimit inside this wrapper, which counts steps
+                spec.kwargs = {**spec.kwargs, "horizon": steps}
+            spec.max_episode_steps = spec.horizon = steps * _most_picks(task)
+        return spec
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -126,7 +150,12 @@ class SequentialSelection(
         return self._observation()
 
     def _observation(self) -> Observation:
-        return np.hstack([self._inner_observation, self._picked[:, None]]).astype(np.float32)
+        return self._with_column(self._inner_observation, self._picked)
+
+    def _with_column(self, observation: Observation, column: NDArray[Any]) -> Observation:
+        rows = observation.reshape(len(column), -1)
+        more = np.column_stack([rows, column]).astype(np.float32)
+        return more.ravel() if observation.ndim == 1 else more
 
 
 class SubsetAction(
@@ -158,7 +187,7 @@ class SubsetAction(
         super().__init__(env)
         self._inner = _unwrapped(self, env, CrawlEnv)
         task = _with_priorities(self, env.action_space, self._inner.task)
-        self.subsets = _subsets(task)
+        self.subsets = subsets_of(task)
         self.action_space = spaces.Discrete(len(self.subsets))
         self._priorities = _priorities(self.subsets, task)
 
@@ -173,10 +202,7 @@ class SubsetAction(
         return self._priorities[_checked(action, (), len(self.subsets))]
 
 
-class VectorSubsetAction(
-    gym.vector.VectorActionWrapper[Observation, NDArray[np.integer[Any]], Observation],
-    gym.utils.RecordConstructorArgs,
-):
+class VectorSubsetAction(_VectorActionWrapper, gym.utils.RecordConstructorArgs):
     """`SubsetAction` for `CrawlVectorEnv`: actions (B,) of `MultiDiscrete`.
 
     >>> vec = VectorSubsetAction(CrawlVectorEnv(3, budget=2))
@@ -190,20 +216,55 @@ class VectorSubsetAction(
         super().__init__(env)
         self._inner = _unwrapped(self, env, CrawlVectorEnv)
         task = _with_priorities(self, env.single_action_space, self._inner.task)
-        self.subsets = _subsets(task)
+        self.subsets = subsets_of(task)
         self.single_action_space = spaces.Discrete(len(self.subsets))
         self.action_space = spaces.MultiDiscrete(np.full(env.num_envs, len(self.subsets)))
         self._priorities = _priorities(self.subsets, task)
+
+    @property
+    def autoreset_mode(self) -> AutoresetMode:
+        """That of the environment, which TorchRL reads."""
+        return self._inner.autoreset_mode
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         result = self.env.reset(seed=seed, options=options)
-        _refuse_other_costs(self._inner.world.sources.cost, self._inner.task)
+        self.check_costs()
         return result
+
+    def check_costs(self) -> None:
+        """Raise ValueError if fleets drawn at reset have other costs than the table of subsets."""
+        _refuse_other_costs(self._inner.world.sources.cost, self._inner.task)
 
     def actions(self, actions: NDArray[np.integer[Any]]) -> Observation:
         return self._priorities[_checked(actions, (self.num_envs,), len(self.subsets))]
+
+
+def discrete_env(
+    *, render_mode: str | None = None, **arguments: Unpack[TaskArguments]
+) -> SubsetAction:
+    """Return `CrawlEnv(**arguments)` in a `SubsetAction`: the id `EphemeralCrawlDiscrete-v0`."""
+    return SubsetAction(CrawlEnv(**arguments, render_mode=render_mode))
+
+
+def discrete_vector_env(
+    num_envs: int = 1,
+    *,
+    max_episode_steps: int | None = None,
+    autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    render_mode: str | None = None,
+    **arguments: Unpack[TaskArguments],
+) -> VectorSubsetAction:
+    """Return `CrawlVectorEnv(num_envs, **arguments)` in a `VectorSubsetAction`."""
+    env = CrawlVectorEnv(
+        num_envs,
+        **arguments,
+        max_episode_steps=max_episode_steps,
+        autoreset_mode=autoreset_mode,
+        render_mode=render_mode,
+    )
+    return VectorSubsetAction(env)
 
 
 def _unwrapped(wrapper: object, env: Any, kind: type[Kind]) -> Kind:
@@ -225,10 +286,12 @@ def _with_priorities(wrapper: object, found: spaces.Space[Any], task: Task) -> T
     return task
 
 
-def _subsets(task: Task) -> Subsets:
-    if task.budget_rule == "average":
-        return all_subsets(task.n)
-    return maximal_subsets(task.sources.cost, task.budget, task.hosts)
+def _most_picks(task: Task) -> int:
+    """Return the largest number of sources that one step can crawl."""
+    if task.draw is not None:
+        return task.n
+    total = np.cumsum(np.sort(task.sources.cost))
+    return int(np.searchsorted(total, task.budget * (1 + TOLERANCE), side="right"))
 
 
 def _priorities(subsets: Subsets, task: Task) -> Observation:

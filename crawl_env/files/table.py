@@ -9,11 +9,13 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from itertools import islice, pairwise
 from os import PathLike, fspath
 from typing import IO, Any, NamedTuple, TextIO, cast
@@ -35,6 +37,14 @@ BATCH = 4096  # rows held as lists at a time: millions of lists would slow garba
 MOST_ROWS = 50_000_000
 LONGEST_LINE = 1 << 20  # characters
 
+# RFC 822 and its successors, as RSS feeds have it; other names of zones are ambiguous.
+_RFC_822 = re.compile(
+    r"(?:[a-z]+,\s*)?\d{1,2}\s+[a-z]{3}[a-z]*\s+(?:[12]\d{3}|\d{2})\s+\d{1,2}:\d\d(?::\d\d)?"
+    r"(?P<zone>\s*[+-]\d{4}|\s+(?:UTC?|GMT|Z|[ECMP][SD]T))?",
+    re.ASCII | re.IGNORECASE,
+)
+_SPACED_ZONE = re.compile(r"\s+(?:(?:UTC|GMT|Z)|([+-]\d\d:?\d\d))$", re.IGNORECASE)
+
 
 class Column(NamedTuple):
     """A column that a table must or may have."""
@@ -54,6 +64,7 @@ class Table:
     text: dict[str, list[str]] = field(default_factory=dict)  # without surrounding whitespace
     number: dict[str, FloatArray] = field(default_factory=dict)
     time: dict[str, FloatArray | Moments] = field(default_factory=dict)  # stamps are in UTC
+    notes: list[str] = field(default_factory=list)  # what was assumed of the table
 
     def row(self, record: int) -> str:
         """Return the file and the row of a record; records count from 0."""
@@ -106,7 +117,12 @@ def read(path: PathName, columns: Sequence[Column], element: str) -> Table:
         elif column.kind == "number":
             table.number[column.name] = _numbers(path, column, found)
         else:
-            table.time[column.name] = _times(path, column, found)
+            table.time[column.name], zoned = _times(path, column, found)
+            if not zoned:
+                table.notes.append(
+                    f"The time stamps in the column {column.name} have no time zone and are read "
+                    "as UTC."
+                )
     return table
 
 
@@ -346,6 +362,8 @@ def _numbers(path: PathName, column: Column, cells: list[str] | NDArray[Any]) ->
         record = next(i for i, cell in enumerate(cells) if not is_number(cell))
     cell = cells[record]
     hint = "; write decimals with a point" if "," in cell else ""
+    if column.kind == "time" and record:
+        hint = f", as in row {_row(path, 0)}; use numbers, or time stamps, in all rows"
     wrong = f"{shown(cell)}, not a number{hint}" if cell.strip() else "empty; give a number"
     raise ValueError(f"{path}, row {_row(path, record)}: {column.name} is {wrong}")
 
@@ -357,21 +375,28 @@ def _number(cell: str) -> float:
     return float(cell)
 
 
-def _times(path: PathName, column: Column, cells: list[str] | NDArray[Any]) -> FloatArray | Moments:
-    """Return numbers, or time stamps as datetime64 in UTC, as the first cell decides."""
+def _times(
+    path: PathName, column: Column, cells: list[str] | NDArray[Any]
+) -> tuple[FloatArray | Moments, bool]:
+    """Return numbers, or time stamps as datetime64 in UTC, as the first cell decides; and whether
+    nothing had to be assumed of a time zone."""
     if not isinstance(cells, list):
-        return cells
+        return cells, True
     if not cells[0].strip() or is_number(cells[0]):
-        return _numbers(path, column, cells)
+        return _numbers(path, column, cells), True
     stamps = []
     for record, cell in enumerate(cells):
         try:
-            stamps.append(datetime.fromisoformat(cell.strip()))
+            stamps.append(_stamp(cell.strip()))
         except ValueError:
+            if record and (is_number(cell) or not cell.strip()):
+                wrong = f"{shown(cell)}, but a time stamp ({cells[0]}) in row {_row(path, 0)}"
+            else:
+                wrong = f"{shown(cell)}, neither a number nor a time stamp"
             raise ValueError(
-                f"{path}, row {_row(path, record)}: {column.name} is {shown(cell)}, neither a "
-                "number nor an ISO 8601 time stamp such as 2024-05-01T13:30:00Z; use one of "
-                "these in all rows"
+                f"{path}, row {_row(path, record)}: {column.name} is {wrong}; use numbers in all "
+                "rows, or in all rows ISO 8601 (2024-05-01T13:30:00Z) or RFC 822 (Wed, 01 May 2024 "
+                "13:30:00 +0200, or GMT, UT, EST, EDT, CST, CDT, MST, MDT, PST, PDT)"
             ) from None
     zoned = [stamp.tzinfo is not None for stamp in stamps]
     for record, (this, following) in enumerate(pairwise(zoned)):
@@ -391,4 +416,19 @@ def _times(path: PathName, column: Column, cells: list[str] | NDArray[Any]) -> F
                     f"{path}, row {_row(path, record)}: {column.name} is {shown(cells[record])}, "
                     "which is outside the years 1 to 9999 in UTC; correct the time stamp"
                 ) from None
-    return np.array(stamps, dtype="datetime64[us]")
+    return np.array(stamps, dtype="datetime64[us]"), zoned[0]
+
+
+def _stamp(cell: str) -> datetime:
+    """Parse a time stamp in ISO 8601, or in RFC 822 as the feeds have it.
+
+    >>> _stamp("2024-05-01 13:30 +0200") == _stamp("Wed, 1 May 24 06:30 EST")
+    True
+    """
+    try:
+        return datetime.fromisoformat(cell)
+    except ValueError:
+        if (match := _RFC_822.fullmatch(cell)) is None:
+            return datetime.fromisoformat(_SPACED_ZONE.sub(lambda m: m[1] or "Z", cell))
+    stamp = parsedate_to_datetime(cell)
+    return stamp.replace(tzinfo=UTC) if match["zone"] and stamp.tzinfo is None else stamp

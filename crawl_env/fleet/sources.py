@@ -34,6 +34,7 @@ _COLUMNS = (
     Column("source", "text"),
     *(Column(name, "number", p.default is None, p.default) for name, p in DESCRIBED.items()),
     Column("host", "text", required=False),
+    Column("status", "text", required=False),
 )
 
 PRESETS = ("table1", "fleet-f", "recovering-<n>", "hacker-news")
@@ -163,6 +164,23 @@ class Sources:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]  # validates, and makes the arrays read-only
+
+    def describe(self) -> dict[str, Any]:
+        """Return the arguments of an equal fleet as lists, which JSON can hold.
+
+        Constraints that no source has are left out, and infinite capacities are "inf".
+
+        >>> fleet = Sources(1.0, [2.0, 3.0], 0.5)
+        >>> Sources(**fleet.describe()) == fleet
+        True
+        """
+        found: dict[str, Any] = {"period": self.period}
+        for name in _ARRAYS:
+            array = getattr(self, name)
+            if not (array == DESCRIBED[name].default).all():
+                found[name] = np.where(np.isinf(array), "inf", array.astype(object)).tolist()
+        labels = {"names": self.given_names, "hosts": self.hosts}
+        return found | {name: list(given) for name, given in labels.items() if given}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -357,7 +375,8 @@ class Sources:
         The header must name `source`, `arrival_rate`, `mean_utility` and `decay_rate`, and may name
         `cost`, `crawl_delay`, `capacity`, `failure_rate` and `host`, in any order. Rates are per
         unit of time; `period` is the length of a step in that unit. An empty cell of an optional
-        column stands for the default.
+        column stands for the default. A column `status`, which `ephemeral-crawl fit` writes
+        (steady, new or dead), is for the reader and has no effect here.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -370,8 +389,11 @@ class Sources:
                 **rows.number, period=period, names=names, hosts=rows.text.get("host", ())
             )
 
-    def to_csv(self, path: str | PathLike[str]) -> None:
+    def to_csv(self, path: str | PathLike[str], status: Sequence[str] = ()) -> None:
         """Write the fleet so that `from_csv` reads back the same numbers (not the period).
+
+        Arguments:
+            status: a word on each source, for a column `status`; () for none.
 
         Raises:
             ValueError: this is a batch of fleets.
@@ -383,7 +405,8 @@ class Sources:
             array, default = getattr(self, name), DESCRIBED[name].default
             if name in PARAMETERS or (array != default).any():
                 text[name] = map(repr, array.tolist())
-        table.write(path, text | ({"host": self.hosts} if self.hosts else {}))
+        words = {"host": self.hosts, "status": status}
+        table.write(path, text | {name: column for name, column in words.items() if column})
 
 
 def _checked(given: Mapping[str, ArrayLike], names: Sequence[str]) -> dict[str, FloatArray]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from os import PathLike
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,10 +15,9 @@ from numpy.typing import ArrayLike
 from crawl_env.errors import ElementError, as_array, check_choice, check_names, check_range, unknown
 from crawl_env.files import table
 from crawl_env.files.table import Column, Moments, Table
+from crawl_env.log.clock import HOURS, far_items, time_unit_of, unix_moments
 from crawl_env.log.decay_curves import DecayCurves
-from crawl_env.numerics import FloatArray, IntArray
-
-HOURS = {"second": 1 / 3600, "minute": 1 / 60, "hour": 1.0, "day": 24.0}  # hours per unit
+from crawl_env.numerics import BoolArray, FloatArray, IntArray
 
 _COLUMNS = (
     Column("source", "text"),
@@ -41,6 +41,7 @@ class ItemLog:
         curves: recorded decay curves of single items.
         unit: unit of time: "second", "minute", "hour" or "day".
         origin: the moment of time 0 in ISO 8601, or "" if it is unknown.
+        notes: sentences on what was assumed or noticed when the log was read.
 
     Raises:
         ValueError: lengths differ, a number is out of range, or an item is outside the span.
@@ -61,6 +62,7 @@ class ItemLog:
     curves: DecayCurves | None  # of the n items
     unit: str
     origin: str
+    notes: tuple[str, ...]
 
     def __init__(
         self,
@@ -73,6 +75,7 @@ class ItemLog:
         curves: DecayCurves | None = None,
         unit: str = "hour",
         origin: str = "",
+        notes: Sequence[str] = (),
     ) -> None:
         check_choice("unit", unit, HOURS)
         labels = check_names(names)
@@ -103,7 +106,8 @@ class ItemLog:
             curves = curves.select(order) if curves is not None else None
         for array in (which, times, initial):
             array.flags.writeable = False
-        values = (labels, which, times, initial, float(first), float(last), curves, unit, origin)
+        span = (float(first), float(last))
+        values = (labels, which, times, initial, *span, curves, unit, origin, tuple(notes))
         for name, value in zip(self.__dataclass_fields__, values, strict=True):
             object.__setattr__(self, name, value)
 
@@ -125,6 +129,19 @@ class ItemLog:
     def span(self) -> float:
         """The length of the span that the log covers, time."""
         return self.end - self.start
+
+    @property
+    def far(self) -> BoolArray:
+        """Whether each item lies so far before or after all others that its date must be wrong,
+        (n,); see `crawl_env.log.clock.far_items`."""
+        return far_items(self.published)
+
+    def date(self, time: float) -> str:
+        """Return a time as a date, or with its unit if the moment of time 0 is unknown."""
+        if not self.origin:
+            return f"{time:.15g} {self.unit}s"
+        seconds = np.rint(time * HOURS[self.unit] * 3600).astype("timedelta64[s]")
+        return f"{np.datetime64(self.origin[:-1], 's') + seconds}Z"
 
     def covering(self, start: float | str | None, end: float | str | None) -> ItemLog:
         """Return the log with the span [start, end), given as numbers or time stamps.
@@ -169,14 +186,19 @@ class ItemLog:
         source = place[self.source]
         return self._part(names, source, np.flatnonzero(source >= 0), self.start, self.end)
 
+    def with_notes(self, *notes: str) -> ItemLog:
+        """Return the log with further notes."""
+        log = copy.copy(self)
+        object.__setattr__(log, "notes", (*self.notes, *notes))
+        return log
+
     def _part(
         self, names: Sequence[str], source: IntArray, kept: IntArray, start: float, end: float
     ) -> ItemLog:
         curves = self.curves.select(kept) if self.curves is not None else None
         published, utility = self.published[kept], self.utility[kept]
-        return ItemLog(
-            names, source[kept], published, utility, start, end, curves, self.unit, self.origin
-        )
+        described = (self.unit, self.origin, self.notes)
+        return ItemLog(names, source[kept], published, utility, start, end, curves, *described)
 
     @staticmethod
     def from_csv(
@@ -186,17 +208,22 @@ class ItemLog:
         start: float | str | None = None,
         end: float | str | None = None,
         sources: Sequence[str] | None = None,
+        time_unit: str = "auto",
+        drop_duplicates: bool = False,
     ) -> ItemLog:
         """Read a log from a table with a header, as CSV, gzipped CSV (.gz) or Parquet (.parquet).
 
         The table has one row per item, in any order, and the columns
 
         - `source`: name;
-        - `published`: numbers, in `unit`s since any moment; or ISO 8601 time stamps, all with a
-          time zone or all without (UTC), which become `unit`s since the midnight (UTC) before
-          the first item;
+        - `published`: numbers, in `unit`s since any moment or Unix times; or time stamps in ISO
+          8601 or RFC 822, all with a time zone or all without (UTC). Unix times and stamps become
+          `unit`s since the midnight (UTC) before the first item;
         - `utility`, optional: initial utility, ≥ 0; without it, 1 for every item;
-        - `item`, optional: an identifier to which curves refer; without it, row numbers from 0.
+        - `item`, optional: an identifier, to which curves refer; without it, row numbers from 0.
+
+        What was assumed of the table, and what looks wrong in it, is said in `notes`: how times
+        were read, and items that repeat another. Items whose date must be wrong are in `far`.
 
         Arguments:
             curves: a table `item, age, remaining` of recorded decay, with ages in `unit`s; see
@@ -204,6 +231,11 @@ class ItemLog:
             start, end: the span that the log covers, as numbers or time stamps like in the table.
             sources: all names in the order wanted, including sources without items; by default the
                 names of the table in order of first appearance.
+            time_unit: of numbers in `published`: second, minute, hour, day, unix-s, unix-ms,
+                unix-us or unix-ns; "auto" recognises Unix times (see
+                `crawl_env.log.clock.time_unit_of`), and takes other numbers as `unit`s.
+            drop_duplicates: of the rows with the same `item`, keep only the earliest publication;
+                otherwise an identifier that appears twice is refused.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -212,17 +244,30 @@ class ItemLog:
         hours = HOURS[check_choice("unit", unit, HOURS)]
         rows = table.read(path, _COLUMNS, "item")
         names, source = _sources(rows, sources)
-        published, origin = _since_midnight(rows.time["published"], hours)
+        published, origin, notes = _times(rows, unit, time_unit)
+        notes = [*rows.notes, *notes]
         utility = rows.number.get("utility", np.ones(rows.n))
+        kept, found = _distinct(rows, source, published, utility, drop_duplicates)
+        notes += found
         recorded = None
-        with rows.located():
-            given = rows.text.get("item")
-            item = list(map(str, range(rows.n))) if given is None else check_names(given, "item")
         if curves is not None:
+            given = rows.text.get("item")
+            item = list(map(str, range(rows.n))) if given is None else [given[i] for i in kept]
             recorded = DecayCurves.from_csv(curves, item)
         first, last = time_of("start", start, origin, hours), time_of("end", end, origin, hours)
-        with rows.located():
-            return ItemLog(names, source, published, utility, first, last, recorded, unit, origin)
+        with rows.located(lambda i: int(kept[i])):
+            return ItemLog(
+                names,
+                source[kept],
+                published[kept],
+                utility[kept],
+                first,
+                last,
+                recorded,
+                unit,
+                origin,
+                notes,
+            )
 
     def to_csv(self, path: str | PathLike[str], curves: str | PathLike[str] | None = None) -> None:
         """Write the log, and its curves, so that `from_csv` reads back the same numbers.
@@ -259,12 +304,80 @@ def time_of(name: str, value: float | str | None, origin: str, hours: float) -> 
     return (stamp - datetime.fromisoformat(origin)).total_seconds() / (3600 * hours)
 
 
-def _since_midnight(times: FloatArray | Moments, hours: float) -> tuple[FloatArray, str]:
-    """Return times in units of `hours`, and the moment of time 0 if they were time stamps."""
-    if times.dtype.kind != "M":
-        return np.asarray(times, dtype=np.float64), ""
-    midnight = times.min().astype("datetime64[D]")
-    return (times - midnight) / np.timedelta64(1, "s") / (3600 * hours), f"{midnight}T00:00:00Z"
+def _times(rows: Table, unit: str, time_unit: str) -> tuple[FloatArray, str, list[str]]:
+    """Return times in `unit`s, the moment of time 0 or "", and notes on how they were read."""
+    times, notes = rows.time["published"], list[str]()
+    if times.dtype.kind == "M":
+        moments = cast(Moments, times)
+        if time_unit != "auto":
+            raise ValueError(
+                f"{rows.path}: the column published holds time stamps, and a time unit "
+                f"({time_unit}) is for numbers; leave it out"
+            )
+    else:
+        numbers = np.asarray(times, dtype=np.float64)
+        with rows.located():
+            check_range("published", numbers, element="item")
+            try:
+                of_numbers = time_unit_of(numbers, unit, time_unit)
+            except ValueError as error:
+                raise ValueError(f"{rows.path}: {error}") from None
+            if of_numbers in HOURS:
+                return numbers * (HOURS[of_numbers] / HOURS[unit]), "", []
+            moments = unix_moments(numbers, of_numbers)
+        first, last = (x.astype("datetime64[s]") for x in (moments.min(), moments.max()))
+        notes.append(
+            f"The numbers in the column published are read as Unix times ({of_numbers}), from "
+            f"{first}Z to {last}Z; if they are not, give the time unit (--time-unit)."
+        )
+    midnight = moments[~far_items(moments.astype(np.float64))].min().astype("datetime64[D]")
+    since = (moments - midnight) / np.timedelta64(1, "s") / (3600 * HOURS[unit])
+    return since, f"{midnight}T00:00:00Z", notes
+
+
+def _distinct(
+    rows: Table, source: IntArray, published: FloatArray, utility: FloatArray, drop: bool
+) -> tuple[IntArray, list[str]]:
+    """Return the rows to keep, and notes on those that repeat an item.
+
+    Raises:
+        ValueError: an identifier appears twice and `drop` is False, or there are no identifiers.
+    """
+    everything: IntArray = np.arange(rows.n)
+    if (given := rows.text.get("item")) is None:
+        if drop:
+            raise ValueError(
+                f"{rows.path} has no column item, by which duplicates are found; add one, or drop "
+                "the rows that repeat an item yourself"
+            )
+        order = np.lexsort((utility, published, source))
+        alike = np.ones(rows.n - 1, dtype=bool)
+        for column in (utility, published, source):
+            alike &= np.diff(column[order]) == 0
+        note = (
+            f"{alike.sum():,} of {rows.n:,} rows repeat another one (same source, time and "
+            "utility) and count as items of their own; if they are the same items, add a column "
+            "item with identifiers and drop duplicates (--drop-duplicates)."
+        )
+        return everything, [note] if alike.any() else []
+    if "" in given:
+        raise ValueError(f"{rows.row(given.index(''))}: the item has no identifier; give it one")
+    if not (repeated := rows.n - len(set(given))):
+        return everything, []
+    if not drop:
+        try:
+            with rows.located():
+                check_names(given, "item")
+        except ValueError as error:
+            raise ValueError(
+                f"{error}. In all, {repeated:,} of {rows.n:,} rows repeat an item; drop duplicates "
+                "(--drop-duplicates) to keep the earliest publication of each"
+            ) from None
+    earliest: dict[str, int] = {}
+    for i in np.argsort(published, kind="stable").tolist():
+        earliest.setdefault(given[i], i)
+    kept: IntArray = np.sort(np.fromiter(earliest.values(), np.intp, len(earliest)))
+    return kept, [f"{repeated:,} of {rows.n:,} rows repeat an item; they were dropped."]
 
 
 def _sources(rows: Table, wanted: Sequence[str] | None) -> tuple[tuple[str, ...], IntArray]:

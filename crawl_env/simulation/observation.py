@@ -6,9 +6,13 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 from gymnasium import spaces
+from numpy.typing import ArrayLike, NDArray
 
 from crawl_env.content.world import SUMS
 from crawl_env.errors import unknown
+from crawl_env.fleet.parameters import PARAMETERS
+from crawl_env.fleet.sources import Sources
+from crawl_env.numerics import FloatArray
 
 FEATURES: dict[str, tuple[float, float]] = {  # bounds that hold for all parameters
     "value": (0.0, np.inf),
@@ -32,6 +36,7 @@ FEATURES: dict[str, tuple[float, float]] = {  # bounds that hold for all paramet
 }
 COUNTED = ("items", "changed")  # features for which items must be counted
 SUMMED = tuple(f"harvest_{name}" for name in SUMS)  # features for which items must be stored
+_LARGEST = 0.998  # scaled; larger ones would not be finite when unscaled
 POWERS_OF_TIME = (0, 1, 2, 0, 1)  # power of the unit of time in each feature of SUMMED
 
 
@@ -49,10 +54,81 @@ def check_features(features: Sequence[str]) -> tuple[str, ...]:
     return chosen
 
 
-def observation_space(features: Sequence[str], n: int) -> spaces.Box[np.float32]:
+def observation_space(
+    features: Sequence[str], n: int, scaled: bool = False
+) -> spaces.Box[np.float32]:
     """Return Box (N, F) float32 with the bounds of each feature."""
     low, high = np.array([FEATURES[name] for name in features], dtype=np.float32).T
+    if scaled:
+        low, high = np.clip(low, -1, 1), np.clip(high, -1, 1)
     shape = (n, len(features))
     return spaces.Box(
         np.broadcast_to(low, shape).copy(), np.broadcast_to(high, shape).copy(), dtype=np.float32
     )
+
+
+def scales_of(features: Sequence[str], sources: Sources, budget: float) -> FloatArray:
+    """Return the scale s of each feature for `scaled`, (F,); NaN for those bounded without it.
+
+    Unless the features show the value or a parameter of the content, no scale depends on these
+    parameters; `CrawlEnv` lists the scales.
+    """
+    content = ("value", *(name for name in PARAMETERS if name != "cost"))
+    informed = not set(content).isdisjoint(features)
+    utility = _typical(sources.ceiling) if informed else 1.0
+    tour = max(float(sources.cost.sum()) / budget, 1.0)  # steps in which all can be crawled once
+    scales = {
+        "value": utility,
+        "harvest": utility,
+        "age": tour,
+        "balance": budget,
+        "harvest_age": tour * sources.period,
+        "harvest_age_squared": (tour * sources.period) ** 2,
+        "harvest_age_log": tour * sources.period,
+        **{name: _typical(getattr(sources, name)) for name in PARAMETERS},
+    }
+    bounded = {name for name, bounds in FEATURES.items() if np.isfinite(bounds).all()}
+    return np.array([np.nan if name in bounded else scales.get(name, 1.0) for name in features])
+
+
+def scaled(observation: NDArray[np.float32], scales: FloatArray) -> NDArray[np.float32]:
+    """Return sign(x)·z/(1 + z) with z = ln(1 + |x|/s) for each feature, (…, F), that has a scale s.
+
+    >>> scaled(np.array([0, 4, 1e9], dtype=np.float32)[:, None], np.array([4.0])).ravel().round(3)
+    array([0.   , 0.409, 0.951], dtype=float32)
+    """
+    which = np.flatnonzero(~np.isnan(scales))
+    x = observation[..., which].astype(np.float64)
+    z = np.log1p(np.abs(x) / scales[which])
+    observation = observation.copy()
+    observation[..., which] = np.copysign(z / (1 + z), x)
+    return observation
+
+
+def unscaled(observation: ArrayLike, scales: FloatArray) -> FloatArray:
+    """Return the inverse of `scaled`, in float64.
+
+    float32 rounds x by at most 2⁻²⁴ (|x| + s)(1 + z)²: relative to x by 10⁻⁷ at x = s, 10⁻⁶ at
+    100 s and 10⁻⁵ at 10⁷ s. A whole number within the rounding is taken as the one meant, so that
+    ages up to 10⁵ steps are exact.
+
+    >>> scales = np.array([4.0])
+    >>> unscaled(scaled(np.array([[7.0], [1e9]], dtype=np.float32), scales), scales)[0]
+    array([7.])
+    """
+    which = np.flatnonzero(~np.isnan(scales))
+    array = np.array(observation, dtype=np.float64)
+    size = np.minimum(np.abs(array[..., which]), _LARGEST)
+    z = size / (1 - size)
+    x = scales[which] * np.expm1(z)
+    rounding = 0.51 * np.spacing(size.astype(np.float32)) * (x + scales[which]) * (1 + z) ** 2
+    whole = np.rint(x)
+    x = np.where(np.abs(x - whole) <= rounding, whole, x)
+    array[..., which] = np.copysign(x, array[..., which])
+    return array
+
+
+def _typical(parameter: FloatArray) -> float:
+    """Return the median of the positive elements; 1 if there are none."""
+    positive = parameter[parameter > 0]
+    return float(np.median(positive)) if positive.size else 1.0

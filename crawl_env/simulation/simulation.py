@@ -16,7 +16,7 @@ from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import FloatArray, IntArray
 from crawl_env.simulation import selection
-from crawl_env.simulation.observation import COUNTED, POWERS_OF_TIME, SUMMED
+from crawl_env.simulation.observation import COUNTED, POWERS_OF_TIME, SUMMED, scaled
 from crawl_env.simulation.task import Task
 
 OPTIONS = ("value", "age")
@@ -66,7 +66,11 @@ class Simulation:
         self._nowhere, self._nothing = np.zeros(task.n, dtype=bool), np.zeros(task.n)
         # The fields of a `Harvest`, in the shape in which `selection` returns cells.
         self._last: tuple[Any, ...] = _NOTHING
-        self._value_alone = task.features == ("value",) and self.world.belief is self.world.value
+        self._value_alone = (
+            task.features == ("value",)
+            and self.world.belief is self.world.value
+            and not (task.flat or task.scaled)
+        )
         self._prepare()
 
     @property
@@ -143,14 +147,16 @@ class Simulation:
         return self._per_env(picked, value)
 
     def observe(self) -> NDArray[np.float32]:
-        """Return the observations, (B, N, F), as a new array."""
+        """Return the observations, (B, N, F), or (B, N·F) if they are flat, as a new array."""
         if self._value_alone:
             return self.world.value.astype(np.float32)[..., None]
         features = self.task.features
         observation = np.empty((*self.world.shape, len(features)), dtype=np.float32)
         for channel, name in enumerate(features):
             self._write(name, observation[..., channel], *self._last)
-        return observation
+        if self.task.scales is not None:
+            observation = scaled(observation, self.task.scales)
+        return observation.reshape(len(observation), -1) if self.task.flat else observation
 
     def _write(
         self,

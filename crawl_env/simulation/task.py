@@ -7,7 +7,7 @@ import functools
 import inspect
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -20,11 +20,19 @@ from numpy.typing import ArrayLike, NDArray
 from crawl_env.content.names import make_arrivals
 from crawl_env.content.process import ArrivalProcess, require_items
 from crawl_env.content.world import NEVER
-from crawl_env.errors import check_choice, check_positive, check_whole, unknown
+from crawl_env.errors import check_choice, check_flag, check_positive, check_whole, unknown
 from crawl_env.files.table import SUFFIXES
 from crawl_env.fleet.parameters import CONSTRAINTS
 from crawl_env.fleet.sources import Sources
-from crawl_env.simulation.observation import COUNTED, SUMMED, check_features, observation_space
+from crawl_env.numerics import FloatArray
+from crawl_env.simulation.observation import (
+    COUNTED,
+    SUMMED,
+    check_features,
+    observation_space,
+    scales_of,
+    unscaled,
+)
 from crawl_env.simulation.selection import TOLERANCE, Hosts, affordable
 
 Draw = Callable[[np.random.Generator], Sources]
@@ -40,12 +48,14 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class TaskArguments(TypedDict, total=False):
     """The arguments of `Task`, for dictionaries passed as `**arguments`."""
 
-    sources: Sources | str | Path | Draw
+    sources: Sources | str | Path | Mapping[str, Any] | Draw
     budget: float
     budget_rule: BudgetRule
-    arrivals: str | Path | ArrivalProcess
+    arrivals: str | Path | Mapping[str, Any] | ArrivalProcess
     observed: bool | ArrayLike
     features: str | Sequence[str]
+    flat: bool
+    scaled: bool
     horizon: int | None
     start: Start
     per_host: int
@@ -100,6 +110,8 @@ class Task:
     arrivals: ArrivalProcess
     observed: NDArray[np.bool_]  # (N,)
     features: tuple[str, ...]
+    flat: bool  # observations (N·F,) instead of (N, F)
+    scaled: bool  # whether unbounded features are mapped to (−1, 1)
     horizon: int | None  # steps
     start: Start
     per_host: int  # crawls per step of a shared host
@@ -107,13 +119,15 @@ class Task:
     @suggest_arguments
     def __init__(
         self,
-        sources: Sources | str | Path | Draw = "table1",
+        sources: Sources | str | Path | Mapping[str, Any] | Draw = "table1",
         budget: float = 1.0,
         *,
         budget_rule: BudgetRule = "step",
-        arrivals: str | Path | ArrivalProcess = "deterministic",
+        arrivals: str | Path | Mapping[str, Any] | ArrivalProcess = "deterministic",
         observed: bool | ArrayLike = True,
         features: str | Sequence[str] = ("value",),
+        flat: bool = False,
+        scaled: bool = False,
         horizon: int | None = 500,
         start: Start = "fresh",
         per_host: int = 1,
@@ -133,6 +147,8 @@ class Task:
             "arrivals": make_arrivals(arrivals),
             "observed": _mask(observed, len(fleet)),
             "features": channels,
+            "flat": check_flag("flat", flat),
+            "scaled": check_flag("scaled", scaled),
             "horizon": None if horizon is None else check_whole("horizon", horizon, what="steps"),
             "start": start,
             "per_host": check_whole("per_host", per_host, what="crawls per step"),
@@ -149,8 +165,45 @@ class Task:
 
     @cached_property
     def observation_space(self) -> spaces.Box[np.float32]:
-        """Box (N, F) float32."""
-        return observation_space(self.features, self.n)
+        """Box (N, F) float32, or (N·F,) if the observation is flat."""
+        scaled = self.scales is not None
+        box = observation_space(self.features, self.n, scaled=scaled)
+        if not self.flat:
+            return box
+        return spaces.Box(box.low.ravel(), box.high.ravel(), dtype=np.float32)
+
+    @cached_property
+    def scales(self) -> FloatArray | None:
+        """The scales of the features, (F,), NaN if the feature is not scaled; None if none is."""
+        if not self.scaled:
+            return None
+        return scales_of(self.features, self.sources, self.budget)
+
+    def natural(self, observation: ArrayLike) -> NDArray[Any]:
+        """Return observations as rows of features in natural units, (B, N, F).
+
+        This inverts `flat` and `scaled`; `crawl_env.simulation.observation.unscaled` states the
+        precision.
+
+        Arguments:
+            observation: one observation of the task, or a batch of B.
+
+        Raises:
+            ValueError: the observation has a different shape.
+
+        >>> task = Task("table1", features=("value", "age"), flat=True, scaled=True)
+        >>> task.natural(task.observation_space.low).shape
+        (1, 4, 2)
+        """
+        array = np.asarray(observation)
+        shape = self.observation_space.shape
+        if array.shape not in (shape, (*array.shape[:1], *shape)):
+            raise ValueError(
+                f"the observation has shape {array.shape}; this task has {shape}, or a batch of "
+                "it. Remove wrappers that flatten, stack or change observations"
+            )
+        rows = array.reshape(-1, self.n, len(self.features))
+        return rows if self.scales is None else unscaled(rows, self.scales)
 
     @cached_property
     def action_space(self) -> spaces.Box[np.float32]:
@@ -252,11 +305,13 @@ class Task:
 
 
 def make_sources(sources: object) -> Sources:
-    """Return the fleet for the argument `sources`: a fleet, a preset or a path."""
+    """Return the fleet for the argument `sources`: a fleet, a preset, a path or a dictionary."""
     if isinstance(sources, Sources):
         if sources.arrival_rate.ndim != 1:
             raise ValueError("sources holds a batch of fleets; give one fleet of shape (N,)")
         return sources
+    if isinstance(sources, Mapping):
+        return _from_columns(sources)
     if isinstance(sources, Path) or (
         isinstance(sources, str) and sources.lower().endswith(SUFFIXES)
     ):
@@ -265,9 +320,20 @@ def make_sources(sources: object) -> Sources:
         return Sources.preset(sources)
     raise ValueError(
         f"sources is {sources!r}; give a Sources, the name of a preset, the path of a .csv file "
-        "(also .csv.gz or .parquet), "
+        "(also .csv.gz or .parquet), a dictionary of the arguments of Sources, "
         "or a callable that draws a Sources from a random generator"
     )
+
+
+def _from_columns(columns: Mapping[str, Any]) -> Sources:
+    taken = inspect.signature(Sources).parameters
+    for name in columns:
+        if name not in taken:
+            raise unknown("argument of Sources", name, taken)
+    missing = [name for name, p in taken.items() if p.default is p.empty and name not in columns]
+    if missing:
+        raise ValueError(f"sources, a dictionary, lacks {', '.join(missing)}; add one list each")
+    return Sources(**columns)
 
 
 def _same_limits(fleet: Sources, other: Sources) -> bool:

@@ -1,52 +1,179 @@
-"""The style of all figures."""
+"""The style of all figures: one palette, in which an agent looks the same in every report."""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
 from typing import Any
 
 import matplotlib as mpl
+from cycler import cycler
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
+from matplotlib.ticker import LogFormatter
 
-# The palette of Okabe and Ito, which colour-blind readers can distinguish.
-COLOURS = {
-    "whittle": "#0072B2",
-    "whittle-exact": "#56B4E9",
-    "myopic": "#E69F00",
-    "oldest-first": "#009E73",
-    "random": "#999999",
-    "fixed": "#D55E00",
-    "lagrangian": "#56B4E9",
-    "static": "#CC79A7",
-    "nutch": "#8C6D31",
-    "miniflux": "#C7B42C",
-    "adaptive-certainty": "#7B5EA7",
-    "adaptive-optimism": "#B79AD6",
-    "adaptive-thompson": "#4B2E83",
-    "adaptive-self-tuning": "#D4BFEA",
-    "bound": "#000000",
+# Twelve hues that differ on white and on dark grey: those of Okabe and Ito, which colour-blind
+# readers can distinguish, then others.
+PALETTE = (
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#CC79A7",
+    "#D55E00",
+    "#56B4E9",
+    "#8A8D93",
+    "#8F63C9",
+    "#A6761D",
+    "#C9B42E",
+    "#7FA832",
+    "#B2495B",
+)
+BLUE, ORANGE, GREEN, PINK, RED, SKY, GREY, VIOLET, BROWN, YELLOW, LIME, WINE = PALETTE
+
+# Colours of text and lines that follow the page, light or dark; see `ephemeral_crawl.core.svg`.
+INK, FAINT = "#1b1d21", "#85888d"
+# Text in coloured cells, which does not follow the page.
+ON_LIGHT, ON_DARK = "#111111", "#fefefe"
+
+Style = tuple[str, str, str]  # colour, line style, marker
+
+STYLES: dict[str, Style] = {
+    "whittle": (BLUE, "-", "o"),
+    "whittle-exact": (SKY, "--", "s"),
+    "myopic": (ORANGE, "-", "s"),
+    "oldest-first": (GREEN, "-", "^"),
+    "random": (GREY, "-", "x"),
+    "fixed": (RED, "-", "v"),
+    "lagrangian": (SKY, "-", "D"),
+    "static": (PINK, "-", "P"),
+    "nutch": (BROWN, "-", "h"),
+    "miniflux": (YELLOW, "-", "*"),
+    "adaptive-certainty": (LIME, "-", "<"),
+    "adaptive-optimism": (WINE, "-", ">"),
+    "adaptive-thompson": (VIOLET, "-", "p"),
+    "adaptive-self-tuning": (VIOLET, "--", "d"),
+    "bound": (INK, "--", ""),
+    # Learners: those of one family share a colour.
+    "whittle-q": (BLUE, "-", "^"),
+    "lagrange-q": (SKY, "-", "v"),
+    "lspe": (GREEN, "-", "s"),
+    "wiql": (RED, "-", "D"),
+    "equivariant-ppo": (PINK, "-", "o"),
+    "equivariant-ppo, one network": (PINK, "--", "o"),
+    "equivariant-index": (ORANGE, "-", "o"),
+    "equivariant-index, one network": (ORANGE, "--", "o"),
+    "deeptop": (BROWN, "-", "P"),
+    "neurwin": (GREY, "-", "X"),
+    "qwinn": (YELLOW, "-", "h"),
 }
-PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#999999")
+_SB3 = {
+    "ppo": (BLUE, "s"),
+    "a2c": (WINE, "^"),
+    "sac": (LIME, "v"),
+    "td3": (RED, "<"),
+    "dqn": (VIOLET, ">"),
+    "qr-dqn": (GREY, "*"),
+    "maskable-ppo": (GREEN, "p"),
+}
+for _name, (_colour, _marker) in _SB3.items():
+    STYLES[_name] = (_colour, "-", _marker)
+    STYLES[f"{_name}, equivariant network"] = (_colour, "-.", _marker)
+    STYLES[f"{_name}, default network"] = (_colour, ":", _marker)
+
+_LINES = ("-", "--", "-.", ":")
+_MARKERS = "osD^vPX<>phd"
 
 plt.rcParams.update(
     {
         "axes.spines.top": False,
         "axes.spines.right": False,
         "axes.grid": True,
-        "grid.alpha": 0.3,
-        "font.size": 10,
+        "axes.axisbelow": True,
+        "axes.edgecolor": FAINT,
+        "axes.labelcolor": INK,
+        "axes.prop_cycle": cycler(color=PALETTE),
         "axes.titlesize": 11,
+        "font.size": 10,
+        "grid.alpha": 0.3,
+        "grid.color": FAINT,
         "legend.frameon": False,
         "figure.constrained_layout.use": True,
+        "text.color": INK,
+        "text.parse_math": False,  # a $ in a name is a dollar
+        "xtick.color": FAINT,
+        "xtick.labelcolor": INK,
+        "ytick.color": FAINT,
+        "ytick.labelcolor": INK,
     }
 )
 
 
-def colour(agent: str, i: int = 0) -> str:
-    return COLOURS.get(agent, PALETTE[i % len(PALETTE)])
+def style(name: str, i: int | None = None) -> dict[str, Any]:
+    """Return colour, line style and marker of an agent, the same in every figure.
+
+    Arguments:
+        i: its number in the figure, by which an agent that is not in `STYLES` is given a style;
+            by default its name decides.
+    """
+    if name not in STYLES:
+        if i is None:
+            i = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4])
+        n = len(PALETTE)
+        colour, line, marker = PALETTE[i % n], _LINES[i // n % 4], _MARKERS[i % len(_MARKERS)]
+    else:
+        colour, line, marker = STYLES[name]
+    return {"color": colour, "linestyle": line, "marker": marker}
+
+
+def colour(name: str, i: int | None = None) -> str:
+    """Return the colour of an agent; see `style`."""
+    return str(style(name, i)["color"])
 
 
 def new(rows: int = 1, columns: int = 1, width: float = 8.0, height: float = 3.2, **k: Any) -> Any:
     """Return a figure and its axes."""
     return plt.subplots(rows, columns, figsize=(width, height * rows), **k)
+
+
+class Plain(LogFormatter):
+    """Labels of a logarithmic axis without superscripts: 0.01, 1, 100, 10k, 1M."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return _short(x) if super().__call__(x, pos) else ""
+
+
+def _short(x: float) -> str:
+    """Return a number as the label of an axis.
+
+    >>> _short(0.01), _short(30_000), _short(1e6), _short(1e-7)
+    ('0.01', '30k', '1M', '1e-07')
+    """
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if size <= abs(x) < 1e12:
+            return f"{x / size:g}{letter}"
+    return f"{x:g}"
+
+
+def finish(figure: Any) -> None:
+    """Give logarithmic axes the labels of `Plain`."""
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            if axis.get_scale() == "log" and isinstance(axis.get_major_formatter(), LogFormatter):
+                axis.set_major_formatter(Plain())
+                axis.set_minor_formatter(Plain(minor_thresholds=(1, 0.4)))
+
+
+def close(figure: Any) -> None:
+    plt.close(figure)
+
+
+def legend_above(axes: Any, columns: int, names: Iterable[str] | None = None) -> None:
+    """Put the legend above the axes, in so many columns."""
+    handles, labels = axes.get_legend_handles_labels()
+    if names is not None:
+        order = [labels.index(name) for name in names if name in labels]
+        handles, labels = [handles[i] for i in order], [labels[i] for i in order]
+    axes.legend(
+        handles, labels, ncols=columns, loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize=8
+    )

@@ -1,95 +1,176 @@
-"""Reports: an HTML page with tables and figures; the tables are also printed as text."""
+"""Reports: one HTML page with the answer, figures and tables, which are also printed as text.
+
+The page is a single file that needs nothing else: a Jinja2 template (`page/report.html`, with its
+style and script) into which figures are drawn as SVG. Whatever is shown is escaped, and the page
+forbids itself to load anything and to run any script but its own.
+"""
 
 from __future__ import annotations
 
-import base64
 import io
-from collections.abc import Sequence
-from html import escape
+import re
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from ephemeral_crawl.core.results import provenance
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from markupsafe import Markup
 
-_PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>{title}</title>
-<style>
-body {{ font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 82rem; margin: 2rem auto;
-  padding: 0 1rem; }}
-h1, h2 {{ line-height: 1.2; }} h2 {{ margin-top: 2.2rem; }}
-table {{ border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; }}
-th, td {{ padding: .25rem .7rem; text-align: right; white-space: nowrap;
-  border-bottom: 1px solid #ddd; }}
-.words {{ text-align: left; }} th {{ border-bottom: 2px solid #888; }}
-caption {{ text-align: left; font-weight: 600; padding-bottom: .3rem; white-space: nowrap; }}
-p {{ max-width: 50rem; }} img {{ max-width: 100%; }} figure {{ margin: 1rem 0; }}
-figcaption, footer {{ color: #555; font-size: .9rem; }}
-.scroll {{ overflow-x: auto; }}
-</style>
-<h1>{title}</h1>
-{body}
-<footer><h2>Provenance</h2><p>{source}</p></footer>
-</html>
-"""
+from ephemeral_crawl.core.results import provenance
 
 Row = Sequence[Any]
 
+_PAGE = Path(__file__).parent / "page"
+_CONTENTS = 4  # a page with so many headings lists them at the top
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table: its text, an interval that is shown smaller, and the key to sort by."""
+
+    text: str
+    interval: str = ""
+    number: float | None = None  # None: sorted last
+
+
+@dataclass(frozen=True)
+class Block:
+    """A part of a page; `kind` names the macro of the template that shows it."""
+
+    kind: str  # heading, paragraph, table, figure or details
+    text: str = ""  # heading, paragraph, caption or summary
+    columns: Sequence[Any] = ()
+    rows: Sequence[Sequence[Cell]] = ()
+    words: Sequence[bool] = ()  # which columns are text
+    picture: str = ""  # SVG that is safe to show
+    alt: str = ""
+    width: float = 0.0
+    several: bool = False
+    blocks: list[Block] = field(default_factory=list)
+
 
 class Report:
-    """Collects headings, paragraphs, tables and figures, and prints the tables as it goes."""
+    """Collects the parts of a page, and prints texts and tables as it goes.
+
+    >>> report = Report("Two policies", quiet=True)
+    >>> report.answer("whittle collects 12 % more than oldest-first.")
+    >>> report.table("Rewards", ["policy", "reward"], [["whittle", 1.12], ["oldest-first", 1.0]])
+    >>> with report.details("How this was measured"):
+    ...     report.paragraph("In 2,000 steps.")
+    """
 
     def __init__(self, title: str, quiet: bool = False) -> None:
-        self._title, self._quiet = title, quiet
-        self._html: list[str] = []
+        self.title, self._quiet = title, quiet
+        self._answer = ""
+        self._page: list[Block] = []
+        self._into = self._page  # where the next block goes
+        self._figures = 0
         self._pictures: dict[str, bytes] = {}
-        self._text(title, "=")
+        self._print_underlined(title, "=")
 
-    def heading(self, text: str) -> None:
-        self._html.append(f"<h2>{escape(text)}</h2>")
-        self._text(text, "-")
-
-    def paragraph(self, text: str) -> None:
-        self._html.append(f"<p>{escape(text)}</p>")
+    def answer(self, text: str) -> None:
+        """Set the one sentence with which the page begins: what was found."""
+        self._answer = text
         self._print(text)
 
+    def heading(self, text: str) -> None:
+        """Begin a section."""
+        self._into.append(Block("heading", text))
+        self._print_underlined(text, "-")
+
+    def paragraph(self, text: str) -> None:
+        """Add a paragraph of plain text."""
+        self._into.append(Block("paragraph", text))
+        self._print(text)
+
+    @contextmanager
+    def details(self, summary: str) -> Iterator[None]:
+        """Fold what is added meanwhile under a summary that opens on a click."""
+        outside, block = self._into, Block("details", summary)
+        outside.append(block)
+        self._print(f"{summary}:")
+        self._into = block.blocks
+        try:
+            yield
+        finally:
+            self._into = outside
+
     def table(self, caption: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
-        words = [not j or _are_words([row[j] for row in rows]) for j in range(len(columns))]
-        head = _cells("th", columns, words)
-        body = "".join(f"<tr>{_cells('td', row, words)}</tr>\n" for row in rows)
-        self._html.append(
-            f'<div class="scroll"><table><caption>{escape(caption)}</caption>'
-            f"<tr>{head}</tr>\n{body}</table></div>"
-        )
+        """Add a table. Its columns sort by the first number of their cells, or by text.
+
+        Arguments:
+            rows: of as many cells as there are columns; the first is the row's name.
+        """
+        text = [[str(cell) for cell in row] for row in rows]
+        words = [j == 0 or _are_words([row[j] for row in text]) for j in range(len(columns))]
+        cells = [[_cell(cell, left) for cell, left in zip(r, words, strict=True)] for r in text]
+        self._into.append(Block("table", caption, columns=columns, rows=cells, words=words))
         self._print(f"{caption}\n{text_table(columns, rows)}")
 
-    def figure(self, figure: Any, caption: str, name: str | None = None) -> None:
-        """Embed a matplotlib figure and close it; with a name, it is also written as NAME.png
-        beside the page."""
-        import matplotlib.pyplot as plt
+    def figure(self, figure: Any, caption: str, name: str | None = None, alt: str = "") -> None:
+        """Draw a matplotlib figure in the page, and close it.
 
-        picture = io.BytesIO()
-        figure.savefig(
-            picture, format="png", dpi=110, bbox_inches="tight", metadata={"Software": None}
-        )
-        plt.close(figure)
+        Arguments:
+            name: also write it as NAME.png beside the page.
+            alt: a description for readers who do not see it; by default the caption.
+        """
+        from ephemeral_crawl.core import plots, svg
+
+        self._figures += 1
+        plots.finish(figure)
+        picture, width, several = svg.inline(figure, self._figures)
         if name is not None:
-            self._pictures[name] = picture.getvalue()
-        data = base64.b64encode(picture.getvalue()).decode()
-        self._html.append(
-            f'<figure><img alt="{escape(caption)}" src="data:image/png;base64,{data}">'
-            f"<figcaption>{escape(caption)}</figcaption></figure>"
+            png = io.BytesIO()
+            figure.savefig(
+                png, format="png", dpi=110, bbox_inches="tight", metadata={"Software": None}
+            )
+            self._pictures[name] = png.getvalue()
+        plots.close(figure)
+        self._into.append(
+            Block(
+                "figure",
+                caption,
+                picture=Markup(picture),  # the texts in it are escaped by matplotlib
+                alt=alt or caption,
+                width=width,
+                several=several,
+            )
         )
 
-    def write(self, path: Path) -> None:
-        source = " · ".join(f"{key}: {value}" for key, value in provenance().items())
-        page = _PAGE.format(
-            title=escape(self._title), body="\n".join(self._html), source=escape(source)
+    def html(self, records: Iterable[Mapping[str, Any]] = ()) -> str:
+        """Return the page.
+
+        Arguments:
+            records: rows of results; those with a column `commit` say what made them.
+
+        Raises:
+            ValueError: the page has no answer.
+        """
+        if not self._answer:
+            raise ValueError(f"the report {self.title!r} has no answer; call report.answer(text)")
+        headings = [block.text for block in self._page if block.kind == "heading"]
+        return _template().render(
+            title=self.title,
+            answer=self._answer,
+            blocks=self._page,
+            contents=headings if len(headings) >= _CONTENTS else [],
+            made=made_by(records),
+            rendered=provenance(),
         )
-        path.write_text(page, encoding="utf-8")
+
+    def write(self, path: Path, records: Iterable[Mapping[str, Any]] = ()) -> None:
+        """Write the page, and the figures that have a name beside it; see `html`."""
+        path.write_text(self.html(records), encoding="utf-8")
         for name, picture in self._pictures.items():
             path.with_name(f"{name}.png").write_bytes(picture)
 
-    def _text(self, text: str, underline: str) -> None:
+    def _print_underlined(self, text: str, underline: str) -> None:
         self._print(f"{text}\n{underline * len(text)}")
 
     def _print(self, text: str) -> None:
@@ -97,15 +178,77 @@ class Report:
             print(f"{text}\n")
 
 
-def _are_words(cells: Row) -> bool:
-    return all(not str(cell) or (str(cell)[0].isalpha() and str(cell) != "n/a") for cell in cells)
+_MADE = ("date", "commit", "command", "machine")
 
 
-def _cells(tag: str, row: Row, words: Sequence[bool]) -> str:
-    return "".join(
-        f"<{tag}{' class=words' if left else ''}>{escape(str(cell))}</{tag}>"
-        for cell, left in zip(row, words, strict=True)
+def made_by(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return what made some rows: number of rows, date, commit, command and machine, in the order
+    of the rows. Rows that do not say so are left out.
+
+    >>> made_by([{"commit": "1f", "date": "2026-11-20"}, {"commit": "1f", "date": "2026-11-20"}])
+    [{'rows': 2, 'date': '2026-11-20', 'commit': '1f', 'command': '', 'machine': ''}]
+    """
+    found = Counter(
+        tuple(str(row.get(name) or "") for name in _MADE) for row in records if row.get("commit")
     )
+    return [{"rows": n, **dict(zip(_MADE, made, strict=True))} for made, n in found.items()]
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=FileSystemLoader(_PAGE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    script = (_PAGE / "report.js").read_text(encoding="utf-8")
+    environment.filters["anchor"] = anchor
+    environment.globals.update(
+        style=Markup((_PAGE / "report.css").read_text(encoding="utf-8")),  # our own files
+        script=Markup(script),
+        script_digest="sha256-" + b64encode(sha256(script.encode()).digest()).decode(),
+    )
+    return environment.get_template("report.html")
+
+
+def anchor(heading: str) -> str:
+    """Return the identifier of a heading, by which it can be linked to.
+
+    >>> anchor("Learning: Table 1 of the paper")
+    'learning-table-1-of-the-paper'
+    """
+    return re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-") or "section"
+
+
+_NUMBER = re.compile(r"[+\-−–]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:e[+\-]?\d+)?")
+_SIZES = {"k": 1e3, "M": 1e6}
+
+
+def sort_key(cell: str) -> float | None:
+    """Return the first number of a cell, by which its column is sorted; None without one.
+
+    >>> sort_key("1,234 ± 5"), sort_key("−.5 %"), sort_key("36k"), sort_key("n/a")
+    (1234.0, -0.5, 36000.0, None)
+    """
+    found = _NUMBER.search(cell)
+    if not found:
+        return None
+    text = found[0].replace(",", "").replace("−", "-").replace("–", "-")
+    letter = cell[found.end() : found.end() + 2]
+    return float(text) * (_SIZES.get(letter[:1], 1.0) if not letter[1:].isalpha() else 1.0)
+
+
+def _cell(text: str, words: bool) -> Cell:
+    if words:
+        return Cell(text)
+    main, bracket, rest = text.partition(" [")
+    return Cell(main, bracket.strip() + rest, sort_key(text))
+
+
+def _are_words(cells: Sequence[str]) -> bool:
+    return all(not cell or (cell[0].isalpha() and cell != "n/a") for cell in cells)
 
 
 def text_table(columns: Sequence[str], rows: Sequence[Row]) -> str:

@@ -91,7 +91,8 @@ class Study(ABC):
                     (folder / name).write_text(content, encoding="utf-8")
                 else:
                     write_csv(folder / name, content)
-            report.write(folder / "report.html")
+            tables = [rows for rows in files.values() if not isinstance(rows, str)]
+            report.write(folder / "report.html", [row for rows in tables for row in rows])
         places = ", ".join(str(self.folder / name) for name in files)
         print(f"Report: {self.folder / 'report.html'}   Tables: {places}")
 

@@ -15,7 +15,7 @@ from agents.evaluation.statistics import FEWEST_RUNS, number
 from crawl_env import Sources, Task
 from crawl_env.content.names import make_arrivals
 from crawl_env.errors import unknown
-from crawl_env.log.item_log import HOURS
+from crawl_env.log.clock import HOURS
 from crawl_env.simulation.task import make_sources
 from ephemeral_crawl.core import evaluation
 from ephemeral_crawl.core.report import Report
@@ -193,8 +193,9 @@ class Evaluate(ParallelStudy):
         report = Report(
             f"{len(fleet)} sources of {Path(self.sources).name}: utility collected by each policy"
         )
-        report.paragraph(self._setting(fleet))
         view = summary.View(tasks[0])
+        report.answer(summary.answer(view, runs))
+        report.paragraph(self._setting(fleet))
         if len(budgets) > 1:
             summary.curve(report, view, runs)
         for m in budgets:

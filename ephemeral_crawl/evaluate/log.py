@@ -12,10 +12,11 @@ import tyro
 from numpy.typing import ArrayLike
 
 from crawl_env import ItemLog, Sources, Trace
-from crawl_env.log.item_log import HOURS, time_of
+from crawl_env.log.clock import HOURS
+from crawl_env.log.item_log import time_of
 from crawl_env.numerics import FloatArray
+from ephemeral_crawl.core.log_options import LogOptions, given_time
 from ephemeral_crawl.fit import decay, estimate
-from ephemeral_crawl.fit.command import given_time
 
 WEEK = 168.0  # hours
 
@@ -59,8 +60,8 @@ class Split:
         return {names[i]: float(utility[i]) for i in order if items[i] and names[i] not in known}
 
 
-@dataclass
-class Log:
+@dataclass(kw_only=True)
+class Log(LogOptions):
     """Replay of a log of items instead of a simulation: the fleet is fitted to the first part of
     the log, and the rest is replayed once, from empty sources. The log is a table as for `fit`:
     source, published, utility, item."""
@@ -72,8 +73,6 @@ class Log:
     decay rates are fitted to them."""
     decay_rate: float | None = None
     """μ of all sources, 1 / unit of time, if neither --curves nor --sources is given."""
-    unit: str = "hour"
-    """Unit of time of the log's numbers, and of --period: second, minute, hour or day."""
     train_until: Annotated[str, tyro.conf.arg(metavar="TIME")] = ""
     """End of the first part, a number or a time stamp; by default the middle of the log."""
     block: float = 0.0
@@ -95,7 +94,7 @@ class Log:
         """
         self._check(fleet)
         assert self.items is not None
-        log = ItemLog.from_csv(self.items, self.curves, unit=self.unit)
+        log = self.read(self.items, self.curves)
         at = self._moment(log)
         end = log.end if steps is None else min(log.end, at + steps * period)
         past, rest = log.between(log.start, at), log.between(at, end)

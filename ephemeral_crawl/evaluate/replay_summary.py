@@ -34,6 +34,7 @@ LABELS = {
 
 def write(report: Report, view: View, runs: Mapping[float, Runs]) -> None:
     """Add all sections to the report."""
+    report.answer(_answer(view, runs))
     _setting(report, view)
     if len(runs) > 1:
         _curve(report, view, runs)
@@ -44,6 +45,21 @@ def write(report: Report, view: View, runs: Mapping[float, Runs]) -> None:
         _weeks(report, view, m, of_budget)
     _time_of_day(report, view, runs)
     _glossary(report, view)
+
+
+def _answer(view: View, runs: Mapping[float, Runs]) -> str:
+    """Return a sentence on what the best policy collects under each budget."""
+    published = float(view.published.sum())
+    parts = []
+    for m, of_budget in runs.items():
+        best = peers(of_budget)[0]
+        shares = [
+            f"{name} {_percent(of_budget[name].total, published)}"
+            for name in dict.fromkeys((best, "nutch", "miniflux", "oldest-first"))
+            if name in of_budget
+        ]
+        parts.append(f"under budget {m:g}, {', '.join(shares)}")
+    return f"Of all utility of the replayed log, policies collect: {'; '.join(parts)}."
 
 
 def _setting(report: Report, view: View) -> None:

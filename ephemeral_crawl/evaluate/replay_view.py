@@ -10,7 +10,7 @@ import numpy as np
 from agents.evaluation import statistics
 from agents.evaluation.statistics import Estimate
 from agents.registry import CLAIRVOYANT
-from crawl_env.log.item_log import HOURS
+from crawl_env.log.clock import HOURS
 from crawl_env.numerics import BoolArray, FloatArray
 from ephemeral_crawl.evaluate.log import WEEK, Split
 from ephemeral_crawl.evaluate.replay import REFITTED, Replay

@@ -17,6 +17,7 @@ from crawl_env.fleet.parameters import PARAMETERS
 from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.tables import (
+    FLOOR,
     HOLDS_FOR,
     OBSERVES_ALL,
     best_first,
@@ -69,6 +70,21 @@ class View(NamedTuple):
             task = self.task.replaced(budget=budget)
             multiplier = task_bound(task.replaced(budget_rule="average")).multiplier
             return task_bound(task)._replace(multiplier=multiplier)
+
+
+def answer(view: View, runs: Mapping[float, Runs]) -> str:
+    """Return a sentence on what the best policy collects under each budget."""
+    parts = []
+    for m, of_budget in runs.items():
+        peers = without_reference(of_budget)[0]
+        best = best_first(peers)[0]
+        shares = [
+            f"{name} {_mean_percent(peers[name], float(view.fleet.published))}"
+            for name in dict.fromkeys((best, "oldest-first", FLOOR))
+            if name in peers
+        ]
+        parts.append(f"under budget {m:g}, {', '.join(shares)}")
+    return f"Of the utility that the sources publish, policies collect: {'; '.join(parts)}."
 
 
 def table(

@@ -2,7 +2,9 @@
 
 Each returns a statistic (N,) and its p-value (N,) under the assumption; NaN if a source has too few
 items. The tests are specific: gaps are adjusted for the daily cycle, and bursts do not count as
-drift or cycle. `failing` controls the false discovery rate over the sources.
+drift or cycle. Sources are tested over their lives, where these are given. `failing` controls the
+false discovery rate over the sources. Memory and time depend on the number of items, not on the
+time that the log covers.
 """
 
 from __future__ import annotations
@@ -16,8 +18,9 @@ from scipy.stats import chi2, norm
 from tqdm import tqdm
 
 from crawl_env import ItemLog
-from crawl_env.log.item_log import HOURS
+from crawl_env.log.clock import HOURS
 from crawl_env.numerics import FloatArray
+from ephemeral_crawl.fit.lives import Lives, throughout
 
 NEEDED = 10  # items below which a source is not tested
 LEVEL = 0.05
@@ -52,22 +55,25 @@ def failing(p: FloatArray, level: float = LEVEL) -> NDArray[np.bool_]:
     return fails
 
 
-def dispersion(log: ItemLog, seed: int = 0) -> Check:
+def dispersion(log: ItemLog, seed: int = 0, alive: Lives | None = None) -> Check:
     """Fano factor of the daily counts, variance / mean: 1 for a Poisson process, above for bursts.
 
     Given their number n, items of a Poisson process fall on the days independently; p is from
     simulations of that, two-sided.
     """
     rng = np.random.default_rng(seed)
-    days = int(log.span / day(log) + 1e-9)
+    alive = alive or throughout(log)
+    days = (alive.span / day(log) + 1e-9).astype(np.intp)  # the last day may be cut short
     fano, p = _nothing(log), _nothing(log)
-    which = np.floor((log.published - log.start) / day(log)).astype(np.intp)
-    progress = tqdm(by_source(log), unit="source", desc="dispersion", leave=False)
-    for i, mine in enumerate(progress if days > 1 else ()):
-        counts = np.bincount(which[mine], minlength=days)[:days]  # the last day may be cut short
-        if (n := int(counts.sum())) >= NEEDED:
-            fano[i] = counts.var(ddof=1) / counts.mean()
-            p[i] = _dispersion_p(int((counts**2).sum()), n, days, rng)
+    which = np.floor((log.published - alive.start[log.source]) / day(log)).astype(np.intp)
+    whole = alive.inner & (which < days[log.source])
+    for i, mine in enumerate(tqdm(by_source(log), unit="source", desc="dispersion", leave=False)):
+        counts = np.unique(which[mine[whole[mine]]], return_counts=True)[1]
+        n, squares = int(counts.sum()), int((counts**2).sum())
+        if n >= NEEDED and days[i] > 1:
+            variance = (squares - n**2 / days[i]) / (days[i] - 1)
+            fano[i] = variance / (n / days[i])
+            p[i] = _dispersion_p(squares, n, int(days[i]), rng)
     return Check(fano, p)
 
 
@@ -88,12 +94,21 @@ def _dispersion_p(squares: int, n: int, days: int, rng: np.random.Generator) -> 
 
 def _squares(n: int, days: int, size: int, rng: np.random.Generator) -> NDArray[np.intp]:
     """Return Σ counts² over the days of `size` simulations of n items."""
-    parts, at_once = [], max(1, int(2e6) // (n + days))
+    few = days > 4 * n  # items: they are sorted, so that memory does not depend on the days
+    parts, at_once = [], max(1, int(2e6) // (n if few else n + days))
     for first in range(0, size, at_once):
         batch = min(at_once, size - first)
-        cell = rng.integers(0, days, (batch, n)) + np.arange(batch)[:, None] * days
-        counts = np.bincount(cell.ravel(), minlength=batch * days).reshape(batch, days)
-        parts.append((counts**2).sum(axis=1))
+        day_of = rng.integers(0, days, (batch, n))
+        if few:
+            day_of.sort(axis=1)
+            place = np.arange(n)
+            begins = np.diff(day_of, axis=1, prepend=-1) > 0
+            before = place - np.maximum.accumulate(np.where(begins, place, 0), axis=1)
+            parts.append((2 * before + 1).sum(axis=1))  # the first c odd numbers add up to c²
+        else:
+            cell = day_of + np.arange(batch)[:, None] * days
+            counts = np.bincount(cell.ravel(), minlength=batch * days).reshape(batch, days)
+            parts.append((counts**2).sum(axis=1))
     return np.concatenate(parts)
 
 
@@ -167,16 +182,17 @@ def _lilliefors_p(statistic: float | FloatArray) -> float:
     return (1 + larger) / (_MANY + 1)
 
 
-def drift(log: ItemLog, bunching: FloatArray | float = 1.0) -> Check:
-    """Items in the second half of the log over those in the first, and Laplace's test of a trend:
-    under a constant rate, the mean of n times is normal around the middle of the log.
+def drift(log: ItemLog, bunching: FloatArray | float = 1.0, alive: Lives | None = None) -> Check:
+    """Items in the second half of the time over those in the first, and Laplace's test of a trend:
+    under a constant rate, the mean of n times is normal around the middle.
 
     bunching: (N,) variance / mean of counts; items in bursts speak for as many fewer.
     """
-    n = np.bincount(log.source, minlength=len(log.names))
-    place = (log.published - log.start) / log.span
-    late = np.bincount(log.source, place >= 0.5, len(n))
-    mean = np.bincount(log.source, place, len(n)) / np.maximum(n, 1)
+    alive = alive or throughout(log)
+    source, n = log.source[alive.inner], alive.counts(log)
+    place = (log.published[alive.inner] - alive.start[source]) / alive.span[source]
+    late = np.bincount(source, place >= 0.5, len(n))
+    mean = np.bincount(source, place, len(n)) / np.maximum(n, 1)
     p = 2 * norm.sf(np.abs(mean - 0.5) * np.sqrt(12 * n / np.fmax(bunching, 1.0)))
     return _tested(n, (late + 0.5) / (n - late + 0.5), p)
 
@@ -204,10 +220,14 @@ def busiest_over_quietest(
     length = days * day(log)
     turn = np.floor(log.published / length).astype(np.intp)
     place = np.floor((log.published / length - turn) * bins).astype(np.intp) % bins
-    turn -= turn.min()
-    table = np.bincount(turn * bins + place, minlength=(turn.max() + 1) * bins).reshape(-1, bins)
+    cycles = int(turn.max() - turn.min()) + 1
+    row = np.unique(turn, return_inverse=True)[1]  # of the cycles with items
+    table = np.bincount(row * bins + place, minlength=(row.max() + 1) * bins).reshape(-1, bins)
+    chances = np.full(len(table), 1 / cycles)
+    if len(table) < cycles:
+        chances = np.append(chances, 1 - chances.sum())
     rng = np.random.default_rng(seed)
-    times = rng.multinomial(len(table), np.full(len(table), 1 / len(table)), 500) @ table
+    times = rng.multinomial(cycles, chances, 500)[:, : len(table)] @ table
     ratios = times.max(axis=1) / np.maximum(times.min(axis=1), 1)
     counts = table.sum(axis=0)
     return counts, float(counts.max() / max(counts.min(), 1)), float(ratios.std(ddof=1))

@@ -10,19 +10,22 @@ import numpy as np
 import tyro
 
 from crawl_env import ItemLog, Sources
-from crawl_env.files.table import is_number
+from ephemeral_crawl.core.log_options import LogOptions
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.study import Study
 from ephemeral_crawl.fit import checks, decay, estimate, summary
+from ephemeral_crawl.fit.lives import lives
 from ephemeral_crawl.fit.results import FitResults
 
 
 @dataclass(kw_only=True)
-class Fit(Study):
+class Fit(LogOptions, Study):
     """Estimates rates, utilities and decay from a log of items, and tests the model's assumptions.
 
-    The log is a table with one row an item: source, published (a number or an ISO 8601 time stamp),
-    utility (by default 1) and, to join curves, item; as .csv, .csv.gz or .parquet.
+    The log is a table with one row an item: source, published (a number, or a time stamp in ISO
+    8601 or RFC 822), utility (by default 1) and item, an identifier by which duplicates are found
+    and curves joined; as .csv, .csv.gz or .parquet. Sources that appear in the middle of the log or
+    fall silent are fitted over their own lives.
     """
 
     outputs: ClassVar[tuple[str, ...]] = ("estimates.csv", "report.html")
@@ -38,8 +41,6 @@ class Fit(Study):
     """μ of all sources, 1 / unit of time, if there are no curves: ln 2 / half-life."""
     report: Path = Path("results/fit")
     """Folder of the report and of estimates and checks per source; replaced as a whole."""
-    unit: str = "hour"
-    """Unit of time of the log's numbers, and of the rates: second, minute, hour or day."""
     since: Annotated[str, tyro.conf.arg(name="from", metavar="TIME")] = ""
     """Start of the log, a number or a time stamp; earlier items are left out. By default the time
     of its first item."""
@@ -47,6 +48,8 @@ class Fit(Study):
     """End of the log; later items are left out. By default just after its last item."""
     min_items: int = 1
     """Leave out sources with fewer items."""
+    drop_dead: bool = False
+    """Leave sources that fell silent out of the fleet; they stay in estimates.csv."""
     decay_window: float = 0.0
     """Maximum age at which decay is fitted, in units of time; by default 24 hours."""
     seed: int = 0
@@ -54,17 +57,31 @@ class Fit(Study):
 
     def run(self) -> None:
         self._check()
-        log, left_out = self._log()
-        found = self._found(log)
+        found = self._found(self._log())
+        log, dead = found.log, found.lives.dead
+        kept = np.flatnonzero(~dead) if self.drop_dead else np.arange(len(log.names))
+        if not kept.size:
+            raise ValueError("all sources fell silent; without --drop-dead they are in the fleet")
         rates = found.decay.rate.value if found.decay else found.given_decay
-        fleet = Sources(found.rate.value, found.utility.value, rates, names=log.names)
+        fleet = Sources(
+            found.rate.value[kept],
+            found.utility.value[kept],
+            rates[kept],
+            names=[log.names[i] for i in kept],
+        )
         report = Report(f"{len(log.names)} sources fitted to {self.items.name}")
-        summary.write(report, found, left_out)
-        fleet.to_csv(self.out)
+        summary.write(report, found)
+        fleet.to_csv(self.out, status=[found.lives.status[i] for i in kept])
         self.publish(report, {"estimates.csv": summary.records(found)})
+        if dead.any():
+            done = "left out of" if self.drop_dead else "in"
+            print(
+                f"{dead.sum():,} of {dead.size:,} sources fell silent; they are {done} the fleet"
+                + ("" if self.drop_dead else ", with the rate of their lives and the status dead")
+            )
         print(
             f"Fleet: {self.out}\nNext: ephemeral-crawl evaluate --sources {self.out} "
-            f"--budget {max(1, len(log.names) // 10)}"
+            f"--budget {max(1, len(fleet) // 10)}"
         )
 
     @property
@@ -86,65 +103,47 @@ class Fit(Study):
             raise ValueError(f"--out {self.out.name} is the CSV of the fleet; name it ….csv")
         if any(self.out.resolve() == p.resolve() for p in (self.items, self.curves) if p):
             raise ValueError(f"--out {self.out.name} is an input of this command; name another")
-        if not self.out.resolve().parent.is_dir():
-            raise ValueError(f"--out {self.out}: its folder does not exist; create it")
         self.check(self.items, self.curves, self.out)
+        self.out.resolve().parent.mkdir(parents=True, exist_ok=True)
 
-    def _log(self) -> tuple[ItemLog, str]:
-        """Return the part of the log to fit, and a sentence on what was left out."""
-        whole = ItemLog.from_csv(self.items, self.curves, unit=self.unit)
-        log = whole.covering(
-            given_time("--from", self.since, whole), given_time("--until", self.until, whole)
-        )
-        outside = len(whole) - len(log)
+    def _log(self) -> ItemLog:
+        """Return the part of the log to fit."""
+        log = self.read(self.items, self.curves, since=self.since, until=self.until)
         counts = np.bincount(log.source, minlength=len(log.names))
         names = [name for name, n in zip(log.names, counts, strict=True) if n >= self.min_items]
         if not names or not len(log):
             raise ValueError(
-                f"no source has {max(self.min_items, 1)} items in this part of {self.items} "
-                f"({len(log)} of {len(whole)} items); take a longer part or a smaller --min-items"
+                f"no source has {max(self.min_items, 1)} items in this part of {self.items}, which "
+                f"has {len(log)} items; take a longer part or a smaller --min-items"
             )
         kept = log.select(names)
-        left_out = []
-        if outside:
-            left_out.append(f"{outside:,} items outside this time")
-        if len(names) < len(log.names):
-            left_out.append(
-                f"{len(log) - len(kept):,} items of {len(log.names) - len(names):,} sources with "
-                f"fewer than {self.min_items}"
+        if (few := len(log.names) - len(names)) and self.min_items > 1:
+            kept = kept.with_notes(
+                f"{len(log) - len(kept):,} items of {few:,} sources with fewer than "
+                f"{self.min_items} items are left out."
             )
-        return kept, f"Left out: {', '.join(left_out)}." if left_out else ""
+        return kept
 
     def _found(self, log: ItemLog) -> FitResults:
-        counts = np.bincount(log.source, minlength=len(log.names))
+        alive = lives(log)
         fitted = None
         if self.curves is not None:
             fitted = decay.measure(log, self.decay_window, self.seed)
-        bursts = checks.dispersion(log, self.seed)
+        bursts = checks.dispersion(log, self.seed, alive)
         done = {
             "bursts": bursts,
             "gaps": checks.gaps(log, self.seed),
-            "drift": checks.drift(log, bursts.statistic),
+            "drift": checks.drift(log, bursts.statistic, alive),
             "daily cycle": checks.cycle(log, bursts.statistic),
         }
         if fitted is not None:
             done["decay"] = checks.Check(fitted.misfit, fitted.p)
         return FitResults(
             log,
-            estimate.rates(counts, log.span),
+            alive,
+            estimate.rates(alive.counts(log), alive.span),
             estimate.utilities(log.source, log.utility, len(log.names)),
             fitted,
             np.full(len(log.names), self.decay_rate or 0.0),
             done,
         )
-
-
-def given_time(option: str, text: str, log: ItemLog) -> float | str | None:
-    """Return the number or time stamp that an option holds, or None if it is empty."""
-    if not text or is_number(text):
-        return float(text) if text else None
-    if not log.origin:
-        raise ValueError(
-            f"{option} is {text!r}, but the log's times are numbers; give a number, in {log.unit}s"
-        )
-    return text

@@ -11,7 +11,7 @@ from scipy.optimize import least_squares
 from tqdm import tqdm
 
 from crawl_env import ItemLog
-from crawl_env.log.item_log import HOURS
+from crawl_env.log.clock import HOURS
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.fit.checks import by_source
 from ephemeral_crawl.fit.estimate import Estimates, shrunk

@@ -11,13 +11,12 @@ from scipy.stats import expon, norm
 from crawl_env import ItemLog
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.core import plots
+from ephemeral_crawl.core.plots import BLUE, GREEN, GREY, ORANGE, RED
 from ephemeral_crawl.fit import checks
 from ephemeral_crawl.fit.decay import Decay
 from ephemeral_crawl.fit.results import FitResults
 
-BLUE, ORANGE, GREEN, _, RED = plots.PALETTE[:5]
-GREY = plots.PALETTE[-1]
-_POINTS = 2000  # of a quantile plot
+_POINTS = 500  # of a quantile plot
 
 
 def estimates(found: FitResults) -> Any:

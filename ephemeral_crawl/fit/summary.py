@@ -11,6 +11,7 @@ from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.results import provenance
 from ephemeral_crawl.fit import checks, figures
 from ephemeral_crawl.fit.estimate import Estimates
+from ephemeral_crawl.fit.lives import LEVEL, LONGER, NEEDED
 from ephemeral_crawl.fit.results import FitResults
 
 SHOWN = 25  # sources in a table; all are in the CSV
@@ -64,19 +65,23 @@ ASSUMPTIONS = {
 }
 
 
-def write(report: Report, found: FitResults, left_out: str) -> None:
+def write(report: Report, found: FitResults) -> None:
     """Add all sections to the report."""
     log = found.log
     since = f" (time 0 is {log.origin})" if log.origin else ""
+    report.answer(_answer(found))
     report.paragraph(
         f"{len(log):,} items of {len(log.names):,} sources from {log.start:,.6g} to "
-        f"{log.end:,.6g} {log.unit}s{since}. {left_out}".strip()
+        f"{log.end:,.6g} {log.unit}s{since}."
     )
+    for note in log.notes:
+        report.paragraph(note)
     if step := checks.resolution(log):
         report.paragraph(
             "Many items have the same time stamp: the sources seem to have been polled about "
             f"every {step:.2g} {log.unit}s. For the test of gaps, items are spread over that time."
         )
+    _lives(report, found)
     report.heading("Tests of the assumptions")
     for sentence in findings(found):
         report.paragraph(sentence)
@@ -108,6 +113,58 @@ def write(report: Report, found: FitResults, left_out: str) -> None:
     drifting = figures.drift(found)
     if drifting is not None:
         report.figure(drifting, "Sources with the strongest drift; dashed: constant rate.")
+
+
+def _lives(report: Report, found: FitResults) -> None:
+    """Name the sources that fell silent, and those that appeared in the middle of the log."""
+    log, alive, counts = found.log, found.lives, found.items
+    changed = np.flatnonzero(alive.new | alive.dead)
+    if not changed.size:
+        return
+    report.heading("New and dead sources")
+    report.paragraph(
+        f"{alive.dead.sum():,} sources fell silent (dead) and "
+        f"{(alive.new & ~alive.dead).sum():,} appeared in the middle of the log (new). Their "
+        "rates, bursts and drift are those of the time from a new source's first item, and up to "
+        "a dead source's last one. The fleet file has the rate that a dead source had, and its "
+        "status."
+    )
+    if alive.dead.sum() > 0.5 * alive.dead.size:
+        report.paragraph(
+            "Most sources fell silent. It may be the log that ends early: give the end of what it "
+            "covers with --until."
+        )
+    rows = [
+        [
+            log.names[i],
+            alive.status[i],
+            int(counts[i]),
+            log.date(alive.first[i]),
+            log.date(alive.last[i]),
+            number(found.rate.value[i]),
+        ]
+        for i in sorted(changed, key=lambda i: (not alive.dead[i], -counts[i]))[:SHOWN]
+    ]
+    shown = f", {SHOWN} shown" if changed.size > SHOWN else ""
+    report.table(
+        f"New and dead sources ({changed.size:,}{shown})",
+        ["source", "status", "items", "first item", "last item", f"Λ, items/{log.unit}"],
+        rows,
+    )
+    report.paragraph(
+        f"Sources with at least {NEEDED} items are tested. Of the sources with a constant rate, at "
+        f"most {LEVEL:.1%} are called new, and as many dead; the silence must also be "
+        f"{LONGER:g} times as long as any gap between items of the source."
+    )
+
+
+def _answer(found: FitResults) -> str:
+    """Return a sentence on what was fitted, and on the assumptions that do not hold."""
+    violated = [name for name, check in found.checks.items() if checks.failing(check.p).any()]
+    fitted = f"{len(found.log.names):,} sources are fitted to {len(found.log):,} items; "
+    if not violated:
+        return fitted + "no assumption of the model is rejected."
+    return fitted + f"some violate assumptions of the model ({', '.join(violated)}), see below."
 
 
 def findings(found: FitResults) -> list[str]:
@@ -200,7 +257,7 @@ def _assumptions(report: Report, found: FitResults) -> None:
 def _failures(report: Report, found: FitResults) -> None:
     fails = {name: checks.failing(check.p) for name, check in found.checks.items()}
     count = np.sum(list(fails.values()), axis=0)
-    counts = np.bincount(found.log.source, minlength=len(found.log.names))
+    counts = found.items
     order = [i for i in np.lexsort((-counts, -count)) if count[i]]
     if not order:
         return
@@ -233,7 +290,7 @@ def _estimates(report: Report, found: FitResults) -> None:
         "of the mean of the fleet; that of a rate assumes independent items. “Own”: from the "
         "items of the source only."
     )
-    counts = np.bincount(log.source, minlength=len(log.names))
+    counts = found.items
     decay = found.decay.rate if found.decay is not None else None
     rows = []
     for i in np.argsort(-counts, kind="stable")[:SHOWN]:
@@ -273,15 +330,16 @@ def _plus_minus(estimates: Estimates, i: int) -> str:
 
 def records(found: FitResults) -> list[dict[str, Any]]:
     """Return one row per source: estimates, errors, tests and rejected assumptions."""
-    log = found.log
-    counts = np.bincount(log.source, minlength=len(log.names))
+    log, counts, status = found.log, found.items, found.lives.status
     fails = {name: checks.failing(check.p) for name, check in found.checks.items()}
     parameters = {"arrival_rate": found.rate, "mean_utility": found.utility}
     if found.decay is not None:
         parameters["decay_rate"] = found.decay.rate
     rows = []
     for i, name in enumerate(log.names):
-        row: dict[str, Any] = {"source": name, "items": int(counts[i])}
+        row: dict[str, Any] = {"source": name, "items": int(counts[i]), "status": status[i]}
+        for end, time in (("first", found.lives.first[i]), ("last", found.lives.last[i])):
+            row[end] = log.date(time) if log.origin and counts[i] else _written(time)
         for parameter, estimates in parameters.items():
             row[parameter] = _written(estimates.value[i])
             row[f"{parameter}_error"] = _written(estimates.error[i])

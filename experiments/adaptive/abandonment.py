@@ -194,6 +194,14 @@ def write(report: Report, found: Found) -> None:
     )
 
 
+def finding(found: Found) -> str:
+    """Return how often planning with the estimates alone gives good sources up, in half a
+    sentence."""
+    case = max(found.cases, key=lambda case: of(found, case, "certainty").good.mean)
+    shares = [f"{name} {of(found, case, name).good.mean:.1%}" for name in ("certainty", "thompson")]
+    return f"good sources are given up for ever in this share of runs: {', '.join(shares)} ({case})"
+
+
 def verdict(found: Found) -> str:
     """Return sentences on where certainty abandons sources in more than 5 % of the runs, and which
     policies stay below 1 %."""

@@ -53,6 +53,7 @@ class Adaptive(ParallelStudy):
         size, parts = self._size(), self._parts()
         recorded = self._recorded(size) if "recorded" in parts else None
         report = Report("Crawling while learning how much each source publishes")
+        findings: list[str] = []
         records: Rows = []
         curves: Rows = []
         for name in parts:
@@ -60,15 +61,21 @@ class Adaptive(ParallelStudy):
                 todo = SIMULATED[name].jobs(size)
                 done = Found(todo, self.runner.run(todo, work))
                 SIMULATED[name].write(report, done)
+                findings.append(SIMULATED[name].finding(done))
                 records += done.records(abandonment.counts if name == abandonment.PART else None)
                 if name != regimes.PART:  # which is measured at thousands of steps
                     curves += done.curves()
         if cost.PART in parts:
             costs = cost.measure(size.sources, size.rounds)
             cost.write(report, costs, size.sources)
+            findings.append(cost.finding(costs, size.sources))
             records += cost.records(costs, size.sources)
         if recorded is not None:
-            records += recorded.run(report, self.runner)
+            rows, found = recorded.run(report, self.runner)
+            records += rows
+            findings.append(found)
+        said = "; ".join(findings)
+        report.answer(f"{said[:1].upper()}{said[1:]}.")
         self.publish(report, {"runs.csv.gz": attributed(records), "curves.csv.gz": curves})
 
     def _size(self) -> Size:

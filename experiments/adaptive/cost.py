@@ -168,6 +168,13 @@ def write(report: Report, costs: Sequence[Cost], n: int) -> None:
     report.paragraph(verdict(costs))
 
 
+def finding(costs: Sequence[Cost], n: int) -> str:
+    """Return what learning takes in time, in half a sentence."""
+    slowest = max(costs, key=lambda cost: cost.step.ratio_to(cost.best_step)[0])
+    ratio = slowest.step.ratio_to(slowest.best_step)[0]
+    return f"a step at N = {n:,} takes at most {ratio:.1f} times as long ({slowest.name})"
+
+
 def verdict(costs: Sequence[Cost]) -> str:
     """Return a sentence on entrants that exceed the time limit."""
     steps = {c.name: c.step.ratio_to(c.best_step)[0] for c in costs}

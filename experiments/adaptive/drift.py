@@ -114,6 +114,15 @@ def write(report: Report, found: Found) -> None:
     )
 
 
+def finding(found: Found) -> str:
+    """Return what it costs not to know how rates change, in half a sentence."""
+    behind = most_behind(found)
+    return (
+        f"where rates change, “{LEARNS}” is at most {behind[LEARNS]:.1%} of the clairvoyant's "
+        "reward behind whatever suits the case best"
+    )
+
+
 def picture(found: Found) -> Any:
     figure, axes = plots.new(1, 2, width=11, height=3.6, sharey=True)
     drawn = {FROZEN: "s", **{f"thompson, keeps {kept:g}": "o" for kept in KEPT}, LEARNS: "*"}

@@ -59,6 +59,18 @@ def jobs(size: Size) -> list[Job]:
     ]
 
 
+def finding(found: Found) -> str:
+    """Return what knowing the number of new items is worth, in half a sentence."""
+    case = found.cases[0]
+    shares = [
+        f"{100 * found.relative(case, name, REFERENCE, _expected(found, case)).mean:.1f} % from "
+        f"{name.removeprefix('thompson: ')}"
+        for name in found.entrants(case)
+        if name.startswith("thompson: ")
+    ]
+    return f"thompson collects {', '.join(shares)} of a crawl ({case}; whittle = 100 %)"
+
+
 def first_half(found: Found, case: str, name: str) -> Estimate:
     """Return the reward of the first half relative to Whittle's."""
     expected, early = _expected(found, case), []

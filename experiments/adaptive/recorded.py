@@ -10,7 +10,7 @@ import numpy as np
 
 from agents.evaluation.rollout import Rollout
 from crawl_env import CrawlVectorEnv, Trace
-from crawl_env.log.item_log import HOURS
+from crawl_env.log.clock import HOURS
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.core import evaluation, plots
 from ephemeral_crawl.core.report import Report
@@ -55,8 +55,9 @@ class Recorded:
         self._budgets = (5.0,) if size.quick else BUDGETS
         self._runs = min(2 if size.quick else RUNS, self._split.steps)
 
-    def run(self, report: Report, runner: Runner) -> list[dict[str, Any]]:
-        """Write the part of the report; return one row for each budget, entrant and week."""
+    def run(self, report: Report, runner: Runner) -> tuple[list[dict[str, Any]], str]:
+        """Write the part of the report; return one row for each budget, entrant and week, and what
+        was found, in half a sentence."""
         parts = {
             (m, name_of(base)): [{**base, "late": late} for late in range(self._runs)]
             for m in self._budgets
@@ -70,7 +71,7 @@ class Recorded:
         view = self._view()
         write(report, view, runs)
         rows = records(view, runs, {"part": PART, **provenance()})
-        return [row for row in rows if row["block"] != "all"]
+        return [row for row in rows if row["block"] != "all"], finding(view, runs)
 
     def _jobs(self, budget: float) -> list[Job]:
         return [
@@ -199,6 +200,19 @@ def write(report: Report, view: View, runs: Runs) -> None:
         picture(view, runs),
         "Reward of each month relative to whittle.",
         PART,
+    )
+
+
+def finding(view: View, runs: Runs) -> str:
+    """Return what a crawler that begins with nothing collects of a recorded log."""
+    learns = "self-tuning from nothing"
+    shares = [
+        f"{of_budget[learns].total / of_budget[REFERENCE].total:.1%} (M = {m:g})"
+        for m, of_budget in runs.items()
+    ]
+    return (
+        "on the recorded log, self-tuning from nothing collects, of what whittle collects as "
+        f"fitted, {', '.join(shares)}"
     )
 
 

@@ -161,6 +161,15 @@ def write(report: Report, found: Found) -> None:
     )
 
 
+def finding(found: Found) -> str:
+    """Return how soon a learner is back after a change, in half a sentence."""
+    parts = [
+        f"{_steps(recovered(found, case, f'thompson, {_LEARNS}'))} steps ({case})"
+        for case in found.cases
+    ]
+    return f"after a change of all rates, “thompson, {_LEARNS}” is back after {', '.join(parts)}"
+
+
 def _long(found: Found, case: str) -> int:
     return int(found[case, CLAIRVOYANT].marks[-1]) // SWITCHES
 

@@ -163,6 +163,19 @@ def write(report: Report, found: Found) -> None:
     )
 
 
+def finding(found: Found) -> str:
+    """Return what learning the rates costs, in half a sentence."""
+    parts = [
+        f"{found.relative(case, THOMPSON, REFERENCE).mean:.2%} on {case}"
+        for case in found.cases
+        if case in {case_of(regime, *USUAL) for regime in REGIMES}
+    ]
+    return (
+        f"{THOMPSON}, which has to learn the arrival rates, collects in the second half of a run, "
+        f"of what whittle collects that knows them, {' and '.join(parts)}"
+    )
+
+
 def verdict(found: Found) -> str:
     """Say who meets, in both regimes, what is asked of one agent with one prior."""
     cases = [case_of(regime, *USUAL) for regime in REGIMES]

@@ -45,6 +45,7 @@ class Arm(ParallelStudy):
             for name, arguments in tasks
         ]
         report = Report("The index where content is observed: Theorem 1 and the exact one")
+        report.answer(rewards.answer(done))
         differences = gaps.compare(report)
         rewards.table(report, done)
         records = self._records(done)

@@ -54,6 +54,21 @@ def _arguments(fleet: Sources | str, budget: float) -> dict[str, Any]:
 Done = tuple[str, dict[str, Any], Evaluation, Evaluation, float]  # of one task; its bound
 
 
+def answer(done: list[Done]) -> str:
+    """Return what the exact index gains, in one sentence."""
+    gains = {
+        f"{name}, M = {arguments['budget']:g}": _gain(closed, exact)
+        for name, arguments, closed, exact, _ in done
+    }
+    most = max(gains, key=lambda name: gains[name].mean)
+    middle = float(np.median([gain.mean for gain in gains.values()]))
+    return (
+        "Where content is observed under random arrivals, the exact index collects "
+        f"{middle:.2%} more than Theorem 1's in the median of {len(gains)} tasks, and "
+        f"{gains[most].mean:.2%} more at most ({most})."
+    )
+
+
 def table(report: Report, done: list[Done]) -> None:
     """Add reward, gain and fraction of the bound on every task."""
     report.heading("The gain of the exact index")
@@ -104,7 +119,7 @@ def _gains(done: list[Done]) -> object:
     place = np.arange(len(done))
     middle = np.array([100 * g.mean for g in gains])
     spread = 100 * np.array([[g.mean - g.low, g.high - g.mean] for g in gains]).T
-    axis.errorbar(middle, place, xerr=spread, fmt="o", color=plots.COLOURS[CLOSED], ms=4)
+    axis.errorbar(middle, place, xerr=spread, fmt="o", color=plots.colour(CLOSED), ms=4)
     labels = [f"{name}, M = {arguments['budget']:g}" for name, arguments, *_ in done]
     axis.set_yticks(place, labels)
     axis.invert_yaxis()

@@ -65,11 +65,13 @@ class Benchmark(ParallelStudy):
         report = Report(f"Benchmark, suite {self.suite}")
         records += before.of((key_of(job) for job in plan(chosen)), among=False)
         shown = records.of(key_of(job) for job in plan(learners))
-        table = section.write(report, shown, learners)
         done = None
         if not full:
             recorded = policies.read(self.folder / "records.csv") if self.only_report else None
             done = policies.write(report, self.runner, self.seed, recorded)
+        table = section.write(report, shown, learners)
+        answers = [] if done is None else [done.answer]
+        report.answer(" ".join([*answers, leaderboard.answer(table)]))
         files: dict[str, Rows | str] = {
             RUNS: records.runs,
             CURVES: records.curves,

@@ -58,10 +58,11 @@ class Done(NamedTuple):
 
 
 class Policies(NamedTuple):
-    """The records of the index policies, and their summary in Markdown."""
+    """The records of the index policies, their summary in Markdown, and what they show."""
 
     records: Rows
     summary: str
+    answer: str
 
 
 def write(report: Report, runner: Runner, seed: int = 0, recorded: Rows | None = None) -> Policies:
@@ -72,14 +73,15 @@ def write(report: Report, runner: Runner, seed: int = 0, recorded: Rows | None =
     """
     runs = _run(runner, seed) if recorded is None else _from_records(recorded)
     report.heading("Index policies")
-    report.paragraph(
-        "Score: 0 is the random policy, 1 the Whittle index policy. Fraction of bound: relative to "
-        "an upper bound on the long-run average reward of every policy with the given information "
-        "before a crawl: no content (not observed), all content (observed), or no random content "
-        "to observe (deterministic). Brackets: 95 % confidence intervals (Student's t over runs; "
-        "all policies meet the same arrivals); a value without an interval is deterministic. No "
-        "bound is known for a discounted return (n/a)."
-    )
+    with report.details("What the columns mean"):
+        report.paragraph(
+            "Score: 0 is the random policy, 1 the Whittle index policy. Fraction of bound: "
+            "relative to an upper bound on the long-run average reward of every policy with the "
+            "given information before a crawl: no content (not observed), all content (observed), "
+            "or no random content to observe (deterministic). Brackets: 95 % confidence intervals "
+            "(Student's t over runs; all policies meet the same arrivals); a value without an "
+            "interval is deterministic. No bound is known for a discounted return (n/a)."
+        )
     bounds = _bounds(runner, seed)
     done = [
         Done(task, *without_reference(found), scores(without_reference(found)[0]), *bound)
@@ -90,7 +92,21 @@ def write(report: Report, runner: Runner, seed: int = 0, recorded: Rows | None =
     rows = recorded or [
         row for task, found in zip(SUITE, runs, strict=True) for row in _records(task, found, seed)
     ]
-    return Policies(rows, _summary(done))
+    return Policies(rows, _summary(done), _answer(done))
+
+
+def _answer(done: list[Done]) -> str:
+    """Return how close Whittle comes to the bounds, in one sentence."""
+    near = {
+        d.task.name: mean
+        for d in done
+        if not np.isnan(mean := fraction(d.runs["whittle"].reward, d.bound).mean)
+    }
+    least = min(near, key=lambda name: near[name])
+    return (
+        f"The Whittle index policy collects {np.median(list(near.values())):.2%} of the upper "
+        f"bound in the median of {len(near)} tasks, and {near[least]:.2%} at least ({least})."
+    )
 
 
 def _run(runner: Runner, seed: int) -> list[Runs]:
@@ -164,23 +180,22 @@ def _group(report: Report, group: str, members: list[Done]) -> None:
         order = best_first(runs)
         for name in order:
             reward = runs[name].reward
-            first = name == order[0]
             rows.append(
                 [
-                    task.name if first else "",
+                    task.name,
                     name,
                     statistics.mean(reward),
                     percent(fraction(reward, bound)),
-                    information if first else "",
+                    information,
                     plain(score[name]),
                 ]
             )
         if reference is not None:
-            rows.append(["", OBSERVES_ALL, statistics.mean(reference.reward), "", "", ""])
+            rows.append([task.name, OBSERVES_ALL, statistics.mean(reference.reward), "", "", ""])
     measured = "discounted return" if members[0].task.discount < 1 else "reward / step"
     columns = ["task", "policy", measured, "fraction of bound", "bound", "score"]
-    report.table("All policies, best first", columns, rows)
     report.figure(_bars(members), f"Score on: {group}.")
+    report.table("All policies, best first", columns, rows)
 
 
 def _summary(done: list[Done]) -> str:
@@ -239,7 +254,12 @@ def _bars(members: list[Done]) -> object:
         for place, estimate in zip(middle, found, strict=True):
             if estimate.mean < _CUT:
                 axes.text(
-                    _CUT + 0.01, place, f"{estimate.mean:.2f}", va="center", size=7, color="w"
+                    _CUT + 0.01,
+                    place,
+                    f"{estimate.mean:.2f}",
+                    va="center",
+                    size=7,
+                    color=plots.ON_DARK,
                 )
         spread = np.array([[s.mean - s.low, s.high - s.mean] for s in found]).T
         axes.barh(
@@ -247,14 +267,14 @@ def _bars(members: list[Done]) -> object:
             shown,
             width,
             xerr=spread,
-            color=plots.colour(name, j),
+            color=plots.colour(name),
             label=name,
-            error_kw={"lw": 1},
+            error_kw={"lw": 1, "ecolor": plots.INK},
         )
     axes.set_yticks(range(len(members)), [done.task.name for done in members])
     axes.invert_yaxis()
-    axes.axvline(0, color="#888", lw=1)
-    axes.axvline(1, color="#888", lw=1, ls="--")
+    axes.axvline(0, color=plots.FAINT, lw=1)
+    axes.axvline(1, color=plots.FAINT, lw=1, ls="--")
     axes.set(xlabel="score: 0 random, 1 Whittle (bars are clipped at −0.5)", xlim=(_CUT, 1.1))
     axes.legend(ncols=(len(names) + 1) // 2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     axes.grid(axis="y", visible=False)

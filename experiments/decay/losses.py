@@ -229,6 +229,15 @@ def summary(report: Report, results: Results) -> None:
         for decay in mild
         for policy in (RIGHT_MEAN, FITTED)
     )
+    worst, decay, m = max(
+        (results.worst(fleet, observed, policy) for _, fleet, observed in CASES
+         for policy in (RIGHT_MEAN, FITTED)), key=lambda found: found[0],
+    )  # fmt: skip
+    report.answer(
+        "Assuming that interest decays exponentially where it does not costs the Whittle policy at "
+        f"most {usual:.1%} of its reward close to the exponential (β ≥ .8, k ≥ 4), and up to "
+        f"{worst:.1%} far from it ({label(decay)}, M = {m})."
+    )
     report.paragraph(
         "The agents of this project assume that interest decays exponentially. Here it does not, "
         "and the Whittle policy is compared with one that knows the decay function, on the same "

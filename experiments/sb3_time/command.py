@@ -46,6 +46,7 @@ class SB3Time(Study):
             "MaskablePPO in SequentialSelection, two picks a step. Gradient: SB3's train. "
             "Collection: forward passes of the policy, buffers, infos, scaling of rewards."
         )
+        report.answer(_answer(all_spent))
         report.table(
             "Time per step of one environment",
             ["algorithm", "environment", "µs", *(f"{part}, µs" for part in PARTS), *PARTS],
@@ -66,6 +67,15 @@ def _row(s: Spent) -> list[str]:
         *(f"{time:.1f}" for time in times),
         *(f"{time / s.total:.0%}" for time in times),
     ]
+
+
+def _answer(all_spent: list[Spent]) -> str:
+    native = [s for s in all_spent if s.env != ONE_BY_ONE]
+    shares = [s.environment / s.total for s in native]
+    return (
+        f"In training with SB3 the environment takes {min(shares):.0%} to {max(shares):.0%} of the "
+        "time; the rest is SB3's own, in collecting transitions and in gradient steps."
+    )
 
 
 def _reading(all_spent: list[Spent]) -> str:

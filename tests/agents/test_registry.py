@@ -104,7 +104,7 @@ TRANSPARENT: dict[str, Callable[[], Any]] = {
     "DummyVecEnv": lambda: DummyVecEnv([crawl] * 2),
     "VecMonitor": lambda: VecMonitor(DummyVecEnv([crawl])),
     "CrawlVecEnv": lambda: CrawlVecEnv(2),
-    "CrawlVecEnv wrapped": lambda: VecCheckNan(VecMonitor(CrawlVecEnv(2))),
+    "CrawlVecEnv wrapped": lambda: VecCheckNan(CrawlVecEnv(2)),
     "VecNormalize of rewards": lambda: VecNormalize(CrawlVecEnv(2), norm_obs=False),
 }
 

@@ -115,5 +115,5 @@ def test_it_writes_a_report_and_every_run(tmp_path, monkeypatch):
     assert {"table1", "dense", "sparse"} == {row["fleet"] for row in rows}
     assert {"nutch", "static", *WHITTLES} <= {row["policy"] for row in rows}
     page = (out / "report.html").read_text(encoding="utf-8")
-    assert page.count("<img ") == 2
+    assert page.count("<svg ") == 2
     assert not list(tmp_path.glob(".*"))

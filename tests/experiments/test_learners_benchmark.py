@@ -12,10 +12,19 @@ from agents.learning.fleet.ppo import EquivariantPPO
 from agents.learning.tabular.wiql import WIQL
 from agents.theory.index import whittle_index
 from crawl_env import CrawlEnv, CrawlVectorEnv
+from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.evaluation import arguments_of
 from ephemeral_crawl.core.results import ROOT, write_csv
 from ephemeral_crawl.core.runner import Runner
-from experiments.benchmark.learning import leaderboard, plan, runs, section, tasks, training
+from experiments.benchmark.learning import (
+    figures,
+    leaderboard,
+    plan,
+    runs,
+    section,
+    tasks,
+    training,
+)
 from experiments.benchmark.learning.entrants import (
     AGES,
     FULL,
@@ -27,7 +36,7 @@ from experiments.benchmark.learning.entrants import (
     each,
 )
 from experiments.benchmark.learning.runs import Records, complete
-from experiments.benchmark.learning.scores import Point, Run, table_of
+from experiments.benchmark.learning.scores import Point, Run, Table, table_of
 from experiments.benchmark.suite import BenchmarkTask
 from experiments.migration import key_of
 
@@ -388,12 +397,53 @@ def test_a_record_of_other_agents_is_kept(records: Records, tmp_path: Any) -> No
 
 def test_the_summary_has_a_line_for_every_agent_and_says_who_shares(records: Records) -> None:
     lines = leaderboard.summary(table_of(records), "from here").splitlines()
-    assert lines[4:] == ["", "from here"]
+    assert lines[4:] == ["", leaderboard._CELLS, "", "from here"]
     assert lines[0].count("|") == lines[2].count("|")
     assert lines[2].startswith("| whittle-q |")  # which learnt more tasks
     assert lines[3].split("|")[3].strip() == ""  # wiql did not learn the random fleet
     assert leaderboard.shares_parameters("equivariant-ppo")
     assert not leaderboard.shares_parameters("lspe")
+
+
+@pytest.fixture(scope="module")
+def committed() -> Table:
+    folder = ROOT / "results" / "benchmark-full"
+    return table_of(Records.read(folder).migrated(plan.plan(FULL)))
+
+
+def test_what_the_iqm_trims_away_is_shown_beside_it(committed: Table) -> None:
+    table = committed
+    cells = dict(
+        zip(
+            leaderboard.OVERVIEW_COLUMNS,
+            zip(*leaderboard.overview(table), strict=True),
+            strict=True,
+        )
+    )
+    failed = dict(zip(cells["agent"], cells["failed runs"], strict=True))
+    assert failed["sac, default network"] == "30 %"
+    assert failed["qwinn"] == "10 %"
+    assert failed["adaptive-thompson"] == "0 %"
+    for agent, shown in failed.items():
+        scores = [run.score for runs in table.runs[agent].values() for run in runs]
+        assert (shown != "0 %") == (min(scores) < 0.8)
+        assert (f"{agent} {shown}" in leaderboard.answer(table)) == (shown != "0 %")
+
+
+def test_figures_have_no_blank_panels_and_compare_several_agents(committed: Table) -> None:
+    table = committed
+    for group, members in leaderboard.groups(table):
+        curved = figures.evaluated(table, members)
+        drawn = figures.curves(table, curved, figures.STEPS)
+        panels = [axes for axes in drawn.axes if axes.get_title()]
+        assert len(panels) == len(curved)
+        assert all(axes.lines for axes in panels), group
+        plots.close(drawn)
+        compared = figures.compared(table, members)
+        assert len(figures.full(table, compared)) > 1, group
+        chances = figures.improvements(table, compared)
+        assert len(chances.axes[0].texts) >= 2
+        plots.close(chances)
 
 
 def test_the_committed_record_holds_every_result_of_the_full_suite() -> None:

@@ -37,7 +37,7 @@ class TrainingEnv:
         check_budget_rule(env.task)
         check_autoreset_mode(env)
         self.env = env
-        self.observation, _ = env.reset(seed=seed)
+        self.observation = self._natural(env.reset(seed=seed)[0])
         self._truncated = np.zeros(env.num_envs, dtype=bool)
         self._reward_sum, self._weight_sum = np.zeros(env.num_envs), np.zeros(env.num_envs)
 
@@ -57,7 +57,8 @@ class TrainingEnv:
         """Take a step; return which sources were crawled, (B, N), the reward of each, (B, N), and
         whether each environment took a step rather than being reset, (B,)."""
         shape = priority.shape
-        self.observation, _, _, truncated, _ = self.env.step(priority)
+        observation, _, _, truncated, _ = self.env.step(priority)
+        self.observation = self._natural(observation)
         crawled, value, *_ = self.env.harvest
         valid = ~self._truncated
         active, reward = np.zeros(shape, dtype=bool), np.zeros(shape)
@@ -67,6 +68,9 @@ class TrainingEnv:
         self._weight_sum = np.where(valid, _DECAY * self._weight_sum + 1.0, 0.0)
         self._truncated = truncated
         return active, reward, valid
+
+    def _natural(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:
+        return self.env.task.natural(observation).astype(np.float32, copy=False)
 
     def get_state(self) -> dict[str, Any]:
         """Return a copy of the time-dependent state."""
@@ -83,7 +87,7 @@ class TrainingEnv:
         check_keys(state, own, "environment")
         for name in ("truncated", "reward_sum", "weight_sum"):
             check_like(state[name], own[name], name, low=0.0)
-        self.observation = restore_env(self.env, state["env"])
+        self.observation = self._natural(restore_env(self.env, state["env"]))
         self._truncated = state["truncated"].copy()
         self._reward_sum, self._weight_sum = state["reward_sum"].copy(), state["weight_sum"].copy()
 

@@ -46,7 +46,8 @@ class TrainingVecEnv:
         check_budget_rule(task)
         self._env, self._sequential = env, sequential
         self.picks = picks(env) if sequential else 1
-        self.venv = CenteredReward(self.vec_env(task.arguments), self.picks)
+        plain: TaskArguments = {**task.arguments, "flat": False, "scaled": False}
+        self.venv = CenteredReward(self.vec_env(plain), self.picks)
         # Initial observation of the next step; empty before the first reset.
         self.observation: NDArray[np.float32] = np.empty(0, dtype=np.float32)
         self.starts: NDArray[np.bool_] = np.ones(env.num_envs, dtype=bool)

@@ -178,6 +178,11 @@ def policy_arguments(env: Any, hidden: int = 32) -> dict[str, Any]:
         ValueError: a wrapper changes the features.
     """
     task = env.get_attr("task")[0] if isinstance(env, VecEnv) else env.get_wrapper_attr("task")
+    if task.flat or task.scaled:
+        raise ValueError(
+            "these policies need rows of features in natural units; make the environment without "
+            "`flat` and `scaled`"
+        )
     shown = (*task.features, "picked")
     columns = env.observation_space.shape[-1]
     if env.observation_space.shape[0] != task.n or not len(task.features) <= columns <= len(shown):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -13,39 +14,67 @@ from agents.evaluation.aggregate import interquartile_mean
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.core import plots
 from experiments.benchmark.learning.leaderboard import short_of
-from experiments.benchmark.learning.scores import Table
+from experiments.benchmark.learning.scores import FAILED, Table
 
 _LEVELS = np.linspace(0.5, 1.05, 221)
-_STYLES = ("-", "--", ":", "-.")
 _MARKS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999)  # ticks of the score axis
+_LEAST = -0.2  # scores below are drawn there
+_ACROSS = 3  # panels side by side
 
 
-def _style(table: Table, agent: str) -> dict[str, Any]:
-    """Return colour and line style, the same for an agent in all figures."""
-    i = list(table.runs).index(agent)
-    return {
-        "color": plots.PALETTE[i % len(plots.PALETTE)],
-        "ls": _STYLES[i // len(plots.PALETTE) % len(_STYLES)],
-    }
+def runs(table: Table, tasks: Sequence[str]) -> Any:
+    """Return the score of every run, by agent, with the IQM and the limit below which a run has
+    failed."""
+    agents = table.among(tasks)
+    figure, axes = plots.new(width=9, height=0.7 + 0.24 * len(agents))
+    chance = np.random.default_rng(0)
+    for i, agent in enumerate(agents):
+        scores = np.concatenate(table.scores(agent, tasks))
+        place = i + chance.uniform(-0.28, 0.28, scores.size)
+        colour = plots.colour(agent)
+        inside = scores >= _LEAST
+        axes.plot(scores[inside], place[inside], ".", ms=4, alpha=0.5, color=colour)
+        axes.plot(0 * scores[~inside] + _LEAST, place[~inside], "<", ms=4, color=colour)
+        iqm = table.iqm(agent, tasks).mean
+        axes.plot([iqm, iqm], [i - 0.42, i + 0.42], color=plots.INK, lw=2)
+    axes.axvline(FAILED, color=plots.RED, lw=1, ls="--")
+    axes.axvline(1, color=plots.FAINT, lw=1)
+    axes.set_yticks(range(len(agents)), agents)
+    axes.set(xlabel="score: 0 random, 1 Whittle", xlim=(_LEAST - 0.03, 1.08))
+    axes.set_ylim(len(agents) - 0.4, -0.6)
+    axes.grid(axis="y", visible=False)
+    return figure
 
 
 def profiles(table: Table, tasks: Sequence[str]) -> Any:
     """Return the performance profiles of the agents trained on all of the tasks."""
     figure, axes = plots.new(width=8, height=4)
-    for agent in _full(table, tasks):
+    for agent in full(table, tasks):
         above = aggregate.profile(table.scores(agent, tasks), _LEVELS)
-        axes.plot(_LEVELS, above, label=agent, **_style(table, agent))
-    axes.axvline(1, color="#888", lw=1)
+        axes.plot(_LEVELS, above, label=agent, markevery=20, ms=4, **plots.style(agent))
+    axes.axvline(1, color=plots.FAINT, lw=1)
     axes.set(xlabel="score τ", ylabel="fraction of runs with score above τ", ylim=(-0.02, 1.02))
-    _legend(axes)
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
     return figure
 
 
-def curves(table: Table, tasks: Sequence[str]) -> Any:
-    """Return, for each task, the score against source steps and against seconds, on a scale of
-    −ln(1 − score); scores above 0.999 are clipped."""
-    figure, axes = plots.new(len(tasks), 2, width=11, height=3.2, squeeze=False, sharey=True)
-    for row, task in zip(axes, tasks, strict=True):
+STEPS, SECONDS = 1, 2  # columns of the evaluations during a training
+
+
+def curves(table: Table, tasks: Sequence[str], over: int) -> Any:
+    """Return the score of each task against source steps or seconds, on a scale of
+    −ln(1 − score); scores above 0.999 are clipped.
+
+    Arguments:
+        tasks: those that were evaluated during a training; see `evaluated`.
+    """
+    across = min(_ACROSS, len(tasks))
+    down = ceil(len(tasks) / across)
+    figure, axes = plots.new(
+        down, across, width=4 * across + 3, height=3, squeeze=False, sharey=True
+    )
+    shown = {}
+    for axis, task in zip(axes.flat, tasks, strict=False):
         for agent in table.among([task]):
             points = np.array([run.curve for run in table.runs[agent][task] if run.curve])
             if not points.size:
@@ -53,19 +82,49 @@ def curves(table: Table, tasks: Sequence[str]) -> Any:
             score = points[..., 3]
             middle = interquartile_mean(score.T)
             low, high = np.percentile(score, [25, 75], axis=0)
-            for axis, column in zip(row, (1, 2), strict=True):
-                x = np.maximum(np.median(points[..., column], axis=0), 1e-3)
-                style = _style(table, agent)
-                axis.plot(x, _spread(middle), label=agent, lw=1.4, **style)
-                axis.fill_between(
-                    x, _spread(low), _spread(high), color=style["color"], alpha=0.1, lw=0
-                )
-        for axis, label in zip(row, ("source steps", "core-seconds"), strict=True):
-            axis.set(xscale="log", xlabel=label, ylim=(-0.1, _spread(0.9995)))
-            axis.set_yticks(_spread(_MARKS), [f"{mark:g}" for mark in _MARKS])
-        row[0].set(ylabel="score", title=short_of(task))
-        _legend(row[1])
+            x = np.maximum(np.median(points[..., over], axis=0), 1e-3)
+            style = plots.style(agent)
+            (line,) = axis.plot(x, _spread(middle), label=agent, lw=1.3, ms=3.5, **style)
+            axis.fill_between(
+                x,
+                _spread(low),
+                _spread(high),
+                color=style["color"],
+                alpha=0.1,
+                lw=0,
+                label=f"_{agent}",
+            )
+            shown[agent] = line
+        axis.set(xscale="log", ylim=(-0.1, _spread(0.9995)))
+        axis.set_title(short_of(task), size=9)
+        axis.set_yticks(_spread(_MARKS), [f"{mark:g}" for mark in _MARKS])
+    for axis in axes.flat[len(tasks) :]:
+        axis.set_axis_off()
+    for axis in axes[:, 0]:
+        axis.set_ylabel("score")
+    for axis in axes.flat[max(0, len(tasks) - across) : len(tasks)]:
+        axis.set_xlabel({STEPS: "source steps", SECONDS: "core-seconds"}[over])
+    order = [agent for agent in table.among(tasks) if agent in shown]
+    figure.legend([shown[agent] for agent in order], order, loc="outside right upper", fontsize=8)
     return figure
+
+
+def evaluated(table: Table, tasks: Sequence[str]) -> list[str]:
+    """Return the tasks that were evaluated during a training; the others have no curve."""
+    return [
+        task
+        for task in tasks
+        if any(run.curve for agent in table.among([task]) for run in table.runs[agent][task])
+    ]
+
+
+def compared(table: Table, tasks: Sequence[str]) -> list[str]:
+    """Return those of the tasks on which several agents can be compared: the set on which the
+    largest number of runs was made by agents trained on all of it; empty where no two agents were
+    trained on the same tasks."""
+    sets = [[task for task in tasks if task in table.runs[name]] for name in table.among(tasks)]
+    several = [found for found in sets if len(full(table, found)) > 1]
+    return max(several, key=lambda found: len(found) * len(full(table, found)), default=[])
 
 
 def _spread(score: ArrayLike) -> FloatArray:
@@ -75,7 +134,7 @@ def _spread(score: ArrayLike) -> FloatArray:
 
 def improvements(table: Table, tasks: Sequence[str]) -> Any:
     """Return the probabilities that a run of the row's agent scores above one of the column's."""
-    agents = _full(table, tasks)
+    agents = full(table, tasks)
     chance = np.full((len(agents), len(agents)), np.nan)
     for i, one in enumerate(agents):
         for j, other in enumerate(agents):
@@ -86,7 +145,7 @@ def improvements(table: Table, tasks: Sequence[str]) -> Any:
     axes.imshow(chance, vmin=0, vmax=1, cmap="RdBu", aspect="auto")
     for i, j in zip(*np.nonzero(~np.isnan(chance)), strict=True):
         dark = abs(chance[i, j] - 0.5) > 0.35
-        colour = "w" if dark else "#222"
+        colour = plots.ON_DARK if dark else plots.ON_LIGHT
         axes.text(j, i, f"{chance[i, j]:.2f}", ha="center", va="center", size=8, color=colour)
     axes.set_xticks(range(len(agents)), agents, rotation=40, ha="right")
     axes.set_yticks(range(len(agents)), agents)
@@ -94,10 +153,6 @@ def improvements(table: Table, tasks: Sequence[str]) -> Any:
     return figure
 
 
-def _full(table: Table, tasks: Sequence[str]) -> list[str]:
+def full(table: Table, tasks: Sequence[str]) -> list[str]:
     """Return the agents trained on all of the tasks, best first."""
     return [name for name in table.among(tasks) if set(tasks) <= set(table.runs[name])]
-
-
-def _legend(axes: Any) -> None:
-    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)

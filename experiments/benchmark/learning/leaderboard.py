@@ -13,7 +13,7 @@ from ephemeral_crawl.core.report import Row
 from ephemeral_crawl.core.tables import markdown, plain
 from experiments.benchmark.learning.entrants import FULL, QUICK, Entrant
 from experiments.benchmark.learning.plan import BASELINES, SEPARATOR
-from experiments.benchmark.learning.scores import LEVELS, Run, Table
+from experiments.benchmark.learning.scores import FAILED, LEVELS, Run, Spread, Table, spread
 
 ALL = (*FULL, *QUICK)
 
@@ -23,7 +23,10 @@ SCORE_COLUMNS = (
     "tasks",
     "runs per task",
     "score, IQM",
-    "worst task",
+    "mean",
+    "minimum",
+    "failed runs",
+    "IQM, worst task",
     "fraction of bound",
     "index error",
 )
@@ -39,6 +42,9 @@ BEST_COLUMNS = (
     "task",
     "best agent",
     "score, IQM",
+    "mean",
+    "minimum",
+    "failed runs",
     "fraction of bound",
     "bound",
     "runs",
@@ -69,9 +75,11 @@ def score_rows(table: Table, tasks: Sequence[str]) -> list[Row]:
     found = [_score_row(table, agent, tasks) for agent in table.among(tasks)]
     for name in BASELINES:
         by_task = [table.baselines[name][task] for task in tasks]
-        scores = [float(np.mean([run.score for run in runs])) for runs in by_task]
-        cells = ["all parameters", "", "", f"{np.mean(scores):.3f}", f"{min(scores):.3f}"]
-        found.append([f"({name})", *cells, _percent(by_task), ""])
+        scores = [np.array([run.score for run in runs]) for runs in by_task]
+        worst = min(float(of_task.mean()) for of_task in scores)
+        together = spread(np.concatenate(scores))
+        cells = [f"({name})", "all parameters", "", "", f"{together.mean:.3f}", *_spread(together)]
+        found.append([*cells, f"{worst:.3f}", _percent(by_task), ""])
     return found
 
 
@@ -85,6 +93,7 @@ def _score_row(table: Table, agent: str, tasks: Sequence[str]) -> Row:
         f"{len(learnt)} of {len(tasks)}",
         " or ".join(map(str, sorted({len(runs) for runs in by_task}))),
         plain(table.iqm(agent, learnt)),
+        *_spread(table.spread(agent, learnt)),
         f"{min(table.iqm(agent, [task]).mean for task in learnt):.3f}",
         _percent(by_task),
         f"{np.median(errors):.2f}" if errors else "",
@@ -112,6 +121,59 @@ def _learnt(table: Table, agent: str, tasks: Sequence[str]) -> tuple[list[str], 
     return learnt, [run for task in learnt for run in table.runs[agent][task]]
 
 
+def answer(table: Table) -> str:
+    """Return how reliable the agents are, in one sentence."""
+    agents = table.among(table.tasks)
+    failed = {name: table.spread(name, table.tasks).failed for name in agents}
+    failing = sorted((name for name in agents if failed[name]), key=lambda name: -failed[name])
+    first = agents[0]
+    shares = ", ".join(f"{name} {_share(failed[name])}" for name in failing)
+    return (
+        f"{len(agents) - len(failing)} of {len(agents)} learning agents never fail: each of their "
+        f"runs scores at least {FAILED:g}, where 0 is the random policy and 1 is Whittle, which "
+        "knows all parameters"
+        + (f"; the others fail in this share of their runs: {shares}" if shares else "")
+        + f". {first} learns the most tasks, {len(table.runs[first])} of {len(table.tasks)} "
+        f"(IQM {table.iqm(first, table.tasks).mean:.3f})."
+    )
+
+
+def overview(table: Table) -> list[Row]:
+    """Return the scores of every agent over all tasks on which it was trained."""
+    found: list[Row] = []
+    for agent in table.among(table.tasks):
+        learnt, runs = _learnt(table, agent, table.tasks)
+        scores = plain(table.iqm(agent, learnt)), *_spread(table.spread(agent, learnt))
+        cells = f"{len(learnt)} of {len(table.tasks)}", len(runs), *scores
+        found.append([agent, *cells, "yes" if shares_parameters(agent) else "no"])
+    return found
+
+
+OVERVIEW_COLUMNS = (
+    "agent",
+    "tasks",
+    "runs",
+    "score, IQM",
+    "mean",
+    "minimum",
+    "failed runs",
+    "shared parameters",
+)
+
+
+def _spread(found: Spread) -> list[str]:
+    return [f"{found.mean:.3f}", f"{found.minimum:.3f}", _share(found.failed)]
+
+
+def _share(x: float) -> str:
+    """Return a share in whole per cent, but never 0 % of what happened.
+
+    >>> _share(0.0), _share(0.002), _share(0.25)
+    ('0 %', '0.2 %', '25 %')
+    """
+    return f"{100 * x:.1f} %" if 0 < x < 0.01 else f"{100 * x:.0f} %"
+
+
 def best(table: Table, tasks: Sequence[str]) -> list[Row]:
     """Return the best agent of each task."""
     found: list[Row] = []
@@ -119,7 +181,8 @@ def best(table: Table, tasks: Sequence[str]) -> list[Row]:
         agents = [name for name, runs in table.runs.items() if task in runs]
         first = max(agents, key=lambda name: table.iqm(name, [task]).mean)
         runs = table.runs[first][task]
-        cells = [first, plain(table.iqm(first, [task])), _percent([runs]), runs[0].bound, len(runs)]
+        scores = plain(table.iqm(first, [task])), *_spread(table.spread(first, [task]))
+        cells = [first, *scores, _percent([runs]), runs[0].bound, len(runs)]
         found.append([short_of(task), *cells, _middle(runs, lambda run: run.source_steps)])
     return found
 
@@ -146,7 +209,7 @@ def observations(table: Table, agent: str) -> str:
 
 
 def summary(table: Table, source: str) -> str:
-    """Return the leaderboard in Markdown: IQM by agent and group of tasks, and the source."""
+    """Return the leaderboard in Markdown: scores by agent and group of tasks, and the source."""
     parts = groups(table)
     everything = [task for _, tasks in parts for task in tasks]
     names = [re.split("[:;]", group)[0] for group, _ in parts]
@@ -160,13 +223,27 @@ def summary(table: Table, source: str) -> str:
         cells = []
         for _, tasks in parts:
             learnt = [task for task in tasks if task in table.runs[agent]]
-            few = f" ({len(learnt)})" if len(learnt) < len(tasks) else ""
-            cells.append(f"{table.iqm(agent, learnt).mean:.3f}{few}" if learnt else "")
+            cells.append(_summarised(table, agent, learnt, len(tasks)) if learnt else "")
         runs = " or ".join(map(str, sorted({len(r) for r in table.runs[agent].values()})))
         lines.append(
             [agent, *cells, runs, observations(table, agent), "yes" * shares_parameters(agent)]
         )
-    return f"{markdown(lines)}\n{source}\n"
+    return f"{markdown(lines)}\n{_CELLS}\n\n{source}\n"
+
+
+_CELLS = (
+    "Scores of the runs: 0 is the random policy, 1 Whittle, which knows all parameters. IQM / mean "
+    f"/ minimum; then the share of failed runs (score below {FAILED:g}) if any failed, and the "
+    "number of tasks if not all of the column's were trained."
+)
+
+
+def _summarised(table: Table, agent: str, learnt: Sequence[str], tasks: int) -> str:
+    found = table.spread(agent, learnt)
+    cell = f"{table.iqm(agent, learnt).mean:.3f} / {found.mean:.3f} / {found.minimum:.2f}"
+    if found.failed:
+        cell += f", {_share(found.failed)} failed"
+    return cell + f" ({len(learnt)})" * (len(learnt) < tasks)
 
 
 def shares_parameters(agent: str) -> bool:

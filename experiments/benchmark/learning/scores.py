@@ -17,6 +17,7 @@ from experiments.benchmark.learning.plan import BASELINES, BOUND, UNOBSERVED_BOU
 from experiments.benchmark.learning.runs import Records, Row
 
 LEVELS = (0.9, 0.95, 0.99)
+FAILED = 0.8  # a run that scores less has failed
 
 
 class Point(NamedTuple):
@@ -52,6 +53,23 @@ class Run:
         return found
 
 
+class Spread(NamedTuple):
+    """What an interquartile mean trims away."""
+
+    mean: float
+    minimum: float
+    failed: float  # share of the runs that score less than `FAILED`
+
+
+def spread(scores: FloatArray) -> Spread:
+    """Return the spread of the scores of some runs.
+
+    >>> spread(np.array([1.0, 1.0, 0.79, 0.21]))
+    Spread(mean=0.75, minimum=0.21, failed=0.5)
+    """
+    return Spread(float(scores.mean()), float(scores.min()), float((scores < FAILED).mean()))
+
+
 @dataclass
 class Table:
     """Runs of all agents on all tasks; agents and tasks in the order of the records."""
@@ -80,6 +98,10 @@ class Table:
         """Return an agent's scores, (S,), on each of the tasks on which it was trained."""
         runs = self.runs.get(agent, {})
         return [np.array([run.score for run in runs[task]]) for task in tasks if task in runs]
+
+    def spread(self, agent: str, tasks: Iterable[str]) -> Spread:
+        """Return mean, minimum and share of failed runs, which the IQM does not show."""
+        return spread(np.concatenate(self.scores(agent, tasks)))
 
     def iqm(self, agent: str, tasks: Iterable[str]) -> Estimate:
         found = self.scores(agent, tasks)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from ephemeral_crawl.core.report import Report
-from ephemeral_crawl.core.results import provenance
 from experiments.benchmark.learning import figures, leaderboard
 from experiments.benchmark.learning.entrants import Entrant
 from experiments.benchmark.learning.runs import Records
-from experiments.benchmark.learning.scores import Table, table_of
+from experiments.benchmark.learning.scores import FAILED, Table, table_of
 from experiments.benchmark.learning.training import code_of
 
 _HOW = """
 Each run is a training with its own seed. At up to ten intermediate points and at the end, the
 frozen policy is evaluated without exploration, after a warm-up, on the same arrivals for all
 agents. Score: 0 is the random policy, 1 the Whittle policy, which knows all parameters. IQM:
-interquartile mean over the runs of all tasks, with 95 % intervals (stratified bootstrap). An
+interquartile mean over the runs of all tasks, with 95 % intervals (stratified bootstrap); it trims
+away the worst and the best quarter of the runs, so that mean, minimum and the share of failed runs
+(score below 0.8) stand beside it. An
 environment step is a step of one environment; it consists of N source steps, one for each source.
 (NeurWIN trains in a simulator of single sources with random initial states and without a budget;
 its steps are those of the simulator.) Agents with shared parameters learn one function for all
@@ -36,46 +36,78 @@ def write(report: Report, records: Records, entrants: Sequence[Entrant]) -> Tabl
     """Add headings, tables and figures of all learners; return the scores."""
     table = table_of(records)
     report.heading("Learning agents")
-    report.paragraph(_HOW)
-    report.paragraph(_observations(entrants))
+    shared = max(table.tasks, key=lambda task: len(table.among([task])))
+    report.figure(
+        figures.runs(table, [shared]),
+        f"Every run of the {len(table.among([shared]))} agents that learn {shared}. Bar: "
+        f"interquartile mean; left of the dashed line ({FAILED:g}) a run has failed.",
+    )
+    report.table(
+        "All agents, each on the tasks on which it was trained; by their number, then by score",
+        leaderboard.OVERVIEW_COLUMNS,
+        leaderboard.overview(table),
+    )
+    with report.details("How scores, samples and times are measured"):
+        report.paragraph(_HOW)
+        report.paragraph(_observations(entrants))
     for group, tasks in leaderboard.groups(table):
-        report.heading(f"Learning: {group}")
-        report.table(
-            "Scores, by number of tasks and then by score",
-            leaderboard.SCORE_COLUMNS,
-            leaderboard.score_rows(table, tasks),
-        )
+        _group(report, table, group, tasks)
+    report.heading("Agents above their bound")
+    report.paragraph(_bounds(table))
+    report.heading("Code that made the runs")
+    report.paragraph(_code(table))
+    return table
+
+
+def _group(report: Report, table: Table, group: str, tasks: list[str]) -> None:
+    report.heading(f"Learning: {group}")
+    report.figure(
+        figures.runs(table, tasks),
+        f"Every run on {_count(tasks)} of {group}; not every agent was trained on all. Bar: "
+        f"interquartile mean; left of the dashed line ({FAILED:g}) a run has failed.",
+    )
+    report.table(
+        "Scores, by number of tasks and then by score",
+        leaderboard.SCORE_COLUMNS,
+        leaderboard.score_rows(table, tasks),
+    )
+    with report.details("Samples and time"):
         report.table(
             "Samples and time, medians over runs",
             leaderboard.COST_COLUMNS,
             leaderboard.cost_rows(table, tasks),
         )
+    with report.details("Best agent of each task"):
         report.table(
             "Best agent of each task",
             leaderboard.BEST_COLUMNS,
             leaderboard.best(table, tasks),
         )
-        if len(tasks) > 1:
-            report.figure(
-                figures.profiles(table, tasks),
-                f"Performance profiles over {group}: fraction of runs above each score, for the "
-                "agents trained on all tasks. A curve further to the right is better.",
-            )
-            report.figure(
-                figures.improvements(table, tasks),
-                "Probability that a run of the row's agent scores higher than one of the "
-                "column's agent.",
-            )
-        report.figure(
-            figures.curves(table, tasks),
-            f"Learning curves on {group}: interquartile mean and interquartile range over runs.",
+    if curved := figures.evaluated(table, tasks):
+        caption = (
+            f"Learning curves on {_count(curved)} of {group}: interquartile mean and interquartile "
+            "range over runs."
         )
-    report.heading("Agents above their bound")
-    report.paragraph(_bounds(table))
-    report.heading("Provenance of the runs")
-    report.paragraph(_made_by(records))
-    report.paragraph(_outdated(table))
-    return table
+        report.figure(figures.curves(table, curved, figures.STEPS), caption)
+        with report.details("Learning curves by time"):
+            report.figure(figures.curves(table, curved, figures.SECONDS), caption)
+    if compared := figures.compared(table, tasks):
+        on = "" if len(tasks) == 1 else f" on {', '.join(map(leaderboard.short_of, compared))}"
+        with report.details("Performance profiles, and who is better than whom"):
+            report.figure(
+                figures.profiles(table, compared),
+                f"Performance profiles{on}: fraction of runs above each score, for the agents "
+                "trained on all of these. A curve further to the right is better.",
+            )
+            report.figure(
+                figures.improvements(table, compared),
+                f"Probability that a run of the row's agent scores higher than one of the "
+                f"column's{on}.",
+            )
+
+
+def _count(tasks: Sequence[str]) -> str:
+    return f"{len(tasks)} task" + "s" * (len(tasks) != 1)
 
 
 def source(records: Records) -> str:
@@ -116,22 +148,15 @@ def _bounds(table: Table) -> str:
     )
 
 
-def _made_by(records: Records) -> str:
-    made = Counter((row["date"], row["commit"], row["machine"]) for row in records.runs)
-    parts = [
-        f"{n} rows: {date}, commit {commit}, {where}" for (date, commit, where), n in made.items()
-    ]
-    today = provenance()["commit"]
-    return f"{'; '.join(parts)}. Code of this report: {today}."
-
-
-def _outdated(table: Table) -> str:
+def _code(table: Table) -> str:
+    """Return which runs were made with other code of their learner than that of this page."""
     kinds = {entrant.name: entrant.kind for entrant in leaderboard.ALL}
     old = {name: runs.total() - runs[code_of(kinds[name])] for name, runs in table.versions.items()}
-    parts = [f"{n} of {name}" for name, n in old.items() if n]
-    if not parts:
-        return "All runs were made with the present code of the learners."
+    total = sum(runs.total() for runs in table.versions.values())
+    parts = ", ".join(f"{n} of {name}" for name, n in old.items() if n)
     return (
-        "Runs made with an earlier version of the learner's code (--redo repeats them): "
-        f"{', '.join(parts)}."
+        f"{sum(old.values()):,} of {total:,} runs were made with an earlier version of the modules "
+        "of their learner, and the environment may have changed since any of them; the commit of "
+        "every row is in the record, and below. --redo repeats runs."
+        + (f" Runs of earlier modules: {parts}." if parts else "")
     )

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 from stable_baselines3.common.evaluation import evaluate_policy
-from stable_baselines3.common.vec_env import VecMonitor
 
 import agents
 from agents import Agent
@@ -78,7 +77,7 @@ def test_evaluations_pass_the_state_on() -> None:
 
 
 def test_evaluate_policy_of_stable_baselines3_passes_state_and_starts() -> None:
-    env = VecMonitor(CrawlVecEnv(2, horizon=6))
+    env = CrawlVecEnv(2, horizon=6)
     asked: list[Any] = []
 
     class Spy(Counter):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
+from stable_baselines3.common.vec_env import DummyVecEnv
 
 import agents
 from agents import Agent, IndexAgent, relaxation
@@ -134,7 +134,7 @@ def test_every_agent_in_every_kind_of_environment(name: str, kind: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_agent_has_stable_baselines_predict(name: str) -> None:
     arguments = {**arguments_of("many", name), "horizon": 10}
-    native = VecMonitor(CrawlVecEnv(3, **arguments))
+    native = CrawlVecEnv(3, **arguments)
     native.seed(0)
     agent = agents.make(name, native, seed=0)
     assert isinstance(agent, Agent)
@@ -156,7 +156,7 @@ def test_every_agent_has_stable_baselines_predict(name: str) -> None:
         assert action.shape == batch.shape[:2]
     n, f = batch.shape[1:]
     for shape in [(n,), (n, f + 1), (3, n, f + 1), (n + 1, f), (2, 2, n, f), (1, n)]:
-        with pytest.raises(ValueError, match=rf"observation has shape .* made for \({n}, {f}\)"):
+        with pytest.raises(ValueError, match=rf"observation has shape .* task has \({n}, {f}\)"):
             agent.predict(np.zeros(shape, dtype=np.float32))
 
 

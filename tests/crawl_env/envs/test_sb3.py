@@ -95,7 +95,7 @@ def test_an_agent_trains_on_the_native_vector_environment(name: str) -> None:
         arrivals="poisson-items",
         horizon=5,
     )
-    model = learner(name, VecMonitor(vec))
+    model = learner(name, vec)
     model.learn(128)
     assert model.num_timesteps >= 128
     assert {episode["l"] for episode in model.ep_info_buffer} == {5}
@@ -106,12 +106,64 @@ def test_evaluate_policy() -> None:
     expected = evaluate_policy(
         model, Monitor(gym.make(ID, horizon=6)), n_eval_episodes=2, return_episode_rewards=True
     )
-    for vec in (VecMonitor(CrawlVecEnv(2, horizon=6)), CrawlVecEnv(2, horizon=6)):
-        returns, lengths = evaluate_policy(
-            model, vec, n_eval_episodes=2, return_episode_rewards=True, warn=False
-        )
-        assert returns == pytest.approx(expected[0], rel=1e-5)
-        assert lengths == expected[1] == [6, 6]
+    vec = CrawlVecEnv(2, horizon=6)
+    returns, lengths = evaluate_policy(model, vec, n_eval_episodes=2, return_episode_rewards=True)
+    assert returns == pytest.approx(expected[0], rel=1e-5)
+    assert lengths == expected[1] == [6, 6]
+
+
+def test_evaluate_policy_reports_true_rewards_through_vec_normalize() -> None:
+    vec = VecNormalize(CrawlVecEnv(2, horizon=6))
+    model = learner("PPO", vec).learn(64)
+    vec.training = False
+    mean, deviation = evaluate_policy(model, vec, n_eval_episodes=2)
+    env = CrawlEnv(horizon=6)
+    seen, _ = env.reset(seed=0)
+    total = 0.0
+    for _ in range(6):
+        seen, reward, *_ = env.step(model.predict(vec.normalize_obs(seen), deterministic=True)[0])
+        total += reward
+    assert mean == pytest.approx(total, rel=1e-6)
+    assert deviation == pytest.approx(0, abs=1e-9)
+    assert model.ep_info_buffer[-1]["r"] > 6 * 18  # of exploring; the smallest reward is 18
+
+
+def test_episodes_are_monitored_as_by_vec_monitor() -> None:
+    """The same returns and lengths, but for float32 rewards; `Monitor` is found in its place."""
+    vec = CrawlVecEnv(3, budget=2, arrivals="poisson", horizon=5)
+    assert vec.env_is_wrapped(Monitor) == [True] * 3
+    assert vec.env_is_wrapped(gym.wrappers.TimeLimit) == [False] * 3
+    with pytest.warns(UserWarning, match="already wrapped with a `Monitor`"):
+        outer = VecMonitor(CrawlVecEnv(3, budget=2, arrivals="poisson", horizon=5))
+    vec.action_space.seed(0)
+    for env in (vec, outer):
+        env.seed(7)
+        env.reset()
+    for t in range(12):
+        if t == 7:  # an abandoned episode does not count
+            vec.reset()
+            outer.reset()
+        actions = np.stack([vec.action_space.sample() for _ in range(3)])
+        ours, theirs = vec.step(actions)[3], outer.step(actions)[3]
+        for one, two in zip(ours, theirs, strict=True):
+            assert ("episode" in one) == ("episode" in two) == (t in (4, 11))
+            if "episode" in one:
+                assert one["episode"]["l"] == two["episode"]["l"] == 5
+                assert one["episode"]["r"] == pytest.approx(two["episode"]["r"], rel=1e-5)
+                assert 0 <= one["episode"]["t"] < 600
+
+
+def test_a_return_that_is_not_known_is_not_reported() -> None:
+    vec = CrawlVecEnv(2, horizon=4)
+    vec.reset()
+    actions = np.zeros((2, 4), dtype=np.float32)
+    vec.step(actions)
+    state = vec.env_method("get_state", indices=[0])[0]
+    vec.step(actions)
+    vec.env_method("set_state", state, indices=[0])
+    found = [vec.step(actions)[3][0] for _ in range(7)]
+    assert ["episode" in info for info in found] == [False] * 6 + [True]
+    assert found[-1]["episode"]["l"] == 4
 
 
 # ------------------------------------------------------------------------- DummyVecEnv
@@ -121,7 +173,7 @@ def pair(rows: int, **arguments: Any) -> tuple[CrawlVecEnv, DummyVecEnv]:
     with unreachable_is_fine():
         return (
             CrawlVecEnv(rows, **arguments),
-            DummyVecEnv([lambda: CrawlEnv(**arguments)] * rows),
+            DummyVecEnv([lambda: Monitor(CrawlEnv(**arguments))] * rows),
         )
 
 
@@ -160,6 +212,8 @@ def test_equals_dummy_vec_env_step_by_step(sources: Any, rule: str, rows: int) -
                 assert last.dtype == np.float32
                 assert np.array_equal(last, b["terminal_observation"])
                 assert not np.array_equal(last, one[0][row])  # which is already the next start
+                assert a["episode"]["r"] == pytest.approx(b["episode"]["r"], rel=1e-6)
+                assert a["episode"]["l"] == b["episode"]["l"] == 5
             assert set(a) <= set(b)
 
 
@@ -188,9 +242,9 @@ def test_what_is_returned_can_be_changed() -> None:
 
 
 @pytest.mark.parametrize("arrivals", ["deterministic", "poisson-items"])
-def test_monitor_and_normalise_on_top(arrivals: str) -> None:
+def test_check_and_normalise_on_top(arrivals: str) -> None:
     def wrapped(vec: VecEnv) -> VecNormalize:
-        return VecNormalize(VecMonitor(VecCheckNan(vec, raise_exception=True)), gamma=0.9)
+        return VecNormalize(VecCheckNan(vec, raise_exception=True), gamma=0.9)
 
     one, two = map(wrapped, pair(3, budget=2, horizon=5, arrivals=arrivals))
     for env in (one, two):
@@ -274,8 +328,8 @@ def test_attributes_and_methods() -> None:
     assert len(vec.env_method("get_state", indices=1)) == 1
     vec.set_attr("note", 7)
     assert vec.get_attr("note", indices=range(2)) == [7, 7]
-    assert vec.env_is_wrapped(Monitor) == loop.env_is_wrapped(Monitor) == [False] * 3
-    assert vec.env_is_wrapped(Monitor, indices=0) == [False]
+    assert vec.env_is_wrapped(Monitor) == loop.env_is_wrapped(Monitor) == [True] * 3
+    assert vec.env_is_wrapped(Monitor, indices=0) == [True]
     assert vec.unwrapped is vec
     assert vec.render_mode is None
     vec.close()
@@ -327,6 +381,6 @@ def test_every_row_has_a_fleet_of_its_own() -> None:
 def test_nothing_is_warned_of_on_the_way() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model = learner("PPO", VecMonitor(CrawlVecEnv(2, horizon=4)))
+        model = learner("PPO", CrawlVecEnv(2, horizon=4))
         model.learn(64)
     assert {episode["l"] for episode in model.ep_info_buffer} == {4}

@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
 from hypothesis import given
 from hypothesis import strategies as st
 from stable_baselines3.common.env_checker import check_env as check_env_sb3
@@ -181,6 +182,17 @@ def test_bad_numbers_are_refused(action: Any) -> None:
     vec.reset(seed=0)
     with pytest.raises(ValueError, match=r"action is .*(3 integer|0 … 3)"):
         vec.step(np.array([action] * 3) if np.ndim(action) == 0 else action)
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode), ids=str)
+def test_the_autoreset_mode_can_be_read(mode: AutoresetMode) -> None:
+    """TorchRL's `GymWrapper` reads this attribute, which Gymnasium's wrappers do not forward."""
+    assert VectorSubsetAction(CrawlVectorEnv(2, autoreset_mode=mode)).autoreset_mode is mode
+
+
+def test_the_vector_wrapper_has_a_plain_base_class() -> None:
+    """Gymnasium 1.1 and 1.2 (RLlib pins 1.2.2) cannot subscript their vector wrappers."""
+    assert "__orig_bases__" not in vars(VectorSubsetAction)
 
 
 def test_fleets_drawn_anew_must_keep_their_costs() -> None:

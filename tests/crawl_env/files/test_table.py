@@ -357,5 +357,5 @@ def test_parquet_without_its_library_says_what_to_install(
         return real(name, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with refused("pip install pyarrow"):
+    with refused("part of the extra 'parquet'"):
         table.read(tmp_path / "f.parquet", KINDS, "item")

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from crawl_env import DecayCurves, ItemLog
+from crawl_env.log.clock import far_items
 from tests.refusals import refused
 
 HEADER = "source,published,utility\n"
@@ -105,6 +106,11 @@ def same(a: ItemLog, b: ItemLog) -> bool:
 
 
 STAMPS = {
+    "RFC 822": ["Sat, 07 Nov 2020 06:00:00 GMT", "Sun, 08 Nov 2020 01:30:00 +0000"],
+    "RFC 822, zones": ["7 Nov 20 01:00 EST", "Sun, 08 Nov 2020 03:30:00 +0200"],
+    "RFC 822, no zone": ["Sat, 7 Nov 2020 06:00", "Sun, 8 Nov 2020 01:30"],
+    "two formats": ["2020-11-07T06:00Z", "Sun, 08 Nov 2020 01:30:00 UT"],
+    "words for UTC": ["2020-11-07 06:00 UTC", "2020-11-07 20:30:00 -0500"],
     "UTC": ["2020-11-07T06:00:00Z", "2020-11-08T01:30:00Z"],
     "zones": ["2020-11-07T08:00:00+02:00", "2020-11-07T20:30:00-05:00"],
     "no zone": ["2020-11-07 06:00", "2020-11-08 01:30:00"],
@@ -114,13 +120,109 @@ STAMPS = {
 
 def test_time_stamps_become_units_since_the_midnight_before(tmp_path: Path) -> None:
     for stamps in STAMPS.values():
-        text = HEADER + f"a,{stamps[1]},1\na,{stamps[0]},1\n"
+        text = HEADER + f'a,"{stamps[1]}",1\na,"{stamps[0]}",1\n'
         path = write(tmp_path / "i.csv", text)
         for unit, hours in (("hour", 1), ("day", 24), ("minute", 1 / 60), ("second", 1 / 3600)):
             log = ItemLog.from_csv(path, unit=unit, end="2020-11-09")
             assert log.published.tolist() == pytest.approx([6 / hours, 25.5 / hours], rel=1e-14)
             assert log.end == pytest.approx(48 / hours, rel=1e-14)
             assert (log.origin, log.unit) == ("2020-11-07T00:00:00Z", unit)
+            assumed = ("The time stamps in the column published have no time zone",)
+            assert all(note.startswith(assumed) for note in log.notes)
+            assert len(log.notes) == (
+                "+" not in stamps[1] and not re.search("[A-Z]{2}|Z|-05", stamps[1])
+            )
+
+
+@pytest.mark.parametrize("ticks", [1, 1e3, 1e6, 1e9])
+def test_unix_times_are_recognised_and_said(tmp_path: Path, ticks: float) -> None:
+    first = 1_604_707_200  # 2020-11-07
+    rows = "".join(f"a,{(first + 3600 * hour) * ticks:.0f}\n" for hour in (30, 6, 7))
+    path = write(tmp_path / "i.csv", "source,published\n" + rows)
+    log = ItemLog.from_csv(path)
+    assert log.published.tolist() == pytest.approx([6, 7, 30], abs=1e-6)
+    assert log.origin == "2020-11-07T00:00:00Z"
+    assert "Unix times (unix-" in log.notes[0]
+    assert "from 2020-11-07T06:00:00Z to 2020-11-08T06:00:00Z" in log.notes[0]
+    plain = ItemLog.from_csv(path, unit="day", time_unit="second")
+    assert plain.origin == ""
+    assert plain.span == pytest.approx(ticks, rel=1e-6)
+
+
+def test_numbers_that_cannot_be_told_are_refused(tmp_path: Path) -> None:
+    for number, unit in (
+        ("20240501", "hour"),
+        ("738000", "day"),
+        ("5e9", "second"),
+        ("1e14", "hour"),
+    ):
+        path = write(tmp_path / "i.csv", f"source,published\na,{number}\nb,{number}\n")
+        with refused("i.csv: published is around", "--time-unit second|", "2024-05-01T13:30:00Z"):
+            ItemLog.from_csv(path, unit=unit)
+    assert ItemLog.from_csv(path, unit="hour", time_unit="hour").start == 1e14
+    with refused("i.csv, row 2: ", "published is 1e+14", "Unix seconds"):
+        ItemLog.from_csv(path, time_unit="unix-s")
+    with refused("unknown time unit 'unix'"):
+        ItemLog.from_csv(path, time_unit="unix")
+    stamps = write(tmp_path / "i.csv", "source,published\na,2024-05-01\n")
+    with refused("i.csv", "holds time stamps", "unix-s"):
+        ItemLog.from_csv(stamps, time_unit="unix-s")
+
+
+def test_numbers_may_be_in_another_unit_than_the_log(tmp_path: Path) -> None:
+    path = write(tmp_path / "i.csv", "source,published\na,90\nb,-30\n")
+    assert ItemLog.from_csv(path, time_unit="minute").published.tolist() == [-0.5, 1.5]
+
+
+def test_duplicates_are_counted_and_dropped_on_request(tmp_path: Path) -> None:
+    rows = "x,a,5,1\ny,a,2,1\nx,a,3,7\nx,b,4,1\n"
+    path = write(tmp_path / "i.csv", "item,source,published,utility\n" + rows)
+    with refused("row 4", "'x' appears twice", "row 2", "2 of 4 rows repeat", "--drop-duplicates"):
+        ItemLog.from_csv(path)
+    log = ItemLog.from_csv(path, drop_duplicates=True)
+    assert (log.published.tolist(), log.utility.tolist()) == ([2.0, 3.0], [1.0, 7.0])
+    assert log.notes == ("2 of 4 rows repeat an item; they were dropped.",)
+    curves = write(tmp_path / "c.csv", "item,age,remaining\nx,1,.5\n")
+    told = ItemLog.from_csv(path, curves, drop_duplicates=True).curves
+    assert told is not None
+    assert told.recorded.tolist() == [False, True]
+    alike = write(tmp_path / "i.csv", HEADER + "a,1,1\na,1,2\nb,1,1\na,1,1\n")
+    assert ItemLog.from_csv(alike).notes[0].startswith("1 of 4 rows repeat another one")
+    assert len(ItemLog.from_csv(alike)) == 4
+    with refused("i.csv has no column item"):
+        ItemLog.from_csv(alike, drop_duplicates=True)
+    unnamed = write(tmp_path / "i.csv", "item,source,published\nx,a,1\n,a,2\n,a,2\n")
+    with refused("i.csv, row 3", "no identifier"):
+        ItemLog.from_csv(unnamed, drop_duplicates=True)
+
+
+def test_wrong_dates_do_not_move_time_0(tmp_path: Path) -> None:
+    rows = "".join(f"a,2024-05-{day:02},1\n" for day in range(1, 31))
+    path = write(tmp_path / "i.csv", HEADER + "a,1970-01-01,1\n" + rows + "a,2199-01-01,1\n")
+    log = ItemLog.from_csv(path, unit="day")
+    assert log.origin == "2024-05-01T00:00:00Z"
+    assert np.flatnonzero(log.far).tolist() == [0, 31]
+    assert [log.date(t) for t in log.published[[0, 31]]] == [
+        "1970-01-01T00:00:00Z",
+        "2199-01-01T00:00:00Z",
+    ]
+
+
+@pytest.mark.parametrize("n", [5, 10, 100, 300])
+def test_items_of_poisson_logs_are_far_as_rarely_as_stated(n: int) -> None:
+    rng = np.random.default_rng(n)
+    found = sum(far_items(rng.random(n)).any() for _ in range(5000))
+    assert found <= 5  # 5000 · 2 · 1e-4 = 1 is expected at most; more than 5 once in 1,700
+
+
+def test_up_to_one_item_in_a_hundred_is_far() -> None:
+    times = np.concatenate((np.linspace(0, 10, 296), [-30, -40, 25, 26]))
+    for change, far in (([], [296, 297, 298, 299]), ([27.0], [296, 297])):
+        assert (
+            np.flatnonzero(far_items(np.concatenate((times, change))))[: len(far)].tolist() == far
+        )
+    assert not far_items(np.concatenate((np.linspace(0, 10, 296), [14, 18, 19, -9]))).any()
+    assert not far_items(np.zeros(50)).any()
 
 
 def test_all_sources_may_be_named_also_silent_ones(tmp_path: Path) -> None:
@@ -179,7 +281,10 @@ WRONG = {
     "time empty": (HEADER + "a,,1\n", ["row 2", "published is empty"]),
     "time is a word": (HEADER + "a,soon,1\n", ["row 2", "'soon'", "ISO 8601"]),
     "number, then stamp": (HEADER + "a,1,1\na,2020-11-07,1\n", ["row 3", "'2020-11-07'"]),
-    "stamp, then number": (HEADER + "a,2020-11-07,1\na,1.5,1\n", ["row 3", "'1.5'", "use one"]),
+    "stamp, then number": (
+        HEADER + "a,2020-11-07,1\na,1.5,1\n",
+        ["row 3", "'1.5'", "time stamp (2020-11-07) in row 2"],
+    ),
     "bad stamp": (HEADER + "a,2020-11-07,1\na,2020-13-07,1\n", ["row 3", "'2020-13-07'"]),
     "mixed zones": (
         HEADER + "a,2020-11-07,1\na,2020-11-08,1\na,2020-11-08T00:00Z,1\n",

@@ -45,7 +45,7 @@ def test_the_defaults_are_table_1_one_crawl_deterministic() -> None:
     assert task.observed.tolist() == [True] * 4
     assert task.features == ("value",)
     assert (task.start, task.draw) == ("fresh", None)
-    assert env.spec.max_episode_steps is None
+    assert env.spec.max_episode_steps == 500
     assert env.action_space == gym.spaces.Box(-1.0, 1.0, (4,), dtype=np.float32)
     assert env.observation_space == gym.spaces.Box(0.0, np.inf, (4, 1), dtype=np.float32)
     assert env.render_mode is None
@@ -147,7 +147,7 @@ BAD = {
     "no features": ({"features": ()}, ["features", "at least one"]),
     "features None": ({"features": None}, ["features"]),
     "sources None": ({"sources": None}, ["sources", "preset", "csv"]),
-    "sources a dict": ({"sources": TABLE1}, ["sources", "preset", "csv"]),
+    "sources a number": ({"sources": 4}, ["sources", "preset", "csv"]),
     "sources a batch": ({"sources": Sources.stack([costs(1, 1)] * 2)}, ["sources", "one fleet"]),
     "sources drawing nothing": ({"sources": lambda rng: None}, ["sources", "Sources"]),
 }

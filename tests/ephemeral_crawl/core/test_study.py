@@ -28,7 +28,9 @@ class Example(ParallelStudy):
         self.check()
         todo = [{"i": i} for i in range(self.largest)]
         done = self.runner.run(todo, lambda job: {"double": 2 * job["i"]})
-        self.publish(Report("Numbers"), {"numbers.csv": done, "records.csv": attributed(done)})
+        report = Report("Numbers")
+        report.answer("Twice 2 is 4.")
+        self.publish(report, {"numbers.csv": done, "records.csv": attributed(done)})
 
 
 def test_a_study_writes_its_folder_and_forgets_what_it_kept(tmp_path, capsys):
@@ -43,9 +45,10 @@ def test_a_study_writes_its_folder_and_forgets_what_it_kept(tmp_path, capsys):
 
 
 def test_a_file_that_the_study_does_not_declare_is_an_error(tmp_path):
-    study = Example(out=tmp_path / "out")
+    study, report = Example(out=tmp_path / "out"), Report("Numbers", quiet=True)
+    report.answer("None.")
     with pytest.raises(ValueError, match=r"does not write \(other.csv\)"):
-        study.publish(Report("Numbers", quiet=True), {"other.csv": []})
+        study.publish(report, {"other.csv": []})
     assert not list(tmp_path.iterdir())
 
 

@@ -53,7 +53,7 @@ def test_it_writes_records_sources_and_a_report(tmp_path, capsys):
 def test_the_curve_has_a_row_and_a_picture_for_the_budgets(tmp_path, capsys):
     out = evaluated(tmp_path, budget="", budgets="3, 4,8")
     assert "Lagrange multiplier λ* (marginal reward of the budget)" in capsys.readouterr().out
-    assert (out / "report.html").read_text(encoding="utf-8").count("<img ") == 1
+    assert (out / "report.html").read_text(encoding="utf-8").count("<svg ") == 1
     assert {r["budget"] for r in rows(out / "records.csv")} == {"3.0", "4.0", "8.0"}
 
 

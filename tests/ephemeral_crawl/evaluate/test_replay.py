@@ -167,7 +167,7 @@ def test_it_writes_records_sources_and_a_report(tmp_path, capsys):
     )
     assert total["hindsight-bound"] >= total["clairvoyant"] > total["whittle"] > total["random"]
     assert len(rows(out / "sources.csv")) == 20
-    assert (out / "report.html").read_text(encoding="utf-8").count("<img ") == 1
+    assert (out / "report.html").read_text(encoding="utf-8").count("<svg ") == 1
     assert "Recommended policy: " in printed or "No significant difference" in printed
     table = printed.split("Policies under budget")[1].split("\n\n")[0].splitlines()
     assert [line.split()[0] for line in table[-3:]] == ["clairvoyant", "whittle", "hindsight"]
@@ -180,7 +180,7 @@ def test_several_budgets_are_drawn_as_a_curve_and_few_blocks_give_no_winner(tmp_
     assert "Collected utility by budget" in printed
     assert "2 weeks, which is too few for confidence intervals" in printed
     assert "Recommended policy: " not in printed
-    assert (out / "report.html").read_text(encoding="utf-8").count("<img ") == 3
+    assert (out / "report.html").read_text(encoding="utf-8").count("<svg ") == 3
     replayed(tmp_path, steps=300, block=24.0)
     assert "Student's t over 13 24-hour blocks and 2 runs" in capsys.readouterr().out
 

@@ -402,7 +402,7 @@ def test_every_part_writes_records_and_a_report(part: str, tmp_path: Path, small
         collected = float(last[key_of(row)]["collected"])
         assert collected == pytest.approx(float(row["collected"]), rel=1e-5)
     page = (out / "report.html").read_text(encoding="utf-8")
-    assert page.count("<img ") == (0 if part == "information" else 1)
+    assert page.count("<svg ") == (0 if part == "information" else 1)
     assert not list(tmp_path.glob(".*"))
 
 
@@ -473,7 +473,7 @@ def test_a_recorded_log_is_played_back(tmp_path: Path, monkeypatch: pytest.Monke
     weeks = [float(row["reward"]) for row in records if row["agent"] == "whittle"]
     assert len(weeks) == 3
     assert sum(weeks) == pytest.approx(np.mean(collected), rel=1e-9)
-    assert (out / "report.html").read_text(encoding="utf-8").count("<img ") == 1
+    assert (out / "report.html").read_text(encoding="utf-8").count("<svg ") == 1
 
 
 def test_everybody_on_a_recorded_log_can_be_made() -> None:

@@ -1,0 +1,81 @@
+"""Docstrings on API pages, and sections of docstrings on other pages.
+
+Docstrings are written for `help()`, and the environment's, as in Gymnasium, in Markdown. API pages
+are reStructuredText, so what it reads differently is converted. The directive `docstring-section`
+shows a section of a Markdown docstring, so that the tables of arguments and features are written
+once, in the code.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from inspect import cleandoc
+from typing import Any
+
+from docutils import nodes
+from sphinx.util.docutils import SphinxDirective
+
+
+def converted(lines: list[str]) -> list[str]:
+    """Return the lines of a docstring with Markdown's headings and tables as reStructuredText."""
+    found: list[str] = []
+    in_table = in_example = False
+    for line in lines:
+        in_example = line.startswith(">>>") or (in_example and line != "")
+        if in_example:
+            found.append(line)
+        elif heading := re.fullmatch(r"##+ (.*)", line):
+            found += [f".. rubric:: {heading[1]}", ""]
+        elif line.startswith("|"):
+            if not in_table:
+                found += [".. list-table::", "   :header-rows: 1", ""]
+            if re.search(r"[^-:| ]", line):  # not the rule below the header
+                cells = [cell.strip() for cell in line.strip("|").split("|")]
+                found += [f"   {' ' if i else '*'} - {cell}" for i, cell in enumerate(cells)]
+        else:
+            # |x| would be a substitution, and `unit`s no literal.
+            plain = line.replace("|", r"\|")
+            found.append(re.sub(r"(`[^`]+`)(\w?)", lambda m: m[1] + (m[2] and rf"\ {m[2]}"), plain))
+        in_table = line.startswith("|")
+    return found
+
+
+def named(entries: dict[Any, Any]) -> list[str]:
+    """Return a list of the entries of a dictionary such as `AGENTS`."""
+    return [
+        f"- ``{key!r}``: "
+        + (f"`~{value.__module__}.{value.__name__}`" if isinstance(value, type) else f"``{value}``")
+        for key, value in entries.items()
+    ]
+
+
+def process(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    if what != "data":
+        lines[:] = converted(lines)
+    elif isinstance(obj, dict):
+        lines[:] = ["A dictionary of all by name.", "", *named(obj)]
+    else:
+        lines[:] = [f"``{obj}``"]
+
+
+class DocstringSection(SphinxDirective):
+    """A section of a docstring: ```{docstring-section} crawl_env.CrawlEnv Rewards```."""
+
+    required_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self) -> list[nodes.Node]:
+        path, _, title = self.arguments[0].partition(" ")
+        module, _, name = path.rpartition(".")
+        text = cleandoc(getattr(import_module(module), name).__doc__)
+        sections = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", text, re.M | re.S))
+        if title not in sections:
+            raise self.error(f"{path} has no section {title!r}, only {', '.join(sections)}")
+        return self.parse_text_to_nodes(sections[title].partition("\nRaises:")[0])
+
+
+def setup(app: Any) -> dict[str, bool]:
+    app.connect("autodoc-process-docstring", process)
+    app.add_directive("docstring-section", DocstringSection)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,96 @@
+"""The options with which commands read a log of items."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from crawl_env import ItemLog
+from crawl_env.files.table import is_number
+
+_NAMED = 3  # items in a message
+
+
+@dataclass(kw_only=True)
+class LogOptions:
+    """How a log of items is read."""
+
+    unit: str = "hour"
+    """Unit of time of the log and of the rates: second, minute, hour or day. Numbers in the column
+    published are in this unit, unless they are Unix times."""
+    time_unit: str = "auto"
+    """Unit of the numbers in the column published, if it is another one: second, minute, hour, day,
+    unix-s, unix-ms, unix-us or unix-ns. By default Unix times are recognised."""
+    drop_duplicates: bool = False
+    """Of rows with the same identifier in the column item, keep only the earliest publication."""
+    drop_outliers: bool = False
+    """Drop items that lie so far before or after all others that their date must be wrong."""
+
+    def read(
+        self,
+        items: Path,
+        curves: Path | None = None,
+        since: str = "",
+        until: str = "",
+    ) -> ItemLog:
+        """Return a log, whose notes say what was assumed and left out.
+
+        Arguments:
+            since, until: the part of the log to read, as numbers or time stamps, or "". A limit
+                that is given is believed: items within it are not refused as too far from others.
+
+        Raises:
+            ValueError: the log is invalid, or items lie too far from all others.
+        """
+        whole = ItemLog.from_csv(
+            items,
+            curves,
+            unit=self.unit,
+            time_unit=self.time_unit,
+            drop_duplicates=self.drop_duplicates,
+        )
+        log = whole.covering(
+            given_time("--from", since, whole), given_time("--until", until, whole)
+        )
+        if outside := len(whole) - len(log):
+            log = log.with_notes(f"{outside:,} items outside this time are left out.")
+        early = np.arange(len(log)) < len(log) // 2
+        believed = np.where(early, since != "", until != "")
+        far = log.far & ~believed
+        if not far.any():
+            return log
+        near = log.published[~far]
+        first, last = float(near.min()), float(near.max())
+        found = (
+            f"{far.sum():,} of {len(log):,} items lie far from all others, which are from "
+            f"{log.date(first)} to {log.date(last)}: {_listed(log, np.flatnonzero(far))}"
+        )
+        if not self.drop_outliers:
+            raise ValueError(
+                f"{items}: {found}. Correct their dates, or drop them with --drop-outliers; if "
+                "they are right, tell `fit` the time that the log covers, --from and --until"
+            )
+        start = first if far[0] else log.start
+        end = float(np.nextafter(last, np.inf)) if far[-1] else log.end
+        return log.covering(start, end).with_notes(f"{found}. They are left out.")
+
+
+def _listed(log: ItemLog, which: np.ndarray) -> str:
+    """Return the sources and dates of some items of a log, the farthest first."""
+    middle = float(np.median(log.published))
+    which = which[np.argsort(-np.abs(log.published[which] - middle), kind="stable")]
+    named = [f"{log.names[log.source[i]]} at {log.date(log.published[i])}" for i in which[:_NAMED]]
+    return ", ".join(named) + f" and {which.size - _NAMED} more" * (which.size > _NAMED)
+
+
+def given_time(option: str, text: str, log: ItemLog) -> float | str | None:
+    """Return the number or time stamp that an option holds, or None if it is empty."""
+    if not text or is_number(text):
+        return float(text) if text else None
+    if not log.origin:
+        raise ValueError(
+            f"{option} is {text!r}, but the log's times are numbers; give a number, in {log.unit}s"
+        )
+    return text

@@ -1,0 +1,223 @@
+"""Evaluation of functions, and of trained models with the observations and actions of training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from stable_baselines3 import DQN, PPO
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
+
+import agents
+from agents import compare, evaluate
+from agents.evaluation.rollout import Evaluation
+from crawl_env import CrawlEnv, CrawlVectorEnv
+from crawl_env.envs.sb3 import CrawlVecEnv
+from crawl_env.envs.wrappers import SequentialSelection, SubsetAction, VectorSubsetAction
+
+FLAT, DISCRETE = "EphemeralCrawlFlat-v0", "EphemeralCrawlDiscrete-v0"
+TASK: dict[str, Any] = {"budget": 2, "arrivals": "poisson"}
+RUNS: dict[str, Any] = {"steps": 30, "warmup": 3, "seeds": 3, "seed": 4}
+SMALL: dict[str, Any] = {"policy_kwargs": {"net_arch": [8]}, "seed": 0, "n_steps": 16}
+
+
+def trained(env: Any) -> PPO:
+    return PPO("MlpPolicy", env, batch_size=16, n_epochs=1, **SMALL).learn(64)
+
+
+def normalised(env: VecEnv) -> VecNormalize:
+    return VecNormalize(env, gamma=0.9)
+
+
+MODELS: dict[str, Any] = {
+    "plain": lambda: CrawlVecEnv(2, **TASK),
+    "flat": lambda: make_vec_env(FLAT, 2, env_kwargs=TASK),
+    "scaled": lambda: CrawlVecEnv(2, **TASK, scaled=True),
+    "discrete": lambda: make_vec_env(DISCRETE, 2, env_kwargs=TASK),
+    "flattened": lambda: DummyVecEnv([lambda: gym.wrappers.FlattenObservation(CrawlEnv(**TASK))]),
+    "normalised": lambda: normalised(CrawlVecEnv(2, **TASK)),
+    "normalised twice": lambda: normalised(normalised(CrawlVecEnv(2, **TASK))),
+    "normalised rewards": lambda: VecNormalize(CrawlVecEnv(2, **TASK), norm_obs=False),
+    "normalised flat": lambda: normalised(make_vec_env(FLAT, 2, env_kwargs=TASK)),
+    "normalised discrete": lambda: normalised(make_vec_env(DISCRETE, 2, env_kwargs=TASK)),
+}
+GIVEN: dict[str, Any] = {
+    "arguments": lambda: TASK,
+    "plain": lambda: gym.make("EphemeralCrawl-v0", **TASK),
+    "flat": lambda: gym.make(FLAT, **TASK),
+    "discrete": lambda: gym.make(DISCRETE, **TASK),
+    "vectors": lambda: gym.make_vec(DISCRETE, num_envs=2, **TASK),
+    "normalised": lambda: normalised(CrawlVecEnv(2, **TASK)),
+}
+
+
+def by_hand(model: PPO, **form: bool) -> NDArray[np.float64]:
+    """Return the mean reward of each of three environments, stepped as a user would."""
+    env: Any = CrawlVectorEnv(3, **TASK, **form, horizon=None)
+    if isinstance(model.action_space, gym.spaces.Discrete):
+        env = VectorSubsetAction(env)
+    normaliser = model.get_vec_normalize_env()
+    seen, _ = env.reset(seed=4)
+    rewards = []
+    for _ in range(33):
+        shown = seen if normaliser is None else normaliser.normalize_obs(seen)
+        seen, reward, *_ = env.step(model.predict(shown, deterministic=True)[0])
+        rewards.append(reward)
+    mean: NDArray[np.float64] = np.mean(rewards[3:], axis=0)
+    return mean
+
+
+def same(one: Evaluation, two: Evaluation) -> bool:
+    return all(np.array_equal(vars(one)[name], vars(two)[name]) for name in vars(one))
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_model_is_compared_as_it_is(kind: str) -> None:
+    """The others face the same arrivals as without it, whatever its observations and actions."""
+    model = trained(MODELS[kind]())
+    runs = compare({"model": model, "whittle": "whittle"}, TASK, **RUNS)
+    assert same(runs["whittle"], evaluate("whittle", TASK, **RUNS))
+    if kind != "normalised twice":
+        flat, scaled = len(model.observation_space.shape) == 1, kind != "flattened"
+        scaled &= flat or kind == "scaled"
+        expected = by_hand(model, flat=flat, scaled=scaled)
+        np.testing.assert_allclose(runs["model"].reward, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("given", GIVEN)
+def test_the_environment_is_given_in_any_form(given: str) -> None:
+    models = {kind: trained(MODELS[kind]()) for kind in ("discrete", "normalised")}
+    everyone = {**models, "whittle": "whittle"}
+    runs = compare(everyone, GIVEN[given](), **RUNS)
+    expected = compare(everyone, TASK, **RUNS)
+    for name in everyone:
+        assert np.array_equal(runs[name].reward, expected[name].reward), name
+
+
+def test_normalisation_matters_and_its_statistics_stay() -> None:
+    env = MODELS["normalised"]()
+    model = trained(env)
+    mean, count = env.obs_rms.mean.copy(), env.obs_rms.count
+    first = evaluate(model, TASK, **RUNS)
+    assert np.array_equal(env.obs_rms.mean, mean)
+    assert env.obs_rms.count == count
+    env.obs_rms.mean = mean + np.array([[300], [0], [-300], [0]])
+    assert not same(first, evaluate(model, TASK, **RUNS))
+
+
+def test_a_loaded_model_needs_its_environment(tmp_path: Path) -> None:
+    env = MODELS["normalised"]()
+    model = trained(env)
+    model.save(tmp_path / "model.zip")
+    env.save(str(tmp_path / "statistics.pkl"))
+    expected = evaluate(model, TASK, **RUNS)
+    with pytest.warns(UserWarning, match=r"no environment.*through VecNormalize"):
+        evaluate(PPO.load(tmp_path / "model.zip"), TASK, **RUNS)
+    statistics = VecNormalize.load(str(tmp_path / "statistics.pkl"), CrawlVecEnv(2, **TASK))
+    again = PPO.load(tmp_path / "model.zip", env=statistics)
+    assert same(evaluate(again, TASK, **RUNS), expected)
+
+
+def test_a_dqn_on_subsets() -> None:
+    model = DQN("MlpPolicy", gym.make(DISCRETE, **TASK), learning_starts=8, seed=0).learn(16)
+    runs = compare({"dqn": model, "random": "random"}, gym.make(DISCRETE, **TASK), **RUNS)
+    assert runs["dqn"].cost.tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("env", "task", "message"),
+    [
+        (lambda: CrawlVecEnv(2, features=("age",)), {}, "trained on the features"),
+        (lambda: CrawlVecEnv(2, sources="fleet-f"), {}, r"trained on observations Box.*\(25, 1\)"),
+        (lambda: make_vec_env(DISCRETE, 1), {"budget": 2}, "4 discrete actions.* 6 subsets"),
+        (
+            lambda: DummyVecEnv([lambda: SequentialSelection(CrawlEnv())]),
+            {},
+            "SequentialSelection.*evaluate_policy",
+        ),
+        (
+            lambda: DummyVecEnv([lambda: gym.wrappers.NormalizeObservation(CrawlEnv())]),
+            {},
+            "NormalizeObservation, which is not applied here",
+        ),
+        (
+            lambda: DummyVecEnv([lambda: gym.wrappers.RescaleAction(CrawlEnv(), 0, np.float32(2))]),
+            {},
+            "RescaleAction, which is not applied here",
+        ),
+    ],
+    ids=["features", "sources", "subsets", "picks", "observations", "actions"],
+)
+def test_a_model_of_another_task_is_refused(env: Any, task: Any, message: str) -> None:
+    model = PPO("MlpPolicy", env(), batch_size=16, **SMALL)
+    with pytest.raises(ValueError, match=message):
+        evaluate(model, task, **RUNS)
+
+
+# ------------------------------------------------------------------------------------- functions
+
+
+def test_a_function_of_the_observation() -> None:
+    shapes = set()
+
+    def myopic(observation: NDArray[np.float32]) -> NDArray[np.float32]:
+        shapes.add(observation.shape)
+        return observation[:, 0]
+
+    task = {**TASK, "features": ("value", "age")}
+    runs = compare({"mine": myopic, "myopic": "myopic"}, task, **RUNS)
+    assert shapes == {(4, 2)}
+    assert same(runs["mine"], runs["myopic"])
+
+
+def test_a_function_of_flat_observations_that_returns_subsets() -> None:
+    env = gym.make(DISCRETE, **TASK)
+    subsets = env.get_wrapper_attr("subsets")
+
+    def myopic(observation: NDArray[np.float32]) -> int:
+        assert observation.shape == (4,)
+        assert observation.max() < 1
+        return int(np.argmax([observation[list(subset)].sum() for subset in subsets]))
+
+    runs = compare({"mine": myopic, "myopic": "myopic"}, env, **RUNS)
+    assert same(runs["mine"], runs["myopic"])
+
+
+@pytest.mark.parametrize(
+    "returned", [np.zeros(3), np.zeros((4, 1)), 0.5, None, "whittle", 6, -1], ids=repr
+)
+def test_another_result_of_a_function_is_refused(returned: Any) -> None:
+    with pytest.raises(ValueError, match=r"(?s)returned .* return 4 priorities|numbered 0"):
+        evaluate(lambda observation: returned, TASK, **RUNS)
+
+
+def test_functions_that_make_agents() -> None:
+    def factory(env: CrawlVectorEnv) -> agents.Whittle:
+        return agents.Whittle(env)
+
+    assert same(evaluate(factory, TASK, **RUNS), evaluate("whittle", TASK, **RUNS))
+    with pytest.raises(ValueError, match="returned 7 for the parameter `env`"):
+        evaluate(lambda env: 7, TASK, **RUNS)
+    with pytest.raises(ValueError, match=r"agent is 7; give a name"):
+        evaluate(7, TASK, **RUNS)  # type: ignore[arg-type]
+
+
+def test_subsets_of_fleets_with_other_costs_are_refused() -> None:
+    from crawl_env import Sources
+
+    def draw(rng: np.random.Generator) -> Sources:
+        return Sources([1, 1], [1, 1], [0.5, 0.5], [1, rng.uniform(0.5, 1)])
+
+    with pytest.raises(ValueError, match="changed the costs"):
+        evaluate(lambda observation: 0, {"sources": draw, "budget": 1}, **RUNS)
+
+
+def test_subset_action_is_known_by_its_wrapper() -> None:
+    assert evaluate("whittle", SubsetAction(CrawlEnv()), **RUNS).cost.tolist() == [1, 1, 1]
+    with pytest.raises(ValueError, match="changes observations"):
+        evaluate("whittle", gym.wrappers.FlattenObservation(CrawlEnv()), **RUNS)

@@ -1,0 +1,48 @@
+"""The environment in processes that have not imported the package."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+
+SPAWNED = """
+import gymnasium as gym
+import numpy as np
+
+ID = "crawl_env:EphemeralCrawl-v0"
+
+def make():
+    return gym.make(ID, budget=2, arrivals="poisson", observed=np.array([True] * 3 + [False]))
+
+if __name__ == "__main__":
+    vec = gym.vector.AsyncVectorEnv([make], context="spawn")
+    one = make()
+    same = np.array_equal(vec.reset(seed=3)[0][0], one.reset(seed=3)[0])
+    action = np.linspace(-1, 1, 4, dtype=np.float32)
+    for _ in range(3):
+        found, expected = vec.step(action[None]), one.step(action)
+        same &= np.array_equal(found[0][0], expected[0]) and found[1][0] == expected[1]
+    print(same, vec.call("spec")[0].max_episode_steps)
+    vec.close()
+"""
+
+
+def test_spawned_processes(tmp_path: Path) -> None:
+    """Nothing imports the package but the prefix of the id, also in the worker."""
+    script = tmp_path / "spawned.py"
+    script.write_text(SPAWNED)
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == ["True", "500"], done.stderr
+    assert "Overriding environment" not in done.stderr
+
+
+def test_importing_gymnasium_does_not_import_the_package() -> None:
+    code = "import gymnasium, sys; sys.exit('crawl_env' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

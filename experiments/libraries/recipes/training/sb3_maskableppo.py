@@ -29,7 +29,7 @@ model = MaskablePPO(
     n_steps=128,
     batch_size=512,
     n_epochs=4,
-    learning_rate=lambda left: 3e-3 * left,
+    learning_rate=3e-3,
     seed=arguments.seed,
 )
 model.learn(arguments.steps)

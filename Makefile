@@ -3,7 +3,7 @@ BIN := .venv/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: setup benchmark test lint docs linkcheck clean
+.PHONY: setup build benchmark test lint docs linkcheck clean
 
 setup: .venv/.ready
 
@@ -12,6 +12,9 @@ setup: .venv/.ready
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --editable ".[dev]"
 	touch $@
+
+build: setup
+	$(BIN)/python -m hatchling build --directory dist
 
 benchmark: setup
 	$(BIN)/python -m experiments benchmark
@@ -34,4 +37,4 @@ linkcheck: setup  # needs the network
 	$(SPHINX) site/.linkcheck -b linkcheck
 
 clean:
-	rm -rf .venv site docs/api/generated .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv dist site jupyter_execute docs/api/generated .pytest_cache .mypy_cache .ruff_cache

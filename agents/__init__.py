@@ -8,7 +8,7 @@ from agents.policies.industry import Miniflux, Nutch
 from agents.policies.lagrangian import Lagrangian
 from agents.policies.simple import Fixed, OldestFirst, Random
 from agents.policies.static import Static
-from agents.registry import AGENTS, make
+from agents.registry import AGENTS, make, register
 from agents.theory.index import index_at_age, myopic_index, whittle_index
 from agents.theory.optimum import optimal_reward
 from agents.theory.relaxation import relaxation, relaxed_bound
@@ -40,6 +40,7 @@ __all__ = [
     "make",
     "myopic_index",
     "optimal_reward",
+    "register",
     "relaxation",
     "relaxed_bound",
     "task_bound",

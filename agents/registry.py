@@ -1,4 +1,11 @@
-"""Agents by name: the single list used by command lines, comparisons and reports."""
+"""Agents by name: the single list used by command lines, comparisons and reports.
+
+Agents of one's own are added by `register`, or by an entry point of an installed package in the
+group "ephemeral_crawl.agents", which also the command line and other processes find:
+
+    [project.entry-points."ephemeral_crawl.agents"]
+    half-whittle = "my_package.agents:HalfWhittle"
+"""
 
 from __future__ import annotations
 
@@ -14,7 +21,7 @@ from agents.policies.industry import Miniflux, Nutch
 from agents.policies.lagrangian import Lagrangian
 from agents.policies.simple import Fixed, OldestFirst, Random
 from agents.policies.static import Static
-from crawl_env.errors import unknown
+from crawl_env.errors import shown, unknown
 
 _AGENTS: tuple[type[Agent], ...] = (
     Whittle,
@@ -33,7 +40,10 @@ _AGENTS: tuple[type[Agent], ...] = (
     SelfTuning,
 )
 
-AGENTS: dict[str, type[Agent]] = {agent.name: agent for agent in _AGENTS}
+# The agent classes by name, and what `register` added.
+AGENTS: dict[str, Callable[..., Agent]] = {agent.name: agent for agent in _AGENTS}
+
+GROUP = "ephemeral_crawl.agents"  # of entry points
 
 CLAIRVOYANT = "clairvoyant"  # not an agent; see `agents.evaluation.rollout.REFERENCES`
 
@@ -45,13 +55,97 @@ class AgentOptions(TypedDict, total=False):
     confidence: float  # of adaptive-optimism
 
 
+def register(name: str, factory: Callable[..., Agent]) -> None:
+    """Make an agent of one's own known by name to `make`, `evaluate` and `compare`.
+
+    The name is known in this process. The command line and worker processes find agents of
+    installed packages by entry points, see the module.
+
+    Arguments:
+        name: a name that no other agent has.
+        factory: a subclass of `Agent`, such as an `IndexAgent`, or another function called as
+            `factory(env, seed=seed, **options)`. If it has `features`, as agents do, `evaluate`
+            and `compare` add them to what the environment shows.
+
+    Raises:
+        TypeError: the factory cannot be called with an environment and a seed.
+        ValueError: the name is taken, unless by a class of the same module and name, as when the
+            cell of a notebook is run again.
+
+    >>> from agents import IndexAgent
+    >>> class Recent(IndexAgent):
+    ...     "Crawls what decays fastest."
+    ...     def index(self, value, sources):
+    ...         return value * sources.decay_rate
+    >>> register("recent", Recent)
+    >>> from agents import evaluate
+    >>> evaluate("recent", {"budget": 2}, steps=100, seeds=3).reward.round(1)
+    array([327.4, 327.4, 327.4])
+    >>> _ = AGENTS.pop("recent")
+    """
+    if not isinstance(name, str) or not name or name != "".join(name.split()):
+        raise ValueError(f"name is {shown(name)}; give a word without spaces")
+    try:
+        inspect.signature(factory).bind(None, seed=None)
+    except TypeError as error:
+        raise TypeError(
+            f"the factory of agent {name!r} is {factory!r}, which cannot be called as "
+            f"factory(env, seed=seed): {error}. Give a subclass of agents.Agent, or such a function"
+        ) from None
+    taken = AGENTS.get(name)
+    again = taken is not None and _origin(taken) == _origin(factory) and taken not in _AGENTS
+    if name == CLAIRVOYANT or not (taken is None or again):
+        by = "a reference of agents.evaluate" if taken is None else ".".join(_origin(taken))
+        raise ValueError(f"the name {name!r} is taken by {by}; register under another name")
+    AGENTS[name] = factory
+
+
+def find(name: str) -> Callable[..., Agent]:
+    """Return the class or factory of an agent, of this package, registered or installed.
+
+    Raises:
+        ImportError: an installed agent cannot be loaded.
+        ValueError: the name is unknown, or several installed packages have it.
+    """
+    if name in AGENTS:
+        return AGENTS[name]
+    from importlib.metadata import entry_points  # takes longer to import than all the agents
+
+    installed = entry_points(group=GROUP)
+    found = [point for point in installed if point.name == name]
+    if not found:
+        refusal = unknown("agent", name, [*AGENTS, *sorted(point.name for point in installed)])
+        raise ValueError(
+            f"{refusal}. agents.register adds one's own, for this process; an entry point in the "
+            f"group {GROUP!r} of an installed package, for all"
+        )
+    if len(found) > 1:
+        packages = ", ".join(str(point.dist.name if point.dist else point) for point in found)
+        raise ValueError(
+            f"several installed packages have an agent {name!r}: {packages}; uninstall all but one"
+        )
+    try:
+        factory = found[0].load()
+    except Exception as error:
+        raise ImportError(
+            f"the agent {name!r}, installed as {found[0].value!r}, cannot be loaded: {error}"
+        ) from error
+    register(name, factory)
+    return AGENTS[name]
+
+
+def _origin(factory: Callable[..., Agent]) -> tuple[str, str]:
+    name = getattr(factory, "__qualname__", repr(factory))
+    return getattr(factory, "__module__", ""), name
+
+
 def make(
     name: str, env: Environment, *, seed: int | None = None, **options: Unpack[AgentOptions]
 ) -> Agent:
     """Return an agent by name, for command lines; `Whittle(env)` makes one by class.
 
     Arguments:
-        name: one of `AGENTS`.
+        name: one of `AGENTS`, or of an installed package (see `find`).
         env: an environment, a vector environment of Gymnasium, or a `VecEnv` of
             Stable-Baselines3, wrapped or not; or its `Task`.
         seed: seed of agents that draw at random.
@@ -76,9 +170,7 @@ def make(
             f"not an agent. agents.evaluate({CLAIRVOYANT!r}, env) measures it; to act on the same "
             "observations, make an environment with observed=True and the agent 'whittle'"
         )
-    if name not in AGENTS:
-        raise unknown("agent", name, AGENTS)
-    kind: Callable[..., Agent] = AGENTS[name]
+    kind = find(name)
     taken = [
         option for option in inspect.signature(kind).parameters if option not in ("env", "seed")
     ]

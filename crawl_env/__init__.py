@@ -22,6 +22,8 @@ from crawl_env.log.decay_curves import DecayCurves
 from crawl_env.log.item_log import ItemLog
 from crawl_env.simulation.task import Task, TaskArguments
 
+__version__ = "0.1.0"
+
 __all__ = [
     "NEVER",
     "ArrivalProcess",

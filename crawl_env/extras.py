@@ -7,7 +7,7 @@ EXTRAS = {
     "render": ("pygame",),
     "parquet": ("pyarrow",),
     "learning": ("stable_baselines3", "sb3_contrib", "torch", "safetensors", "tensorboard"),
-    "commands": ("jinja2", "joblib", "matplotlib", "scipy", "tqdm", "tyro"),
+    "commands": ("cycler", "jinja2", "joblib", "markupsafe", "matplotlib", "scipy", "tqdm", "tyro"),
     "experiments": ("optuna",),
 }
 

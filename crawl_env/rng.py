@@ -15,6 +15,7 @@ STREAMS = {
     "learner": 3,  # initial weights, exploration and batches of a learner
     "learner-policy": 4,  # random choices of a learnt policy
     "training-environments": 5,  # seeds of the environments in which a learner trains
+    "planner": 6,  # the simulated future of a planner, see `CrawlEnv.set_state`
 }
 
 

@@ -1,7 +1,8 @@
 """Configuration of the documentation; `make docs` builds it."""
 
+import os
 import sys
-import tomllib
+from importlib.metadata import distribution
 from pathlib import Path
 
 DOCS = Path(__file__).parent
@@ -9,23 +10,28 @@ sys.path[:0] = [str(DOCS.parent), str(DOCS / "_extensions")]
 
 import public  # noqa: E402
 
+import crawl_env  # noqa: E402
+
 project = "ephemeral-crawl"
 author = "The ephemeral-crawl authors"
 copyright = author
-release = tomllib.loads((DOCS.parent / "pyproject.toml").read_text())["project"]["version"]
+release = crawl_env.__version__
 
 extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "sphinx_design",
     "docstrings",
-    "mathml",
 ]
 exclude_patterns = ["_*"]
-suppress_warnings = ["config.cache"]  # autosummary_context holds a function
+suppress_warnings = [
+    "config.cache",  # autosummary_context holds a function
+    "myst-nb.lexer",  # cells that are not executed (nb_execution_mode=off) have no language
+]
 nitpicky = True
 nitpick_ignore_regex = [
     # Types of other packages: their inventories would have to be fetched from the network.
@@ -34,13 +40,17 @@ nitpick_ignore_regex = [
 ]
 
 # Pages
-myst_enable_extensions = ["amsmath", "attrs_block", "colon_fence", "deflist", "dollarmath"]
+myst_enable_extensions = ["amsmath", "attrs_block", "attrs_inline", "colon_fence", "dollarmath"]
 myst_heading_anchors = 3
-nb_execution_mode = "cache"
-nb_execution_cache_path = str(DOCS.parent / "site" / ".notebooks")
+nb_execution_mode = "force"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 120
 nb_merge_streams = True
+os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"  # in the notebooks' kernel
+
+# Equations: MathJax in one file, with its font, so that they show without a network.
+mathjax = distribution("sphinx-mathjax-offline").locate_file("sphinx-mathjax-offline")
+mathjax_path = "tex-svg.js"
 
 # API pages, from __all__
 default_role = "py:obj"
@@ -61,7 +71,7 @@ napoleon_use_rtype = False
 templates_path = ["_templates"]
 html_theme = "furo"
 html_title = f"ephemeral-crawl {release}"
-html_static_path = ["_static"]
+html_static_path = ["_static", str(mathjax / "static" / "mathjax" / mathjax_path)]
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False

@@ -1,9 +1,20 @@
-"""README and documentation: their code runs, and what they state is what the code has."""
+"""README and documentation: code and commands run, and tables and numbers are those of the code."""
 
+import csv
+import inspect
+import os
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+from agents import AGENTS
+from agents.learning import LEARNERS
+from crawl_env import CrawlEnv
+from crawl_env.simulation.observation import FEATURES
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -11,20 +22,119 @@ PAGES = {
     path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
     for path in (ROOT / "README.md", *sorted(DOCS.rglob("*.md")))
 }
-# The cells of tutorials are executed here too: a build takes them from its cache.
-PYTHON = {
-    name: "\n".join(re.findall(r"^```(?:python|\{code-cell\} .*)\n(.*?)^```", text, re.M | re.S))
-    for name, text in PAGES.items()
-}
+
+
+def blocks(language: str, text: str) -> str:
+    """Return the code of the page in one language, which runs in one namespace."""
+    return "\n".join(re.findall(rf"^```(?:{language})\n(.*?)^```", text, re.M | re.S))
+
+
+# The cells of tutorials, too: the build of the site in the tests does not execute them.
+PYTHON = {page: blocks(r"python|\{code-cell\}[^\n]*", text) for page, text in PAGES.items()}
+COMMANDS = {page: blocks("sh", text).splitlines() for page, text in PAGES.items()}
+QUICK = {name: ["--quick", "--steps", "50"] for name in ("evaluate", "replay")}
 
 
 @pytest.mark.parametrize("page", [page for page, code in PYTHON.items() if code])
 def test_python_of_the_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # of the commands that tutorials run
     exec(compile(PYTHON[page], page, "exec"), {})
+
+
+@pytest.mark.parametrize("page", [page for page, lines in COMMANDS.items() if lines])
+def test_commands_of_the_page_run(page, tmp_path):
+    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+    for line in COMMANDS[page]:
+        program, *words = shlex.split(line, comments=True)
+        if program == "make":  # long: the targets are what continuous integration runs
+            assert set(words) <= set(targets)
+            continue
+        assert program == "ephemeral-crawl", f"{page}: say how to test {line!r}"
+        done = subprocess.run(
+            [sys.executable, "-m", "ephemeral_crawl", *words, *QUICK.get(words[0], [])],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+
+
+def test_studies_that_pages_name_exist():
+    for page, text in PAGES.items():
+        for name in re.findall(r"python -m experiments ([\w-]+)", text):
+            folder = ROOT / "experiments" / name.replace("-", "_")
+            assert name == "mine" or (folder / "command.py").exists(), f"{page}: {name}"
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_links_of_the_page_lead_to_files(page):
     for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", PAGES[page]):
         assert (ROOT / page).parent.joinpath(target).exists(), f"{page} links to {target}"
+
+
+def test_the_site_builds_without_warnings(tmp_path):
+    words = ["-nW", "--keep-going", "-q", "-D", "nb_execution_mode=off", str(DOCS), str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-m", "sphinx", *words], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    start = (tmp_path / "index.html").read_text(encoding="utf-8")
+    outside = re.findall(r"""<(?:script|link|img)[^>]*(?:src|href)=["'](?:https?:)?//""", start)
+    assert not outside, "the site must open without a network"
+
+
+def first_columns(text: str, count: int) -> list[list[str]]:
+    """Return the code in the first cells of each row of the tables."""
+    rows = [line.split("|")[1 : count + 1] for line in text.splitlines() if line.startswith("| `")]
+    return [[cell.strip().strip("`") for cell in row] for row in rows]
+
+
+def test_the_table_of_policies_is_the_registry():
+    table = PAGES["docs/researchers/policies.md"].partition("## Agents with memory")[0]
+    shown = dict(first_columns(table, 2))
+    assert shown == {name: kind.__name__ for name, kind in AGENTS.items()}
+
+
+def test_the_table_of_learners_is_the_registry():
+    text = PAGES["docs/researchers/learning-agents.md"]
+    table = text.partition("## The learners")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    assert {name for row in rows for name in re.findall(r"`([\w-]+)`", row)} == set(LEARNERS)
+
+
+def section(title: str) -> str:
+    text = inspect.cleandoc(CrawlEnv.__doc__ or "")
+    return text.partition(f"## {title}\n")[2].partition("\n## ")[0]
+
+
+def test_the_tables_of_the_environment_are_its_features_and_arguments():
+    features = [name for (name,) in first_columns(section("Observation Space"), 1)]
+    assert sorted(features) == sorted(FEATURES)
+    table = section("Arguments").partition("| part |")[0]
+    shown = {row[0]: row[2] for row in first_columns(table, 3)}
+    signature = inspect.signature(CrawlEnv)
+    defaults = {name: p.default for name, p in signature.parameters.items()}
+    assert {name: eval(default) for name, default in shown.items()} == defaults
+
+
+def test_numbers_of_the_corrections_are_in_the_record():
+    text = re.sub(r"^```.*?^```", "", PAGES["docs/researchers/corrections.md"], flags=re.M | re.S)
+    with (ROOT / "results" / "paper" / "records.csv").open(encoding="utf-8") as file:
+        recorded = [float(row["value"]) for row in csv.DictReader(file)]
+    shown = re.findall(r"(?<![\w.])(?:\d+\.\d{3,}|\.\d{3})(?=[ ,.|])", text)
+    assert len(shown) >= 12
+    for number in shown:
+        digits = len(number.partition(".")[2])
+        assert any(round(value, digits) == float(number) for value in recorded), number
+
+
+def test_numbers_of_the_start_page():
+    start = PAGES["docs/index.md"]
+    findings = (ROOT / "results" / "hacker-news-replay" / "findings.md").read_text(encoding="utf-8")
+    for policy, shown in zip(("whittle", "nutch"), re.findall(r"\[(\d+) %\]", start), strict=True):
+        row = re.findall(rf"^\| {policy} \|(.*)\|$", findings, re.M)[0]  # of content not observed
+        assert round(float(row.split("|")[2].strip(" %"))) == int(shown)
+    assert f"{len(AGENTS) + len(LEARNERS)}\nagents" in start

@@ -5,8 +5,6 @@ import re
 import shlex
 import subprocess
 import sys
-import tomllib
-import zipfile
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -139,27 +137,6 @@ def test_the_core_needs_only_its_declared_dependencies():
         "sys.exit(str(bad) if bad else 0)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
-
-
-def test_the_wheel_holds_the_packages_with_their_types():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-    assert packages == ["crawl_env", "agents", "ephemeral_crawl"]
-    for package in packages:
-        assert (ROOT / package / "py.typed").exists()
-
-
-def test_the_presets_are_in_the_wheel(tmp_path):
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-    )
-    (wheel,) = tmp_path.glob("*.whl")
-    files = zipfile.ZipFile(wheel).namelist()
-    assert "crawl_env/fleet/presets/hacker-news.csv" in files
-    assert "ephemeral_crawl/core/page/report.html" in files
 
 
 def test_constraints_pin_everything_exactly():

@@ -44,7 +44,11 @@ def task_posed(env: Any) -> Task:
 
 
 def form_of(model: Any) -> dict[str, bool]:
-    """Return `flat` and `scaled` for observations in the form of a model's observation space."""
+    """Return `flat` and `scaled` for observations in the form that an agent or a model was made
+    for."""
+    task = getattr(model, "task", None)
+    if isinstance(task, Task):
+        return {"flat": task.flat, "scaled": task.scaled}
     space = getattr(model, "observation_space", None)
     if not isinstance(space, spaces.Box):
         return {}

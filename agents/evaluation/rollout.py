@@ -12,7 +12,7 @@ import numpy as np
 from agents.evaluation import statistics
 from agents.evaluation.models import Function, Model, form_of, makes_agents, task_posed
 from agents.policies.base import Agent, Environment, Policy, Predictor, State
-from agents.registry import AGENTS, CLAIRVOYANT, make
+from agents.registry import CLAIRVOYANT, find, make
 from crawl_env import NEVER, CrawlVectorEnv
 from crawl_env.content.world import World
 from crawl_env.envs.wrappers import VectorSubsetAction
@@ -61,7 +61,8 @@ class Evaluation:
     frequency: FloatArray  # (N,)
 
     def __repr__(self) -> str:
-        return f"Evaluation(reward {statistics.mean(self.reward)} / step, {len(self.reward)} runs)"
+        reward, cost = statistics.mean(self.reward), statistics.number(float(self.cost.mean()))
+        return f"Evaluation(reward={reward}, cost={cost}, runs={len(self.reward)})"
 
 
 @suggest_arguments
@@ -82,9 +83,10 @@ def evaluate(
         agent: one of these:
 
             - a name for `agents.make` or in `REFERENCES`, or a class such as `agents.Whittle`;
-            - an object with `predict`: an agent, or a trained model of Stable-Baselines3. A model
-              gets observations in the form (`flat`, `scaled`) that it was trained on, normalised by
-              the `VecNormalize` of its environment; discrete actions are those of `SubsetAction`;
+            - an object with `predict`: an agent, or a trained model of Stable-Baselines3. It gets
+              observations in the form (`flat`, `scaled`) that it was made for or trained on, if
+              need be normalised by the `VecNormalize` of its environment; discrete actions are
+              those of `SubsetAction`;
             - a function with a parameter called `env` from the vector environment to an agent;
             - any other function: it maps the observation of one environment to its action, N
               priorities or the number of a subset, and is called for every run in every step. It
@@ -218,9 +220,9 @@ def with_features(agent: AgentLike, env: EnvironmentLike) -> tuple[AgentLike, di
         reference = REFERENCES[agent]
         agent, more = reference.agent, reference.features
         arguments |= reference.arguments
-    kind = AGENTS.get(agent) if isinstance(agent, str) else agent
-    if isinstance(kind, type) and issubclass(kind, Agent):
-        more += kind.features
+    kind: Any = find(agent) if isinstance(agent, str) else agent
+    if isinstance(agent, str) or (isinstance(kind, type) and issubclass(kind, Agent)):
+        more += tuple(getattr(kind, "features", ()))
     arguments |= form_of(agent)
     shown = check_features(arguments.get("features", ("value",)))
     arguments["features"] = (*shown, *(name for name in more if name not in shown))

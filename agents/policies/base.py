@@ -150,6 +150,9 @@ class Policy:
 
     task: Task
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.task!r})"
+
     def priority(self, view: ObservationView) -> FloatArray:
         """Return the priorities, (B, N) in [−1, 1]."""
         raise NotImplementedError

@@ -69,9 +69,10 @@ class IndexAgent(Agent):
             )
         if not (index.min() >= 0 and np.isfinite(index.max())):
             wrong = np.argwhere(~(np.isfinite(index) & (index >= 0)))[0]
+            source = view.sources.label(int(wrong[-1]))
             raise ValueError(
-                f"agent {self.name!r} gave source {wrong[-1] + 1} the index {index[tuple(wrong)]}; "
-                "an index must be finite and not negative. For scores of any sign, subclass Agent "
+                f"agent {self.name!r} gave source {source} the index {index[tuple(wrong)]}; an "
+                "index must be finite and not negative. For scores of any sign, subclass Agent "
                 "and return priorities in [−1, 1]"
             )
         multiplier = None if self._multiplier is None else self._multiplier(view.sources)

@@ -6,6 +6,7 @@ m = μT decay per step.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +22,8 @@ from crawl_env.numerics import FloatArray, IntArray
 # Cells advanced at a time. The value, retention and inflow of one block fit in a core's cache, so
 # that a large fleet is read from main memory only once per step.
 BLOCK = 2**15
+_ENOUGH = 50.0  # items of which some utility is certain to be left
+_MOST_DRAWS = 1000
 
 
 class Published(NamedTuple):
@@ -242,9 +245,16 @@ class ArrivalProcess:
         return self
 
     def check(self, sources: Sources) -> None:
-        """Raise ValueError, or warn, if the process does not fit the fleet."""
-        feed = self.bind(sources, 1)
-        feed.start(np.zeros(1, dtype=np.intp), np.random.default_rng(0))
+        """Raise ValueError, or warn, if the process does not fit the fleet, or if the content of a
+        process of one's own stays empty."""
+        feed, env, rng = self.bind(sources, 1), np.zeros(1, dtype=np.intp), np.random.default_rng(0)
+        feed.start(env, rng)
+        if type(self).__module__.startswith(__package__):
+            return
+        size = sources.arrival_rate.size
+        _check_in_place(self, "block", sources, feed.blocks, rng)
+        past = (slice(0, size), feed.past(env, np.ones(size)))
+        _check_in_place(self, "past", sources, [past], rng)
 
     def bind(self, sources: Sources, num_envs: int) -> Feed:
         """Return the arrivals at `num_envs` environments with these sources."""
@@ -310,6 +320,36 @@ class CellFeed:
         arrivals, sources, num_envs, values = state
         CellFeed.__init__(self, arrivals, sources, num_envs)
         self.set_state(values)
+
+
+def _check_in_place(
+    arrivals: ArrivalProcess,
+    method: str,
+    sources: Sources,
+    blocks: Sequence[tuple[slice, Block]],
+    rng: np.random.Generator,
+) -> None:
+    """Warn if the blocks that a method returns add nothing where about 50 items are published.
+
+    Fleets for which that would take too many draws are not checked.
+    """
+    useful = sources.arrival_rate[sources.mean_utility > 0] * sources.period
+    expected, value = float(useful.sum()), np.zeros(sources.arrival_rate.size)
+    if expected * _MOST_DRAWS < _ENOUGH:
+        return
+    draws = int(np.ceil(_ENOUGH / expected))
+    for _ in range(draws):
+        for here, block in blocks:
+            block.add(value[here], None, rng)
+        if value.any():
+            return
+    warnings.warn(
+        f"arrivals are {arrivals!r}, and what {type(arrivals).__name__}.{method} returns added "
+        f"nothing to `value` in {draws} draws, in which sources publish about "
+        f"{draws * expected:.3g} items: there is nothing to collect. Block.add must change `value` "
+        "in place, as value += … does; value = value + … makes a new array instead",
+        stacklevel=7,
+    )
 
 
 def require_items(arrivals: ArrivalProcess, what: str) -> None:

@@ -274,11 +274,37 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
         generator = deepcopy(self.np_random.bit_generator.state)
         return {**self._simulation.get_state(), "elapsed": self._elapsed, "generator": generator}
 
-    def set_state(self, state: dict[str, Any]) -> NDArray[np.float32]:
-        """Restore a state returned by `get_state`; return its observation."""
+    def set_state(self, state: dict[str, Any], *, seed: int | None = None) -> NDArray[np.float32]:
+        """Restore a state returned by `get_state`; return its observation.
+
+        Arguments:
+            state: a state of this environment, or of another one of the same task.
+            seed: of what is random from here on (content, rates, failures, fleets drawn at reset).
+                None continues the generator in the state, so that the same actions meet the same
+                content; a planner must give a seed, or it sees the true future. The seed differs
+                from an equal one of `reset`. The present is restored as it is, including content
+                and rates that are not observed.
+
+        Raises:
+            ValueError: `seed` is given and arrivals are a log, whose future no seed changes.
+
+        >>> env = gym.make("EphemeralCrawl-v0", arrivals="poisson").unwrapped
+        >>> _ = env.reset(seed=0)
+        >>> state = env.get_state()
+        >>> rewards = []
+        >>> for seed in (None, None, 1, 2):
+        ...     _ = env.set_state(state, seed=seed), env.step(np.array([-1, 1, -1, -1]))
+        ...     rewards.append(round(env.step(np.array([-1, 1, -1, -1]))[1]))
+        >>> rewards[0] == rewards[1], len(set(rewards))
+        (True, 3)
+        """
+        future = None if seed is None else self._simulation.generator(seed)
         self._simulation.set_state(state)
         self._elapsed, self._rewards = state["elapsed"], []
-        self.np_random.bit_generator.state = deepcopy(state["generator"])
+        if future is None:
+            self.np_random.bit_generator.state = deepcopy(state["generator"])
+        else:
+            self.np_random = future
         return self._simulation.observe()[0]
 
     def render(self) -> Any:

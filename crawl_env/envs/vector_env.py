@@ -175,13 +175,20 @@ class CrawlVectorEnv(  # type: ignore[misc]  # `spec` is a property
         episode = {"elapsed": self._clock - self._begun, "over": self._over.copy()}
         return {**self._simulation.get_state(), **episode, "generator": generator}
 
-    def set_state(self, state: dict[str, Any]) -> NDArray[np.float32]:
-        """Restore a state returned by `get_state`; return its observations."""
+    def set_state(self, state: dict[str, Any], *, seed: int | None = None) -> NDArray[np.float32]:
+        """Restore a state returned by `get_state`; return its observations.
+
+        `seed` gives another future, see `CrawlEnv.set_state`.
+        """
+        future = None if seed is None else self._simulation.generator(seed)
         self._simulation.set_state(state)
         self._begun, self._over = self._clock - state["elapsed"], state["over"].copy()
         self._any_over = bool(self._over.any())
         self._begin(np.zeros(self.num_envs, dtype=bool))
-        self.np_random.bit_generator.state = deepcopy(state["generator"])
+        if future is None:
+            self.np_random.bit_generator.state = deepcopy(state["generator"])
+        else:
+            self.np_random = future
         return self._simulation.observe()
 
     def render(self) -> tuple[NDArray[np.uint8], ...] | None:

@@ -142,9 +142,12 @@ class SequentialSelection(
         """Return a copy of the whole state: that of the environment, and the picks so far."""
         return {**self._inner.get_state(), "picked": self._picked.copy()}
 
-    def set_state(self, state: dict[str, Any]) -> Observation:
-        """Restore a state returned by `get_state`; return its observation."""
-        self._inner_observation = self._inner.set_state(state)
+    def set_state(self, state: dict[str, Any], *, seed: int | None = None) -> Observation:
+        """Restore a state returned by `get_state`; return its observation.
+
+        `seed` gives another future, see `CrawlEnv.set_state`.
+        """
+        self._inner_observation = self._inner.set_state(state, seed=seed)
         self._picked[:] = state["picked"]
         self._ready = True
         return self._observation()
@@ -167,8 +170,8 @@ class SubsetAction(
     `budget_rule="step"` the maximal sets that budget and hosts allow, under "average" all sets.
     Under "step" members have equal priority. Under "average" cheaper members have higher priority,
     so that if the balance does not cover the set, its most expensive members (ties: the most
-    recently crawled) are dropped. Under "step" the budget that an unavailable member (crawl delay)
-    leaves is spent on other sources, least recently crawled first.
+    recently crawled) are dropped. The budget that an unavailable member (crawl delay) leaves is not
+    spent: no other sources are crawled.
 
     Raises:
         ValueError: there are more than 2¹⁶ sets, or another wrapper changes the actions; at
@@ -299,7 +302,7 @@ def _priorities(subsets: Subsets, task: Task) -> Observation:
     member = np.ones(task.n)
     if task.budget_rule == "average":  # ranks of the cost, which are distinct in float32
         member -= np.unique(task.sources.cost, return_inverse=True)[1] / task.n
-    priorities = np.full((len(subsets), task.n), -1.0, dtype=np.float32)
+    priorities = np.full((len(subsets), task.n), -np.inf, dtype=np.float32)
     for row, subset in zip(priorities, subsets, strict=True):
         row[list(subset)] = member[list(subset)]
     return priorities

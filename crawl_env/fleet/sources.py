@@ -133,7 +133,7 @@ class Sources:
                 "decay_rate × period or crawl_delay / period exceeds the range of floating-point "
                 "numbers; use other units of time or utility",
                 i,
-                f"source {self.name(i)!r}",
+                f"source {self.label(i)}",
             )
 
     def __len__(self) -> int:
@@ -157,6 +157,10 @@ class Sources:
     def name(self, i: int) -> str:
         """Return the name of source i (from 0): the given name, or else its number from 1."""
         return self.given_names[i] if self.given_names else str(i + 1)
+
+    def label(self, i: int) -> str:
+        """Return source i (from 0) for a message: its name in quotes, or else its index from 0."""
+        return repr(self.given_names[i]) if self.given_names else str(i)
 
     def __getstate__(self) -> dict[str, Any]:
         columns: dict[str, Any] = {name: getattr(self, name) for name in _ARRAYS}
@@ -433,10 +437,9 @@ def _checked(given: Mapping[str, ArrayLike], names: Sequence[str]) -> dict[str, 
         raise ValueError(
             f"names has {len(names)} entries for {shape[-1]} sources; give one per source"
         )
-    labels = names or range(1, shape[-1] + 1)
     for name, array in arrays.items():
         unit, low, high, open_low, open_high, finite, whole, _ = DESCRIBED[name]
-        check_range(name, array, low, high, open_low, open_high, finite, whole, unit, labels)
+        check_range(name, array, low, high, open_low, open_high, finite, whole, unit, names)
         repeated = np.broadcast_to(array, shape)
         # A constraint is usually the same for all sources: a broadcast view needs no memory.
         arrays[name] = array = (

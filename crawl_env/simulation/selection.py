@@ -22,6 +22,8 @@ from crawl_env.numerics import BoolArray, FloatArray, IntArray
 TOLERANCE = 1e-12
 # A balance within this fraction of the budget counts as empty, since rounding errors add up.
 BALANCE_TOLERANCE = 1e-9
+# Totals of costs that are examined for how much of a budget can be spent.
+_MOST_TOTALS = 10**6
 # Up to this many sources, repeated argmax is faster than partitioning.
 _FEW = 3
 
@@ -74,6 +76,39 @@ def whole_budget(cost: FloatArray, budget: float) -> int | None:
         return None
     number = budget * (1 + TOLERANCE) / cost.flat[0]
     return int(min(number, cost.shape[-1]))
+
+
+def most_spent(cost: FloatArray, budget: float) -> float:
+    """Return the largest total cost of a set of sources that is within the budget.
+
+    It is exact if costs are equal or multiples of 0.001. For other costs, and if the number of
+    totals to examine is too large, it is the smaller of the budget and the total of all costs,
+    which no set exceeds.
+
+    >>> most_spent(np.array([1.0, 1.0, 1.0]), 2.5), most_spent(np.array([2.0, 5.0, 5.0]), 6.5)
+    (2.0, 5.0)
+    """
+    bound = min(budget, float(cost.sum()))
+    for unit in (float(cost.min()), 1e-3):
+        units = np.rint(cost / unit)
+        whole = np.abs(units * unit - cost) <= TOLERANCE * cost
+        size = budget * (1 + TOLERANCE) / unit
+        if whole.all() and size < _MOST_TOTALS:
+            return min(bound, _largest_sum(units.astype(np.int64), int(size)) * unit)
+    return bound
+
+
+def _largest_sum(parts: NDArray[np.int64], limit: int) -> int:
+    """Return the largest sum of some of the parts that is at most `limit`."""
+    reachable, all_sums = 1, (1 << (limit + 1)) - 1  # bit s is set if some parts sum to s
+    kinds, counts = np.unique(parts[parts <= limit], return_counts=True)
+    for part, count in zip(kinds.tolist(), counts.tolist(), strict=True):
+        batch = 1
+        while count and not reachable >> limit:  # in batches of 1, 2, 4, … equal parts
+            taken = min(batch, count)
+            reachable |= (reachable << part * taken) & all_sums
+            count, batch = count - taken, 2 * batch
+    return reachable.bit_length() - 1
 
 
 def affordable(cost: FloatArray, budget: float) -> NDArray[np.bool_]:
@@ -298,6 +333,6 @@ def _refuse_nan(priority: NDArray[np.floating]) -> None:
     if np.isnan(priority.max()):  # max propagates NaN, at a third of the cost of isnan().any()
         env, source = np.argwhere(np.isnan(np.atleast_2d(priority)))[0]
         raise ValueError(
-            f"action has NaN as priority of source {source + 1} (environment {env}); "
+            f"action has NaN as priority of source {source} (environment {env}); "
             "give every source a number"
         )

@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crawl_env.content.trace import Trace
 from crawl_env.content.world import NEVER, World
-from crawl_env.errors import unknown
+from crawl_env.errors import check_whole, unknown
 from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import FloatArray, IntArray
+from crawl_env.rng import generator
 from crawl_env.simulation import selection
 from crawl_env.simulation.observation import COUNTED, POWERS_OF_TIME, SUMMED, scaled
 from crawl_env.simulation.task import Task
@@ -119,7 +121,12 @@ class Simulation:
         priority = priority.reshape(world.shape)
         if self._number is not None:
             return selection.select_top(priority, self._number, world.crawled_at)
-        constraints = (world.available, self.task.hosts) if self._constrained else ()
+        constraints: tuple[Any, ...] = ()
+        if self._constrained:
+            available = world.available
+            if available is not None:  # with −∞, `SubsetAction` marks what is not to be crawled
+                available = available & ~np.isneginf(priority)
+            constraints = (available, self.task.hosts)
         return selection.select(
             priority,
             world.crawled_at,
@@ -234,6 +241,20 @@ class Simulation:
         self.world.set_state(state["world"])
         self.balance[...] = state["balance"]
         self._last = tuple(None if x is None else x.copy() for x in state["harvest"])
+
+    def generator(self, seed: int) -> np.random.Generator:
+        """Return a generator for a planner's simulation, which no `reset(seed=…)` uses.
+
+        Raises:
+            ValueError: arrivals are recorded, or the seed is not a whole number.
+        """
+        if isinstance(self.task.arrivals, Trace):
+            raise ValueError(
+                "a log cannot be reseeded: what it publishes next is the true future, whatever the "
+                "seed. Simulate with random arrivals instead, in an environment of the same "
+                "sources with arrivals='poisson-items'"
+            )
+        return generator(check_whole("seed", seed, 0), "planner")
 
     def _draw_fleets(self, envs: IntArray, rng: np.random.Generator) -> None:
         assert self.task.draw is not None

@@ -33,13 +33,14 @@ from crawl_env.simulation.observation import (
     scales_of,
     unscaled,
 )
-from crawl_env.simulation.selection import TOLERANCE, Hosts, affordable
+from crawl_env.simulation.selection import TOLERANCE, Hosts, affordable, most_spent
 
 Draw = Callable[[np.random.Generator], Sources]
 BudgetRule = Literal["step", "average"]
 Start = Literal["fresh", "empty", "full", "random"]
 
 BUDGET_RULES = ("step", "average")
+_NOTICEABLE = 1e-3  # fraction of the budget whose loss is worth a warning
 STARTS = ("fresh", "empty", "full", "random")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -88,7 +89,7 @@ def _unexpected(function: str, name: str, names: Sequence[str]) -> TypeError:
     return TypeError(fact + str(unknown("argument", name, names)).partition(repr(name))[2])
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class Task:
     """Validated configuration of an environment, with every argument resolved.
 
@@ -101,6 +102,8 @@ class Task:
     >>> task = Task("table1", budget=2, observed=False)
     >>> task.n, task.budget, task.observed.tolist()
     (4, 2.0, [False, False, False, False])
+    >>> task
+    Task(sources=Sources(4 sources, period=1), budget=2, observed=False)
     """
 
     sources: Sources  # the fleet (N,); an example if fleets are drawn at reset
@@ -156,7 +159,25 @@ class Task:
         for name, value in resolved.items():
             object.__setattr__(self, name, value)
         self._check_affordable(fleet)
+        self._check_spendable()
         self._check_arrivals()
+
+    def __repr__(self) -> str:
+        """Return the arguments that differ from the defaults; masks as a number of sources."""
+        seen = int(self.observed.sum())
+        arguments: dict[str, Any] = {
+            **self.arguments,
+            "observed": seen == self.n if seen in (0, self.n) else f"{seen} of {self.n}",
+            "arrivals": self.arrivals if self.arrivals.random else "deterministic",
+        }
+        defaults = inspect.signature(Task).parameters
+        other = [
+            f"{name}={value!r}"
+            for name, value in arguments.items()
+            if name not in ("sources", "budget") and value != defaults[name].default
+        ]
+        fleet = [f"sources={arguments['sources']!r}", f"budget={self.budget:g}"]
+        return f"Task({', '.join(fleet + other)})"
 
     @cached_property
     def n(self) -> int:
@@ -273,7 +294,7 @@ class Task:
                 "can ever be crawled. Raise the budget, or use budget_rule='average'"
             )
         if every_step and unaffordable.size:
-            names = ", ".join(fleet.name(i) for i in unaffordable[:5])
+            names = ", ".join(fleet.label(i) for i in unaffordable[:5])
             names += ", …" * (unaffordable.size > 5)
             warnings.warn(
                 f"budget is {budget:g}; sources that cost more can never be crawled: {names}. "
@@ -285,6 +306,22 @@ class Task:
                 f"budget is {budget:g} and all sources together cost {fleet.cost.sum():g}: every "
                 "source can be crawled in every step, so there is nothing to decide; lower it",
                 stacklevel=6,
+            )
+
+    def _check_spendable(self) -> None:
+        """Warn if the budget of a step cannot be used up by sources all of which fit it."""
+        cost, budget = self.sources.cost, self.budget
+        fit = affordable(cost, budget).all() and budget < cost.sum()
+        if self.budget_rule == "average" or not fit:
+            return
+        spent = most_spent(cost, budget)
+        if spent < budget * (1 - _NOTICEABLE):
+            warnings.warn(
+                f"budget is {budget:g}, of which the costs of the sources allow at most {spent:g} "
+                "to be spent in a step; the rest is lost in every step, while agents.relaxed_bound "
+                f"counts on all of it. Give budget={spent:g}, or budget_rule='average', which "
+                "saves the rest for later steps",
+                stacklevel=5,
             )
 
     def _check_arrivals(self) -> None:

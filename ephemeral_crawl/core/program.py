@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
 import sys
 import textwrap
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
+from crawl_env import __version__
 from crawl_env.errors import unknown
 from crawl_env.extras import missing
 
@@ -40,17 +44,21 @@ class Program:
         """Run the command that the words name, by default those of the command line."""
         warnings.showwarning = _show  # type: ignore[assignment]
         try:
-            self.asked_for(sys.argv[1:] if words is None else words).run()
+            with readers_may_leave():
+                self.asked_for(sys.argv[1:] if words is None else words).run()
         except ModuleNotFoundError as error:
             if error.name is None or _is_ours(error.name):
                 raise
             sys.exit(f"error: {missing(error.name, self.name)}")
         except OSError as error:
-            sys.exit(f"error: {error.filename}: {error.strerror}")
+            place = f"{error.filename}: " if error.filename else ""
+            sys.exit(f"error: {place}{error.strerror or error}")
         except ValueError as error:  # bad input
             sys.exit(f"error: {error}")
         except KeyboardInterrupt:
-            sys.exit("\nstopped")
+            with suppress(OSError):
+                print("\nstopped", file=sys.stderr)
+            sys.exit(130)
 
     def asked_for(self, words: list[str]) -> Study:
         """Return the command that the words ask for, with its options."""
@@ -58,6 +66,9 @@ class Program:
         if not words or words[0] in ("-h", "--help"):
             print(self.overview())
             sys.exit(0 if words else 2)
+        if words == ["--version"]:
+            print(__version__)
+            sys.exit(0)
         name, *options = words
         if name not in known:
             sys.exit(f"error: {unknown('command', name, known)}")
@@ -95,6 +106,51 @@ class Program:
             and kind.__module__ == module.__name__
         )
         return kind
+
+
+@contextmanager
+def readers_may_leave() -> Iterator[None]:
+    """Go on in silence if what is printed has no reader any more, as in `… | head`: a command's
+    results are the files that it writes."""
+    with redirect_stdout(_Unbroken.of(sys.stdout)), redirect_stderr(_Unbroken.of(sys.stderr)):
+        try:
+            yield
+        finally:
+            for stream in (sys.stdout, sys.stderr):
+                if stream is not None:
+                    stream.flush()
+
+
+class _Unbroken:
+    """A stream that goes nowhere once its pipe is closed."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    @staticmethod
+    def of(stream: TextIO | None) -> TextIO:
+        return cast(TextIO, stream and _Unbroken(stream))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except BrokenPipeError:
+            self._go_nowhere()
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            self._go_nowhere()
+
+    def _go_nowhere(self) -> None:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self._stream.fileno())
+        os.close(nowhere)
 
 
 def summary(module: Path) -> str:

@@ -223,6 +223,7 @@ def anchor(heading: str) -> str:
 
 
 _NUMBER = re.compile(r"[+\-−–]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:e[+\-]?\d+)?")
+_INTERVAL = re.compile(r"(\S+|\S+ %) ([\[(±].*)")
 _SIZES = {"k": 1e3, "M": 1e6}
 
 
@@ -243,8 +244,9 @@ def sort_key(cell: str) -> float | None:
 def _cell(text: str, words: bool) -> Cell:
     if words:
         return Cell(text)
-    main, bracket, rest = text.partition(" [")
-    return Cell(main, bracket.strip() + rest, sort_key(text))
+    found = _INTERVAL.fullmatch(text)
+    main, interval = found.groups() if found else (text, "")
+    return Cell(main, interval, sort_key(text))
 
 
 def _are_words(cells: Sequence[str]) -> bool:

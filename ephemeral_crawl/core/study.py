@@ -32,7 +32,7 @@ import tyro
 
 from ephemeral_crawl.core.folders import check_folder, recover, whole_folder
 from ephemeral_crawl.core.report import Report
-from ephemeral_crawl.core.results import provenance, write_csv
+from ephemeral_crawl.core.results import provenance, read_csv, write_csv
 from ephemeral_crawl.core.runner import Runner
 
 Rows = Sequence[Mapping[str, Any]]  # of a table
@@ -117,6 +117,51 @@ class ParallelStudy(Study):
         super().publish(report, files)
         if forget:
             self.runner.forget()
+
+
+@dataclass(kw_only=True)
+class RecordedStudy(Study):
+    """A study whose report is made from its tables alone, so that it can be written again."""
+
+    title: ClassVar[str]
+
+    only_report: bool = False
+    """Write the report again from the recorded tables; nothing is run."""
+
+    @abstractmethod
+    def measure(self) -> Mapping[str, Rows]:
+        """Run the study; return its tables by the names of their files."""
+
+    @abstractmethod
+    def write(self, report: Report, tables: Mapping[str, Rows]) -> None:
+        """Add everything to the report.
+
+        Arguments:
+            tables: those of `measure`; values are text where they were read from files.
+        """
+
+    def run(self) -> None:
+        self.check()
+        tables = self.recorded() if self.only_report else self.measure()
+        report = Report(self.title)
+        self.write(report, tables)
+        if self.only_report:
+            Study.publish(self, report, tables)  # stored results of an interrupted run stay
+        else:
+            self.publish(report, tables)
+
+    def recorded(self) -> dict[str, Rows]:
+        """Return the tables that were written before.
+
+        Raises:
+            ValueError: there are none.
+        """
+        names = [name for name in self.outputs if ".csv" in name and (self.folder / name).exists()]
+        if not names:
+            raise ValueError(
+                f"{self.folder} has no tables to make a report from; leave out --only-report"
+            )
+        return {name: read_csv(self.folder / name) for name in names}
 
 
 def attributed(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

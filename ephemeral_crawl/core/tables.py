@@ -85,6 +85,22 @@ def records(agent: str, run: Evaluation, seed: int, **common: Any) -> Sequence[d
     ]
 
 
+def recorded_runs(rows: Sequence[Mapping[str, Any]]) -> Evaluation:
+    """Return the runs of the rows of `records`, which do not have the crawl frequencies of single
+    sources."""
+
+    def column(name: str) -> FloatArray:
+        return np.array([float(row[name]) for row in rows])
+
+    return Evaluation(
+        reward=column("reward"),
+        cost=column("cost"),
+        never=column("never_visited"),
+        delay=column("delay"),
+        frequency=np.zeros(0),
+    )
+
+
 def bound_of(arguments: Mapping[str, Any], seeds: int, seed: int) -> Bound:
     """Return the upper bound of a task; arrays (S,), one entry per run, if fleets are drawn."""
     env = CrawlVectorEnv(seeds, **arguments)

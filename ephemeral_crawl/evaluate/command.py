@@ -12,9 +12,9 @@ import tyro
 from agents import AGENTS
 from agents.evaluation.rollout import Evaluation
 from agents.evaluation.statistics import FEWEST_RUNS, number
+from agents.registry import find
 from crawl_env import Sources, Task
 from crawl_env.content.names import make_arrivals
-from crawl_env.errors import unknown
 from crawl_env.log.clock import HOURS
 from crawl_env.simulation.task import make_sources
 from ephemeral_crawl.core import evaluation
@@ -250,8 +250,7 @@ class Evaluate(ParallelStudy):
 
     def _names(self) -> tuple[str, ...]:
         for name in self.agents:
-            if name not in AGENTS:
-                raise unknown("agent", name, AGENTS)
+            find(name)
         return tuple(dict.fromkeys((REFERENCE, *self.agents, FLOOR)))
 
     def _budgets(self) -> list[float]:

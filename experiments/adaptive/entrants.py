@@ -45,7 +45,8 @@ def entrant(
         options: `prior`, a pair of numbers or of lists, one for each source; `confidence` of
             optimism; and the options of the estimator, such as `retention`.
     """
-    if not issubclass(AGENTS.get(agent, object), Adaptive):
+    kind = AGENTS.get(agent)
+    if not (isinstance(kind, type) and issubclass(kind, Adaptive)):
         return {"agent": agent}
     if estimator is None and agent != TUNING:
         estimator = "gamma-poisson"

@@ -46,7 +46,7 @@ def jobs(size: Size) -> list[Job]:
     return [
         job(
             PART,
-            f"{regime}, {'seen' if observed else 'not seen'}",
+            f"{regime}, {'observed' if observed else 'not observed'}",
             chosen,
             {"sources": f"drawn-{regime}-100", "budget": 10, "observed": observed},
             size.steps,
@@ -93,8 +93,8 @@ def write(report: Report, found: Found) -> None:
         "decay rate of each source and learns the arrival rates: from the number of new items, "
         "from whether there were any, or from their total utility. Self-tuning is given neither. "
         "Where sources publish much, nearly every crawl finds something new, which is hardly "
-        "informative. Score: 0 is random, 1 is whittle. “Seen”: uncollected utility is observed "
-        "before crawling, also by whittle."
+        "informative. Score: 0 is random, 1 is whittle. “Observed”: uncollected utility is "
+        "observed before crawling, also by whittle."
     )
     for case in found.cases:
         rows = [

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from agents.evaluation.rollout import Evaluation
 from ephemeral_crawl.core import evaluation
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.results import provenance
 from ephemeral_crawl.core.runner import Job
-from ephemeral_crawl.core.study import ParallelStudy, attributed
-from ephemeral_crawl.core.tables import bound_of, records
+from ephemeral_crawl.core.study import ParallelStudy, RecordedStudy, Rows, attributed
+from ephemeral_crawl.core.tables import bound_of
+from ephemeral_crawl.core.tables import records as records_of
 from experiments.arm import gaps, rewards
 
 
 @dataclass(kw_only=True)
-class Arm(ParallelStudy):
+class Arm(RecordedStudy, ParallelStudy):
     """Theorem 1 against the exact index of sources that are observed under random arrivals: the
     error of the index, and the reward lost by it. Takes a minute or two."""
 
+    title: ClassVar[str] = "The index where content is observed: Theorem 1 and the exact one"
     outputs: ClassVar[tuple[str, ...]] = ("gaps.csv", *ParallelStudy.outputs)
 
     seeds: int = 40
@@ -31,8 +33,7 @@ class Arm(ParallelStudy):
     seed: int = 0
     """Seed of the arrivals."""
 
-    def run(self) -> None:
-        self.check()
+    def measure(self) -> dict[str, Rows]:
         tasks = rewards.tasks()
         jobs = [
             self._job(agent, arguments)
@@ -40,16 +41,28 @@ class Arm(ParallelStudy):
             for agent in (rewards.CLOSED, rewards.EXACT)
         ]
         found = iter(self.runner.run(jobs, evaluation.work))
-        done = [
-            (name, arguments, self._next(found), self._next(found), self._bound(arguments))
+        records = [
+            row
             for name, arguments in tasks
+            for bound in (self._bound(arguments),)
+            for agent in (rewards.CLOSED, rewards.EXACT)
+            for row in records_of(
+                agent,
+                evaluation.as_evaluation(next(found), self.seeds),
+                self.seed,
+                fleet=name,
+                budget=arguments["budget"],
+                bound=repr(bound),
+                **provenance(),
+            )
         ]
-        report = Report("The index where content is observed: Theorem 1 and the exact one")
+        return {"gaps.csv": attributed(gaps.measure()), "records.csv": records}
+
+    def write(self, report: Report, tables: Mapping[str, Rows]) -> None:
+        done = rewards.done(tables["records.csv"])
         report.answer(rewards.answer(done))
-        differences = gaps.compare(report)
-        rewards.table(report, done)
-        records = self._records(done)
-        self.publish(report, {"gaps.csv": attributed(differences), "records.csv": records})
+        rewards.write(report, done)
+        gaps.write(report, tables["gaps.csv"])
 
     def _job(self, agent: str, arguments: dict[str, Any]) -> Job:
         runs = {
@@ -60,25 +73,6 @@ class Arm(ParallelStudy):
         }
         return {"agent": agent, "arguments": arguments, "runs": runs}
 
-    def _next(self, found: Any) -> Evaluation:
-        return evaluation.as_evaluation(next(found), self.seeds)
-
     def _bound(self, arguments: dict[str, Any]) -> float:
         job = self._job(rewards.CLOSED, arguments)
         return float(bound_of(evaluation.arguments_of(job), 1, self.seed).bound)
-
-    def _records(self, done: list[rewards.Done]) -> list[dict[str, Any]]:
-        return [
-            row
-            for name, arguments, closed, exact, bound in done
-            for agent, run in ((rewards.CLOSED, closed), (rewards.EXACT, exact))
-            for row in records(
-                agent,
-                run,
-                self.seed,
-                fleet=name,
-                budget=arguments["budget"],
-                bound=repr(bound),
-                **provenance(),
-            )
-        ]

@@ -13,6 +13,7 @@ from crawl_env.content.utility import Constant, Distribution, Exponential, Logno
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.study import Rows
 
 UTILITIES: dict[str, Distribution] = {
     "constant ξ": Constant(),
@@ -55,38 +56,8 @@ def gap(items: float, decay: float, utility: Distribution) -> Gap:
     return Gap(state / ceiling, closed / ceiling, arm.break_even[reached] / ceiling)
 
 
-def compare(report: Report) -> list[dict[str, Any]]:
-    """Add table and pictures, and return one record for each kind of source."""
-    found = {
-        (name, items, decay): gap(items, decay, utility)
-        for name, utility in UTILITIES.items()
-        for items in ITEMS
-        for decay in DECAYS
-    }
-    report.heading("The error of Theorem 1")
-    report.paragraph(
-        "Under random arrivals the content of a source that is observed does not increase steadily "
-        "between crawls. Its exact index solves V(x) + β = max(λC + E V(αx + U), x + E V(U)), here "
-        "on a grid (error below .011 u*, below .003 u* from μT = .2 on). Differences are closed "
-        "form minus exact index, in states that a source without crawls reaches within "
-        f"{_REACHED:g} steps."
-    )
-    rows = []
-    for items in ITEMS:
-        row = [f"{items:g}"]
-        for name in UTILITIES:
-            one = found[name, items, SHOWN]
-            row.append(f"{one.largest:+.3f} at {one.place:.3g}")
-        rows.append(row)
-    report.table(
-        f"Largest difference / u*, at which x / u*; μT = {SHOWN:g}", ["ΛT", *UTILITIES], rows
-    )
-    report.figure(_maps(found), "Largest difference between Theorem 1 and the exact index, / u*.")
-    report.figure(
-        _curves(found),
-        f"Index of a source with exponential ξ and μT = {SHOWN:g} against its uncollected utility; "
-        "dashed: Theorem 1, the same for every ΛT.",
-    )
+def measure() -> list[dict[str, Any]]:
+    """Return the largest difference for each kind of source, and where it is."""
     return [
         {
             "utility": name,
@@ -95,17 +66,53 @@ def compare(report: Report) -> list[dict[str, Any]]:
             "difference": repr(one.largest),
             "at": repr(one.place),
         }
-        for (name, items, decay), one in found.items()
+        for name, utility in UTILITIES.items()
+        for items in ITEMS
+        for decay in DECAYS
+        for one in (gap(items, decay, utility),)
     ]
 
 
-def _maps(found: dict[tuple[str, float, float], Gap]) -> object:
+def write(report: Report, rows: Rows) -> None:
+    """Add table and pictures of the differences."""
+    found = {
+        (row["utility"], float(row["items"]), float(row["decay"])): (
+            float(row["difference"]),
+            float(row["at"]),
+        )
+        for row in rows
+    }
+    report.heading("The error of Theorem 1")
+    report.figure(_maps(found), "Largest difference between Theorem 1 and the exact index, / u*.")
+    report.figure(
+        _curves(),
+        f"Index of a source with exponential ξ and μT = {SHOWN:g} against its uncollected utility; "
+        "dashed: Theorem 1, the same for every ΛT.",
+    )
+    table = [
+        [f"{i:g}", *("{:+.3f} at {:.3g}".format(*found[name, i, SHOWN]) for name in UTILITIES)]
+        for i in ITEMS
+    ]
+    report.table(
+        f"Largest difference / u*, at which x / u*; μT = {SHOWN:g}", ["ΛT", *UTILITIES], table
+    )
+    with report.details("How this is computed"):
+        report.paragraph(
+            "Under random arrivals the content of a source that is observed does not increase "
+            "steadily between crawls. Its exact index solves V(x) + β = max(λC + E V(αx + U), "
+            "x + E V(U)), here on a grid (error below .011 u*, below .003 u* from μT = .2 on). "
+            "Differences are closed form minus exact index, in states that a source without "
+            f"crawls reaches within {_REACHED:g} steps."
+        )
+
+
+def _maps(found: dict[tuple[str, float, float], tuple[float, float]]) -> object:
     figure, axes = plots.new(1, len(UTILITIES), width=12, height=4.2, sharey=True)
     for axis, name in zip(axes, UTILITIES, strict=True):
-        table = np.array([[found[name, i, d].largest for d in DECAYS] for i in ITEMS])
+        table = np.array([[found[name, i, d][0] for d in DECAYS] for i in ITEMS])
         picture = axis.imshow(table, cmap="RdBu_r", vmin=-0.7, vmax=0.7, aspect="auto")
         for (row, column), value in np.ndenumerate(table):
-            dark = "w" if abs(value) > 0.45 else "k"
+            dark = plots.ON_DARK if abs(value) > 0.45 else plots.ON_LIGHT
             text = f"{value:+.2f}"
             axis.text(column, row, text, ha="center", va="center", size=7, color=dark)
         axis.set_xticks(range(len(DECAYS)), [f"{d:g}" for d in DECAYS])
@@ -117,17 +124,19 @@ def _maps(found: dict[tuple[str, float, float], Gap]) -> object:
     return figure
 
 
-def _curves(found: dict[tuple[str, float, float], Gap]) -> object:
+def _curves() -> object:
     figure, axis = plots.new(width=7, height=4)
     for i, items in enumerate((0.05, 1.0, 5.0, 25.0, 250.0)):
-        one = found["exponential ξ", items, SHOWN]
+        one = gap(items, SHOWN, Exponential())
         shown = one.state <= 2
         axis.plot(
             one.state[shown], one.exact[shown], color=plots.PALETTE[i], label=f"ΛT = {items:g}"
         )
     x = np.linspace(0.0, 2.0, 400)
     source = Sources(SHOWN, 1.0, SHOWN)  # u* = 1
-    axis.plot(x, whittle_index(x[:, None], source)[:, 0], "k--", lw=1, label="Theorem 1")
+    axis.plot(
+        x, whittle_index(x[:, None], source)[:, 0], "--", color=plots.INK, lw=1, label="Theorem 1"
+    )
     axis.set(xlabel="x / u*", ylabel="index, C γ / u*")
     axis.legend()
     return figure

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from itertools import groupby
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from agents.evaluation.statistics import Estimate
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job
-from ephemeral_crawl.core.study import ParallelStudy, attributed
+from ephemeral_crawl.core.study import ParallelStudy, RecordedStudy, Rows, attributed
 from ephemeral_crawl.core.tables import plain
 from experiments.asymptotic import mixed, picture
 from experiments.asymptotic.fleets import FLEETS, work
@@ -53,19 +54,20 @@ UNOBSERVED = Line(
 
 
 @dataclass(kw_only=True)
-class Asymptotic(ParallelStudy):
+class Asymptotic(RecordedStudy, ParallelStudy):
     """How the gap to the relaxed bound closes as a fleet and its budget are copied k times, and
     what greedy filling loses under mixed costs. Takes some three minutes."""
+
+    title: ClassVar[str] = "As the fleet grows: the gap to the relaxed bound"
 
     most: int = 10_000
     """The largest number of copies."""
     seed: int = 0
     """Seed of the random starts and arrivals."""
 
-    def run(self) -> None:
+    def measure(self) -> dict[str, Rows]:
         if self.most < 1:
             raise ValueError(f"--most is {self.most}; it must be at least 1 copy")
-        self.check()
         jobs = [
             self._job(fleet, line, k)
             for k in reversed(self._numbers())  # the longest first
@@ -74,24 +76,35 @@ class Asymptotic(ParallelStudy):
             if k <= line.most
         ]
         results = self.runner.run(jobs, work)
-        found: dict[str, dict[str, Gaps]] = defaultdict(lambda: defaultdict(dict))
         rows = []
-        for unit, result in sorted(zip(jobs, results, strict=True), key=lambda x: x[0]["copies"]):
-            fleet, k, bound = unit["fleet"], unit["copies"], FLEETS[unit["fleet"]].bound
-            gap = 1.0 - np.array(result["reward"]) / bound
-            found[fleet][unit["line"]][k] = gap
+        for job, result in sorted(zip(jobs, results, strict=True), key=lambda x: x[0]["copies"]):
+            gap = 1.0 - np.array(result["reward"]) / FLEETS[job["fleet"]].bound
             for i, (g, reward) in enumerate(zip(gap, result["reward"], strict=True)):
-                run = {"fleet": fleet, "policy": unit["line"], "copies": k, "run": i}
+                run = {
+                    "fleet": job["fleet"],
+                    "policy": job["line"],
+                    "copies": job["copies"],
+                    "run": i,
+                }
                 rows.append({**run, "reward_per_copy": repr(reward), "gap": repr(float(g))})
-        report = Report("As the fleet grows: the gap to the relaxed bound")
+        return {"records.csv": attributed([*rows, *mixed.measured()])}
+
+    def write(self, report: Report, tables: Mapping[str, Rows]) -> None:
+        found: dict[str, dict[str, Gaps]] = {}
+        rows = [row for row in tables["records.csv"] if row.get("fleet")]
+        for (fleet, line, k), runs in groupby(
+            rows, lambda r: (r["fleet"], r["policy"], r["copies"])
+        ):
+            gaps = found.setdefault(fleet, {}).setdefault(line, {})
+            gaps[int(k)] = np.array([float(row["gap"]) for row in runs])
         report.answer(_answer(found))
-        self._introduce(report)
         report.figure(picture.curves(found), "Gap to the relaxed bound, as a fraction of it.")
+        with report.details("What the gap is"):
+            self._introduce(report)
         for fleet, lines in found.items():
             self._table(report, fleet, lines)
         self._conclude(report)
-        cases = mixed.section(report)
-        self.publish(report, {"records.csv": attributed([*rows, *cases])})
+        mixed.section(report, [row for row in tables["records.csv"] if row.get("case")])
 
     def _numbers(self) -> list[int]:
         logarithmic = [1, 2, 5, 10, 30, 100, 300, 1000, 3000, 10_000]
@@ -199,4 +212,6 @@ def _shown(gap: FloatArray) -> str:
     if gap.size == 1 or np.ptp(gap) < NOTHING:
         return f"{mean:.1e}"
     estimate: Estimate = statistics.mean(gap)
+    if np.isnan(estimate.low):  # too few runs
+        return f"{mean:.1e}"
     return f"{mean:.1e} ± {0.5 * (estimate.high - estimate.low):.0e}"

@@ -13,6 +13,7 @@ from crawl_env import Sources
 from crawl_env.envs.subsets import maximal_subsets
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.study import Rows
 from experiments.asymptotic.fleets import mixed_costs
 
 STEPS = 4200
@@ -68,18 +69,34 @@ def measure(fleet: Sources, budget: float) -> dict[str, tuple[float, float]]:
     return found
 
 
-def section(report: Report) -> list[dict[str, Any]]:
-    """Add the cases to the report; return one record each."""
+def measured() -> list[dict[str, Any]]:
+    """Return one record for each case and way to spend the budget."""
+    return [
+        {
+            "case": case,
+            "way": way,
+            "reward": repr(reward),
+            "cost": "" if np.isnan(cost) else repr(cost),
+            "bound": repr(relaxed_bound(fleet, budget)),
+        }
+        for case, (fleet, budget) in CASES.items()
+        for way, (reward, cost) in measure(fleet, budget).items()
+    ]
+
+
+def section(report: Report, records: Rows) -> None:
+    """Add the cases to the report."""
     report.heading("Mixed costs: what greedy filling loses")
-    rows, records = [], []
-    for case, (fleet, budget) in CASES.items():
-        bound = relaxed_bound(fleet, budget)
-        for label, (reward, cost) in measure(fleet, budget).items():
-            spent = "" if np.isnan(cost) else f"{cost:.3g} of {budget:g}"
-            rows.append([case, label, f"{reward:.4f}", f"{reward / bound:.2%}", spent])
-            records.append({"case": case, "way": label, "reward": repr(reward)})
-            case = ""
-        records[-1]["bound"] = repr(bound)
+    rows = [
+        [
+            row["case"],
+            row["way"],
+            f"{float(row['reward']):.4f}",
+            f"{float(row['reward']) / float(row['bound']):.2%}",
+            f"{float(row['cost']):.3g} of {CASES[row['case']][1]:g}" if row["cost"] else "",
+        ]
+        for row in records
+    ]
     report.table(
         "Reward, utility / step",
         ["fleet", "how the budget is spent", "reward", "of bound", "spent"],
@@ -93,4 +110,3 @@ def section(report: Report) -> list[dict[str, Any]]:
         "that unspent budget is saved, the bound is reached. As the fleet grows, the budget that "
         "cannot be spent becomes a vanishing fraction of it, and greedy filling is good enough."
     )
-    return records

@@ -11,9 +11,9 @@ from ephemeral_crawl.core import plots
 from experiments.asymptotic.rate import NOTHING
 
 _STYLES = {
-    "whittle, equal ages": ("#0072B2", ":"),
-    "whittle, budget on average": ("#009E73", "-"),
-    "whittle, Poisson, not observed": ("#999999", "--"),
+    "whittle, equal ages": (plots.BLUE, ":"),
+    "whittle, budget on average": (plots.GREEN, "-"),
+    "whittle, Poisson, not observed": (plots.GREY, "--"),
 }
 
 
@@ -21,15 +21,15 @@ def curves(found: Mapping[str, Mapping[str, Mapping[int, FloatArray]]]) -> objec
     """Draw one panel per fleet: filled where the gap is positive, hollow where it is negative."""
     figure, axes = plots.new(2, 3, width=13, height=4, sharex=True, sharey=True)
     for axis, (fleet, lines) in zip(axes.flat, found.items(), strict=False):
-        for i, (label, gaps) in enumerate(lines.items()):
+        for label, gaps in lines.items():
             k = np.array(list(gaps))
             mean = np.array([gap.mean() for gap in gaps.values()])
             size = np.maximum(np.abs(mean), NOTHING)
-            colour, dashes = _STYLES.get(label, (plots.colour(label, i), "-"))
+            colour, dashes = _STYLES.get(label, (plots.colour(label), "-"))
             axis.plot(k, size, dashes, color=colour, lw=1.2, label=label)
             above = mean > NOTHING
-            axis.plot(k[above], size[above], "o", color=colour, ms=4)
-            axis.plot(k[~above], size[~above], "o", mfc="w", color=colour, ms=5)
+            axis.plot(k[above], size[above], "o", color=colour, ms=4, label=f"_{label}")
+            axis.plot(k[~above], size[~above], "o", mfc="w", color=colour, ms=5, label=f"_{label}")
         axis.set(xscale="log", yscale="log", title=fleet, ylim=(0.4 * NOTHING, 0.6))
     for axis in axes[:, 0]:
         axis.set_ylabel("|gap|, fraction of the bound")

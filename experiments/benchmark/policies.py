@@ -26,6 +26,7 @@ from ephemeral_crawl.core.tables import (
     markdown,
     percent,
     plain,
+    recorded_runs,
     records,
     scores,
     without_reference,
@@ -144,21 +145,11 @@ def _from_records(rows: Rows) -> list[Runs]:
         )
     return [
         {
-            agent: Evaluation(
-                reward=_column(of_agent, "reward"),
-                cost=_column(of_agent, "cost"),
-                never=_column(of_agent, "never_visited"),
-                delay=_column(of_agent, "delay"),
-                frequency=np.zeros(0),
-            )
+            agent: recorded_runs(of_agent)
             for agent, of_agent in columns[task.group, task.name].items()
         }
         for task in SUITE
     ]
-
-
-def _column(rows: Rows, name: str) -> NDArray[np.float64]:
-    return np.array([float(row[name]) for row in rows])
 
 
 def _job(task: BenchmarkTask, agent: str, seed: int) -> Job:

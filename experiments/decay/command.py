@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job
-from ephemeral_crawl.core.study import ParallelStudy, attributed
+from ephemeral_crawl.core.study import ParallelStudy, RecordedStudy, Rows, attributed
 from experiments.decay import functions, losses
 from experiments.decay.functions import FUNCTIONS, Named
 from experiments.decay.runs import RIGHT_MEAN, WHITTLES, work
@@ -18,9 +20,11 @@ CHECKED: tuple[Named, ...] = (functions.EXPONENTIAL, ("stretched", (0.4,)), ("lo
 
 
 @dataclass(kw_only=True)
-class Decay(ParallelStudy):
+class Decay(RecordedStudy, ParallelStudy):
     """What the Whittle index loses where interest does not decay exponentially, as it assumes, by
     decay function, budget, and whether content is observed. Takes some four minutes."""
+
+    title: ClassVar[str] = "What the Whittle index loses if interest does not decay exponentially"
 
     seeds: int = 10
     """Random fleets; the arrivals are the same for all policies."""
@@ -31,18 +35,18 @@ class Decay(ParallelStudy):
     seed: int = 0
     """Seed of the fleets and the arrivals."""
 
-    def run(self) -> None:
-        self.check()
+    def measure(self) -> dict[str, Rows]:
         jobs = self._jobs()
-        found = self.runner.run(jobs, work)
-        results = losses.Results(jobs, found)
-        report = Report("What the Whittle index loses if interest does not decay exponentially")
+        rows = losses.records(jobs, self.runner.run(jobs, work))
+        return {"records.csv": attributed(rows)}
+
+    def write(self, report: Report, tables: Mapping[str, Rows]) -> None:
+        results = losses.Results(tables["records.csv"])
         losses.summary(report, results)
         functions.describe(report)
         losses.unobserved(report, results)
         losses.observed(report, results)
         losses.check(report, results, CHECKED)
-        self.publish(report, {"records.csv": attributed(results.records())})
 
     def _jobs(self) -> list[Job]:
         # The longest first: those with the most uncollected items.

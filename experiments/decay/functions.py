@@ -97,7 +97,7 @@ def _curves() -> Any:
     figure, axes = plots.new(1, 2, width=11, height=3.8, sharey=True)
     z: FloatArray = np.linspace(0.0, 8.0, 400)
     for axis, family in zip(axes, (STRETCHED, LOMAX), strict=True):
-        axis.plot(z, decay_function(EXPONENTIAL).survival(z), color="k", label="exponential")
+        axis.plot(z, decay_function(EXPONENTIAL).survival(z), color=plots.INK, label="exponential")
         for i, named in enumerate(family):
             axis.plot(
                 z, decay_function(named).survival(z), color=plots.PALETTE[i], label=label(named)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,15 +30,31 @@ CASES = (
 _TASK = ("fleet", "budget", "observed", "drawn", "decay", "policy")
 
 
-class Results:
-    """The results of all jobs."""
+def records(jobs: Sequence[Job], results: Sequence[Result]) -> Iterator[dict[str, Any]]:
+    """Yield one row for each run of each job."""
+    for job, result in zip(jobs, results, strict=True):
+        for run, reward in enumerate(result["reward"]):
+            yield {
+                **{name: job[name] for name in _TASK if name != "decay"},
+                "decay": label(job["decay"]),
+                "seed": job["seed"],
+                "run": run,
+                "reward": repr(reward),
+                "bound": repr(result["bound"][run]) if "bound" in result else "",
+            }
 
-    def __init__(self, jobs: Sequence[Job], results: Sequence[Result]) -> None:
-        self._jobs, self._results = jobs, results
-        self._found = {
-            _key(*(job[name] for name in _TASK)): result
-            for job, result in zip(jobs, results, strict=True)
-        }
+
+class Results:
+    """The rewards and bounds of all records."""
+
+    def __init__(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        self._rewards: dict[tuple[str, ...], list[float]] = defaultdict(list)
+        self._bounds: dict[tuple[str, ...], list[float]] = defaultdict(list)
+        for row in rows:
+            key = tuple(str(row[name]) for name in _TASK)
+            self._rewards[key].append(float(row["reward"]))
+            if row["bound"]:
+                self._bounds[key].append(float(row["bound"]))
 
     def reward(
         self,
@@ -51,11 +68,11 @@ class Results:
         """Return the reward per step of each run, (S,), utility; content is drawn at random
         where it is observed, unless `drawn` is given."""
         drawn = observed if drawn is None else drawn
-        return np.array(self._found[_key(fleet, m, observed, drawn, decay, policy)]["reward"])
+        return np.array(self._rewards[_key(fleet, m, observed, drawn, decay, policy)])
 
     def bound(self, fleet: str, m: int, decay: Named) -> FloatArray:
         """Return the bound of a crawler that does not observe content, of each run, (S,)."""
-        return np.array(self._found[_key(fleet, m, False, False, decay, KNOWING)]["bound"])
+        return np.array(self._bounds[_key(fleet, m, False, False, decay, KNOWING)])
 
     def loss(self, fleet: str, m: int, observed: bool, decay: Named, policy: str) -> Estimate:
         """Return the fraction that a policy loses relative to the one that knows the decay."""
@@ -77,23 +94,11 @@ class Results:
         ]
         return max(losses, key=lambda loss: loss[0])
 
-    def records(self) -> Iterator[dict[str, Any]]:
-        for job, result in zip(self._jobs, self._results, strict=True):
-            for run, reward in enumerate(result["reward"]):
-                yield {
-                    **{name: job[name] for name in _TASK if name != "decay"},
-                    "decay": label(job["decay"]),
-                    "seed": job["seed"],
-                    "run": run,
-                    "reward": repr(reward),
-                    "bound": repr(result["bound"][run]) if "bound" in result else "",
-                }
-
 
 def _key(
     fleet: str, m: int, observed: bool, drawn: bool, decay: Named, policy: str
-) -> tuple[Any, ...]:
-    return fleet, m, observed, drawn, label(decay), policy
+) -> tuple[str, ...]:
+    return fleet, str(m), str(observed), str(drawn), label(decay), policy
 
 
 def unobserved(report: Report, results: Results) -> None:
@@ -201,7 +206,7 @@ def picture(results: Results) -> Any:
                     color=plots.PALETTE[i],
                     label=f"M = {m}",
                 )
-            axis.axhline(0, color="#888", lw=0.8)
+            axis.axhline(0, color=plots.FAINT, lw=0.8)
             axis.set_title(f"{assumed}; {name}")
         axes[row][0].set_ylabel("loss, %")
     for axis in axes[1]:
@@ -238,6 +243,11 @@ def summary(report: Report, results: Results) -> None:
         f"most {usual:.1%} of its reward close to the exponential (β ≥ .8, k ≥ 4), and up to "
         f"{worst:.1%} far from it ({label(decay)}, M = {m})."
     )
+    report.figure(
+        picture(results),
+        "Loss of assuming exponential decay, relative to knowing the decay function, N = 100, with "
+        "95 % intervals; stretched exponentials on the left, Lomax functions on the right.",
+    )
     report.paragraph(
         "The agents of this project assume that interest decays exponentially. Here it does not, "
         "and the Whittle policy is compared with one that knows the decay function, on the same "
@@ -256,11 +266,6 @@ def summary(report: Report, results: Results) -> None:
         f"{len(_cases())} random cases with another decay function. It matches the fast initial "
         "decay but underestimates u*, on which it depends whether a source is crawled at all; it "
         "is worse where few crawls go to few sources."
-    )
-    report.figure(
-        picture(results),
-        "Loss of assuming exponential decay, relative to knowing the decay function, N = 100, with "
-        "95 % intervals; stretched exponentials on the left, Lomax functions on the right.",
     )
 
 

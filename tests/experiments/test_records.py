@@ -1,6 +1,7 @@
 """The committed records: each is read by the code that would read it, and tells what is quoted."""
 
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -47,6 +48,16 @@ def test_a_record_is_read_and_may_be_replaced_by_its_study(folder):
         assert str(ROOT) not in file.name
     # At least one table says where it comes from.
     assert any({"commit", "numpy", "machine"} <= set(read_csv(file)[0]) for file in tables)
+
+
+@pytest.mark.parametrize("name", ["sb3-time", "throughput", "decay"])
+def test_a_report_can_be_written_again_and_does_not_change_its_record(name, tmp_path, capsys):
+    out = tmp_path / name
+    shutil.copytree(RESULTS / name, out)
+    STUDIES.run([name, "--only-report", "--out", str(out)])
+    assert capsys.readouterr().out
+    for file in (RESULTS / name).glob("*.csv"):
+        assert (out / file.name).read_bytes() == file.read_bytes()
 
 
 def test_the_benchmarks_summary_is_that_of_its_records():

@@ -123,6 +123,11 @@ def test_a_loaded_model_needs_its_environment(tmp_path: Path) -> None:
     assert same(evaluate(again, TASK, **RUNS), expected)
 
 
+def test_an_agent_made_for_flat_observations_is_compared_as_it_is() -> None:
+    agent = agents.Whittle(gym.make(FLAT, **TASK))
+    assert same(evaluate(agent, TASK, **RUNS), evaluate("whittle", TASK, **RUNS))
+
+
 def test_a_dqn_on_subsets() -> None:
     model = DQN("MlpPolicy", gym.make(DISCRETE, **TASK), learning_starts=8, seed=0).learn(16)
     runs = compare({"dqn": model, "random": "random"}, gym.make(DISCRETE, **TASK), **RUNS)

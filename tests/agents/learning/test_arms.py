@@ -1,12 +1,13 @@
-"""Sources simulated alone: any start, activated at will, independent of each other."""
+"""Sources as arms: simulated alone, and seen through flat and scaled observations."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from agents.learning import LEARNERS
 from agents.learning.arms import CrawlSimulator
-from crawl_env import Sources, Task
+from crawl_env import CrawlVectorEnv, Sources, Task
 
 TABLE1 = Sources.preset("table1")
 
@@ -43,3 +44,21 @@ def test_ages_are_drawn_from_1_to_the_oldest() -> None:
     ages = simulator.draw(2000, np.random.default_rng(0))
     assert ages.shape == (2000, 4, 1)
     assert set(np.unique(ages)) == set(range(1, 9))
+
+
+@pytest.mark.parametrize("name", ["wiql", "deeptop", "equivariant-index", "ppo", "dqn"])
+def test_learners_learn_the_same_from_flat_and_scaled_observations(name: str) -> None:
+    """But for rounding, of the harvests alone: ages are exact."""
+    learners = []
+    for form in ({}, {"flat": True, "scaled": True}):
+        env = CrawlVectorEnv(2, budget=2, features=("age", "crawled", "harvest"), **form)
+        learners.append(LEARNERS[name](env, seed=1).learn(40))
+        seen, _ = env.reset(seed=2)
+        assert learners[-1].predict(seen)[0].shape == (2, 4)
+    rows = np.array([[3.0, 0, 0], [1, 1, 250], [2, 0, 0], [1, 1, 60]], dtype=np.float32)[None]
+    state = rows[..., : len(learners[0].state_features)]
+    score = [
+        one.policy(one.task, one.rng).score(rows) if hasattr(one, "policy") else one.score(state)
+        for one in learners
+    ]
+    np.testing.assert_allclose(score[0], score[1], rtol=1e-3, atol=1e-5)

@@ -106,6 +106,7 @@ def test_table1_is_crawled_as_well_as_by_whittle(budget: int, reward: float) -> 
     assert got.reward[0] == pytest.approx(reward, abs=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:budget is .* at most")
 def test_a_budget_for_half_a_source_more_is_priced_as_what_it_pays_for() -> None:
     whole = evaluate("lagrangian", {"budget": 2}, steps=700, seeds=1).reward
     np.testing.assert_array_equal(

@@ -345,6 +345,7 @@ def small_fleet(seed: int) -> tuple[Sources, float]:
     )
 
 
+@pytest.mark.filterwarnings("ignore:budget is .* at most")
 @pytest.mark.parametrize("seed", range(6))
 def test_whittle_below_optimum_below_bound(seed: int) -> None:
     fleet, budget = small_fleet(seed)
@@ -376,6 +377,7 @@ COVER = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:budget is .* at most")
 @pytest.mark.parametrize(("name", "rule", "start"), COVER)
 def test_no_total_exceeds_the_relaxed_bound(name: str, rule: str, start: str) -> None:
     """A sharp test: every deterministic total over H epochs is at most H × bound. A balance may

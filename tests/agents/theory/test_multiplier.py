@@ -197,6 +197,7 @@ def test_the_multiplier_is_zero_from_the_budget_for_all_sources_on():
         assert (BudgetMultiplier(task, whittle_index)(fleet).item() == 0) == zero
 
 
+@pytest.mark.filterwarnings("ignore:budget is .* at most")
 def test_payable_is_what_whole_crawls_cost_of_what_can_be_crawled():
     same = Sources([1.0, 2.0, 3.0], 1.0, 0.2, 0.4)
     fleet, budget = payable(same, Task(same, 1.0))

@@ -113,6 +113,7 @@ def test_a_batch_is_its_rows() -> None:
         assert together.bound[b] == pytest.approx(alone.bound, rel=1e-10)  # type: ignore[index]
 
 
+@pytest.mark.filterwarnings("ignore:budget is .* at most")
 def test_what_the_budget_cannot_pay_counts_under_average_only() -> None:
     fleet = Sources([1.0, 100.0], 1.0, 0.1, cost=[1.0, 3.0])
     with pytest.warns(UserWarning, match="can never be crawled"):

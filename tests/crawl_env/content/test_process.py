@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from crawl_env import Sources
+from crawl_env import ArrivalProcess, Arrivals, CrawlEnv, Sources
 from crawl_env.content import process as module
-from crawl_env.content.process import Cells, Published, blocks_of
+from crawl_env.content.process import Block, Cells, Published, blocks_of
 
 LAYOUTS = {
     # environments, sources, one fleet each, block, blocks wanted, different ones
@@ -86,3 +86,54 @@ def test_items_are_collected_at_their_cells() -> None:
     both = Published.concatenate([items, items.only([1])])
     assert both.cell.tolist() == [2, 0, 2, 0]
     assert Published.concatenate([]).cell.size == 0
+
+
+class Own(ArrivalProcess):
+    """A process whose blocks add their mean in place, or do not."""
+
+    def __init__(self, block_in_place: bool, past_in_place: bool) -> None:
+        self._in_place = {"block": block_in_place, "past": past_in_place}
+
+    def block(self, cells: Cells, state: np.ndarray) -> Block:
+        return OwnContent(cells, 1.0, self._in_place["block"])
+
+    def past(self, cells: Cells, steps: np.ndarray) -> Block:
+        return OwnContent(cells, steps, self._in_place["past"])
+
+
+class OwnContent(Block):
+    def __init__(self, cells: Cells, steps: np.ndarray | float, in_place: bool) -> None:
+        super().__init__(cells)
+        self._mean, self._in_place = cells.mean_content(steps), in_place
+
+    def add(self, value: np.ndarray, count: np.ndarray | None, rng: np.random.Generator) -> None:
+        if self._in_place:
+            value += self._mean
+        else:
+            value = value + self._mean
+
+
+@pytest.mark.parametrize("forgets", ["block", "past"])
+def test_arrivals_that_are_not_added_in_place_are_warned_of(forgets: str) -> None:
+    """Without a warning every reward is 0 (or the first one), and nobody knows why."""
+    arrivals = Own(forgets != "block", forgets != "past")
+    with pytest.warns(UserWarning, match=rf"Own\.{forgets} .* in place, as value \+= … does"):
+        env = CrawlEnv(arrivals=arrivals)
+    env.reset(seed=0)
+    rewards = [env.step(np.zeros(4, np.float32))[1] for _ in range(6)]
+    assert (rewards[0] == 0) == (forgets == "past")
+    assert (rewards[-1] == 0) == (forgets == "block")
+
+
+class Sparse(Arrivals):
+    """Poisson arrivals, of a class of one's own."""
+
+
+def test_arrivals_that_are_only_sparse_are_not_warned_of() -> None:
+    CrawlEnv(arrivals=Own(True, True))
+    for rate in (1e-4, 0.1, 300.0):
+        CrawlEnv(sources=Sources([rate, 0.0], 1.0, 0.5), arrivals=Sparse())
+    CrawlEnv(sources=Sources([1.0, 1.0], 0.0, 0.5), arrivals=Sparse())  # nothing to collect
+    CrawlEnv(
+        sources=Sources([1.0], 1.0, 0.5, capacity=2), arrivals=Sparse(sampler="items"), budget=1
+    )

@@ -180,22 +180,40 @@ def test_numpy_integers_as_horizon_pass_both_checks(name: str) -> None:
 
 
 @pytest.mark.usefixtures("strict")
-@pytest.mark.parametrize("name", IDS)
-def test_check_env_with_every_render_mode(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_env_with_every_render_mode(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pygame")
     monkeypatch.setenv("SDL_VIDEODRIVER", os.environ.get("SDL_VIDEODRIVER", "dummy"))
     warnings.filterwarnings("ignore", message="pkg_resources")  # pygame 2.6 imports it
-    env_checker.check_env(gym.make(name).unwrapped)
-    for mode in gym.make(name).metadata["render_modes"]:
-        env = gym.make(name, render_mode=mode)
+    env_checker.check_env(gym.make(ID).unwrapped)
+    for mode in gym.make(ID).metadata["render_modes"]:
+        env = gym.make(ID, render_mode=mode)
         check_env_sb3(env, skip_render_check=False)
-        env = gym.make(name, render_mode=mode)
+        env = gym.make(ID, render_mode=mode)
         env.reset(seed=0)
         frame = env.render()
         kinds = {"rgb_array": np.ndarray, "ansi": str, "human": type(None)}
         assert isinstance(frame, kinds[mode])
         env.close()
         env.close()
+
+
+@pytest.mark.usefixtures("strict")
+@pytest.mark.parametrize("name", IDS)
+def test_check_env_with_the_wrappers_of_make(name: str) -> None:
+    warnings.filterwarnings("ignore", message=r".*is different from the unwrapped version.*")
+    env_checker.check_env(gym.make(name, budget=2), skip_render_check=True)
+
+
+@pytest.mark.parametrize("name", IDS)
+@pytest.mark.parametrize("make", [gym.make, gym.make_vec], ids=["make", "make_vec"])
+def test_unknown_arguments_are_refused_in_the_words_that_torchrl_parses(
+    make: Any, name: str
+) -> None:
+    """`GymEnv` tries `frameskip` and makes the environment without it if it reads these words."""
+    with pytest.raises(
+        TypeError, match=r"__init__\(\) got an unexpected keyword argument 'frameskip'"
+    ):
+        make(name, frameskip=1)
 
 
 def test_the_passive_checker_of_make_is_silent() -> None:
@@ -351,3 +369,30 @@ def test_vector_rendering_gives_one_picture_an_environment() -> None:
         assert picture.ndim == 3
         assert picture.shape[2] == 3
     vec.close()
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_the_native_vector_environment_equals_gymnasiums_own(name: str) -> None:
+    """Step by step, with the same spaces; deterministic arrivals, since generators differ."""
+    arguments = {"budget": 2, "features": ("value", "age", "harvest"), "horizon": 3}
+    native = gym.make_vec(name, num_envs=3, **arguments)
+    loop = gym.make_vec(name, num_envs=3, vectorization_mode="sync", **arguments)
+    assert native.unwrapped.spec.id == loop.unwrapped.spec.id == name
+    for space in ("observation_space", "action_space", "single_action_space"):
+        assert getattr(native, space) == getattr(loop, space)
+    for check in (
+        env_checker.check_reset_return_type,
+        env_checker.check_reset_seed_determinism,
+        env_checker.check_reset_options,
+    ):
+        check(native)
+    seen = [env.reset(seed=1)[0] for env in (native, loop)]
+    native.action_space.seed(1)
+    for _ in range(9):
+        assert seen[0] in native.observation_space
+        assert np.array_equal(*seen)
+        action = native.action_space.sample()
+        one, two = native.step(action), loop.step(action)
+        for a, b in zip(one[:4], two[:4], strict=True):
+            assert np.array_equal(a, b)
+        seen = [one[0], two[0]]

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 
 SPAWNED = """
@@ -28,10 +30,35 @@ if __name__ == "__main__":
 """
 
 
-def test_spawned_processes(tmp_path: Path) -> None:
+SUBPROC = """
+import gymnasium as gym
+import numpy as np
+
+ID = "crawl_env:EphemeralCrawlFlat-v0"
+
+def make():
+    return gym.make(ID, budget=2, arrivals="poisson", features=("value", "age"))
+
+if __name__ == "__main__":
+    from stable_baselines3.common.vec_env import SubprocVecEnv
+
+    vec, one = SubprocVecEnv([make], start_method="spawn"), make()
+    vec.seed(3)
+    same = np.array_equal(vec.reset()[0], one.reset(seed=3)[0])
+    action = np.linspace(-1, 1, 4, dtype=np.float32)
+    for _ in range(3):
+        found, expected = vec.step(action[None]), one.step(action)
+        same &= np.array_equal(found[0][0], expected[0]) and np.isclose(found[1][0], expected[1])
+    print(same, vec.get_attr("spec")[0].max_episode_steps)
+    vec.close()
+"""
+
+
+@pytest.mark.parametrize("code", [SPAWNED, SUBPROC], ids=["AsyncVectorEnv", "SubprocVecEnv"])
+def test_spawned_processes(code: str, tmp_path: Path) -> None:
     """Nothing imports the package but the prefix of the id, also in the worker."""
     script = tmp_path / "spawned.py"
-    script.write_text(SPAWNED)
+    script.write_text(code)
     done = subprocess.run(
         [sys.executable, str(script)],
         env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},

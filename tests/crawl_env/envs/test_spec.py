@@ -109,6 +109,17 @@ def test_the_spec_states_when_episodes_end(arguments: dict[str, Any], steps: int
         assert length(other) == steps
 
 
+@pytest.mark.parametrize("name", ["EphemeralCrawlFlat-v0", "EphemeralCrawlDiscrete-v0"])
+def test_the_specs_of_the_other_ids(name: str) -> None:
+    env = gym.make(name, budget=2, horizon=7, max_episode_steps=6)
+    vec = gym.make_vec(name, num_envs=2, budget=2, horizon=7, max_episode_steps=6)
+    other = gym.make_vec(EnvSpec.from_json(strict(vec.spec.to_json())))
+    for one in (env, gym.make(env.spec), again(env), vec, other):
+        assert one.spec.max_episode_steps == 6
+    assert length(again(env)) == 6
+    assert again(env).observation_space == env.observation_space
+
+
 def test_without_horizon_there_is_no_limit() -> None:
     env = gym.make(ID, horizon=None)
     assert env.spec.max_episode_steps is None

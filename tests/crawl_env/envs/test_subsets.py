@@ -162,12 +162,20 @@ def test_nothing_else_is_crawled_than_the_subset_while_all_are_available() -> No
         assert tuple(np.flatnonzero(env.step(number)[0])) == subset
 
 
-def test_what_an_unavailable_member_leaves_of_the_budget_goes_to_the_longest_uncrawled() -> None:
+@pytest.mark.parametrize("rule", ["step", "average"])
+def test_what_an_unavailable_member_leaves_of_the_budget_is_not_spent(rule: Any) -> None:
     fleet = costs(1, 1, 1, 1, crawl_delay=[3, 0, 0, 0])
-    env = SubsetAction(CrawlEnv(sources=fleet, budget=2, features=("crawled",)))
-    env.reset(options={"age": [5.0, 1, 2, 3]})
-    assert env.step(env.subsets.index((0, 1)))[0][:, 0].tolist() == [1, 1, 0, 0]
-    assert env.step(env.subsets.index((0, 1)))[0][:, 0].tolist() == [0, 1, 0, 1]
+    arguments = {"sources": fleet, "budget": 2, "budget_rule": rule, "features": ("crawled",)}
+    env = SubsetAction(CrawlEnv(**arguments))
+    vec = VectorSubsetAction(CrawlVectorEnv(2, **arguments))
+    number = env.subsets.index((0, 1))
+    for one in (env, vec):
+        one.reset(options={"age": [5.0, 1, 2, 3]})
+    for crawled in ([1, 1, 0, 0], [0, 1, 0, 0], [0, 1, 0, 0], [1, 1, 0, 0]):
+        seen, _, _, _, info = env.step(number)
+        assert seen[:, 0].tolist() == crawled
+        assert info["cost"] == sum(crawled)
+        assert vec.step(np.array([number] * 2))[0][..., 0].tolist() == [crawled] * 2
 
 
 @pytest.mark.parametrize(

@@ -421,7 +421,7 @@ def test_bad_priorities_are_refused() -> None:
         (np.zeros((3, 4), np.float32), "shape"),
         (np.zeros((4, 2), np.float32), "shape"),
         (np.full((2, 4), np.nan), "NaN"),
-        (one_nan, r"source 2 \(environment 1\)"),
+        (one_nan, r"source 1 \(environment 1\)"),
         ([["a"] * 4] * 2, "numbers"),
     ):
         with pytest.raises(ValueError, match=words):

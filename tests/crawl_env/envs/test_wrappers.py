@@ -169,6 +169,16 @@ def test_spaces() -> None:
         seen, *_ = env.step(action)
 
 
+def test_flat_observations_have_the_same_rows() -> None:
+    rows, flat = (make(budget=2, features=("value", "age"), flat=flat) for flat in (False, True))
+    assert flat.observation_space.shape == (12,)
+    seen = [env.reset(seed=0)[0] for env in (rows, flat)]
+    for action in random_actions(rows, 9):
+        assert np.array_equal(seen[0].ravel(), seen[1])
+        assert seen[1] in flat.observation_space
+        seen = [env.step(action)[0] for env in (rows, flat)]
+
+
 def test_horizon_counts_epochs_and_a_time_limit_outside_counts_picks() -> None:
     env = make(budget=2, horizon=3)
     env.reset(seed=0)
@@ -263,8 +273,10 @@ def test_any_whole_number_will_do(kind: Any) -> None:
 @pytest.mark.parametrize("check", [check_env, check_env_sb3], ids=["Gymnasium", "SB3"])
 @pytest.mark.parametrize("features", [("value",), tuple(CHANNELS)], ids=["value", "all"])
 @pytest.mark.parametrize("sources", ["table1", MIXED], ids=["table1", "mixed costs"])
-def test_check_env(check: Any, features: tuple[str, ...], sources: Any) -> None:
-    env = make(sources=sources, budget=3, features=features, arrivals="poisson-items")
+@pytest.mark.parametrize("flat", [False, True], ids=["rows", "flat"])
+def test_check_env(check: Any, features: tuple[str, ...], sources: Any, flat: bool) -> None:
+    form = {"flat": flat, "scaled": flat}
+    env = make(sources=sources, budget=3, features=features, arrivals="poisson-items", **form)
     with warnings.catch_warnings():
         for message in (
             "Box observation space m.*imum value is -?infinity",  # utility has no upper bound

@@ -355,7 +355,7 @@ def test_bad_numbers_are_refused_by_source_parameter_and_remedy() -> None:
         bad_ones += [0.0] if parameter in ("decay_rate", "cost") else []
         for bad in bad_ones:
             column = [1.0, bad, 1.0]
-            with refused(f"source '2': {parameter} is {bad:g}; it must be ", "finite"):
+            with refused(f"source 1: {parameter} is {bad:g}; it must be ", "finite"):
                 fleet_of(**{parameter: column})
             with refused(f"source 'beta': {parameter} is {bad:g}"):
                 fleet_of(**{parameter: column}, names=["alpha", "beta", "gamma"])
@@ -370,7 +370,7 @@ def test_sources_without_items_or_utility_are_allowed() -> None:
 def test_the_source_at_fault_is_named_in_a_batch_too() -> None:
     cost = np.ones((2, 3))
     cost[1, 2] = -1
-    with pytest.raises(ValueError, match="source '3': cost is -1"):
+    with pytest.raises(ValueError, match="source 2: cost is -1"):
         Sources(np.ones((2, 3)), 1.0, 1.0, cost)
 
 
@@ -419,5 +419,5 @@ def test_numbers_beyond_floating_point_are_refused_without_a_warning() -> None:
             "crawl_delay": [0.0, 1e300],
         },
     ):
-        with refused("source '2'", "other units"):
+        with refused("source 1", "other units"):
             Sources(**arguments)  # type: ignore[arg-type]

@@ -119,7 +119,7 @@ def test_nan_is_refused_even_where_it_could_not_be_taken() -> None:
     hosts = Hosts(np.array([0, 0, 1]), 1)
     for balance in (None, np.array([2.0, 2.0])):
         for limits in ((allowed, None), (None, hosts)):
-            with pytest.raises(ValueError, match=r"NaN as priority of source 2 \(environment 1\)"):
+            with pytest.raises(ValueError, match=r"NaN as priority of source 1 \(environment 1\)"):
                 select(priority, np.zeros((2, 3)), np.ones(3), 2.0, 2, balance, *limits)
 
 

@@ -519,7 +519,7 @@ def test_a_bad_limit_names_file_row_and_source(
     with pytest.raises(ValueError, match=rf"bad\.csv, row 3.*{column}.*{wanted}"):
         Sources.from_csv(path)
     if value != "many":
-        with pytest.raises(ValueError, match=f"source '2'.*{column} is .*{wanted}"):
+        with pytest.raises(ValueError, match=f"source 1.*{column} is .*{wanted}"):
             Sources(
                 1.0,
                 1.0,

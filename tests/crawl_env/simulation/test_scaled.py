@@ -158,7 +158,7 @@ def test_wrappers_of_gymnasium_work(name: str) -> None:
     """Never-crawled sources do not dominate the running statistics."""
     env = gym.make(name, features=("value", "age"), start="full", budget=2)
     env = wrappers.RescaleObservation(env, np.float32(-1), np.float32(1))
-    env = wrappers.TimeAwareObservation(wrappers.TimeLimit(env, 50))
+    env = wrappers.TimeAwareObservation(env)
     env = wrappers.NormalizeReward(wrappers.NormalizeObservation(wrappers.FlattenObservation(env)))
     env.action_space.seed(0)
     seen, _ = env.reset(seed=0)

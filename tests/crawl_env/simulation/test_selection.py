@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 from typing import Any
@@ -17,6 +18,7 @@ from crawl_env.fleet.sources import Sources
 from crawl_env.simulation.selection import (
     affordable,
     by_pick,
+    most_spent,
     select_from_balance,
     select_greedy,
     select_top,
@@ -160,7 +162,7 @@ def test_nan_is_refused_by_source_and_environment(how: str, rows: int) -> None:
                 priority[row, source] = np.nan
                 with pytest.raises(ValueError, match="NaN") as error:
                     choose(how, priority, k)
-                named = f"source {source + 1} (environment {row})"
+                named = f"source {source} (environment {row})"
                 if named not in str(error.value):
                     wrong.append((k, row, source, str(error.value)))
     assert not wrong
@@ -184,7 +186,7 @@ def test_nan_never_slips_through(case: tuple[np.ndarray, np.ndarray], data: Any)
 
 @pytest.mark.parametrize("balance", [0.0, -3.0], ids=["empty", "overdrawn"])
 def test_nan_is_refused_even_where_nothing_can_be_bought(balance: float) -> None:
-    with pytest.raises(ValueError, match="source 2"):
+    with pytest.raises(ValueError, match="source 1"):
         select_from_balance(
             np.array([[0.0, np.nan]]), np.zeros((1, 2)), np.ones(2), np.array([balance]), 1.0
         )
@@ -434,7 +436,7 @@ def test_nan_is_refused_wherever_it_stands(k: int, rows: int) -> None:
     for place in range(7):
         priority = np.arange(7.0 * rows).reshape(rows, 7)
         priority[-1, place] = np.nan
-        with pytest.raises(ValueError, match=rf"source {place + 1} \(environment {rows - 1}\)"):
+        with pytest.raises(ValueError, match=rf"source {place} \(environment {rows - 1}\)"):
             select_top(priority, k, np.zeros((rows, 7)))
 
 
@@ -495,3 +497,28 @@ def test_a_balance_counts_as_empty_within_a_billionth_of_the_budget(
             prices = np.full(3, scale)
             args = (np.ones((1, 3)), np.zeros((1, 3)), prices, balance, scale, allowed)
             assert select_from_balance(*args).size == 1 + crawls
+
+
+@given(
+    st.lists(st.sampled_from([*COSTS, 0.25, 1.5, 0.007]), min_size=1, max_size=7)
+    | st.tuples(st.sampled_from([1 / 3, 0.7]), st.integers(1, 7)).map(lambda p: [p[0]] * p[1]),
+    st.sampled_from([*BUDGETS, 0.999, 4.2005]),
+)
+def test_the_most_that_can_be_spent(costs: list[float], budget: float) -> None:
+    """Against all subsets, in exact arithmetic."""
+    sums = {Fraction(0)}
+    for cost in costs:
+        sums |= {total + Fraction(cost).limit_denominator(1000) for total in sums}
+    most = max(total for total in sums if total <= Fraction(budget).limit_denominator(10**6))
+    assert most_spent(np.array(costs), budget) == pytest.approx(float(most), rel=1e-12)
+
+
+def test_the_most_that_can_be_spent_is_never_too_small() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        costs, budget = rng.uniform(0.1, 2, 6), rng.uniform(0.5, 8)
+        sums = np.array(list(itertools.product([0, 1], repeat=6))) @ costs
+        assert most_spent(costs, budget) * (1 + 1e-12) >= sums[sums <= budget].max(initial=0.0)
+    many = rng.integers(1, 50, 10**5) * 0.1
+    assert most_spent(many, 1e4 + 0.05) == pytest.approx(1e4, rel=1e-12)
+    assert most_spent(many, 1e9) == pytest.approx(many.sum())

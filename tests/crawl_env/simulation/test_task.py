@@ -11,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+import agents
 from crawl_env import Arrivals, CrawlEnv, CrawlVectorEnv, Deterministic, Sources, Task
 from tests.crawl_env.env_plain import ID, TABLE1
 
@@ -197,14 +198,36 @@ def test_a_budget_for_everything_is_warned_of(maker: str, given: dict[str, Any])
 @pytest.mark.parametrize("maker", MAKERS)
 def test_sources_too_dear_are_named(maker: str) -> None:
     fleet = Sources([1.0] * 3, 1.0, 1.0, [1, 3, 9], names=("news", "blog", "wiki"))
-    with pytest.warns(UserWarning, match=r"budget is 2;.*never be crawled: blog, wiki\. Raise"):
+    with pytest.warns(UserWarning, match=r"budget is 2;.*never be crawled: 'blog', 'wiki'\. Raise"):
         MAKERS[maker](sources=fleet, budget=2)
     MAKERS[maker](sources=fleet, budget=2, budget_rule="average")
 
 
 def test_many_sources_too_dear_are_cut_short() -> None:
-    with pytest.warns(UserWarning, match=r"crawled: 2, 3, 4, 5, 6, …\. Raise"):
+    with pytest.warns(UserWarning, match=r"crawled: 1, 2, 3, 4, 5, …\. Raise"):
         CrawlEnv(sources=costs(1, *[9] * 50), budget=2)
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.parametrize(
+    ("cost", "budget", "most"),
+    [((1, 1, 1), 1.5, "1"), ((2, 4, 6), 7, "6"), ((0.25, 0.5, 0.75), 0.9, "0.75")],
+)
+def test_a_budget_that_cannot_be_used_up_is_warned_of(
+    maker: str, cost: tuple[float, ...], budget: float, most: str
+) -> None:
+    fleet = costs(*cost)
+    words = rf"budget is {budget:g}, .* at most {most} .*budget={most}, or budget_rule='average'"
+    with pytest.warns(UserWarning, match=words):
+        MAKERS[maker](sources=fleet, budget=budget)
+    MAKERS[maker](sources=fleet, budget=budget, budget_rule="average")
+    MAKERS[maker](sources=fleet, budget=float(most))
+
+
+def test_budgets_that_can_nearly_be_used_up_are_no_reason_to_warn() -> None:
+    CrawlEnv(sources=costs(*[1.0] * 3000), budget=2000.5)
+    CrawlEnv(sources=Sources([1.0] * 4, 1.0, 1.0, [0.61, 1.13, 1.7, 0.937519]), budget=1.9)
+    CrawlEnv(sources=costs(0.1, 0.2, 0.25), budget=0.3)
 
 
 def test_costs_that_sum_to_the_budget_but_for_rounding_are_no_reason_to_warn() -> None:
@@ -233,3 +256,20 @@ def test_objects_may_be_given_for_names() -> None:
 def test_values_that_float32_cannot_show_are_refused(utility: float) -> None:
     with pytest.raises(ValueError, match="another unit of utility"):
         Task(sources=Sources([1.0, 2.0], utility, 0.1))
+
+
+def test_what_is_printed_of_a_task_and_its_agents() -> None:
+    task = Task(
+        "fleet-f",
+        2.5,
+        budget_rule="average",
+        arrivals="poisson-items",
+        observed=[True] * 24 + [False],
+        scaled=True,
+    )
+    text = repr(task)
+    assert text.startswith("Task(sources=Sources(25 sources, period=1), budget=2.5, budget_rule='a")
+    assert "arrivals=Arrivals(rate=Constant(), utility=Exponential(" in text
+    assert text.endswith(", observed='24 of 25', scaled=True)")
+    assert repr(agents.Whittle(Task())) == f"Whittle({Task()!r})"
+    assert repr(Task(observed=False)).endswith("period=1), budget=1, observed=False)")

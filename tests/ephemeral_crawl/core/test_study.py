@@ -10,7 +10,7 @@ import pytest
 from ephemeral_crawl.__main__ import PROGRAM as COMMANDS
 from ephemeral_crawl.core.program import Program, summary
 from ephemeral_crawl.core.report import Report
-from ephemeral_crawl.core.study import ParallelStudy, attributed
+from ephemeral_crawl.core.study import ParallelStudy, RecordedStudy, attributed
 from experiments.__main__ import PROGRAM as STUDIES
 
 BOTH = pytest.mark.parametrize("program", [COMMANDS, STUDIES], ids=lambda program: program.name)
@@ -42,6 +42,33 @@ def test_a_study_writes_its_folder_and_forgets_what_it_kept(tmp_path, capsys):
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
     assert f"Report: {out / 'report.html'}" in capsys.readouterr().out
     assert Example().folder.parts == ("results", "core"), "by default named after its folder"
+
+
+@dataclass(kw_only=True)
+class Measured(RecordedStudy, ParallelStudy):
+    """Counts."""
+
+    title: ClassVar[str] = "Counted"
+    limit: int = 3
+
+    def measure(self):
+        return {"records.csv": attributed(self.runner.run([{"i": self.limit}], lambda job: job))}
+
+    def write(self, report, tables):
+        report.answer(f"It is {int(tables['records.csv'][0]['i'])}.")
+
+
+def test_a_report_is_written_again_from_its_tables(tmp_path):
+    arguments = {"out": tmp_path / "out", "jobs": 1, "engine": "sequential", "limit": 41}
+    with pytest.raises(ValueError, match="leave out --only-report"):
+        Measured(**arguments, only_report=True).run()
+    Measured(**arguments).run()
+    page, table = (tmp_path / "out" / name for name in ("report.html", "records.csv"))
+    before = table.read_bytes()
+    page.write_text("old")
+    Measured(**{**arguments, "limit": 5}, only_report=True).run()
+    assert "It is 41." in page.read_text()
+    assert table.read_bytes() == before
 
 
 def test_a_file_that_the_study_does_not_declare_is_an_error(tmp_path):

@@ -525,7 +525,7 @@ SHOWN = {  # what the page calls an entrant of the record, in which part
         "| `adaptive-thompson`, prior mean of 1": "thompson, prior of 1 an epoch",
         "| `adaptive-thompson`, observing only": "thompson, changed: bayes",
     },
-    ("information", "{}, not seen"): {
+    ("information", "{}, not observed"): {
         "| the number of new items, ": "thompson: number of new items",
         "| their total utility, mean": "thompson: utility alone",
         "| whether anything was new, ": "thompson: whether anything was new",

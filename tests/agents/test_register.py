@@ -1,0 +1,164 @@
+"""Agents of one's own, known by name: registered, or installed with an entry point."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import agents
+from agents.policies.base import ObservationView
+from agents.registry import AGENTS, GROUP, find
+
+ROOT = Path(__file__).parents[2]
+POSED = {"sources": "table1", "budget": 2}
+
+
+class Ceiling(agents.IndexAgent):
+    """Crawls the sources with the highest ceiling."""
+
+    name = "ceiling"
+    features = ("age",)
+
+    def index(self, value: Any, sources: Any) -> Any:
+        return 0 * value + sources.ceiling
+
+
+class Oldest(agents.Agent):
+    name = "oldest"
+    features = ("age",)
+
+    def priority(self, view: ObservationView) -> Any:
+        return -1 / view["age"]
+
+
+@pytest.fixture(autouse=True)
+def _restored() -> Iterator[None]:
+    before = dict(AGENTS)
+    yield
+    AGENTS.clear()
+    AGENTS.update(before)
+
+
+def test_a_registered_agent_is_made_and_compared_by_name() -> None:
+    agents.register("ceiling", Ceiling)
+    agents.register("oldest", Oldest)
+    assert isinstance(agents.make("ceiling", agents_env()), Ceiling)
+    runs = agents.compare(["ceiling", "oldest", "fixed", "oldest-first"], POSED, steps=60, seeds=3)
+    # Table 1: sources 1 and 2 have the highest ceilings; `fixed` crawls the highest inflows, 1, 2.
+    assert np.array_equal(runs["ceiling"].reward, runs["fixed"].reward)
+    assert np.array_equal(runs["oldest"].reward, runs["oldest-first"].reward)  # sees `age`
+
+
+def agents_env() -> Any:
+    from crawl_env import CrawlEnv
+
+    return CrawlEnv(**POSED, features=("value", "age"))
+
+
+def test_a_factory_may_be_a_function() -> None:
+    agents.register("thrifty", partial(agents.Certainty, estimator="likelihood"))
+    assert find("thrifty").func is agents.Certainty
+    agents.register("shy", lambda env, seed=None: agents.Whittle(env, seed=seed))
+    runs = agents.compare(["shy", "whittle"], POSED, steps=50, seeds=3)
+    assert np.array_equal(runs["shy"].reward, runs["whittle"].reward)
+
+
+@pytest.mark.parametrize("name", ["whittle", "ceiling", "clairvoyant"])
+def test_a_name_belongs_to_one_agent(name: str) -> None:
+    agents.register("ceiling", Ceiling)
+    with pytest.raises(ValueError, match=rf"'{name}' is taken by .*; register under another name"):
+        agents.register(name, Oldest)
+    assert find("ceiling") is Ceiling
+
+
+def test_the_cell_of_a_notebook_can_be_run_again() -> None:
+    def cell() -> Any:
+        class Mine(agents.IndexAgent):
+            name = "mine"
+
+        agents.register("mine", Mine)
+        return Mine
+
+    assert cell() is not cell()
+    assert find("mine") is not cell()
+    with pytest.raises(ValueError, match="taken by agents"):
+        agents.register("whittle", agents.Whittle)
+
+
+@pytest.mark.parametrize(
+    ("name", "factory", "error", "words"),
+    [
+        ("a b", Oldest, ValueError, "a word without spaces"),
+        ("", Oldest, ValueError, "a word without spaces"),
+        ("mine", lambda env: None, TypeError, "cannot be called as"),
+        ("mine", 3, TypeError, "Give a subclass of agents.Agent"),
+    ],
+)
+def test_what_cannot_be_registered(name: str, factory: Any, error: Any, words: str) -> None:
+    with pytest.raises(error, match=words):
+        agents.register(name, factory)
+
+
+def test_an_unknown_name_says_how_to_add_agents() -> None:
+    with pytest.raises(ValueError, match=r"did you mean 'whittle'\?.*agents.register.*" + GROUP):
+        agents.make("whitle", agents_env())
+
+
+INSTALLED = """
+from agents import IndexAgent
+
+class Ceiling(IndexAgent):
+    name = "ceiling"
+
+    def index(self, value, sources):
+        return 0 * value + sources.ceiling
+"""
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """A package with two entry points, one of them broken."""
+    (tmp_path / "own_agents.py").write_text(INSTALLED)
+    about = tmp_path / "own_agents-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: own-agents\nVersion: 1.0\n")
+    points = "installed = own_agents:Ceiling\nbroken = own_agents:Nothing\n"
+    (about / "entry_points.txt").write_text(f"[{GROUP}]\n{points}")
+    return tmp_path
+
+
+def test_an_installed_agent_is_found(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(installed)
+    assert agents.make("installed", agents_env()).name == "ceiling"
+    with pytest.raises(ImportError, match="'own_agents:Nothing', cannot be loaded"):
+        agents.make("broken", agents_env())
+    with pytest.raises(ValueError, match="did you mean 'installed'"):
+        agents.make("instaled", agents_env())
+    AGENTS.pop("installed")
+    other = installed / "other-1.0.dist-info"
+    shutil.copytree(installed / "own_agents-1.0.dist-info", other)
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
+    with pytest.raises(ValueError, match="several installed packages have an agent 'installed'"):
+        agents.make("installed", agents_env())
+
+
+def test_an_installed_agent_is_known_to_the_command(installed: Path) -> None:
+    command = "evaluate --sources table1 --budget 2 --agents installed --steps 30 --warmup 5"
+    options = ["--seeds", "3", "--engine", "sequential", "--out", str(installed / "out")]
+    done = subprocess.run(
+        [sys.executable, "-m", "ephemeral_crawl", *command.split(), *options],
+        env={"PYTHONPATH": f"{ROOT}:{installed}", "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "installed" in done.stdout

@@ -1,0 +1,110 @@
+"""Simulations from a copied state: reproducible, and blind to the true future."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from scipy import stats
+
+from crawl_env import CrawlEnv, CrawlVectorEnv, ItemLog, Sources, Trace
+from crawl_env.envs.wrappers import SequentialSelection
+
+FLEET = Sources([3.0, 1.0, 0.4], [1.0, 2.0, 5.0], [0.3, 0.5, 0.1], failure_rate=[0.5, 0, 0])
+ACTION = np.array([1, -1, -1], dtype=np.float32)
+
+
+def future(env: CrawlEnv, steps: int = 3) -> float:
+    return sum(env.step(ACTION)[1] for _ in range(steps))
+
+
+@pytest.mark.parametrize("arrivals", ["poisson", "poisson-items", "poisson-lognormal"])
+def test_a_simulated_future_is_independent_of_the_true_one_and_equal_in_law(arrivals: str) -> None:
+    """Every episode begins in the same state (nothing published yet), where the generators of
+    `reset(seed=k)` and `set_state(…, seed=k)` are new: the same seed must not reveal the future."""
+    env = CrawlEnv(sources=FLEET, arrivals=arrivals, start="empty")
+    simulator = CrawlEnv(sources=FLEET, arrivals=arrivals, start="empty")
+    true, known, simulated = [], [], []
+    for seed in range(400):
+        env.reset(seed=seed)
+        state = env.get_state()
+        simulator.set_state(state)
+        known.append(future(simulator))
+        simulator.set_state(state, seed=seed)
+        simulated.append(future(simulator))
+        true.append(future(env))
+    assert known == true  # without a seed, the copy continues as the original does
+    assert abs(stats.spearmanr(true, simulated).statistic) < 4 / np.sqrt(len(true))
+    assert stats.ks_2samp(true, simulated).pvalue > 1e-3
+    assert len(set(simulated)) > 100
+
+
+def test_seeds_are_reproducible_and_leave_the_present_as_it_is() -> None:
+    env = CrawlEnv(sources=FLEET, arrivals="poisson-jumps", features=("value", "age"))
+    env.reset(seed=1)
+    for _ in range(5):
+        env.step(ACTION)
+    state = env.get_state()
+    before = env.set_state(state).copy()
+    futures = []
+    for seed in (3, 3, 4, None, None):
+        assert np.array_equal(env.set_state(state, seed=seed), before)
+        assert np.array_equal(env.world.rate, copied(state).world.rate)
+        futures.append(future(env))
+    assert futures[0] == futures[1]
+    assert futures[3] == futures[4]
+    assert len({futures[0], futures[2], futures[3]}) == 3
+
+
+def copied(state: dict[str, Any]) -> CrawlEnv:
+    env = CrawlEnv(sources=FLEET, arrivals="poisson-jumps", features=("value", "age"))
+    env.set_state(state)
+    return env
+
+
+def test_the_seed_concerns_failures_too() -> None:
+    env = CrawlEnv(sources=FLEET)
+    env.reset(seed=0)
+    state = env.get_state()
+    failures = []
+    for seed in range(40):
+        env.set_state(state, seed=seed)
+        failures.append(bool(env.step(ACTION)[4]["failed"][0]))
+    assert 8 <= sum(failures) <= 32  # binomial (40, ½): beyond with probability 1e-4
+
+
+def test_vector_environments_and_wrappers_can_be_reseeded() -> None:
+    vec = CrawlVectorEnv(2, sources=FLEET, arrivals="poisson")
+    vec.reset(seed=0)
+    state = vec.get_state()
+    rewards = []
+    for seed in (None, 5, 5):
+        vec.set_state(state, seed=seed)
+        vec.step(np.tile(ACTION, (2, 1)))
+        rewards.append(vec.step(np.tile(ACTION, (2, 1)))[1].tolist())
+    assert rewards[1] == rewards[2] != rewards[0]
+    env = SequentialSelection(gym.make("EphemeralCrawl-v0", arrivals="poisson"))
+    env.reset(seed=0)
+    state = env.get_state()
+    found = []
+    for seed in (None, 5, 5):
+        env.set_state(state, seed=seed)
+        env.step(0)
+        found.append(env.step(0)[1])
+    assert found[1] == found[2] != found[0]
+
+
+def test_a_log_has_one_future() -> None:
+    log = ItemLog(["1", "2", "3"], [0, 1, 2], [0.5, 1.5, 2.5], [1, 1, 1], start=0, end=3)
+    env = CrawlEnv(sources=FLEET, arrivals=Trace(log))
+    env.reset(seed=0)
+    state = env.get_state()
+    env.step(ACTION)
+    value = env.world.value.copy()
+    with pytest.raises(ValueError, match="a log cannot be reseeded"):
+        env.set_state(state, seed=1)
+    assert np.array_equal(env.world.value, value)  # nothing was changed
+    with pytest.raises(ValueError, match="seed"):
+        CrawlEnv().set_state(state, seed=-1)

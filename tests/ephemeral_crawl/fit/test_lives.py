@@ -1,0 +1,202 @@
+"""New and dead sources: found as often as stated, and fitted over their own lives."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from crawl_env import ItemLog, Sources
+from ephemeral_crawl.fit import checks, estimate
+from ephemeral_crawl.fit.command import Fit
+from ephemeral_crawl.fit.lives import LEVEL, lives, throughout
+
+SPAN = 1000.0
+
+
+def poisson_log(
+    rng: np.random.Generator, rate: np.ndarray, birth: float = 0.0, death: float = SPAN
+) -> ItemLog:
+    source = np.repeat(np.arange(rate.size), rng.poisson(rate * (death - birth)))
+    times = rng.uniform(birth, death, source.size)
+    return ItemLog(list(map(str, range(rate.size))), source, times, times * 0 + 1, 0, SPAN)
+
+
+@pytest.mark.parametrize("items", [5.0, 10.0, 40.0])
+def test_steady_sources_are_flagged_as_rarely_as_stated(items: float) -> None:
+    """At most 20 of 20,000 on average at each end: 36 or more once in 2,000."""
+    found = lives(poisson_log(np.random.default_rng(int(items)), np.full(20_000, items / SPAN)))
+    limit = stats.binom.ppf(1 - 1 / 2000, 20_000, LEVEL)
+    assert found.new.sum() <= limit
+    assert found.dead.sum() <= limit
+
+
+def test_sources_in_bursts_are_not_taken_for_dead() -> None:
+    """Twenty bursts of ten items: n counts for ten times what it should, but the gaps do not."""
+    rng = np.random.default_rng(0)
+    bursts = poisson_log(rng, np.full(2000, 20 / SPAN))
+    times = np.clip(
+        np.repeat(bursts.published, 10) + rng.exponential(0.5, 10 * len(bursts)), 0, 999
+    )
+    log = ItemLog(bursts.names, np.repeat(bursts.source, 10), times, times * 0 + 1, 0, SPAN)
+    found = lives(log)
+    assert found.dead.mean() < 0.015  # 2 / (21 · 22) is 0.4 %, more where there are fewer bursts
+    assert found.new.mean() < 0.015
+
+
+@pytest.mark.parametrize(
+    ("items", "gaps", "power"), [(10, 20, 0.88), (30, 15, 0.97), (30, 20, 0.99), (1000, 25, 0.98)]
+)
+def test_silence_is_found_with_the_power_stated(items: int, gaps: int, power: float) -> None:
+    life = SPAN * items / (items + gaps)
+    rate = np.full(1000, items / life)
+    rng = np.random.default_rng(items)
+    dead = lives(poisson_log(rng, rate, 0, life))
+    new = lives(poisson_log(rng, rate, SPAN - life, SPAN))
+    assert dead.dead.mean() > power
+    assert new.new.mean() > power
+    assert dead.new.mean() < 0.01
+    assert new.dead.mean() < 0.01
+
+
+def test_the_rate_is_that_of_the_life() -> None:
+    """Unbiased: the items that delimit a life do not count."""
+    rng = np.random.default_rng(1)
+    for birth, death in ((0.0, 500.0), (500.0, SPAN), (300.0, 700.0)):
+        log = poisson_log(rng, np.full(400, 0.1), birth, death)
+        alive = lives(log)
+        assert (alive.dead == (death < SPAN)).mean() > 0.99
+        raw = alive.counts(log) / alive.span
+        assert raw.mean() == pytest.approx(0.1, abs=4 * raw.std() / np.sqrt(400))
+        assert estimate.rates(alive.counts(log), alive.span).mean == pytest.approx(0.1, rel=0.03)
+
+
+def test_checks_look_at_the_life_only() -> None:
+    log = poisson_log(np.random.default_rng(2), np.full(100, 0.2), 0, 600)
+    alive = lives(log)
+    assert alive.dead.all()
+    for check in (checks.dispersion, lambda log, **x: checks.drift(log, **x)):
+        assert (check(log).p < 0.05).mean() > 0.9  # type: ignore[operator]
+        assert (check(log, alive=alive).p < 0.05).mean() < 0.12  # type: ignore[operator]
+
+
+def test_lives_of_chosen_sources() -> None:
+    times = {
+        "steady": np.arange(0, 1000, 50),
+        "dead": np.arange(0, 200, 10),
+        "new": np.arange(700, 1000, 10),
+        "both": np.arange(400, 500, 5),
+        "few": np.array([1, 2, 3, 4]),
+        "burst": np.array([500.0] * 6),
+        "silent": np.zeros(0),
+    }
+    source = np.repeat(np.arange(len(times)), list(map(len, times.values())))
+    log = ItemLog(
+        list(times), source, np.concatenate(list(times.values())), source * 0 + 1, 0, 1000
+    )
+    found = lives(log)
+    assert found.status == ["steady", "dead", "new", "dead", "steady", "dead", "steady"]
+    assert found.start.tolist() == [0, 0, 700, 400, 0, 490, 0]
+    assert found.end.tolist() == [1000, 190, 1000, 495, 1000, 500, 1000]
+    assert found.counts(log).tolist() == [20, 19, 29, 18, 4, 4, 0]
+    assert np.isnan(found.first[-1])
+    assert throughout(log).counts(log).tolist() == [len(x) for x in times.values()]
+
+
+# ------------------------------------------------------------------------------ rates
+
+
+@pytest.mark.parametrize("size", [4, 50, 600])
+def test_equal_spans_give_the_closed_form(size: int) -> None:
+    counts = np.random.default_rng(size).poisson(np.random.default_rng(0).gamma(1.5, 4, size))
+    closed = estimate._over_one_span(counts, 10.0)
+    grid = estimate._over_own_spans(counts, np.full(size, 10.0))
+    for x, y in zip(closed, grid, strict=True):
+        assert y == pytest.approx(x, rel=1e-2 if size < 10 else 1e-6)
+
+
+def test_rates_over_own_spans_are_the_posterior_of_the_model() -> None:
+    """Against sums over a grid of the mean and the shape, with scipy's negative binomial."""
+    counts, spans = np.array([0, 2, 3, 9]), np.array([10.0, 10.0, 4.0, 2.0])
+    share = (np.arange(800) + 0.5) / 800
+    a = (counts.mean() * share / (1 - share))[:, None]
+    mean = np.exp(np.linspace(-12, 22, 1500))  # items / time; a priori 1/mean
+    weight = np.ones((a.size, mean.size))
+    for n, t in zip(counts, spans, strict=True):
+        weight *= stats.nbinom.pmf(n, a, a / (a + mean * t))
+    weight /= weight.sum()
+    both = list(zip(counts, spans, strict=True))
+    first = [(weight * (n + a) / (t + a / mean)).sum() for n, t in both]
+    second = [(weight * (n + a) * (n + a + 1) / (t + a / mean) ** 2).sum() for n, t in both]
+    found = estimate.rates(counts, spans)
+    assert found.value == pytest.approx(first, rel=1e-3)
+    assert found.error == pytest.approx(np.sqrt(np.array(second) - np.square(first)), rel=1e-3)
+
+
+def test_intervals_of_rates_over_own_spans_cover_what_they_claim() -> None:
+    rng, inside = np.random.default_rng(5), []
+    for _ in range(12):
+        true = rng.gamma(1.5, 0.1 / 1.5, 200)
+        spans = np.where(rng.random(200) < 0.1, rng.uniform(4, 40, 200), 40.0)
+        found = estimate.rates(rng.poisson(true * spans), spans)
+        inside += (np.abs(found.value - true) < 1.96 * found.error).tolist()
+    assert 0.92 < np.mean(inside) < 0.975
+
+
+# ------------------------------------------------------------------------------ command
+
+
+def log_with_a_dead_source(path: Path, *rows: str) -> Path:
+    log = poisson_log(np.random.default_rng(3), np.full(8, 0.1))
+    kept = (log.source != 3) | (log.published < 400)
+    text = [f"s{s},{t:.3f}" for s, t in zip(log.source[kept], log.published[kept], strict=True)]
+    path.write_text("\n".join(["source,published", *text, *rows]))
+    return path
+
+
+def test_the_command_names_the_dead_and_keeps_their_rate(tmp_path: Path, capsys) -> None:
+    out = tmp_path / "new" / "folder" / "fleet.csv"
+    options = {"out": out, "report": tmp_path / "r", "decay_rate": 0.1}
+    path = log_with_a_dead_source(tmp_path / "i.csv")
+    Fit(items=path, **options).run()
+    said = capsys.readouterr().out
+    assert "1 sources fell silent (dead) and 0 appeared" in said
+    assert "they are in the fleet, with the rate of their lives and the status dead" in said
+    with out.open(encoding="utf-8") as file:
+        status = {row["source"]: row["status"] for row in csv.DictReader(file)}
+    assert status == {f"s{i}": "dead" if i == 3 else "steady" for i in range(8)}
+    fleet = Sources.from_csv(out)
+    assert fleet.arrival_rate[fleet.names.index("s3")] == pytest.approx(0.1, rel=0.3)
+    with (tmp_path / "r" / "estimates.csv").open(encoding="utf-8") as file:
+        (row,) = (row for row in csv.DictReader(file) if row["source"] == "s3")
+    assert row["status"] == "dead"
+    assert 0 < float(row["first"]) < 100 < float(row["last"]) < 400
+    Fit(items=path, **options, drop_dead=True).run()
+    assert "s3" not in Sources.from_csv(out).names
+    assert len(Sources.from_csv(out)) == 7
+
+
+def test_items_far_from_all_others_are_refused_or_dropped(tmp_path: Path, capsys) -> None:
+    path = log_with_a_dead_source(tmp_path / "i.csv", "s1,-475000", "s2,1e6")
+    options = {"out": tmp_path / "f.csv", "report": tmp_path / "r", "decay_rate": 0.1}
+    with pytest.raises(ValueError, match=r"2 of .* items lie far .* s2 at 1000000 hours, s1 at -4"):
+        Fit(items=path, **options).run()
+    with pytest.raises(ValueError, match=r"1 of .* items lie far .*: s2 at"):
+        Fit(items=path, since="0", **options).run()
+    assert not (tmp_path / "f.csv").exists()
+    Fit(items=path, **options, drop_outliers=True).run()
+    assert "They are left out." in capsys.readouterr().out
+    dropped = Sources.from_csv(tmp_path / "f.csv")
+    Fit(items=log_with_a_dead_source(tmp_path / "i.csv"), **options).run()
+    assert dropped == Sources.from_csv(tmp_path / "f.csv")
+
+
+def test_time_and_memory_depend_on_the_items_not_on_the_days(tmp_path: Path) -> None:
+    """A million years: a table of days would need gigabytes."""
+    path = log_with_a_dead_source(tmp_path / "i.csv", "s1,1e10", "s2,1.2e10")
+    options = {"out": tmp_path / "f.csv", "report": tmp_path / "r", "decay_rate": 0.1}
+    Fit(items=path, since="0", until="1.3e10", **options).run()
+    assert len(Sources.from_csv(tmp_path / "f.csv")) == 8

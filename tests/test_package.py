@@ -1,0 +1,189 @@
+"""The wheel and the sdist, and what works with the core dependencies alone."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+
+import crawl_env
+from crawl_env.extras import EXTRAS
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+CITATION = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+
+
+def build(kind: str, source: Path, target: Path) -> Path:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(target)]
+    subprocess.run(command, cwd=source, check=True, capture_output=True)
+    (made,) = target.glob({"wheel": "*.whl", "sdist": "*.tar.gz"}[kind])
+    return made
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("wheel", ROOT, tmp_path_factory.mktemp("wheel"))
+
+
+def test_the_wheel_holds_the_packages_with_their_types_and_data(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.split("/")[0] for name in names}
+    assert tops == {
+        "crawl_env",
+        "agents",
+        "ephemeral_crawl",
+        f"ephemeral_crawl-{crawl_env.__version__}.dist-info",
+    }
+    for package in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]:
+        assert f"{package}/py.typed" in names
+        tracked = {str(path.relative_to(ROOT)) for path in (ROOT / package).rglob("*.py")}
+        assert tracked <= set(names)
+    assert "crawl_env/fleet/presets/hacker-news.csv" in names
+    assert any(name.endswith("LICENSE") for name in names)
+
+
+def test_the_sdist_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    sdist = build("sdist", ROOT, tmp_path)
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    unpacked = tmp_path / sdist.name.removesuffix(".tar.gz")
+    assert (unpacked / "CITATION.cff").read_text(encoding="utf-8") == CITATION
+    again = build("wheel", unpacked, tmp_path)
+    assert again.name == wheel.name
+    assert again.read_bytes() == wheel.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment variables with which Python finds the installed wheel and what it requires,
+    but nothing else that is installed here."""
+    folder = tmp_path_factory.mktemp("bare")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
+    subprocess.run([*pip, "--target", str(folder), str(wheel)], check=True)
+    pending, linked = list(PROJECT["project"]["dependencies"]), set()
+    while pending:
+        requirement = pending.pop()
+        name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
+        if name in linked or "extra ==" in requirement:
+            continue
+        linked.add(name)
+        found = distribution(name)
+        pending += found.requires or []
+        for top in {file.parts[0] for file in found.files or () if file.parts[0] != ".."}:
+            (folder / top).symlink_to(Path(str(found.locate_file(top))).resolve())
+    assert linked >= {"numpy", "gymnasium"}
+    return {"PYTHONPATH": str(folder), "PATH": os.defpath, "OMP_NUM_THREADS": "1"}
+
+
+def run(bare: dict[str, str], *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    # -S leaves out the packages that are installed for this interpreter.
+    return subprocess.run(
+        [sys.executable, "-S", *words],
+        env=bare,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+CORE = """
+import sys
+import gymnasium as gym
+import numpy as np
+
+env = gym.make("crawl_env:EphemeralCrawl-v0", budget=2, arrivals="poisson")
+observation, _ = env.reset(seed=0)
+import agents
+action, _ = agents.make("whittle", env).predict(observation)
+assert env.step(action)[1] > 0
+assert agents.evaluate("whittle", env, steps=20, seeds=3).reward.min() > 0
+
+import crawl_env
+assert crawl_env.__file__.startswith(sys.path[1]), crawl_env.__file__
+open("log.parquet", "w").close()
+
+def learning():
+    import agents.learning
+
+def sb3():
+    import crawl_env.envs.sb3
+
+def picture():
+    drawn = gym.make("EphemeralCrawl-v0", render_mode="rgb_array")
+    drawn.reset(seed=0)
+    drawn.render()
+
+def parquet():
+    crawl_env.ItemLog.from_csv("log.parquet")
+
+for attempt in (learning, sb3, picture, parquet):
+    try:
+        attempt()
+    except Exception as error:
+        print(f"{attempt.__name__}: {error}".replace("\\n", " "))
+"""
+
+
+def test_the_core_dependencies_run_the_environment_and_say_what_else_needs(
+    bare: dict[str, str], tmp_path: Path
+) -> None:
+    done = run(bare, "-c", CORE, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    said = dict(line.split(": ", 1) for line in done.stdout.splitlines())
+    extras = {"learning": "learning", "sb3": "learning", "picture": "render", "parquet": "parquet"}
+    assert set(said) == set(extras)
+    for attempt, extra in extras.items():
+        assert f"part of the extra '{extra}'" in said[attempt]
+        assert f'pip install ".[{extra}]"' in said[attempt]
+
+
+def test_the_command_says_which_extra_it_needs(bare: dict[str, str], tmp_path: Path) -> None:
+    script = str(Path(bare["PYTHONPATH"]) / "bin" / "ephemeral-crawl")
+    shown = run(bare, script, "--help", cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert "evaluate" in shown.stdout
+    assert "fit" in shown.stdout
+    assert run(bare, script, "--version", cwd=tmp_path).stdout.strip() == crawl_env.__version__
+    refused = run(bare, script, "evaluate", "--sources", "table1", "--budget", "2", cwd=tmp_path)
+    assert refused.returncode == 1
+    assert "Traceback" not in refused.stderr
+    assert "part of the extra 'commands'" in refused.stderr
+
+
+def test_the_extras_list_what_the_package_imports() -> None:
+    """Every third-party import is a core dependency or belongs to an extra."""
+    known = {"numpy", "gymnasium", "crawl_env", "agents", "ephemeral_crawl"}
+    known |= {name for names in EXTRAS.values() for name in names}
+    known |= {"ray", "distributed"}  # of --engine, which says what to install
+    for package in ("crawl_env", "agents", "ephemeral_crawl"):
+        for file in (ROOT / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                names = []
+                if isinstance(node, ast.Import):
+                    names = [alias.name for alias in node.names]
+                elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                    names = [node.module or ""]
+                tops = {name.split(".")[0] for name in names} - set(sys.stdlib_module_names)
+                assert tops <= known, f"{file.relative_to(ROOT)} imports {tops - known}"
+    declared = PROJECT["project"]["optional-dependencies"]
+    for extra, names in EXTRAS.items():
+        required = " ".join(declared[extra]).replace("-", "_").lower()
+        assert all(name in required for name in names), extra
+
+
+def test_the_version_is_stated_once() -> None:
+    assert "version" in PROJECT["project"]["dynamic"]
+    assert re.search(rf"^version: {re.escape(crawl_env.__version__)}$", CITATION, re.M)
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(rf"^## {re.escape(crawl_env.__version__)}\b", changelog, re.M)

@@ -33,8 +33,8 @@ with tempfile.TemporaryDirectory() as folder:
     assert [file.path for file in client.list_artifacts(run.info.run_id)] == ["model.zip"]
 
 result = {
-    "package": "mlflow-skinny",
-    "version": version("mlflow-skinny"),
+    "package": "mlflow",
+    "version": version("mlflow"),
     "gymnasium": version("gymnasium"),
     "id": "CrawlVecEnv",
     "result": f"{len(kept.params)} parameters, {len(curve)} points of a curve and the model",

@@ -55,7 +55,7 @@ class Agent(nn.Module):
 
 
 if __name__ == "__main__":
-    arguments = options(steps=200_000)
+    arguments = options(steps=128_000)
     torch.manual_seed(arguments.seed)
     envs = gym.vector.SyncVectorEnv(
         [make_env] * NUM_ENVS, autoreset_mode=gym.vector.AutoresetMode.SAME_STEP

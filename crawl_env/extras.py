@@ -28,3 +28,15 @@ checkout, run: pip install ".[render]"; with a wheel: pip install "PATH_OF_THE_W
         f'checkout, run: pip install ".[{extra}]"; with a wheel: pip install '
         f'"PATH_OF_THE_WHEEL[{extra}]"'
     )
+
+
+def sharing_a_name() -> list[str]:
+    """Return the other installed distributions that have a package `agents`, as openai-agents does.
+
+    Of two distributions with a package of the same name, the one installed last overwrites files
+    of the other, which pip does not notice.
+    """
+    from importlib.metadata import packages_distributions  # slow, and needed after a failure only
+
+    owners = packages_distributions().get("agents", [])
+    return sorted({owner for owner in owners if owner != "ephemeral-crawl"})

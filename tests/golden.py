@@ -1285,9 +1285,9 @@ def fit() -> Iterator[Entry]:
 
 def replay() -> Iterator[Entry]:
     from agents.evaluation.rollout import Rollout
-    from ephemeral_crawl.evaluate.hindsight import Hindsight
-    from ephemeral_crawl.evaluate.log import Log
-    from ephemeral_crawl.evaluate.replay import play as play_back
+    from ephemeral_crawl.replay.hindsight import Hindsight
+    from ephemeral_crawl.replay.play import play as play_back
+    from ephemeral_crawl.replay.split import Log
 
     @cache
     def split() -> Any:

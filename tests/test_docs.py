@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agents import AGENTS
+from agents import AGENTS, registry
 from agents.learning import LEARNERS
 from crawl_env import CrawlEnv
 from crawl_env.simulation.observation import FEATURES
@@ -38,6 +38,7 @@ QUICK = {name: ["--quick", "--steps", "50"] for name in ("evaluate", "replay")}
 @pytest.mark.parametrize("page", [page for page, code in PYTHON.items() if code])
 def test_python_of_the_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "AGENTS", dict(registry.AGENTS))  # a page may register its own
     monkeypatch.setenv("PYTHONPATH", str(ROOT))  # of the commands that tutorials run
     exec(compile(PYTHON[page], page, "exec"), {})
 

@@ -161,6 +161,23 @@ def test_the_command_says_which_extra_it_needs(bare: dict[str, str], tmp_path: P
     assert "part of the extra 'commands'" in refused.stderr
 
 
+def test_the_command_names_a_package_of_the_same_name(bare: dict[str, str], tmp_path: Path) -> None:
+    """openai-agents, installed later, overwrites the package `agents`."""
+    (tmp_path / "agents").mkdir()
+    (tmp_path / "agents" / "__init__.py").write_text("import openai\n")
+    about = tmp_path / "openai_agents-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: openai-agents\nVersion: 1.0\n")
+    (about / "top_level.txt").write_text("agents\n")
+    paths = {**bare, "PYTHONPATH": f"{tmp_path}{os.pathsep}{bare['PYTHONPATH']}"}
+    # What `evaluate` needs besides: without it, that is what the message would be about.
+    (tmp_path / "tyro.py").write_text("import agents\n")
+    done = run(paths, "-m", "ephemeral_crawl", "evaluate", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "openai-agents installed files in this project's package 'agents'" in done.stderr
+    assert "environment of its own" in done.stderr
+
+
 def test_the_extras_list_what_the_package_imports() -> None:
     """Every third-party import is a core dependency or belongs to an extra."""
     known = {"numpy", "gymnasium", "crawl_env", "agents", "ephemeral_crawl"}
@@ -185,5 +202,7 @@ def test_the_extras_list_what_the_package_imports() -> None:
 def test_the_version_is_stated_once() -> None:
     assert "version" in PROJECT["project"]["dynamic"]
     assert re.search(rf"^version: {re.escape(crawl_env.__version__)}$", CITATION, re.M)
+    cited = (ROOT / "docs" / "citing.md").read_text(encoding="utf-8")
+    assert f"version = {{{crawl_env.__version__}}}" in cited
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.search(rf"^## {re.escape(crawl_env.__version__)}\b", changelog, re.M)

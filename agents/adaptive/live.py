@@ -28,7 +28,8 @@ from crawl_env.simulation.selection import select, whole_budget
 
 LONGEST = 255  # largest number of periods for which a failing source is left out
 OLDEST = 0.9 * NEVER  # periods; larger ages count as this one, since `NEVER` means not yet fetched
-_SHOWN = ("age", "crawled", "items", *HarvestSums.features)
+# What a fetch reveals: with these features an agent learns in an environment as it does here.
+REVEALED = ("age", "crawled", "items", *HarvestSums.features)
 _KEPT = ("arrival_rate", "mean_utility", "decay_rate", "cost")
 _FORMAT = "ephemeral-crawl live crawl 3"
 _TINY = 1e-100  # of what is divided by, so that no quotient is infinite
@@ -111,12 +112,12 @@ class LiveCrawl:
             budget=budget,
             arrivals="poisson-items",
             observed=False,
-            features=_SHOWN,
+            features=REVEALED,
         )
-        prior = _first_guess(fleet, estimator) if known and use_rates else None
-        kind: type[Adaptive] = Thompson if known else SelfTuning
-        self._agent = kind(task, seed=seed, estimator=make_estimator(estimator, 1.0, prior))
-        self._report = np.zeros((len(fleet), len(_SHOWN)), dtype=np.float32)
+        self._agent = live_agent(
+            task, fleet if known else None, estimator=estimator, use_rates=use_rates, seed=seed
+        )
+        self._report = np.zeros((len(fleet), len(REVEALED)), dtype=np.float32)
         self._report[:, 0] = NEVER
         state = self._agent.begin(ObservationView(self._report, task))
         self._state = self._agent.with_age(state, slice(None), NEVER)
@@ -305,6 +306,30 @@ _DAMAGED = (
 )
 
 
+def live_agent(
+    task: Task,
+    fleet: Sources | None,
+    *,
+    estimator: str = "forgetting",
+    use_rates: bool = True,
+    seed: int | None = None,
+) -> Adaptive:
+    """Return the agent of a `LiveCrawl`, for a task that shows the features `REVEALED`.
+
+    Arguments:
+        task: an environment's task; its arrival rates are not used.
+        fleet: the fleet with known mean utilities and decay rates that `LiveCrawl` was given, or
+            None if nothing is known.
+        estimator, use_rates, seed: as of `LiveCrawl`.
+    """
+    period, prior = task.sources.period, None
+    if fleet is not None and use_rates:
+        shape, rate = _first_guess(fleet, estimator)  # per period
+        prior = Posterior(shape, rate * period)
+    kind: type[Adaptive] = SelfTuning if fleet is None else Thompson
+    return kind(task, seed=seed, estimator=make_estimator(estimator, period, prior))
+
+
 def _unknown(n: int, period: float) -> Sources:
     """Return a fleet of which only the number and the costs are used."""
     try:
@@ -449,7 +474,7 @@ def _restored(saved: _Arrays) -> LiveCrawl:
     crawl._agent.check_state(state)
     report = saved.read("report", crawl._report.shape, np.float32)
     failures, pause = (saved.read(name, (n,), np.int64) for name in ("failures", "pause"))
-    signed = np.isin(_SHOWN, ("harvest_log", "harvest_age_log"))
+    signed = np.isin(REVEALED, ("harvest_log", "harvest_age_log"))
     if not (np.isfinite(report).all() and (report[:, ~signed] >= 0).all()):
         raise ValueError("report has entries that are impossible")
     if not ((failures >= 0) & (failures <= 30) & (pause >= 0) & (pause <= LONGEST + 1)).all():

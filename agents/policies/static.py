@@ -8,12 +8,12 @@ is the value of observing the state.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from agents.policies.base import Agent, Environment, ObservationView, State, needs_parameters
 from agents.theory.frequencies import static_frequencies
 from agents.theory.multiplier import payable
-from crawl_env import Sources, Task
+from crawl_env import Sources, Task, task_of
 from crawl_env.numerics import FloatArray, ranks
 from crawl_env.simulation import selection
 from crawl_env.simulation.selection import Hosts
@@ -103,6 +103,40 @@ class Static(Agent):
             return _within_hosts(plain, budget, hosts)
         fleets = (plain.fleet(b) for b in range(len(plain.cost)))
         return np.array([_within_hosts(fleet, budget, hosts) for fleet in fleets])
+
+
+class Scheduled(Static):
+    """Crawls every source at a given frequency, in the way of `Static`.
+
+    Under `budget_rule="step"` the frequencies are scaled to the budget; under `"average"` each
+    source is crawled when its interval has passed, on average.
+
+    Arguments:
+        env: an environment, a vector environment, or a `Task`, of a constant fleet.
+        rates: crawls per step of each source, (N,); 0 for a source that is not crawled.
+        seed: unused.
+
+    Raises:
+        ValueError: fleets are drawn at reset, or the rates are negative, above 1 or not N.
+    """
+
+    name = "scheduled"
+
+    def __init__(self, env: Environment, rates: ArrayLike, *, seed: int | None = None) -> None:
+        task = task_of(env)
+        given = np.asarray(rates, dtype=np.float64)
+        if task.draw is not None:
+            raise ValueError("a schedule is for one fleet, and this environment draws new ones")
+        if given.shape != (task.n,) or not ((given >= 0) & (given <= 1 + 1e-9)).all():
+            raise ValueError(
+                f"rates has shape {given.shape}; give {task.n} numbers of crawls per step, from 0 "
+                "to 1"
+            )
+        self._given = np.minimum(given, 1.0)
+        super().__init__(task, seed=seed)
+
+    def _rates(self, sources: Sources) -> FloatArray:
+        return self._given
 
 
 def _within_hosts(sources: Sources, budget: float, hosts: Hosts) -> FloatArray:

@@ -91,6 +91,22 @@ class HostMultipliers:
             nu[..., np.flatnonzero(self._mixed)] = self._nested.multipliers(multiplier)
         return nu
 
+    def crawled(self, multiplier: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return crawls and reward per step, (..., N) each, at λ = `multiplier`, (..., 1)."""
+        arm, zero = self._arm, np.zeros_like(self._full)
+        found = self._bisect(multiplier, zero, self._full, None, None)
+
+        def at(nu: FloatArray) -> tuple[FloatArray, FloatArray]:
+            total = multiplier + nu / self._cost
+            interval = arm.interval(total)
+            pays = total < arm.break_even
+            reward = arm.cycle_reward(interval) / arm.cycle_length(interval)
+            return np.where(pays, arm.crawl_rate(interval), 0.0), np.where(pays, reward, 0.0)
+
+        (many, most), (few, least) = at(found.low), at(found.high)
+        part = np.divide(found.crawls - few, many - few, out=np.zeros_like(few), where=many > few)
+        return found.crawls, least + np.clip(part, 0.0, 1.0) * (most - least)
+
     def spending(
         self,
         multiplier: FloatArray,

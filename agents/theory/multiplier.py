@@ -24,19 +24,27 @@ _MANY = 1000.0  # items per source and step from which content is all but determ
 
 
 def payable(sources: Sources, task: Task) -> tuple[Sources, float]:
+    """Return the fleet and the budget of `spendable`; failures and capacities are in the fleet as
+    in `simplified`."""
+    fleet, budget = spendable(sources, task)
+    return simplified(fleet), budget
+
+
+def spendable(sources: Sources, task: Task) -> tuple[Sources, float]:
     """Return the fleet and the budget as far as one can be spent on the other, each step.
 
     Under a hard budget, sources that are too dear fall silent here, and where all cost the same
-    the budget is what whole crawls cost. Failures and capacities are in it as in `simplified`.
+    the budget is what whole crawls cost.
     """
-    plain = simplified(sources)
     if task.budget_rule == "average":
-        return plain, task.budget
+        return sources, task.budget
     whole = selection.whole_budget(sources.cost, task.budget)
     budget = task.budget if whole is None else float(whole * sources.cost.flat[0])
     within = selection.affordable(sources.cost, task.budget)
-    columns = {"arrival_rate": np.where(within, plain.arrival_rate, 0.0)}
-    return Sources(**{**plain.__getstate__(), **columns}), budget
+    if within.all():
+        return sources, budget
+    columns = {"arrival_rate": np.where(within, sources.arrival_rate, 0.0)}
+    return Sources(**{**sources.__getstate__(), **columns}), budget
 
 
 class BudgetMultiplier:

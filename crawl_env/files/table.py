@@ -104,7 +104,7 @@ def read(path: PathName, columns: Sequence[Column], element: str) -> Table:
         FileNotFoundError: there is no such file.
         ValueError: the file is not such a table; the message names the file and the row.
     """
-    cells = (_read_parquet if _ends(path, ".parquet") else _read_csv)(path, columns)
+    cells, unzoned = (_read_parquet if _ends(path, ".parquet") else _read_csv)(path, columns)
     n = len(next(iter(cells.values())))
     if not n:
         raise ValueError(f"{path}: no {element}s below the header; add one row per {element}")
@@ -118,7 +118,7 @@ def read(path: PathName, columns: Sequence[Column], element: str) -> Table:
             table.number[column.name] = _numbers(path, column, found)
         else:
             table.time[column.name], zoned = _times(path, column, found)
-            if not zoned:
+            if not zoned or column.name in unzoned:
                 table.notes.append(
                     f"The time stamps in the column {column.name} have no time zone and are read "
                     "as UTC."
@@ -160,7 +160,10 @@ def is_number(cell: str) -> bool:
 # -------------------------------------------------------------------------------------------- CSV
 
 
-def _read_csv(path: PathName, known: Sequence[Column]) -> dict[str, list[str]]:
+Cells = dict[str, list[str] | NDArray[Any]]  # text, numbers or datetime64 of each column
+
+
+def _read_csv(path: PathName, known: Sequence[Column]) -> tuple[Cells, set[str]]:
     with _open(path) as file:
         reader = csv.reader(_lines(file), strict=True)
         try:
@@ -188,7 +191,7 @@ def _read_csv(path: PathName, known: Sequence[Column]) -> dict[str, list[str]]:
                 f"{path}, after row {reader.line_num}: not a whole gzip file ({error}); copy it "
                 "again, or give the CSV uncompressed"
             ) from None
-    return dict(zip(header, columns, strict=True))
+    return dict(zip(header, columns, strict=True)), set()
 
 
 def _open(path: PathName) -> TextIO:
@@ -271,8 +274,8 @@ def _check_size(path: PathName, rows: int) -> None:
 # ---------------------------------------------------------------------------------------- Parquet
 
 
-def _read_parquet(path: PathName, known: Sequence[Column]) -> dict[str, list[str] | NDArray[Any]]:
-    """Return each column as text, as numbers, or as datetime64."""
+def _read_parquet(path: PathName, known: Sequence[Column]) -> tuple[Cells, set[str]]:
+    """Return each column, and the names of those with time stamps without a time zone."""
     try:
         import pyarrow as arrow
         from pyarrow import parquet
@@ -297,7 +300,9 @@ def _read_parquet(path: PathName, known: Sequence[Column]) -> dict[str, list[str
         except (arrow.ArrowException, OSError, MemoryError) as error:
             raise ValueError(f"{path}: not a whole Parquet file ({error}); write it anew") from None
     present = [column for column in known if column.name in names]
-    return {column.name: _cells(path, column, table.column(column.name)) for column in present}
+    is_moment = arrow.types.is_timestamp
+    unzoned = {c.name for c in schema if is_moment(c.type) and c.type.tz is None}
+    return {c.name: _cells(path, c, table.column(c.name)) for c in present}, unzoned
 
 
 def _cells(path: PathName, column: Column, cells: Any) -> list[str] | NDArray[Any]:

@@ -33,9 +33,8 @@ def time_unit_of(times: FloatArray, unit: str, given: str = "auto") -> str:
     if check_choice("time unit", given, TIME_UNITS) != "auto":
         return given
     middle = float(np.median(times))
-    for name, ticks in UNIX.items():
-        if _EARLIEST <= middle / ticks < _LATEST:
-            return name
+    if found := unix_unit_of(middle):
+        return found
     if abs(middle) * HOURS[unit] * 3600 > _LATEST:
         raise ValueError(
             f"published is around {middle:.15g}: in {unit}s this is {_years(middle, unit):,.0f} "
@@ -44,6 +43,11 @@ def time_unit_of(times: FloatArray, unit: str, given: str = "auto") -> str:
             "2024-05-01T13:30:00Z"
         )
     return unit
+
+
+def unix_unit_of(time: float) -> str:
+    """Return the unit in which a number is a Unix time of the years 1990 to 2099, or ""."""
+    return next((name for name, x in UNIX.items() if _EARLIEST <= time / x < _LATEST), "")
 
 
 def _years(time: float, unit: str) -> float:

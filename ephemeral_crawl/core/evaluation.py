@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from agents.evaluation.rollout import Evaluation, evaluate
 from agents.policies.index import WhittleExact
+from agents.policies.static import Scheduled
 from agents.registry import CLAIRVOYANT
-from crawl_env import Sources
+from crawl_env import CrawlVectorEnv, Sources
 from crawl_env.numerics import FloatArray, IntArray
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.tables import bound_of
@@ -66,11 +68,18 @@ def arguments_of(job: Job) -> dict[str, Any]:
     return arguments
 
 
+def agent_of(job: Job) -> str | Callable[[CrawlVectorEnv], Scheduled]:
+    """Return the agent of a job: its name, or the schedule of its `rates`, crawls per step."""
+    if "rates" not in job:
+        return str(job["agent"])
+    return partial(Scheduled, rates=job["rates"])
+
+
 def work(job: Job) -> Result:
     """Evaluate the job's agent on its task; see `agents.evaluation.rollout.evaluate`."""
     with warnings.catch_warnings():  # the command has shown them once for all jobs
         warnings.simplefilter("ignore")
-        run = evaluate(job["agent"], arguments_of(job), **job["runs"])
+        run = evaluate(agent_of(job), arguments_of(job), **job["runs"])
     return {name: getattr(run, name).tolist() for name in Evaluation.__dataclass_fields__}
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from crawl_env import ItemLog
 from crawl_env.files.table import is_number
+from crawl_env.log.clock import unix_moments, unix_unit_of
 
 _NAMED = 3  # items in a message
 
@@ -86,9 +87,15 @@ def _listed(log: ItemLog, which: np.ndarray) -> str:
 
 
 def given_time(option: str, text: str, log: ItemLog) -> float | str | None:
-    """Return the number or time stamp that an option holds, or None if it is empty."""
-    if not text or is_number(text):
-        return float(text) if text else None
+    """Return the number or time stamp that an option holds, or None if it is empty; of a log with
+    dates, a Unix time becomes a time stamp."""
+    if not text:
+        return None
+    if is_number(text):
+        number = float(text)
+        if log.origin and (unit := unix_unit_of(number)):
+            return f"{unix_moments(np.array([number]), unit)[0]}Z"
+        return number
     if not log.origin:
         raise ValueError(
             f"{option} is {text!r}, but the log's times are numbers; give a number, in {log.unit}s"

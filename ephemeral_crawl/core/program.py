@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from crawl_env import __version__
 from crawl_env.errors import unknown
-from crawl_env.extras import missing
+from crawl_env.extras import missing, sharing_a_name
 
 if TYPE_CHECKING:
     from ephemeral_crawl.core.study import Study
@@ -46,10 +46,18 @@ class Program:
         try:
             with readers_may_leave():
                 self.asked_for(sys.argv[1:] if words is None else words).run()
-        except ModuleNotFoundError as error:
-            if error.name is None or _is_ours(error.name):
+        except ImportError as error:
+            rivals = sharing_a_name()
+            if rivals:
+                sys.exit(
+                    f"error: {', '.join(rivals)} installed files in this project's package "
+                    "'agents', which no longer works. Install ephemeral-crawl in an environment of "
+                    "its own"
+                )
+            name = error.name if isinstance(error, ModuleNotFoundError) else None
+            if name is None or _is_ours(name):
                 raise
-            sys.exit(f"error: {missing(error.name, self.name)}")
+            sys.exit(f"error: {missing(name, self.name)}")
         except OSError as error:
             place = f"{error.filename}: " if error.filename else ""
             sys.exit(f"error: {place}{error.strerror or error}")

@@ -17,6 +17,7 @@ from crawl_env.errors import check_choice
 from crawl_env.files.atomic import write_text
 from ephemeral_crawl.core.results import code_fingerprint
 
+_BAR = "{bar:20} {n_fmt} of {total_fmt} parts, {elapsed} so far, about {remaining} to go"
 ENGINES = ("loky", "threading", "sequential", "ray", "dask")
 
 Job = dict[str, Any]  # JSON: what is run, and the key under which its result is kept
@@ -45,10 +46,12 @@ class Runner:
         todo: Sequence[Job],
         work: Callable[[Job], Result],
         version: Version | None = None,
+        quiet: bool = False,
     ) -> list[Result]:
         """Return the results of all jobs, in order.
 
         Arguments:
+            quiet: whether no progress is shown.
             version: returns the version of the code that a job's result depends on; by default it
                 depends on all code of the project.
 
@@ -64,14 +67,16 @@ class Runner:
             finished = joblib.Parallel(return_as="generator_unordered")(
                 joblib.delayed(_numbered)(work, i, todo[i]) for i in missing
             )
-            progress = tqdm(finished, total=len(todo), initial=len(todo) - len(missing), unit="run")
+            done = len(todo) - len(missing)
+            progress = tqdm(finished, total=len(todo), initial=done, disable=quiet, bar_format=_BAR)
             try:
                 for i, result in progress:
                     write_text(files[i], json.dumps(result))
             except KeyboardInterrupt:
                 progress.close()
-                print(f"\nStopped. What was finished is kept in {self.kept};")
-                print("the same command goes on from there.")
+                kept = sum(file.exists() for file in files)
+                print(f"\nStopped. {kept} of {len(todo)} parts are finished, and kept in")
+                print(f"{self.kept}; the same command goes on from there.")
                 raise SystemExit(130) from None
         return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 

@@ -1,297 +1,265 @@
-"""`ephemeral-crawl evaluate`: compares all policies on a given fleet and budget."""
+"""`ephemeral-crawl evaluate`: compares all policies on a given fleet, and writes a schedule."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
+import numpy as np
 import tyro
 
-from agents import AGENTS
 from agents.evaluation.rollout import Evaluation
 from agents.evaluation.statistics import FEWEST_RUNS, number
-from agents.registry import find
 from crawl_env import Sources, Task
 from crawl_env.content.names import make_arrivals
-from crawl_env.log.clock import HOURS
-from crawl_env.simulation.task import make_sources
+from crawl_env.simulation.selection import whole_budget
+from ephemeral_crawl.comparison import present as present_rule
+from ephemeral_crawl.comparison.frequencies import per_source
+from ephemeral_crawl.comparison.present import PLAYED, Equal, Measured, Present
+from ephemeral_crawl.comparison.sample import Sample, sample
+from ephemeral_crawl.comparison.schedule import Schedule
+from ephemeral_crawl.comparison.study import ComparisonStudy, features_of, fleet_of
 from ephemeral_crawl.core import evaluation
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.results import provenance
 from ephemeral_crawl.core.runner import Job
-from ephemeral_crawl.core.study import ParallelStudy
-from ephemeral_crawl.core.tables import FLOOR, REFERENCE, records, without_reference
-from ephemeral_crawl.evaluate import replay, replay_summary, summary
-from ephemeral_crawl.evaluate.hindsight import Hindsight
-from ephemeral_crawl.evaluate.log import WEEK, Log, Split
-from ephemeral_crawl.evaluate.replay_view import View
-from ephemeral_crawl.evaluate.replay_view import records as records_of_blocks
+from ephemeral_crawl.core.tables import REFERENCE, records
+from ephemeral_crawl.evaluate import summary
 
 Runs = dict[float, dict[str, Evaluation]]  # by budget and agent
 
-_STEPS = 2000
+_PART = 2e7  # sources × steps × seeds of one run: a few seconds
+_ITEMS = 2000.0  # items per step of a fleet up to which they are drawn one by one
+_QUICK = {"steps": 400, "warmup": 100, "seeds": 5}
 
-_PART = 2e8  # sources × steps × seeds of one run: some ten seconds
+_OF_SCHEDULE, _OF_LIMIT = "schedule", "schedule, maximum interval"  # not ranked
 
 
 @dataclass(kw_only=True)
-class Evaluate(ParallelStudy):
-    """Compares how much utility each policy collects from your sources under a budget.
+class Evaluate(ComparisonStudy):
+    """Compares how much utility each policy collects from your sources under a budget, and writes
+    the schedule of the best one.
 
-    Give --sources, a CSV with the columns source, arrival_rate (items / time), mean_utility,
-    decay_rate (1 / time) and, optional, cost, crawl_delay (time), host, capacity (items) and
-    failure_rate, whose content is simulated; or --items, a log of the items that your sources
-    published, which is replayed.
+    The sources are simulated. With --items LOG instead of --sources, this is the command `replay`.
     """
 
-    outputs: ClassVar[tuple[str, ...]] = ("sources.csv", *ParallelStudy.outputs)
-
-    log: Annotated[Log, tyro.conf.arg(name="")] = field(default_factory=Log)
     sources: str = ""
-    """CSV file of the fleet, or the name of a preset (table1, fleet-f, recovering-<n>,
-    hacker-news)."""
-    budget: Annotated[str, tyro.conf.arg(metavar="M")] = ""
-    """M: the cost of the crawls that is allowed per step."""
-    budgets: Annotated[str, tyro.conf.arg(metavar="M1,M2,…")] = ""
-    """Several budgets: also plots the reward and the Lagrange multiplier λ* against the budget."""
-    period: float = 1.0
-    """T: length of a step, in the unit of time of the rates in the CSV."""
+    """CSV file of the fleet, with the columns source, arrival_rate (items / time), mean_utility,
+    decay_rate (1 / time) and, optional, cost, crawl_delay (time), host, capacity (items) and
+    failure_rate; or the name of a preset (table1, fleet-f, recovering-<n>, hacker-news)."""
     arrivals: str = "poisson"
     """deterministic, or poisson[-drift|-jumps|-cycle|-hawkes][-constant|-lognormal|-gamma]
-    [-stretched|-lomax][-items]; poisson means poisson-items if sources have a finite capacity. Not
-    with --items; neither are --warmup and --start."""
-    observed: bool = False
-    """Whether the crawler observes the uncollected utility of a source before crawling it."""
-    budget_rule: Literal["step", "average"] = "step"
-    """Whether the budget holds in every step, or on average, as a token bucket."""
-    per_host: int = 1
-    """Maximum number of crawls per step of sources that share a host."""
+    [-stretched|-lomax][-items]; poisson means poisson-items, that is, single items are drawn, if
+    sources have a finite capacity or the fleet publishes at most 2000 items per step."""
     start: Literal["fresh", "empty", "full", "random"] = "fresh"
     """State of the sources at the first step."""
-    agents: tuple[str, ...] = tuple(AGENTS)
-    """Policies to compare, by default all of `agents.AGENTS`. whittle and random are always
-    included; whittle-exact only if random content is observed, since it is the same as whittle
-    otherwise."""
-    steps: int | None = None
-    """Steps evaluated in each run: by default 2000, or all of the replayed part of the log."""
-    warmup: int = 200
-    """Steps before the evaluation."""
-    seeds: int = 20
-    """Runs of each policy, on the same arrivals for all policies. In a replay, each run starts one
-    step after the previous one."""
-    seed: int = 0
-    """Seed of the arrivals."""
+    steps: Annotated[int | None, tyro.conf.arg(metavar="H")] = None
+    """Steps evaluated in each run; by default 2000, with --quick 400."""
+    warmup: Annotated[int | None, tyro.conf.arg(metavar="H")] = None
+    """Steps before the evaluation; by default 200, with --quick 100."""
+    seeds: Annotated[int | None, tyro.conf.arg(metavar="S")] = None
+    """Runs of each policy, on the same arrivals for all policies; by default 20, with --quick
+    5."""
 
     def run(self) -> None:
-        if self.log.items is not None:
-            self._replay()
-        else:
-            self._simulate()
-
-    def _replay(self) -> None:
-        self.check(self.log.items, self.log.curves, self.sources)
-        self._refuse(
-            ("arrivals", "warmup", "start"),
-            "for simulations only; a log is replayed as it was recorded",
-        )
-        budgets, names = self._budgets(), self._names()
-        fleet = self._fleet() if self.sources else None
-        split = self.log.split(fleet, self.period, self.steps)
-        entrants = replay.entrants(names, self.observed, split.refitted is not None)
-        parts = {(m, name): self._replay_jobs(split, m, name) for m in budgets for name in entrants}
-        for jobs in parts.values():
-            replay.task(jobs[0], split.trace)  # raises ValueError before any job is run
+        self._check_options()
+        self.check(self.sources, self.present)
+        fleet, given = fleet_of(self.sources, self.period), self._budgets()
+        rule, longest = self._present(fleet), self._longest(self.period)
+        names = self._entrants(fleet, rule)
+        plans = {m: Schedule(self._task(fleet, m), longest) for m in given}
+        for plan in plans.values():
+            _ = plan.best  # raises ValueError if the maximum interval cannot be kept
+        part = sample(fleet, given) if self.quick else Sample(
+            np.arange(len(fleet)), given, 1
+        )  # fmt: skip
+        simulated = part.of(fleet) if self.quick else fleet
+        if rule is not None and rule.rates is not None:
+            rule = rule._replace(rates=np.minimum(rule.rates[part.which] * part.stretch, 1.0))
+        parts: dict[tuple[float, str], list[Job]] = {}
+        for m, plan, own in zip(given, plans.values(), part.budgets, strict=True):
+            rates = {_OF_SCHEDULE: plan.free.crawls}
+            if np.isfinite(longest):
+                rates[_OF_LIMIT] = plan.best.crawls
+            for name in (*names, *rates):
+                played = rates.get(name)
+                if played is not None:
+                    played = np.minimum(played[part.which] * part.stretch, 1.0)
+                parts[m, name] = self._jobs(simulated, name, own, played)
+            if rule is not None and rule.rates is not None:
+                parts[m, rule.name] = self._jobs(
+                    simulated, rule.name, rule.budget(simulated, own), rule.rates, "average"
+                )
         todo = [job for jobs in parts.values() for job in jobs]
-        print(
-            f"{len(split.fleet)} sources × {split.steps} steps × {self.seeds} runs × "
-            f"{len(entrants)} policies × {len(budgets)} budgets"
-        )
-        results = iter(self.runner.run(todo, partial(replay.work, split.trace)))
-        runs: dict[float, dict[str, replay.Replay]] = {m: {} for m in budgets}
-        for (m, name), jobs in parts.items():
-            runs[m][name] = replay.joined([next(results) for _ in jobs], split.steps)
-        view = self._view(split, budgets)
-        assert self.log.items is not None
-        report = Report(f"Replay of {self.log.items.name}: utility collected by each policy")
-        replay_summary.write(report, view, runs)
-        rows = records_of_blocks(view, runs, {"observed": self.observed, **provenance()})
-        sources = summary.per_source(split.fleet, runs)
-        self.publish(report, {"records.csv": rows, "sources.csv": sources})
-
-    def _replay_jobs(self, split: Split, budget: float, name: str) -> list[Job]:
-        """Return the jobs of a policy or a reference."""
-        refitted = split.refitted if name == replay.REFITTED else None
-        job = {
-            "agent": REFERENCE if refitted else name,
-            "arguments": {
-                "sources": evaluation.fleet_as_json(refitted or split.fleet),
-                "budget": budget,
-                "budget_rule": self.budget_rule,
-                "per_host": self.per_host,
-                "observed": self.observed,
-                "start": "empty",
-                "features": ["value"],
-            },
-            "steps": split.steps,
-            "log": replay.digest(split.rest),
-        }
-        runs = range(min(self.seeds, split.steps))
-        return [{**job, "late": late, "seed": self.seed + late} for late in runs]
-
-    def _view(self, split: Split, budgets: list[float]) -> View:
-        best = Hindsight(split.trace, split.fleet, split.steps)
-        # A balance may be overdrawn by less than one crawl.
-        more = split.fleet.cost.max() / split.steps if self.budget_rule == "average" else 0.0
-        bounds = {m: best.bound(m + more) for m in budgets}
-        block = self.log.block or WEEK / HOURS[self.log.unit]
-        return View(
-            split,
-            max(1, round(block / self.period)),
-            bounds,
-            best.best(multiplier=0.0).net,
-            self._conditions(),
-            self.log.note,
-            min(self.seeds, split.steps),
-        )
-
-    def _refuse(self, names: tuple[str, ...], why: str) -> None:
-        """Raise ValueError if one of these options was given."""
-        for name in names:
-            if getattr(self, name) != getattr(type(self), name):
-                raise ValueError(f"--{name} is {why}; leave it out")
-
-    def _simulate(self) -> None:
-        self.check(self.sources)
-        if self.log != Log():
-            raise ValueError("options of a log were given without a log; give --items log.csv")
-        if not self.sources:
-            raise ValueError(
-                "no sources were given; give --sources fleet.csv (or a preset), or --items "
-                "log.csv for the replay of a log"
-            )
-        fleet, budgets = self._fleet(), self._budgets()
-        names = evaluation.entrants(
-            self._names(), {"arrivals": self._arrivals(fleet), "observed": self.observed}
-        )
-        parts = {
-            (m, name): self._jobs(fleet, name, m) for m in budgets for name in names
-        }  # the seeds of each policy under each budget, in parts that are stored as they finish
-        # Raises ValueError for invalid arguments before any job is run.
-        tasks = [Task(**evaluation.arguments_of(jobs[0])) for jobs in parts.values()]
-        todo = [job for jobs in parts.values() for job in jobs]
-        print(
-            f"{len(fleet)} sources × {self.warmup + self._steps} steps × {self.seeds} seeds × "
-            f"{len(names)} policies × {len(budgets)} budgets, in {len(todo)} runs"
-        )
+        self._announce(simulated, names, given, todo)
         results = iter(self.runner.run(todo, evaluation.work))
-        runs: Runs = {m: {} for m in budgets}
+        runs: Runs = {m: {} for m in given}
         for (m, name), jobs in parts.items():
-            found = [next(results) for _ in jobs]
-            runs[m][name] = evaluation.as_evaluation(evaluation.joined(found), self.seeds)
-        report = Report(
-            f"{len(fleet)} sources of {Path(self.sources).name}: utility collected by each policy"
+            runs[m][name] = self._joined([next(results) for _ in jobs])
+        found = summary.Found(
+            tasks={
+                m: self._task(simulated, own) for m, own in zip(given, part.budgets, strict=True)
+            },
+            runs=runs,
+            plans=plans,
+            present=rule,
+            equal={
+                m: self._equal(simulated, own, rule, runs[m])
+                for m, own in zip(given, part.budgets, strict=True)
+            },
+            checks=(_OF_SCHEDULE, _OF_LIMIT, PLAYED),
+            of_all=part.which if len(part.which) == len(fleet) else None,
+            note=part.sentence(fleet, given),
+            setting=self._setting(simulated),
         )
-        view = summary.View(tasks[0])
-        report.answer(summary.answer(view, runs))
-        report.paragraph(self._setting(fleet))
-        if len(budgets) > 1:
-            summary.curve(report, view, runs)
-        for m in budgets:
-            report.heading(f"Budget {m:g}")
-            peers, reference = without_reference(runs[m])
-            summary.advice(report, view, m, peers)
-            summary.table(report, view, m, peers, reference)
-        summary.glossary(report)
-        rows = [
+        report = Report(f"Schedule of the {len(fleet):,} sources of {Path(self.sources).name}")
+        rows = summary.write(report, found)
+        records_ = [
             row
             for m, of_budget in runs.items()
             for name, run in of_budget.items()
             for row in records(name, run, self.seed, budget=m, **provenance())
         ]
-        self.publish(report, {"records.csv": rows, "sources.csv": summary.per_source(fleet, runs)})
+        self.publish(
+            report,
+            {
+                "schedule.csv": rows,
+                "records.csv": records_,
+                "sources.csv": per_source(simulated, runs),
+            },
+        )
 
-    def _jobs(self, fleet: Sources, agent: str, budget: float) -> list[Job]:
+    # ------------------------------------------------------------------------ jobs
+
+    def _entrants(self, fleet: Sources, rule: Present | None) -> tuple[str, ...]:
+        names = self._names()
+        if rule is not None and rule.rates is None:
+            names = tuple(dict.fromkeys((*names, rule.name)))
+        return evaluation.entrants(
+            names, {"arrivals": self._arrivals(fleet), "observed": self.observed}
+        )
+
+    def _jobs(
+        self,
+        fleet: Sources,
+        agent: str,
+        budget: float,
+        rates: Any = None,
+        budget_rule: str | None = None,
+    ) -> list[Job]:
+        """Return the jobs of a policy, or of a schedule with these crawls per step."""
+        arrivals = self._arrivals(fleet)
+        itemised = make_arrivals(arrivals).items and self.start != "full"
         arguments = {
             "sources": evaluation.fleet_as_json(fleet),
             "budget": budget,
-            "budget_rule": self.budget_rule,
+            "budget_rule": budget_rule or self.budget_rule,
             "per_host": self.per_host,
-            "arrivals": self._arrivals(fleet),
+            "arrivals": arrivals,
             "observed": self.observed,
             "start": self.start,
-            "features": ["value"],
+            "features": list(features_of(agent)) if itemised else ["value"],
         }
-        seeds = evaluation.seeds_needed(arguments, agent, self.seeds)
-        common = {"steps": self._steps, "warmup": self.warmup}
+        seeds = evaluation.seeds_needed(arguments, agent, self._seeds)
+        common = {"steps": self._steps, "warmup": self._warmup}
+        job: Job = {"agent": agent, "arguments": arguments}
+        if rates is not None:
+            job["rates"] = np.asarray(rates).tolist()
         # The same parts for every policy, so that all policies meet the same arrivals.
-        size = max(1, int(_PART / (len(fleet) * (self._steps + self.warmup))))
+        size = max(1, int(_PART / (len(fleet) * (self._steps + self._warmup))))
         return [
-            {
-                "agent": agent,
-                "arguments": arguments,
-                "runs": {**common, "seeds": min(size, seeds - first), "seed": self.seed + first},
-            }
-            for first in range(0, seeds, size)
+            {**job, "runs": {**common, "seeds": min(size, seeds - i), "seed": self.seed + i}}
+            for i in range(0, seeds, size)
         ]
 
-    def _arrivals(self, fleet: Sources) -> str:
-        """Return the name of the arrivals, which draw single items if sources have a finite
-        capacity."""
-        process = make_arrivals(self.arrivals)
-        if fleet.is_capped and process.random and not process.items:
-            return f"{self.arrivals}-items"
-        return self.arrivals
+    def _joined(self, results: Sequence[Any]) -> Evaluation:
+        return evaluation.as_evaluation(evaluation.joined(results), self._seeds)
 
-    def _fleet(self) -> Sources:
-        path = Path(self.sources)
-        return make_sources(path if path.exists() else self.sources).with_period(self.period)
+    def _equal(
+        self, fleet: Sources, budget: float, rule: Present | None, runs: dict[str, Evaluation]
+    ) -> Equal | None:
+        """Return the budget at which whittle collects as much as the present rule."""
+        if rule is None:
+            return None
+        task = self._task(fleet, budget)
+        asked = rule.budget(fleet, budget)
+        now = Measured(asked, runs[rule.name].reward.mean(), runs[rule.name].cost.mean())
+        return present_rule.equal(
+            now,
+            partial(self._measured, fleet),
+            lambda m: float(summary.View(task).relaxed(max(m, 1e-9)).bound),
+            least=float(fleet.cost.min()) if self.budget_rule == "step" else budget / 1000,
+            whole=self.budget_rule == "step" and whole_budget(fleet.cost, budget) is not None,
+        )
 
-    def _names(self) -> tuple[str, ...]:
-        for name in self.agents:
-            find(name)
-        return tuple(dict.fromkeys((REFERENCE, *self.agents, FLOOR)))
+    def _measured(self, fleet: Sources, budget: float) -> Measured:
+        jobs = self._jobs(fleet, REFERENCE, budget)
+        run = self._joined(self.runner.run(jobs, evaluation.work, quiet=True))
+        return Measured(budget, float(run.reward.mean()), float(run.cost.mean()))
 
-    def _budgets(self) -> list[float]:
-        given = []
-        for option, words in (("--budget", [self.budget]), ("--budgets", self.budgets.split(","))):
-            for word in words:
-                try:
-                    given += [float(word)] if word.strip() else []
-                except ValueError:
-                    raise ValueError(
-                        f"{option} has {word!r}, which is not a number; write --budget 2.5, or "
-                        "--budgets 1,2,5,10 for several"
-                    ) from None
-        if not given:
+    def _task(self, fleet: Sources, budget: float) -> Task:
+        """Return the task under a budget; raises ValueError for invalid arguments."""
+        return Task(**evaluation.arguments_of(self._jobs(fleet, REFERENCE, budget)[0]))
+
+    def _announce(
+        self, fleet: Sources, names: Sequence[str], budgets: Sequence[float], todo: list[Job]
+    ) -> None:
+        print(
+            f"{len(fleet)} sources × {self._warmup + self._steps} steps × {self._seeds} seeds × "
+            f"{len(names)} policies × {len(budgets)} budgets, in {len(todo)} parts"
+        )
+
+    # ------------------------------------------------------------------------ options
+
+    def _check_options(self) -> None:
+        if not self.sources:
             raise ValueError(
-                "no budget was given; give --budget 5, or --budgets 1,2,5,10 for a curve"
+                "no sources were given; give --sources fleet.csv (or a preset), or --items "
+                "log.csv for the replay of a log"
             )
-        if self._steps < 1:
-            raise ValueError(f"--steps is {self._steps}; it must be at least 1")
-        fewest = 1 if self.log.items is not None else FEWEST_RUNS
-        if self.seeds < fewest:
+        for option, value, least in (("steps", self._steps, 1), ("warmup", self._warmup, 0)):
+            if value < least:
+                raise ValueError(f"--{option} is {value}; it must be at least {least}")
+        if self._seeds < FEWEST_RUNS:
             raise ValueError(
-                f"--seeds is {self.seeds}; intervals need at least {fewest} runs of each policy"
+                f"--seeds is {self._seeds}; intervals need at least {FEWEST_RUNS} runs of each "
+                "policy"
             )
-        if self.warmup < 0:
-            raise ValueError(f"--warmup is {self.warmup}; it must be zero or more steps")
-        return sorted(set(given))
 
     @property
     def _steps(self) -> int:
-        return _STEPS if self.steps is None else self.steps
+        return self._given("steps", 2000)
 
-    def _conditions(self) -> str:
-        observed = "observed" if self.observed else "not observed"
-        budget = "in every step" if self.budget_rule == "step" else "on average"
-        return f"content {observed} before crawling, budget enforced {budget}"
+    @property
+    def _warmup(self) -> int:
+        return self._given("warmup", 200)
+
+    @property
+    def _seeds(self) -> int:
+        return self._given("seeds", 20)
+
+    def _given(self, option: str, default: int) -> int:
+        value = getattr(self, option)
+        if value is None:
+            return _QUICK[option] if self.quick else default
+        return int(value)
+
+    def _arrivals(self, fleet: Sources) -> str:
+        """Return the name of the arrivals, which draw single items if sources have a finite
+        capacity, or if there are few enough."""
+        process = make_arrivals(self.arrivals)
+        few = fleet.arrival_rate.sum() * fleet.period <= _ITEMS
+        if process.random and not process.items and (fleet.is_capped or few):
+            return f"{self.arrivals}-items"
+        return self.arrivals
 
     def _setting(self, fleet: Sources) -> str:
         return (
             f"Arrivals {self._arrivals(fleet)}; {self._conditions()}, period {fleet.period:g}. "
-            f"{self._steps} steps after a warm-up of {self.warmup}; {self.seeds} runs on the same "
-            "arrivals for every policy. Intervals: 95 % confidence (Student's t over runs). The "
-            f"fleet publishes {number(float(fleet.published))} utility per step on average."
+            f"{self._steps} steps after a warm-up of {self._warmup}; {self._seeds} runs on the "
+            "same arrivals for every policy. Intervals: 95 % confidence (Student's t over runs). "
+            f"The fleet publishes {number(float(fleet.published))} utility per step on average."
         )

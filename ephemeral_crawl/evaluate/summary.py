@@ -1,4 +1,4 @@
-"""Tables, recommendation and figures for one fleet."""
+"""The report on one fleet: the answer, the schedule, tables, recommendation and figures."""
 
 from __future__ import annotations
 
@@ -11,15 +11,26 @@ import numpy as np
 from agents.evaluation import statistics
 from agents.evaluation.rollout import Evaluation
 from agents.evaluation.statistics import number
+from agents.registry import CLAIRVOYANT
 from agents.theory.task_bound import Bound, task_bound
 from crawl_env import Sources, Task
-from crawl_env.fleet.parameters import PARAMETERS
+from crawl_env.numerics import IntArray
+from ephemeral_crawl.comparison import schedule as schedules
+from ephemeral_crawl.comparison.answer import (
+    POLICIES,
+    against,
+    equal_utility,
+    limit,
+    share,
+)
+from ephemeral_crawl.comparison.present import Equal, Present
+from ephemeral_crawl.comparison.schedule import Schedule
 from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.tables import (
-    FLOOR,
     HOLDS_FOR,
     OBSERVES_ALL,
+    REFERENCE,
     best_first,
     fraction,
     percent,
@@ -27,31 +38,12 @@ from ephemeral_crawl.core.tables import (
     scores,
     without_reference,
 )
-from ephemeral_crawl.evaluate.replay import Replay
 
 # Differences below this fraction of the reward do not support a recommendation.
 _NOTABLE = 1e-3
+_IN_TURN = "oldest-first"
 
 Runs = Mapping[str, Evaluation]
-
-# A description of the policies for the reports.
-POLICIES = (
-    "whittle crawls the sources of the largest Whittle index; whittle-exact uses the index of "
-    "random content that is observed. myopic maximises the reward of the next step per unit of "
-    "cost; oldest-first crawls the sources in turn; fixed always crawls the same sources, those "
-    "of the largest expected utility per unit of cost; random selects them at random. lagrangian "
-    "crawls the sources whose index exceeds the optimal Lagrange multiplier λ*; static crawls "
-    "every source at its own optimal constant frequency. nutch and miniflux are scheduling rules "
-    "of existing crawlers, based on the results of their own crawls only: the crawl interval of "
-    "nutch shrinks by a fifth after a crawl that found new items and grows by two fifths "
-    "otherwise; that of miniflux is a week divided by the number of items of the week, with a "
-    "step in place of an hour. Policies whose names begin with adaptive- are not given the "
-    "arrival rates and estimate them from their crawls: certainty uses the posterior means, "
-    "optimism upper confidence bounds, thompson draws from the posterior; self-tuning estimates "
-    "utilities and decay as well. clairvoyant, where listed, is whittle with observed content: a "
-    "reference that cannot be used in practice. In a program, agents.index_at_age(age, sources) "
-    "returns the index by which whittle ranks the sources."
-)
 
 
 class View(NamedTuple):
@@ -72,26 +64,130 @@ class View(NamedTuple):
             return task_bound(task)._replace(multiplier=multiplier)
 
 
-def answer(view: View, runs: Mapping[float, Runs]) -> str:
-    """Return a sentence on what the best policy collects under each budget."""
-    parts = []
-    for m, of_budget in runs.items():
-        peers = without_reference(of_budget)[0]
-        best = best_first(peers)[0]
-        shares = [
-            f"{name} {_mean_percent(peers[name], float(view.fleet.published))}"
-            for name in dict.fromkeys((best, "oldest-first", FLOOR))
-            if name in peers
-        ]
-        parts.append(f"under budget {m:g}, {', '.join(shares)}")
-    return f"Of the utility that the sources publish, policies collect: {'; '.join(parts)}."
+class Found(NamedTuple):
+    """All that was found, by budget as it was given; a sample has runs under scaled budgets."""
+
+    tasks: Mapping[float, Task]  # as simulated
+    runs: Mapping[float, Mapping[str, Evaluation]]
+    plans: Mapping[float, Schedule]  # of all sources
+    present: Present | None
+    equal: Mapping[float, Equal | None]
+    checks: tuple[str, ...]  # names in `runs` of what is played to check the schedule: not ranked
+    of_all: IntArray | None  # None if the runs are of a sample
+    note: str  # on the sample
+    setting: str
+
+    def peers(self, budget: float) -> dict[str, Evaluation]:
+        """Return the policies, without the clairvoyant and without the checks."""
+        peers = without_reference(self.runs[budget])[0]
+        return {name: run for name, run in peers.items() if name not in self.checks}
+
+
+def write(report: Report, found: Found) -> list[dict[str, Any]]:
+    """Write the report; return the rows of schedule.csv."""
+    report.answer(_answer(found))
+    if found.note:
+        report.paragraph(found.note)
+    views = {m: View(task) for m, task in found.tasks.items()}
+    if len(views) > 1:
+        curve(report, views, {m: found.peers(m) for m in views})
+    else:
+        _bars(report, found, *views.items())
+    rows = []
+    for m, plan in found.plans.items():
+        report.heading(f"Budget {m:g}")
+        peers = found.peers(m)
+        measured = found.runs[m][REFERENCE].frequency if found.of_all is not None else None
+        report.paragraph(schedules.counts(plan))
+        now = plan.rows(lambda time: f"{time:.6g}", measured)
+        schedules.write(report, plan, now, "time")
+        rows += now
+        _checked(report, found, m)
+        advice(report, views[m], peers)
+        table(report, views[m], m, peers, found.runs[m].get(CLAIRVOYANT))
+    with report.details("How this was measured, and definitions"):
+        report.paragraph(found.setting)
+        glossary(report)
+    return rows
+
+
+def _answer(found: Found) -> str:
+    """Return the answer in one sentence, of the first budget if there are several."""
+    texts = []
+    for m, task in found.tasks.items():
+        peers = found.peers(m)
+        best = recommended(peers)
+        whole = float(task.sources.published)
+        if not whole > 0 or not peers[best].reward.mean() > 0:
+            return "No policy collected any utility" + (
+                ": the sources publish nothing." if not whole > 0 else ": too few steps."
+            )
+        text = f"with {m:g} per step {best} collects {share(peers[best].reward.mean(), whole)}"
+        other = peers.get(found.present.name if found.present else _IN_TURN)
+        gain = None
+        if other is not None and other.reward.mean() > 0:
+            gain = peers[best].reward.mean() / other.reward.mean() - 1
+        texts.append(text + against(gain, found.present, found.equal[m], best))
+    sentence = "; ".join(texts) + "."
+    return f"Of all utility that the sources publish, {sentence}"
+
+
+def _checked(report: Report, found: Found, budget: float) -> None:
+    """Add what the schedule collects if it is played, what the maximum interval costs, and the
+    budget of equal utility."""
+    runs, plan = found.runs[budget], found.plans[budget]
+    free, limited = (runs.get(name) for name in found.checks[:2])
+    best = runs[REFERENCE].reward.mean()
+    if free is not None and best > 0:
+        report.paragraph(
+            "Intervals are those of the optimal schedule under a budget that holds on average: a "
+            "source is crawled when its Whittle index reaches the Lagrange multiplier λ* = "
+            f"{number(plan.best.multiplier)}. Crawled at fixed intervals, as in schedule.csv, the "
+            f"sources give {free.reward.mean() / best:.2%} of what whittle collects, which decides "
+            "step by step. The next crawl is the time from now if no source has been crawled yet."
+        )
+    if np.isfinite(plan.longest):
+        ratio = None
+        if free is not None and limited is not None and free.reward.mean() > 0:
+            ratio = 1 - limited.reward.mean() / free.reward.mean()
+        report.paragraph(limit(plan, ratio))
+    same = found.equal[budget]
+    if same is not None and found.present is not None:
+        report.paragraph(equal_utility(found.present.name, same))
+
+
+def _bars(report: Report, found: Found, only: tuple[float, View]) -> None:
+    """Add a figure of the policies under the only budget."""
+    budget, view = only
+    peers, whole = found.peers(budget), float(view.fleet.published)
+    if not whole > 0:
+        return
+    order = best_first(peers)[::-1]
+    figure, axis = plots.new(width=8, height=0.6 + 0.28 * len(order))
+    for i, name in enumerate(order):
+        got = statistics.mean(100 * peers[name].reward / whole)
+        error = np.maximum([[got.mean - got.low], [got.high - got.mean]], 0.0)
+        axis.barh(name, got.mean, xerr=error, color=plots.colour(name, i), height=0.7)
+    bound = 100 * float(view.relaxed(view.task.budget).bound) / whole
+    if np.isfinite(bound):
+        axis.axvline(bound, color=plots.INK, ls="--", lw=1, label="upper bound")
+        axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    axis.set(xlabel="collected, % of all utility published", xlim=(0, None))
+    axis.grid(axis="y", visible=False)
+    report.figure(figure, f"Utility collected by each policy under budget {budget:g}.")
+
+
+def recommended(peers: Runs) -> str:
+    """Return the best policy, or whittle where it does not differ significantly from it."""
+    best = best_first(peers)[0]
+    return best if _clearly_better(peers[best], peers[REFERENCE]) else REFERENCE
 
 
 def table(
     report: Report, view: View, budget: float, runs: Runs, reference: Evaluation | None
 ) -> None:
-    """Add the table of all policies, best first, and the crawl frequencies of the best policy."""
-    relaxed = view.relaxed(budget)
+    """Add the table of all policies, best first."""
+    relaxed = view.relaxed(view.task.budget)
     score = scores(runs)
 
     def row(name: str, run: Evaluation, *of_peers: str) -> list[Any]:
@@ -132,13 +228,11 @@ def table(
         )
     else:
         report.paragraph("No upper bound is known for these arrivals.")
-    best = best_first(runs)[0]
-    _plan(report, view.fleet, best, runs[best])
 
 
-def advice(report: Report, view: View, budget: float, runs: Runs) -> None:
+def advice(report: Report, view: View, runs: Runs) -> None:
     """Add the recommended policy, or state that the best policies do not differ significantly."""
-    order = best_first(runs)
+    order, budget = best_first(runs), view.task.budget
     best = order[0]
     if budget >= view.fleet.cost.sum():
         report.paragraph(
@@ -190,28 +284,26 @@ def _never(report: Report, fleet: Sources, best: str, run: Evaluation) -> None:
     report.paragraph(text + ".")
 
 
-def _plan(report: Report, fleet: Sources, best: str, run: Evaluation) -> None:
-    order = np.argsort(-run.frequency, kind="stable")[:20]
-    rows = [
-        [fleet.name(i), f"{run.frequency[i]:.3f}", _interval(run.frequency[i], fleet.period)]
-        for i in order
-        if run.frequency[i] > 0
-    ]
-    more = "" if len(fleet) <= 20 else " (the 20 most crawled; all of them are in sources.csv)"
-    report.table(
-        f"Crawl frequencies of {best}{more}",
-        ["source", "crawls / step", "mean interval (time)"],
-        rows,
-    )
-
-
-def curve(report: Report, view: View, runs: Mapping[float, Runs]) -> None:
+def curve(report: Report, views: Mapping[float, View], runs: Mapping[float, Runs]) -> None:
     """Add the reward and the Lagrange multiplier λ* as functions of the budget."""
     budgets = np.array(list(runs))
-    relaxed = [view.relaxed(m) for m in budgets]
-    names = list(without_reference(runs[budgets[0]])[0])
+    relaxed = [view.relaxed(view.task.budget) for view in views.values()]
+    names = list(runs[budgets[0]])
     report.heading("Reward by budget")
     bound = f"bound ({relaxed[0].name})"
+    figure, (left, right) = plots.new(1, 2, width=10, height=3.6)
+    for i, name in enumerate(names):
+        reward = [statistics.mean(runs[m][name].reward) for m in budgets]
+        style = {"color": plots.colour(name, i), "label": name}
+        left.plot(budgets, [r.mean for r in reward], "o-", ms=4, **style)
+        low, high = [r.low for r in reward], [r.high for r in reward]
+        left.fill_between(budgets, low, high, alpha=0.2, color=style["color"])
+    left.plot(budgets, [r.bound for r in relaxed], "k--", lw=1, label=bound)
+    left.set(xlabel="budget M", ylabel="reward / step", ylim=(0, None))
+    left.legend()
+    right.plot(budgets, [r.multiplier for r in relaxed], "ko-", ms=4)
+    right.set(xlabel="budget M", ylabel="Lagrange multiplier λ*", ylim=(0, None))
+    report.figure(figure, "Reward per step and Lagrange multiplier by budget.")
     rows = [
         [
             f"{m:g}",
@@ -226,24 +318,10 @@ def curve(report: Report, view: View, runs: Mapping[float, Runs]) -> None:
         ["budget", *names, bound, "λ*"],
         rows,
     )
-    figure, (left, right) = plots.new(1, 2, width=10, height=3.6)
-    for i, name in enumerate(names):
-        reward = [statistics.mean(runs[m][name].reward) for m in budgets]
-        style = {"color": plots.colour(name, i), "label": name}
-        left.plot(budgets, [r.mean for r in reward], "o-", ms=4, **style)
-        low, high = [r.low for r in reward], [r.high for r in reward]
-        left.fill_between(budgets, low, high, alpha=0.2, color=style["color"])
-    left.plot(budgets, [r.bound for r in relaxed], "k--", lw=1, label=bound)
-    left.set(xlabel="budget M", ylabel="reward / step", ylim=(0, None))
-    left.legend()
-    right.plot(budgets, [r.multiplier for r in relaxed], "ko-", ms=4)
-    right.set(xlabel="budget M", ylabel="Lagrange multiplier λ*", ylim=(0, None))
-    report.figure(figure, "Reward per step and Lagrange multiplier by budget.")
 
 
 def glossary(report: Report) -> None:
     """Add the definitions of the columns and of the policies."""
-    report.heading("Definitions")
     report.paragraph(
         "Step: one decision period. Reward: utility at the time of collection. Of bound: "
         "fraction of the upper bound on the average reward of every policy with the same "
@@ -253,22 +331,6 @@ def glossary(report: Report) -> None:
         "the items when they were collected."
     )
     report.paragraph(POLICIES)
-
-
-def per_source(
-    fleet: Sources, runs: Mapping[float, Mapping[str, Evaluation | Replay]]
-) -> list[dict[str, Any]]:
-    """Return the crawls per step of every source under each budget and policy."""
-    return [
-        {
-            "budget": m,
-            "source": fleet.name(i),
-            **{name: float(getattr(fleet, name)[i]) for name in PARAMETERS},
-            **{f"crawls_per_step_{name}": float(run.frequency[i]) for name, run in agents.items()},
-        }
-        for m, agents in runs.items()
-        for i in range(len(fleet))
-    ]
 
 
 def _clearly_better(best: Evaluation, other: Evaluation) -> bool:
@@ -288,7 +350,3 @@ def _mean(x: Any) -> str:
 
 def _count(x: float) -> str:
     return f"{x:.0f}" if x == round(x) else f"{x:.1f}"
-
-
-def _interval(frequency: float, period: float) -> str:
-    return f"{period / frequency:.4g}"

@@ -76,7 +76,7 @@ class Fit(LogOptions, Study):
         if dead.any():
             done = "left out of" if self.drop_dead else "in"
             print(
-                f"{dead.sum():,} of {dead.size:,} sources fell silent; they are {done} the fleet"
+                f"Fell silent: {dead.sum():,} of {dead.size:,} sources, which are {done} the fleet"
                 + ("" if self.drop_dead else ", with the rate of their lives and the status dead")
             )
         print(

@@ -123,7 +123,7 @@ def _lives(report: Report, found: FitResults) -> None:
         return
     report.heading("New and dead sources")
     report.paragraph(
-        f"{alive.dead.sum():,} sources fell silent (dead) and "
+        f"Of the sources, {alive.dead.sum():,} fell silent (dead) and "
         f"{(alive.new & ~alive.dead).sum():,} appeared in the middle of the log (new). Their "
         "rates, bursts and drift are those of the time from a new source's first item, and up to "
         "a dead source's last one. The fleet file has the rate that a dead source had, and its "

@@ -10,7 +10,7 @@ import tyro
 
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.study import ParallelStudy, attributed
-from ephemeral_crawl.evaluate.log import Log
+from ephemeral_crawl.replay.split import Log
 from experiments.adaptive import abandonment, cost, drift, information, regimes, regret
 from experiments.adaptive.recorded import Recorded
 from experiments.adaptive.runs import FULL, QUICK, Found, Size, work

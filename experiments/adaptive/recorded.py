@@ -17,10 +17,10 @@ from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.results import provenance
 from ephemeral_crawl.core.runner import Job, Result, Runner
 from ephemeral_crawl.core.tables import percent
-from ephemeral_crawl.evaluate import replay
-from ephemeral_crawl.evaluate.log import WEEK, Log, Split
-from ephemeral_crawl.evaluate.replay import REFITTED, Replay
-from ephemeral_crawl.evaluate.replay_view import FEWEST, View, records
+from ephemeral_crawl.replay import play as replay
+from ephemeral_crawl.replay.play import REFITTED, Replay
+from ephemeral_crawl.replay.split import WEEK, Log, Split
+from ephemeral_crawl.replay.view import FEWEST, View, records
 from experiments.adaptive.entrants import (
     CERTAINTY,
     OPTIMISM,
@@ -91,7 +91,7 @@ class Recorded:
                 },
                 "steps": self._split.steps,
                 "seed": self._seed,
-                "log": replay.digest(self._split.rest),
+                "log": self._split.digest,
             }
             for chosen in entrants(self._split)
         ]

@@ -9,7 +9,7 @@ import pytest
 from ephemeral_crawl.__main__ import PROGRAM as COMMANDS
 from ephemeral_crawl.core.folders import check_folder
 from ephemeral_crawl.core.results import ROOT, read_csv
-from ephemeral_crawl.evaluate.replay_view import recorded_gains
+from ephemeral_crawl.replay.view import recorded_gains
 from experiments.__main__ import PROGRAM as STUDIES
 from experiments.benchmark import policies
 from experiments.benchmark.suite import SUITE
@@ -18,8 +18,8 @@ RESULTS = ROOT / "results"
 REPLAY = RESULTS / "hacker-news-replay"
 FOLDERS = {  # of which study, where its name does not say so
     "benchmark-full": "benchmark",
-    "hacker-news-replay/seen": "evaluate",
-    "hacker-news-replay/unseen": "evaluate",
+    "hacker-news-replay/seen": "replay",
+    "hacker-news-replay/unseen": "replay",
 }
 RECORDS = {
     **{path.name: path.name for path in RESULTS.iterdir() if path.name in STUDIES.commands()},

@@ -282,6 +282,7 @@ def test_parquet_is_read_like_csv(tmp_path: Path) -> None:
                 assert rows.text["source"] == ["a", "b"]
                 assert rows.number["cost"].tolist() == [2.0, 1.0]
                 assert rows.time["published"].tolist() == stamps.tolist()
+                assert len(rows.notes) == (published is not zoned)  # read as UTC
     numbered = parquet_file(tmp_path / "f.parquet", source=[7, None], published=[1, 2])
     rows = table.read(numbered, KINDS, "item")
     assert rows.text["source"] == ["7", ""]

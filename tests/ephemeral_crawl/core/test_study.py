@@ -97,7 +97,7 @@ def test_every_study_is_a_command_with_help(program, capsys):
     for name, module in program.commands().items():
         kind = program._kind(name)
         assert kind.name() == name
-        assert "report.html" in kind.outputs or name == "hacker-news"
+        assert "report.html" in kind.outputs or name in ("hacker-news", "example")
         overview = program.overview().replace("\n", " ").replace(" " * (width + 4), "")
         assert summary(module) in overview
         with pytest.raises(SystemExit) as stop:

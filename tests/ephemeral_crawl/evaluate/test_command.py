@@ -26,7 +26,8 @@ def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
 def evaluated(tmp_path: Path, **options: object) -> Path:
     settings = {"steps": 60, "warmup": 10, "seeds": 3, "jobs": 1, "engine": "sequential"}
     out = tmp_path / "out"
-    Evaluate(**{"sources": str(EXAMPLE), "budget": "4", **settings, **options, "out": out}).run()
+    given = {"sources": str(EXAMPLE), "budget": "4", "replace": True}
+    Evaluate(**{**given, **settings, **options, "out": out}).run()
     return out
 
 
@@ -39,8 +40,9 @@ def test_it_writes_records_sources_and_a_report(tmp_path, capsys):
     out = evaluated(tmp_path)
     records = rows(out / "records.csv")
     peers = len(AGENTS) - 1  # content is not seen, where whittle-exact is whittle
-    assert len(records) == (peers + 1) * 3
-    assert {r["agent"] for r in records} == {*AGENTS, "clairvoyant"} - {"whittle-exact"}
+    assert len(records) == (peers + 2) * 3
+    played = {*AGENTS, "clairvoyant", "schedule"} - {"whittle-exact"}
+    assert {r["agent"] for r in records} == played
     assert {"numpy", "commit", "machine", "command", "seed", "date"} <= set(records[0])
     assert all(float(r["cost"]) <= 4 * (1 + 1e-9) for r in records)
     assert len(rows(out / "sources.csv")) == 20
@@ -51,7 +53,7 @@ def test_it_writes_records_sources_and_a_report(tmp_path, capsys):
 
 
 def test_the_curve_has_a_row_and_a_picture_for_the_budgets(tmp_path, capsys):
-    out = evaluated(tmp_path, budget="", budgets="3, 4,8")
+    out = evaluated(tmp_path, budget="3, 4,8")
     assert "Lagrange multiplier λ* (marginal reward of the budget)" in capsys.readouterr().out
     assert (out / "report.html").read_text(encoding="utf-8").count("<svg ") == 1
     assert {r["budget"] for r in rows(out / "records.csv")} == {"3.0", "4.0", "8.0"}
@@ -84,7 +86,7 @@ def test_no_clear_winner_where_policies_do_the_same(tmp_path, capsys):
 
 
 def test_the_clairvoyant_is_last_and_never_recommended(tmp_path, capsys):
-    evaluated(tmp_path, budgets="3,4", budget="", steps=200)
+    evaluated(tmp_path, budget="3,4", steps=200)
     printed = capsys.readouterr().out
     tables = printed.split("Policies under budget")[1:]
     assert len(tables) == 2
@@ -146,10 +148,9 @@ def test_bad_input_is_said_in_the_users_terms(monkeypatch, tmp_path):
         (["--sources", "tabel1", "--budget", "1"], "did you mean 'table1'"),
         (["--sources", "table1"], "give --budget 5"),
         (["--sources", "table1", "--budget", "0"], "budget is 0"),
-        (["--sources", "table1", "--budgets", "1,x"], "'x', which is not a number"),
+        (["--sources", "table1", "--budget", "1,x"], "'x', which is not a number"),
         (["--sources", "table1", "--budget", "0.5"], "nothing can ever be crawled"),
         (["--sources", "table1", "--budget", "1", "--arrivals", "poison"], "'poisson'"),
-        (["--sources", "table1", "--budget", "2,5"], "'2,5', which is not a number"),
         (["--sources", "table1", "--budget", "1", "--seeds", "1"], "--seeds is 1"),
         (["--sources", "table1", "--budget", "1", "--steps", "0"], "--steps is 0"),
         (["--sources", "table1", "--budget", "1", "--agents", "wittle"], "'whittle'"),
@@ -182,7 +183,8 @@ def test_seeds_in_parts_are_the_same_for_every_policy_and_are_joined(tmp_path, m
     monkeypatch.setattr("ephemeral_crawl.evaluate.command._PART", 2 * 20 * 70)
     out = evaluated(tmp_path, seeds=5)
     records = rows(out / "records.csv")
-    assert len(records) == len(AGENTS) * 5  # the clairvoyant in the place of whittle-exact
+    # The clairvoyant is in the place of whittle-exact, and the schedule is played.
+    assert len(records) == (len(AGENTS) + 1) * 5
     assert len({r["reward"] for r in records if r["agent"] == "fixed"}) == 5
     monkeypatch.setattr("ephemeral_crawl.evaluate.command._PART", 2e8)
     whole = rows(evaluated(tmp_path / "whole", seeds=5) / "records.csv")

@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from crawl_env import ItemLog, Sources
+from ephemeral_crawl.core.log_options import LogOptions
 from ephemeral_crawl.fit import checks, estimate
 from ephemeral_crawl.fit.command import Fit
 from ephemeral_crawl.fit.lives import LEVEL, lives, throughout
@@ -163,8 +164,10 @@ def test_the_command_names_the_dead_and_keeps_their_rate(tmp_path: Path, capsys)
     path = log_with_a_dead_source(tmp_path / "i.csv")
     Fit(items=path, **options).run()
     said = capsys.readouterr().out
-    assert "1 sources fell silent (dead) and 0 appeared" in said
-    assert "they are in the fleet, with the rate of their lives and the status dead" in said
+    assert "Of the sources, 1 fell silent (dead) and 0 appeared" in said
+    assert (
+        "Fell silent: 1 of 8 sources, which are in the fleet, with the rate of their lives" in said
+    )
     with out.open(encoding="utf-8") as file:
         status = {row["source"]: row["status"] for row in csv.DictReader(file)}
     assert status == {f"s{i}": "dead" if i == 3 else "steady" for i in range(8)}
@@ -192,6 +195,16 @@ def test_items_far_from_all_others_are_refused_or_dropped(tmp_path: Path, capsys
     dropped = Sources.from_csv(tmp_path / "f.csv")
     Fit(items=log_with_a_dead_source(tmp_path / "i.csv"), **options).run()
     assert dropped == Sources.from_csv(tmp_path / "f.csv")
+
+
+def test_the_part_of_a_log_may_be_given_in_unix_seconds(tmp_path: Path) -> None:
+    start = 1_714_521_600  # 2024-05-01
+    rows = "".join(f"a,{start + 3600 * hour}\n" for hour in range(100))
+    (tmp_path / "i.csv").write_text("source,published\n" + rows)
+    options = LogOptions()
+    for since in (str(start + 36_000), f"{start + 36_000}000", "10", "2024-05-01T10:00:00Z"):
+        log = options.read(tmp_path / "i.csv", since=since, until="50.5")
+        assert (log.start, log.end, len(log)) == (10.0, 50.5, 41)
 
 
 def test_time_and_memory_depend_on_the_items_not_on_the_days(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from agents.evaluation.rollout import Rollout
 from agents.theory.index import whittle_index
 from crawl_env import Arrivals, CrawlVectorEnv, Jumps, Sources, Trace
 from ephemeral_crawl.core import evaluation
-from ephemeral_crawl.evaluate import replay
-from ephemeral_crawl.evaluate.log import Log
-from ephemeral_crawl.evaluate.replay_view import View
+from ephemeral_crawl.replay import play as replay
+from ephemeral_crawl.replay.split import Log
+from ephemeral_crawl.replay.view import View
 from experiments.adaptive import (
     abandonment,
     command,

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from agents.evaluation.rollout import Rollout
+from agents.adaptive.live import live_agent
+from agents.adaptive.policies import Adaptive
+from agents.evaluation.rollout import AgentLike, Rollout
 from agents.policies.index import WhittleExact
-from crawl_env import ItemLog, Sources, Task, Trace
+from crawl_env import CrawlVectorEnv, ItemLog, Sources, Trace
 from crawl_env.numerics import FloatArray, IntArray
 from ephemeral_crawl.core import evaluation
 from ephemeral_crawl.core.runner import Job, Result
+from ephemeral_crawl.replay.split import Split
 
 REFITTED = "whittle-refitted"  # a reference: fitted to the replayed part itself
+LIVE = "live-crawl"  # the agent of `LiveCrawl`, which starts from the fleet and goes on learning
 
 
 class Replay(NamedTuple):
@@ -42,23 +45,18 @@ class Replay(NamedTuple):
         return float(self.reward.sum(axis=-1).mean())
 
 
-def entrants(agents: Iterable[str], observed: bool, refitted: bool) -> tuple[str, ...]:
+def entrants(agents: Iterable[str], split: Split, observed: bool) -> tuple[str, ...]:
     """Return the policies and references to replay.
 
-    The exact index is left out, since it needs a distribution of the arrivals.
+    The exact index is left out, since it needs a distribution of the arrivals; `LiveCrawl` is left
+    out of fleets and observations that it does not model.
     """
-    peers = [name for name in agents if name != WhittleExact.name]
+    fleet = split.fleet
+    limits = fleet.is_delayed or fleet.is_capped or fleet.fails or bool(fleet.hosts)
+    left_out = {WhittleExact.name} | ({LIVE} if observed or limits else set())
+    peers = [name for name in agents if name not in left_out]
     found = evaluation.entrants(peers, {"arrivals": "trace", "observed": observed})
-    return (*found, REFITTED) if refitted else found
-
-
-def task(job: Job, trace: Trace) -> Task:
-    """Return the task of a job.
-
-    Raises:
-        ValueError: invalid arguments of the environment.
-    """
-    return Task(**{**evaluation.arguments_of(job), "arrivals": trace})
+    return found if split.refitted is None else (*found, REFITTED)
 
 
 def work(trace: Trace, job: Job) -> Result:
@@ -68,12 +66,22 @@ def work(trace: Trace, job: Job) -> Result:
     with warnings.catch_warnings():  # the command has shown them once for all jobs
         warnings.simplefilter("ignore")
         arguments = {**evaluation.arguments_of(job), "arrivals": rest}
-        rollout = Rollout(job["agent"], arguments, 1, job["seed"])
+        rollout = Rollout(_agent_of(job), arguments, 1, job["seed"])
         replay = play(rollout, rest, job["steps"] - job["late"])
     return {
         name: value.tolist() if isinstance(value, np.ndarray) else value
         for name, value in replay._asdict().items()
     }
+
+
+def _agent_of(job: Job) -> AgentLike:
+    if job["agent"] != LIVE:
+        return evaluation.agent_of(job)
+
+    def deployed(env: CrawlVectorEnv) -> Adaptive:
+        return live_agent(env.task, env.task.sources, seed=job["seed"])
+
+    return deployed
 
 
 def joined(results: Sequence[Result], steps: int) -> Replay:
@@ -85,17 +93,6 @@ def joined(results: Sequence[Result], steps: int) -> Replay:
     others = [name for name in Replay._fields if name != "reward"]
     means = {name: np.mean([result[name] for result in results], axis=0) for name in others}
     return Replay(reward, **means)
-
-
-def digest(log: ItemLog) -> str:
-    """Return a hash of a log, so that stored results of another log are not used."""
-    found = hashlib.sha256(repr((log.names, log.start, log.end, log.unit)).encode())
-    arrays = [log.source, log.published, log.utility]
-    if log.curves is not None:
-        arrays += [log.curves.first, log.curves.age, log.curves.remaining]
-    for array in arrays:
-        found.update(array.tobytes())
-    return found.hexdigest()[:24]
 
 
 def play(rollout: Rollout, trace: Trace, steps: int) -> Replay:

@@ -1,4 +1,4 @@
-"""A log played back by the evaluate command."""
+"""A log played back by the replay command."""
 
 import csv
 import sys
@@ -12,10 +12,11 @@ from agents.evaluation.rollout import Rollout, evaluate
 from crawl_env import DecayCurves, ItemLog, Sources, Trace
 from ephemeral_crawl import __main__ as cli
 from ephemeral_crawl.core import program, results, runner
-from ephemeral_crawl.evaluate import command, replay
-from ephemeral_crawl.evaluate.command import Evaluate
-from ephemeral_crawl.evaluate.log import Log
-from ephemeral_crawl.evaluate.replay import play
+from ephemeral_crawl.replay import command
+from ephemeral_crawl.replay import play as replay
+from ephemeral_crawl.replay.command import ReplayLog
+from ephemeral_crawl.replay.play import play
+from ephemeral_crawl.replay.split import Log, digest
 
 EXAMPLE = Path(__file__).parents[3] / "ephemeral_crawl" / "data" / "example-log.csv"
 FEW = ("whittle", "random", "static", "nutch")
@@ -32,9 +33,9 @@ def replayed(tmp_path: Path, **options: object) -> Path:
     given = {"items": EXAMPLE, "decay_rate": 0.12}
     given |= {k: options.pop(k) for k in list(options) if k in Log.__dataclass_fields__}
     settings = {"budget": "2", "steps": 400, "seeds": 2, "jobs": 1, "engine": "sequential"}
-    settings["agents"] = FEW
+    settings |= {"agents": FEW, "replace": True}
     out = tmp_path / "out"
-    Evaluate(log=Log(**given), **{**settings, **options, "out": out}).run()
+    ReplayLog(log=Log(**given), **{**settings, **options, "out": out}).run()
     return out
 
 
@@ -111,7 +112,8 @@ def test_all_policies_meet_the_same_items(tmp_path):
     by_agent = {}
     for record in records:
         by_agent.setdefault(record["agent"], []).append(float(record["reward"]))
-    assert len(by_agent) == len(AGENTS) + 2  # no exact index of a log
+    # No exact index of a log; the clairvoyant, the refitted policy, the schedule, and the bound.
+    assert len(by_agent) == len(AGENTS) + 3
     bound = by_agent.pop("hindsight-bound")
     for agent, reward in by_agent.items():
         assert reward == pytest.approx(by_agent["whittle"], rel=1e-9), agent
@@ -152,7 +154,7 @@ def test_nothing_after_the_split_reaches_the_fleet_and_nothing_later_a_crawl(tmp
 def test_it_writes_records_sources_and_a_report(tmp_path, capsys):
     out = replayed(tmp_path, steps=None)
     records = rows(out / "records.csv")
-    assert len(records) == 6 * (len(FEW) + 2) + 1, "six weeks, the references, and the bound"
+    assert len(records) == 6 * (len(FEW) + 3) + 1, "six weeks; references, schedule, bound"
     assert {"numpy", "commit", "machine", "command", "date", "budget", "from"} <= set(records[0])
     printed = capsys.readouterr().out
     total = {
@@ -167,7 +169,7 @@ def test_it_writes_records_sources_and_a_report(tmp_path, capsys):
     )
     assert total["hindsight-bound"] >= total["clairvoyant"] > total["whittle"] > total["random"]
     assert len(rows(out / "sources.csv")) == 20
-    assert (out / "report.html").read_text(encoding="utf-8").count("<svg ") == 1
+    assert (out / "report.html").read_text(encoding="utf-8").count("<svg ") == 2
     assert "Recommended policy: " in printed or "No significant difference" in printed
     table = printed.split("Policies under budget")[1].split("\n\n")[0].splitlines()
     assert [line.split()[0] for line in table[-3:]] == ["clairvoyant", "whittle", "hindsight"]
@@ -175,7 +177,7 @@ def test_it_writes_records_sources_and_a_report(tmp_path, capsys):
 
 
 def test_several_budgets_are_drawn_as_a_curve_and_few_blocks_give_no_winner(tmp_path, capsys):
-    out = replayed(tmp_path, budget="", budgets="2,4", steps=300)
+    out = replayed(tmp_path, budget="2,4", steps=300)
     printed = capsys.readouterr().out
     assert "Collected utility by budget" in printed
     assert "2 weeks, which is too few for confidence intervals" in printed
@@ -190,9 +192,9 @@ def test_a_fleet_given_is_used_with_its_costs_and_limits(tmp_path, capsys):
     failure = [0.5] + [0.0] * 19
     fleet = Sources([0.05] * 20, 1.0, 0.12, [2.0] * 20, names=names, failure_rate=failure)
     fleet.to_csv(tmp_path / "fleet.csv")
-    out = replayed(tmp_path, sources=str(tmp_path / "fleet.csv"), decay_rate=None, budget="5")
+    out = replayed(tmp_path, sources=str(tmp_path / "fleet.csv"), decay_rate=None, budget="4")
     printed = capsys.readouterr().out
-    assert "fitted" not in printed.split("Definitions")[0]
+    assert "The fleet is fitted" not in printed
     assert all(float(r["arrival_rate"]) == 0.05 for r in rows(out / "sources.csv"))
     assert printed.split("\nwhittle ")[1].splitlines()[0].split()[-1] == "4", "two crawls of cost 2"
 
@@ -210,7 +212,8 @@ def test_sources_nobody_knew_of_are_not_crawled_but_count(tmp_path, capsys):
     text = EXAMPLE.read_text(encoding="utf-8") + "newcomer,1700,1000\nlate,1701,1\n"
     out = replayed(tmp_path, items=written(tmp_path, text), steps=None)
     printed = capsys.readouterr().out
-    assert "they published nothing before the split: newcomer (1000), late (1)" in printed
+    assert "New: 2 sources published nothing before the split" in printed
+    assert "newcomer (1000), late (1)" in printed
     assert "newcomer" not in {r["source"] for r in rows(out / "sources.csv")}
     published = sum(
         float(r["published"]) for r in rows(out / "records.csv") if r["agent"] == "whittle"
@@ -238,8 +241,6 @@ def test_bad_input_is_said_in_the_users_terms(monkeypatch, tmp_path):
         (["--decay-rate", "-1"], "must be positive"),
         (["--decay-rate", "0.1", "--block", "-1"], "--block is -1"),
         (["--decay-rate", "0.1", "--budget", "0.5"], "nothing can ever be crawled"),
-        (["--decay-rate", "0.1", "--arrivals", "poisson-gamma"], "--arrivals is for simulations"),
-        (["--decay-rate", "0.1", "--warmup", "0"], "--warmup is for simulations"),
         (["--decay-rate", "0.1", "--steps", "0"], "--steps is 0"),
         (["--decay-rate", "0.1", "--agents", "wittle"], "'whittle'"),
         (["--decay-rate", "0.1", "--unit", "fortnight"], "fortnight"),
@@ -260,7 +261,6 @@ def test_bad_input_is_said_in_the_users_terms(monkeypatch, tmp_path):
 def test_it_says_what_is_missing(monkeypatch, tmp_path):
     refused = [
         ([], "give --sources fleet.csv (or a preset), or --items"),
-        (["--sources", "table1", "--train-until", "5"], "give --items log.csv"),
         (["--items", "missing.csv", "--decay-rate", "1"], "missing.csv: No such file"),
     ]
     for words, message in refused:
@@ -295,20 +295,20 @@ def test_a_stopped_replay_goes_on_and_one_of_another_log_does_not(tmp_path, monk
             raise KeyboardInterrupt
         return work(trace, unit)
 
-    monkeypatch.setattr(command.replay, "work", stopping)
+    monkeypatch.setattr(command.play, "work", stopping)
     with pytest.raises(SystemExit) as stop:
         replayed(tmp_path)
     assert stop.value.code == 130
     assert "goes on from there" in capsys.readouterr().out
     replayed(tmp_path)
-    assert len(played) == 2 * (len(FEW) + 2) + 1, "what was finished is not played again"
+    assert len(played) == 2 * (len(FEW) + 3) + 1, "what was finished is not played again"
     assert not list(tmp_path.glob(".*"))
 
 
 def test_runs_start_one_epoch_after_the_other(tmp_path):
     split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0)
-    asked = Evaluate(budget="2", seeds=3)
-    found = [replay.work(split.trace, unit) for unit in asked._replay_jobs(split, 2.0, "static")]
+    asked = ReplayLog(budget="2", seeds=3)
+    found = [replay.work(split.trace, unit) for unit in asked._jobs(split, 2.0, "static")]
     played = replay.joined(found, split.steps)
     assert played.reward.shape == (3, split.steps)
     assert all(not row[: late + 1].any() for late, row in enumerate(played.reward))
@@ -325,4 +325,4 @@ def test_units_of_different_logs_differ():
     curved = ItemLog(
         log.names, log.source, log.published, log.utility, log.start, log.end, curves=curves
     )
-    assert len({replay.digest(x) for x in (log, changed, curved)}) == 3
+    assert len({digest(x) for x in (log, changed, curved)}) == 3

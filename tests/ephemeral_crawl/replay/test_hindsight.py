@@ -7,8 +7,8 @@ import pytest
 
 from agents.evaluation.rollout import Rollout
 from crawl_env import DecayCurves, ItemLog, Sources, Trace
-from ephemeral_crawl.evaluate.hindsight import Hindsight
-from ephemeral_crawl.evaluate.replay import play
+from ephemeral_crawl.replay.hindsight import Hindsight
+from ephemeral_crawl.replay.play import play
 
 EPOCHS = 5
 

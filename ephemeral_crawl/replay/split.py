@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +19,7 @@ from crawl_env.log.item_log import time_of
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.core.log_options import LogOptions, given_time
 from ephemeral_crawl.fit import decay, estimate
+from ephemeral_crawl.fit.lives import Lives, lives
 
 WEEK = 168.0  # hours
 
@@ -28,7 +31,12 @@ class Split:
     past: ItemLog  # of all sources
     rest: ItemLog  # of all sources
     fleet: Sources
-    refitted: Sources | None  # fitted to the rest itself; None if it was given
+    refitted: Sources | None  # fitted to the rest itself; None if the fleet was given
+    latest: Sources  # fitted to the whole log, for a schedule from its end on; dead sources: rate 0
+    end: float  # of the whole log; the rest may be shorter
+    dead: Mapping[
+        str, float
+    ]  # sources that fell silent in the whole log: the time of the last item
 
     @cached_property
     def steps(self) -> int:
@@ -50,6 +58,20 @@ class Split:
         return Trace(log, random_start=False)
 
     @cached_property
+    def digest(self) -> str:
+        """Return a hash of the rest, so that stored results of another log are not used."""
+        return digest(self.rest)
+
+    def sampled(self, fleet: Sources) -> Split:
+        """Return the parts of the log that some of the sources published, and these sources."""
+        refitted = self.refitted
+        if refitted is not None:
+            which = [refitted.names.index(name) for name in fleet.names]
+            refitted = refitted.select(which).with_period(fleet.period)
+        past, rest = (log.select(list(fleet.names)) for log in (self.past, self.rest))
+        return Split(past, rest, fleet, refitted, self.latest, self.end, self.dead)
+
+    @cached_property
     def unknown(self) -> dict[str, float]:
         """Return the sources of the rest that are not in the fleet, with their total utilities, in
         decreasing order."""
@@ -62,12 +84,12 @@ class Split:
 
 @dataclass(kw_only=True)
 class Log(LogOptions):
-    """Replay of a log of items instead of a simulation: the fleet is fitted to the first part of
-    the log, and the rest is replayed once, from empty sources. The log is a table as for `fit`:
-    source, published, utility, item."""
+    """The log: the fleet is fitted to its first part, and the rest is replayed once, from empty
+    sources."""
 
     items: Path | None = None
-    """The log, .csv, .csv.gz or .parquet. With --sources, that fleet is used and none is fitted."""
+    """The log, a table as for `fit` with the columns source, published, utility, item; .csv,
+    .csv.gz or .parquet."""
     curves: Path | None = None
     """Table item, age, remaining: the recorded decay of single items. The curves are replayed, and
     decay rates are fitted to them."""
@@ -92,8 +114,9 @@ class Log(LogOptions):
         Raises:
             ValueError: invalid options or an invalid log.
         """
+        if self.items is None:
+            raise ValueError("no log was given; give --items log.csv")
         self._check(fleet)
-        assert self.items is not None
         log = self.read(self.items, self.curves)
         at = self._moment(log)
         end = log.end if steps is None else min(log.end, at + steps * period)
@@ -102,13 +125,19 @@ class Log(LogOptions):
             raise ValueError(f"the log has no items from {at:g} on; give an earlier --train-until")
         if fleet is not None:
             _check_fleet(fleet, log)
-            return Split(past, rest, fleet.with_period(period), None)
+            own = fleet.with_period(period)
+            return Split(past, rest, own, None, own, log.end, _dead(log, lives(log)))
         published = np.bincount(past.source, minlength=len(past.names))
+        alive = lives(log)
         known = [name for name, n in zip(past.names, published, strict=True) if n]
         past, later = past.select(known), rest.select(known)
         fading = self.decay_rate or decay.measure(past).rate.value
         refitted = _fitted(later, fading, period) if later.utility.any() else None
-        return Split(past, rest, _fitted(past, fading, period), refitted)
+        latest = _fitted(log, self.decay_rate or decay.measure(log).rate.value, period)
+        rate = np.where(alive.dead, 0.0, latest.arrival_rate)
+        latest = Sources(**{**latest.__getstate__(), "arrival_rate": rate})
+        fitted = _fitted(past, fading, period)
+        return Split(past, rest, fitted, refitted, latest, log.end, _dead(log, alive))
 
     def _moment(self, log: ItemLog) -> float:
         """Return where the first part ends."""
@@ -141,9 +170,25 @@ class Log(LogOptions):
             raise ValueError(f"--block is {self.block:g}; it must be a positive time")
 
 
+def _dead(log: ItemLog, alive: Lives) -> dict[str, float]:
+    return {log.names[i]: float(alive.last[i]) for i in np.flatnonzero(alive.dead)}
+
+
+def digest(log: ItemLog) -> str:
+    """Return a hash of a log."""
+    found = hashlib.sha256(repr((log.names, log.start, log.end, log.unit)).encode())
+    arrays = [log.source, log.published, log.utility]
+    if log.curves is not None:
+        arrays += [log.curves.first, log.curves.age, log.curves.remaining]
+    for array in arrays:
+        found.update(array.tobytes())
+    return found.hexdigest()[:24]
+
+
 def _fitted(log: ItemLog, decay_rate: ArrayLike, period: float) -> Sources:
     n = len(log.names)
-    rate = estimate.rates(np.bincount(log.source, minlength=n), log.span)
+    alive = lives(log)
+    rate = estimate.rates(alive.counts(log), alive.span)
     utility = estimate.utilities(log.source, log.utility, n)
     return Sources(rate.value, utility.value, decay_rate, period=period, names=log.names)
 

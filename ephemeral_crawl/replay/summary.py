@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from agents.adaptive.policies import SelfTuning
 from agents.evaluation.statistics import Estimate, number
 from agents.registry import CLAIRVOYANT
+from ephemeral_crawl.comparison import schedule as schedules
+from ephemeral_crawl.comparison.answer import (
+    POLICIES,
+    against,
+    equal_utility,
+    limit,
+    share,
+)
+from ephemeral_crawl.comparison.present import Equal, Present
+from ephemeral_crawl.comparison.schedule import Schedule
 from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.tables import OBSERVES_ALL, REFERENCE, percent
-from ephemeral_crawl.evaluate.replay import REFITTED
-from ephemeral_crawl.evaluate.replay_view import (
+from ephemeral_crawl.replay.play import LIVE, REFITTED
+from ephemeral_crawl.replay.view import (
     FEWEST,
     NOTABLE,
     REFERENCES,
@@ -23,43 +34,168 @@ from ephemeral_crawl.evaluate.replay_view import (
     peers,
     rivals,
 )
-from ephemeral_crawl.evaluate.summary import POLICIES
+
+_IN_TURN = "oldest-first"
+_LISTED = 5  # sources that are named
 
 HINDSIGHT = "hindsight bound (reference)"
 LABELS = {
     CLAIRVOYANT: OBSERVES_ALL,
     REFITTED: "whittle refitted (reference)",
+    LIVE: "live-crawl (LiveCrawl of the fleet)",
+    SelfTuning.name: f"{SelfTuning.name} (LiveCrawl that knows nothing)",
 }
 
 
-def write(report: Report, view: View, runs: Mapping[float, Runs]) -> None:
-    """Add all sections to the report."""
-    report.answer(_answer(view, runs))
-    _setting(report, view)
+class Found(NamedTuple):
+    """All that was found, by budget as it was given."""
+
+    view: View
+    runs: Mapping[float, Runs]
+    own: Mapping[float, float]  # the budgets that were replayed: smaller ones for a sample
+    plans: Mapping[float, Schedule]  # of the fleet that is known at the end of the log
+    present: Present | None
+    equal: Mapping[float, Equal | None]
+    checks: tuple[str, ...]  # names in `runs` of what is played to check the schedule: not ranked
+    when: Callable[[float], str]  # from the time after the end of the log to a time stamp
+    sampled: bool
+
+    def ranked(self, budget: float) -> Runs:
+        """Return the policies and the references, without the checks."""
+        runs = self.runs[budget]
+        return {name: run for name, run in runs.items() if name not in self.checks}
+
+
+def write(report: Report, found: Found) -> list[dict[str, Any]]:
+    """Write the report; return the rows of schedule.csv."""
+    view, runs = found.view, {m: found.ranked(m) for m in found.runs}
+    report.answer(_answer(found, runs))
+    if view.note:
+        report.paragraph(view.note)
     if len(runs) > 1:
         _curve(report, view, runs)
+    else:
+        _bars(report, view, *runs.items())
+    rows = []
     for m, of_budget in runs.items():
         report.heading(f"Budget {m:g}")
-        _advice(report, view, m, of_budget)
+        rows += _schedule(report, found, m)
+        _advice(report, view, m, found.own[m], of_budget)
         _table(report, view, m, of_budget)
         _weeks(report, view, m, of_budget)
+    _changed(report, view)
     _time_of_day(report, view, runs)
-    _glossary(report, view)
+    with report.details("How this was measured, and definitions"):
+        _setting(report, view)
+        _glossary(report, view)
+    return rows
 
 
-def _answer(view: View, runs: Mapping[float, Runs]) -> str:
-    """Return a sentence on what the best policy collects under each budget."""
-    published = float(view.published.sum())
+def _answer(found: Found, runs: Mapping[float, Runs]) -> str:
+    """Return a sentence on what the recommended policy collects under each budget."""
+    published = float(found.view.published.sum())
     parts = []
     for m, of_budget in runs.items():
-        best = peers(of_budget)[0]
-        shares = [
-            f"{name} {_percent(of_budget[name].total, published)}"
-            for name in dict.fromkeys((best, "nutch", "miniflux", "oldest-first"))
-            if name in of_budget
-        ]
-        parts.append(f"under budget {m:g}, {', '.join(shares)}")
-    return f"Of all utility of the replayed log, policies collect: {'; '.join(parts)}."
+        best = _recommended(found.view, of_budget)
+        if not published > 0 or not of_budget[best].total > 0:
+            return "No policy collected any utility."
+        text = f"with {m:g} per step {best} collects {share(of_budget[best].total, published)}"
+        other = of_budget.get(found.present.name if found.present else _IN_TURN)
+        gain = None
+        if other is not None and other.total > 0:
+            gain = of_budget[best].total / other.total - 1
+        parts.append(text + against(gain, found.present, found.equal[m], best))
+    return f"Of all utility of the replayed log, {'; '.join(parts)}."
+
+
+def _recommended(view: View, runs: Runs) -> str:
+    """Return the best policy, or whittle where it does not differ significantly from it."""
+    alike = rivals(view, runs)
+    return REFERENCE if REFERENCE in alike or view.blocks < FEWEST else alike[0]
+
+
+def _schedule(report: Report, found: Found, budget: float) -> list[dict[str, Any]]:
+    """Add the schedule, and how it was checked; return its rows."""
+    view, plan, runs = found.view, found.plans[budget], found.runs[budget]
+    measured, unit = None, f"{view.split.rest.unit}s"
+    if not found.sampled:
+        frequency = dict(
+            zip(view.split.fleet.names, runs[REFERENCE].frequency.tolist(), strict=True)
+        )
+        measured = np.array([frequency.get(name, 0.0) for name in plan.task.sources.names])
+    rows = plan.rows(found.when, measured)
+    report.paragraph(schedules.counts(plan, unit))
+    schedules.write(report, plan, rows, unit)
+    free, limited = (runs.get(name) for name in found.checks[:2])
+    fitted = "fitted to the whole log, " if view.split.refitted is not None else ""
+    if free is not None and runs[REFERENCE].total > 0:
+        report.paragraph(
+            f"The schedule is that of the fleet {fitted}under a budget that holds on average: a "
+            "source is crawled when its Whittle index reaches the Lagrange multiplier λ* = "
+            f"{number(plan.best.multiplier)}. The schedule made in the same way from what was "
+            "known before the replay, played with its fixed intervals, collects "
+            f"{free.total / runs[REFERENCE].total:.2%} of what whittle collects, which decides "
+            "step by step. The next crawl is the time at which whittle would first crawl a source, "
+            "if it began at the end of the log without having crawled any."
+        )
+    if np.isfinite(plan.longest):
+        lost = None
+        if free is not None and limited is not None and free.total > 0:
+            lost = 1 - limited.total / free.total
+        report.paragraph(limit(plan, lost))
+    same = found.equal[budget]
+    if same is not None and found.present is not None:
+        report.paragraph(equal_utility(found.present.name, same))
+    return rows
+
+
+def _bars(report: Report, view: View, only: tuple[float, Runs]) -> None:
+    """Add a figure of the policies under the only budget."""
+    budget, runs = only
+    published = float(view.published.sum())
+    if not published > 0:
+        return
+    order = peers(runs)[::-1]
+    figure, axis = plots.new(width=8, height=0.6 + 0.28 * len(order))
+    for i, name in enumerate(order):
+        axis.barh(name, 100 * runs[name].total / published, color=plots.colour(name, i), height=0.7)
+    for style, label, most in (
+        (":", CLAIRVOYANT, _sum(runs, CLAIRVOYANT)),
+        ("--", "hindsight bound", view.bounds[budget]),
+    ):
+        if most > 0:
+            axis.axvline(100 * most / published, color=plots.INK, ls=style, lw=1, label=label)
+    axis.set(xlabel="collected, % of all utility published", xlim=(0, None))
+    axis.grid(axis="y", visible=False)
+    axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+    report.figure(figure, f"Utility of the log that each policy collects under budget {budget:g}.")
+
+
+def _changed(report: Report, view: View) -> None:
+    """Name the sources that are new in the second part of the log, and those that fell silent."""
+    split = view.split
+    dead = [f"{name} (since {split.rest.date(last)})" for name, last in split.dead.items()]
+    if not split.unknown and not dead:
+        return
+    report.heading("New and dead sources")
+    published = split.rest.utility.sum()
+    if split.unknown:
+        part = f", {sum(split.unknown.values()) / published:.1%} of all" if published > 0 else ""
+        listed = ", ".join(
+            f"{name} ({number(utility)})" for name, utility in list(split.unknown.items())[:_LISTED]
+        )
+        report.paragraph(
+            f"New: {_count(len(split.unknown), 'source')} published nothing before the split and "
+            f"{'were' if len(split.unknown) > 1 else 'was'} not crawled{part}: {listed}"
+            f"{', …' if len(split.unknown) > _LISTED else ''} (utility). The schedule contains "
+            "them, with what the whole log says of them."
+        )
+    if dead:
+        report.paragraph(
+            f"Dead: {_count(len(dead), 'source')} fell silent, for longer than chance explains: "
+            f"{', '.join(dead[:_LISTED])}{', …' if len(dead) > _LISTED else ''}. The schedule "
+            "leaves them out; look at them by hand, or fetch them at a --max-interval."
+        )
 
 
 def _setting(report: Report, view: View) -> None:
@@ -67,8 +203,6 @@ def _setting(report: Report, view: View) -> None:
     unit, published = rest.unit, rest.utility.sum()
     since = f" (time 0 is {rest.origin})" if rest.origin else ""
     fitted = "" if view.split.refitted is None else " The fleet is fitted to the first part."
-    if view.note:
-        report.paragraph(view.note)
     report.paragraph(
         f"The log is split into two parts: {len(past):,} items from {past.start:,.6g} to "
         f"{past.end:,.6g} {unit}s{since}, and {len(rest):,} items up to {rest.end:,.6g} with a "
@@ -78,16 +212,6 @@ def _setting(report: Report, view: View) -> None:
         "do not depend on the crawls."
     )
     unknown = view.split.unknown
-    if unknown:
-        names = ", ".join(
-            f"{name} ({number(utility)})" for name, utility in list(unknown.items())[:5]
-        )
-        part = f"{sum(unknown.values()) / published:.1%} of all, " if published > 0 else ""
-        report.paragraph(
-            f"Not crawled, since they published nothing before the split: {names}"
-            f"{', …' if len(unknown) > 5 else ''} ({_count(len(unknown), 'source')}). Their later "
-            f"items, {part}count as published."
-        )
     if published > 0:
         came = published - sum(unknown.values())
         report.paragraph(
@@ -123,10 +247,10 @@ def _count(n: float, what: str) -> str:
     return f"{n:,.6g} {what}" + "s" * (n != 1)
 
 
-def _advice(report: Report, view: View, budget: float, runs: Runs) -> None:
+def _advice(report: Report, view: View, budget: float, own: float, runs: Runs) -> None:
     alike = rivals(view, runs)
     best, order = runs[alike[0]], peers(runs)
-    if budget >= view.split.fleet.cost.sum():
+    if own >= view.split.fleet.cost.sum():
         report.paragraph(
             "The budget covers all sources, so that every source can be crawled in every step."
         )
@@ -319,7 +443,6 @@ def _time_of_day(report: Report, view: View, runs: Mapping[float, Runs]) -> None
 
 
 def _glossary(report: Report, view: View) -> None:
-    report.heading("Definitions")
     report.paragraph(
         "Of all utility: utility of the collected items at the time of collection, as a fraction "
         "of the utility of all items of the replayed part at the time of publication. The "

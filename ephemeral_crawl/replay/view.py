@@ -12,8 +12,8 @@ from agents.evaluation.statistics import Estimate
 from agents.registry import CLAIRVOYANT
 from crawl_env.log.clock import HOURS
 from crawl_env.numerics import BoolArray, FloatArray
-from ephemeral_crawl.evaluate.log import WEEK, Split
-from ephemeral_crawl.evaluate.replay import REFITTED, Replay
+from ephemeral_crawl.replay.play import REFITTED, Replay
+from ephemeral_crawl.replay.split import WEEK, Split
 
 REFERENCES = (CLAIRVOYANT, REFITTED)  # not ranked among the policies
 FEWEST = 5  # blocks of which an interval is given

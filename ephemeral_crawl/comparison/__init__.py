@@ -1,0 +1,1 @@
+"""What `evaluate` and `replay` share: options, schedules, budgets, and samples of large fleets."""

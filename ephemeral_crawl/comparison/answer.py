@@ -1,0 +1,93 @@
+"""Sentences that the reports of `evaluate` and `replay` share."""
+
+from __future__ import annotations
+
+from agents.evaluation.statistics import number
+from ephemeral_crawl.comparison.present import Equal, Present
+from ephemeral_crawl.comparison.schedule import Schedule
+from ephemeral_crawl.core.tables import REFERENCE
+
+# A description of the policies for the reports.
+POLICIES = (
+    "whittle crawls the sources of the largest Whittle index; whittle-exact uses the index of "
+    "random content that is observed. myopic maximises the reward of the next step per unit of "
+    "cost; oldest-first crawls the sources in turn; fixed always crawls the same sources, those "
+    "of the largest expected utility per unit of cost; random selects them at random. lagrangian "
+    "crawls the sources whose index exceeds the optimal Lagrange multiplier λ*; static crawls "
+    "every source at its own optimal constant frequency. nutch and miniflux are scheduling rules "
+    "of existing crawlers, based on the results of their own crawls only: the crawl interval of "
+    "nutch shrinks by a fifth after a crawl that found new items and grows by two fifths "
+    "otherwise; that of miniflux is a week divided by the number of items of the week, with a "
+    "step in place of an hour. Policies whose names begin with adaptive- are not given the "
+    "arrival rates and estimate them from their crawls: certainty uses the posterior means, "
+    "optimism upper confidence bounds, thompson draws from the posterior; self-tuning estimates "
+    "utilities and decay as well. clairvoyant, where listed, is whittle with observed content: a "
+    "reference that cannot be used in practice. In a program, agents.index_at_age(age, sources) "
+    "returns the index by which whittle ranks the sources."
+)
+
+
+def share(part: float, whole: float) -> str:
+    """Return a fraction in per cent, or "n/a"."""
+    return f"{part / whole:.0%}" if whole > 0 else "n/a"
+
+
+def against(gain: float | None, rule: Present | None, same: Equal | None, best: str) -> str:
+    """Return the end of a sentence that compares with the present rule, or ""
+
+    Arguments:
+        gain: of the best policy over the rule it is compared with, as a fraction, under the same
+            budget; None if there is none.
+        rule: the present rule, or None: then it is crawling all sources in turn.
+        same: where whittle collects as much as the present rule.
+        best: the best policy, which the sentence is about.
+    """
+    words = "your present rule" if rule else "crawling all sources in turn"
+    text = ""
+    if gain is not None:
+        text = f", {abs(gain):.0%} {'more' if gain >= 0 else 'less'} than {words}"
+    if rule is None:
+        return text
+    if same is None:
+        return text + " (no smaller budget was found with which whittle collects as much)"
+    if rule.rates is not None:
+        ahead = same.same.reward / same.present.reward - 1 if same.present.reward > 0 else 0.0
+        text += (
+            f"; your present rule costs {same.present.cost:.3g} per step, and with "
+            f"{same.same.cost:.3g} whittle collects {ahead:.0%} more than that rule"
+        )
+    if same.verified < 0.005:
+        return text
+    who = "" if best == REFERENCE else f"{REFERENCE} collects "
+    return f"{text}, or {who}at least as much with {same.verified:.0%} fewer fetches"
+
+
+def equal_utility(name: str, same: Equal) -> str:
+    """Return sentences on the present rule, and on the budget at which whittle equals it."""
+    return (
+        f"Your present rule ({name}) collects {number(same.present.reward)} per step for a cost of "
+        f"{same.present.cost:.4g} per step. With a budget of {same.same.budget:.4g} whittle "
+        f"collects {number(same.same.reward)}. It collects as much as your present rule for "
+        f"{same.cost:.4g} ({same.fewer:.1%} less), interpolated between budgets that were run; "
+        f"the run with a budget of {same.run.budget:.4g} spends {same.run.cost:.4g} "
+        f"({same.verified:.1%} less) and collects {number(same.run.reward)}."
+    )
+
+
+def limit(plan: Schedule, measured: float | None) -> str:
+    """Return a sentence on what the maximum interval costs.
+
+    Arguments:
+        measured: the fraction of the reward that was lost when both schedules were played.
+    """
+    period = plan.task.sources.period
+    late = plan.free.interval > plan.longest
+    never = plan.free.crawls == 0
+    text = (
+        f"A maximum interval of {plan.longest * period:g} costs {plan.price:.2%} of the utility: "
+        f"{int((late & ~never).sum())} sources would otherwise be crawled less often, and "
+        f"{int(never.sum())} never."
+    )
+    if measured is not None:
+        text += f" Played, the schedule with the limit collects {measured:.2%} less than without."
+    return text

@@ -1,0 +1,147 @@
+"""The user's present rule, and the budget at which another policy collects as much."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from agents import AGENTS
+from crawl_env import Sources
+from crawl_env.errors import unknown
+from crawl_env.files import table
+from crawl_env.files.table import Column
+from crawl_env.numerics import FloatArray
+
+PLAYED = "present intervals"  # name of a rule that is given by its intervals
+
+_COLUMNS = (Column("source", "text"), Column("interval", default=np.inf))
+_NEAR = 0.002  # fraction of the reward at which two policies count as equal
+_TINY = 1e-300  # of what is divided by
+_TRIES = 7  # budgets that are run in search of the one of equal reward
+
+
+class Present(NamedTuple):
+    """The present rule: a policy by name, or the interval of every source."""
+
+    name: str
+    rates: FloatArray | None  # (N,) crawls per step; None for a policy
+
+    @staticmethod
+    def of(text: str, fleet: Sources) -> Present:
+        """Return the rule that an option names.
+
+        Raises:
+            ValueError: there is neither such a policy nor such a file; or the file has an interval
+                that is shorter than a step, or lacks a source.
+        """
+        if text in AGENTS:
+            return Present(text, None)
+        if not Path(text).suffix:
+            raise unknown("rule (or CSV of intervals)", text, AGENTS)
+        rows = table.read(text, _COLUMNS, "source")
+        given = dict(zip(rows.text["source"], rows.number["interval"].tolist(), strict=True))
+        lacking = [name for name in fleet.names if name not in given]
+        if lacking:
+            raise ValueError(
+                f"{text} lacks {len(lacking)} of the sources ({', '.join(lacking[:5])}"
+                f"{', …' * (len(lacking) > 5)}); add them, with an empty interval if they are "
+                "never crawled"
+            )
+        interval = np.array([given[name] for name in fleet.names])
+        short = np.flatnonzero(~(interval >= fleet.period))
+        if short.size:
+            raise ValueError(
+                f"{text}: the interval of {fleet.names[short[0]]} is {interval[short[0]]:g}; it "
+                f"must be at least one step, which is {fleet.period:g}: set a shorter --period"
+            )
+        if not np.isfinite(interval).any():
+            raise ValueError(f"{text}: no source has an interval; nothing is crawled")
+        return Present(PLAYED, fleet.period / interval)
+
+    def budget(self, fleet: Sources, budget: float) -> float:
+        """Return the budget per step under which the rule is run: that of the others, or what its
+        intervals cost."""
+        return budget if self.rates is None else float((self.rates * fleet.cost).sum())
+
+
+class Measured(NamedTuple):
+    """A policy under one budget."""
+
+    budget: float
+    reward: float  # utility per step
+    cost: float  # budget units per step
+
+
+class Equal(NamedTuple):
+    """Where a policy collects as much as the present rule."""
+
+    present: Measured
+    same: Measured  # a run with the budget of the present rule
+    run: Measured  # the run with the smallest budget found that collects as much
+    cost: float  # budget units per step at which the rewards are equal, by interpolation
+
+    @property
+    def fewer(self) -> float:
+        """Return the fraction of the fetches that are saved."""
+        return 1.0 - self.cost / self.present.cost
+
+    @property
+    def verified(self) -> float:
+        """Return the fraction of the fetches that the run saves."""
+        return 1.0 - self.run.cost / self.present.cost
+
+
+def equal(
+    present: Measured,
+    measure: Callable[[float], Measured],
+    guess: Callable[[float], float],
+    least: float,
+    whole: bool,
+) -> Equal | None:
+    """Return where a policy collects as much as the present rule; None if it does not with the
+    budget of that rule.
+
+    Arguments:
+        present: the present rule.
+        measure: runs the policy under a budget.
+        guess: the expected reward under a budget, up to a factor.
+        least: the smallest budget.
+        whole: whether budgets are multiples of `least`.
+    """
+    most = max(present.budget, least)
+    same = measure(math.ceil(most / least - 1e-9) * least if whole else most)
+    if same.reward < present.reward:
+        return None
+    low, high = Measured(0.0, 0.0, 0.0), same
+    scale = same.reward / max(guess(same.budget), _TINY)
+    for _ in range(_TRIES):
+        if high.reward <= present.reward * (1 + _NEAR) or high.budget <= least:
+            break
+        budget = max(_budget_at(present.reward / scale, guess, low.budget, high.budget), least)
+        if whole:
+            first, last = round(low.budget / least) + 1, round(high.budget / least) - 1
+            if first > last:
+                break
+            budget = float(np.clip(round(budget / least), first, last) * least)
+        found = measure(budget)
+        scale = found.reward / max(guess(budget), _TINY)
+        if found.reward >= present.reward:
+            high = found
+        else:
+            low = found
+    part = 1.0
+    if high.reward > present.reward:
+        part = (present.reward - low.reward) / (high.reward - low.reward)
+    return Equal(present, same, high, low.cost + part * (high.cost - low.cost))
+
+
+def _budget_at(reward: float, guess: Callable[[float], float], low: float, high: float) -> float:
+    """Return the budget between two others whose expected reward is closest to this one."""
+    for _ in range(30):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if guess(middle) < reward else (low, middle)
+    return 0.5 * (low + high)

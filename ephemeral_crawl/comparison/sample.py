@@ -1,0 +1,67 @@
+"""A sample of a large fleet with a budget to scale, for a first answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from crawl_env import Sources
+from crawl_env.numerics import IntArray
+from crawl_env.simulation.selection import whole_budget
+
+MOST = 300  # sources
+
+
+class Sample(NamedTuple):
+    """Some of the sources, the budgets scaled to them, and steps that are so many times as long."""
+
+    which: IntArray  # (n,) ascending
+    budgets: list[float]
+    stretch: int
+
+    def of(self, fleet: Sources) -> Sources:
+        """Return the sampled fleet."""
+        return fleet.select(self.which).with_period(fleet.period * self.stretch)
+
+    def sentence(self, fleet: Sources, budgets: Sequence[float]) -> str:
+        """Return what was done, for the report; "" if nothing was."""
+        if len(self.which) == len(fleet):
+            return ""
+        pairs = zip(budgets, self.budgets, strict=True)
+        text = (
+            f"A sample: {len(self.which)} of {len(fleet):,} sources, every "
+            f"{len(fleet) / len(self.which):.3g}th in the order of the utility that they hold, "
+            f"with the budget scaled to it ({', '.join(f'{a:g} to {b:.4g}' for a, b in pairs)})"
+        )
+        if self.stretch > 1:
+            text += (
+                f" and steps {self.stretch} times as long, so that the budget of a step pays for "
+                "a crawl"
+            )
+        return text + ". Rewards are those of the sample; the schedule is that of all sources."
+
+
+def sample(fleet: Sources, budgets: Sequence[float], most: int = MOST) -> Sample:
+    """Return a systematic sample of at most `most` sources, in the order of utility per cost.
+
+    The budget keeps its ratio to the number of sources. If it no longer pays for a crawl, steps
+    are longer; if all crawls cost the same, the number of sources is chosen so that the smallest
+    budget pays for a whole number of them.
+    """
+    n, least = len(fleet), min(budgets)
+    if n <= most:
+        return Sample(np.arange(n), list(budgets), 1)
+    dearest = float(fleet.cost[fleet.cost <= max(least, float(fleet.cost.min()))].max())
+    stretch = max(1, math.ceil(dearest * n / (most * least)))
+    crawls = math.floor(most * least * stretch / (n * dearest) + 1e-9)
+    size = min(most, round(crawls * dearest * n / (least * stretch)))
+    order = np.argsort(-fleet.ceiling / fleet.cost, kind="stable")
+    places = np.floor((np.arange(size) + 0.5) * n / size).astype(np.intp)
+    scaled = [m * stretch * size / n for m in budgets]
+    if whole_budget(fleet.cost, least) is not None:
+        unit = float(fleet.cost.flat[0])
+        scaled = [max(1, round(m / unit)) * unit for m in scaled]
+    return Sample(np.sort(order[places]), scaled, stretch)

@@ -1,0 +1,206 @@
+"""The schedule: how often each source is crawled, when next, and why."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from agents.evaluation.rollout import Rollout
+from agents.evaluation.statistics import number
+from agents.theory.multiplier import spendable
+from agents.theory.renewal import renewal_arm
+from agents.theory.schedule import RelaxedSchedule, relaxed_schedule
+from crawl_env import Sources, Task
+from crawl_env.numerics import FloatArray
+from crawl_env.simulation import selection
+from ephemeral_crawl.core.report import Report
+
+SHOWN = 20  # sources in the table of the report; the file has all
+_WORK = 2e8  # sources × steps after which the order of the first crawls is no longer simulated
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The schedule of a fleet under one budget.
+
+    Arguments:
+        task: the fleet, the budget and its rule.
+        longest: maximum interval, in steps; infinite for none.
+    """
+
+    task: Task
+    longest: float = np.inf
+
+    @cached_property
+    def free(self) -> RelaxedSchedule:
+        """Return the optimal schedule without a maximum interval."""
+        fleet, budget = spendable(self.task.sources, self.task)
+        return relaxed_schedule(fleet, budget, self.task.per_host)
+
+    @cached_property
+    def best(self) -> RelaxedSchedule:
+        """Return the optimal schedule with the maximum interval."""
+        if np.isinf(self.longest):
+            return self.free
+        fleet, budget = spendable(self.task.sources, self.task)
+        return relaxed_schedule(fleet, budget, self.task.per_host, self.longest)
+
+    @property
+    def price(self) -> float:
+        """Return the fraction of the utility that the maximum interval costs."""
+        free = float(self.free.reward.sum())
+        return 1.0 - float(self.best.reward.sum()) / free if free > 0 else 0.0
+
+    @cached_property
+    def interval(self) -> FloatArray:
+        """Return the mean interval of each source, (N,) time; infinite where it is not crawled."""
+        return self.best.interval * self.task.sources.period
+
+    @cached_property
+    def first(self) -> FloatArray:
+        """Return the time until the first crawl of each source, (N,) time, if none has been crawled
+        before and the budget holds in every step: the Whittle policy's order."""
+        task, fleet = self.task, self.task.sources
+        wanted = np.isfinite(self.interval)
+        first = np.where(wanted, self.interval, np.inf)
+        if not wanted.any():
+            return first
+        with warnings.catch_warnings():  # those of the task have been shown
+            warnings.simplefilter("ignore")
+            plain = Sources(**{**fleet.__getstate__(), "failure_rate": 0.0})
+            arguments = {
+                "sources": plain, "budget": task.budget, "budget_rule": task.budget_rule,
+                "per_host": task.per_host, "arrivals": "deterministic", "start": "full",
+            }  # fmt: skip
+            rollout = Rollout("whittle", arguments)
+        round_ = float(fleet.cost[wanted].sum() / task.budget)
+        steps = int(min(3 * round_ + 10, max(_WORK / len(fleet), round_)))
+        missing = wanted.copy()
+        for step in range(steps):
+            rollout.step()
+            new = rollout.env.harvest.picked
+            new = new[missing[new]]
+            first[new] = step * fleet.period
+            missing[new] = False
+            if not missing.any():
+                break
+        return first
+
+    @cached_property
+    def index(self) -> FloatArray:
+        """Return the Whittle index at the interval, (N,); where a source is not crawled, the limit
+        that its index does not exceed."""
+        arm = renewal_arm(self.task.sources)
+        steps = self.best.interval
+        known = np.isfinite(steps)
+        at = arm.index_at_age(np.where(known, np.ceil(steps - 1e-9), 1.0))
+        return np.where(known, at, arm.break_even)
+
+    def reasons(self) -> list[str]:
+        """Return why each source is crawled at its interval, or is not."""
+        fleet, best = self.task.sources, self.best
+        arm, level = renewal_arm(fleet), best.multiplier
+        affordable = np.broadcast_to(
+            (self.task.budget_rule == "average")
+            | selection.affordable(fleet.cost, self.task.budget),
+            fleet.cost.shape,
+        )
+        publishes = fleet.arrival_rate * fleet.mean_utility > 0
+        forced = (best.interval > self.longest - 1.0) & (self.index < level)
+        found = []
+        for i, interval in enumerate(best.interval):
+            if not affordable[i]:
+                why = f"never: a crawl costs {fleet.cost[i]:g}, more than the budget of a step"
+            elif forced[i]:
+                why = "at the maximum interval; without it, less often or never"
+            elif not publishes[i]:
+                why = "never: publishes nothing"
+            elif np.isinf(interval):
+                why = (
+                    f"never: a crawl brings at most {number(arm.break_even[i])} per unit of "
+                    f"budget, below λ* = {number(level)}"
+                )
+            elif interval <= fleet.delay[i] * (1 + 1e-9):
+                why = "as often as possible: its index is above λ* at once"
+            elif interval == np.round(interval):
+                why = f"its index reaches λ* after {interval:.0f} steps"
+            else:
+                why = "its index is λ* at two ages: it gets the rest of the budget"
+            found.append(why)
+        return found
+
+    def rows(
+        self, when: Callable[[float], str], measured: FloatArray | None
+    ) -> list[dict[str, Any]]:
+        """Return the rows of schedule.csv.
+
+        Arguments:
+            when: turns a time from now into what is written.
+            measured: crawls per step of whittle in the simulation or replay, (N,).
+        """
+        fleet, best, period = self.task.sources, self.best, self.task.sources.period
+        reasons, each = self.reasons(), best.utility_per_crawl
+        rows = []
+        for i in range(len(fleet)):
+            scheduled = bool(best.crawls[i] > 0)
+            row: dict[str, Any] = {
+                "budget": f"{self.task.budget:g}",
+                "source": fleet.name(i),
+                "interval": _digits(self.interval[i]) if scheduled else "",
+                "next_crawl": when(float(self.first[i])) if scheduled else "",
+                "utility_per_crawl": _digits(each[i]) if scheduled else "",
+                "index": _digits(self.index[i]),
+                "multiplier": _digits(best.multiplier),
+                "reason": reasons[i],
+            }
+            if measured is not None:
+                row["interval_measured"] = _digits(period / measured[i]) if measured[i] else ""
+            rows.append(row)
+        return rows
+
+
+def write(report: Report, schedule: Schedule, rows: Sequence[dict[str, Any]], unit: str) -> None:
+    """Add the table of the schedule, the most frequent sources first."""
+    order = np.argsort(schedule.interval, kind="stable")
+    shown = [rows[i] for i in order[:SHOWN]]
+    if len(rows) > SHOWN:
+        what = f"the {SHOWN} most frequent of {len(rows):,}; all are in schedule.csv"
+    else:
+        what = "also in schedule.csv"
+    columns = {
+        "source": "source",
+        "interval": f"interval ({unit})",
+        "interval_measured": "measured",
+        "next_crawl": "next crawl",
+        "utility_per_crawl": "utility per crawl",
+        "index": "index",
+        "reason": "reason",
+    }
+    there = [name for name in columns if name in rows[0]]
+    report.table(
+        f"Schedule under budget {schedule.task.budget:g} ({what})",
+        [columns[name] for name in there],
+        [[row[name] or "never" * (name == "interval") for name in there] for row in shown],
+    )
+
+
+def counts(schedule: Schedule, unit: str = "units of time") -> str:
+    """Return a sentence on how many sources are crawled how often."""
+    interval = schedule.interval
+    crawled = np.isfinite(interval)
+    if not crawled.any():
+        return "No source is worth a crawl."
+    low, high = interval[crawled].min(), interval[crawled].max()
+    n, never = int(crawled.sum()), int((~crawled).sum())
+    every = f"every {low:.4g}" if low == high else f"every {low:.4g} to {high:.4g}"
+    text = f"{n} of {len(interval)} sources are crawled, {every} {unit}"
+    return text + (f"; {never} never." if never else ".")
+
+
+def _digits(x: float) -> str:
+    return f"{x:.6g}"

@@ -1,0 +1,161 @@
+"""The options that `evaluate` and `replay` share, and what both make of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import tyro
+
+from agents import AGENTS
+from agents.adaptive.live import REVEALED
+from agents.adaptive.policies import Adaptive
+from agents.policies.industry import Rule
+from agents.registry import find
+from crawl_env import Sources
+from crawl_env.simulation.task import make_sources
+from ephemeral_crawl.comparison.present import Present
+from ephemeral_crawl.core import question
+from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.runner import Runner
+from ephemeral_crawl.core.study import ParallelStudy, Rows
+from ephemeral_crawl.core.tables import FLOOR, REFERENCE
+
+_NAMES = ", ".join(AGENTS)
+
+# Not part of the question that a report answers.
+_HOW = ("out", "jobs", "engine", "replace")
+
+
+@dataclass(kw_only=True)
+class ComparisonStudy(ParallelStudy):
+    """A comparison of policies on a fleet under one budget or several."""
+
+    known: ClassVar[tuple[str, ...]] = tuple(AGENTS)  # names of --agents
+    outputs: ClassVar[tuple[str, ...]] = (
+        "schedule.csv",
+        "sources.csv",
+        question.FILE,
+        *ParallelStudy.outputs,
+    )
+
+    budget: Annotated[str, tyro.conf.arg(metavar="M[,M…]")] = ""
+    """M: the cost of the crawls that is allowed per step. Several, such as 3,4,8, also give the
+    utility as a function of the budget."""
+    period: float = 1.0
+    """T: length of a step, in the unit of time of the rates."""
+    present: Annotated[
+        str,
+        tyro.conf.arg(
+            metavar="RULE|CSV",
+            help="Your present rule, to be compared with: the name of a policy (see --agents), or "
+            "a CSV with the columns source, interval (time between two crawls; empty: never).",
+        ),
+    ] = ""
+    max_interval: Annotated[float, tyro.conf.arg(metavar="TIME")] = 0.0
+    """Crawl every source at least once in this time, and say what that costs; 0 for no limit."""
+    observed: bool = False
+    """Whether the crawler observes the uncollected utility of a source before crawling it."""
+    budget_rule: Literal["step", "average"] = "step"
+    """Whether the budget holds in every step, or on average, as a token bucket."""
+    per_host: int = 1
+    """Maximum number of crawls per step of sources that share a host."""
+    agents: Annotated[
+        tuple[str, ...],
+        tyro.conf.arg(
+            help=f"Policies to compare: {_NAMES}. {REFERENCE} and {FLOOR} are always included; "
+            "whittle-exact only if random content is observed, since it is the same as whittle "
+            "otherwise."
+        ),
+    ] = tuple(AGENTS)
+    seed: int = 0
+    """Seed of all random draws."""
+    quick: bool = False
+    """A first answer in seconds: few runs and steps, and a sample of at most 300 sources, with the
+    budget scaled to it. The schedule is of all sources all the same."""
+    replace: bool = False
+    """Replace the results in --out even if they answer another question."""
+
+    # ------------------------------------------------------------------------ the folder
+
+    def check(self, *inputs: str | Path | None) -> None:
+        super().check(*inputs)
+        question.check_question(self.folder, self._question, self.replace)
+
+    def publish(self, report: Report, files: Mapping[str, Rows | str], forget: bool = True) -> None:
+        text = question.text_of(self._question)
+        super().publish(report, {**files, question.FILE: text}, forget)
+
+    @property
+    def _question(self) -> question.Question:
+        return question.question(self.name(), self._asked())
+
+    def _asked(self) -> dict[str, Any]:
+        """Return the options that make the question, by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _HOW}
+
+    @property
+    def runner(self) -> Runner:
+        """Return the runner; a first answer takes less time than processes take to start."""
+        made = super().runner
+        return Runner(made.kept, 1, "sequential") if self.quick else made
+
+    # ------------------------------------------------------------------------ the options
+
+    def _budgets(self) -> list[float]:
+        found = []
+        for word in self.budget.split(","):
+            try:
+                found += [float(word)] if word.strip() else []
+            except ValueError:
+                raise ValueError(
+                    f"--budget has {word!r}, which is not a number; write --budget 2.5, or "
+                    "--budget 1,2,5,10 for several"
+                ) from None
+        if not found:
+            raise ValueError(
+                "no budget was given; give --budget 5, or --budget 1,2,5,10 for several"
+            )
+        return sorted(set(found))
+
+    def _names(self) -> tuple[str, ...]:
+        for name in self.agents:
+            if name not in self.known:
+                find(name)
+        return tuple(dict.fromkeys((REFERENCE, *self.agents, FLOOR)))
+
+    def _present(self, fleet: Sources) -> Present | None:
+        return Present.of(self.present, fleet) if self.present else None
+
+    def _longest(self, period: float) -> float:
+        """Return the maximum interval in steps."""
+        if self.max_interval == 0:
+            return math.inf
+        if not period <= self.max_interval < math.inf:
+            raise ValueError(
+                f"--max-interval is {self.max_interval:g}; it must be at least one step, which is "
+                f"{period:g}"
+            )
+        return self.max_interval / period
+
+    def _conditions(self) -> str:
+        observed = "observed" if self.observed else "not observed"
+        budget = "in every step" if self.budget_rule == "step" else "on average"
+        return f"content {observed} before crawling, budget enforced {budget}"
+
+
+def fleet_of(text: str, period: float) -> Sources:
+    """Return the fleet of a file, or the preset of a name."""
+    path = Path(text)
+    return make_sources(path if path.exists() else text).with_period(period)
+
+
+def features_of(agent: str) -> Sequence[str]:
+    """Return the features that an agent is shown: those that learn from their crawls get what a
+    fetch reveals to `LiveCrawl`, where single items exist."""
+    kind = AGENTS.get(agent)
+    learns = isinstance(kind, type) and issubclass(kind, (Adaptive, Rule))
+    return ["value", *REVEALED] if learns else ["value"]

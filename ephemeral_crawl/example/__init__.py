@@ -1,0 +1,1 @@
+"""Example files, with which all other commands can be tried."""

@@ -1,0 +1,103 @@
+"""Twenty-four invented feeds, and twelve weeks of what they published."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+import numpy as np
+
+from crawl_env import DecayCurves, ItemLog, Sources
+from crawl_env.numerics import FloatArray
+
+WEEK = 168.0  # hours
+SPAN = 12 * WEEK
+ORIGIN = "2026-03-02T00:00:00Z"  # a Monday
+CLOSED, OPENED = "festival-2026", "harbour-podcast"
+_CLOSES, _OPENS = 5.5 * WEEK, 7 * WEEK
+
+_HALF_LIFE = {"news": 3.0, "forum": 6.0, "blog": 18.0, "video": 30.0}  # hours
+# Name, kind, items per week, mean utility (readers who would still open an item).
+_FEEDS: tuple[tuple[str, str, float, float], ...] = (
+    ("city-news", "news", 70, 40),
+    ("national-news", "news", 60, 90),
+    ("sports-results", "news", 42, 25),
+    ("traffic-alerts", "news", 40, 6),
+    ("weather-warnings", "news", 7, 60),
+    ("stock-notes", "news", 35, 12),
+    ("court-reports", "news", 6, 30),
+    ("forum-cycling", "forum", 30, 8),
+    ("forum-gardening", "forum", 25, 5),
+    ("forum-housing", "forum", 20, 14),
+    ("forum-photography", "forum", 9, 9),
+    ("forum-schools", "forum", 8, 20),
+    ("planning-office", "blog", 5, 10),
+    ("tech-weekly", "blog", 3, 120),
+    ("science-letters", "blog", 4, 80),
+    ("kitchen-notes", "blog", 6, 35),
+    ("local-history", "blog", 1, 45),
+    ("union-bulletin", "blog", 2, 8),
+    ("museum-diary", "blog", 1, 15),
+    ("theatre-channel", "video", 2, 110),
+    ("council-live", "video", 1.5, 25),
+    ("street-food-channel", "video", 3, 70),
+    (CLOSED, "blog", 8, 30),
+    (OPENED, "video", 2, 90),
+)
+_AGES = np.array([0.0, 1.0, 3.0, 6.0, 12.0, 24.0])  # hours, at which readers were counted
+
+
+def fleet() -> Sources:
+    """Return the feeds as they are on average while they publish, per hour."""
+    kinds = [kind for _, kind, _, _ in _FEEDS]
+    return Sources(
+        [rate / WEEK for _, _, rate, _ in _FEEDS],
+        [utility for _, _, _, utility in _FEEDS],
+        [np.log(2) / _HALF_LIFE[kind] for kind in kinds],
+        names=[name for name, _, _, _ in _FEEDS],
+    )
+
+
+def log(seed: int) -> ItemLog:
+    """Return the items of the feeds, with curves: Poisson arrivals with a daily cycle, exponential
+    utilities, and decay rates that differ between items by a fifth."""
+    rng, feeds = np.random.default_rng(seed), fleet()
+    source, published = [], []
+    for i, name in enumerate(feeds.names):
+        first, last = (_OPENS if name == OPENED else 0.0), (_CLOSES if name == CLOSED else SPAN)
+        times = _cycled(rng, float(feeds.arrival_rate[i]), first, last)
+        source.append(np.full(times.size, i))
+        published.append(times)
+    which, when = np.concatenate(source), np.concatenate(published)
+    order = np.argsort(when, kind="stable")
+    which, when = which[order], when[order]
+    utility = np.ceil(feeds.mean_utility[which] * rng.exponential(size=which.size))
+    decay = feeds.decay_rate[which] * rng.gamma(25.0, 1 / 25.0, which.size)
+    left = np.round(np.exp(-decay[:, None] * _AGES), 4)
+    n, k = left.shape
+    curves = DecayCurves(np.arange(n + 1) * k, np.tile(_AGES, n), left.ravel())
+    return ItemLog(feeds.names, which, np.round(when, 3), utility, 0.0, SPAN, curves, origin=ORIGIN)
+
+
+def rows(log: ItemLog) -> dict[str, Iterable[str]]:
+    """Return the columns of the log as a table with time stamps."""
+    origin = datetime.fromisoformat(ORIGIN)
+    stamps = (origin + timedelta(hours=float(t)) for t in log.published)
+    return {
+        "source": (log.names[i] for i in log.source),
+        "published": (x.isoformat(timespec="seconds").replace("+00:00", "Z") for x in stamps),
+        "utility": (f"{x:.0f}" for x in log.utility),
+        "item": map(str, range(len(log))),
+    }
+
+
+def intervals() -> dict[str, str]:
+    """Return a rule such as many crawlers have: news every two hours, all others every twelve."""
+    return {name: "2" if kind == "news" else "12" for name, kind, _, _ in _FEEDS}
+
+
+def _cycled(rng: np.random.Generator, rate: float, first: float, last: float) -> FloatArray:
+    """Return the times of a Poisson process whose rate has a daily cycle, by thinning."""
+    times = rng.uniform(first, last, rng.poisson(1.6 * rate * (last - first)))
+    kept = rng.uniform(0, 1.6, times.size) < 1 + 0.6 * np.sin(2 * np.pi * (times % 24 - 9) / 24)
+    return np.asarray(times[kept])

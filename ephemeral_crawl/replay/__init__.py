@@ -1,0 +1,1 @@
+"""Replays of a recorded log: how much each policy would have collected from it."""

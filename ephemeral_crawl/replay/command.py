@@ -1,0 +1,256 @@
+"""`ephemeral-crawl replay`: how much would each policy have collected from a recorded log?"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+import tyro
+
+from agents.adaptive.policies import Thompson
+from crawl_env import Sources, Task
+from crawl_env.log.clock import HOURS
+from crawl_env.simulation.selection import whole_budget
+from ephemeral_crawl.comparison import present as present_rule
+from ephemeral_crawl.comparison.frequencies import per_source
+from ephemeral_crawl.comparison.present import PLAYED, Equal, Measured, Present
+from ephemeral_crawl.comparison.sample import Sample, sample
+from ephemeral_crawl.comparison.schedule import Schedule
+from ephemeral_crawl.comparison.study import ComparisonStudy, features_of, fleet_of
+from ephemeral_crawl.core import evaluation
+from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.results import provenance
+from ephemeral_crawl.core.runner import Job
+from ephemeral_crawl.core.tables import FLOOR, REFERENCE
+from ephemeral_crawl.replay import play, summary
+from ephemeral_crawl.replay.hindsight import Hindsight
+from ephemeral_crawl.replay.play import LIVE, REFITTED, Replay
+from ephemeral_crawl.replay.split import WEEK, Log, Split
+from ephemeral_crawl.replay.view import View, records
+
+_QUICK = {"steps": 1000, "seeds": 2}
+_OF_SCHEDULE, _OF_LIMIT = "schedule", "schedule, maximum interval"  # not ranked
+
+
+@dataclass(kw_only=True)
+class ReplayLog(ComparisonStudy):
+    """Replays a log of what your sources published: how much would each policy have collected?
+
+    The policies are fitted to the first part of the log and replay the second, all with the same
+    items. The schedule is that of the fleet fitted to the whole log.
+    """
+
+    known: ClassVar[tuple[str, ...]] = (*ComparisonStudy.known, LIVE)
+
+    log: Annotated[Log, tyro.conf.arg(name="")] = field(default_factory=Log)
+    sources: str = ""
+    """A fleet of your own, which is used instead of one fitted to the log: a CSV, or the name of a
+    preset."""
+    steps: Annotated[int | None, tyro.conf.arg(metavar="H")] = None
+    """Steps that are replayed; by default all of the second part, with --quick 1000."""
+    agents: Annotated[
+        tuple[str, ...],
+        tyro.conf.arg(
+            help=f"Policies to compare: {', '.join(known)}, which is the agent of LiveCrawl that "
+            f"starts from the fleet. {REFERENCE} and {FLOOR} are always included."
+        ),
+    ] = known
+    seeds: Annotated[int | None, tyro.conf.arg(metavar="S")] = None
+    """Runs of each policy, each of which starts one step after the previous one; by default 4, with
+    --quick 2."""
+
+    def run(self) -> None:
+        self.check(self.log.items, self.log.curves, self.sources, self.present)
+        self._check_options()
+        given, names = self._budgets(), self._names()
+        given_fleet = fleet_of(self.sources, self.period) if self.sources else None
+        steps = _QUICK["steps"] if self.quick and self.steps is None else self.steps
+        split = self.log.split(given_fleet, self.period, steps)
+        rule, longest = self._present(split.fleet), self._longest(self.period)
+        if rule is not None and rule.rates is None:
+            names = tuple(dict.fromkeys((*names, rule.name)))
+        entrants = play.entrants(names, split, self.observed)
+        plans = {m: Schedule(self._task(split.latest, m), longest) for m in given}
+        tested = {m: Schedule(self._task(split.fleet, m), longest) for m in given}
+        for plan in (*plans.values(), *tested.values()):
+            _ = plan.best  # raises ValueError if the maximum interval cannot be kept
+        part = Sample(np.arange(len(split.fleet)), given, 1)
+        if self.quick:
+            part = sample(split.fleet, given)
+        note = part.sentence(split.fleet, given)
+        if len(part.which) < len(split.fleet):
+            split = split.sampled(part.of(split.fleet))
+            if rule is not None and rule.rates is not None:
+                rates = rule.rates[part.which] * part.stretch
+                rule = rule._replace(rates=np.minimum(rates, 1.0))
+        parts: dict[tuple[float, str], list[Job]] = {}
+        for m, own in zip(given, part.budgets, strict=True):
+            of_plan = {_OF_SCHEDULE: tested[m].free.crawls}
+            if np.isfinite(longest):
+                of_plan[_OF_LIMIT] = tested[m].best.crawls
+            for name in (*entrants, *of_plan):
+                played = of_plan.get(name)
+                if played is not None:
+                    played = np.minimum(played[part.which] * part.stretch, 1.0)
+                parts[m, name] = self._jobs(split, own, name, played)
+            if rule is not None and rule.rates is not None:
+                asked = rule.budget(split.fleet, own)
+                parts[m, rule.name] = self._jobs(split, asked, rule.name, rule.rates, "average")
+        todo = [job for jobs in parts.values() for job in jobs]
+        print(
+            f"{len(split.fleet)} sources × {split.steps} steps × {self._runs(split)} runs × "
+            f"{len(entrants)} policies × {len(given)} budgets, in {len(todo)} parts"
+        )
+        results = iter(self.runner.run(todo, partial(play.work, split.trace)))
+        runs: dict[float, dict[str, Replay]] = {m: {} for m in given}
+        for (m, name), jobs in parts.items():
+            runs[m][name] = play.joined([next(results) for _ in jobs], split.steps)
+        view = self._view(split, dict(zip(given, part.budgets, strict=True)), note)
+        found = summary.Found(
+            view=view,
+            runs=runs,
+            own=dict(zip(given, part.budgets, strict=True)),
+            plans=plans,
+            present=rule,
+            equal={
+                m: self._equal(split, own, rule, runs[m])
+                for m, own in zip(given, part.budgets, strict=True)
+            },
+            checks=(_OF_SCHEDULE, _OF_LIMIT, PLAYED),
+            when=_clock(split),
+            sampled=bool(note),
+        )
+        assert self.log.items is not None
+        report = Report(f"Replay of {self.log.items.name}: what each policy would have collected")
+        schedule = summary.write(report, found)
+        self.publish(
+            report,
+            {
+                "schedule.csv": schedule,
+                "records.csv": records(view, runs, {"observed": self.observed, **provenance()}),
+                "sources.csv": per_source(split.fleet, runs),
+            },
+        )
+
+    # ------------------------------------------------------------------------ jobs
+
+    def _jobs(
+        self,
+        split: Split,
+        budget: float,
+        name: str,
+        rates: Any = None,
+        budget_rule: str | None = None,
+    ) -> list[Job]:
+        """Return the jobs of a policy or a reference, or of a schedule with these crawls per
+        step."""
+        refitted = split.refitted if name == REFITTED else None
+        job: Job = {
+            "agent": REFERENCE if refitted else name,
+            "arguments": {
+                "sources": evaluation.fleet_as_json(refitted or split.fleet),
+                "budget": budget,
+                "budget_rule": budget_rule or self.budget_rule,
+                "per_host": self.per_host,
+                "observed": self.observed,
+                "start": "empty",
+                "features": list(features_of(Thompson.name if name == LIVE else name)),
+            },
+            "steps": split.steps,
+            "log": split.digest,
+        }
+        if rates is not None:
+            job["rates"] = np.asarray(rates).tolist()
+        runs = range(self._runs(split))
+        return [{**job, "late": late, "seed": self.seed + late} for late in runs]
+
+    def _task(self, fleet: Sources, budget: float) -> Task:
+        """Return the task of a schedule; raises ValueError for invalid arguments."""
+        return Task(
+            fleet,
+            budget=budget,
+            budget_rule=self.budget_rule,
+            per_host=self.per_host,
+            observed=self.observed,
+        )
+
+    def _equal(
+        self, split: Split, budget: float, rule: Present | None, runs: dict[str, Replay]
+    ) -> Equal | None:
+        """Return the budget at which whittle collects as much as the present rule."""
+        if rule is None:
+            return None
+        fleet, now = split.fleet, runs[rule.name]
+        bound = partial(_bound, self._task(fleet, budget))
+        return present_rule.equal(
+            Measured(rule.budget(fleet, budget), now.total / split.steps, now.cost),
+            partial(self._measured, split),
+            bound,
+            least=float(fleet.cost.min()) if self.budget_rule == "step" else budget / 1000,
+            whole=self.budget_rule == "step" and whole_budget(fleet.cost, budget) is not None,
+        )
+
+    def _measured(self, split: Split, budget: float) -> Measured:
+        jobs = self._jobs(split, budget, REFERENCE)
+        found = self.runner.run(jobs, partial(play.work, split.trace), quiet=True)
+        run = play.joined(found, split.steps)
+        return Measured(budget, run.total / split.steps, run.cost)
+
+    def _view(self, split: Split, budgets: dict[float, float], note: str) -> View:
+        best = Hindsight(split.trace, split.fleet, split.steps)
+        # A balance may be overdrawn by less than one crawl.
+        more = split.fleet.cost.max() / split.steps if self.budget_rule == "average" else 0.0
+        bounds = {m: best.bound(own + more) for m, own in budgets.items()}
+        block = self.log.block or WEEK / HOURS[self.log.unit]
+        return View(
+            split,
+            max(1, round(block / split.fleet.period)),
+            bounds,
+            best.best(multiplier=0.0).net,
+            self._conditions(),
+            " ".join(text for text in (note, self.log.note) if text),
+            self._runs(split),
+        )
+
+    # ------------------------------------------------------------------------ options
+
+    def _check_options(self) -> None:
+        for option in ("steps", "seeds"):
+            value = getattr(self, option)
+            if value is not None and value < 1:
+                raise ValueError(f"--{option} is {value}; it must be at least 1")
+
+    def _runs(self, split: Split) -> int:
+        asked = self.seeds if self.seeds is not None else _QUICK["seeds"] if self.quick else 4
+        return min(asked, split.steps)
+
+    def _asked(self) -> dict[str, Any]:
+        options = super()._asked()
+        log: Log = options.pop("log")
+        return {**options, **vars(log)}
+
+
+def _bound(task: Task, budget: float) -> float:
+    with warnings.catch_warnings():  # budgets in between need not be of any use
+        warnings.simplefilter("ignore")
+        return float(Schedule(task.replaced(budget=max(budget, 1e-9))).free.reward.sum())
+
+
+def _clock(split: Split) -> Callable[[float], str]:
+    """Return what turns a time after the end of the log into a time stamp, or into a number in the
+    log's unit if its times are numbers."""
+    log, end = split.rest, split.end
+    if not log.origin:
+        return lambda after: f"{end + after:.6g}"
+    origin = datetime.fromisoformat(log.origin)
+
+    def stamp(after: float) -> str:
+        moment = origin + timedelta(hours=(end + after) * HOURS[log.unit])
+        return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+    return stamp

@@ -1,0 +1,132 @@
+"""What evaluate and replay share: the present rule, samples, schedules, and questions."""
+
+import json
+
+import numpy as np
+import pytest
+
+from agents.evaluation.rollout import evaluate
+from agents.policies.static import Scheduled
+from crawl_env import Sources, Task
+from crawl_env.simulation.selection import whole_budget
+from ephemeral_crawl.comparison.present import Measured, Present, equal
+from ephemeral_crawl.comparison.sample import sample
+from ephemeral_crawl.comparison.schedule import Schedule
+from ephemeral_crawl.core.question import FILE, check_question, question, text_of
+
+FLEET = Sources([1.0, 0.2, 0.0], [2.0, 9.0, 1.0], [0.3, 0.05, 0.1], names=["a", "b", "c"])
+
+
+def root(budget: float) -> Measured:
+    return Measured(budget, 10 * budget**0.5, budget)
+
+
+def test_the_budget_of_equal_utility_is_found_and_run():
+    tried = []
+
+    def measure(budget):
+        tried.append(budget)
+        return root(budget)
+
+    found = equal(Measured(4, 12, 4), measure, lambda m: m**0.8, least=0.01, whole=False)
+    assert found.cost == pytest.approx(1.44, rel=0.01)
+    assert 12 <= found.run.reward <= 12 * 1.01
+    assert found.run.budget in tried
+    assert len(tried) <= 8
+    assert found.fewer == pytest.approx(1 - 1.44 / 4, abs=0.01)
+    whole = equal(Measured(40, 22, 40), root, lambda m: m**0.8, least=1.0, whole=True)
+    assert whole.run.budget == 5
+    assert 4 < whole.cost < 5
+    assert equal(Measured(4, 21, 4), root, lambda m: m, least=1.0, whole=True) is None
+    # Intervals that cost no whole number of fetches are compared with the next larger one.
+    assert equal(Measured(4.5, 21, 4.5), root, lambda m: m, 1.0, True).same.budget == 5
+
+
+def test_a_present_rule_is_read_from_a_table(tmp_path):
+    path = tmp_path / "now.csv"
+    path.write_text("source,interval\nb,4\na,2\nc,\n", encoding="utf-8")
+    rule = Present.of(str(path), FLEET)
+    assert rule.rates.tolist() == [0.5, 0.25, 0.0]
+    assert rule.budget(FLEET, 9.0) == 0.75
+    assert Present.of("nutch", FLEET).budget(FLEET, 9.0) == 9.0
+    for text, message in (
+        ("source,interval\na,2\n", "lacks 2 of the sources"),
+        ("source,interval\na,0.5\nb,1\nc,1\n", "at least one step"),
+        ("source,interval\na,\nb,\nc,\n", "nothing is crawled"),
+    ):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(ValueError, match=message):
+            Present.of(str(path), FLEET)
+    with pytest.raises(ValueError, match="did you mean 'nutch'"):
+        Present.of("nutsch", FLEET)
+
+
+def test_a_schedule_is_played_at_its_intervals():
+    rates = [0.5, 0.1, 0.0]
+    task = Task(FLEET, budget=0.6, budget_rule="average", arrivals="poisson", observed=False)
+    run = evaluate(lambda env: Scheduled(env, rates), task, steps=400, warmup=0, seeds=1)
+    assert run.frequency == pytest.approx(rates, abs=0.01)
+    with pytest.raises(ValueError, match="3 numbers of crawls per step"):
+        Scheduled(task, [0.5, 0.1])
+
+
+def test_rows_say_interval_next_crawl_and_reason():
+    schedule = Schedule(Task(FLEET, budget=1), longest=np.inf)
+    rows = schedule.rows(lambda time: f"{time:g}", None)
+    assert [row["source"] for row in rows] == ["a", "b", "c"]
+    assert rows[2]["interval"] == rows[2]["next_crawl"] == ""
+    assert rows[2]["reason"] == "never: publishes nothing"
+    spent = sum(1 / float(row["interval"]) for row in rows[:2])
+    assert spent == pytest.approx(1, rel=1e-4)
+    assert {row["next_crawl"] for row in rows[:2]} == {"0", "1"}, "one crawl per step"
+    limited = Schedule(Task(FLEET, budget=1), longest=8.0)
+    rows = limited.rows(lambda time: f"{time:g}", None)
+    assert rows[2]["interval"] == "8"
+    assert "maximum interval" in rows[2]["reason"]
+    assert 0 < limited.price < 0.2
+
+
+def test_a_sample_keeps_the_ratio_of_budget_and_sources():
+    fleet = Sources.random(10_000, seed=0, regime="sparse")
+    for budget in (1000.0, 50.0, 10.0):
+        found = sample(fleet, [budget])
+        (own,) = found.budgets
+        size = len(found.which)
+        assert size <= 300
+        assert own >= 1
+        assert own == whole_budget(fleet.cost, own), "a whole number of crawls"
+        share = own / found.stretch / size
+        assert share == pytest.approx(budget / len(fleet), rel=0.02)
+        part = found.of(fleet)
+        assert part.period == found.stretch
+        # The part of what is published is that of the sources.
+        ratio = part.published / found.stretch / size * len(fleet) / fleet.published
+        assert ratio == pytest.approx(1, rel=0.1)
+        assert str(size) in found.sentence(fleet, [budget])
+    small = sample(FLEET, [2.0])
+    assert small.sentence(FLEET, [2.0]) == ""
+
+
+def test_a_folder_is_replaced_by_the_same_question_only(tmp_path):
+    fleet = tmp_path / "fleet.csv"
+    FLEET.to_csv(fleet)
+    folder = tmp_path / "out"
+    asked = question("evaluate", {"sources": str(fleet), "budget": "4"})
+    check_question(folder, asked, replace=False)
+    folder.mkdir()
+    check_question(folder, asked, replace=False)
+    (folder / FILE).write_text(text_of(asked), encoding="utf-8")
+    check_question(folder, asked, replace=False)
+    other = question("evaluate", {"sources": str(fleet), "budget": "8"})
+    with pytest.raises(ValueError, match=r"another question \(--budget 4\).*--out.*--replace"):
+        check_question(folder, other, replace=False)
+    check_question(folder, other, replace=True)
+    FLEET.select([0, 1]).to_csv(fleet)
+    changed = question("evaluate", {"sources": str(fleet), "budget": "4"})
+    with pytest.raises(ValueError, match=r"--sources fleet\.csv as it was then"):
+        check_question(folder, changed, replace=False)
+    assert str(tmp_path) not in json.dumps(asked), "a report may be published"
+    (folder / FILE).unlink()
+    (folder / "report.html").write_text("", encoding="utf-8")
+    with pytest.raises(ValueError, match="not recorded"):
+        check_question(folder, asked, replace=False)

@@ -5,7 +5,8 @@
 and a step of TorchRL takes a millisecond or more whatever the number of environments.) Rewards are
 about 340 per step; `RewardScaling` divides them by that and subtracts 1, so that the critic starts
 near its targets. A choice matters for a few steps only: γ = .9. Rollouts of 32 steps and
-minibatches of 512 keep the noise of a gradient below the small differences between good policies.
+minibatches of 512 keep the noise of a gradient below the small differences between good policies,
+and the learning rate falls to 0, without which one run in five ended at a score of .98.
 """
 
 import gymnasium as gym
@@ -54,6 +55,7 @@ critic = ValueOperator(network(1), in_keys=["observation"])
 advantage = GAE(gamma=0.9, lmbda=0.95, value_network=critic, average_gae=True)
 loss = ClipPPOLoss(actor, critic, clip_epsilon=0.2, entropy_coeff=0.0)
 optimizer = torch.optim.Adam(loss.parameters(), lr=3e-3)
+schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, arguments.steps // FRAMES)
 buffer = ReplayBuffer(
     storage=LazyTensorStorage(FRAMES), sampler=SamplerWithoutReplacement(), batch_size=FRAMES // 4
 )
@@ -68,6 +70,7 @@ for data in collector:
             nn.utils.clip_grad_norm_(loss.parameters(), 0.5)
             optimizer.step()
             optimizer.zero_grad()
+    schedule.step()
 collector.shutdown()
 
 

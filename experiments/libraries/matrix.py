@@ -27,7 +27,7 @@ MEASURED = (
     "cpu_seconds",
     "result",
 )
-COLUMNS = ("library", "version", "what was run", "environment", "result", "CPU, s", "verdict")
+COLUMNS = ("library", "package", "what was run", "environment", "result", "seconds", "verdict")
 WORKS, REACHES, FALLS_SHORT, FAILS = "works", "reaches .99", "falls short of .99", "fails"
 
 Record = Mapping[str, Any]
@@ -61,7 +61,8 @@ def write(report: Report, records: Sequence[Record]) -> str:
             f"(Whittle − random){_same_sources(trained)}; the ratio is agent / Whittle. Rewards "
             "are means of 10 episodes of 500 steps, without exploration. A score may exceed 1 by "
             "some thousandths: the Whittle policy is optimal in the long run, and an episode is "
-            "not long. The CPU time is that of training, in one thread."
+            "not long. Seconds are processor time of the training, or time by the clock on a busy "
+            "machine."
         )
     lines = [COLUMNS, ["---"] * len(COLUMNS), *rows]
     return "\n".join(f"| {' | '.join(map(_markdown, line))} |" for line in lines) + "\n"
@@ -88,14 +89,13 @@ def discounts(report: Report, trained: Sequence[Sequence[Record]]) -> None:
 def row(runs: Sequence[Record]) -> list[str]:
     """Return the row of one recipe."""
     first = next((run for run in runs if not run["problem"]), runs[0])
-    seconds = _numbers(runs, "cpu_seconds")
     return [
         first["library"],
-        first["version"],
+        f"{first['package']} {first['version']}".strip(),
         first["what"],
         first["id"],
         _result(runs),
-        f"{sum(seconds) / len(seconds):.0f}" if seconds else "",
+        _seconds(runs),
         verdict(runs),
     ]
 
@@ -122,6 +122,14 @@ def _result(runs: Sequence[Record]) -> str:
         f"score {scores[0]:.3f} to {scores[-1]:.3f} in {len(runs)} runs of {steps:,} steps, "
         f"ratio at least {ratio:.4f}"
     )
+
+
+def _seconds(runs: Sequence[Record]) -> str:
+    """Return the mean time of training: of the processor, or of the clock if only that is known."""
+    for name, note in (("cpu_seconds", ""), ("seconds", " by the clock")):
+        if seconds := _numbers(runs, name):
+            return f"{sum(seconds) / len(seconds):.0f}{note}"
+    return ""
 
 
 def _same_sources(trained: Sequence[Sequence[Record]]) -> str:

@@ -40,9 +40,10 @@ nitpick_ignore_regex = [
 ]
 
 # Pages
-myst_enable_extensions = ["amsmath", "attrs_block", "attrs_inline", "colon_fence", "dollarmath"]
+myst_enable_extensions = ["amsmath", "attrs_inline", "colon_fence", "dollarmath"]
 myst_heading_anchors = 3
 nb_execution_mode = "force"
+nb_execution_in_temp = True
 nb_execution_raise_on_error = True
 nb_execution_timeout = 120
 nb_merge_streams = True
@@ -61,6 +62,7 @@ autodoc_inherit_docstrings = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
+autodoc_type_aliases = {name: name for name in ("ArrayLike", "FloatArray", "IntArray", "NDArray")}
 maximum_signature_line_length = 80
 python_use_unqualified_type_names = True
 napoleon_numpy_docstring = False

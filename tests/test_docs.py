@@ -31,7 +31,10 @@ def blocks(language: str, text: str) -> str:
 
 # The cells of tutorials, too: the build of the site in the tests does not execute them.
 PYTHON = {page: blocks(r"python|\{code-cell\}[^\n]*", text) for page, text in PAGES.items()}
-COMMANDS = {page: blocks("sh", text).splitlines() for page, text in PAGES.items()}
+COMMANDS = {
+    page: [line for line in blocks("sh", text).replace("\\\n", " ").splitlines() if line]
+    for page, text in PAGES.items()
+}
 QUICK = {name: ["--quick", "--steps", "50"] for name in ("evaluate", "replay")}
 
 
@@ -43,7 +46,11 @@ def test_python_of_the_page_runs(page, tmp_path, monkeypatch):
     exec(compile(PYTHON[page], page, "exec"), {})
 
 
-@pytest.mark.parametrize("page", [page for page, lines in COMMANDS.items() if lines])
+def runs_elsewhere(lines: list[str]) -> bool:
+    return any(set(lines) < set(others) for others in COMMANDS.values())
+
+
+@pytest.mark.parametrize("page", [p for p, lines in COMMANDS.items() if not runs_elsewhere(lines)])
 def test_commands_of_the_page_run(page, tmp_path):
     targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
     for line in COMMANDS[page]:

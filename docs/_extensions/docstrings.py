@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from importlib import import_module
 from inspect import cleandoc
-from typing import Any
+from typing import Any, get_origin
 
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
@@ -59,6 +59,10 @@ def process(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[
         lines[:] = [f"``{obj}``"]
 
 
+def shorten(app: Any, name: str, obj: Any, options: Any, bases: list[Any]) -> None:
+    bases[:] = [get_origin(base) or base for base in bases]  # without the types of observations
+
+
 class DocstringSection(SphinxDirective):
     """A section of a docstring: ```{docstring-section} crawl_env.CrawlEnv Rewards```."""
 
@@ -78,5 +82,6 @@ class DocstringSection(SphinxDirective):
 
 def setup(app: Any) -> dict[str, bool]:
     app.connect("autodoc-process-docstring", process)
+    app.connect("autodoc-process-bases", shorten)
     app.add_directive("docstring-section", DocstringSection)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

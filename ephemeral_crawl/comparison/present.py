@@ -121,7 +121,8 @@ def equal(
     for _ in range(_TRIES):
         if high.reward <= present.reward * (1 + _NEAR) or high.budget <= least:
             break
-        budget = max(_budget_at(present.reward / scale, guess, low.budget, high.budget), least)
+        start = max(low.budget, least)
+        budget = _budget_at(present.reward / scale, guess, start, high.budget)
         if whole:
             first, last = round(low.budget / least) + 1, round(high.budget / least) - 1
             if first > last:

@@ -20,6 +20,8 @@ from crawl_env.numerics import FloatArray
 from crawl_env.simulation import selection
 from ephemeral_crawl.core.report import Report
 
+_NUMBERS = ("interval", "interval_measured", "utility_per_crawl", "index")
+_NAMED = 5  # sources that are never crawled
 SHOWN = 20  # sources in the table of the report; the file has all
 _WORK = 2e8  # sources × steps after which the order of the first crawls is no longer simulated
 
@@ -185,21 +187,45 @@ def write(report: Report, schedule: Schedule, rows: Sequence[dict[str, Any]], un
     report.table(
         f"Schedule under budget {schedule.task.budget:g} ({what})",
         [columns[name] for name in there],
-        [[row[name] or "never" * (name == "interval") for name in there] for row in shown],
+        [[_cell(name, row[name]) for name in there] for row in shown],
     )
 
 
-def counts(schedule: Schedule, unit: str = "units of time") -> str:
-    """Return a sentence on how many sources are crawled how often."""
-    interval = schedule.interval
+def counts(schedule: Schedule, delay: float, unit: str = "units of time") -> str:
+    """Return sentences on how many sources are crawled how often, and which never are.
+
+    Arguments:
+        delay: mean age of the items that whittle collected, time; NaN if there were none.
+    """
+    interval, fleet = schedule.interval, schedule.task.sources
     crawled = np.isfinite(interval)
     if not crawled.any():
         return "No source is worth a crawl."
     low, high = interval[crawled].min(), interval[crawled].max()
-    n, never = int(crawled.sum()), int((~crawled).sum())
     every = f"every {low:.4g}" if low == high else f"every {low:.4g} to {high:.4g}"
-    text = f"{n} of {len(interval)} sources are crawled, {every} {unit}"
-    return text + (f"; {never} never." if never else ".")
+    text = f"{int(crawled.sum()):,} of {len(fleet):,} sources are crawled, {every} {unit}."
+    never = np.flatnonzero(~crawled)
+    if never.size:
+        publishes = fleet.arrival_rate * fleet.mean_utility * fleet.period
+        order = never[np.argsort(-publishes[never], kind="stable")][:_NAMED]
+        named = ", ".join(f"{fleet.name(i)} ({number(publishes[i])})" for i in order)
+        text += (
+            f" {never.size:,} are never crawled, which publish "
+            f"{publishes[never].sum() / fleet.published:.1%} of all utility (per step): {named}"
+            f"{', …' if never.size > _NAMED else ''}."
+        )
+    if not np.isnan(delay):
+        text += f" Items are {delay:.3g} {unit} old on average when they are collected."
+    return text
+
+
+def _cell(name: str, text: str) -> str:
+    """Return a cell of the report, in which four digits are enough."""
+    if name == "interval" and not text:
+        return "never"
+    if name in _NUMBERS and text:
+        return f"{float(text):.4g}"
+    return text
 
 
 def _digits(x: float) -> str:

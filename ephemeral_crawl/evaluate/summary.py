@@ -98,7 +98,10 @@ def write(report: Report, found: Found) -> list[dict[str, Any]]:
         report.heading(f"Budget {m:g}")
         peers = found.peers(m)
         measured = found.runs[m][REFERENCE].frequency if found.of_all is not None else None
-        report.paragraph(schedules.counts(plan))
+        delay = found.runs[m][REFERENCE].delay
+        known = delay[np.isfinite(delay)]
+        mean = float(known.mean()) if known.size else float("nan")
+        report.paragraph(schedules.counts(plan, mean))
         now = plan.rows(lambda time: f"{time:.6g}", measured)
         schedules.write(report, plan, now, "time")
         rows += now

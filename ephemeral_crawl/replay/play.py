@@ -65,13 +65,17 @@ def work(trace: Trace, job: Job) -> Result:
     rest = Trace(log.covering(log.start + job["late"] * period, None), random_start=False)
     with warnings.catch_warnings():  # the command has shown them once for all jobs
         warnings.simplefilter("ignore")
-        arguments = {**evaluation.arguments_of(job), "arrivals": rest}
-        rollout = Rollout(_agent_of(job), arguments, 1, job["seed"])
-        replay = play(rollout, rest, job["steps"] - job["late"])
+        replay = play(rollout_of(job, rest), rest, job["steps"] - job["late"])
     return {
         name: value.tolist() if isinstance(value, np.ndarray) else value
         for name, value in replay._asdict().items()
     }
+
+
+def rollout_of(job: Job, trace: Trace) -> Rollout:
+    """Return a job's agent in an environment that replays a trace."""
+    arguments = {**evaluation.arguments_of(job), "arrivals": trace}
+    return Rollout(_agent_of(job), arguments, 1, job["seed"])
 
 
 def _agent_of(job: Job) -> AgentLike:

@@ -70,8 +70,8 @@ def write(report: Report, found: Found) -> list[dict[str, Any]]:
     """Write the report; return the rows of schedule.csv."""
     view, runs = found.view, {m: found.ranked(m) for m in found.runs}
     report.answer(_answer(found, runs))
-    if view.note:
-        report.paragraph(view.note)
+    for note in filter(None, (view.note, *view.split.past.notes)):
+        report.paragraph(note)
     if len(runs) > 1:
         _curve(report, view, runs)
     else:
@@ -124,7 +124,7 @@ def _schedule(report: Report, found: Found, budget: float) -> list[dict[str, Any
         )
         measured = np.array([frequency.get(name, 0.0) for name in plan.task.sources.names])
     rows = plan.rows(found.when, measured)
-    report.paragraph(schedules.counts(plan, unit))
+    report.paragraph(schedules.counts(plan, runs[REFERENCE].delay, unit))
     schedules.write(report, plan, rows, unit)
     free, limited = (runs.get(name) for name in found.checks[:2])
     fitted = "fitted to the whole log, " if view.split.refitted is not None else ""

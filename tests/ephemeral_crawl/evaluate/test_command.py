@@ -1,7 +1,11 @@
 """The evaluate command, as a crawl engineer uses it."""
 
 import csv
+import re
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -236,3 +240,60 @@ def test_the_value_of_more_budget_falls_with_budget_also_where_it_pays_for_few(t
     prices = [float(view.relaxed(m).multiplier) for m in (1, 2, 3, 4, 8)]
     assert prices == sorted(prices, reverse=True)
     assert float(view.relaxed(1).bound) < 40, "sources that cost 2 and more are out of reach"
+
+
+def test_a_killed_run_goes_on_where_it_stopped(tmp_path):
+    out = tmp_path / "out"
+    words = ["evaluate", "--sources", str(EXAMPLE), "--budget", "4", "--engine", "sequential"]
+    words += ["--steps", "400", "--warmup", "0", "--seeds", "40", "--out", str(out)]
+    command = [sys.executable, "-m", "ephemeral_crawl", *words]
+    kept = tmp_path / ".out.kept"
+    first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    while first.poll() is None and len(list(kept.glob("*.json"))) < 3:
+        time.sleep(0.02)
+    first.send_signal(signal.SIGINT)
+    printed, _ = first.communicate()
+    assert first.returncode == 130, printed
+    found = re.search(r"Stopped. (\d+) of (\d+) parts are finished", printed)
+    assert found is not None
+    done, parts = map(int, found.groups())
+    assert 3 <= done < parts
+    before = {path.name: path.stat().st_mtime_ns for path in kept.glob("*.json")}
+    assert len(before) == done
+    second = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while second.poll() is None and len(list(kept.glob("*.json"))) <= done:
+        time.sleep(0.02)
+    second.kill()  # without a chance to say or to keep anything
+    second.wait()
+    after = {path.name: path.stat().st_mtime_ns for path in kept.glob("*.json")}
+    assert before.items() < after.items(), "nothing that was finished is run again"
+
+
+def test_another_question_does_not_replace_the_report(monkeypatch, tmp_path):
+    out = tmp_path / "out"
+    words = ["evaluate", "--sources", str(EXAMPLE), "--steps", "5", "--seeds", "3", "--agents"]
+    words += ["whittle", "--quick", "--out", str(out)]
+    run(monkeypatch, *words, "--budget", "4")
+    first = (out / "records.csv").read_bytes()
+    with pytest.raises(SystemExit, match=r"another question \(--budget 4\).*--out.*--replace"):
+        run(monkeypatch, *words, "--budget", "5")
+    assert (out / "records.csv").read_bytes() == first
+    run(monkeypatch, *words, "--budget", "4", "--jobs", "1")
+    run(monkeypatch, *words, "--budget", "5", "--replace")
+    assert {row["budget"] for row in rows(out / "schedule.csv")} == {"5"}
+
+
+def test_a_quick_answer_on_a_large_fleet_is_a_sample(tmp_path, capsys):
+    path = tmp_path / "large.csv"
+    Sources.random(2000, seed=0, regime="sparse").to_csv(path)
+    few = {"agents": ("nutch",), "steps": 30, "present": "nutch", "max_interval": 900.0}
+    out = evaluated(tmp_path, sources=str(path), budget="40", quick=True, **few)
+    printed = capsys.readouterr().out
+    assert "A sample: 300 of 2,000 sources" in printed
+    assert "(40 to 6)" in printed
+    assert "A maximum interval of 900 costs" in printed
+    assert "Your present rule (nutch)" in printed
+    schedule = rows(out / "schedule.csv")
+    assert len(schedule) == 2000, "of all sources"
+    assert sum(1 / float(row["interval"]) for row in schedule) == pytest.approx(40, rel=1e-3)
+    assert len(rows(out / "sources.csv")) == 300

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from agents import AGENTS
+from agents.adaptive import LiveCrawl
 from agents.evaluation.rollout import Rollout, evaluate
 from crawl_env import DecayCurves, ItemLog, Sources, Trace
 from ephemeral_crawl import __main__ as cli
@@ -146,6 +147,31 @@ def test_nothing_after_the_split_reaches_the_fleet_and_nothing_later_a_crawl(tmp
         # The last step before 1500 begins at 499.
         assert reward[0][:500].tolist() == reward[1][:500].tolist(), (name, rule, observed)
         assert reward[0][500:].tolist() != reward[1][500:].tolist()
+
+
+@pytest.mark.parametrize("agent", ["adaptive-self-tuning", replay.LIVE])
+def test_learning_agents_choose_as_live_crawl_would(agent):
+    split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 300)
+    fleet, log, n = split.fleet, split.trace.log, len(split.fleet)
+    job = ReplayLog(budget="2", seeds=1)._jobs(split, 2.0, agent)[0]
+    rollout = replay.rollout_of(job, split.trace)
+    crawl = LiveCrawl(fleet if agent == replay.LIVE else n, budget=2, seed=job["seed"])
+    # All sources are known to be empty at first; a real crawler finds a backlog.
+    crawl._report[:, 0] = 0.0
+    crawl._state = crawl._agent.with_age(crawl._state, slice(None), -1.0)
+    place = {name: i for i, name in enumerate(fleet.names)}
+    source = np.array([place[name] for name in log.names])[log.source]
+    published, last, alike = log.published - log.start, np.zeros(n), 0
+    for step in range(split.steps):
+        rollout.step()
+        chosen = crawl.choose()
+        alike += set(chosen.tolist()) == set(rollout.env.harvest.picked.tolist())
+        for i in chosen:
+            new = (source == i) & (published >= last[i]) & (published < step)
+            age = step - published[new]
+            crawl.report(int(i), age, log.utility[new] * np.exp(-fleet.decay_rate[i] * age))
+            last[i] = step
+    assert alike == split.steps
 
 
 # ------------------------------------------------------------------------------------ the command

@@ -49,7 +49,7 @@ ARRIVALS = (
         if "sampler" not in given or not ("decay" in given or given.get("rate") == "hawkes")
     ),
 )
-_GRAMMAR = "deterministic, poisson" + "".join(
+GRAMMAR = "deterministic, poisson" + "".join(
     f"[-{'|-'.join(name for name in known if name)}]"
     for known in (
         [name for name in RATES if name != "constant"],
@@ -107,14 +107,14 @@ def make_arrivals(
         )
     if not isinstance(arrivals, str):
         raise ValueError(
-            f"arrivals is {arrivals!r}; give a name ({_GRAMMAR}), the path of a log, "
+            f"arrivals is {arrivals!r}; give a name ({GRAMMAR}), the path of a log, "
             "crawl_env.Trace(items) of a log in memory, or an object such as crawl_env.Arrivals()"
         )
     if arrivals not in _NAMES:
         near = difflib.get_close_matches(arrivals.lower(), ARRIVALS, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else "."
         raise ValueError(
-            f"unknown arrivals {arrivals!r}{hint} Known: {_GRAMMAR}, or the path of a log"
+            f"unknown arrivals {arrivals!r}{hint} Known: {GRAMMAR}, or the path of a log"
         )
     return Arrivals(**_NAMES[arrivals])  # type: ignore[arg-type]
 

@@ -13,6 +13,7 @@ UNIX = {"unix-s": 1.0, "unix-ms": 1e3, "unix-us": 1e6, "unix-ns": 1e9}  # ticks 
 TIME_UNITS = ("auto", *HOURS, *UNIX)
 
 _EARLIEST, _LATEST = 631_152_000.0, 4_102_444_800.0  # seconds: the years 1990 to 2099
+_LONGEST = 30.0  # years that a log of plain numbers may cover
 _IN_YEARS = (-62_135_596_800.0, 253_402_300_799.0)  # seconds: the years 1 to 9999
 _LEVEL = 1e-4  # chance that the first or the last items of a Poisson log count as far
 
@@ -25,21 +26,25 @@ def time_unit_of(times: FloatArray, unit: str, given: str = "auto") -> str:
     and in a log of seconds they begin 20 years after time 0. Otherwise numbers are in `unit`s.
 
     Raises:
-        ValueError: the times would lie more than 130 years from time 0 in `unit`s.
+        ValueError: in `unit`s, the times would lie more than 130 years from time 0, or cover more
+            than 30 years.
 
     >>> time_unit_of(np.array([1.7e9]), "hour"), time_unit_of(np.array([1700.0]), "hour")
     ('unix-s', 'hour')
     """
     if check_choice("time unit", given, TIME_UNITS) != "auto":
         return given
-    middle = float(np.median(times))
+    quantiles = np.quantile(times, (0.01, 0.5, 0.99), method="nearest")
+    low, middle, high = map(float, quantiles)
     if found := unix_unit_of(middle):
         return found
-    if abs(middle) * HOURS[unit] * 3600 > _LATEST:
+    away, long = _years(middle, unit), _years(high - low, unit)
+    if abs(middle) * HOURS[unit] * 3600 > _LATEST or long > _LONGEST:
         raise ValueError(
-            f"published is around {middle:.15g}: in {unit}s this is {_years(middle, unit):,.0f} "
-            f"years from time 0, and as a Unix time it is not in the years 1990 to 2099; say what "
-            f"it is with the time unit (--time-unit {'|'.join(TIME_UNITS[1:])}), or write dates as "
+            f"published is {low:.15g} to {high:.15g} for most items: in {unit}s this is "
+            f"{away:,.4g} years from time 0 and covers {long:,.4g} years, and as a "
+            "Unix time it is not in the years 1990 to 2099; say what it is with "
+            f"the time unit (--time-unit {'|'.join(TIME_UNITS[1:])}), or write dates as "
             "2024-05-01T13:30:00Z"
         )
     return unit

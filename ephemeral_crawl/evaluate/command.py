@@ -14,7 +14,8 @@ import tyro
 from agents.evaluation.rollout import Evaluation
 from agents.evaluation.statistics import FEWEST_RUNS, number
 from crawl_env import Sources, Task
-from crawl_env.content.names import make_arrivals
+from crawl_env.content.names import GRAMMAR, make_arrivals
+from crawl_env.fleet.sources import PRESETS
 from crawl_env.simulation.selection import whole_budget
 from ephemeral_crawl.comparison import present as present_rule
 from ephemeral_crawl.comparison.frequencies import per_source
@@ -46,14 +47,22 @@ class Evaluate(ComparisonStudy):
     The sources are simulated. With --items LOG instead of --sources, this is the command `replay`.
     """
 
-    sources: str = ""
-    """CSV file of the fleet, with the columns source, arrival_rate (items / time), mean_utility,
-    decay_rate (1 / time) and, optional, cost, crawl_delay (time), host, capacity (items) and
-    failure_rate; or the name of a preset (table1, fleet-f, recovering-<n>, hacker-news)."""
-    arrivals: str = "poisson"
-    """deterministic, or poisson[-drift|-jumps|-cycle|-hawkes][-constant|-lognormal|-gamma]
-    [-stretched|-lomax][-items]; poisson means poisson-items, that is, single items are drawn, if
-    sources have a finite capacity or the fleet publishes at most 2000 items per step."""
+    sources: Annotated[
+        str,
+        tyro.conf.arg(
+            help="CSV file of the fleet, with the columns source, arrival_rate (items / time), "
+            "mean_utility, decay_rate (1 / time) and, optional, cost, crawl_delay (time), host, "
+            f"capacity (items) and failure_rate; or the name of a preset ({', '.join(PRESETS)})."
+        ),
+    ] = ""
+    arrivals: Annotated[
+        str,
+        tyro.conf.arg(
+            help=f"{GRAMMAR}; poisson means poisson-items, that is, single items are drawn, if "
+            f"sources have a finite capacity or the fleet publishes at most {_ITEMS:.0f} items per "
+            "step."
+        ),
+    ] = "poisson"
     start: Literal["fresh", "empty", "full", "random"] = "fresh"
     """State of the sources at the first step."""
     steps: Annotated[int | None, tyro.conf.arg(metavar="H")] = None

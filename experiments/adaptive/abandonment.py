@@ -160,6 +160,9 @@ def counts(found: Found, case: str, name: str) -> dict[str, NDArray[Any]]:
 
 def write(report: Report, found: Found) -> None:
     report.heading("Good sources given up for ever")
+    report.figure(
+        picture(found), "Fraction of runs in which a good source is given up, 95 % intervals.", PART
+    )
     report.paragraph(
         "A crawler that plans with its estimates can come to underestimate a source, never crawl "
         "it again, and so never correct the estimate. Counted: runs in which some good source is "
@@ -189,9 +192,6 @@ def write(report: Report, found: Found) -> None:
             rows,
         )
     report.paragraph(verdict(found))
-    report.figure(
-        picture(found), "Fraction of runs in which a good source is given up, 95 % intervals.", PART
-    )
 
 
 def finding(found: Found) -> str:
@@ -240,7 +240,7 @@ def picture(found: Found) -> Any:
         ]
         colour = plots.PALETTE[i % len(plots.PALETTE)]
         axis.errorbar(place, middle, yerr=spread, fmt="o", ms=4, color=colour, label=name)
-    axis.axhline(1, color="#444", lw=0.8, ls=":")
+    axis.axhline(1, color=plots.FAINT, lw=0.8, ls=":")
     axis.set_xticks(range(len(cases)), cases, size=8)
     axis.set_ylabel("runs, %")
     axis.legend(fontsize=8, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0))

@@ -73,6 +73,11 @@ def _expected(case: str) -> bool:
 
 def write(report: Report, found: Found) -> None:
     report.heading("Rates that change")
+    report.figure(
+        picture(found),
+        "Second half, relative to the clairvoyant, by the way in which rates change.",
+        PART,
+    )
     report.paragraph(
         f"Random fleets of {N}, {M} crawls per step, not observed. “Drift”: the logarithm of every "
         "rate follows a mean-reverting walk of so much per step; “jumps”: every source draws a new "
@@ -94,11 +99,6 @@ def write(report: Report, found: Found) -> None:
             for name in found.entrants(case)[1:]
         ]
         report.table(case, ["entrant", "second half, relative", "score"], rows)
-    report.figure(
-        picture(found),
-        "Second half, relative to the clairvoyant, by the way in which rates change.",
-        PART,
-    )
     behind = most_behind(found)
     rows = [[name, f"{behind[name]:.2%}"] for name in sorted(behind, key=lambda name: behind[name])]
     report.table(
@@ -131,7 +131,7 @@ def picture(found: Found) -> Any:
         place = np.arange(len(cases))
         for i, (name, mark) in enumerate(drawn.items()):
             shares = [100 * share(found, case, name).mean for case in cases]
-            colour = "#222" if name == LEARNS else plots.PALETTE[i % len(plots.PALETTE)]
+            colour = plots.INK if name == LEARNS else plots.PALETTE[i % len(plots.PALETTE)]
             size = 12 if name == LEARNS else 6
             axis.plot(place, shares, mark, ms=size, color=colour, label=name)
         axis.set_xticks(place, [case.removeprefix(f"{regime}, ") for case in cases], size=8)

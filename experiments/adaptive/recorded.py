@@ -262,7 +262,7 @@ def picture(view: View, runs: Runs) -> Any:
             share = 100 * by_month(view, of_budget[name]) / best
             month = np.arange(1, share.size + 1)
             axis.plot(month, share, "o-", ms=3, color=plots.PALETTE[i], label=name)
-        axis.axhline(100, color="#444", lw=0.8)
+        axis.axhline(100, color=plots.FAINT, lw=0.8)
         axis.set_title(f"M = {m:g}")
         axis.set_xlabel("month")
     axes[0][0].set_ylabel("relative to whittle, %")

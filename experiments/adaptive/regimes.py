@@ -122,6 +122,11 @@ def lag(found: Found, case: str, name: str) -> Estimate:
 
 def write(report: Report, found: Found) -> None:
     report.heading("How soon after a change of regime")
+    report.figure(
+        picture(found),
+        f"Reward relative to {CLAIRVOYANT}, by steps since the change; mean over changes.",
+        PART,
+    )
     report.paragraph(
         f"Random fleets of {N}, {M} crawls per step, not observed. From one regime to the next, "
         f"half of the sources change from {RATIO[0]} to {RATIO[1]} of their mean rate, and the "
@@ -154,11 +159,6 @@ def write(report: Report, found: Found) -> None:
             "score",
         ]
         report.table(f"{case}, {_long(found, case)} steps a regime", columns, rows)
-    report.figure(
-        picture(found),
-        f"Reward relative to {CLAIRVOYANT}, by steps since the change; mean over changes.",
-        PART,
-    )
 
 
 def finding(found: Found) -> str:
@@ -192,7 +192,7 @@ def picture(found: Found) -> Any:
         for i, name in enumerate(drawn):
             mine = after_switch(found[case, name]).mean(axis=0)
             axis.plot(time, 100 * mine / best, color=plots.PALETTE[i], lw=1.4, label=name)
-        axis.axhline(100 * ENOUGH, color="#444", lw=0.8, ls=":")
+        axis.axhline(100 * ENOUGH, color=plots.FAINT, lw=0.8, ls=":")
         axis.set_title(f"{case}, {_long(found, case)} steps a regime")
         axis.set_xlabel("steps since the change")
     axes[0][0].set_ylabel("relative reward, %")

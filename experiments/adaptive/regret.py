@@ -121,6 +121,12 @@ def growth_of_steps(found: Found, case: str, name: str) -> Estimate:
 
 def write(report: Report, found: Found) -> None:
     report.heading("What learning costs")
+    report.figure(
+        picture(found),
+        "What was lost until each step, and per step at it, both axes logarithmic; N = 100, "
+        "M = 10. Straight lines are power laws; the dotted one grows as the square root.",
+        PART,
+    )
     end = int(found[found.cases[0], REFERENCE].marks[-1])
     report.paragraph(
         "Random fleets, a different one in each run; only whittle knows the arrival rates. Lost: "
@@ -130,7 +136,8 @@ def write(report: Report, found: Found) -> None:
         "to zero; 1 is a constant loss per step. "
         f"Fitted to steps {int(min(FIRST, end / 10))} to {end}. Score: 0 is random, 1 is whittle. "
         "All rewards are expected ones given the ages at crawls, which omits the luck of what was "
-        "published; “as collected” includes it. Intervals: 95 %, bootstrap over runs."
+        "published; “as collected” includes it. Intervals: 95 %, Student's t "
+        "over runs; of exponents, bootstrap over runs."
     )
     for case in found.cases:
         rows = [
@@ -155,12 +162,6 @@ def write(report: Report, found: Found) -> None:
         ]
         report.table(case, [*columns, "… of doublings", "exponent, as collected"], rows)
     report.paragraph(verdict(found))
-    report.figure(
-        picture(found),
-        "What was lost until each step, and per step at it, both axes logarithmic; N = 100, "
-        "M = 10. Straight lines are power laws; the dotted one grows as the square root.",
-        PART,
-    )
 
 
 def finding(found: Found) -> str:
@@ -216,7 +217,7 @@ def picture(found: Found) -> Any:
                 axis[column].plot(x, positive, color=colour, lw=1.4, label=name)
         root = np.sqrt(marks)
         level = np.nanmax(lost(found, case, THOMPSON).mean(axis=0)) / root[-1]
-        axes[0][column].plot(marks, level * root, ":", color="#444", lw=1)
+        axes[0][column].plot(marks, level * root, ":", color=plots.FAINT, lw=1)
         axes[0][column].set_title(case)
         axes[1][column].set_xlabel("step")
         for axis in axes[:, column]:

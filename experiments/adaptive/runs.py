@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,15 +22,6 @@ from ephemeral_crawl.core.runner import Job, Result
 from experiments.adaptive.entrants import FLOOR, Entrant, Expected, name_of, seat, shown
 
 _PER_DECADE = 20
-# Columns of the committed record, which was made under other names.
-_RENAMED = {
-    "player": "entrant",
-    "epoch": "step",
-    "epochs": "steps",
-    "epoch_seconds": "step_seconds",
-    "whittle_epoch_seconds": "whittle_step_seconds",
-}
-
 Rows = list[dict[str, Any]]
 
 
@@ -272,16 +260,3 @@ def _check_paired(case: str, runs: dict[str, Run]) -> None:
 
 def _labels(job: Job, run: int) -> dict[str, Any]:
     return {"part": job["part"], "case": job["case"], "entrant": name_of(job), "run": run}
-
-
-def read_record(path: Path) -> list[dict[str, str]]:
-    """Return the rows of a table of this study, under the present names of its columns.
-
-    Raises:
-        FileNotFoundError: no such file.
-    """
-    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
-        return [
-            {_RENAMED.get(name, name): value for name, value in row.items()}
-            for row in csv.DictReader(file)
-        ]

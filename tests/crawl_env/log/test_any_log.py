@@ -117,6 +117,11 @@ def read(content: bytes, name: str = "log.csv", **options: object) -> ItemLog:
         return ItemLog.from_csv(path, **options)  # type: ignore[arg-type]
 
 
+def test_the_largest_numbers_are_refused() -> None:
+    for rows in ("a,-1.7e308\nb,1.7e308\nc,1.6e308\nd,1\n", "a,1.7e308\nb,1.7e308\n"):
+        assert_read_or_refused(b"source,published\n" + rows.encode())
+
+
 @pytest.mark.parametrize("text", ["", "source,published", "source,published\n", "source;published"])
 def test_short_files_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"log\.csv"):

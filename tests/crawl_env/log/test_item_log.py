@@ -157,9 +157,15 @@ def test_numbers_that_cannot_be_told_are_refused(tmp_path: Path) -> None:
         ("1e14", "hour"),
     ):
         path = write(tmp_path / "i.csv", f"source,published\na,{number}\nb,{number}\n")
-        with refused("i.csv: published is around", "--time-unit second|", "2024-05-01T13:30:00Z"):
+        with refused(
+            "i.csv: published is ", "for most items", "--time-unit second|", "2024-05-01T13:30:00Z"
+        ):
             ItemLog.from_csv(path, unit=unit)
     assert ItemLog.from_csv(path, unit="hour", time_unit="hour").start == 1e14
+    ten_days = write(tmp_path / "s.csv", "source,published\na,0\nb,864000\n")
+    with refused("s.csv: published is ", "covers 98.56 years", "--time-unit second|"):
+        ItemLog.from_csv(ten_days)
+    assert ItemLog.from_csv(ten_days, time_unit="second").published.tolist() == [0, 240]
     with refused("i.csv, row 2: ", "published is 1e+14", "Unix seconds"):
         ItemLog.from_csv(path, time_unit="unix-s")
     with refused("unknown time unit 'unix'"):

@@ -15,6 +15,7 @@ from agents.evaluation.rollout import Rollout
 from agents.theory.index import whittle_index
 from crawl_env import Arrivals, CrawlVectorEnv, Jumps, Sources, Trace
 from ephemeral_crawl.core import evaluation
+from ephemeral_crawl.core.results import read_csv
 from ephemeral_crawl.replay import play as replay
 from ephemeral_crawl.replay.split import Log
 from ephemeral_crawl.replay.view import View
@@ -514,15 +515,15 @@ def test_the_quick_suite_is_a_part_of_the_full_one() -> None:
 # ------------------------------------------------------------------------------------- the record
 
 RECORD = Path(__file__).parents[3] / "results" / "adaptive"
-PAGE = Path(__file__).parents[3] / "docs" / "adaptive-agents.md"
+PAGE = Path(__file__).parents[3] / "docs" / "engineers" / "adaptive.md"
 SHOWN = {  # what the page calls an entrant of the record, in which part
     ("regret", "{}, N = 100, M = 10"): {
         "| `adaptive-thompson` |": "adaptive-thompson",
         '| the same, `estimator="forgetting"`': "thompson, learns what to keep",
         "| `adaptive-optimism` |": "adaptive-optimism",
         "| `adaptive-certainty` |": "adaptive-certainty",
-        "| `adaptive-certainty`, prior mean of 1": "certainty, prior of 1 an epoch",
-        "| `adaptive-thompson`, prior mean of 1": "thompson, prior of 1 an epoch",
+        "| `adaptive-certainty`, prior mean of 1": "certainty, prior of 1 a step",
+        "| `adaptive-thompson`, prior mean of 1": "thompson, prior of 1 a step",
         "| `adaptive-thompson`, observing only": "thompson, changed: bayes",
     },
     ("information", "{}, not observed"): {
@@ -538,7 +539,7 @@ SHOWN = {  # what the page calls an entrant of the record, in which part
 
 def test_the_committed_record_is_readable_and_says_what_the_page_says() -> None:
     second: dict[tuple[str, ...], list[float]] = {}
-    for row in runs.read_record(RECORD / "runs.csv.gz"):
+    for row in read_csv(RECORD / "runs.csv.gz"):
         if row["part"] in ("regret", "information") and row["second_half_expected"] != "nan":
             key = row["part"], row["case"], row["entrant"]
             second.setdefault(key, []).append(float(row["second_half_expected"]))
@@ -551,5 +552,5 @@ def test_the_committed_record_is_readable_and_says_what_the_page_says() -> None:
                     np.mean(second[part, case.format(regime), who]) for who in (name, "whittle")
                 )
                 assert f"{100 * mine / best:.2f} %" in line, (label, regime)
-    curves = runs.read_record(RECORD / "curves.csv.gz")[:1]
+    curves = read_csv(RECORD / "curves.csv.gz")[:1]
     assert set(curves[0]) == {"part", "case", "entrant", "run", "step", "collected", "expected"}

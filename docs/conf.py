@@ -70,6 +70,7 @@ napoleon_use_ivar = True
 napoleon_use_rtype = False
 
 # Looks
+highlight_language = "none"  # blocks that name no language are shown as they are
 templates_path = ["_templates"]
 html_theme = "furo"
 html_title = f"ephemeral-crawl {release}"

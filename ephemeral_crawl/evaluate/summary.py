@@ -300,25 +300,23 @@ def curve(report: Report, views: Mapping[float, View], runs: Mapping[float, Runs
         style = {"color": plots.colour(name, i), "label": name}
         left.plot(budgets, [r.mean for r in reward], "o-", ms=4, **style)
         low, high = [r.low for r in reward], [r.high for r in reward]
-        left.fill_between(budgets, low, high, alpha=0.2, color=style["color"])
+        left.fill_between(
+            budgets, low, high, alpha=0.15, lw=0, color=style["color"], label=f"_{name}"
+        )
     left.plot(budgets, [r.bound for r in relaxed], "k--", lw=1, label=bound)
     left.set(xlabel="budget M", ylabel="reward / step", ylim=(0, None))
-    left.legend()
+    figure.legend(*left.get_legend_handles_labels(), loc="outside right upper", fontsize=8)
     right.plot(budgets, [r.multiplier for r in relaxed], "ko-", ms=4)
     right.set(xlabel="budget M", ylabel="Lagrange multiplier λ*", ylim=(0, None))
     report.figure(figure, "Reward per step and Lagrange multiplier by budget.")
     rows = [
-        [
-            f"{m:g}",
-            *(number(runs[m][name].reward.mean()) for name in names),
-            number(float(r.bound)),
-            f"{float(r.multiplier):.4g}",
-        ]
-        for m, r in zip(budgets, relaxed, strict=True)
+        *([name, *(number(runs[m][name].reward.mean()) for m in budgets)] for name in names),
+        [bound, *(number(float(r.bound)) for r in relaxed)],
+        ["λ*", *(f"{float(r.multiplier):.4g}" for r in relaxed)],
     ]
     report.table(
         "Reward per step, and the Lagrange multiplier λ* (marginal reward of the budget)",
-        ["budget", *names, bound, "λ*"],
+        ["policy", *(f"M = {m:g}" for m in budgets)],
         rows,
     )
 

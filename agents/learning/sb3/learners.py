@@ -366,7 +366,7 @@ class StableBaselines(Learner[S]):
 
 
 class StablePPO(StableBaselines[PPOSettings]):
-    """PPO (J. Schulman et al., arXiv 1707.06347) with a Gaussian for each source's priority.
+    """PPO (Schulman et al., arXiv 1707.06347) with a Gaussian for each source's priority.
 
     >>> env = CrawlVectorEnv(8, budget=2, features=("age", "decay_rate"))
     >>> agent = StablePPO(env).learn(32)
@@ -385,7 +385,7 @@ class StablePPO(StableBaselines[PPOSettings]):
 
 
 class StableA2C(StablePPO):
-    """A2C (V. Mnih et al., arXiv 1602.01783) with a Gaussian for each source's priority."""
+    """A2C (Mnih et al., arXiv 1602.01783) with a Gaussian for each source's priority."""
 
     name = "a2c"
     Settings = A2CSettings
@@ -393,7 +393,7 @@ class StableA2C(StablePPO):
 
 
 class StableSAC(StableBaselines[SACSettings]):
-    """SAC (T. Haarnoja et al., arXiv 1812.05905)."""
+    """SAC (Haarnoja et al., arXiv 1812.05905)."""
 
     name = "sac"
     Settings = SACSettings
@@ -405,7 +405,7 @@ class StableSAC(StableBaselines[SACSettings]):
 
 
 class StableTD3(StableBaselines[TD3Settings]):
-    """TD3 (S. Fujimoto et al., arXiv 1802.09477)."""
+    """TD3 (Fujimoto et al., arXiv 1802.09477)."""
 
     name = "td3"
     Settings = TD3Settings
@@ -419,7 +419,7 @@ class StableTD3(StableBaselines[TD3Settings]):
 
 
 class StableDQN(StableBaselines[DQNSettings]):
-    """DQN (V. Mnih et al., Nature 518, 2015) that picks one source after the other."""
+    """DQN (Mnih et al., Nature 518, 2015) that picks one source after the other."""
 
     name = "dqn"
     Settings: ClassVar[type] = DQNSettings
@@ -433,7 +433,7 @@ class StableDQN(StableBaselines[DQNSettings]):
 
 
 class StableQRDQN(StableDQN):
-    """QR-DQN (W. Dabney et al., arXiv 1710.10044) that picks one source after the other."""
+    """QR-DQN (Dabney et al., arXiv 1710.10044) that picks one source after the other."""
 
     name = "qr-dqn"
     size_settings = ("hidden", "n_quantiles")
@@ -446,7 +446,7 @@ class StableQRDQN(StableDQN):
 
 
 class StableMaskablePPO(StableBaselines[MaskablePPOSettings]):
-    """MaskablePPO (S. Huang, S. Ontañón, arXiv 2006.14171), which masks picked sources."""
+    """MaskablePPO (Huang and Ontañón, arXiv 2006.14171), which masks picked sources."""
 
     name = "maskable-ppo"
     Settings = MaskablePPOSettings

@@ -86,7 +86,7 @@ class Recipe:
         except subprocess.TimeoutExpired:
             return {"problem": f"stopped after {seconds:g} s"}
         if done.returncode != 0:
-            return {"problem": last_line(done.stderr) or f"exit status {done.returncode}"}
+            return {"problem": _error(done.stderr) or f"exit status {done.returncode}"}
         try:
             result = json.loads(last_line(done.stdout))
         except json.JSONDecodeError:
@@ -106,6 +106,13 @@ def recipes(only: tuple[str, ...] = ()) -> list[Recipe]:
 def last_line(text: str) -> str:
     """Return the last line of a text that is not empty."""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+
+
+def _error(text: str) -> str:
+    """Return the exception of the last traceback in a text, else its last line."""
+    _, _, after = text.rpartition("Traceback (most recent call last):\n")
+    lines = (line for line in after.splitlines() if line.strip())
+    return next((line for line in lines if not line[0].isspace()), last_line(text))
 
 
 def _environment(python: Path) -> dict[str, str]:

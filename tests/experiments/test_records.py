@@ -28,7 +28,16 @@ RECORDS = {
 
 
 def test_every_committed_record_is_that_of_a_study():
-    committed = {"paper", "arm", "asymptotic", "decay", "benchmark", "adaptive", "sb3-time"}
+    committed = {
+        "paper",
+        "arm",
+        "libraries",
+        "asymptotic",
+        "decay",
+        "benchmark",
+        "adaptive",
+        "sb3-time",
+    }
     assert {*committed, "throughput", *FOLDERS} <= set(RECORDS)
 
 

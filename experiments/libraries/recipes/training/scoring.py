@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
@@ -29,7 +30,7 @@ def options(steps: int) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=steps)
     arguments = parser.parse_args()
-    arguments.started = time.perf_counter()
+    arguments.started, arguments.processor = time.perf_counter(), _processor_time()
     return arguments
 
 
@@ -40,6 +41,7 @@ def report(
     *,
     package: str,
     arguments: argparse.Namespace,
+    env: gym.Env[Any, Any] | None = None,
 ) -> None:
     """Evaluate what was learnt, and print the result as a line of JSON.
 
@@ -47,9 +49,11 @@ def report(
         act: maps an observation of `gym.make(env_id, **task)` to an action.
         package: the library's name as an installed package; its version is printed.
         arguments: returned by `options`; the seconds since then are those of the training.
+        env: the environment that `act` plays, if it is wrapped.
     """
     seconds = time.perf_counter() - arguments.started
-    learnt = _reward(gym.make(env_id, **task), act)
+    processor = _processor_time() - arguments.processor
+    learnt = _reward(gym.make(env_id, **task) if env is None else env, act)
     whittle, random = (_reference(agent, task) for agent in (Whittle, Random))
     plain = gym.make("EphemeralCrawl-v0", **task)
     largest = crawl_env.task_of(plain).sources.ceiling
@@ -68,6 +72,7 @@ def report(
         "ratio": learnt / whittle,
         "score": (learnt - random) / (whittle - random),
         "seconds": seconds,
+        "cpu_seconds": processor,  # a busy machine does not change them
     }
     print(json.dumps(result))
 
@@ -86,7 +91,7 @@ def _reference(agent: type[Agent], task: Mapping[str, Any]) -> float:
 
 def _reward(env: gym.Env[Any, Any], act: Act) -> float:
     """Return the reward per step. Arrivals depend on the seed alone: they are the same for all."""
-    total, steps = 0.0, 0
+    total, horizon = 0.0, env.unwrapped.task.horizon
     for episode in range(EPISODES):
         observation, _ = env.reset(seed=FIRST_SEED + episode)
         ended = False
@@ -94,6 +99,11 @@ def _reward(env: gym.Env[Any, Any], act: Act) -> float:
             observation, reward, terminated, truncated, _ = env.step(act(observation))
             ended = terminated or truncated
             total += float(reward)
-            steps += 1
     env.close()
-    return total / steps
+    return total / EPISODES / horizon
+
+
+def _processor_time() -> float:
+    """Return the seconds of processor time of this process and of the children that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system

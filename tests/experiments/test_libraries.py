@@ -1,0 +1,123 @@
+"""The study of libraries: recipes are run and judged, and the matrix is that of the records."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from crawl_env import Sources
+from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.results import ROOT, read_csv
+from experiments.libraries import discount, environments, matrix
+from experiments.libraries.command import Libraries
+from experiments.libraries.environments import InstallationFailed, python_of
+from experiments.libraries.recipe import SCRIPTS, Recipe, recipes
+
+RECORD = ROOT / "results" / "libraries"
+PYTHON = Path(sys.executable)
+
+
+def test_the_recipe_of_stable_baselines3_runs_with_few_steps() -> None:
+    result = Recipe(SCRIPTS / "training" / "sb3_ppo.py").run(PYTHON, 1, 2048, 300)
+    assert result["package"] == "stable_baselines3"
+    assert (result["seed"], result["steps"]) == (1, 2048)
+    gain = (result["reward"] - result["random"]) / (result["whittle"] - result["random"])
+    assert result["score"] == pytest.approx(gain)
+    assert result["random"] < result["same_sources"] < result["whittle"]
+    assert result["score"] < 1.01
+
+
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [
+        ("raise ValueError('no such id')", "ValueError: no such id"),
+        ("print('hello')", "printed no result"),
+        ("import sys; sys.exit(3)", "exit status 3"),
+        ("import time; time.sleep(60)", "stopped after 1 s"),
+    ],
+)
+def test_what_is_wrong_with_a_recipe_is_said(tmp_path: Path, script: str, problem: str) -> None:
+    file = tmp_path / "lib_some.py"
+    file.write_text(script, encoding="utf-8")
+    assert Recipe(file).run(PYTHON, 0, None, 1 if "sleep" in script else 60) == {"problem": problem}
+
+
+def test_an_environment_that_cannot_be_installed_is_a_failure_of_its_recipes_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(python: Path, *words: str) -> None:
+        raise InstallationFailed("pip install failed: no such version")
+
+    monkeypatch.setattr(environments, "_pip", refuse)
+    monkeypatch.setattr(environments.venv, "create", lambda *_, **__: None)
+    out = tmp_path / "out"
+    study = Libraries(out=out, only=("minari",), environments=tmp_path, engine="sequential")
+    study.run()
+    (row,) = read_csv(out / "records.csv")
+    assert row["problem"] == "pip install failed: no such version"
+    assert "| fails |" in (out / "matrix.md").read_text(encoding="utf-8")
+    assert python_of(Recipe(SCRIPTS / "training" / "sb3_ppo.py"), tmp_path) == PYTHON
+
+
+def _run(score: float, problem: str = "") -> dict[str, object]:
+    return {
+        "recipe": "a_b",
+        "library": "A",
+        "what": "B",
+        "trains": True,
+        **dict.fromkeys(matrix.MEASURED, ""),
+        "steps": 1000,
+        "random": 1.0,
+        "whittle": 2.0,
+        "same_sources": 1.8,
+        "ratio": (1 + score) / 2,
+        "score": score,
+        "seed": 0,
+        "problem": problem,
+    }
+
+
+def test_the_worst_run_decides() -> None:
+    assert matrix.verdict([_run(0.99), _run(1.0)]) == matrix.REACHES
+    assert matrix.verdict([_run(1.0), _run(0.98)]) == matrix.FALLS_SHORT
+    assert matrix.verdict([_run(1.0), _run(1.0, "ValueError: x | y")]) == matrix.FAILS
+    table = matrix.write(Report("Libraries", quiet=True), [_run(1.0), _run(1.0, "x | y")])
+    assert r"seed 0: x \| y" in table
+
+
+def test_unknown_libraries_and_sizes_are_refused(tmp_path: Path) -> None:
+    for wrong, message in (
+        ({"only": ("sb4",)}, "sb3"),
+        ({"seeds": 0}, "--seeds is 0"),
+        ({"only_report": True}, "there are no records yet"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Libraries(out=tmp_path / "out", **wrong).run()  # type: ignore[arg-type]
+
+
+def test_the_discount_factor_decides_what_can_be_learnt() -> None:
+    table1 = Sources.preset("table1")
+    rewards = [discount.reward_per_step(factor, table1, 2) for factor in (0, 0.7, 0.9)]
+    assert rewards == sorted(rewards)
+    records = [row for row in read_csv(RECORD / "records.csv") if row["score"]]
+    assert rewards[0] == pytest.approx(
+        float(records[0]["same_sources"])
+    )  # these are best myopically
+    assert rewards[2] == pytest.approx(float(records[0]["whittle"]), rel=1e-3)
+
+
+def test_every_recipe_is_recorded_and_the_matrix_is_that_of_the_records() -> None:
+    records = read_csv(RECORD / "records.csv")
+    assert {row["recipe"] for row in records} == {recipe.name for recipe in recipes()}
+    table = matrix.write(Report("Libraries", quiet=True), records)
+    assert table == (RECORD / "matrix.md").read_text(encoding="utf-8")
+
+
+def test_the_record_says_that_each_library_works_and_learns() -> None:
+    records = read_csv(RECORD / "records.csv")
+    for recipe in recipes():
+        runs = [row for row in records if row["recipe"] == recipe.name]
+        assert matrix.verdict(runs) == (matrix.REACHES if recipe.trains else matrix.WORKS), recipe
+        assert len(runs) >= (3 if recipe.trains else 1), recipe

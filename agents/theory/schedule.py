@@ -70,12 +70,7 @@ def relaxed_schedule(
     check_positive("budget", budget, "budget units / step")
     arm, cost = renewal_arm(sources), sources.cost
     hosts = Hosts.of(sources, per_host)
-    limit = None
-    if np.isfinite(longest):
-        limit = _limit(sources, longest, hosts)
-        # A source that publishes nothing is crawled as rarely as it may be.
-        limit = np.where(arm.break_even > 0, np.minimum(arm.longest, limit), limit)
-        limit = np.maximum(limit, 1.0)
+    limit = _limit(sources, longest, hosts) if np.isfinite(longest) else None
     limits = None if hosts is None else HostMultipliers(arm, hosts)
 
     def at(multiplier: float) -> tuple[FloatArray, FloatArray]:
@@ -83,8 +78,12 @@ def relaxed_schedule(
         level = np.full(cost.shape, multiplier)
         if limits is not None:
             return limits.crawled(level[:1])
-        interval = arm.interval(level, None, limit)
-        crawled = (level < arm.break_even) | (limit is not None)
+        worth = level < arm.break_even
+        if limit is None:
+            interval, crawled = arm.interval(level), worth
+        else:  # what is not worth a crawl is crawled as rarely as it may be
+            interval = arm.interval(level, None, np.minimum(arm.longest, limit))
+            interval, crawled = np.where(worth, interval, limit), np.ones_like(worth)
         crawls = np.where(crawled, arm.crawl_rate(interval), 0.0)
         reward = arm.cycle_reward(interval) / arm.cycle_length(interval)
         return crawls, np.where(crawled, reward, 0.0)

@@ -52,6 +52,16 @@ def test_a_source_that_publishes_nothing_is_crawled_as_rarely_as_may_be():
     assert relaxed_schedule(fleet, 0.5, longest=10).interval[1] == 10
 
 
+@pytest.mark.parametrize("capacity", [np.inf, 2.0])
+def test_a_source_that_decays_fast_is_crawled_no_more_often_than_the_maximum_interval(capacity):
+    """Its content is at the ceiling long before, and what it brings is worth no crawl."""
+    fleet = Sources([1.0, 1.0], [1.0, 0.001], [0.1, 30.0], capacity=[np.inf, capacity])
+    found = relaxed_schedule(fleet, 0.5, longest=100)
+    assert found.interval[1] == 100
+    assert found.crawls.sum() == pytest.approx(0.5)
+    relaxed_schedule(fleet, 0.021, longest=100)  # covers two crawls in a hundred steps
+
+
 def test_a_maximum_interval_that_the_budget_does_not_cover_is_refused():
     with pytest.raises(ValueError, match=r"needs a budget of at least 0\.6 per step"):
         relaxed_schedule(TWO, 0.5, longest=5)

@@ -91,17 +91,25 @@ class Schedule:
             missing[new] = False
             if not missing.any():
                 break
-        return first
+        return np.where(wanted, np.minimum(first, self.longest * fleet.period), np.inf)
+
+    @cached_property
+    def age(self) -> FloatArray:
+        """Return the mean steps from a successful crawl to the next attempt, (N,); infinite where
+        there is none. Without failures, this is the interval."""
+        fleet = self.task.sources
+        success = 1.0 - fleet.failure_rate
+        return np.asarray((self.best.interval - fleet.delay * fleet.failure_rate) / success)
 
     @cached_property
     def index(self) -> FloatArray:
-        """Return the Whittle index at the interval, (N,); where a source is not crawled, the limit
-        that its index does not exceed."""
-        arm = renewal_arm(self.task.sources)
-        steps = self.best.interval
-        known = np.isfinite(steps)
-        at = arm.index_at_age(np.where(known, np.ceil(steps - 1e-9), 1.0))
-        return np.where(known, at, arm.break_even)
+        """Return the Whittle index at the age of the first attempt, (N,); where a source is not
+        crawled, the limit that its index does not exceed."""
+        return self._index_at(np.ceil(self.age - 1e-9))
+
+    def _index_at(self, age: FloatArray) -> FloatArray:
+        arm, known = renewal_arm(self.task.sources), np.isfinite(age)
+        return np.where(known, arm.index_at_age(np.where(known, age, 1.0)), arm.break_even)
 
     def reasons(self) -> list[str]:
         """Return why each source is crawled at its interval, or is not."""
@@ -113,24 +121,31 @@ class Schedule:
             fleet.cost.shape,
         )
         publishes = fleet.arrival_rate * fleet.mean_utility > 0
-        forced = (best.interval > self.longest - 1.0) & (self.index < level)
+        forced = (self.age > self.longest - 1.0) & (self.index < level)
+        # The index would reach λ* at once, or sooner, if it were not for the host.
+        before = self._index_at(np.maximum(np.ceil(self.age - 1e-9) - 1.0, fleet.delay))
+        held = (before > level * (1 + 1e-9)) & bool(fleet.hosts)
         found = []
-        for i, interval in enumerate(best.interval):
+        for i, age in enumerate(self.age):
             if not affordable[i]:
                 why = f"never: a crawl costs {fleet.cost[i]:g}, more than the budget of a step"
             elif forced[i]:
                 why = "at the maximum interval; without it, less often or never"
             elif not publishes[i]:
                 why = "never: publishes nothing"
-            elif np.isinf(interval):
+            elif np.isinf(age) and held[i]:
+                why = "never: the crawls of its host are worth more at other sources"
+            elif np.isinf(age):
                 why = (
                     f"never: a crawl brings at most {number(arm.break_even[i])} per unit of "
                     f"budget, below λ* = {number(level)}"
                 )
-            elif interval <= fleet.delay[i] * (1 + 1e-9):
+            elif age <= fleet.delay[i] * (1 + 1e-9):
                 why = "as often as possible: its index is above λ* at once"
-            elif interval == np.round(interval):
-                why = f"its index reaches λ* after {interval:.0f} steps"
+            elif held[i]:
+                why = "as often as the limit of its host allows"
+            elif abs(age - np.round(age)) <= 1e-9 * age:
+                why = f"its index reaches λ* after {age:.0f} steps"
             else:
                 why = "its index is λ* at two ages: it gets the rest of the budget"
             found.append(why)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agents.evaluation.statistics import number
+from agents.evaluation.statistics import Estimate, number
 from ephemeral_crawl.comparison.present import Equal, Present
 from ephemeral_crawl.comparison.schedule import Schedule
 from ephemeral_crawl.core.tables import REFERENCE
@@ -32,12 +32,12 @@ def share(part: float, whole: float) -> str:
     return f"{part / whole:.0%}" if whole > 0 else "n/a"
 
 
-def against(gain: float | None, rule: Present | None, same: Equal | None, best: str) -> str:
+def against(gain: Estimate | None, rule: Present | None, same: Equal | None, best: str) -> str:
     """Return the end of a sentence that compares with the present rule, or ""
 
     Arguments:
         gain: of the best policy over the rule it is compared with, as a fraction, under the same
-            budget; None if there is none.
+            budget; None if there is none. Nothing is claimed if its interval contains 0.
         rule: the present rule, or None: then it is crawling all sources in turn.
         same: where whittle collects as much as the present rule.
         best: the best policy, which the sentence is about.
@@ -45,21 +45,23 @@ def against(gain: float | None, rule: Present | None, same: Equal | None, best: 
     words = "your present rule" if rule else "crawling all sources in turn"
     text = ""
     if gain is not None:
-        text = f", {abs(gain):.0%} {'more' if gain >= 0 else 'less'} than {words}"
+        text = f", which does not differ significantly from {words}"
+        if gain.excludes(0.0):
+            text = f", {abs(gain.mean):.0%} {'more' if gain.mean > 0 else 'less'} than {words}"
     if rule is None:
         return text
     if same is None:
-        return text + " (no smaller budget was found with which whittle collects as much)"
+        return f"{text} (it is not certain that whittle collects as much under the same budget)"
     if rule.rates is not None:
         ahead = same.same.reward / same.present.reward - 1 if same.present.reward > 0 else 0.0
         text += (
             f"; your present rule costs {same.present.cost:.3g} per step, and with "
             f"{same.same.cost:.3g} whittle collects {ahead:.0%} more than that rule"
         )
-    if same.verified < 0.005:
+    if same.fewer < 0.005:
         return text
     who = "" if best == REFERENCE else f"{REFERENCE} collects "
-    return f"{text}, or {who}at least as much with {same.verified:.0%} fewer fetches"
+    return f"{text}, or {who}at least as much with {same.fewer:.0%} fewer fetches"
 
 
 def equal_utility(name: str, same: Equal) -> str:
@@ -67,10 +69,10 @@ def equal_utility(name: str, same: Equal) -> str:
     return (
         f"Your present rule ({name}) collects {number(same.present.reward)} per step for a cost of "
         f"{same.present.cost:.4g} per step. With a budget of {same.same.budget:.4g} whittle "
-        f"collects {number(same.same.reward)}. It collects as much as your present rule for "
-        f"{same.cost:.4g} ({same.fewer:.1%} less), interpolated between budgets that were run; "
-        f"the run with a budget of {same.run.budget:.4g} spends {same.run.cost:.4g} "
-        f"({same.verified:.1%} less) and collects {number(same.run.reward)}."
+        f"collects {number(same.same.reward)}. With a budget of {same.run.budget:.4g} it spends "
+        f"{same.run.cost:.4g} ({same.fewer:.1%} less) and collects {number(same.run.reward)}: the "
+        "smallest budget found with which it collects at least as much as your present rule, with "
+        "95 % confidence on the same arrivals."
     )
 
 

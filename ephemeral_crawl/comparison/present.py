@@ -74,23 +74,19 @@ class Measured(NamedTuple):
     budget: float
     reward: float  # utility per step
     cost: float  # budget units per step
+    least: float  # utility per step that the present rule must not exceed, for this policy to
+    # collect at least as much with 95 % confidence (paired); −∞ if that is unknown
 
 
 class Equal(NamedTuple):
-    """Where a policy collects as much as the present rule."""
+    """Where a policy collects at least as much as the present rule."""
 
     present: Measured
     same: Measured  # a run with the budget of the present rule
-    run: Measured  # the run with the smallest budget found that collects as much
-    cost: float  # budget units per step at which the rewards are equal, by interpolation
+    run: Measured  # the run with the smallest budget found that collects at least as much
 
     @property
     def fewer(self) -> float:
-        """Return the fraction of the fetches that are saved."""
-        return 1.0 - self.cost / self.present.cost
-
-    @property
-    def verified(self) -> float:
         """Return the fraction of the fetches that the run saves."""
         return 1.0 - self.run.cost / self.present.cost
 
@@ -102,8 +98,8 @@ def equal(
     least: float,
     whole: bool,
 ) -> Equal | None:
-    """Return where a policy collects as much as the present rule; None if it does not with the
-    budget of that rule.
+    """Return where a policy collects at least as much as the present rule, with 95 % confidence;
+    None if it does not with the budget of that rule.
 
     Arguments:
         present: the present rule.
@@ -114,30 +110,27 @@ def equal(
     """
     most = max(present.budget, least)
     same = measure(math.ceil(most / least - 1e-9) * least if whole else most)
-    if same.reward < present.reward:
+    if not same.least >= present.reward:
         return None
-    low, high = Measured(0.0, 0.0, 0.0), same
-    scale = same.reward / max(guess(same.budget), _TINY)
+    low, high = 0.0, same
+    scale = same.least / max(guess(same.budget), _TINY)
     for _ in range(_TRIES):
-        if high.reward <= present.reward * (1 + _NEAR) or high.budget <= least:
+        if high.least <= present.reward * (1 + _NEAR) or high.budget <= least:
             break
-        start = max(low.budget, least)
-        budget = _budget_at(present.reward / scale, guess, start, high.budget)
+        budget = _budget_at(present.reward / scale, guess, max(low, least), high.budget)
         if whole:
-            first, last = round(low.budget / least) + 1, round(high.budget / least) - 1
+            first, last = round(low / least) + 1, round(high.budget / least) - 1
             if first > last:
                 break
             budget = float(np.clip(round(budget / least), first, last) * least)
         found = measure(budget)
-        scale = found.reward / max(guess(budget), _TINY)
-        if found.reward >= present.reward:
+        if found.least > 0:
+            scale = found.least / max(guess(budget), _TINY)
+        if found.least >= present.reward:
             high = found
         else:
-            low = found
-    part = 1.0
-    if high.reward > present.reward:
-        part = (present.reward - low.reward) / (high.reward - low.reward)
-    return Equal(present, same, high, low.cost + part * (high.cost - low.cost))
+            low = budget
+    return Equal(present, same, high)
 
 
 def _budget_at(reward: float, guess: Callable[[float], float], low: float, high: float) -> float:

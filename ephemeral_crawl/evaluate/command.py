@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import tyro
 
+from agents.evaluation import statistics
 from agents.evaluation.rollout import Evaluation
 from agents.evaluation.statistics import FEWEST_RUNS, number
 from crawl_env import Sources, Task
@@ -195,19 +196,21 @@ class Evaluate(ComparisonStudy):
             return None
         task = self._task(fleet, budget)
         asked = rule.budget(fleet, budget)
-        now = Measured(asked, runs[rule.name].reward.mean(), runs[rule.name].cost.mean())
+        now = runs[rule.name]
+        mean = float(now.reward.mean())
         return present_rule.equal(
-            now,
-            partial(self._measured, fleet),
+            Measured(asked, mean, float(now.cost.mean()), mean),
+            partial(self._measured, fleet, now),
             lambda m: float(summary.View(task).relaxed(max(m, 1e-9)).bound),
             least=float(fleet.cost.min()) if self.budget_rule == "step" else budget / 1000,
             whole=self.budget_rule == "step" and whole_budget(fleet.cost, budget) is not None,
         )
 
-    def _measured(self, fleet: Sources, budget: float) -> Measured:
+    def _measured(self, fleet: Sources, rule: Evaluation, budget: float) -> Measured:
         jobs = self._jobs(fleet, REFERENCE, budget)
         run = self._joined(self.runner.run(jobs, evaluation.work, quiet=True))
-        return Measured(budget, float(run.reward.mean()), float(run.cost.mean()))
+        least = float(rule.reward.mean()) + statistics.difference(run.reward, rule.reward).low
+        return Measured(budget, float(run.reward.mean()), float(run.cost.mean()), least)
 
     def _task(self, fleet: Sources, budget: float) -> Task:
         """Return the task under a budget; raises ValueError for invalid arguments."""

@@ -129,7 +129,7 @@ def _answer(found: Found) -> str:
         other = peers.get(found.present.name if found.present else _IN_TURN)
         gain = None
         if other is not None and other.reward.mean() > 0:
-            gain = peers[best].reward.mean() / other.reward.mean() - 1
+            gain = statistics.gain(peers[best].reward, other.reward)
         texts.append(text + against(gain, found.present, found.equal[m], best))
     sentence = "; ".join(texts) + "."
     return f"Of all utility that the sources publish, {sentence}"

@@ -118,7 +118,7 @@ class ReplayLog(ComparisonStudy):
             plans=plans,
             present=rule,
             equal={
-                m: self._equal(split, own, rule, runs[m])
+                m: self._equal(view, own, rule, runs[m])
                 for m, own in zip(given, part.budgets, strict=True)
             },
             checks=(_OF_SCHEDULE, _OF_LIMIT, PLAYED),
@@ -180,26 +180,29 @@ class ReplayLog(ComparisonStudy):
         )
 
     def _equal(
-        self, split: Split, budget: float, rule: Present | None, runs: dict[str, Replay]
+        self, view: View, budget: float, rule: Present | None, runs: dict[str, Replay]
     ) -> Equal | None:
         """Return the budget at which whittle collects as much as the present rule."""
         if rule is None:
             return None
-        fleet, now = split.fleet, runs[rule.name]
-        bound = partial(_bound, self._task(fleet, budget))
+        fleet, now = view.split.fleet, runs[rule.name]
+        reward = now.total / view.steps
         return present_rule.equal(
-            Measured(rule.budget(fleet, budget), now.total / split.steps, now.cost),
-            partial(self._measured, split),
-            bound,
+            Measured(rule.budget(fleet, budget), reward, now.cost, reward),
+            partial(self._measured, view, now),
+            partial(_bound, self._task(fleet, budget)),
             least=float(fleet.cost.min()) if self.budget_rule == "step" else budget / 1000,
             whole=self.budget_rule == "step" and whole_budget(fleet.cost, budget) is not None,
         )
 
-    def _measured(self, split: Split, budget: float) -> Measured:
+    def _measured(self, view: View, rule: Replay, budget: float) -> Measured:
+        split = view.split
         jobs = self._jobs(split, budget, REFERENCE)
         found = self.runner.run(jobs, partial(play.work, split.trace), quiet=True)
         run = play.joined(found, split.steps)
-        return Measured(budget, run.total / split.steps, run.cost)
+        gain = view.gain(run, rule).low
+        least = -np.inf if np.isnan(gain) else (1 + gain) * rule.total / split.steps
+        return Measured(budget, run.total / split.steps, run.cost, least)
 
     def _view(self, split: Split, budgets: dict[float, float], note: str) -> View:
         best = Hindsight(split.trace, split.fleet, split.steps)

@@ -103,7 +103,7 @@ def _answer(found: Found, runs: Mapping[float, Runs]) -> str:
         other = of_budget.get(found.present.name if found.present else _IN_TURN)
         gain = None
         if other is not None and other.total > 0:
-            gain = of_budget[best].total / other.total - 1
+            gain = found.view.gain(of_budget[best], other)
         parts.append(text + against(gain, found.present, found.equal[m], best))
     return f"Of all utility of the replayed log, {'; '.join(parts)}."
 

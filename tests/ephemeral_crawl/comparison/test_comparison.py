@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from agents.evaluation.rollout import evaluate
+from agents.evaluation.statistics import Estimate
 from agents.policies.static import Scheduled
 from crawl_env import Sources, Task
 from crawl_env.simulation.selection import whole_budget
+from ephemeral_crawl.comparison.answer import against
 from ephemeral_crawl.comparison.present import Measured, Present, equal
 from ephemeral_crawl.comparison.sample import sample
 from ephemeral_crawl.comparison.schedule import Schedule
@@ -17,8 +19,9 @@ from ephemeral_crawl.core.question import FILE, check_question, question, text_o
 FLEET = Sources([1.0, 0.2, 0.0], [2.0, 9.0, 1.0], [0.3, 0.05, 0.1], names=["a", "b", "c"])
 
 
-def root(budget: float) -> Measured:
-    return Measured(budget, 10 * budget**0.5, budget)
+def root(budget: float, error: float = 0.0) -> Measured:
+    reward = 10 * budget**0.5
+    return Measured(budget, reward, budget, reward - error)
 
 
 def test_the_budget_of_equal_utility_is_found_and_run():
@@ -28,18 +31,36 @@ def test_the_budget_of_equal_utility_is_found_and_run():
         tried.append(budget)
         return root(budget)
 
-    found = equal(Measured(4, 12, 4), measure, lambda m: m**0.8, least=0.01, whole=False)
-    assert found.cost == pytest.approx(1.44, rel=0.01)
+    now = Measured(4, 12, 4, 12)
+    found = equal(now, measure, lambda m: m**0.8, least=0.01, whole=False)
     assert 12 <= found.run.reward <= 12 * 1.01
+    assert found.fewer == pytest.approx(1 - 1.44 / 4, abs=0.01)
     assert found.run.budget in tried
     assert len(tried) <= 8
-    assert found.fewer == pytest.approx(1 - 1.44 / 4, abs=0.01)
-    whole = equal(Measured(40, 22, 40), root, lambda m: m**0.8, least=1.0, whole=True)
+    whole = equal(root(40)._replace(reward=22), root, lambda m: m**0.8, least=1.0, whole=True)
     assert whole.run.budget == 5
-    assert 4 < whole.cost < 5
-    assert equal(Measured(4, 21, 4), root, lambda m: m, least=1.0, whole=True) is None
+    assert equal(Measured(4, 21, 4, 21), root, lambda m: m, least=1.0, whole=True) is None
     # Intervals that cost no whole number of fetches are compared with the next larger one.
-    assert equal(Measured(4.5, 21, 4.5), root, lambda m: m, 1.0, True).same.budget == 5
+    assert equal(Measured(4.5, 21, 4.5, 21), root, lambda m: m, 1.0, True).same.budget == 5
+
+
+def test_noise_is_no_equal_utility():
+    now = Measured(4, 12, 4, 12)
+    found = equal(now, lambda m: root(m, error=2.0), lambda m: m**0.8, least=0.01, whole=False)
+    assert found.run.reward == pytest.approx(14, rel=0.01), "12 and its error"
+    assert equal(now, lambda m: root(m, error=9.0), lambda m: m, least=0.01, whole=False) is None
+    unknown = now._replace(least=-np.inf)
+    assert equal(now, lambda m: unknown, lambda m: m, least=0.01, whole=False) is None
+
+
+def test_the_answer_claims_no_difference_without_significance():
+    for gain, text in (
+        (Estimate(0.05, -0.01, 0.11), ", which does not differ significantly from crawling"),
+        (Estimate(0.05, np.nan, np.nan), ", which does not differ significantly from crawling"),
+        (Estimate(0.05, 0.01, 0.11), ", 5% more than crawling"),
+        (Estimate(-0.05, -0.11, -0.01), ", 5% less than crawling"),
+    ):
+        assert against(gain, None, None, "whittle").startswith(text)
 
 
 def test_a_present_rule_is_read_from_a_table(tmp_path):
@@ -84,6 +105,27 @@ def test_rows_say_interval_next_crawl_and_reason():
     assert rows[2]["interval"] == "8"
     assert "maximum interval" in rows[2]["reason"]
     assert 0 < limited.price < 0.2
+
+
+def test_reasons_where_crawls_fail_and_where_hosts_limit_them():
+    failing = Sources([2, 1, 0.5], [1, 1, 2], [0.1, 0.2, 0.3], failure_rate=[0.5, 0.2, 0.2])
+    schedule = Schedule(Task(failing, budget=0.8, budget_rule="average", observed=False))
+    rows = schedule.rows(str, None)
+    assert rows[0]["reason"] == "its index reaches λ* after 5 steps"
+    assert float(rows[0]["interval"]) == 3, "half of the attempts are repeated in the next step"
+    assert float(rows[0]["index"]) >= schedule.best.multiplier
+    hosted = Sources([2, 1, 0.01], [1, 1, 0.1], 0.2, hosts=["a", "a", "a"])
+    reasons = Schedule(Task(hosted, budget=2, observed=False)).reasons()
+    assert reasons[0] == "as often as the limit of its host allows"
+    assert reasons[2] == "never: the crawls of its host are worth more at other sources"
+
+
+def test_no_first_crawl_is_later_than_the_maximum_interval():
+    rng = np.random.default_rng(0)
+    fleet = Sources(np.r_[rng.uniform(1, 5, 5), np.full(15, 0.001)], 1.0, 0.3)
+    schedule = Schedule(Task(fleet, budget=1, observed=False), longest=30.0)
+    assert schedule.first.max() <= 30
+    assert schedule.interval.max() <= 30
 
 
 def test_a_sample_keeps_the_ratio_of_budget_and_sources():

@@ -151,9 +151,10 @@ def test_nothing_after_the_split_reaches_the_fleet_and_nothing_later_a_crawl(tmp
 
 @pytest.mark.parametrize("agent", ["adaptive-self-tuning", replay.LIVE])
 def test_learning_agents_choose_as_live_crawl_would(agent):
-    split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 300)
+    split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 1000)
     fleet, log, n = split.fleet, split.trace.log, len(split.fleet)
-    job = ReplayLog(budget="2", seeds=1)._jobs(split, 2.0, agent)[0]
+    # With this seed, a source is crawled after so long that items have lost all utility.
+    job = ReplayLog(budget="2", seeds=1, seed=1)._jobs(split, 2.0, agent)[0]
     rollout = replay.rollout_of(job, split.trace)
     crawl = LiveCrawl(fleet if agent == replay.LIVE else n, budget=2, seed=job["seed"])
     # All sources are known to be empty at first; a real crawler finds a backlog.
@@ -169,7 +170,8 @@ def test_learning_agents_choose_as_live_crawl_would(agent):
         for i in chosen:
             new = (source == i) & (published >= last[i]) & (published < step)
             age = step - published[new]
-            crawl.report(int(i), age, log.utility[new] * np.exp(-fleet.decay_rate[i] * age))
+            left = split.trace.decay.survival(fleet.decay_rate[i] * age)
+            crawl.report(int(i), age, log.utility[new] * left)
             last[i] = step
     assert alike == split.steps
 

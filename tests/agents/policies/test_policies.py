@@ -468,7 +468,7 @@ def test_what_an_agent_must_implement_is_named() -> None:
     class Empty(agents.Agent):
         pass
 
-    with pytest.raises(NotImplementedError, match=r"Empty must implement priority\(view\)"):
+    with pytest.raises(NotImplementedError, match=r"Empty must implement priority\(view\) or decide"):
         evaluate(Empty, {}, steps=1, seeds=1)
 
 

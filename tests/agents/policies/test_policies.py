@@ -464,14 +464,6 @@ def test_a_negative_index_is_refused() -> None:
         evaluate(Poorest, {}, steps=1, seeds=1)
 
 
-def test_what_an_agent_must_implement_is_named() -> None:
-    class Empty(agents.Agent):
-        pass
-
-    with pytest.raises(NotImplementedError, match=r"Empty must implement priority\(view\) or decide"):
-        evaluate(Empty, {}, steps=1, seeds=1)
-
-
 def test_what_reset_returns_is_no_observation() -> None:
     env = CrawlEnv()
     with pytest.raises(ValueError, match=r"observation, info = env\.reset\(\)"):

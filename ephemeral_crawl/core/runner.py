@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,8 @@ class Runner:
         self._register()
         self.kept.mkdir(parents=True, exist_ok=True)
         files = [self._file(job, version) for job in todo]
-        missing = [i for i, file in enumerate(files) if not file.exists()]
+        found = {i: text for i, file in enumerate(files) if (text := _text(file)) is not None}
+        missing = [i for i in range(len(todo)) if i not in found]
         with joblib.parallel_config(backend=self.engine, n_jobs=self.jobs):
             finished = joblib.Parallel(return_as="generator_unordered")(
                 joblib.delayed(_numbered)(work, i, todo[i]) for i in missing
@@ -71,14 +73,15 @@ class Runner:
             progress = tqdm(finished, total=len(todo), initial=done, disable=quiet, bar_format=_BAR)
             try:
                 for i, result in progress:
-                    write_text(files[i], json.dumps(result))
+                    found[i] = json.dumps(result)
+                    self._keep(files[i], found[i])
             except KeyboardInterrupt:
                 progress.close()
                 kept = sum(file.exists() for file in files)
                 print(f"\nStopped. {kept} of {len(todo)} parts are finished, and kept in")
                 print(f"{self.kept}; the same command goes on from there.")
                 raise SystemExit(130) from None
-        return [json.loads(file.read_text(encoding="utf-8")) for file in files]
+        return [json.loads(found[i]) for i in range(len(todo))]
 
     def has(self, job: Job, version: Version | None = None) -> bool:
         """Return whether the result of a job is stored."""
@@ -87,6 +90,12 @@ class Runner:
     def forget(self) -> None:
         """Remove the stored results."""
         shutil.rmtree(self.kept, ignore_errors=True)
+
+    def _keep(self, file: Path, text: str) -> None:
+        # Another run with the same folder may end, and remove what is stored, at any time.
+        with suppress(FileNotFoundError):
+            self.kept.mkdir(parents=True, exist_ok=True)
+            write_text(file, text)
 
     def _file(self, job: Job, version: Version | None) -> Path:
         code = code_fingerprint() if version is None else version(job)
@@ -108,6 +117,13 @@ class Runner:
             raise ValueError(
                 f"engine {self.engine!r} needs {error.name}; pip install it first"
             ) from None
+
+
+def _text(file: Path) -> str | None:
+    try:
+        return file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
 
 
 def _numbered(work: Callable[[Job], Result], i: int, job: Job) -> tuple[int, Result]:

@@ -28,6 +28,19 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, capsys):
     assert not runner.kept.exists()
 
 
+def test_another_run_may_end_and_remove_what_is_stored(tmp_path):
+    runner = Runner(tmp_path / "kept", jobs=1, engine="sequential")
+
+    def work(job):
+        if job["i"]:
+            runner.forget()  # as the other run does when it has published its report
+        return job
+
+    todo = [{"i": i} for i in range(3)]
+    assert runner.run(todo, work) == todo
+    assert runner.run(todo, work) == todo, "from what is left"
+
+
 def test_results_of_another_version_of_the_code_are_not_taken_up(tmp_path):
     runner = Runner(tmp_path / "kept", jobs=1, engine="sequential")
     todo = [{"i": 1}]

@@ -183,7 +183,8 @@ def _bars(report: Report, found: Found, only: tuple[float, View]) -> None:
 def recommended(peers: Runs) -> str:
     """Return the best policy, or whittle where it does not differ significantly from it."""
     best = best_first(peers)[0]
-    return best if _clearly_better(peers[best], peers[REFERENCE]) else REFERENCE
+    better = _clearly_better(peers[best], peers[REFERENCE], len(peers) - 1)
+    return best if better else REFERENCE
 
 
 def table(
@@ -246,11 +247,13 @@ def advice(report: Report, view: View, runs: Runs) -> None:
         reason = "the sources publish nothing" if view.fleet.published == 0 else "too few steps"
         report.paragraph(f"No policy collected any utility: {reason}.")
         return
-    rivals = [name for name in order[1:] if not _clearly_better(runs[best], runs[name])]
+    others = order[1:]
+    rivals = [name for name in others if not _clearly_better(runs[best], runs[name], len(others))]
     if rivals:
         report.paragraph(
             f"No significant difference between {', '.join([best, *rivals])} (95 % intervals of "
-            f"the differences on the same arrivals, or differences below {_NOTABLE:.1%})."
+            "the differences on the same arrivals, with Bonferroni's correction for "
+            f"{len(others)} comparisons, or differences below {_NOTABLE:.1%})."
         )
     else:
         second = order[1]
@@ -334,8 +337,10 @@ def glossary(report: Report) -> None:
     report.paragraph(POLICIES)
 
 
-def _clearly_better(best: Evaluation, other: Evaluation) -> bool:
-    gap = statistics.difference(best.reward, other.reward)
+def _clearly_better(best: Evaluation, other: Evaluation, comparisons: int) -> bool:
+    """Return whether one policy is significantly better than another, where so many are compared
+    (Bonferroni): the best of many is often ahead by chance."""
+    gap = statistics.difference(best.reward, other.reward, level=1 - 0.05 / max(comparisons, 1))
     return gap.low > 0 and gap.mean > _NOTABLE * best.reward.mean()
 
 

@@ -238,8 +238,8 @@ def _setting(report: Report, view: View) -> None:
             f"Intervals: 95 % confidence (Student's t over {blocks} and {runs}, paired between "
             "the policies of a difference). Blocks and runs are treated as independent samples "
             "from the same distribution, so that the intervals do not cover differences to other "
-            "logs. They are not corrected for multiple comparisons: some differences exclude 0 "
-            "by chance."
+            "logs. In the tables they are not corrected for multiple comparisons: some differences "
+            "exclude 0 by chance."
         )
 
 
@@ -265,7 +265,8 @@ def _advice(report: Report, view: View, budget: float, own: float, runs: Runs) -
     elif len(alike) > 1:
         report.paragraph(
             f"No significant difference between {', '.join(alike)} (95 % intervals of the "
-            f"differences on the same items, or differences below {NOTABLE:.1%})."
+            "differences on the same items, with Bonferroni's correction for "
+            f"{len(order) - 1} comparisons, or differences below {NOTABLE:.1%})."
         )
     elif len(order) > 1:
         gain = view.gain(best, runs[order[1]])

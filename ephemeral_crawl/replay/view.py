@@ -104,15 +104,18 @@ def peers(runs: Runs) -> list[str]:
 
 
 def rivals(view: View, runs: Runs) -> list[str]:
-    """Return the best policy, and those that do not differ significantly from it."""
+    """Return the best policy, and those that do not differ significantly from it, with Bonferroni's
+    correction: the best of many is often ahead by chance."""
     best, *others = peers(runs)
-    return [best, *(name for name in others if not _clearly_better(view, runs[best], runs[name]))]
+    level = 1 - 0.05 / max(len(others), 1)
+    alike = (name for name in others if not _clearly_better(view, runs[best], runs[name], level))
+    return [best, *alike]
 
 
-def _clearly_better(view: View, best: Replay, other: Replay) -> bool:
+def _clearly_better(view: View, best: Replay, other: Replay, level: float) -> bool:
     if view.blocks < FEWEST or not other.total > 0:
         return False
-    gap = view.gain(best, other)
+    gap = view.gain(best, other, level)
     return gap.low > 0 and gap.mean > NOTABLE
 
 

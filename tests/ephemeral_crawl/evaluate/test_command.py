@@ -137,8 +137,21 @@ def test_equal_policies_are_rarely_told_apart():
                 first, second = (
                     Evaluation(r, r, r, r, np.zeros(1)) for r in sorted(rewards, key=np.mean)
                 )
-                told_apart += _clearly_better(second, first)
+                told_apart += _clearly_better(second, first, 1)
             assert told_apart <= 2000 * 0.05 + 4 * np.sqrt(2000 * 0.05 * 0.95)
+
+
+def test_the_best_of_many_equal_policies_is_rarely_recommended():
+    from agents.evaluation.rollout import Evaluation
+    from ephemeral_crawl.evaluate.summary import recommended
+
+    rng, chosen = np.random.default_rng(1), 0
+    names = ("whittle", *(f"policy {i}" for i in range(13)))
+    for _ in range(300):
+        rewards = {name: rng.normal(1, 0.1, 5) for name in names}
+        peers = {name: Evaluation(r, r, r, r, np.zeros(1)) for name, r in rewards.items()}
+        chosen += recommended(peers) != "whittle"
+    assert chosen <= 300 * 0.05 + 4 * np.sqrt(300 * 0.05 * 0.95)
 
 
 def test_period_scales_arrivals(tmp_path, capsys):

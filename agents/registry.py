@@ -87,7 +87,7 @@ def register(name: str, factory: Callable[..., Agent]) -> None:
         raise ValueError(f"name is {shown(name)}; give a word without spaces")
     try:
         inspect.signature(factory).bind(None, seed=None)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:  # some built-in functions have no signature
         raise TypeError(
             f"the factory of agent {name!r} is {factory!r}, which cannot be called as "
             f"factory(env, seed=seed): {error}. Give a subclass of agents.Agent, or such a function"
@@ -153,7 +153,7 @@ def make(
             (`agents.adaptive.ESTIMATORS`) or as an object.
 
     Raises:
-        TypeError: the agent has no such option.
+        TypeError: the agent has no such option, or what is registered makes no agents.
         ValueError: the name is unknown; wrappers change observations or actions; a feature or
             parameter that the agent needs is not observed.
 
@@ -178,4 +178,10 @@ def make(
         if option not in taken:
             remedy = f"it takes {', '.join(taken)}" if taken else "it takes none but seed"
             raise TypeError(f"agent {name!r} has no option {option!r}; {remedy}")
-    return kind(env, seed=seed, **options)
+    agent = kind(env, seed=seed, **options)
+    if not hasattr(agent, "predict"):
+        raise TypeError(
+            f"the factory of agent {name!r} returned {shown(agent)}; it must return an agent, an "
+            "object with `predict`"
+        )
+    return agent

@@ -101,11 +101,20 @@ class Function:
         episode_start: NDArray[np.bool_] | None = None,
         deterministic: bool = True,
     ) -> tuple[NDArray[Any], State | None]:
-        return np.stack([self._action(one) for one in observation]), None
+        actions = [self._action(one) for one in observation]
+        if len({action.shape for action in actions}) > 1:
+            raise ValueError(
+                "the function returned priorities for one observation and the number of a subset "
+                "for another; return the same for all"
+            )
+        return np.stack(actions), None
 
     def _action(self, observation: NDArray[Any]) -> NDArray[Any]:
         found = self._function(observation)
-        action: NDArray[Any] = np.asarray(found)
+        try:
+            action: NDArray[Any] = np.asarray(found)
+        except ValueError:  # a nested list of unequal lengths, or a pair such as `predict` returns
+            action = np.empty(0)
         a_subset = action.shape == () and action.dtype.kind in "iu"
         if not a_subset and (action.shape != (self._n,) or action.dtype.kind not in "fiub"):
             raise ValueError(
@@ -177,6 +186,12 @@ def _check_wrappers(trained_in: Any, task: Task) -> None:
         raise ValueError(
             f"the model was trained on the features {trained_on.features}, and this environment "
             f"shows {task.features}; give the environment the features of the training"
+        )
+    numbered = any(isinstance(wrapper, SubsetAction | VectorSubsetAction) for wrapper in wrappers)
+    if numbered and subsets_of(trained_on) != subsets_of(task):
+        raise ValueError(
+            "the model was trained on other subsets of sources than this environment has to choose "
+            "from (SubsetAction). Give it the sources and the budget of the training"
         )
 
 

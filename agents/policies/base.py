@@ -155,7 +155,7 @@ class Policy:
 
     def priority(self, view: ObservationView) -> FloatArray:
         """Return the priorities, (B, N) in [−1, 1]."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must implement priority(view) or decide")
 
     def begin(self, view: ObservationView) -> State:
         """Return the recurrent state at the first step of an episode; () for none."""

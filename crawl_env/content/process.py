@@ -23,7 +23,7 @@ from crawl_env.numerics import FloatArray, IntArray
 # that a large fleet is read from main memory only once per step.
 BLOCK = 2**15
 _ENOUGH = 50.0  # items of which some utility is certain to be left
-_MOST_DRAWS = 1000
+_LEAST_DRAWS, _MOST_DRAWS = 100, 1000
 
 
 class Published(NamedTuple):
@@ -329,7 +329,7 @@ def _check_in_place(
     blocks: Sequence[tuple[slice, Block]],
     rng: np.random.Generator,
 ) -> None:
-    """Warn if the blocks that a method returns add nothing where about 50 items are published.
+    """Warn if the blocks that a method returns add nothing where at least 50 items are published.
 
     Fleets for which that would take too many draws are not checked.
     """
@@ -337,7 +337,7 @@ def _check_in_place(
     expected, value = float(useful.sum()), np.zeros(sources.arrival_rate.size)
     if expected * _MOST_DRAWS < _ENOUGH:
         return
-    draws = int(np.ceil(_ENOUGH / expected))
+    draws = max(int(np.ceil(_ENOUGH / expected)), _LEAST_DRAWS)  # content may come in bursts
     for _ in range(draws):
         for here, block in blocks:
             block.add(value[here], None, rng)

@@ -24,7 +24,9 @@ class CrawlSpec(EnvSpec):
     """Specification of an environment whose episodes end by themselves.
 
     `max_episode_steps` is the length of an episode: the environment's `horizon`, or a smaller limit
-    that `gym.make` or `TimeLimit` sets. A larger one does not lengthen episodes.
+    that `gym.make` or `TimeLimit` sets. A larger one does not lengthen episodes; to make an
+    environment of longer episodes from a specification, give both `horizon` and
+    `max_episode_steps`.
 
     Attributes:
         horizon: steps after which the environment truncates an episode, or None.

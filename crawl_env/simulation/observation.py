@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
-from crawl_env.content.world import SUMS
+from crawl_env.content.world import NEVER, SUMS
 from crawl_env.errors import unknown
 from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.fleet.sources import Sources
@@ -109,12 +109,12 @@ def unscaled(observation: ArrayLike, scales: FloatArray) -> FloatArray:
     """Return the inverse of `scaled`, in float64.
 
     float32 rounds x by at most 2⁻²⁴ (|x| + s)(1 + z)²: relative to x by 10⁻⁷ at x = s, 10⁻⁶ at
-    100 s and 10⁻⁵ at 10⁷ s. A whole number within the rounding is taken as the one meant, so that
-    ages up to 10⁵ steps are exact.
+    100 s and 10⁻⁵ at 10⁷ s. `NEVER`, or else a whole number, within the rounding is taken as the
+    one meant, so that ages up to 10⁵ steps are exact, and those of sources never crawled.
 
     >>> scales = np.array([4.0])
-    >>> unscaled(scaled(np.array([[7.0], [1e9]], dtype=np.float32), scales), scales)[0]
-    array([7.])
+    >>> unscaled(scaled(np.array([[7.0], [1e9]], dtype=np.float32), scales), scales).ravel()
+    array([7.e+00, 1.e+09])
     """
     which = np.flatnonzero(~np.isnan(scales))
     array = np.array(observation, dtype=np.float64)
@@ -122,7 +122,7 @@ def unscaled(observation: ArrayLike, scales: FloatArray) -> FloatArray:
     z = size / (1 - size)
     x = scales[which] * np.expm1(z)
     rounding = 0.51 * np.spacing(size.astype(np.float32)) * (x + scales[which]) * (1 + z) ** 2
-    whole = np.rint(x)
+    whole = np.where(np.abs(x - NEVER) <= rounding, NEVER, np.rint(x))
     x = np.where(np.abs(x - whole) <= rounding, whole, x)
     array[..., which] = np.copysign(x, array[..., which])
     return array

@@ -328,8 +328,10 @@ class Simulation:
             raise ValueError(
                 f"options[{name!r}] has shape {array.shape}; give ({self.task.n},), one per source"
             )
-        if not np.all(np.isfinite(array) & (array >= 0)):
-            raise ValueError(f"options[{name!r}] must be zero or positive and finite everywhere")
+        if not np.all((array >= 0) & (array <= np.finfo(np.float32).max)):
+            raise ValueError(
+                f"options[{name!r}] must be zero or positive, and finite in float32, everywhere"
+            )
         if name == "age" and self.world.items is not None and array.max() >= NEVER:
             raise ValueError(
                 f"options['age'] reaches {NEVER:g}, which means never crawled; such a source holds "

@@ -100,11 +100,25 @@ def test_the_cell_of_a_notebook_can_be_run_again() -> None:
         ("", Oldest, ValueError, "a word without spaces"),
         ("mine", lambda env: None, TypeError, "cannot be called as"),
         ("mine", 3, TypeError, "Give a subclass of agents.Agent"),
+        ("mine", max, TypeError, "Give a subclass of agents.Agent"),
     ],
 )
 def test_what_cannot_be_registered(name: str, factory: Any, error: Any, words: str) -> None:
     with pytest.raises(error, match=words):
         agents.register(name, factory)
+
+
+@pytest.mark.parametrize("made", [None, 3])
+def test_a_factory_must_make_agents(made: Any) -> None:
+    agents.register("mine", lambda env, seed: made)
+    with pytest.raises(TypeError, match=rf"factory of agent 'mine' returned {made}; it must"):
+        agents.evaluate("mine", POSED, steps=1)
+
+
+def test_an_agent_without_priorities_says_what_to_implement() -> None:
+    agents.register("mine", agents.Agent)
+    with pytest.raises(NotImplementedError, match="Agent must implement priority"):
+        agents.evaluate("mine", POSED, steps=1)
 
 
 def test_an_unknown_name_says_how_to_add_agents() -> None:

@@ -139,7 +139,8 @@ def test_a_dqn_on_subsets() -> None:
     [
         (lambda: CrawlVecEnv(2, features=("age",)), {}, "trained on the features"),
         (lambda: CrawlVecEnv(2, sources="fleet-f"), {}, r"trained on observations Box.*\(25, 1\)"),
-        (lambda: make_vec_env(DISCRETE, 1), {"budget": 2}, "4 discrete actions.* 6 subsets"),
+        (lambda: make_vec_env(DISCRETE, 1), {"budget": 2}, "trained on other subsets"),
+        (lambda: make_vec_env(DISCRETE, 1), {"budget": 3}, "trained on other subsets"),  # 4, too
         (
             lambda: DummyVecEnv([lambda: SequentialSelection(CrawlEnv())]),
             {},
@@ -156,12 +157,22 @@ def test_a_dqn_on_subsets() -> None:
             "RescaleAction, which is not applied here",
         ),
     ],
-    ids=["features", "sources", "subsets", "picks", "observations", "actions"],
+    ids=["features", "sources", "subsets", "as many subsets", "picks", "observations", "actions"],
 )
 def test_a_model_of_another_task_is_refused(env: Any, task: Any, message: str) -> None:
     model = PPO("MlpPolicy", env(), batch_size=16, **SMALL)
     with pytest.raises(ValueError, match=message):
         evaluate(model, task, **RUNS)
+
+
+def test_a_model_without_its_environment_is_refused_if_its_subsets_are_more() -> None:
+    model = PPO("MlpPolicy", make_vec_env(DISCRETE, 1), batch_size=16, **SMALL)
+    model.env = None
+    with (
+        pytest.warns(UserWarning, match="the model has no environment"),
+        pytest.raises(ValueError, match=r"4 discrete actions.* 6 subsets"),
+    ):
+        evaluate(model, {"budget": 2}, **RUNS)
 
 
 # ------------------------------------------------------------------------------------- functions
@@ -194,11 +205,19 @@ def test_a_function_of_flat_observations_that_returns_subsets() -> None:
 
 
 @pytest.mark.parametrize(
-    "returned", [np.zeros(3), np.zeros((4, 1)), 0.5, None, "whittle", 6, -1], ids=repr
+    "returned",
+    [np.zeros(3), np.zeros((4, 1)), (np.zeros(4), None), 0.5, None, "whittle", 6, -1],
+    ids=repr,
 )
 def test_another_result_of_a_function_is_refused(returned: Any) -> None:
     with pytest.raises(ValueError, match=r"(?s)returned .* return 4 priorities|numbered 0"):
         evaluate(lambda observation: returned, TASK, **RUNS)
+
+
+def test_a_function_returns_either_priorities_or_subsets() -> None:
+    results = iter([0, np.zeros(4), 0])
+    with pytest.raises(ValueError, match="return the same for all"):
+        evaluate(lambda observation: next(results), TASK, **RUNS)
 
 
 def test_functions_that_make_agents() -> None:

@@ -137,3 +137,18 @@ def test_arrivals_that_are_only_sparse_are_not_warned_of() -> None:
     CrawlEnv(
         sources=Sources([1.0], 1.0, 0.5, capacity=2), arrivals=Sparse(sampler="items"), budget=1
     )
+
+
+class Bursts(Own):
+    def block(self, cells: Cells, state: np.ndarray) -> Block:
+        return Burst(cells, 1.0, in_place=True)
+
+
+class Burst(OwnContent):
+    def add(self, value: np.ndarray, count: np.ndarray | None, rng: np.random.Generator) -> None:
+        if rng.random() < 0.1:
+            super().add(value, count, rng)
+
+
+def test_arrivals_in_rare_bursts_are_not_warned_of() -> None:
+    CrawlEnv(arrivals=Bursts(True, True))

@@ -700,6 +700,7 @@ BAD_OPTIONS = [
     pytest.param({"value": [1, np.nan, 3, 4]}, ["value", "finite"], id="NaN value"),
     pytest.param({"age": [1, np.nan, 3, 4]}, ["age", "finite"], id="NaN age"),
     pytest.param({"age": [1, np.inf, 3, 4]}, ["age", "finite"], id="infinite age"),
+    pytest.param({"value": [1, 1e300, 3, 4]}, ["value", "finite in float32"], id="huge value"),
     pytest.param({"value": [1, -1, 3, 4]}, ["value", "positive"], id="negative value"),
     pytest.param({"age": [1, -1, 3, 4]}, ["age", "positive"], id="negative age"),
     pytest.param({"value": ["a", "b", "c", "d"]}, ["value"], id="words"),

@@ -10,7 +10,7 @@ import pytest
 from gymnasium import wrappers
 
 import agents
-from crawl_env import CrawlEnv, CrawlVectorEnv, Sources
+from crawl_env import NEVER, CrawlEnv, CrawlVectorEnv, Sources
 from crawl_env.simulation.observation import FEATURES, scaled, scales_of, unscaled
 from tests.crawl_env.env_plain import random_actions
 
@@ -54,8 +54,8 @@ def test_ages_are_restored_exactly() -> None:
     for scale in (1.0, 4.0, 300.0):
         scales = np.array([scale])
         assert np.array_equal(unscaled(scaled(ages, scales), scales), ages)
-    never = unscaled(scaled(np.array([[1e9]], dtype=np.float32), np.array([4.0])), np.array([4.0]))
-    assert never == pytest.approx(1e9, rel=2e-5)
+        never = np.full((1, 1), NEVER, dtype=np.float32)
+        assert unscaled(scaled(never, scales), scales) == NEVER
 
 
 def test_scales_are_those_of_the_page() -> None:
@@ -132,6 +132,17 @@ def test_agents_earn_the_same(fleet: str, rule: str) -> None:
     plain, other = (agents.compare(names, {**arguments, **s}, **runs) for s in ({}, SHAPES[2]))
     for name in names:
         assert np.array_equal(plain[name].reward, other[name].reward), name
+
+
+@pytest.mark.parametrize("name", ["adaptive-certainty", "adaptive-self-tuning"])
+def test_agents_know_a_first_crawl_by_its_scaled_age(name: str) -> None:
+    arguments = {"sources": "fleet-f", "budget": 5, "start": "full", "observed": False}
+    arguments["arrivals"] = "poisson-items"
+    plain, other = (
+        agents.evaluate(name, {**arguments, **shape}, steps=60, warmup=0, seeds=2).reward
+        for shape in ({}, SHAPES[2])
+    )
+    assert np.array_equal(plain, other)
 
 
 def test_agents_plan_with_parameters_drawn_and_scaled() -> None:

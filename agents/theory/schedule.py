@@ -70,7 +70,7 @@ def relaxed_schedule(
     check_positive("budget", budget, "budget units / step")
     arm, cost = renewal_arm(sources), sources.cost
     hosts = Hosts.of(sources, per_host)
-    limit = _limit(sources, longest, hosts) if np.isfinite(longest) else None
+    limit = None if longest == np.inf else _limit(sources, longest, hosts)
     limits = None if hosts is None else HostMultipliers(arm, hosts)
 
     def at(multiplier: float) -> tuple[FloatArray, FloatArray]:

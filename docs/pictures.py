@@ -1,6 +1,6 @@
 """Draws the pictures of the README and of the start page: `python docs/pictures.py`.
 
-`front-page.svg` is drawn from the record `results/hacker-news-replay/unseen/records.csv`, and
+`front-page.svg` is drawn from the record `results/hacker-news-replay/not-observed/records.csv`, and
 `crawl.png` by the environment's own renderer.
 """
 
@@ -19,17 +19,19 @@ from agents import Whittle
 from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.results import ROOT, read_csv
 
-RECORD = ROOT / "results" / "hacker-news-replay" / "unseen" / "records.csv"
+RECORD = ROOT / "results" / "hacker-news-replay" / "not-observed" / "records.csv"
 EXAMPLE = ROOT / "ephemeral_crawl" / "data" / "example.csv"
 IMAGES = Path(__file__).parent / "images"
 
 SHOWN = {  # the record's names of the policies, and those of the picture
     "whittle": "Whittle index policy",
+    "adaptive-self-tuning": "learning while it crawls",
     "nutch": "Apache Nutch's adaptive intervals",
     "miniflux": "Miniflux's entry frequency",
     "random": "random",
 }
-BUDGET = 10.0  # crawls per hour, at which the picture compares two policies
+# Points of the curves that have a label: policy, budget, and the place of the label in points.
+LABELS = (("whittle", 5.0, -8, 9), ("whittle", 10.0, 0, 9), ("nutch", 10.0, 6, -17))
 
 
 def fractions(record: Path) -> dict[str, dict[float, float]]:
@@ -64,34 +66,23 @@ def front_page(path: Path) -> None:
         axes.annotate(
             label,
             (budgets[-1], 100 * shares[-1]),
-            xytext=(9, {"nutch": 5, "miniflux": -7}.get(agent, 0)),
+            xytext=(
+                9,
+                {"whittle": 6, "adaptive-self-tuning": -7, "nutch": 5, "miniflux": -7}.get(
+                    agent, 0
+                ),
+            ),
             textcoords="offset points",
             va="center",
             color=plots.colour(agent),
             fontweight="bold" if first else "normal",
         )
-    whittle, nutch = of["whittle"], of["nutch"]
-    enough = np.interp(nutch[BUDGET], list(whittle.values()), list(whittle))
-    axes.annotate(
-        "",
-        (enough, 100 * nutch[BUDGET]),
-        (BUDGET, 100 * nutch[BUDGET]),
-        arrowprops={"arrowstyle": "->", "color": "#555555"},
-    )
-    axes.text(
-        8.1,
-        100 * nutch[BUDGET] + 0.8,
-        f"{1 - enough / BUDGET:.0%} fewer\nfetches",
-        ha="center",
-        va="bottom",
-        fontsize=9,
-        color="#555555",
-    )
-    for of_policy, above in ((whittle, 3.0), (nutch, -6.5)):
-        axes.text(
-            BUDGET + (0.0 if above > 0 else 0.6),
-            100 * of_policy[BUDGET] + above,
-            f"{of_policy[BUDGET]:.0%}",
+    for agent, budget, x, y in LABELS:
+        axes.annotate(
+            f"{of[agent][budget]:.0%}",
+            (budget, 100 * of[agent][budget]),
+            xytext=(x, y),
+            textcoords="offset points",
             ha="center",
             fontweight="bold",
         )
@@ -100,7 +91,7 @@ def front_page(path: Path) -> None:
         ylabel="votes collected, %",
         xlim=(0, 31),
         ylim=(0, 72),
-        xticks=sorted(whittle),
+        xticks=sorted(of["whittle"]),
         title="Four months of the Hacker News front page, replayed for every policy",
     )
     figure.savefig(path, metadata={"Date": None, "Creator": None}, facecolor="white")

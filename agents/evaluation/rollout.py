@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,10 @@ from agents.evaluation import statistics
 from agents.evaluation.models import Function, Model, form_of, makes_agents, task_posed
 from agents.policies.base import Agent, Environment, Policy, Predictor, State
 from agents.registry import CLAIRVOYANT, find, make
-from crawl_env import NEVER, CrawlVectorEnv
+from crawl_env import NEVER, CrawlVectorEnv, Sources
 from crawl_env.content.world import World
 from crawl_env.envs.wrappers import VectorSubsetAction
-from crawl_env.errors import check_whole, check_within
+from crawl_env.errors import check_whole, check_within, shown
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation.observation import check_features
 from crawl_env.simulation.task import suggest_arguments
@@ -151,15 +152,16 @@ def compare(
             that `evaluate` accepts as agent.
         env, steps, warmup, seeds, seed, discount, progress: as in `evaluate`, the same for all.
 
+    Raises:
+        ValueError: an agent is neither a name nor labelled, or as in `evaluate`.
+
     See `agents.evaluation.statistics.difference` and `score` for intervals of comparisons.
 
     >>> runs = compare(["whittle", "random"], {"budget": 2}, steps=100, seeds=3)
     >>> bool(runs["whittle"].reward.min() > runs["random"].reward.max())
     True
     """
-    if isinstance(agents, str):
-        agents = [agents]
-    labelled = agents if isinstance(agents, Mapping) else {name: name for name in agents}
+    labelled = _labelled(agents)
     return {
         label: evaluate(
             agent,
@@ -173,6 +175,22 @@ def compare(
         )
         for label, agent in labelled.items()
     }
+
+
+def _labelled(agents: object) -> Mapping[str, AgentLike]:
+    """Return the agents by label; names are their own labels."""
+    if isinstance(agents, Mapping):
+        return agents
+    given = [agents] if isinstance(agents, str) or not isinstance(agents, Iterable) else [*agents]
+    names = [name for name in given if isinstance(name, str)]
+    for other in given:
+        if not isinstance(other, str):
+            raise ValueError(
+                f"{shown(other)} is not the name of an agent; to compare a class, a model or a "
+                "function, give a dictionary from labels to agents, such as "
+                "{'mine': Mine, 'whittle': 'whittle'}"
+            )
+    return {name: name for name in names}
 
 
 class Rollout:
@@ -233,6 +251,11 @@ def _arguments(env: EnvironmentLike) -> dict[str, Any]:
     """Return the arguments that make an environment of the same task."""
     if isinstance(env, Mapping):
         return dict(env)
+    if isinstance(env, str | Path | Sources):
+        raise ValueError(
+            f"env is {shown(env)}; give an environment made by gym.make, or the arguments of one, "
+            "such as {'sources': 'table1', 'budget': 2}"
+        )
     return dict(task_posed(env).arguments)
 
 

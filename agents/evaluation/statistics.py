@@ -257,6 +257,11 @@ def _is_constant(x: FloatArray, scale: float = 0.0) -> bool:
 
 
 def _checked(*samples: ArrayLike) -> list[FloatArray]:
+    for sample in samples:
+        if hasattr(sample, "reward"):
+            raise ValueError(
+                f"a sample is {sample!r}; give a measurement of its runs, such as its `reward`"
+            )
     columns = [np.asarray(sample, dtype=np.float64) for sample in samples]
     n = columns[0].size
     if n == 0 or any(column.shape != (n,) for column in columns):

@@ -64,15 +64,15 @@ class IndexAgent(Agent):
         index = np.asarray(self.index(view.value, view.sources))
         if index.shape != view.value.shape:
             raise ValueError(
-                f"agent {self.name!r} returned an index of shape {index.shape}; `index` must "
+                f"{type(self).__name__}.index returned an index of shape {index.shape}; it must "
                 f"return one number for each source, {view.value.shape}"
             )
         if not (index.min() >= 0 and np.isfinite(index.max())):
             wrong = np.argwhere(~(np.isfinite(index) & (index >= 0)))[0]
             source = view.sources.label(int(wrong[-1]))
             raise ValueError(
-                f"agent {self.name!r} gave source {source} the index {index[tuple(wrong)]}; an "
-                "index must be finite and not negative. For scores of any sign, subclass Agent "
+                f"{type(self).__name__}.index returned {index[tuple(wrong)]} for source {source}; "
+                "an index must be finite and not negative. For scores of any sign, subclass Agent "
                 "and return priorities in [−1, 1]"
             )
         multiplier = None if self._multiplier is None else self._multiplier(view.sources)

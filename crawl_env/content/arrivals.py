@@ -20,6 +20,7 @@ from crawl_env.content.rates import (
     PoissonTimes,
     RateModel,
     Times,
+    check_model,
 )
 from crawl_env.content.utility import (
     Decay,
@@ -30,6 +31,7 @@ from crawl_env.content.utility import (
     make_distribution,
 )
 from crawl_env.errors import unknown
+from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import FloatArray
 
 FADED = 37.0  # time constants after which less than e^−37 of an item's utility is left
@@ -219,6 +221,10 @@ class Arrivals(ArrivalProcess):
     @property
     def stateful(self) -> bool:  # type: ignore[override]
         return not self.rate.constant
+
+    def check(self, sources: Sources) -> None:
+        check_model(self.rate, sources)
+        super().check(sources)
 
     def model(self, items: bool) -> Arrivals:
         return Arrivals(

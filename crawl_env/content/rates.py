@@ -16,7 +16,14 @@ import numpy as np
 
 from crawl_env.content.process import Cells
 from crawl_env.content.utility import Distribution, make_distribution
-from crawl_env.errors import check_array, check_non_negative, check_positive, check_within
+from crawl_env.errors import (
+    check_array,
+    check_non_negative,
+    check_positive,
+    check_within,
+    shown,
+)
+from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import FloatArray, IntArray
 
 __all__ = ["Constant", "DailyCycle", "Drift", "Jumps", "RateModel"]
@@ -54,15 +61,18 @@ class RateModel:
 
     def start(self, shape: tuple[int, int], period: float, rng: np.random.Generator) -> FloatArray:
         """Return the state at the start of an episode, (b, N)."""
-        raise NotImplementedError
+        raise NotImplementedError(self._lacks("start(shape, period, rng)"))
 
     def factor(self, state: FloatArray, period: float) -> FloatArray:
         """Return the rate of the next step relative to Λ, in the shape of `state`."""
-        raise NotImplementedError
+        raise NotImplementedError(self._lacks("factor(state, period)"))
 
     def step(self, state: FloatArray, period: float, rng: np.random.Generator) -> None:
         """Change the state (n,), in place, to that of the next step."""
-        raise NotImplementedError
+        raise NotImplementedError(self._lacks("step(state, period, rng)"))
+
+    def _lacks(self, method: str) -> str:
+        return f"{type(self).__name__} must implement {method}"
 
     def now(self, cells: Cells, state: FloatArray) -> Cells:
         """Return the cells with their rates in the next step."""
@@ -236,6 +246,31 @@ class DailyCycle(RateModel):
     def _cumulated(self) -> tuple[FloatArray, FloatArray]:
         parts = np.cumsum(np.concatenate(([0.0], self.profile or ())))
         return np.linspace(0.0, 1.0, parts.size), parts / parts[-1]
+
+
+def check_model(model: RateModel, sources: Sources) -> None:
+    """Raise ValueError if a rate model of one's own breaks the interface of `RateModel` in its
+    first two steps at these sources."""
+    if model.constant or type(model).__module__.startswith(__package__):
+        return
+    name, rng = type(model).__name__, np.random.default_rng(0)
+    shape, period = (1, len(sources)), sources.period
+    state = model.start(shape, period, rng)
+    if not isinstance(state, np.ndarray) or state.dtype.kind != "f":
+        raise ValueError(
+            f"{name}.start returned {shown(state)}; return an array of floats of the given shape"
+        )
+    check_array(f"the state that {name}.start returned", state, shape)
+    state = state.reshape(-1).copy()
+    for _ in range(2):
+        check_array(
+            f"the factor that {name}.factor returned", model.factor(state, period), state.shape, 0.0
+        )
+        if model.step(state, period, rng) is not None:  # type: ignore[func-returns-value]
+            raise ValueError(
+                f"{name}.step returned something; it must change `state` in place, as state *= … "
+                "or state[...] = … do, and return nothing"
+            )
 
 
 def check_drawable(items: float) -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import exp, expm1, log
+from math import exp, expm1, log, sqrt
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from crawl_env.content.parts import make_part
-from crawl_env.errors import check_positive, check_within
+from crawl_env.errors import check_array, check_positive, check_within
 from crawl_env.numerics import FloatArray
 
 __all__ = [
@@ -104,18 +105,47 @@ UTILITIES: dict[str, type[Distribution]] = {
 
 
 def make_distribution(distribution: str | Mapping[str, Any] | Distribution) -> Distribution:
-    """Return a distribution by `make_part`; objects are returned unchanged."""
+    """Return a distribution by `make_part`; objects are checked and returned unchanged.
+
+    Raises:
+        ValueError: a name is unknown, or an object has not what `Distribution` describes. A mean
+            of draws that is far from 1 is a warning only.
+    """
     if not isinstance(distribution, (str, Mapping)):
-        if isinstance(distribution, type) or not hasattr(distribution, "sample"):
+        wanted = ("sample", "second_moment")
+        if isinstance(distribution, type) or not all(hasattr(distribution, w) for w in wanted):
             raise ValueError(
                 f"the distribution is {distribution!r}; give one of {', '.join(UTILITIES)}, or an "
-                "object with `sample` as in crawl_env.content.utility.Distribution"
+                "object with `sample` and `second_moment` as in "
+                "crawl_env.content.utility.Distribution"
             )
+        if not type(distribution).__module__.startswith(__package__):
+            _check_distribution(distribution)
         return distribution
     made: Distribution = make_part("distribution of utility", distribution, UTILITIES)
     return made
 
 
+def _check_distribution(distribution: Distribution) -> None:
+    name = type(distribution).__name__
+    square = check_within(f"{name}.second_moment", distribution.second_moment, 1.0)
+    draws = check_array(
+        f"a draw of {name}.sample(rng, {_DRAWS})",
+        distribution.sample(np.random.default_rng(0), _DRAWS),
+        (_DRAWS,),
+        0.0,
+        element="draw",
+    )
+    error = sqrt((square - 1.0) / _DRAWS)
+    if abs(draws.mean() - 1.0) > 0.01 + 6.0 * error:
+        warnings.warn(
+            f"{_DRAWS:,} draws of {name}.sample have the mean {draws.mean():.3g}; it must be 1, "
+            "since the draws are multiplied by mean_utility: divide them by their mean",
+            stacklevel=4,
+        )
+
+
+_DRAWS = 4096  # of a distribution of one's own, for its check
 _FADED = 9 * log(10)  # the stretched exponential is cut off where exp(−_FADED) is left
 
 
@@ -235,7 +265,11 @@ DECAYS: dict[str, type[Decay]] = {
 
 
 def make_decay(decay: str | Mapping[str, Any] | Decay) -> Decay:
-    """Return a decay function by `make_part`; objects are returned unchanged."""
+    """Return a decay function by `make_part`; objects are checked and returned unchanged.
+
+    Raises:
+        ValueError: a name is unknown, or an object has not what `Decay` describes.
+    """
     if not isinstance(decay, (str, Mapping)):
         wanted = ("survival", "integrated_survival", "end")
         if isinstance(decay, type) or not all(hasattr(decay, name) for name in wanted):
@@ -243,6 +277,25 @@ def make_decay(decay: str | Mapping[str, Any] | Decay) -> Decay:
                 f"decay is {decay!r}; give one of {', '.join(DECAYS)}, or an object with "
                 "`survival`, `integrated_survival` and `end` as in crawl_env.content.utility.Decay"
             )
+        if not type(decay).__module__.startswith(__package__):
+            _check_decay(decay)
         return decay
     made: Decay = make_part("decay", decay, DECAYS)
     return made
+
+
+def _check_decay(decay: Decay) -> None:
+    name, end = type(decay).__name__, check_positive("end", decay.end)
+    z = np.array([0.0, 0.5 * end, end])
+    left = check_array(f"what {name}.survival returned", decay.survival(z), (3,), 0.0, 1.0)
+    total = check_array(f"what {name}.integrated_survival returned", decay.integrated_survival(end))
+    for what, found, wanted in (
+        ("survival(0)", left[0], 1.0),
+        ("survival(end)", left[2], 0.0),
+        ("integrated_survival(end)", float(total), 1.0),
+    ):
+        if abs(found - wanted) > 1e-3:
+            raise ValueError(
+                f"{name}.{what} is {found:g}; it must be {wanted:g}, since decay_rate alone says "
+                "how fast utility decays"
+            )

@@ -10,6 +10,7 @@ from gymnasium import spaces
 
 from crawl_env.simulation.task import Task
 
+_MADE = "make one with gym.make('EphemeralCrawl-v0', sources=…), or give a crawl_env.Task"
 _REMEDY = "Pass agents.make the environment without that wrapper, and use the wrapper when stepping"
 
 
@@ -57,13 +58,11 @@ def unwrapped(env: Any) -> tuple[list[Any], Task]:
             if not isinstance(task, Task):
                 task = _task_elsewhere(env)
             if task is None:
-                raise ValueError(
-                    f"{env} is not an EphemeralCrawl environment; make one with gym.make"
-                )
+                raise ValueError(f"{env} is not an EphemeralCrawl environment; {_MADE}")
             return wrappers, task
         wrappers.append(env)
         env = inner
-    raise ValueError(f"{env!r} is not an environment; make one with gym.make")
+    raise ValueError(f"{env!r} is not an environment; {_MADE}")
 
 
 def _task_elsewhere(env: Any) -> Task | None:

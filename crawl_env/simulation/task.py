@@ -216,6 +216,11 @@ class Task:
         >>> task.natural(task.observation_space.low).shape
         (1, 4, 2)
         """
+        if isinstance(observation, tuple) and any(isinstance(part, dict) for part in observation):
+            raise ValueError(
+                "the observation is a tuple with a dictionary, as env.reset() returns; give its "
+                "first element: observation, info = env.reset()"
+            )
         array = np.asarray(observation)
         shape = self.observation_space.shape
         if array.shape not in (shape, (*array.shape[:1], *shape)):

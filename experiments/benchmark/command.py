@@ -22,7 +22,7 @@ class Benchmark(ParallelStudy):
     time.
 
     Suite "quick": the index policies on the paper's example, recovering bandits, random fleets and
-    a fleet read from a CSV, and five learners on the paper's example (about five minutes). Suite
+    a fleet read from a CSV, and five learners on the paper's example (about two minutes). Suite
     "full": all learners on all their tasks (about two hours). Jobs that are in the records are not
     run again, whichever machine ran them, so that the same command resumes an interrupted run.
     """

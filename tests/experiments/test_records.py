@@ -18,8 +18,8 @@ RESULTS = ROOT / "results"
 REPLAY = RESULTS / "hacker-news-replay"
 FOLDERS = {  # of which study, where its name does not say so
     "benchmark-full": "benchmark",
-    "hacker-news-replay/seen": "replay",
-    "hacker-news-replay/unseen": "replay",
+    "hacker-news-replay/observed": "replay",
+    "hacker-news-replay/not-observed": "replay",
 }
 RECORDS = {
     **{path.name: path.name for path in RESULTS.iterdir() if path.name in STUDIES.commands()},
@@ -84,7 +84,7 @@ def test_the_benchmarks_summary_is_that_of_its_records():
 def test_the_replays_findings_are_those_of_its_records():
     text = (REPLAY / "findings.md").read_text(encoding="utf-8")
     gains = recorded_gains(
-        read_csv(REPLAY / "unseen" / "records.csv"), ("static", "lagrangian", "nutch", "miniflux")
+        read_csv(REPLAY / "not-observed" / "records.csv"), ("static", "lagrangian", "nutch", "miniflux")
     )
     for name in ("static", "lagrangian", "nutch", "miniflux"):
         cells = [
@@ -96,7 +96,7 @@ def test_the_replays_findings_are_those_of_its_records():
     assert shares
     rows = [
         row
-        for row in read_csv(REPLAY / "unseen" / "records.csv")
+        for row in read_csv(REPLAY / "not-observed" / "records.csv")
         if (row["budget"], row["agent"]) == ("2.0", "whittle")
     ]
     collected = np.sum([float(row["reward"]) for row in rows])

@@ -391,6 +391,22 @@ def test_refuses_as_make_does() -> None:
         compare(["fixed", "whittle"], {"features": ("crawled",)}, steps=2, seeds=1)
 
 
+@pytest.mark.parametrize(
+    "given", [agents.Whittle, [agents.Whittle], agents.Whittle(CrawlEnv()), ["random", None]]
+)
+def test_agents_without_names_need_labels(given: Any) -> None:
+    with pytest.raises(ValueError, match=r"is not the name of an agent; .* from labels to agents"):
+        compare(given, {}, steps=1, seeds=1)
+
+
+@pytest.mark.parametrize("env", ["table1", "EphemeralCrawl-v0", Sources.preset("table1")])
+def test_a_fleet_alone_is_no_environment(env: Any) -> None:
+    with pytest.raises(ValueError, match=r"env is .*; give an environment .* or the arguments"):
+        evaluate("whittle", env, steps=1, seeds=1)
+    with pytest.raises(ValueError, match=r"is not an .*environment; .* or give a crawl_env.Task"):
+        agents.Whittle(env)
+
+
 def test_a_task_is_given_in_any_form() -> None:
     arguments: dict[str, Any] = {
         "sources": "fleet-f",

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from agents.evaluation.rollout import evaluate
 from agents.evaluation.statistics import (
     FEWEST_RUNS,
     UNKNOWN,
@@ -203,6 +204,12 @@ def test_rewards_that_are_not_finite_are_refused() -> None:
                     compute(*samples)
         with pytest.raises(ValueError, match=what):
             score(fine, sample, fine)
+
+
+def test_an_evaluation_is_no_sample() -> None:
+    run = evaluate("random", {}, steps=1, seeds=3)
+    with pytest.raises(ValueError, match="such as its `reward`"):
+        difference(run, run)  # type: ignore[arg-type]
 
 
 def test_large_numbers_have_an_exponent() -> None:

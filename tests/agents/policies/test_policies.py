@@ -15,7 +15,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 import agents
 from agents import Agent, IndexAgent, relaxation
 from agents.evaluation.rollout import evaluate, with_features
-from crawl_env import ArrivalProcess, CrawlVectorEnv, Sources
+from crawl_env import ArrivalProcess, CrawlEnv, CrawlVectorEnv, Sources
 from crawl_env.content.process import Block
 from crawl_env.envs.sb3 import CrawlVecEnv
 
@@ -460,5 +460,11 @@ def test_a_negative_index_is_refused() -> None:
         def index(self, value: Any, sources: Sources) -> Any:
             return -value
 
-    with pytest.raises(ValueError, match="'poorest' gave source 0 the index -"):
+    with pytest.raises(ValueError, match=r"Poorest.index returned -.* for source 0;"):
         evaluate(Poorest, {}, steps=1, seeds=1)
+
+
+def test_what_reset_returns_is_no_observation() -> None:
+    env = CrawlEnv()
+    with pytest.raises(ValueError, match=r"observation, info = env\.reset\(\)"):
+        agents.Whittle(env).predict(env.reset(seed=0))  # type: ignore[arg-type]

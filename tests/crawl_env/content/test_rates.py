@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -388,5 +389,50 @@ def test_a_model_implements_all_that_changes() -> None:
         lambda: model.factor(cells, 1.0),
         lambda: model.step(cells, 1.0, np.random.default_rng(0)),
     ):
-        with pytest.raises(NotImplementedError):
+        with pytest.raises(NotImplementedError, match="RateModel must implement"):
             call()
+
+
+class Own(RateModel):
+    """A rate model of one's own, whose methods return what they are given."""
+
+    def __init__(
+        self, start: Callable[[Any], Any] = np.ones, factor: float = 1.0, step: Any = None
+    ) -> None:
+        self._start, self._factor, self._step = start, factor, step
+
+    def start(self, shape: Any, period: float, rng: Any) -> Any:
+        return self._start(shape)
+
+    def factor(self, state: Any, period: float) -> Any:
+        return self._factor * state
+
+    def step(self, state: Any, period: float, rng: Any) -> Any:
+        state *= 2
+        return self._step
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (
+            Own(lambda shape: np.ones(3)),
+            r"Own.start returned has shape \(3,\); it must .* \(1, 4\)",
+        ),
+        (Own(lambda shape: np.ones(shape, dtype=int)), "return an array of floats"),
+        (Own(lambda shape: 1.0), "return an array of floats"),
+        (Own(lambda shape: np.full(shape, np.nan)), "Own.start returned is nan"),
+        (Own(factor=-1.0), "Own.factor returned is -1; it must be zero or positive"),
+        (Own(factor=np.nan), "Own.factor returned is nan"),
+        (Own(step=1.0), "must change `state` in place"),
+    ],
+)
+def test_a_faulty_model_of_ones_own_is_refused_at_once(model: RateModel, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        CrawlEnv(FLEET, arrivals=Arrivals(rate=model))
+
+
+def test_the_check_of_a_model_changes_nothing() -> None:
+    env = CrawlEnv(FLEET, arrivals=Arrivals(rate=Own()))
+    env.reset(seed=0)
+    np.testing.assert_array_equal(env.world.rate, [FLEET.arrival_rate])

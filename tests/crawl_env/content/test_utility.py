@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -88,3 +89,38 @@ def test_what_is_no_distribution_is_refused() -> None:
             Gamma(bad)
     with pytest.raises(ValueError, match=r"the distribution is 3; give one of constant"):
         Arrivals(utility=3)  # type: ignore[arg-type]
+
+
+class Own:
+    """A distribution of one's own: exponential, times a factor."""
+
+    def __init__(self, factor: float = 1.0, extra: int = 0, second_moment: float = 2.0) -> None:
+        self._factor, self._extra, self.second_moment = factor, extra, second_moment
+
+    def sample(self, rng: np.random.Generator, n: int) -> Any:
+        return self._factor * rng.standard_exponential(n + self._extra)
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        (
+            Own(-1.0),
+            r"draw 0: a draw of Own\.sample\(rng, .*\) is -.*; it must be zero or positive",
+        ),
+        (Own(np.nan), "is nan"),
+        (Own(extra=1), r"has shape \(4097,\); it must have shape \(4096,\)"),
+        (Own(second_moment=0.5), r"Own\.second_moment is 0\.5; it must be finite and at least 1"),
+    ],
+)
+def test_a_faulty_distribution_of_ones_own_is_refused(own: Own, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Arrivals(utility=own)
+
+
+def test_draws_of_another_mean_are_warned_of() -> None:
+    assert make_distribution(fine := Own()) is fine
+    with pytest.warns(
+        UserWarning, match=r"draws of Own\.sample have the mean 2\.0\d*; it must be 1"
+    ):
+        Arrivals(utility=Own(2.0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -99,6 +100,35 @@ def test_what_is_no_decay_is_refused() -> None:
     for bad in (None, 2, StretchedDecay, OnlySurvival()):
         with pytest.raises(ValueError, match="give one of exponential, stretched, lomax, or an"):
             make_decay(bad)  # type: ignore[arg-type]
+
+
+class Linear:
+    """A decay of one's own: R = scale·(1 − z/end), of integral scale·end/2."""
+
+    def __init__(self, end: float, scale: float = 1.0) -> None:
+        self.end, self._scale = end, scale
+
+    def survival(self, z: np.ndarray) -> np.ndarray:
+        return self._scale * np.clip(1 - z / self.end, 0, None)
+
+    def integrated_survival(self, z: Any) -> Any:
+        until = np.minimum(z, self.end)
+        return self._scale * (until - until**2 / (2 * self.end))
+
+
+@pytest.mark.parametrize(
+    ("decay", "message"),
+    [
+        (Linear(5.0), r"Linear\.integrated_survival\(end\) is 2\.5; it must be 1"),
+        (Linear(2.5, 0.8), r"Linear\.survival\(0\) is 0\.8; it must be 1"),
+        (Linear(2.0, -1.0), r"what Linear\.survival returned is -1"),
+        (Linear(0.0), "end is 0"),
+    ],
+)
+def test_a_faulty_decay_of_ones_own_is_refused(decay: Linear, message: str) -> None:
+    assert make_decay(fine := Linear(2.0)) is fine
+    with pytest.raises(ValueError, match=message):
+        Arrivals(decay=decay)
 
 
 def test_names_and_copies() -> None:

@@ -84,7 +84,8 @@ def test_the_benchmarks_summary_is_that_of_its_records():
 def test_the_replays_findings_are_those_of_its_records():
     text = (REPLAY / "findings.md").read_text(encoding="utf-8")
     gains = recorded_gains(
-        read_csv(REPLAY / "not-observed" / "records.csv"), ("static", "lagrangian", "nutch", "miniflux")
+        read_csv(REPLAY / "not-observed" / "records.csv"),
+        ("static", "lagrangian", "nutch", "miniflux"),
     )
     for name in ("static", "lagrangian", "nutch", "miniflux"):
         cells = [

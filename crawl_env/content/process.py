@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from crawl_env.content.utility import EXPONENTIAL, Decay
+from crawl_env.errors import check_array
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import FloatArray, IntArray
 
@@ -246,15 +247,15 @@ class ArrivalProcess:
 
     def check(self, sources: Sources) -> None:
         """Raise ValueError, or warn, if the process does not fit the fleet, or if the content of a
-        process of one's own stays empty."""
+        process of one's own is negative, not finite, or stays empty."""
         feed, env, rng = self.bind(sources, 1), np.zeros(1, dtype=np.intp), np.random.default_rng(0)
         feed.start(env, rng)
         if type(self).__module__.startswith(__package__):
             return
         size = sources.arrival_rate.size
-        _check_in_place(self, "block", sources, feed.blocks, rng)
+        _check_content(self, "block", sources, feed.blocks, rng)
         past = (slice(0, size), feed.past(env, np.ones(size)))
-        _check_in_place(self, "past", sources, [past], rng)
+        _check_content(self, "past", sources, [past], rng)
 
     def bind(self, sources: Sources, num_envs: int) -> Feed:
         """Return the arrivals at `num_envs` environments with these sources."""
@@ -322,14 +323,15 @@ class CellFeed:
         self.set_state(values)
 
 
-def _check_in_place(
+def _check_content(
     arrivals: ArrivalProcess,
     method: str,
     sources: Sources,
     blocks: Sequence[tuple[slice, Block]],
     rng: np.random.Generator,
 ) -> None:
-    """Warn if the blocks that a method returns add nothing where at least 50 items are published.
+    """Warn if the blocks that a method returns add nothing where at least 50 items are published,
+    and raise ValueError if they add what is negative or not finite.
 
     Fleets for which that would take too many draws are not checked.
     """
@@ -341,6 +343,8 @@ def _check_in_place(
     for _ in range(draws):
         for here, block in blocks:
             block.add(value[here], None, rng)
+        what = f"what {type(arrivals).__name__}.{method} returns added to `value`"
+        check_array(what, value, low=0.0)
         if value.any():
             return
     warnings.warn(

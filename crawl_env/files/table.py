@@ -6,6 +6,7 @@ Columns are described by `Column`. Ranges are checked by the classes that are ma
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
@@ -35,6 +36,7 @@ SUFFIXES = (".csv", ".csv.gz", ".parquet")  # of the files that `read` accepts, 
 BATCH = 4096  # rows held as lists at a time: millions of lists would slow garbage collection
 MOST_ROWS = 50_000_000
 LONGEST_LINE = 1 << 20  # characters
+NAMED = 8  # rows with the same error that a message names
 
 # RFC 822 and its successors, as RSS feeds have it; other names of zones are ambiguous.
 _RFC_822 = re.compile(
@@ -164,7 +166,7 @@ Cells = dict[str, list[str] | NDArray[Any]]  # text, numbers or datetime64 of ea
 
 def _read_csv(path: PathName, known: Sequence[Column]) -> tuple[Cells, set[str]]:
     with _open(path) as file:
-        reader = csv.reader(_lines(file), strict=True)
+        reader = csv.reader(_lines(file), delimiter=_delimiter(file), strict=True)
         try:
             header = [name.strip() for name in next(filter(None, reader), [])]
             _check_header(path, header, known)
@@ -199,6 +201,18 @@ def _open(path: PathName) -> TextIO:
     return open(path, newline="", encoding="utf-8-sig")
 
 
+def _delimiter(file: TextIO) -> str:
+    """Return what separates the columns of a CSV file that has not been read from: a comma, or a
+    semicolon or tab where the header has no comma."""
+    try:
+        start = cast(Any, file).buffer.peek(1)  # what is buffered: many lines
+    except (EOFError, gzip.BadGzipFile, zlib.error):  # reading will raise it again
+        return ","
+    lines = start.removeprefix(codecs.BOM_UTF8).splitlines()
+    header = next(filter(bytes.strip, lines), b"")
+    return next((mark for mark in ",;\t" if mark.encode() in header), ",")
+
+
 def _lines(file: TextIO) -> Iterator[str]:
     while line := file.readline(LONGEST_LINE):
         if len(line) == LONGEST_LINE:
@@ -212,9 +226,18 @@ def _row(path: PathName, record: int) -> int:
     if _ends(path, ".parquet"):
         return record + 1
     with _open(path) as file:
-        reader = csv.reader(file)
+        reader = csv.reader(file, delimiter=_delimiter(file))
         lines = (reader.line_num for row in reader if row)
         return next(islice(lines, record + 1, None))
+
+
+def all_rows(path: PathName, records: Sequence[int]) -> str:
+    """Return a sentence that names the rows of several records with the same error, or "" for one;
+    so that all of them can be mended at once."""
+    if len(records) < 2:
+        return ""
+    rows = ", ".join(str(_row(path, record)) for record in records[:NAMED])
+    return f". {len(records):,} rows are like this: {rows}{', …' * (len(records) > NAMED)}"
 
 
 def _first_undecodable(path: PathName) -> int:
@@ -230,38 +253,39 @@ def _first_undecodable(path: PathName) -> int:
 
 def _refuse_width(path: PathName, width: int) -> None:
     with _open(path) as file:
-        reader = csv.reader(file)
-        for row in reader:
-            if row and len(row) != width:
-                raise ValueError(
-                    f"{path}, row {reader.line_num}: {len(row)} values under {width} columns; give "
-                    "one value per column, separated by commas, with decimal points"
-                )
+        reader = csv.reader(file, delimiter=_delimiter(file))
+        rows = ((reader.line_num, len(row)) for row in reader if row)
+        wrong = [(i - 1, *row) for i, row in enumerate(rows) if row[1] != width]  # 0: the header
+    _, line, size = wrong[0]
+    raise ValueError(
+        f"{path}, row {line}: {size} values under {width} columns; give one value per column, "
+        f"separated as in the header, with decimal points{all_rows(path, [w[0] for w in wrong])}"
+    )
 
 
 def _check_header(path: PathName, header: Sequence[str], known: Sequence[Column]) -> None:
     required = [column.name for column in known if column.required]
     optional = [column.name for column in known if not column.required]
-    if len(header) == 1 and ";" in header[0]:
-        raise ValueError(
-            f"{path}: columns are separated by semicolons; separate them by commas, and write "
-            "decimals with a point"
-        )
     if not any(header):
         raise ValueError(f"{path} is empty; its first row must be: {','.join(required)}")
+    missing = [name for name in required if name not in header]
+    lacks = f"missing column{'s' * (len(missing) > 1)} {', '.join(missing)}"
+    extra = [name for name in header if name not in (*required, *optional)]
+    if extra:
+        error = unknown("column", extra[0], [column.name for column in known])
+        it = "it" if len(extra) == 1 else f"{', '.join(map(repr, extra))}"
+        raise ValueError(
+            f"{path}: {error}. "
+            + f"Rename {it}, or remove {it if len(extra) == 1 else 'them'}"
+            + f"; {lacks}" * bool(missing)
+        )
     for name in header:
-        if name not in (*required, *optional):
-            error = unknown("column", name, [column.name for column in known])
-            raise ValueError(f"{path}: {error}. Rename it, or remove it")
         if list(header).count(name) > 1:
             raise ValueError(f"{path}: column {name!r} appears twice; remove one of them")
-    missing = [name for name in required if name not in header]
     if missing:
         raise ValueError(
-            f"{path}: missing column{'s' * (len(missing) > 1)} {', '.join(missing)}; "
-            f"the header must name {', '.join(required)}"
-            + f" and may name {', '.join(optional)}"
-            * bool(optional)
+            f"{path}: {lacks}; the header must name {', '.join(required)}"
+            + f" and may name {', '.join(optional)}" * bool(optional)
         )
 
 
@@ -363,13 +387,15 @@ def _numbers(path: PathName, column: Column, cells: list[str] | NDArray[Any]) ->
     try:
         return np.fromiter(map(_number, cells), np.float64, len(cells))
     except ValueError:
-        record = next(i for i, cell in enumerate(cells) if not is_number(cell))
-    cell = cells[record]
+        wrong_ones = [i for i, cell in enumerate(cells) if not is_number(cell)]
+    record, cell = wrong_ones[0], cells[wrong_ones[0]]
     hint = "; write decimals with a point" if "," in cell else ""
     if column.kind == "time" and record:
         hint = f", as in row {_row(path, 0)}; use numbers, or time stamps, in all rows"
     wrong = f"{shown(cell)}, not a number{hint}" if cell.strip() else "empty; give a number"
-    raise ValueError(f"{path}, row {_row(path, record)}: {column.name} is {wrong}")
+    raise ValueError(
+        f"{path}, row {_row(path, record)}: {column.name} is {wrong}{all_rows(path, wrong_ones)}"
+    )
 
 
 def _number(cell: str) -> float:
@@ -401,6 +427,7 @@ def _times(
                 f"{path}, row {_row(path, record)}: {column.name} is {wrong}; use numbers in all "
                 "rows, or in all rows ISO 8601 (2024-05-01T13:30:00Z) or RFC 822 (Wed, 01 May 2024 "
                 "13:30:00 +0200, or GMT, UT, EST, EDT, CST, CDT, MST, MDT, PST, PDT)"
+                + all_rows(path, [i for i, given in enumerate(cells) if not _is_stamp(given)])
             ) from None
     zoned = [stamp.tzinfo is not None for stamp in stamps]
     for record, (this, following) in enumerate(pairwise(zoned)):
@@ -421,6 +448,14 @@ def _times(
                     "which is outside the years 1 to 9999 in UTC; correct the time stamp"
                 ) from None
     return np.array(stamps, dtype="datetime64[us]"), zoned[0]
+
+
+def _is_stamp(cell: str) -> bool:
+    try:
+        _stamp(cell.strip())
+    except ValueError:
+        return False
+    return True
 
 
 def _stamp(cell: str) -> datetime:

@@ -235,7 +235,8 @@ class ItemLog:
                 unix-us or unix-ns; "auto" recognises Unix times (see
                 `crawl_env.log.clock.time_unit_of`), and takes other numbers as `unit`s.
             drop_duplicates: of the rows with the same `item`, keep only the earliest publication;
-                otherwise an identifier that appears twice is refused.
+                otherwise an identifier that appears twice is refused. Without the column `item`,
+                keep the first of the rows with the same source, time and utility.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -252,7 +253,7 @@ class ItemLog:
         recorded = None
         if curves is not None:
             given = rows.text.get("item")
-            item = list(map(str, range(rows.n))) if given is None else [given[i] for i in kept]
+            item = [str(i) if given is None else given[i] for i in kept]
             recorded = DecayCurves.from_csv(curves, item)
         first, last = time_of("start", start, origin, hours), time_of("end", end, origin, hours)
         with rows.located(lambda i: int(kept[i])):
@@ -341,25 +342,25 @@ def _distinct(
     """Return the rows to keep, and notes on those that repeat an item.
 
     Raises:
-        ValueError: an identifier appears twice and `drop` is False, or there are no identifiers.
+        ValueError: an identifier appears twice and `drop` is False, or is empty.
     """
     everything: IntArray = np.arange(rows.n)
     if (given := rows.text.get("item")) is None:
-        if drop:
-            raise ValueError(
-                f"{rows.path} has no column item, by which duplicates are found; add one, or drop "
-                "the rows that repeat an item yourself"
-            )
         order = np.lexsort((utility, published, source))
         alike = np.ones(rows.n - 1, dtype=bool)
         for column in (utility, published, source):
             alike &= np.diff(column[order]) == 0
+        if not alike.any():
+            return everything, []
         note = (
-            f"{alike.sum():,} of {rows.n:,} rows repeat another one (same source, time and "
-            "utility) and count as items of their own; if they are the same items, add a column "
-            "item with identifiers and drop duplicates (--drop-duplicates)."
+            f"{alike.sum():,} of {rows.n:,} rows repeat another one (same source, time and utility)"
         )
-        return everything, [note] if alike.any() else []
+        if drop:
+            return np.sort(order[np.append(True, ~alike)]), [f"{note}; they were dropped."]
+        return everything, [
+            f"{note} and count as items of their own; if they are the same items, drop them "
+            "(--drop-duplicates)."
+        ]
     if "" in given:
         raise ValueError(f"{rows.row(given.index(''))}: the item has no identifier; give it one")
     if not (repeated := rows.n - len(set(given))):
@@ -384,7 +385,9 @@ def _sources(rows: Table, wanted: Sequence[str] | None) -> tuple[tuple[str, ...]
     """Return the names of the sources, and the source of each row as a position among them."""
     cells = rows.text["source"]
     if not all(cells):
-        raise ValueError(f"{rows.row(cells.index(''))}: the item has no source; name it")
+        unnamed = [i for i, cell in enumerate(cells) if not cell]
+        others = table.all_rows(rows.path, unnamed)
+        raise ValueError(f"{rows.row(unnamed[0])}: the item has no source; name it{others}")
     names = tuple(dict.fromkeys(cells) if wanted is None else wanted)
     place = {name: i for i, name in enumerate(names)}
     source = np.fromiter((place.get(cell, -1) for cell in cells), np.intp, len(cells))

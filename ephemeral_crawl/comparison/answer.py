@@ -100,9 +100,10 @@ def limit(plan: Schedule, measured: float | None) -> str:
     period = plan.task.sources.period
     late = plan.free.interval > plan.longest
     never = plan.free.crawls == 0
+    others = int((late & ~never).sum())
     text = (
         f"A maximum interval of {plan.longest * period:g} costs {plan.price:.2%} of the utility: "
-        f"{int((late & ~never).sum())} sources would otherwise be crawled less often, and "
+        f"{others} source{'s' * (others != 1)} would otherwise be crawled less often, and "
         f"{int(never.sum())} never."
     )
     if measured is not None:

@@ -18,7 +18,6 @@ from crawl_env.numerics import FloatArray
 
 PLAYED = "present intervals"  # name of a rule that is given by its intervals
 
-_COLUMNS = (Column("source", "text"), Column("interval", default=np.inf))
 _NEAR = 0.002  # fraction of the reward at which two policies count as equal
 _TINY = 1e-300  # of what is divided by
 _TRIES = 7  # budgets that are run in search of the one of equal reward
@@ -42,16 +41,7 @@ class Present(NamedTuple):
             return Present(text, None)
         if not Path(text).suffix:
             raise unknown("rule (or CSV of intervals)", text, AGENTS)
-        rows = table.read(text, _COLUMNS, "source")
-        given = dict(zip(rows.text["source"], rows.number["interval"].tolist(), strict=True))
-        lacking = [name for name in fleet.names if name not in given]
-        if lacking:
-            raise ValueError(
-                f"{text} lacks {len(lacking)} of the sources ({', '.join(lacking[:5])}"
-                f"{', …' * (len(lacking) > 5)}); add them, with an empty interval if they are "
-                "never crawled"
-            )
-        interval = np.array([given[name] for name in fleet.names])
+        interval = _of_sources(text, "interval", fleet)
         short = np.flatnonzero(~(interval >= fleet.period))
         if short.size:
             raise ValueError(
@@ -66,6 +56,38 @@ class Present(NamedTuple):
         """Return the budget per step under which the rule is run: that of the others, or what its
         intervals cost."""
         return budget if self.rates is None else float((self.rates * fleet.cost).sum())
+
+
+def since_last_crawl(text: str, fleet: Sources) -> FloatArray:
+    """Return the time since the last crawl of each source, (N,); infinite if it was never crawled.
+
+    Raises:
+        ValueError: the file has a negative time, or lacks a source.
+    """
+    since = _of_sources(text, "since", fleet)
+    wrong = np.flatnonzero(~(since >= 0))
+    if wrong.size:
+        raise ValueError(
+            f"{text}: since of {fleet.names[wrong[0]]} is {since[wrong[0]]:g}; give the time that "
+            "has passed since its last crawl, or leave the cell empty if it was never crawled"
+        )
+    return since
+
+
+def _of_sources(text: str, column: str, fleet: Sources) -> FloatArray:
+    """Return a column of a table with a row per source, in the order of the fleet, (N,); infinite
+    where a cell is empty."""
+    columns = (Column("source", "text"), Column(column, default=np.inf))
+    rows = table.read(text, columns, "source")
+    given = dict(zip(rows.text["source"], rows.number[column].tolist(), strict=True))
+    lacking = [name for name in fleet.names if name not in given]
+    if lacking:
+        raise ValueError(
+            f"{text} lacks {len(lacking)} of the sources ({', '.join(lacking[:5])}"
+            f"{', …' * (len(lacking) > 5)}); add them, with an empty {column} if they are never "
+            "crawled"
+        )
+    return np.array([given[name] for name in fleet.names])
 
 
 class Measured(NamedTuple):

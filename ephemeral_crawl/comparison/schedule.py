@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from agents.evaluation.rollout import Rollout
+from agents import make
 from agents.evaluation.statistics import number
 from agents.theory.multiplier import spendable
 from agents.theory.renewal import renewal_arm
 from agents.theory.schedule import RelaxedSchedule, relaxed_schedule
-from crawl_env import Sources, Task
+from crawl_env import NEVER, CrawlVectorEnv, Sources, Task
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation import selection
 from ephemeral_crawl.core.report import Report
@@ -33,10 +33,13 @@ class Schedule:
     Arguments:
         task: the fleet, the budget and its rule.
         longest: maximum interval, in steps; infinite for none.
+        since: time since the last crawl of each source, (N,), infinite where it was never crawled;
+            None if no source was.
     """
 
     task: Task
     longest: float = np.inf
+    since: FloatArray | None = None
 
     @cached_property
     def free(self) -> RelaxedSchedule:
@@ -65,33 +68,55 @@ class Schedule:
 
     @cached_property
     def first(self) -> FloatArray:
-        """Return the time until the first crawl of each source, (N,) time, if none has been crawled
-        before and the budget holds in every step: the Whittle policy's order."""
+        """Return the time until the next crawl of each source, (N,) time, if the budget holds in
+        every step: the Whittle policy's order."""
         task, fleet = self.task, self.task.sources
         wanted = np.isfinite(self.interval)
         first = np.where(wanted, self.interval, np.inf)
+        ages = np.full(len(fleet), NEVER)
+        if self.since is not None:
+            crawled = wanted & np.isfinite(self.since)
+            first[crawled] = np.maximum(first[crawled] - self.since[crawled], 0.0)
+            ages = np.minimum(self.since / fleet.period, NEVER)
         if not wanted.any():
             return first
         with warnings.catch_warnings():  # those of the task have been shown
             warnings.simplefilter("ignore")
             plain = Sources(**{**fleet.__getstate__(), "failure_rate": 0.0})
-            arguments = {
-                "sources": plain, "budget": task.budget, "budget_rule": task.budget_rule,
-                "per_host": task.per_host, "arrivals": "deterministic", "start": "full",
-            }  # fmt: skip
-            rollout = Rollout("whittle", arguments)
+            env = CrawlVectorEnv(
+                1,
+                sources=plain,
+                budget=task.budget,
+                budget_rule=task.budget_rule,
+                per_host=task.per_host,
+                arrivals="deterministic",
+                horizon=None,
+            )
+            whittle = make("whittle", env)
         round_ = float(fleet.cost[wanted].sum() / task.budget)
         steps = int(min(3 * round_ + 10, max(_WORK / len(fleet), round_)))
         missing = wanted.copy()
+        observation, _ = env.reset(seed=0, options={"age": ages})
         for step in range(steps):
-            rollout.step()
-            new = rollout.env.harvest.picked
+            observation, *_ = env.step(whittle.predict(observation)[0])
+            new = env.harvest.picked
             new = new[missing[new]]
             first[new] = step * fleet.period
             missing[new] = False
             if not missing.any():
                 break
+        if self.since is not None:
+            known = np.isfinite(self.since)
+            due = np.maximum(self.longest * fleet.period - self.since[known], 0.0)
+            first[known] = np.minimum(first[known], due)
         return first
+
+    @property
+    def assumed(self) -> str:
+        """Return the end of a sentence on the next crawls: what was crawled before."""
+        if self.since is None:
+            return "if no source has been crawled yet (--last-crawls tells when each was)"
+        return "according to the times since the last crawls that were given"
 
     @cached_property
     def index(self) -> FloatArray:
@@ -128,11 +153,14 @@ class Schedule:
                     f"budget, below λ* = {number(level)}"
                 )
             elif interval <= fleet.delay[i] * (1 + 1e-9):
-                why = "as often as possible: its index is above λ* at once"
+                why = "worth a crawl as often as possible: its index is above λ* at once"
             elif interval == np.round(interval):
-                why = f"its index reaches λ* after {interval:.0f} steps"
+                why = (
+                    f"worth a crawl after {interval:.0f} step{'s' if interval != 1 else ''}: its "
+                    "index reaches λ*"
+                )
             else:
-                why = "its index is λ* at two ages: it gets the rest of the budget"
+                why = "uses the rest of the budget: its index is λ* at two ages"
             found.append(why)
         return found
 
@@ -177,7 +205,7 @@ def write(report: Report, schedule: Schedule, rows: Sequence[dict[str, Any]], un
     columns = {
         "source": "source",
         "interval": f"interval ({unit})",
-        "interval_measured": "measured",
+        "interval_measured": "interval, measured",
         "next_crawl": "next crawl",
         "utility_per_crawl": "utility per crawl",
         "index": "index",

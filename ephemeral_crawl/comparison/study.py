@@ -16,8 +16,9 @@ from agents.adaptive.policies import Adaptive
 from agents.policies.industry import Rule
 from agents.registry import find
 from crawl_env import Sources
+from crawl_env.numerics import FloatArray
 from crawl_env.simulation.task import make_sources
-from ephemeral_crawl.comparison.present import Present
+from ephemeral_crawl.comparison.present import Present, since_last_crawl
 from ephemeral_crawl.core import question
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Runner
@@ -55,6 +56,10 @@ class ComparisonStudy(ParallelStudy):
             "a CSV with the columns source, interval (time between two crawls; empty: never).",
         ),
     ] = ""
+    last_crawls: Annotated[str, tyro.conf.arg(metavar="CSV")] = ""
+    """When each source was last crawled, from which next_crawl in schedule.csv follows: a CSV with
+    the columns source, since (time from its last crawl until now, or until the end of the log;
+    empty: never). By default no source was crawled before."""
     max_interval: Annotated[float, tyro.conf.arg(metavar="TIME")] = 0.0
     """Crawl every source at least once in this time, and say what that costs; 0 for no limit."""
     observed: bool = False
@@ -129,6 +134,9 @@ class ComparisonStudy(ParallelStudy):
 
     def _present(self, fleet: Sources) -> Present | None:
         return Present.of(self.present, fleet) if self.present else None
+
+    def _since(self, fleet: Sources) -> FloatArray | None:
+        return since_last_crawl(self.last_crawls, fleet) if self.last_crawls else None
 
     def _longest(self, period: float) -> float:
         """Return the maximum interval in steps."""

@@ -25,7 +25,8 @@ class LogOptions:
     """Unit of the numbers in the column published, if it is another one: second, minute, hour, day,
     unix-s, unix-ms, unix-us or unix-ns. By default Unix times are recognised."""
     drop_duplicates: bool = False
-    """Of rows with the same identifier in the column item, keep only the earliest publication."""
+    """Of rows with the same identifier in the column item, keep only the earliest publication;
+    without this column, of rows with the same source, time and utility."""
     drop_outliers: bool = False
     """Drop items that lie so far before or after all others that their date must be wrong."""
 

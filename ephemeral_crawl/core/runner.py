@@ -75,8 +75,11 @@ class Runner:
             except KeyboardInterrupt:
                 progress.close()
                 kept = sum(file.exists() for file in files)
-                print(f"\nStopped. {kept} of {len(todo)} parts are finished, and kept in")
-                print(f"{self.kept}; the same command goes on from there.")
+                if kept:
+                    print(f"\nStopped. {kept} of {len(todo)} parts are finished, and kept in")
+                    print(f"{self.kept}; the same command goes on from there.")
+                else:
+                    print(f"\nStopped before the first of {len(todo)} parts was finished.")
                 raise SystemExit(130) from None
         return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 

@@ -75,11 +75,12 @@ class Evaluate(ComparisonStudy):
 
     def run(self) -> None:
         self._check_options()
-        self.check(self.sources, self.present)
+        self.check(self.sources, self.present, self.last_crawls)
         fleet, given = fleet_of(self.sources, self.period), self._budgets()
         rule, longest = self._present(fleet), self._longest(self.period)
         names = self._entrants(fleet, rule)
-        plans = {m: Schedule(self._task(fleet, m), longest) for m in given}
+        since = self._since(fleet)
+        plans = {m: Schedule(self._task(fleet, m), longest, since) for m in given}
         for plan in plans.values():
             _ = plan.best  # raises ValueError if the maximum interval cannot be kept
         part = sample(fleet, given) if self.quick else Sample(

@@ -149,7 +149,7 @@ def _checked(report: Report, found: Found, budget: float) -> None:
             "source is crawled when its Whittle index reaches the Lagrange multiplier λ* = "
             f"{number(plan.best.multiplier)}. Crawled at fixed intervals, as in schedule.csv, the "
             f"sources give {free.reward.mean() / best:.2%} of what whittle collects, which decides "
-            "step by step. The next crawl is the time from now if no source has been crawled yet."
+            f"step by step. The next crawl is the time from now {plan.assumed}."
         )
     if np.isfinite(plan.longest):
         ratio = None

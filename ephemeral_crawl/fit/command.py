@@ -93,7 +93,8 @@ class Fit(LogOptions, Study):
             which = "neither" if self.curves is None else "both"
             raise ValueError(
                 f"{which} of --curves and --decay-rate given; give either the recorded curves of "
-                "items, or the decay rate (ln 2 / half-life, per unit of time) of all sources"
+                "items, or the decay rate of all sources, ln 2 / half-life: --decay-rate 0.23 if "
+                "utility halves in 3 units of time"
             )
         if self.decay_rate is not None and not (0 < self.decay_rate < np.inf):
             raise ValueError(f"--decay-rate is {self.decay_rate:g}; it must be positive (1/time)")

@@ -65,7 +65,7 @@ class ReplayLog(ComparisonStudy):
     --quick 2."""
 
     def run(self) -> None:
-        self.check(self.log.items, self.log.curves, self.sources, self.present)
+        self.check(self.log.items, self.log.curves, self.sources, self.present, self.last_crawls)
         self._check_options()
         given, names = self._budgets(), self._names()
         given_fleet = fleet_of(self.sources, self.period) if self.sources else None
@@ -75,7 +75,8 @@ class ReplayLog(ComparisonStudy):
         if rule is not None and rule.rates is None:
             names = tuple(dict.fromkeys((*names, rule.name)))
         entrants = play.entrants(names, split, self.observed)
-        plans = {m: Schedule(self._task(split.latest, m), longest) for m in given}
+        since = self._since(split.latest)
+        plans = {m: Schedule(self._task(split.latest, m), longest, since) for m in given}
         tested = {m: Schedule(self._task(split.fleet, m), longest) for m in given}
         for plan in (*plans.values(), *tested.values()):
             _ = plan.best  # raises ValueError if the maximum interval cannot be kept

@@ -158,7 +158,8 @@ class Log(LogOptions):
             which = "both" if all(known) else "neither"
             raise ValueError(
                 f"{which} of --curves and --decay-rate given; give either the recorded curves of "
-                "items, or the decay rate (ln 2 / half-life, per unit of time) of all sources"
+                "items, or the decay rate of all sources, ln 2 / half-life: --decay-rate 0.23 if "
+                "utility halves in 3 units of time"
             )
         if fleet is not None and self.decay_rate is not None:
             raise ValueError(

@@ -83,7 +83,7 @@ def write(report: Report, found: Found) -> list[dict[str, Any]]:
         _advice(report, view, m, found.own[m], of_budget)
         _table(report, view, m, of_budget)
         _weeks(report, view, m, of_budget)
-    _changed(report, view)
+    _changed(report, view, any(np.isfinite(plan.longest) for plan in found.plans.values()))
     _time_of_day(report, view, runs)
     with report.details("How this was measured, and definitions"):
         _setting(report, view)
@@ -137,8 +137,8 @@ def _schedule(report: Report, found: Found, budget: float) -> list[dict[str, Any
             f"{number(plan.best.multiplier)}. The schedule made in the same way from what was "
             "known before the replay, played with its fixed intervals, collects "
             f"{free.total / runs[REFERENCE].total:.2%} of what whittle collects, which decides "
-            "step by step. The next crawl is the time at which whittle would first crawl a source, "
-            "if it began at the end of the log without having crawled any."
+            "step by step. The next crawl is the time at which whittle would crawl a source, if it "
+            f"began at the end of the log, {plan.assumed}."
         )
     if np.isfinite(plan.longest):
         lost = None
@@ -173,8 +173,12 @@ def _bars(report: Report, view: View, only: tuple[float, Runs]) -> None:
     report.figure(figure, f"Utility of the log that each policy collects under budget {budget:g}.")
 
 
-def _changed(report: Report, view: View) -> None:
-    """Name the sources that are new in the second part of the log, and those that fell silent."""
+def _changed(report: Report, view: View, limited: bool) -> None:
+    """Name the sources that are new in the second part of the log, and those that fell silent.
+
+    Arguments:
+        limited: whether a maximum interval was given.
+    """
     split = view.split
     dead = [f"{name} (since {split.rest.date(last)})" for name, last in split.dead.items()]
     if not split.unknown and not dead:
@@ -193,10 +197,15 @@ def _changed(report: Report, view: View) -> None:
             "them, with what the whole log says of them."
         )
     if dead:
+        remedy = (
+            "leaves them out; look at them by hand, or fetch them at a --max-interval"
+            if not limited
+            else "fetches them at the maximum interval only"
+        )
         report.paragraph(
             f"Dead: {_count(len(dead), 'source')} fell silent, for longer than chance explains: "
             f"{', '.join(dead[:_LISTED])}{', …' if len(dead) > _LISTED else ''}. The schedule "
-            "leaves them out; look at them by hand, or fetch them at a --max-interval."
+            f"{remedy}."
         )
 
 

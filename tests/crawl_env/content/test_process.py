@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -123,6 +124,23 @@ def test_arrivals_that_are_not_added_in_place_are_warned_of(forgets: str) -> Non
     rewards = [env.step(np.zeros(4, np.float32))[1] for _ in range(6)]
     assert (rewards[0] == 0) == (forgets == "past")
     assert (rewards[-1] == 0) == (forgets == "block")
+
+
+@pytest.mark.parametrize("wrong", [-1.0, np.nan, np.inf])
+@pytest.mark.parametrize("method", ["block", "past"])
+def test_impossible_content_is_refused(method: str, wrong: float) -> None:
+    class Faulty(Own):
+        pass
+
+    class FaultyContent(Block):
+        def add(self, value: np.ndarray, count: Any, rng: np.random.Generator) -> None:
+            value += wrong
+
+    setattr(Faulty, method, lambda self, cells, _: FaultyContent(cells))
+    with pytest.raises(
+        ValueError, match=rf"source 0: what Faulty\.{method} returns .* is {wrong:g};"
+    ):
+        CrawlEnv(arrivals=Faulty(True, True))
 
 
 class Sparse(Arrivals):

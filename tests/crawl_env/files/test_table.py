@@ -108,6 +108,20 @@ def test_rows_across_reading_batches_keep_their_order(
     assert fleet.names == tuple(f"s{i}" for i in range(20))
 
 
+@pytest.mark.parametrize("mark", [";", "\t"])
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
+def test_semicolons_and_tabs_separate_like_commas(tmp_path: Path, mark: str, suffix: str) -> None:
+    text = HEADER + '"a",1,2.5,3,4\n\nb,1,2,3,4\n'
+    expected = Sources.from_csv(write(tmp_path / "commas.csv", text))
+    pack = gzip.compress if suffix.endswith("gz") else bytes
+    path = tmp_path / f"f{suffix}"
+    write(path, pack(("\ufeff\n" + text.replace(",", mark)).encode()))
+    assert Sources.from_csv(path) == expected
+    write(path, pack((text.replace(",", mark) + "\nc, 1\n").encode()))
+    with refused("row 6", "1 values under 5 columns"):
+        Sources.from_csv(path)
+
+
 # ------------------------------------------------------------------------- what is refused
 
 ROW = "a,1,2,3,4\n"
@@ -150,7 +164,19 @@ WRONG = {
     "too few cells below a long name": (HEADER + LONG_NAME + "b,1\n", ["row 4", "2 values"]),
     "quote never closed": (HEADER + ROW + '"b,1,2,3,4\n', ["row 3", "quotes"]),
     "text after a quote": (HEADER + ROW + '"b"c,1,2,3,4\n', ["row 3", "quotes"]),
-    "semicolons": (HEADER.replace(",", ";") + ROW.replace(",", ";"), ["semicolons", "commas"]),
+    "semicolons and decimal commas": (
+        HEADER.replace(",", ";") + "a;1,5;2;3;4\n",
+        ["row 2", "arrival_rate is '1,5'", "decimals with a point"],
+    ),
+    "other separators below": (HEADER + ROW.replace(",", ";"), ["row 2", "1 values", "as in the"]),
+    "several other columns": (
+        "feed,arrival_rate,mean_utility,decay,cost\n" + ROW,
+        ["unknown column 'feed'", "Rename 'feed', 'decay', or", "missing columns source, decay"],
+    ),
+    "several rows": (HEADER + "a,x,1,1,1\n" + ROW + "b,,1,1,1\n", ["row 2", "2 rows", ": 2, 4"]),
+    "several widths": (
+        HEADER + "a\n\n" * 9 + ROW, ["row 2", "9 rows are like this: 2, 4, 6,", "16, …"],
+    ),
     "latin-1": ((HEADER + ROW + "café,1,2,3,4\n").encode("latin-1"), ["UTF-8"]),
     "utf-16": ((HEADER + ROW).encode("utf-16"), ["UTF-8"]),
     "null bytes": (HEADER + "a,1,2,3,\0\n", ["row 2", "cost is '\\x00'"]),

@@ -195,8 +195,14 @@ def test_duplicates_are_counted_and_dropped_on_request(tmp_path: Path) -> None:
     alike = write(tmp_path / "i.csv", HEADER + "a,1,1\na,1,2\nb,1,1\na,1,1\n")
     assert ItemLog.from_csv(alike).notes[0].startswith("1 of 4 rows repeat another one")
     assert len(ItemLog.from_csv(alike)) == 4
-    with refused("i.csv has no column item"):
-        ItemLog.from_csv(alike, drop_duplicates=True)
+    curves = write(tmp_path / "c.csv", "item,age,remaining\n2,1,.5\n")
+    distinct = ItemLog.from_csv(alike, curves, drop_duplicates=True)
+    assert (distinct.source.tolist(), distinct.utility.tolist()) == ([0, 0, 1], [1.0, 2.0, 1.0])
+    assert distinct.notes[-1].endswith(
+        "1 of 4 rows repeat another one (same source, time and utility); they were dropped."
+    )
+    assert distinct.curves is not None
+    assert distinct.curves.recorded.tolist() == [False, False, True]
     unnamed = write(tmp_path / "i.csv", "item,source,published\nx,a,1\n,a,2\n,a,2\n")
     with refused("i.csv, row 3", "no identifier"):
         ItemLog.from_csv(unnamed, drop_duplicates=True)
@@ -302,7 +308,11 @@ WRONG = {
         ["row 4", "'x'", "row 2"],
     ),
     "latin-1": ((HEADER + "a,1,1\ncafé,1,1\n").encode("latin-1"), ["row 3", "UTF-8"]),
-    "semicolons": (HEADER.replace(",", ";") + "a;1;1\n", ["semicolons"]),
+    "no sources": (HEADER + "a,1,1\n ,1,1\n,2,1\n", ["row 3", "2 rows are like this: 3, 4"]),
+    "several stamps": (
+        HEADER + "a,2020-11-07,1\na,n/a,1\na,2020-11-08,1\na,,1\n",
+        ["row 3", ": 3, 5"],
+    ),
     "stamp beyond the calendar": (
         HEADER + "a,2020-01-01T00:00+00:00,1\na,0001-01-01T00:00+05:00,1\n",
         ["row 3", "the years 1 to 9999"],

@@ -10,7 +10,7 @@ from agents.policies.static import Scheduled
 from crawl_env import Sources, Task
 from crawl_env.simulation.selection import whole_budget
 from ephemeral_crawl.comparison.answer import against, collects
-from ephemeral_crawl.comparison.present import Measured, Present, equal
+from ephemeral_crawl.comparison.present import Measured, Present, equal, since_last_crawl
 from ephemeral_crawl.comparison.sample import sample
 from ephemeral_crawl.comparison.schedule import Schedule
 from ephemeral_crawl.core.question import FILE, check_question, question, text_of
@@ -94,6 +94,32 @@ def test_rows_say_interval_next_crawl_and_reason():
     assert rows[2]["interval"] == "8"
     assert "maximum interval" in rows[2]["reason"]
     assert 0 < limited.price < 0.2
+
+
+def test_next_crawls_follow_from_the_last_ones(tmp_path):
+    alike = Sources([1.0] * 4, [1.0] * 4, [0.1] * 4, names=list("abcd"))
+    path = tmp_path / "last.csv"
+    path.write_text("source;since\nd;4\nb;1\nc;2\na;3.5\n", encoding="utf-8")
+    since = since_last_crawl(str(path), alike)
+    assert Schedule(Task(alike, budget=1), since=since).first.tolist() == [1, 3, 2, 0]
+    # Never crawled is waiting for ever, so that the order is that of no last crawls at all.
+    task = Task(Sources.random(20, seed=1), budget=3)
+    never = Schedule(task, since=np.full(20, np.inf))
+    assert never.first.tolist() == Schedule(task).first.tolist()
+    # Whoever was crawled now is crawled after its interval, here longer than what is simulated.
+    rare = Sources([5.0] * 8 + [0.02], 1.0, 0.01)
+    plan = Schedule(Task(rare, budget=4), since=np.zeros(9))
+    assert plan.interval[-1] > 3 * 9 / 4 + 10
+    assert plan.first[-1] == plan.interval[-1]
+    limited = Schedule(Task(FLEET, budget=1), longest=8.0, since=np.array([1.0, 2.0, 7.0]))
+    assert limited.first[2] == 1.0
+    for text, message in (
+        ("source,since\na,-1\nb,1\nc,\nd,\n", "since of a is -1"),
+        ("source,since\na,1\n", "lacks 3 of the sources"),
+    ):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(ValueError, match=message):
+            since_last_crawl(str(path), alike)
 
 
 def test_a_sample_keeps_the_ratio_of_budget_and_sources():

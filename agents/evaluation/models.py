@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from agents.policies.base import State
+from agents.policies.base import Policy, State
 from crawl_env import CrawlVectorEnv, Task
 from crawl_env.envs.subsets import subsets_of
 from crawl_env.envs.unwrap import refuse_changes, unwrapped
@@ -53,6 +53,24 @@ def form_of(model: Any) -> dict[str, bool]:
     if not isinstance(space, spaces.Box):
         return {}
     return {"flat": len(space.shape) == 1, "scaled": bool(np.isfinite(space.high).all())}
+
+
+def check_agent(agent: Policy, task: Task) -> Policy:
+    """Return an agent; raise ValueError if it was made for other observations than the task's."""
+    own = agent.task
+    if own.features != task.features:
+        raise ValueError(
+            f"the agent was made for the features {own.features}, and this environment shows "
+            f"{task.features}; give the environment the features of the agent, in that order"
+        )
+    given, wanted = task.scales, own.scales
+    if given is not None and wanted is not None and not np.array_equal(given, wanted, True):
+        raise ValueError(
+            f"the agent was made for observations scaled by {wanted}, and those of this "
+            f"environment are scaled by {given}, since its sources or its budget differ; make the "
+            "agent for this environment, or without `scaled`"
+        )
+    return agent
 
 
 class Model:

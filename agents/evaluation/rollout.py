@@ -11,7 +11,14 @@ from typing import Any
 import numpy as np
 
 from agents.evaluation import statistics
-from agents.evaluation.models import Function, Model, form_of, makes_agents, task_posed
+from agents.evaluation.models import (
+    Function,
+    Model,
+    check_agent,
+    form_of,
+    makes_agents,
+    task_posed,
+)
 from agents.policies.base import Agent, Environment, Policy, Predictor, State
 from agents.registry import CLAIRVOYANT, find, make
 from crawl_env import NEVER, CrawlVectorEnv, Sources
@@ -110,7 +117,8 @@ def evaluate(
     those whose utility has decayed to zero.
 
     Raises:
-        ValueError: an argument is invalid, or a model was trained on other observations or actions.
+        ValueError: an argument is invalid, or an agent was made for, or a model trained on, other
+            observations or actions.
 
     >>> evaluate("whittle", {"budget": 2}, steps=28, seeds=1).reward.round(3)
     array([337.775])
@@ -279,7 +287,7 @@ def _predictor(agent: AgentLike, env: CrawlVectorEnv, seed: int) -> Predictor:
                 "return an object with `predict`, or call the parameter `observation` to return "
                 "actions"
             )
-    return agent if isinstance(agent, Policy) else Model(agent, env)
+    return check_agent(agent, env.task) if isinstance(agent, Policy) else Model(agent, env)
 
 
 class _Meter:

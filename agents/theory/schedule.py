@@ -71,7 +71,7 @@ def relaxed_schedule(
     arm, cost = renewal_arm(sources), sources.cost
     hosts = Hosts.of(sources, per_host)
     limit = None
-    if np.isfinite(longest):
+    if longest != np.inf:
         limit = _limit(sources, longest, hosts)
         # A source that publishes nothing is crawled as rarely as it may be.
         limit = np.where(arm.break_even > 0, np.minimum(arm.longest, limit), limit)

@@ -16,7 +16,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 import agents
 from agents import compare, evaluate
 from agents.evaluation.rollout import Evaluation
-from crawl_env import CrawlEnv, CrawlVectorEnv
+from crawl_env import CrawlEnv, CrawlVectorEnv, Task
 from crawl_env.envs.sb3 import CrawlVecEnv
 from crawl_env.envs.wrappers import SequentialSelection, SubsetAction, VectorSubsetAction
 
@@ -126,6 +126,31 @@ def test_a_loaded_model_needs_its_environment(tmp_path: Path) -> None:
 def test_an_agent_made_for_flat_observations_is_compared_as_it_is() -> None:
     agent = agents.Whittle(gym.make(FLAT, **TASK))
     assert same(evaluate(agent, TASK, **RUNS), evaluate("whittle", TASK, **RUNS))
+
+
+@pytest.mark.parametrize(
+    ("made_for", "task", "message"),
+    [
+        ({"features": ("value", "age")}, {"features": ("age", "value")}, "made for the features"),
+        ({"features": ("value", "age")}, {}, "made for the features"),
+        (
+            {"features": ("age",), "scaled": True, "budget": 1},
+            {"features": ("age",), "budget": 2},
+            r"scaled by \[4\.\], and those of this environment are scaled by \[2\.\]",
+        ),
+    ],
+    ids=["order", "missing", "scales"],
+)
+def test_an_agent_made_for_other_observations_is_refused(
+    made_for: Any, task: Any, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        evaluate(agents.Whittle(Task(**made_for)), task, **RUNS)
+
+
+def test_an_agent_may_be_made_for_another_task_with_the_same_observations() -> None:
+    agent = agents.Whittle(Task(budget=1, features=("age",)))
+    evaluate(agent, {"budget": 2, "features": ("age",)}, **RUNS)
 
 
 def test_a_dqn_on_subsets() -> None:

@@ -220,7 +220,7 @@ def test_evaluations_take_what_has_learnt() -> None:
     env = CrawlVecEnv(num_envs=2, horizon=100, **arguments)
     total, _ = evaluate_policy(agent, env, n_eval_episodes=2, warn=False)  # type: ignore[arg-type]
     assert total / 100 == pytest.approx(260.38993, rel=0.02)
-    with pytest.raises(ValueError, match="shape"):
+    with pytest.raises(ValueError, match="made for the features"):
         evaluate(agent, {"features": ("age",)}, steps=1, seeds=1)
 
 

@@ -59,6 +59,9 @@ def test_a_maximum_interval_that_the_budget_does_not_cover_is_refused():
         relaxed_schedule(Sources([1, 1], 1.0, 0.1, hosts=["a", "a"]), 1, longest=5)
     with pytest.raises(ValueError, match="crawl delay of 4, which is longer"):
         relaxed_schedule(Sources([1, 1], 1.0, 0.1, crawl_delay=4), 1, longest=3)
+    for longest in (float("nan"), -float("inf"), 0):
+        with pytest.raises(ValueError, match=r"longest is .*must be positive"):
+            relaxed_schedule(Sources([1, 1], 1.0, 0.1), 1, longest=longest)
 
 
 @pytest.mark.parametrize("limits", ["hosts", "failures", "delays", "capacities"])

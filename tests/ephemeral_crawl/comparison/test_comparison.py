@@ -9,6 +9,7 @@ from agents.evaluation.rollout import evaluate
 from agents.policies.static import Scheduled
 from crawl_env import Sources, Task
 from crawl_env.simulation.selection import whole_budget
+from ephemeral_crawl.comparison.answer import against, collects
 from ephemeral_crawl.comparison.present import Measured, Present, equal, since_last_crawl
 from ephemeral_crawl.comparison.sample import sample
 from ephemeral_crawl.comparison.schedule import Schedule
@@ -40,6 +41,15 @@ def test_the_budget_of_equal_utility_is_found_and_run():
     assert equal(Measured(4, 21, 4), root, lambda m: m, least=1.0, whole=True) is None
     # Intervals that cost no whole number of fetches are compared with the next larger one.
     assert equal(Measured(4.5, 21, 4.5), root, lambda m: m, 1.0, True).same.budget == 5
+
+
+def test_an_answer_names_policy_and_rule_once():
+    first = collects("whittle", 7, 10, 2, None) + against(0.63, None, None, "whittle")
+    compared = "63% more than crawling all sources in turn"
+    assert first == f"whittle collects 70% with a budget of 2 per step, {compared}"
+    second = collects("whittle", 8, 10, 3, "whittle") + against(0.4, None, None, "whittle", True)
+    assert second == "80% with 3, 40% more"
+    assert collects("static", 8, 10, 3, "whittle") == "static 80% with 3"
 
 
 def test_a_present_rule_is_read_from_a_table(tmp_path):

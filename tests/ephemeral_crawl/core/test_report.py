@@ -168,6 +168,22 @@ def test_tables_sort_by_number_where_a_column_has_numbers():
     assert [of.get("class") for of in cells] == [None, "words", None, "words"]
 
 
+def test_sentences_wrap_and_sort_as_text_even_if_they_begin_with_a_number():
+    report = Report("Sentences", quiet=True)
+    report.answer("Yes.")
+    sentence = "4 episodes, 2,000 steps; the environment made from the stored spec repeats them"
+    report.table("T", ["library", "result"], [["a", sentence], ["b", "score 1"]])
+    cells = [of for tag, of in Elements(report.html()).elements if tag == "td"]
+    assert cells == [{"class": "words long"}] * 2
+
+
+def test_code_between_backticks_is_escaped_too():
+    report = Report("Code", quiet=True)
+    report.answer("Yes.")
+    report.paragraph("See `a <b>` and <i>.")
+    assert "<p>See <code>a &lt;b&gt;</code> and &lt;i&gt;.</p>" in report.html()
+
+
 def test_learners_can_be_told_apart():
     names = list(dict.fromkeys(entrant.name for entrant in FULL))
     styles = [tuple(plots.style(name).values()) for name in names]

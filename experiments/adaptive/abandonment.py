@@ -180,7 +180,7 @@ def write(report: Report, found: Found) -> None:
             reward = found.relative(case, name, REFERENCE)
             rows.append([name, percent(runs), f"{sources:.2%}", percent(fair), percent(reward)])
         columns = [
-            "entrant",
+            "agent",
             "runs that give a good one up",
             "good ones given up",
             "runs, fair ones",

@@ -154,7 +154,7 @@ def write(report: Report, found: Found) -> None:
             if name not in (REFERENCE, FLOOR)
         ]
         columns = [
-            "entrant",
+            "agent",
             "second half, relative to whittle",
             "score",
             "lost, steps",

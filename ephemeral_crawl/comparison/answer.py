@@ -108,4 +108,4 @@ def limit(plan: Schedule, measured: float | None) -> str:
     )
     if measured is not None:
         text += f" Played, the schedule with the limit collects {measured:.2%} less than without."
-    return text
+    return text + " The policies in the table below keep to no maximum interval."

@@ -132,6 +132,8 @@ def test_what_made_the_rows_is_told_apart_from_what_rendered_them():
     made = re.search(r"Results \(2 rows\): 2020-01-02, commit 0ld, python -m old, on Z80", page)
     assert made
     assert "0ld" not in page[page.index("This page: rendered") :]
+    installed = Elements(report.html([{**old, "commit": "version 0.1.0"}])).shown
+    assert re.search(r"2020-01-02, version 0\.1\.0, python -m old", installed)
     several = made_by([old, {**old, "commit": "n3w"}, old])
     assert [(m["rows"], m["commit"]) for m in several] == [(2, "0ld"), (1, "n3w")]
 

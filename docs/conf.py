@@ -71,6 +71,7 @@ napoleon_use_rtype = False
 
 # Looks
 highlight_language = "none"  # blocks that name no language are shown as they are
+pygments_dark_style = "github-dark"
 templates_path = ["_templates"]
 html_theme = "furo"
 html_title = f"ephemeral-crawl {release}"

@@ -59,6 +59,23 @@ def process(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[
         lines[:] = [f"``{obj}``"]
 
 
+def signature(
+    app: Any,
+    what: str,
+    name: str,
+    obj: Any,
+    options: Any,
+    arguments: str | None,
+    returns: str | None,
+) -> tuple[str | None, str | None]:
+    """Show aliases of types, such as ArrayLike, by their names alone."""
+
+    def plain(text: str | None) -> str | None:
+        return text and re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", text)
+
+    return plain(arguments), plain(returns)
+
+
 def shorten(app: Any, name: str, obj: Any, options: Any, bases: list[Any]) -> None:
     bases[:] = [get_origin(base) or base for base in bases]  # without the types of observations
 
@@ -82,6 +99,7 @@ class DocstringSection(SphinxDirective):
 
 def setup(app: Any) -> dict[str, bool]:
     app.connect("autodoc-process-docstring", process)
+    app.connect("autodoc-process-signature", signature)
     app.connect("autodoc-process-bases", shorten)
     app.add_directive("docstring-section", DocstringSection)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -32,7 +32,26 @@ def share(part: float, whole: float) -> str:
     return f"{part / whole:.0%}" if whole > 0 else "n/a"
 
 
-def against(gain: Estimate | None, rule: Present | None, same: Equal | None, best: str) -> str:
+def collects(best: str, part: float, whole: float, budget: float, before: str | None) -> str:
+    """Return the begin of a sentence on what the best policy collects under a budget.
+
+    Arguments:
+        before: the best policy of the budget before, which the sentence is already about; None
+            for the first.
+    """
+    fraction = f"{share(part, whole)} with"
+    if before is None:
+        return f"{best} collects {fraction} a budget of {budget:g} per step"
+    return f"{fraction} {budget:g}" if best == before else f"{best} {fraction} {budget:g}"
+
+
+def against(
+    gain: Estimate | None,
+    rule: Present | None,
+    same: Equal | None,
+    best: str,
+    again: bool = False,
+) -> str:
     """Return the end of a sentence that compares with the present rule, or ""
 
     Arguments:
@@ -41,13 +60,15 @@ def against(gain: Estimate | None, rule: Present | None, same: Equal | None, bes
         rule: the present rule, or None: then it is crawling all sources in turn.
         same: where whittle collects as much as the present rule.
         best: the best policy, which the sentence is about.
+        again: the sentence has already said what it is compared with.
     """
     words = "your present rule" if rule else "crawling all sources in turn"
     text = ""
     if gain is not None:
-        text = f", which does not differ significantly from {words}"
+        text = ", which does not differ significantly" + ("" if again else f" from {words}")
         if gain.excludes(0.0):
-            text = f", {abs(gain.mean):.0%} {'more' if gain.mean > 0 else 'less'} than {words}"
+            text = f", {abs(gain.mean):.0%} {'more' if gain.mean > 0 else 'less'}"
+            text += "" if again else f" than {words}"
     if rule is None:
         return text
     if same is None:
@@ -93,4 +114,4 @@ def limit(plan: Schedule, measured: float | None) -> str:
     )
     if measured is not None:
         text += f" Played, the schedule with the limit collects {measured:.2%} less than without."
-    return text
+    return text + " The policies in the table below keep to no maximum interval."

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from ephemeral_crawl.core.results import provenance
 
@@ -47,7 +47,7 @@ class Block:
     text: str = ""  # heading, paragraph, caption or summary
     columns: Sequence[Any] = ()
     rows: Sequence[Sequence[Cell]] = ()
-    words: Sequence[bool] = ()  # which columns are text
+    words: Sequence[str] = ()  # of each column: "words", "words long", or "" for numbers
     picture: str = ""  # SVG that is safe to show
     alt: str = ""
     width: float = 0.0
@@ -85,7 +85,7 @@ class Report:
         self._print_underlined(text, "-")
 
     def paragraph(self, text: str) -> None:
-        """Add a paragraph of plain text."""
+        """Add a paragraph of plain text; `code` between backticks is shown as such."""
         self._into.append(Block("paragraph", text))
         self._print(text)
 
@@ -108,8 +108,8 @@ class Report:
             rows: of as many cells as there are columns; the first is the row's name.
         """
         text = [[str(cell) for cell in row] for row in rows]
-        words = [j == 0 or _are_words([row[j] for row in text]) for j in range(len(columns))]
-        cells = [[_cell(cell, left) for cell, left in zip(r, words, strict=True)] for r in text]
+        words = [_kind([row[j] for row in text], j == 0) for j in range(len(columns))]
+        cells = [[_cell(cell, kind) for cell, kind in zip(r, words, strict=True)] for r in text]
         self._into.append(Block("table", caption, columns=columns, rows=cells, words=words))
         self._print(f"{caption}\n{text_table(columns, rows)}")
 
@@ -204,7 +204,7 @@ def _template() -> Template:
         lstrip_blocks=True,
     )
     script = (_PAGE / "report.js").read_text(encoding="utf-8")
-    environment.filters["anchor"] = anchor
+    environment.filters.update(anchor=anchor, code=code)
     environment.globals.update(
         style=Markup((_PAGE / "report.css").read_text(encoding="utf-8")),  # our own files
         script=Markup(script),
@@ -220,6 +220,15 @@ def anchor(heading: str) -> str:
     'learning-table-1-of-the-paper'
     """
     return re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-") or "section"
+
+
+def code(text: str) -> Markup:
+    """Return a text as HTML, with what is between backticks as code.
+
+    >>> print(code("`a < b`: 1 < 2"))
+    <code>a &lt; b</code>: 1 &lt; 2
+    """
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 _NUMBER = re.compile(r"[+\-−–]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:e[+\-]?\d+)?")
@@ -241,16 +250,24 @@ def sort_key(cell: str) -> float | None:
     return float(text) * (_SIZES.get(letter[:1], 1.0) if not letter[1:].isalpha() else 1.0)
 
 
-def _cell(text: str, words: bool) -> Cell:
-    if words:
+def _cell(text: str, kind: str) -> Cell:
+    if kind:
         return Cell(text)
     found = _INTERVAL.fullmatch(text)
     main, interval = found.groups() if found else (text, "")
     return Cell(main, interval, sort_key(text))
 
 
-def _are_words(cells: Sequence[str]) -> bool:
-    return all(not cell or (cell[0].isalpha() and cell != "n/a") for cell in cells)
+_LONG, _SENTENCE = 24, 60  # characters of cells that need a wide column, and that are no numbers
+
+
+def _kind(cells: Sequence[str], first: bool) -> str:
+    """Return "words" for a column of text, "words long" if it needs room, and "" for numbers."""
+    longest = max(map(len, cells), default=0)
+    begin = all(not cell or (cell[0].isalpha() and cell != "n/a") for cell in cells)
+    if not (first or begin or longest > _SENTENCE):
+        return ""
+    return "words long" if longest > _LONG and not first else "words"
 
 
 def text_table(columns: Sequence[str], rows: Sequence[Row]) -> str:

@@ -19,9 +19,9 @@ from ephemeral_crawl.comparison import schedule as schedules
 from ephemeral_crawl.comparison.answer import (
     POLICIES,
     against,
+    collects,
     equal_utility,
     limit,
-    share,
 )
 from ephemeral_crawl.comparison.present import Equal, Present
 from ephemeral_crawl.comparison.schedule import Schedule
@@ -116,7 +116,8 @@ def write(report: Report, found: Found) -> list[dict[str, Any]]:
 
 def _answer(found: Found) -> str:
     """Return the answer in one sentence, of the first budget if there are several."""
-    texts = []
+    texts: list[str] = []
+    before = None
     for m, task in found.tasks.items():
         peers = found.peers(m)
         best = recommended(peers)
@@ -125,12 +126,13 @@ def _answer(found: Found) -> str:
             return "No policy collected any utility" + (
                 ": the sources publish nothing." if not whole > 0 else ": too few steps."
             )
-        text = f"with {m:g} per step {best} collects {share(peers[best].reward.mean(), whole)}"
+        text = collects(best, peers[best].reward.mean(), whole, m, before)
         other = peers.get(found.present.name if found.present else _IN_TURN)
         gain = None
         if other is not None and other.reward.mean() > 0:
             gain = statistics.gain(peers[best].reward, other.reward)
-        texts.append(text + against(gain, found.present, found.equal[m], best))
+        texts.append(text + against(gain, found.present, found.equal[m], best, bool(texts)))
+        before = best
     sentence = "; ".join(texts) + "."
     return f"Of all utility that the sources publish, {sentence}"
 
@@ -302,16 +304,12 @@ def curve(report: Report, views: Mapping[float, View], runs: Mapping[float, Runs
         reward = [statistics.mean(runs[m][name].reward) for m in budgets]
         style = {"color": plots.colour(name, i), "label": name}
         left.plot(budgets, [r.mean for r in reward], "o-", ms=4, **style)
-        low, high = [r.low for r in reward], [r.high for r in reward]
-        left.fill_between(
-            budgets, low, high, alpha=0.15, lw=0, color=style["color"], label=f"_{name}"
-        )
     left.plot(budgets, [r.bound for r in relaxed], "k--", lw=1, label=bound)
     left.set(xlabel="budget M", ylabel="reward / step", ylim=(0, None))
     figure.legend(*left.get_legend_handles_labels(), loc="outside right upper", fontsize=8)
     right.plot(budgets, [r.multiplier for r in relaxed], "ko-", ms=4)
     right.set(xlabel="budget M", ylabel="Lagrange multiplier λ*", ylim=(0, None))
-    report.figure(figure, "Reward per step and Lagrange multiplier by budget.")
+    report.figure(figure, "Reward per step and Lagrange multiplier by budget; means of all runs.")
     rows = [
         *([name, *(number(runs[m][name].reward.mean()) for m in budgets)] for name in names),
         [bound, *(number(float(r.bound)) for r in relaxed)],

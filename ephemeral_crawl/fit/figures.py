@@ -111,7 +111,8 @@ def distributions(found: FitResults) -> Any:
         bins = np.histogram_bin_edges(fano.statistic[tested], 30)
         left.hist(fano.statistic[tested & ~fails], bins, color=BLUE, label="not rejected")
         left.hist(fano.statistic[fails], bins, color=RED, label="rejected")
-        left.legend()
+        left.margins(y=0.35)  # room for the legend
+        left.legend(loc="upper right", ncols=2, fontsize=8)
     left.axvline(1, color="k", ls="--", lw=1)
     left.set(xlabel="variance / mean of daily counts", ylabel="sources", title="bursts")
     times = checks.operational_times(found.log)

@@ -81,19 +81,18 @@ def write(report: Report, found: FitResults) -> None:
             "Many items have the same time stamp: the sources seem to have been polled about "
             f"every {step:.2g} {log.unit}s. For the test of gaps, items are spread over that time."
         )
+    report.heading("Estimates")
+    report.figure(
+        figures.estimates(found),
+        "Estimates of single sources against the shrunk estimates of the fleet file.",
+    )
+    _estimates(report, found)
     _lives(report, found)
     report.heading("Tests of the assumptions")
     for sentence in findings(found):
         report.paragraph(sentence)
     _assumptions(report, found)
     _failures(report, found)
-    report.heading("Estimates")
-    _estimates(report, found)
-    report.figure(
-        figures.estimates(found),
-        "Estimates of single sources against the shrunk estimates of the fleet file.",
-    )
-    report.heading("Figures of the assumptions")
     report.figure(
         figures.time_of_day(log), "Items of the whole fleet; error bars are two standard errors."
     )

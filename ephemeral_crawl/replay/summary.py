@@ -14,9 +14,9 @@ from ephemeral_crawl.comparison import schedule as schedules
 from ephemeral_crawl.comparison.answer import (
     POLICIES,
     against,
+    collects,
     equal_utility,
     limit,
-    share,
 )
 from ephemeral_crawl.comparison.present import Equal, Present
 from ephemeral_crawl.comparison.schedule import Schedule
@@ -94,17 +94,19 @@ def write(report: Report, found: Found) -> list[dict[str, Any]]:
 def _answer(found: Found, runs: Mapping[float, Runs]) -> str:
     """Return a sentence on what the recommended policy collects under each budget."""
     published = float(found.view.published.sum())
-    parts = []
+    parts: list[str] = []
+    before = None
     for m, of_budget in runs.items():
         best = _recommended(found.view, of_budget)
         if not published > 0 or not of_budget[best].total > 0:
             return "No policy collected any utility."
-        text = f"with {m:g} per step {best} collects {share(of_budget[best].total, published)}"
+        text = collects(best, of_budget[best].total, published, m, before)
         other = of_budget.get(found.present.name if found.present else _IN_TURN)
         gain = None
         if other is not None and other.total > 0:
             gain = found.view.gain(of_budget[best], other)
-        parts.append(text + against(gain, found.present, found.equal[m], best))
+        parts.append(text + against(gain, found.present, found.equal[m], best, bool(parts)))
+        before = best
     return f"Of all utility of the replayed log, {'; '.join(parts)}."
 
 

@@ -180,7 +180,7 @@ def write(report: Report, found: Found) -> None:
             reward = found.relative(case, name, REFERENCE)
             rows.append([name, percent(runs), f"{sources:.2%}", percent(fair), percent(reward)])
         columns = [
-            "entrant",
+            "agent",
             "runs that give a good one up",
             "good ones given up",
             "runs, fair ones",
@@ -199,7 +199,7 @@ def finding(found: Found) -> str:
     sentence."""
     case = max(found.cases, key=lambda case: of(found, case, "certainty").good.mean)
     shares = [f"{name} {of(found, case, name).good.mean:.1%}" for name in ("certainty", "thompson")]
-    return f"good sources are given up for ever in this share of runs: {', '.join(shares)} ({case})"
+    return f"runs in which a good source is never crawled again ({case}): {', '.join(shares)}"
 
 
 def verdict(found: Found) -> str:

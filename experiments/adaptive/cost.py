@@ -163,7 +163,7 @@ def write(report: Report, costs: Sequence[Cost], n: int) -> None:
         ]
         for cost in costs
     ]
-    columns = ["entrant", "shown", "step, ms", "× whittle", "agent alone, ms", "× whittle"]
+    columns = ["agent", "shown", "step, ms", "× whittle", "agent alone, ms", "× whittle"]
     report.table(f"N = {n:,}", columns, rows)
     report.paragraph(verdict(costs))
 

@@ -98,12 +98,12 @@ def write(report: Report, found: Found) -> None:
             ]
             for name in found.entrants(case)[1:]
         ]
-        report.table(case, ["entrant", "second half, relative", "score"], rows)
+        report.table(case, ["agent", "second half, relative", "score"], rows)
     behind = most_behind(found)
     rows = [[name, f"{behind[name]:.2%}"] for name in sorted(behind, key=lambda name: behind[name])]
     report.table(
         "Without tuning: by how much each is behind the best of these, in its worst case",
-        ["entrant", "behind, of the clairvoyant's reward"],
+        ["agent", "behind, of the clairvoyant's reward"],
         rows,
     )
     frozen = max(1 - share(found, case, FROZEN).mean for case in found.cases)

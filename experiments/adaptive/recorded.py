@@ -193,7 +193,7 @@ def write(report: Report, view: View, runs: Runs) -> None:
             [name, f"{run.total / view.published.sum():.2%}", percent(view.gain(run, best))]
             for name, run in of_budget.items()
         ]
-        columns = ["entrant", "fraction of the utility published", "gain over whittle"]
+        columns = ["agent", "fraction of the utility published", "gain over whittle"]
         report.table(f"M = {m:g}", columns, rows)
     report.paragraph(verdict(view, runs))
     report.figure(

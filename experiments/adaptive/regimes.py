@@ -152,7 +152,7 @@ def write(report: Report, found: Found) -> None:
             if name != CLAIRVOYANT
         ]
         columns = [
-            "entrant",
+            "agent",
             "steps until recovered",
             "lost in a regime, steps",
             "relative",

@@ -154,7 +154,7 @@ def write(report: Report, found: Found) -> None:
             if name not in (REFERENCE, FLOOR)
         ]
         columns = [
-            "entrant",
+            "agent",
             "second half, relative to whittle",
             "score",
             "lost, steps",
@@ -167,13 +167,13 @@ def write(report: Report, found: Found) -> None:
 def finding(found: Found) -> str:
     """Return what learning the rates costs, in half a sentence."""
     parts = [
-        f"{found.relative(case, THOMPSON, REFERENCE).mean:.2%} on {case}"
+        f"{found.relative(case, THOMPSON, REFERENCE).mean:.2%} ({case})"
         for case in found.cases
         if case in {case_of(regime, *USUAL) for regime in REGIMES}
     ]
     return (
-        f"{THOMPSON}, which has to learn the arrival rates, collects in the second half of a run, "
-        f"of what whittle collects that knows them, {' and '.join(parts)}"
+        f"{THOMPSON}, which learns the arrival rates, collects {' and '.join(parts)} of what "
+        "whittle collects, which knows them, in the second half of a run"
     )
 
 

@@ -21,7 +21,7 @@ LOMAX: tuple[Named, ...] = tuple(("lomax", (k,)) for k in (8.0, 4.0, 3.0, 2.0, 1
 FUNCTIONS = (EXPONENTIAL, *STRETCHED, *LOMAX)
 
 # The exponential is fitted over this many mean lives, which is about 24 hours on the recorded front
-# page, and at as many ages as in `experiments fit`.
+# page, and at as many ages as in `ephemeral-crawl fit`.
 WINDOW, _AGES = 5.0, 49
 _SYMBOL = {"stretched": "β", "lomax": "k"}
 
@@ -46,8 +46,8 @@ def label(named: Named) -> str:
 
 def fitted_rate(decay: Decay, window: float = WINDOW) -> float:
     """Return the rate of the exponential nearest to a survival function by least squares over a
-    window of z, as `experiments fit` finds it from many items; 1 is the rate with the right mean
-    life."""
+    window of z, as `ephemeral-crawl fit` finds it from many items; 1 is the rate with the right
+    mean life."""
     z = np.linspace(0.0, window, _AGES)
     return float(exponential_rate(z, decay.survival(z)))
 
@@ -64,7 +64,7 @@ def describe(report: Report) -> None:
         "All decay functions have the same mean life 1/μ, so that the mean content of a source "
         "that is never crawled, u* = Λξ̄/μ, is the same under each; they differ in how fast "
         "interest decays early and late. Fitted rate: the rate of the exponential nearest to the "
-        f"decay function over {WINDOW:g} mean lives (least squares, as `experiments fit`), in "
+        f"decay function over {WINDOW:g} mean lives (least squares, as `ephemeral-crawl fit`), in "
         "units of μ. It follows the fast decay at the beginning and misses the slow decay later: "
         "with a fitted rate of r·μ, u* is underestimated by the factor r."
     )

@@ -252,7 +252,7 @@ def summary(report: Report, results: Results) -> None:
         "The agents of this project assume that interest decays exponentially. Here it does not, "
         "and the Whittle policy is compared with one that knows the decay function, on the same "
         "arrivals: once with the right mean life (so that u* is right), once with the exponential "
-        "that `experiments fit` would find. Largest mean losses for N = 100, with the decay "
+        "that `ephemeral-crawl fit` would find. Largest mean losses for N = 100, with the decay "
         "function and the budget at which they occur:"
     )
     for line in lines:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from crawl_env import Sources
+from agents import Whittle, evaluate
+from crawl_env import CrawlEnv, Sources
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.results import ROOT, read_csv
 from experiments.libraries import discount, environments, matrix
@@ -121,3 +124,36 @@ def test_the_record_says_that_each_library_works_and_learns() -> None:
         runs = [row for row in records if row["recipe"] == recipe.name]
         assert matrix.verdict(runs) == (matrix.REACHES if recipe.trains else matrix.WORKS), recipe
         assert len(runs) >= (3 if recipe.trains else 1), recipe
+
+
+def test_the_best_score_within_an_episode() -> None:
+    """That of docs/researchers/libraries.md, by backward induction over ages, capped at 16."""
+    env = CrawlEnv("table1", budget=2)
+    fleet, horizon = env.task.sources, env.task.horizon
+    pairs = list(itertools.combinations(range(4), 2))
+
+    def after(ages: tuple[int, ...], pair: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(1 if i in pair else min(age + 1, 16) for i, age in enumerate(ages))
+
+    start = (1, 1, 1, 1)
+    number = {start: 0}
+    for ages in (waiting := [start]):
+        for pair in pairs:
+            if (following := after(ages, pair)) not in number:
+                number[following] = len(number)
+                waiting.append(following)
+    content = fleet.ceiling * (1 - fleet.retention ** np.array(waiting))
+    reward = np.stack([content[:, pair].sum(axis=1) for pair in pairs], axis=1)
+    following = np.array([[number[after(ages, pair)] for pair in pairs] for ages in waiting])
+    best = np.zeros(len(waiting))
+    for _ in range(horizon):
+        best = (reward + best[following]).max(axis=1)
+
+    agent, (observation, _) = Whittle(env), env.reset(seed=0)
+    np.testing.assert_allclose(observation[:, 0], content[0], rtol=1e-6)
+    total = 0.0
+    for _ in range(horizon):
+        observation, gained, *_ = env.step(agent.predict(observation)[0])
+        total += gained
+    random = horizon * evaluate("random", {"budget": 2}, seeds=5).reward.mean()
+    assert (best[0] - random) / (total - random) == pytest.approx(1.003, abs=5e-4)

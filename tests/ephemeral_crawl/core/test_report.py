@@ -132,6 +132,8 @@ def test_what_made_the_rows_is_told_apart_from_what_rendered_them():
     made = re.search(r"Results \(2 rows\): 2020-01-02, commit 0ld, python -m old, on Z80", page)
     assert made
     assert "0ld" not in page[page.index("This page: rendered") :]
+    installed = Elements(report.html([{**old, "commit": "version 0.1.0"}])).shown
+    assert re.search(r"2020-01-02, version 0\.1\.0, python -m old", installed)
     several = made_by([old, {**old, "commit": "n3w"}, old])
     assert [(m["rows"], m["commit"]) for m in several] == [(2, "0ld"), (1, "n3w")]
 
@@ -164,6 +166,22 @@ def test_tables_sort_by_number_where_a_column_has_numbers():
     cells = [of for tag, of in Elements(report.html()).elements if tag == "td"]
     assert [of.get("data-number") for of in cells] == ["1.5", None, None, None]
     assert [of.get("class") for of in cells] == [None, "words", None, "words"]
+
+
+def test_sentences_wrap_and_sort_as_text_even_if_they_begin_with_a_number():
+    report = Report("Sentences", quiet=True)
+    report.answer("Yes.")
+    sentence = "4 episodes, 2,000 steps; the environment made from the stored spec repeats them"
+    report.table("T", ["library", "result"], [["a", sentence], ["b", "score 1"]])
+    cells = [of for tag, of in Elements(report.html()).elements if tag == "td"]
+    assert cells == [{"class": "words long"}] * 2
+
+
+def test_code_between_backticks_is_escaped_too():
+    report = Report("Code", quiet=True)
+    report.answer("Yes.")
+    report.paragraph("See `a <b>` and <i>.")
+    assert "<p>See <code>a &lt;b&gt;</code> and &lt;i&gt;.</p>" in report.html()
 
 
 def test_learners_can_be_told_apart():

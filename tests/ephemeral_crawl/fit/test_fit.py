@@ -618,7 +618,8 @@ def test_a_log_of_one_item_is_fitted_with_unknown_errors(tmp_path) -> None:
     common = {"decay_rate": 0.1, "out": tmp_path / "fleet.csv", "report": tmp_path / "r"}
     Fit(items=tmp_path / "i.csv", until="2024-05-04", **common).run()
     assert Sources.from_csv(tmp_path / "fleet.csv").mean_utility.tolist() == [7.0]
-    assert "7 ± n/a" in (tmp_path / "r" / "report.html").read_text(encoding="utf-8")
+    page = (tmp_path / "r" / "report.html").read_text(encoding="utf-8")
+    assert "<span>7</span> <small>± n/a</small>" in page
     with (tmp_path / "r" / "estimates.csv").open(encoding="utf-8") as file:
         assert [row["mean_utility_error"] for row in csv.DictReader(file)] == [""]
 

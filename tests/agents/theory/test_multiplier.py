@@ -204,7 +204,7 @@ def test_payable_is_what_whole_crawls_cost_of_what_can_be_crawled():
     assert budget == pytest.approx(0.8, rel=1e-12)
     assert fleet == same
     dear = Sources([1.0, 2.0, 3.0], 1.0, 0.2, [1.0, 0.4, 1.5], failure_rate=[0.5, 0.0, 0.0])
-    with pytest.warns(UserWarning, match="never be crawled: 3"):
+    with pytest.warns(UserWarning, match="never be crawled: 2"):
         task = Task(dear, 1.0)
     fleet, budget = payable(dear, task)
     assert budget == 1.0

@@ -124,11 +124,19 @@ def test_what_the_budget_cannot_pay_counts_under_average_only() -> None:
     assert free.bound > 5 * hard.bound
 
 
+class UniformBlock(Block):
+    def add(self, value, count, rng) -> None:
+        value += rng.uniform(size=value.shape)
+
+
 class Uniform(ArrivalProcess):
     """Arrivals of one's own."""
 
     def block(self, cells: Cells, state: np.ndarray) -> Block:
-        return Block(cells)
+        return UniformBlock(cells)
+
+    def past(self, cells: Cells, steps: np.ndarray) -> Block:
+        return UniformBlock(cells)
 
 
 def test_other_arrivals_have_no_bound_where_they_are_seen() -> None:

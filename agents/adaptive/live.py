@@ -55,7 +55,7 @@ class LiveCrawl:
 
     Arguments:
         sources: the number of sources N, for `SelfTuning` without any known parameters; or a fleet
-            with known mean utilities and decay rates (as found by `experiments fit`), for
+            with known mean utilities and decay rates (as found by `ephemeral-crawl fit`), for
             `Thompson`.
         budget: M, the cost of all fetches per period; if `sources` is a number, each costs 1.
         period: T, in your unit of time, if `sources` is a number; a fleet has its own.

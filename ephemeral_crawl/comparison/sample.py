@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from crawl_env import Sources
-from crawl_env.numerics import IntArray
+from crawl_env.numerics import FloatArray, IntArray
 from crawl_env.simulation.selection import whole_budget
 
 MOST = 300  # sources
@@ -25,6 +25,10 @@ class Sample(NamedTuple):
     def of(self, fleet: Sources) -> Sources:
         """Return the sampled fleet."""
         return fleet.select(self.which).with_period(fleet.period * self.stretch)
+
+    def crawls(self, rates: FloatArray) -> FloatArray:
+        """Return crawls per step of the sampled sources, (n,), given those of all, (N,)."""
+        return np.minimum(rates[self.which] * self.stretch, 1.0)
 
     def sentence(self, fleet: Sources, budgets: Sequence[float]) -> str:
         """Return what was done, for the report; "" if nothing was."""

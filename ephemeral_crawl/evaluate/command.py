@@ -21,7 +21,7 @@ from crawl_env.simulation.selection import whole_budget
 from ephemeral_crawl.comparison import present as present_rule
 from ephemeral_crawl.comparison.frequencies import per_source
 from ephemeral_crawl.comparison.present import PLAYED, Equal, Measured, Present
-from ephemeral_crawl.comparison.sample import Sample, sample
+from ephemeral_crawl.comparison.sample import MOST, sample
 from ephemeral_crawl.comparison.schedule import Schedule
 from ephemeral_crawl.comparison.study import ComparisonStudy, features_of, fleet_of
 from ephemeral_crawl.core import evaluation
@@ -84,21 +84,17 @@ class Evaluate(ComparisonStudy):
         plans = {m: Schedule(self._task(fleet, m), longest, since) for m in given}
         for plan in plans.values():
             _ = plan.best  # raises ValueError if the maximum interval cannot be kept
-        part = sample(fleet, given) if self.quick else Sample(
-            np.arange(len(fleet)), given, 1
-        )  # fmt: skip
+        part = sample(fleet, given, MOST if self.quick else len(fleet))
         simulated = part.of(fleet) if self.quick else fleet
         if rule is not None and rule.rates is not None:
-            rule = rule._replace(rates=np.minimum(rule.rates[part.which] * part.stretch, 1.0))
+            rule = rule._replace(rates=part.crawls(rule.rates))
         parts: dict[tuple[float, str], list[Job]] = {}
         for m, plan, own in zip(given, plans.values(), part.budgets, strict=True):
             rates = {_OF_SCHEDULE: plan.free.crawls}
             if np.isfinite(longest):
                 rates[_OF_LIMIT] = plan.best.crawls
             for name in (*names, *rates):
-                played = rates.get(name)
-                if played is not None:
-                    played = np.minimum(played[part.which] * part.stretch, 1.0)
+                played = part.crawls(rates[name]) if name in rates else None
                 parts[m, name] = self._jobs(simulated, name, own, played)
             if rule is not None and rule.rates is not None:
                 parts[m, rule.name] = self._jobs(

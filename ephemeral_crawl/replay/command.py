@@ -19,7 +19,7 @@ from crawl_env.simulation.selection import whole_budget
 from ephemeral_crawl.comparison import present as present_rule
 from ephemeral_crawl.comparison.frequencies import per_source
 from ephemeral_crawl.comparison.present import PLAYED, Equal, Measured, Present
-from ephemeral_crawl.comparison.sample import Sample, sample
+from ephemeral_crawl.comparison.sample import MOST, sample
 from ephemeral_crawl.comparison.schedule import Schedule
 from ephemeral_crawl.comparison.study import ComparisonStudy, features_of, fleet_of
 from ephemeral_crawl.core import evaluation
@@ -80,24 +80,19 @@ class ReplayLog(ComparisonStudy):
         tested = {m: Schedule(self._task(split.fleet, m), longest) for m in given}
         for plan in (*plans.values(), *tested.values()):
             _ = plan.best  # raises ValueError if the maximum interval cannot be kept
-        part = Sample(np.arange(len(split.fleet)), given, 1)
-        if self.quick:
-            part = sample(split.fleet, given)
+        part = sample(split.fleet, given, MOST if self.quick else len(split.fleet))
         note = part.sentence(split.fleet, given)
         if len(part.which) < len(split.fleet):
             split = split.sampled(part.of(split.fleet))
             if rule is not None and rule.rates is not None:
-                rates = rule.rates[part.which] * part.stretch
-                rule = rule._replace(rates=np.minimum(rates, 1.0))
+                rule = rule._replace(rates=part.crawls(rule.rates))
         parts: dict[tuple[float, str], list[Job]] = {}
         for m, own in zip(given, part.budgets, strict=True):
             of_plan = {_OF_SCHEDULE: tested[m].free.crawls}
             if np.isfinite(longest):
                 of_plan[_OF_LIMIT] = tested[m].best.crawls
             for name in (*entrants, *of_plan):
-                played = of_plan.get(name)
-                if played is not None:
-                    played = np.minimum(played[part.which] * part.stretch, 1.0)
+                played = part.crawls(of_plan[name]) if name in of_plan else None
                 parts[m, name] = self._jobs(split, own, name, played)
             if rule is not None and rule.rates is not None:
                 asked = rule.budget(split.fleet, own)

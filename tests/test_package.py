@@ -182,7 +182,6 @@ def test_the_extras_list_what_the_package_imports() -> None:
     """Every third-party import is a core dependency or belongs to an extra."""
     known = {"numpy", "gymnasium", "crawl_env", "agents", "ephemeral_crawl"}
     known |= {name for names in EXTRAS.values() for name in names}
-    known |= {"ray", "distributed"}  # of --engine, which says what to install
     for package in ("crawl_env", "agents", "ephemeral_crawl"):
         for file in (ROOT / package).rglob("*.py"):
             for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):

@@ -184,7 +184,7 @@ def test_the_command_names_a_package_of_the_same_name(bare: dict[str, str], tmp_
 
 def test_the_extras_list_what_the_package_imports() -> None:
     """Every third-party import is a core dependency or belongs to an extra."""
-    known = {"numpy", "gymnasium", "crawl_env", "agents", "ephemeral_crawl"}
+    known = {"numpy", "numba", "gymnasium", "crawl_env", "agents", "ephemeral_crawl"}
     known |= {name for names in EXTRAS.values() for name in names}
     for package in ("crawl_env", "agents", "ephemeral_crawl"):
         for file in (ROOT / package).rglob("*.py"):

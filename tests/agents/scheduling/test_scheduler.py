@@ -143,3 +143,29 @@ def test_bad_reports_are_explained():
         scheduler.report(failed=[True])
     with pytest.raises(ValueError, match="0 sources were offered"):
         scheduler.take(1)
+
+
+@pytest.mark.parametrize("policy", ["whittle", "myopic", "static", "oldest-first"])
+def test_a_scheduler_goes_on_from_a_state(policy):
+    rng = np.random.default_rng(2)
+    sources = Sources.random(400, seed=5)
+    delay = rng.integers(1, 30, 400)
+    sources = Sources(
+        sources.arrival_rate, sources.mean_utility, sources.decay_rate, crawl_delay=delay
+    )
+    first, second = (FleetScheduler(sources, 13, policy) for _ in range(2))
+    for step in range(120):
+        picks = first.step()
+        failed = rng.random(picks.size) < 0.3
+        if step % 5:
+            first.report(failed=failed)
+        if step == 50:
+            second.set_state(first.get_state())
+        if step > 50:
+            np.testing.assert_array_equal(second.step(), picks)
+            assert (second.steps, second.price) == (first.steps, first.price)
+            np.testing.assert_array_equal(second.ages, first.ages)
+            if step % 5:
+                second.report(failed=failed)
+    with pytest.raises(ValueError, match="the state has 400 sources, and the fleet has 4"):
+        FleetScheduler(Sources.preset("table1"), 1).set_state(first.get_state())

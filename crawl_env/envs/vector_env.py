@@ -150,23 +150,25 @@ class CrawlVectorEnv(  # type: ignore[misc]  # `spec` is a property
                 f"environments {np.flatnonzero(self._over).tolist()} are over; reset them with "
                 'options={"reset_mask": …} before the next step'
             )
-        reward = self._simulation.step(actions, self._np_random)  # type: ignore[arg-type]
+        simulation, rng = self._simulation, self._np_random
+        observation, reward = simulation.step(actions, rng)  # type: ignore[arg-type]
         self._clock += 1
         if self._any_over:  # NEXT_STEP: the step of these environments is replaced by their reset
             reward = np.where(self._over, 0.0, reward)
             self._restart(self._over)
             self._over = np.zeros(self.num_envs, dtype=bool)
+            observation = simulation.observe()
         self._any_over = self._clock >= self._next_end
         if self._any_over:
             self._over = self._clock - self._begun >= self._horizon
         truncated = self._over.copy()
         info: dict[str, Any] = {}
         if self._any_over and self.autoreset_mode is AutoresetMode.SAME_STEP:
-            info = self._final(self._simulation.observe())
+            info = self._final(observation)
             self._restart(self._over)
             self._over = np.zeros(self.num_envs, dtype=bool)
             self._any_over = False
-        observation = self._simulation.observe()
+            observation = simulation.observe()
         return observation, reward, np.zeros(self.num_envs, dtype=bool), truncated, info
 
     def get_state(self) -> dict[str, Any]:

@@ -58,19 +58,19 @@ def scale_of(parameters: Parameters, i: int) -> float:
     """Return the scale of the index of source i."""
     if parameters.kind == AGE:
         return 1.0
-    full = float(parameters.arrival_rate[i]) * float(parameters.mean_utility[i])
-    full /= float(parameters.decay_rate[i])
+    full = np.float64(parameters.arrival_rate[i]) * np.float64(parameters.mean_utility[i])
+    full /= np.float64(parameters.decay_rate[i])
     if parameters.cost.size:
-        full /= float(parameters.cost[i])
+        full /= np.float64(parameters.cost[i])
     if parameters.kind != STATIC:
         return full
     fail = 0.0
     if parameters.failure_rate.size:
-        fail = float(parameters.failure_rate[i])
+        fail = np.float64(parameters.failure_rate[i])
     fraction = parameters.multiplier / (full * (1.0 - fail))
     if not fraction < 1.0:
         return 0.0
-    delay = float(parameters.delay[i]) if parameters.delay.size else 1.0
+    delay = np.float64(parameters.delay[i]) if parameters.delay.size else 1.0
     interval = time_constants(fraction, 1.0) / decay_of(parameters, i)
     return 1.0 / max(interval, delay)
 
@@ -78,7 +78,7 @@ def scale_of(parameters: Parameters, i: int) -> float:
 @compiled
 def decay_of(parameters: Parameters, i: int) -> float:
     """Return μT of source i."""
-    return float(parameters.decay_rate[i]) * parameters.period
+    return np.float64(parameters.decay_rate[i]) * parameters.period
 
 
 @compiled
@@ -91,9 +91,9 @@ def index_at(parameters: Parameters, i: int, scale: float, decay: float, age: in
         return 0.0
     fail, delay = 0.0, 1.0
     if parameters.failure_rate.size:
-        fail = float(parameters.failure_rate[i])
+        fail = np.float64(parameters.failure_rate[i])
         if parameters.delay.size:
-            delay = float(parameters.delay[i])
+            delay = np.float64(parameters.delay[i])
     if kind == MYOPIC:
         content = 1.0 if age >= NEVER else -math.expm1(-age * decay)
         return scale * content * (1.0 - fail)
@@ -174,9 +174,9 @@ def age_reaching(parameters: Parameters, i: int, scale: float, decay: float, lev
         return _whole(level / scale) if scale > 0.0 else 2 * NEVER
     fail, delay = 0.0, 1.0
     if parameters.failure_rate.size:
-        fail = float(parameters.failure_rate[i])
+        fail = np.float64(parameters.failure_rate[i])
         if parameters.delay.size:
-            delay = float(parameters.delay[i])
+            delay = np.float64(parameters.delay[i])
     if not (1.0 - fail) * scale >= level:
         return 2 * NEVER
     fraction = level / scale

@@ -346,6 +346,6 @@ def spent_by_frequencies(parameters: Parameters, sources: NDArray[np.int64]) -> 
     """Return Σ C f over some sources, budget units / step, at the frequencies of `STATIC`."""
     total = 0.0
     for i in sources:
-        cost = float(parameters.cost[i]) if parameters.cost.size else 1.0
+        cost = np.float64(parameters.cost[i]) if parameters.cost.size else 1.0
         total += cost * scale_of(parameters, i)
     return total

@@ -111,9 +111,11 @@ class UnitArms:
     ) -> FloatArray:
         """Return the Whittle index at rates, (B, N), of the value if a source is `observed`, (N,),
         and otherwise of the mean content at its age; both (B, N)."""
-        out = np.empty(age.shape)
+        out, table = np.empty(age.shape), self._table
+        seen = np.zeros(table.shape[1])
+        seen.reshape(-1, observed.size)[:] = observed
         flat = [array.reshape(-1) for array in (rate, age, value, out)]
-        _index_at_content(flat[0], flat[1], flat[2], observed, self._table, flat[3])
+        _index_at_content(flat[0], flat[1], flat[2], seen, table, flat[3])
         return out
 
 
@@ -152,18 +154,31 @@ def _index_at_content(
     rate: FloatArray,
     age: FloatArray,
     value: FloatArray,
-    observed: BoolArray,
+    observed: FloatArray,
     table: FloatArray,
     out: FloatArray,
 ) -> None:
     n = table.shape[1]
-    for j in range(out.size):
-        i = j % n
-        ceiling, cost, decay, curvature = table[0, i], table[1, i], table[2, i], table[3, i]
-        aged = decay * age[j]
-        content = ceiling * min(aged * (1.0 - decayed(aged)[1]), 1.0)
-        x = value[j] / rate[j] if observed[j % observed.size] else content
-        out[j] = rate[j] * theorem_1(x, ceiling, cost, decay, curvature)
+    for start in range(0, out.size, n):
+        here = slice(start, start + n)
+        _content(age[here], table, out[here])
+        _of_fleet_at_content(rate[here], value[here], observed, table, out[here])
+
+
+@compiled
+def _content(age: FloatArray, table: FloatArray, out: FloatArray) -> None:
+    for i in range(out.size):
+        aged = table[2, i] * age[i]
+        out[i] = table[0, i] * min(aged * (1.0 - decayed(aged)[1]), 1.0)
+
+
+@compiled
+def _of_fleet_at_content(
+    rate: FloatArray, value: FloatArray, observed: FloatArray, table: FloatArray, out: FloatArray
+) -> None:
+    for i in range(out.size):
+        x = value[i] / rate[i] if observed[i] > 0 else out[i]
+        out[i] = rate[i] * theorem_1(x, table[0, i], table[1, i], table[2, i], table[3, i])
 
 
 class PlanningModel(NamedTuple):
@@ -433,7 +448,11 @@ class Adaptive(Agent):
 
 @compiled
 def _crawled_and_age(
-    crawls: FloatArray, ages: FloatArray, before: FloatArray, crawled: BoolArray, age: FloatArray
+    crawls: NDArray[np.floating],
+    ages: NDArray[np.floating],
+    before: FloatArray,
+    crawled: BoolArray,
+    age: FloatArray,
 ) -> bool:
     """Fill in whether each source was crawled, and its age now, from the features of B·N sources;
     `ages` is empty if they are not observed. Return whether all ages are whole."""

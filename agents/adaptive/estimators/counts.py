@@ -73,8 +73,8 @@ class CrawlOutcome:
         new = np.asarray(count > 0 if changed is None else changed, dtype=bool)
         time, count, new, seen = np.broadcast_arrays(time, count, new, np.asarray(crawled, bool))
         cells = np.flatnonzero(seen)
-        found: Any = (array.reshape(-1)[cells] for array in (time, count, new))
-        return CrawlOutcome.at(time.shape, cells, *found, elapsed=elapsed)
+        gaps, counts, changes = (array.reshape(-1)[cells] for array in (time, count, new))
+        return CrawlOutcome.at(time.shape, cells, gaps, counts, changes.astype(bool), elapsed)
 
     @staticmethod
     def at(

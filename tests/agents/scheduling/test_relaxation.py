@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.theory import columns as module
-from agents.theory.columns import (
+from agents.scheduling import relaxation as module
+from agents.scheduling.relaxation import (
     NEVER,
     best_ages,
     columns_relaxation,

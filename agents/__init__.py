@@ -9,6 +9,7 @@ from agents.policies.lagrangian import Lagrangian
 from agents.policies.simple import Fixed, OldestFirst, Random
 from agents.policies.static import Static
 from agents.registry import AGENTS, make, register
+from agents.scheduling import FleetScheduler
 from agents.theory.index import index_at_age, myopic_index, whittle_index
 from agents.theory.optimum import optimal_reward
 from agents.theory.relaxation import relaxation, relaxed_bound
@@ -19,6 +20,7 @@ __all__ = [
     "Agent",
     "Certainty",
     "Fixed",
+    "FleetScheduler",
     "IndexAgent",
     "Lagrangian",
     "Miniflux",

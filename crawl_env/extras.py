@@ -8,6 +8,7 @@ EXTRAS = {
     "parquet": ("pyarrow",),
     "learning": ("stable_baselines3", "sb3_contrib", "torch", "safetensors", "tensorboard"),
     "commands": ("cycler", "jinja2", "joblib", "markupsafe", "matplotlib", "scipy", "tqdm", "tyro"),
+    "ray": ("ray",),
     "experiments": ("optuna",),
 }
 

@@ -19,7 +19,7 @@ from agents.adaptive.content import ContentEstimator, Harvests, HarvestSums, fro
 from agents.adaptive.estimators import make_estimator
 from agents.adaptive.estimators.counts import CrawlOutcome, Estimator, Posterior, State
 from agents.policies.base import Agent, Environment, ObservationView, graded, margin, needs
-from agents.theory.closed_form import in_blocks, remainder, theorem_1
+from agents.theory.closed_form import ClosedForm
 from crawl_env import NEVER, Task, task_of
 from crawl_env.errors import check_within
 from crawl_env.numerics import FloatArray
@@ -69,8 +69,6 @@ class UnitArms(NamedTuple):
     ceiling: FloatArray  # u* at rate 1, utility · time
     cost: FloatArray  # budget units
     decay: FloatArray  # μT
-    loss: FloatArray  # 1 − α
-    curvature: FloatArray  # μT − (1 − α)
 
     @staticmethod
     def of(
@@ -84,13 +82,11 @@ class UnitArms(NamedTuple):
             mean_utility / decay_rate,
             cost,
             decay,
-            -np.expm1(-decay),
-            remainder(decay),
         )
 
     def index_at(self, value: FloatArray) -> FloatArray:
         """Return the index of Theorem 1 at values x/Λ, (B, N)."""
-        return in_blocks(theorem_1, value, *self[2:])
+        return ClosedForm(self.ceiling, self.cost, self.decay).index(value)
 
     def content_at(self, age: FloatArray) -> FloatArray:
         """Return the mean value `age` steps after a crawl, (B, N)."""

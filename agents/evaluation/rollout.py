@@ -230,6 +230,11 @@ class Rollout:
         self._start = np.zeros_like(self._start)
         return reward
 
+    def restart(self, state: dict[str, Any]) -> None:
+        """Continue from a state of the environment, `env.get_state()`; the agent begins anew."""
+        self._observation = self.env.set_state(state)
+        self._state, self._start = None, np.ones_like(self._start)
+
     @cached_property
     def _subset_action(self) -> VectorSubsetAction:
         """The wrapper that maps the numbers of subsets to priorities."""

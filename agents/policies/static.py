@@ -170,7 +170,7 @@ def selected(
     view: ObservationView,
     balance: FloatArray | None = None,
 ) -> NDArray[np.intp]:
-    """Return the cells that the environment will crawl for given priorities, (K,) or (k, B).
+    """Return the cells that the environment will crawl for given priorities, (K,).
 
     balance: (B,), if it is known but not observed; unused if the budget is per step.
     """

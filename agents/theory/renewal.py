@@ -10,20 +10,12 @@ holds for every decay function, since interest never grows.
 
 from __future__ import annotations
 
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 
 from agents.theory.capacity_table import IndexTable
-from agents.theory.closed_form import (
-    SLOW,
-    closed_form_index,
-    in_blocks,
-    remainder,
-    remainder_ratio,
-    scaled_index,
-    theorem_1,
-)
+from agents.theory.closed_form import ClosedForm, remainder_ratio
 from crawl_env.content.utility import EXPONENTIAL, Decay, ExponentialDecay
 from crawl_env.fleet.capacity import poisson_upper_bound
 from crawl_env.fleet.sources import Sources
@@ -278,7 +270,10 @@ class ClosedFormArm(RenewalArm):
         return sources.ceiling * (lost + missed) / (self.success + missed)
 
     def index_at_age(self, age: FloatArray) -> FloatArray:
-        return self._at(age, -np.expm1(-self.sources.decay_per_step * age))
+        if not self.sources.fails:
+            return self._closed_form.index_at_age(age)
+        level = -np.expm1(-self.sources.decay_per_step * age)
+        return self._with_retries(self._closed_form.index_at_age(age), level)
 
     def index(self, value: FloatArray, discount: float = 1.0) -> FloatArray:
         """Return the Whittle index, (..., N) utility / budget unit.
@@ -287,80 +282,53 @@ class ClosedFormArm(RenewalArm):
         """
         sources = self.sources
         if not sources.fails:
-            return in_blocks(
-                partial(theorem_1, discount=discount),
-                value,
-                sources.ceiling,
-                sources.cost,
-                sources.decay_per_step,
-                sources.loss,
-                self._curvature,
-            )
+            return self._closed_form.index(value, discount)
         at_once = value / sources.cost * self.success
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            level = value / sources.ceiling
-        below = level < 1.0
-        inside = np.where(below, level, 0.0)
-        steps = np.ceil(np.log1p(-inside) / -sources.decay_per_step)
-        gamma = self._at(steps, inside)
+        below = value < sources.ceiling
+        level = np.where(below, value, 0.0) / np.where(sources.ceiling > 0, sources.ceiling, 1.0)
+        gamma = self._with_retries(self._closed_form.index(value), level)
         return np.where(below, np.clip(gamma, 0.0, at_once), at_once)
 
-    def _at(self, steps: FloatArray, level: FloatArray) -> FloatArray:
-        """Return the index where y = `level` < 1 of u* is there, utility / budget unit.
+    def _with_retries(self, theorem: FloatArray, level: FloatArray) -> FloatArray:
+        """Return the index where crawls may fail, utility / budget unit.
 
-        `steps` is η, after which an emptied source holds as much:
-        q a·u*/C {[1 − α^η − η(1−α)(1−y)] + (dp/q) (1−α)y + (p/q) [d g(m) − g(dm)]} with
-        a = q/(1 − pα^d) and g of `closed_form.remainder`; the first bracket, Theorem 1, where
-        p = 0.
+        theorem: the index of Theorem 1 at y = `level`, γ. With a = q/(1 − pα^d) it is
+        q a {γ + u*/C [(dp/q) (1−α)y + (p/q) (d g(m) − g(dm))]}.
         """
+        slope, bend, kept = self._retried
+        return self.success * kept * np.maximum(theorem + (slope * level + bend), 0.0)
+
+    @cached_property
+    def _retried(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """u*/C (dp/q)(1−α), u*/C (p/q)(d g(m) − g(dm)), and a: E α^(steps spent on retries)."""
         sources = self.sources
-        decay, loss, curvature = sources.decay_per_step, sources.loss, self._curvature
+        decay, p, delay = sources.decay_per_step, sources.failure_rate, sources.delay
         full = sources.ceiling / sources.cost
-        if not sources.fails:
-            return scaled_index(steps, level, decay, loss, curvature, full)
-        p, delay = sources.failure_rate, sources.delay
-        theorem = closed_form_index(steps, level, decay, loss, curvature)
-        bend = p * (delay * curvature - remainder(delay * decay)) / self.success
-        fraction = self.success * self._kept * (theorem + (self._retries * loss * level + bend))
-        index = np.maximum(fraction, 0.0) * full
-        slow = decay < SLOW
-        if not slow.any():
-            return index
-        # The same, without underflow.
-        theorem = scaled_index(steps, level, decay, loss, curvature, full)
-        bend = (
-            p * delay * (full * decay) * (remainder_ratio(decay) - remainder_ratio(delay * decay))
+        bend = remainder_ratio(decay) - remainder_ratio(delay * decay)
+        return (
+            full * (self._retries * sources.loss),
+            p * delay * (full * decay) * bend / self.success,
+            self.success / (1.0 - p * sources.retention**delay),
         )
-        retried = full * (self._retries * loss) * level + bend / self.success
-        return np.where(slow, self.success * self._kept * (theorem + retried), index)
 
     @cached_property
-    def _curvature(self) -> FloatArray:
-        """g(μT) = μT − (1 − α), (..., N); see `agents.theory.closed_form.remainder`."""
-        return remainder(self.sources.decay_per_step)
-
-    @cached_property
-    def _kept(self) -> FloatArray:
-        """a = q/(1 − pα^d): E α^(steps spent on retries)."""
+    def _closed_form(self) -> ClosedForm:
         sources = self.sources
-        return self.success / (1.0 - sources.failure_rate * sources.retention**sources.delay)
+        return ClosedForm(sources.ceiling, sources.cost, sources.decay_per_step)
 
-    def _index_of(self, cells: IntArray, age: FloatArray) -> FloatArray:
-        sources = self.sources
-        if sources.fails:
-            return super()._index_of(cells, age)
-        decay, loss, curvature, ceiling, cost = (
-            x.reshape(-1)[cells]
-            for x in (
-                sources.decay_per_step,
-                sources.loss,
-                self._curvature,
-                sources.ceiling,
-                sources.cost,
-            )
+    def interval(
+        self,
+        multiplier: FloatArray,
+        shortest: FloatArray | None = None,
+        longest: FloatArray | None = None,
+    ) -> FloatArray:
+        if self.sources.fails:
+            return super().interval(multiplier, shortest, longest)
+        return self._closed_form.age_reaching(
+            multiplier,
+            self.shortest if shortest is None else shortest,
+            self.longest if longest is None else longest,
         )
-        level = -np.expm1(-decay * age)
-        return scaled_index(age, level, decay, loss, curvature, ceiling / cost)
 
 
 def _apart(low: FloatArray, high: FloatArray) -> BoolArray:

@@ -11,7 +11,7 @@ import numpy as np
 from crawl_env.content.hawkes import Hawkes
 from crawl_env.content.items import ItemSampler, PoissonTimes, past_items
 from crawl_env.content.parts import is_known, make_part
-from crawl_env.content.process import ArrivalProcess, Block, Cells
+from crawl_env.content.process import ArrivalProcess, Block, CellFeed, Cells
 from crawl_env.content.rates import (
     Constant,
     DailyCycle,
@@ -32,6 +32,8 @@ from crawl_env.content.utility import (
 from crawl_env.errors import unknown
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import FloatArray
+
+TILE = 512  # cells of mean content that are advanced in one loop
 
 RATES: dict[str, type[RateModel]] = {
     "constant": Constant,
@@ -170,6 +172,27 @@ class Deterministic(ArrivalProcess):
     def past(self, cells: Cells, steps: FloatArray) -> Block:
         finite = np.where(np.isfinite(steps), steps, 0.0)
         return _Mean(cells, cells.mean_content(steps), cells.items * finite)
+
+    def bind(self, sources: Sources, num_envs: int) -> MeanFeed:
+        return MeanFeed(self, sources, num_envs)
+
+
+class MeanFeed(CellFeed):
+    """The mean content of every step.
+
+    Attributes:
+        retention, inflow, items: (W,) fraction of utility that a step leaves, and utility and items
+            that it adds. Cell c has the entry c mod W: the parameters of small fleets are repeated,
+            so that they can be applied to many environments in one loop.
+    """
+
+    def __init__(self, arrivals: ArrivalProcess, sources: Sources, num_envs: int) -> None:
+        super().__init__(arrivals, sources, num_envs)
+        shared = sources.arrival_rate.ndim == 1
+        repeat = max(1, min(num_envs, TILE // len(sources))) if shared else 1
+        cells = Cells.of(sources, lambda p: np.tile(p, repeat) if repeat > 1 else p.ravel())
+        self.retention, self.inflow = cells.retention, cells.mean_content(1.0)
+        self.items = cells.items
 
 
 class _Mean(Block):

@@ -296,9 +296,9 @@ class CellFeed:
         self._shape = (num_envs, len(sources))
         self._state = np.zeros(self._shape if arrivals.stateful else (num_envs, 0))
         self._decay: FloatArray | None = None
-        self.blocks = self._blocks()
 
-    def _blocks(self) -> list[tuple[slice, Block]]:
+    @cached_property
+    def blocks(self) -> list[tuple[slice, Block]]:
         # Each block of a stateful process has a state of its own, so blocks cannot share an object.
         stateful, flat = self._arrivals.stateful, self._state.reshape(-1)
         made: dict[tuple[int, int], Block] = {}
@@ -345,7 +345,7 @@ class CellFeed:
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         # The blocks hold views of the state, which copying and pickling do not preserve.
         arrivals, sources, num_envs, values = state
-        CellFeed.__init__(self, arrivals, sources, num_envs)
+        self.__init__(arrivals, sources, num_envs)  # type: ignore[misc]
         self.set_state(values)
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crawl_env.content.arrivals import Deterministic
+from crawl_env.compiled import compiled
+from crawl_env.content.arrivals import Deterministic, MeanFeed
 from crawl_env.content.process import (
     ArrivalProcess,
     Feed,
@@ -91,7 +92,7 @@ class World:
         self._stock = self._new_stock(count, store_items)
         self._belief = self._stock
         if track_belief and arrivals.random:
-            self._belief = Stock(Deterministic().bind(sources, num_envs), self.shape)
+            self._belief = MeanStock(Deterministic().bind(sources, num_envs), self.shape)
         self.value, self.items = self._stock.value, self._stock.count
         self.belief = self._belief.value
         self._flat_crawled_at = self.crawled_at.reshape(-1)
@@ -119,6 +120,8 @@ class World:
             require_items(self.arrivals, "features such as harvest_age sum over items")
         if capped:
             require_items(self.arrivals, "some sources have a finite capacity")
+        if isinstance(self._feed, MeanFeed):
+            return MeanStock(self._feed, self.shape, count)
         if not (capped or store_items or not self.arrivals.exponential):
             return Stock(self._feed, self.shape, count)
         capacity = np.broadcast_to(self.sources.capacity, self.shape).ravel() if capped else None
@@ -216,6 +219,47 @@ class World:
             self._belief.empty(picked)
         return collected
 
+    @property
+    def is_mean(self) -> bool:
+        """Whether `step` can be used: the value of every source is its mean, and nothing else is
+        known of the content."""
+        return (
+            isinstance(self._stock, MeanStock)
+            and self._stock.count is None
+            and not self.sources.fails
+            and self._capped is None
+        )
+
+    def step(
+        self,
+        picked: IntArray,
+        collected: FloatArray,
+        reward: FloatArray,
+        shown: NDArray[np.float32],
+    ) -> None:
+        """Do what `crawl` and `advance` do in one call, if `is_mean`.
+
+        Arguments:
+            picked: (B·k,) the cells to crawl, ascending, k in each environment.
+            collected: (B·k,), set to the utility collected of each.
+            reward: (B,), set to its sum in each environment.
+            shown: set to the value after the step, of the size of `value`.
+        """
+        stock, clock = self._stock, self._clock
+        assert isinstance(stock, MeanStock)
+        self._clock = clock + 1.0
+        _step(
+            picked,
+            clock,
+            stock._flat,
+            self._flat_crawled_at,
+            stock.retention,
+            stock.inflow,
+            collected,
+            reward,
+            shown,
+        )
+
     def advance(self, rng: np.random.Generator) -> None:
         """Advance by one step: content decays, then new content arrives."""
         self._clock += 1.0
@@ -308,15 +352,12 @@ class Stock:
 
     def advance(self, rng: np.random.Generator) -> None:
         """Advance by one step: content decays, then new content arrives."""
-        if len(self._blocks) == 1:
-            self._advance_block(0, rng)
-            return
         own = generators(self._feed.blocks, rng)
-        if own[0] is not rng:
+        if own[0] is rng:
+            for i in range(len(own)):
+                self._advance_block(i, rng)
+        else:
             each(lambda i: self._advance_block(i, own[i]), len(own))
-            return
-        for i in range(len(own)):
-            self._advance_block(i, rng)
 
     def _advance_block(self, i: int, rng: np.random.Generator) -> None:
         value, count, retention, add = self._blocks[i]
@@ -349,6 +390,63 @@ class Stock:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self.change_feed(self._feed)
+
+
+class MeanStock(Stock):
+    """Content that is its mean."""
+
+    def change_feed(self, feed: Feed) -> None:
+        assert isinstance(feed, MeanFeed)
+        self._feed = feed
+        self._flat = self.value.reshape(-1)
+        self._flat_count = None if self.count is None else self.count.reshape(-1)
+        self.retention, self.inflow, self._items = feed.retention, feed.inflow, feed.items
+
+    def advance(self, rng: np.random.Generator) -> None:
+        _advance(self._flat, self.retention, self.inflow)
+        if self._flat_count is not None:
+            rows = self._flat_count.size // self._items.size * self._items.size
+            self._flat_count[:rows].reshape(-1, self._items.size)[...] += self._items
+            self._flat_count[rows:] += self._items[: self._flat_count.size - rows]
+
+
+@compiled
+def _advance(value: FloatArray, retention: FloatArray, inflow: FloatArray) -> None:
+    """Let the flat values decay and add the inflow; the parameters repeat."""
+    for start in range(0, value.size, inflow.size):
+        for i in range(min(inflow.size, value.size - start)):
+            cell = np.uintp(start + i)
+            value[cell] = value[cell] * retention[i] + inflow[i]
+
+
+@compiled
+def _step(
+    picked: IntArray,
+    clock: float,
+    value: FloatArray,
+    crawled_at: FloatArray,
+    retention: FloatArray,
+    inflow: FloatArray,
+    collected: FloatArray,
+    reward: FloatArray,
+    shown: NDArray[np.float32],
+) -> None:
+    """Do what `World.step` does to flat arrays."""
+    k = picked.size // reward.size
+    for env in range(reward.size):
+        total = 0.0
+        for j in range(env * k, (env + 1) * k):
+            cell = np.uintp(picked[j])
+            total += value[cell]
+            collected[j] = value[cell]
+            value[cell] = 0.0
+            crawled_at[cell] = clock
+        reward[env] = total
+    for start in range(0, value.size, inflow.size):
+        for i in range(min(inflow.size, value.size - start)):
+            cell = np.uintp(start + i)
+            value[cell] = value[cell] * retention[i] + inflow[i]
+            shown[cell] = value[cell]
 
 
 class ItemStock(Stock):

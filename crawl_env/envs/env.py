@@ -260,14 +260,15 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
         if self._elapsed == _NOT_RESET:
             raise gym.error.ResetNeeded("call env.reset() before the first env.step()")
         simulation = self._simulation
-        reward: float = simulation.step(action, self._np_random).item()  # type: ignore[arg-type]
+        observation, rewards = simulation.step(action, self._np_random)  # type: ignore[arg-type]
+        reward: float = rewards.item()
         self._elapsed += 1
         if self.render_mode is not None:
             self._rewards.append(reward)
             if self.render_mode == "human":
                 self.render()
         truncated = self._elapsed >= self._horizon
-        return simulation.observe()[0], reward, False, truncated, simulation.info()
+        return observation[0], reward, False, truncated, simulation.info()
 
     def get_state(self) -> dict[str, Any]:
         """Return a copy of the whole state, including that of the random generator."""

@@ -169,7 +169,7 @@ def _read_csv(path: PathName, known: Sequence[Column]) -> tuple[Cells, set[str]]
         reader = csv.reader(_lines(file), delimiter=_delimiter(file), strict=True)
         try:
             header = [name.strip() for name in next(filter(None, reader), [])]
-            _check_header(path, header, known)
+            check_header(path, header, known)
             columns: list[list[str]] = [[] for _ in header]
             while rows := list(islice(reader, BATCH)):
                 rows = [row for row in rows if row]
@@ -263,7 +263,8 @@ def _refuse_width(path: PathName, width: int) -> None:
     )
 
 
-def _check_header(path: PathName, header: Sequence[str], known: Sequence[Column]) -> None:
+def check_header(path: PathName, header: Sequence[str], known: Sequence[Column]) -> None:
+    """Raise ValueError unless a header has the columns that it must have, and no unknown ones."""
     required = [column.name for column in known if column.required]
     optional = [column.name for column in known if not column.required]
     if not any(header):
@@ -315,7 +316,7 @@ def _read_parquet(path: PathName, known: Sequence[Column]) -> tuple[Cells, set[s
             rows = source.metadata.num_rows
         except (arrow.ArrowException, OSError) as error:
             raise ValueError(f"{path}: not a whole Parquet file ({error}); write it anew") from None
-        _check_header(path, names, known)
+        check_header(path, names, known)
         _check_size(path, rows)
         try:
             table = source.read()
@@ -341,11 +342,7 @@ def _cells(path: PathName, column: Column, cells: Any) -> list[str] | NDArray[An
     if is_text:
         return _texts(cells)
     if not fine[column.kind]:
-        wanted = {"text": "text", "number": "numbers", "time": "numbers or time stamps"}
-        raise ValueError(
-            f"{path}: column {column.name} holds {str(kind)[:80]}; it must hold "
-            f"{wanted[column.kind]}"
-        )
+        raise refuse_type(path, column, kind)
     if column.kind == "text":
         return ["" if cell is None else str(cell) for cell in cells.to_pylist()]
     if cells.null_count and column.default is None:
@@ -359,6 +356,14 @@ def _cells(path: PathName, column: Column, cells: Any) -> list[str] | NDArray[An
         return np.array(numbers.fill_null(column.default or 0.0).to_numpy(), dtype=np.float64)
     except arrow.ArrowException as error:
         raise ValueError(f"{path}: column {column.name} cannot be read ({error})") from None
+
+
+def refuse_type(path: PathName, column: Column, kind: object) -> ValueError:
+    """Return the error for a column of a type that it must not have."""
+    wanted = {"text": "text", "number": "numbers", "time": "numbers or time stamps"}
+    return ValueError(
+        f"{path}: column {column.name} holds {str(kind)[:80]}; it must hold {wanted[column.kind]}"
+    )
 
 
 def _texts(cells: Any) -> list[str]:

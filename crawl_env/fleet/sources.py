@@ -363,14 +363,8 @@ class Sources:
         >>> Sources.random(3, seed=1, regime="sparse")
         Sources(3 sources, period=1)
         """
-        low, high = np.log(REGIMES[check_choice("regime", regime, REGIMES)])
         check_whole("n", n, what="sources")
-        rng = np.random.default_rng(seed)
-        return Sources(
-            arrival_rate=np.exp(rng.uniform(low, high, n)),
-            mean_utility=rng.lognormal(0.0, 0.8, n),
-            decay_rate=np.exp(rng.uniform(np.log(0.03), np.log(0.5), n)),
-        )
+        return Sources(**random_parameters(n, np.random.default_rng(seed), regime))
 
     @staticmethod
     def from_csv(path: str | PathLike[str], period: float = 1.0) -> Sources:
@@ -411,6 +405,16 @@ class Sources:
                 text[name] = map(repr, array.tolist())
         words = {"host": self.hosts, "status": status}
         table.write(path, text | {name: column for name, column in words.items() if column})
+
+
+def random_parameters(n: int, rng: np.random.Generator, regime: str) -> dict[str, Any]:
+    """Return the parameters that `Sources.random` draws, each (n,)."""
+    low, high = np.log(REGIMES[check_choice("regime", regime, REGIMES)])
+    return {
+        "arrival_rate": np.exp(rng.uniform(low, high, n)),
+        "mean_utility": rng.lognormal(0.0, 0.8, n),
+        "decay_rate": np.exp(rng.uniform(np.log(0.03), np.log(0.5), n)),
+    }
 
 
 def _checked(given: Mapping[str, ArrayLike], names: Sequence[str]) -> dict[str, FloatArray]:

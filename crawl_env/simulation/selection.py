@@ -3,20 +3,18 @@
 Ties go to the source crawled longer ago, then to the lower number. Sources that may not be crawled
 now, or whose host has reached its limit, are skipped.
 
-Selections are flat indices of cells (environment · N + source): of shape (k, B) if each of several
-environments selects the same number, and (K,) otherwise. One source of one environment is a scalar.
-In these shapes numpy sums rewards and sets cells fastest.
+Selections are flat indices of cells (environment · N + source), ascending, (K,).
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
+from crawl_env.compiled import compiled
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
+from crawl_env.simulation.top import SMALL, Priority, partition, top_of_few, top_of_many
 
 # A sum of costs may exceed the budget by this fraction of it, which allows for rounding.
 TOLERANCE = 1e-12
@@ -24,8 +22,10 @@ TOLERANCE = 1e-12
 BALANCE_TOLERANCE = 1e-9
 # Totals of costs that are examined for how much of a budget can be spent.
 _MOST_TOTALS = 10**6
-# Up to this many sources, repeated argmax is faster than partitioning.
-_FEW = 3
+# Types of priorities for which kernels are compiled; others are converted.
+KERNEL_TYPES = (np.dtype(np.float32), np.dtype(np.float64))
+_ALL = np.empty(0, dtype=bool)  # no source is excluded
+_NONE = np.empty(0, dtype=np.intp)  # no source has a shared host
 
 
 class Hosts:
@@ -46,28 +46,6 @@ class Hosts:
         if host_of is None or np.bincount(host_of).max() <= per_host:
             return None
         return Hosts(host_of, per_host)
-
-    def have_room(
-        self, chosen: NDArray[np.bool_], order: NDArray[np.intp], more: int = 0
-    ) -> NDArray[np.bool_]:
-        """Return whether the host of each source admits it after the chosen ones before it, (B, N).
-
-        Arguments:
-            chosen: (B, N), in the order of crawling.
-            order: (B, N), the numbers of the sources in that order.
-            more: number of crawls that must be admitted besides the chosen ones; 0 if `chosen`
-                includes the source itself.
-        """
-        host = self.host_of[order]
-        by_host = np.argsort(host, axis=-1, kind="stable")
-        here = np.take_along_axis(chosen, by_host, axis=-1)
-        count = np.cumsum(here, axis=-1)
-        sorted_host = np.take_along_axis(host, by_host, axis=-1)
-        begins = np.diff(sorted_host, axis=-1, prepend=-1) != 0
-        before = np.maximum.accumulate(np.where(begins, count - here, 0), axis=-1)
-        room = np.empty_like(chosen)
-        np.put_along_axis(room, by_host, count - before + more <= self.per_host, axis=-1)
-        return room
 
 
 def whole_budget(cost: FloatArray, budget: float) -> int | None:
@@ -117,7 +95,7 @@ def affordable(cost: FloatArray, budget: float) -> NDArray[np.bool_]:
 
 
 def select(
-    priority: NDArray[np.floating],
+    priority: Priority,
     crawled_at: FloatArray,
     cost: FloatArray,
     budget: float,
@@ -145,106 +123,27 @@ def select(
     return select_greedy(priority, crawled_at, cost, budget, allowed, hosts)
 
 
-def select_top(priority: NDArray[np.floating], k: int, crawled_at: FloatArray) -> IntArray:
-    """Return the k sources of largest priority in each environment, ascending by number.
+def select_top(priority: Priority, k: int, crawled_at: FloatArray) -> IntArray:
+    """Return the k sources of largest priority in each environment, or all if there are fewer.
 
     priority, crawled_at: (B, N). Raises ValueError if a priority is NaN.
+
+    >>> select_top(np.array([[0.5, 2.0, 0.5]]), 2, np.array([[-3.0, -1.0, -4.0]]))
+    array([1, 2])
     """
     num_envs, n = priority.shape
     if k >= n:
         _refuse_nan(priority)
-        return by_pick(np.arange(num_envs * n), num_envs)
-    if num_envs == 1 and k == 1:
-        best: Any = priority.argmax()
-        highest = priority.item(best)
-        if np.count_nonzero(priority == highest) == 1:
-            return best
-        return _top_with_ties(priority, k, crawled_at)
-    if k > _FEW:
-        picked, threshold = _top_by_partition(priority, k)
-    elif num_envs == 1:
-        picked, threshold = _top_of_one(priority, k)
-    else:
-        picked, threshold = _top_by_maximum(priority, k)
-    if picked is None or np.count_nonzero(priority >= threshold) != num_envs * k:
-        return _top_with_ties(priority, k, crawled_at)
-    return picked
-
-
-def by_pick(cells: IntArray, num_envs: int) -> IntArray:
-    """Return ascending cells, k in each environment, as (k, B); unchanged for one environment."""
-    return cells if num_envs == 1 else cells.reshape(num_envs, -1).T
-
-
-def _top_of_one(priority: NDArray[np.floating], k: int) -> tuple[IntArray | None, Any]:
-    flat = priority.ravel().copy()
-    best = int(flat.argmax())
-    if np.isnan(flat.item(best)):  # argmax stops at NaN
-        return None, None
-    picked = [best]
-    for _ in range(k - 1):
-        flat[best] = -np.inf
-        best = int(flat.argmax())
-        picked.append(best)
-    return np.array(sorted(picked)), flat.item(best)
-
-
-def _top_by_maximum(priority: NDArray[np.floating], k: int) -> tuple[IntArray, Any]:
-    num_envs, n = priority.shape
-    first = np.arange(0, num_envs * n, n)
-    flat = priority.reshape(-1)
-    _refuse_nan(priority)
-    if k == 1:
-        best = priority.argmax(-1)
-        best += first
-        return best[None], flat.take(best)[:, None]
-    flat = flat.copy()
-    picked = np.empty((k, num_envs), dtype=np.intp)
-    for j in range(k):
-        if j:
-            flat[picked[j - 1]] = -np.inf
-        np.add(flat.reshape(num_envs, n).argmax(-1), first, picked[j])
-    threshold = flat.take(picked[-1])[:, None]
-    return _ascending(picked), threshold
-
-
-def _ascending(picked: IntArray) -> IntArray:
-    """Sort the picks of each environment, (k, B), by a comparison network."""
-    for end in range(len(picked) - 1, 0, -1):
-        for j in range(end):
-            low = np.minimum(picked[j], picked[j + 1])
-            np.maximum(picked[j], picked[j + 1], out=picked[j + 1])
-            picked[j] = low
-    return picked
-
-
-def _top_by_partition(priority: NDArray[np.floating], k: int) -> tuple[IntArray | None, Any]:
-    num_envs, n = priority.shape
-    _refuse_nan(priority)
-    threshold = np.partition(priority, n - k, axis=-1)[:, n - k, None]
-    above = np.flatnonzero(priority >= threshold)
-    return (by_pick(above, num_envs) if above.size == num_envs * k else None), threshold
-
-
-def _top_with_ties(priority: NDArray[np.floating], k: int, crawled_at: FloatArray) -> IntArray:
-    """Return the same as `select_top`, sorting only the ties at the threshold."""
-    _refuse_nan(priority)
-    num_envs, n = priority.shape
-    threshold = np.partition(priority, n - k, axis=-1)[:, n - k, None]
-    above = priority > threshold
-    missing = k - np.count_nonzero(above, axis=-1)
-    tied = np.flatnonzero(priority == threshold)
-    env = tied // n
-    order = np.lexsort((crawled_at.reshape(-1)[tied], env))
-    place = np.arange(tied.size) - np.searchsorted(env, np.arange(num_envs))[env]
-    winners = tied[order[place < missing[env]]]
-    chosen = above.reshape(-1)
-    chosen[winners] = True
-    return by_pick(np.flatnonzero(chosen), num_envs)
+        return np.arange(priority.size)
+    best = np.empty(num_envs * k, dtype=np.intp)
+    top = top_of_few if n * k <= SMALL else top_of_many
+    if not top(_flat(priority), _flat64(crawled_at), n, k, best):
+        _refuse_nan(priority)
+    return best
 
 
 def select_greedy(
-    priority: NDArray[np.floating],
+    priority: Priority,
     crawled_at: FloatArray,
     cost: FloatArray,
     budget: float,
@@ -257,30 +156,14 @@ def select_greedy(
     priority, crawled_at, allowed: (B, N); cost: (N,) or (B, N). In every environment Σ cost ≤
     budget.
     """
-    order = _in_order(priority, crawled_at)
-    cost = np.take_along_axis(np.broadcast_to(cost, priority.shape), order, axis=-1)
-    slack = budget * TOLERANCE
-    left = np.full((len(priority), 1), float(budget))
-    taken = np.zeros(priority.shape, dtype=bool)
-    pending = cost <= left + slack
-    if allowed is not None:
-        pending &= np.take_along_axis(allowed, order, axis=-1)
-    # Each round selects all up to the first that does not fit, then drops all that no longer fit.
-    while pending.any():
-        ready = pending if hosts is None else pending & hosts.have_room(taken | pending, order)
-        spent = np.cumsum(np.where(ready, cost, 0.0), axis=-1)
-        fits = ready & (spent <= left + slack)
-        taken |= fits
-        left = left - np.where(fits, cost, 0.0).sum(axis=-1, keepdims=True)
-        pending &= ~fits
-        pending &= cost <= left + slack
-        if hosts is not None:  # drop sources whose host has no room even if they come next
-            pending &= hosts.have_room(taken, order, more=1)
-    return _flat(order, taken)
+    left = np.full(len(priority), float(budget))
+    return _select_in_turn(
+        priority, crawled_at, cost, left, budget * TOLERANCE, False, allowed, hosts
+    )
 
 
 def select_from_balance(
-    priority: NDArray[np.floating],
+    priority: Priority,
     crawled_at: FloatArray,
     cost: FloatArray,
     balance: FloatArray,
@@ -293,45 +176,126 @@ def select_from_balance(
     balance: (B,) budget units, which the last selection may leave negative. priority, crawled_at,
     allowed: (B, N).
     """
-    cost = np.broadcast_to(cost, priority.shape)
     empty = budget * BALANCE_TOLERANCE
-    n = priority.shape[-1]
-    # At most k sources can be selected per environment; if all are allowed, only k need sorting.
-    k = int(min(np.ceil(max((balance.max() + empty) / cost.min(), 0.0)), n))
-    candidates: Any = np.arange(priority.size).reshape(priority.shape)
-    if allowed is None and hosts is None and k < n:
-        if k == 0:
-            _refuse_nan(priority)
-            return np.empty(0, dtype=np.intp)
-        top = select_top(priority, k, crawled_at)
-        candidates = np.sort(top, axis=None).reshape(len(priority), k)
-    order = _in_order(priority.take(candidates), crawled_at.take(candidates))
-    cells = np.take_along_axis(candidates, order, axis=-1)
-    ready = priority.take(cells) >= 0
-    if allowed is not None:
-        ready &= allowed.take(cells)
-    if hosts is not None:
-        ready &= hosts.have_room(ready, order)
-    payment = np.where(ready, cost.take(cells), 0.0)
-    before = np.cumsum(payment, axis=-1) - payment
-    return np.sort(cells[ready & (balance[:, None] - before > empty)])
+    return _select_in_turn(priority, crawled_at, cost, balance, empty, True, allowed, hosts)
 
 
-def _in_order(priority: NDArray[np.floating], crawled_at: FloatArray) -> IntArray:
-    """Return the order of selection in each environment, (B, N) source numbers."""
-    _refuse_nan(priority)
-    return np.lexsort((crawled_at, -priority), axis=-1)
+def _select_in_turn(
+    priority: Priority,
+    crawled_at: FloatArray,
+    cost: FloatArray,
+    left: FloatArray,
+    tolerance: float,
+    on_average: bool,
+    allowed: BoolArray | None,
+    hosts: Hosts | None,
+) -> IntArray:
+    found = np.empty(priority.size + 1, dtype=np.intp)
+    count = _in_turn(
+        _flat(priority),
+        _flat64(crawled_at),
+        _flat64(cost),
+        np.array(left, dtype=np.float64),
+        tolerance,
+        on_average,
+        _ALL if allowed is None else np.array(allowed, dtype=bool).reshape(-1),
+        _NONE if hosts is None else hosts.host_of,
+        0 if hosts is None else hosts.per_host,
+        found,
+    )
+    if count < 0:
+        _refuse_nan(priority)
+    return found[:count].copy()
 
 
-def _flat(order: IntArray, taken: NDArray[np.bool_]) -> IntArray:
-    num_envs, n = order.shape
-    cells = order + np.arange(0, num_envs * n, n)[:, None]
-    return np.sort(cells[taken])
+@compiled
+def _in_turn(
+    priority: Priority,
+    crawled_at: FloatArray,
+    cost: FloatArray,
+    left: FloatArray,
+    tolerance: float,
+    on_average: bool,
+    allowed: BoolArray,
+    host_of: IntArray,
+    per_host: int,
+    found: IntArray,
+) -> int:
+    """Take cells in decreasing priority; write them to `found` (B·N + 1,), ascending, and return
+    their number.
+
+    Return −1 if a priority is NaN. The cells are sorted only as far as they are needed.
+
+    Arguments:
+        priority, crawled_at: (B·N,).
+        cost: (N,) or (B·N,).
+        left: (B,) budget units, reduced by the costs.
+        tolerance: the amount of budget that counts as nothing.
+        on_average: whether cells of priority ≥ 0 are taken while something is left; else cells
+            are taken whose cost does not exceed what is left.
+        allowed: (B·N,), or empty if all cells are allowed.
+        host_of: (N,), or empty if crawls per host are not limited.
+        per_host: number of cells that may be taken of one host.
+    """
+    n = priority.size // left.size
+    cells, pivots = np.empty(n, np.intp), np.empty(n + 1, np.intp)
+    crawls = np.empty(host_of.max() + 1 if host_of.size > 0 else 0, np.intp)
+    chosen = np.zeros(n, np.bool_)
+    count = 0
+    for row in range(left.size):
+        size, least = 0, np.inf
+        for cell in range(row * n, (row + 1) * n):
+            p, price = priority[cell], cost[cell % cost.size]
+            if p != p:
+                return -1
+            possible = p >= 0 if on_average else price <= left[row] + tolerance
+            if possible and (allowed.size == 0 or allowed[cell]):
+                cells[size] = cell
+                size += 1
+                least = min(least, price)
+        crawls[:] = 0
+        depth, taken = 1, 0
+        pivots[0] = size
+        while taken < size:
+            if left[row] <= tolerance if on_average else least > left[row] + tolerance:
+                break
+            while pivots[depth - 1] > taken:  # until the next cell in order is at its place
+                end = pivots[depth - 1]
+                pivots[depth] = partition(priority, crawled_at, cells, taken, end, end)
+                depth += 1
+            depth -= 1
+            cell = cells[taken]
+            taken += 1
+            price = cost[cell % cost.size]
+            if not on_average and price > left[row] + tolerance:
+                continue
+            if host_of.size > 0:
+                if crawls[host_of[cell % n]] == per_host:
+                    continue
+                crawls[host_of[cell % n]] += 1
+            left[row] -= price
+            chosen[cell % n] = True
+        for i in range(n):
+            found[count] = row * n + i
+            count += chosen[i]
+            chosen[i] = False
+    return count
 
 
-def _refuse_nan(priority: NDArray[np.floating]) -> None:
-    if np.isnan(priority.max()):  # max propagates NaN, at a third of the cost of isnan().any()
-        env, source = np.argwhere(np.isnan(np.atleast_2d(priority)))[0]
+def _flat(priority: Priority) -> Priority:
+    """Return priorities as the kernels need them: flat, contiguous, of float32 or float64."""
+    if priority.dtype not in KERNEL_TYPES:
+        priority = priority.astype(np.float64)
+    return np.ascontiguousarray(priority).reshape(-1)
+
+
+def _flat64(array: FloatArray) -> FloatArray:
+    return np.ascontiguousarray(array, dtype=np.float64).reshape(-1)
+
+
+def _refuse_nan(priority: Priority) -> None:
+    if np.isnan(priority.max()):  # the largest of numbers of which one is NaN
+        env, source = np.argwhere(np.isnan(priority))[0]
         raise ValueError(
             f"action has NaN as priority of source {source} (environment {env}); "
             "give every source a number"

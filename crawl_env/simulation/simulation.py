@@ -17,8 +17,8 @@ from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import FloatArray, IntArray
 from crawl_env.rng import generator
-from crawl_env.simulation import selection
 from crawl_env.simulation.observation import COUNTED, POWERS_OF_TIME, SUMMED, scaled
+from crawl_env.simulation.selection import KERNEL_TYPES, select, select_top, whole_budget
 from crawl_env.simulation.task import Task
 
 OPTIONS = ("value", "age")
@@ -31,6 +31,15 @@ class Harvest(NamedTuple):
     value: FloatArray  # utility collected
     items: FloatArray | None  # number of new items, or None if they are not counted
     failed: NDArray[np.bool_] | None = None  # whether each crawl failed; None if none can fail
+
+    def copy(self) -> Harvest:
+        """Return a copy of the arrays."""
+        return self.only(slice(None))
+
+    def only(self, which: Any) -> Harvest:
+        """Return a copy of some of the crawls, by a mask or a slice."""
+        fields: Any = (None if x is None else x[which].copy() for x in self)
+        return Harvest(*fields)
 
 
 _NOTHING = Harvest(np.empty(0, dtype=np.intp), np.empty(0), None)
@@ -66,20 +75,17 @@ class Simulation:
         )
         self.balance = np.full(num_envs, task.budget)
         self._nowhere, self._nothing = np.zeros(task.n, dtype=bool), np.zeros(task.n)
-        # The fields of a `Harvest`, in the shape in which `selection` returns cells.
-        self._last: tuple[Any, ...] = _NOTHING
+        self._last = _NOTHING
         self._value_alone = (
-            task.features == ("value",)
-            and self.world.belief is self.world.value
-            and not (task.flat or task.scaled)
-        )
+            task.features == ("value",) and self.world.belief is self.world.value
+        ) and not task.scaled
+        self._shape = (num_envs, *(task.observation_space.shape))
         self._prepare()
 
     @property
     def harvest(self) -> Harvest:
         """The crawls of the last step and what they collected."""
-        fields: Any = (None if x is None else np.ravel(x).copy() for x in self._last)
-        return Harvest(*fields)
+        return self._last.copy()
 
     def reset(
         self,
@@ -100,34 +106,40 @@ class Simulation:
         values = None if value is None else np.broadcast_to(value, self.world.shape)[which]
         self.world.start(ages, rng, which, values)
         self.balance[which] = self.task.budget
-        kept = ~which[self.harvest.picked // self.task.n]
-        self._last = tuple(None if x is None else x[kept] for x in self.harvest)
+        self._last = self._last.only(~which[self._last.picked // self.task.n])
 
-    def step(self, action: ArrayLike, rng: np.random.Generator) -> FloatArray:
-        """Crawl the sources selected by the actions, advance by one step, return the rewards (B,).
-
-        For one environment without a batch axis the reward may be a scalar.
-        """
-        picked = self._select(action)
-        reward = self._collect(picked, rng)
-        self.world.advance(rng)
-        return reward
-
-    def _select(self, action: ArrayLike) -> IntArray:
+    def step(
+        self, action: ArrayLike, rng: np.random.Generator
+    ) -> tuple[NDArray[np.float32], FloatArray]:
+        """Crawl the sources selected by the actions, advance by one step; return the observations,
+        see `observe`, and the rewards, (B,)."""
         priority = np.asarray(action)
-        if priority.shape != self._action_shape or priority.dtype.kind != "f":
+        if priority.shape != self._action_shape or priority.dtype not in KERNEL_TYPES:
             priority = self._as_priority(priority)
         world = self.world
-        priority = priority.reshape(world.shape)
-        if self._number is not None:
-            return selection.select_top(priority, self._number, world.crawled_at)
+        if self._number is None:
+            picked = self._select(priority.reshape(world.shape))
+        else:
+            picked = select_top(priority.reshape(world.shape), self._number, world.crawled_at)
+            if self._plain:
+                observation = np.empty(self._shape, dtype=np.float32)
+                value, reward = np.empty(picked.size), np.empty(self.num_envs)
+                world.step(picked, value, reward, observation.reshape(-1))
+                self._last = Harvest(picked, value, None)
+                return observation, reward
+        reward = self._collect(picked, rng)
+        world.advance(rng)
+        return self.observe(), reward
+
+    def _select(self, priority: NDArray[np.floating]) -> IntArray:
+        world = self.world
         constraints: tuple[Any, ...] = ()
         if self._constrained:
             available = world.available
             if available is not None:  # with −∞, `SubsetAction` marks what is not to be crawled
                 available = available & ~np.isneginf(priority)
             constraints = (available, self.task.hosts)
-        return selection.select(
+        return select(
             priority,
             world.crawled_at,
             self._cost,
@@ -147,7 +159,7 @@ class Simulation:
             failed = np.asarray((rng.random(world.shape) < world.sources.failure_rate).take(picked))
             items = None if items is None else np.where(failed, 0.0, items)
         value = world.crawl(picked, failed)
-        self._last = (picked, value, items, failed)
+        self._last = Harvest(picked, value, items, failed)
         if self._on_average:
             spent = self._per_env(picked, np.broadcast_to(self._cost, world.shape).take(picked))
             self.balance += self.task.budget - spent
@@ -156,14 +168,14 @@ class Simulation:
     def observe(self) -> NDArray[np.float32]:
         """Return the observations, (B, N, F), or (B, N·F) if they are flat, as a new array."""
         if self._value_alone:
-            return self.world.value.astype(np.float32)[..., None]
+            return self.world.value.astype(np.float32).reshape(self._shape)
         features = self.task.features
         observation = np.empty((*self.world.shape, len(features)), dtype=np.float32)
         for channel, name in enumerate(features):
             self._write(name, observation[..., channel], *self._last)
         if self.task.scales is not None:
             observation = scaled(observation, self.task.scales)
-        return observation.reshape(len(observation), -1) if self.task.flat else observation
+        return observation.reshape(self._shape)
 
     def _write(
         self,
@@ -240,7 +252,7 @@ class Simulation:
             self._prepare()
         self.world.set_state(state["world"])
         self.balance[...] = state["balance"]
-        self._last = tuple(None if x is None else x.copy() for x in state["harvest"])
+        self._last = Harvest(*state["harvest"]).copy()
 
     def generator(self, seed: int) -> np.random.Generator:
         """Return a generator for a planner's simulation, which no `reset(seed=…)` uses.
@@ -271,13 +283,14 @@ class Simulation:
         """Compute what depends on the sources' parameters."""
         sources, task = self.world.sources, self.task
         self._cost = sources.cost
-        self._whole = selection.whole_budget(self._cost, task.budget)
+        self._whole = whole_budget(self._cost, task.budget)
         self._fails = sources.fails
         self._constrained = sources.is_delayed or task.hosts is not None
         # Number of sources selected in every step, if it is constant, and their total cost.
         constant = not (self._constrained or self._on_average or self._fails)
         self._number = self._whole if constant else None
         self._number_cost = float((self._number or 0) * self._cost.flat[0])
+        self._plain = self._value_alone and self.world.is_mean
 
     def _as_priority(self, action: NDArray[Any]) -> NDArray[np.floating]:
         if action.shape != self._action_shape:
@@ -285,18 +298,12 @@ class Simulation:
                 f"action has shape {action.shape}; it must have shape {self._action_shape}, one "
                 "priority for each source"
             )
-        if action.dtype.kind not in "iub":
+        if action.dtype.kind not in "iubf":
             raise ValueError(f"action has dtype {action.dtype}; priorities must be numbers")
         return action.astype(np.float64)
 
-    def _per_env(self, picked: IntArray, amount: Any) -> FloatArray:
+    def _per_env(self, picked: IntArray, amount: FloatArray) -> FloatArray:
         """Return the sum over the picks of each environment, (B,), summed in a fixed order."""
-        if self.num_envs == 1:
-            if amount.ndim == 0:
-                return amount if self._alone else amount.reshape(1)
-            return np.add.accumulate(amount)[-1:] if amount.size else np.zeros(1)
-        if picked.ndim == 2:
-            return amount[0].copy() if len(amount) == 1 else amount.sum(axis=0)
         sums = np.bincount(picked // self.task.n, amount, minlength=self.num_envs)
         return np.asarray(sums, dtype=np.float64)  # of nothing, bincount returns integers
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +16,11 @@ from tqdm import tqdm
 
 from crawl_env.errors import check_choice
 from crawl_env.files.atomic import write_text
+from ephemeral_crawl.cluster import tasks
 from ephemeral_crawl.core.results import code_fingerprint
 
 _BAR = "{bar:20} {n_fmt} of {total_fmt} parts, {elapsed} so far, about {remaining} to go"
-ENGINES = ("loky", "threading", "sequential", "ray", "dask")
+ENGINES = ("loky", "threading", "sequential", "ray")
 
 Job = dict[str, Any]  # JSON: what is run, and the key under which its result is kept
 Result = dict[str, Any]  # JSON
@@ -34,8 +35,8 @@ class Runner:
         kept: folder of the results. An interrupted run resumes from them, unless the code has
             changed.
         jobs: processes; −1 for all cores.
-        engine: a joblib backend: loky (processes), threading or sequential, or ray or dask if
-            installed and a cluster is available.
+        engine: a joblib backend, which is loky (processes), threading or sequential; or ray (see
+            `ephemeral_crawl.cluster.connection`).
     """
 
     kept: Path
@@ -57,33 +58,32 @@ class Runner:
                 depends on all code of the project.
 
         Raises:
-            ValueError: an unknown engine, or one that is not installed.
+            ValueError: an unknown engine.
+            ModuleNotFoundError: the engine is ray, which is not installed.
+            ChildProcessError: with Ray, a job whose worker process died again and again.
             SystemExit: stopped by Ctrl-C; finished jobs are kept.
         """
-        self._register()
+        check_choice("engine", self.engine, ENGINES)
         self.kept.mkdir(parents=True, exist_ok=True)
         files = [self._file(job, version) for job in todo]
         found = {i: text for i, file in enumerate(files) if (text := _text(file)) is not None}
-        missing = [i for i in range(len(todo)) if i not in found]
-        with joblib.parallel_config(backend=self.engine, n_jobs=self.jobs):
-            finished = joblib.Parallel(return_as="generator_unordered")(
-                joblib.delayed(_numbered)(work, i, todo[i]) for i in missing
-            )
-            done = len(todo) - len(missing)
-            progress = tqdm(finished, total=len(todo), initial=done, disable=quiet, bar_format=_BAR)
-            try:
-                for i, result in progress:
-                    found[i] = json.dumps(result)
-                    self._keep(files[i], found[i])
-            except KeyboardInterrupt:
-                progress.close()
-                kept = sum(file.exists() for file in files)
-                if kept:
-                    print(f"\nStopped. {kept} of {len(todo)} parts are finished, and kept in")
-                    print(f"{self.kept}; the same command goes on from there.")
-                else:
-                    print(f"\nStopped before the first of {len(todo)} parts was finished.")
-                raise SystemExit(130) from None
+        missing = {i: todo[i] for i in range(len(todo)) if i not in found}
+        finished = self._results(work, missing)
+        done = len(todo) - len(missing)
+        progress = tqdm(finished, total=len(todo), initial=done, disable=quiet, bar_format=_BAR)
+        try:
+            for i, result in progress:
+                found[i] = json.dumps(result)
+                self._keep(files[i], found[i])
+        except KeyboardInterrupt:
+            progress.close()
+            kept = sum(file.exists() for file in files)
+            if kept:
+                print(f"\nStopped. {kept} of {len(todo)} parts are finished, and kept in")
+                print(f"{self.kept}; the same command goes on from there.")
+            else:
+                print(f"\nStopped before the first of {len(todo)} parts was finished.")
+            raise SystemExit(130) from None
         return [json.loads(found[i]) for i in range(len(todo))]
 
     def has(self, job: Job, version: Version | None = None) -> bool:
@@ -105,21 +105,13 @@ class Runner:
         text = json.dumps([code, job], sort_keys=True)
         return self.kept / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
 
-    def _register(self) -> None:
-        check_choice("engine", self.engine, ENGINES)
-        try:
-            if self.engine == "ray":
-                from ray.util.joblib import register_ray  # type: ignore[import-not-found]
-
-                register_ray()
-            elif self.engine == "dask":
-                import distributed  # type: ignore[import-not-found]
-
-                distributed.Client()
-        except ImportError as error:
-            raise ValueError(
-                f"engine {self.engine!r} needs {error.name}; pip install it first"
-            ) from None
+    def _results(
+        self, work: Callable[[Job], Result], jobs: Mapping[int, Job]
+    ) -> Iterator[tuple[int, Result]]:
+        if self.engine == "ray":
+            return tasks.results(work, jobs, self.jobs)
+        parallel = joblib.Parallel(self.jobs, self.engine, return_as="generator_unordered")
+        return parallel(joblib.delayed(_numbered)(work, i, job) for i, job in jobs.items())
 
 
 def _text(file: Path) -> str | None:

@@ -104,7 +104,7 @@ class ParallelStudy(Study):
     jobs: int = -1
     """Processes; -1 for all cores."""
     engine: str = "loky"
-    """joblib backend: loky, threading, sequential, or ray / dask where installed."""
+    """loky (processes), threading, sequential, or ray (at RAY_ADDRESS, else here)."""
 
     @property
     def runner(self) -> Runner:

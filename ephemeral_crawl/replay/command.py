@@ -86,26 +86,26 @@ class ReplayLog(ComparisonStudy):
             split = split.sampled(part.of(split.fleet))
             if rule is not None and rule.rates is not None:
                 rule = rule._replace(rates=part.crawls(rule.rates))
-        parts: dict[tuple[float, str], list[Job]] = {}
+        parts: dict[tuple[float, str], Job] = {}
         for m, own in zip(given, part.budgets, strict=True):
             of_plan = {_OF_SCHEDULE: tested[m].free.crawls}
             if np.isfinite(longest):
                 of_plan[_OF_LIMIT] = tested[m].best.crawls
             for name in (*entrants, *of_plan):
                 played = part.crawls(of_plan[name]) if name in of_plan else None
-                parts[m, name] = self._jobs(split, own, name, played)
+                parts[m, name] = self._job(split, own, name, played)
             if rule is not None and rule.rates is not None:
                 asked = rule.budget(split.fleet, own)
-                parts[m, rule.name] = self._jobs(split, asked, rule.name, rule.rates, "average")
-        todo = [job for jobs in parts.values() for job in jobs]
+                parts[m, rule.name] = self._job(split, asked, rule.name, rule.rates, "average")
+        todo = list(parts.values())
         print(
             f"{len(split.fleet)} sources × {split.steps} steps × {self._runs(split)} runs × "
             f"{len(entrants)} policies × {len(given)} budgets, in {len(todo)} parts"
         )
-        results = iter(self.runner.run(todo, partial(play.work, split.trace)))
+        results = self.runner.run(todo, partial(play.work, split.trace))
         runs: dict[float, dict[str, Replay]] = {m: {} for m in given}
-        for (m, name), jobs in parts.items():
-            runs[m][name] = play.joined([next(results) for _ in jobs], split.steps)
+        for (m, name), result in zip(parts, results, strict=True):
+            runs[m][name] = play.replay_of(result)
         view = self._view(split, dict(zip(given, part.budgets, strict=True)), note)
         found = summary.Found(
             view=view,
@@ -135,15 +135,15 @@ class ReplayLog(ComparisonStudy):
 
     # ------------------------------------------------------------------------ jobs
 
-    def _jobs(
+    def _job(
         self,
         split: Split,
         budget: float,
         name: str,
         rates: Any = None,
         budget_rule: str | None = None,
-    ) -> list[Job]:
-        """Return the jobs of a policy or a reference, or of a schedule with these crawls per
+    ) -> Job:
+        """Return the job of a policy or a reference, or of a schedule with these crawls per
         step."""
         refitted = split.refitted if name == REFITTED else None
         job: Job = {
@@ -158,12 +158,13 @@ class ReplayLog(ComparisonStudy):
                 "features": list(features_of(Thompson.name if name == LIVE else name)),
             },
             "steps": split.steps,
+            "runs": self._runs(split),
+            "seed": self.seed,
             "log": split.digest,
         }
         if rates is not None:
             job["rates"] = np.asarray(rates).tolist()
-        runs = range(self._runs(split))
-        return [{**job, "late": late, "seed": self.seed + late} for late in runs]
+        return job
 
     def _task(self, fleet: Sources, budget: float) -> Task:
         """Return the task of a schedule; raises ValueError for invalid arguments."""
@@ -193,9 +194,9 @@ class ReplayLog(ComparisonStudy):
 
     def _measured(self, view: View, rule: Replay, budget: float) -> Measured:
         split = view.split
-        jobs = self._jobs(split, budget, REFERENCE)
-        found = self.runner.run(jobs, partial(play.work, split.trace), quiet=True)
-        run = play.joined(found, split.steps)
+        job = self._job(split, budget, REFERENCE)
+        (found,) = self.runner.run([job], partial(play.work, split.trace), quiet=True)
+        run = play.replay_of(found)
         gain = view.gain(run, rule).low
         least = -np.inf if np.isnan(gain) else (1 + gain) * rule.total / split.steps
         return Measured(budget, run.total / split.steps, run.cost, least)

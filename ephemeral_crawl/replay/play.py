@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from agents.adaptive.live import live_agent
-from agents.adaptive.policies import Adaptive
-from agents.evaluation.rollout import AgentLike, Rollout
-from agents.policies.index import WhittleExact
+from agents.adaptive.policies import Certainty, Optimism
+from agents.evaluation.rollout import Rollout, with_features
+from agents.policies.base import Policy, State
+from agents.policies.index import Myopic, Whittle, WhittleExact
+from agents.policies.industry import Miniflux, Nutch
+from agents.policies.lagrangian import Lagrangian
+from agents.policies.simple import Fixed, OldestFirst
+from agents.policies.static import Scheduled, Static
+from agents.registry import make
 from crawl_env import CrawlVectorEnv, ItemLog, Sources, Trace
-from crawl_env.numerics import FloatArray, IntArray
+from crawl_env.compiled import compiled
+from crawl_env.numerics import BoolArray, FloatArray, IntArray
 from ephemeral_crawl.core import evaluation
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.replay.split import Split
 
 REFITTED = "whittle-refitted"  # a reference: fitted to the replayed part itself
 LIVE = "live-crawl"  # the agent of `LiveCrawl`, which starts from the fleet and goes on learning
+
+# Agents that draw nothing at random, so that one of them can act in all runs.
+_NOT_RANDOM = {
+    *(Whittle, Lagrangian, Static, Scheduled, Myopic, OldestFirst, Fixed),
+    *(Nutch, Miniflux, Certainty, Optimism),
+}
 
 
 class Replay(NamedTuple):
@@ -60,106 +74,214 @@ def entrants(agents: Iterable[str], split: Split, observed: bool) -> tuple[str, 
 
 
 def work(trace: Trace, job: Job) -> Result:
-    """Run one replay of a job's agent, which starts `late` steps after the trace."""
-    log, period = trace.log, job["arguments"]["sources"]["period"]
-    rest = Trace(log.covering(log.start + job["late"] * period, None), random_start=False)
+    """Run the replays of a job's agent."""
     with warnings.catch_warnings():  # the command has shown them once for all jobs
         warnings.simplefilter("ignore")
-        replay = play(rollout_of(job, rest), rest, job["steps"] - job["late"])
+        return result_of(play(rollout_of(job, trace), trace, job["steps"]))
+
+
+def result_of(replay: Replay) -> Result:
+    """Return a replay as JSON."""
     return {
         name: value.tolist() if isinstance(value, np.ndarray) else value
         for name, value in replay._asdict().items()
     }
 
 
+def replay_of(result: Result) -> Replay:
+    """Return the replay of a result."""
+    reward, frequency = np.array(result["reward"]), np.array(result["frequency"])
+    return Replay(**{**result, "reward": reward, "frequency": frequency})
+
+
 def rollout_of(job: Job, trace: Trace) -> Rollout:
-    """Return a job's agent in an environment that replays a trace."""
+    """Return a job's agent in environments that replay a trace, one for each of its runs."""
+    name = job["agent"]
     arguments = {**evaluation.arguments_of(job), "arrivals": trace}
-    return Rollout(_agent_of(job), arguments, 1, job["seed"])
+    if name != LIVE and "rates" not in job:
+        name, arguments = with_features(name, arguments)
+
+    def agent(env: CrawlVectorEnv, seed: int) -> Policy:
+        if "rates" in job:
+            return Scheduled(env, job["rates"])
+        if name == LIVE:
+            return live_agent(env.task, env.task.sources, seed=seed)
+        return make(name, env, seed=seed)
+
+    return runs_of(agent, arguments, job["runs"], job["seed"])
 
 
-def _agent_of(job: Job) -> AgentLike:
-    if job["agent"] != LIVE:
-        return evaluation.agent_of(job)
+def runs_of(
+    agent: Callable[[CrawlVectorEnv, int], Policy], arguments: dict[str, Any], runs: int, seed: int
+) -> Rollout:
+    """Return agents in S environments: run s is played by `agent(env, seed + s)`.
 
-    def deployed(env: CrawlVectorEnv) -> Adaptive:
-        return live_agent(env.task, env.task.sources, seed=job["seed"])
+    Agents that draw nothing at random do not depend on the seed: one of them plays all runs.
+    """
 
-    return deployed
+    def players(env: CrawlVectorEnv) -> Policy:
+        first = agent(env, seed)
+        if type(first) in _NOT_RANDOM:
+            return first
+        return _OnePerRun([first, *(agent(env, seed + run) for run in range(1, runs))])
+
+    return Rollout(players, arguments, runs, seed)
 
 
-def joined(results: Sequence[Result], steps: int) -> Replay:
-    """Return the runs of a policy as one; the reward before a run starts is zero."""
-    reward = np.zeros((len(results), steps))
-    for row, result in zip(reward, results, strict=True):
-        (measured,) = result["reward"]
-        row[steps - len(measured) :] = measured
-    others = [name for name in Replay._fields if name != "reward"]
-    means = {name: np.mean([result[name] for result in results], axis=0) for name in others}
-    return Replay(reward, **means)
+class _OnePerRun(Policy):
+    """Several agents of one task, the first of which acts in the first run, and so on."""
+
+    def __init__(self, agents: Sequence[Policy]) -> None:
+        self.task = agents[0].task
+        self._agents = agents
+
+    def predict(
+        self,
+        observation: ArrayLike,
+        state: State | None = None,
+        episode_start: NDArray[np.bool_] | None = None,
+        deterministic: bool = True,
+    ) -> tuple[NDArray[Any], State | None]:
+        runs = range(len(self._agents))
+        states: Any = [None] * len(runs) if state is None else state
+        found = [
+            self._agents[run].predict(
+                np.asarray(observation)[run : run + 1],
+                states[run],
+                None if episode_start is None else episode_start[run : run + 1],
+                deterministic,
+            )
+            for run in runs
+        ]
+        each: Any = tuple(after for _, after in found)
+        return np.concatenate([action for action, _ in found]), each
 
 
 def play(rollout: Rollout, trace: Trace, steps: int) -> Replay:
-    """Replay the trace once from its beginning, with the crawls of a rollout.
+    """Replay a trace from its beginning, with the crawls of a rollout.
 
-    The sources are crawled at 0, T, …, (H − 1)T: items that are published in a step can be
-    collected from the next step on, and those of the last step not at all.
+    Run s starts at step s and ends with the others, after step H − 1. The sources are crawled at 0,
+    T, …, (H − 1)T: items that are published in a step can be collected from the next step on, and
+    those of the last step not at all.
     """
-    world = rollout.env.world
-    sources, (batch, n) = world.sources, world.shape
-    collected = _Collected(trace.log, sources, batch, steps)
-    reward, crawls, cost = np.zeros((batch, steps)), np.zeros(n), 0.0
-    visited = np.zeros(batch * n, dtype=bool)
+    env = rollout.env
+    runs = env.num_envs
+    state = env.get_state()
+    state["world"]["feed"] = np.arange(runs)
+    rollout.restart(state)
+    tally, reward = _Tally(trace.log, env.world.sources, runs, steps), np.zeros((runs, steps))
     for step in range(steps):
-        reward[:, step] = rollout.step()
-        picked, _, _, failed = rollout.env.harvest
-        crawls += np.bincount(picked % n, minlength=n)
-        cost += float(sources.cost[picked % n].sum())
-        if failed is not None:
-            picked = picked[~failed]
-        visited[picked] = True
-        collected.count(picked, step)
-    return Replay(
-        reward,
-        crawls / steps / batch,
-        cost / steps / batch,
-        float(np.count_nonzero(~visited)) / batch,
-        collected.items / batch,
-        collected.delay,
-    )
+        found = rollout.step()
+        for run in range(min(runs, steps - step)):
+            reward[run, step + run] = found[run]
+        picked, _, _, failed = env.harvest
+        tally.count(picked, failed, step)
+    return tally.read(reward)
 
 
-class _Collected:
-    """Counts the items that crawls collect, and the time since their publication."""
+class _Tally:
+    """Counts the crawls and their costs, the items that they collect, and the time since their
+    publication, of runs that start one step after each other."""
 
-    def __init__(self, log: ItemLog, sources: Sources, batch: int, steps: int) -> None:
+    def __init__(self, log: ItemLog, sources: Sources, runs: int, steps: int) -> None:
         place = {name: i for i, name in enumerate(sources.names)}
         source = np.array([place.get(name, 0) for name in log.names], dtype=np.intp)[log.source]
         when = (log.published - log.start) / sources.period
-        self._stride, self._n = steps + 2, len(sources)
         # The step from whose beginning on an item can be collected.
         available = np.minimum(when.astype(np.intp) + 1, steps + 1)
-        line = source * self._stride + available  # sorts by source, then by step
-        order = np.argsort(line, kind="stable")
-        self._line = line[order]
+        stride, n = steps + 2, len(sources)
+        order = np.argsort(source * stride + available, kind="stable")
+        line = (source * stride + available)[order]
+        self._available = available[order]
         self._when = np.concatenate(([0.0], np.cumsum(when[order])))
-        first = np.searchsorted(self._line, np.arange(self._n) * self._stride)
-        self._next = np.tile(first, batch)  # index in `_line` of each cell's first item
-        self._capacity, self._period = sources.capacity, sources.period
-        self.items, self._delay = 0.0, 0.0
+        self._end = np.searchsorted(line, np.arange(1, n + 1) * stride)
+        # The first item of each source that has not been collected; the items that were published
+        # before a run starts are left out.
+        start = np.arange(n) * stride + np.arange(1, runs + 1)[:, None]
+        self._next = np.searchsorted(line, start)
+        self._cost = np.broadcast_to(sources.cost, n).astype(np.float64)
+        self._capacity = np.broadcast_to(sources.capacity, n).astype(np.float64)
+        self._period, self._steps = sources.period, steps
+        self._crawls, self._visited = np.zeros((runs, n)), np.zeros((runs, n), dtype=bool)
+        self._sums = np.zeros((runs, 3))  # cost, items, and their delays in steps
 
-    def count(self, picked: IntArray, step: int) -> None:
-        """Count the items that crawls of the cells `picked` collect at the beginning of a step."""
-        source = picked % self._n
-        until = np.searchsorted(self._line, source * self._stride + step, side="right")
-        first = np.maximum(self._next[picked], until - self._capacity[source])
-        first = np.minimum(first, until).astype(np.intp)
-        self._next[picked] = until
-        items = until - first
-        self.items += float(items.sum())
-        self._delay += float((items * step - (self._when[until] - self._when[first])).sum())
+    def count(self, picked: IntArray, failed: BoolArray | None, step: int) -> None:
+        """Count the crawls of some cells, (K,), in a step; run s has made s steps more."""
+        _count(
+            picked,
+            np.zeros(picked.shape, dtype=bool) if failed is None else failed,
+            step,
+            self._steps,
+            self._available,
+            self._when,
+            self._end,
+            self._next,
+            self._cost,
+            self._capacity,
+            self._crawls,
+            self._visited,
+            self._sums,
+        )
 
-    @property
-    def delay(self) -> float:
-        """Return the mean time from publication to collection; NaN if no item was collected."""
-        return self._delay * self._period / self.items if self.items else float("nan")
+    def read(self, reward: FloatArray) -> Replay:
+        """Return all that was counted, and the rewards."""
+        runs = len(self._sums)
+        length = self._steps - np.arange(runs)
+        cost, items, delay = self._sums.T
+        with np.errstate(invalid="ignore"):
+            delay = delay * self._period / items  # NaN if no item was collected
+        return Replay(
+            reward,
+            (self._crawls / length[:, None]).mean(axis=0),
+            float((cost / length).mean()),
+            float(np.count_nonzero(~self._visited)) / runs,
+            float(items.mean()),
+            float(delay.mean()),
+        )
+
+
+@compiled
+def _count(
+    picked: IntArray,
+    failed: BoolArray,
+    step: int,
+    steps: int,
+    available: IntArray,
+    when: FloatArray,
+    end: IntArray,
+    first: IntArray,
+    cost: FloatArray,
+    capacity: FloatArray,
+    crawls: FloatArray,
+    visited: BoolArray,
+    sums: FloatArray,
+) -> None:
+    """Count the crawls of cells, in place; see `_Tally`.
+
+    Arguments:
+        available: (n,) step from which on each item can be collected, by source, then by step.
+        when: (n + 1,) sums of the steps at which the items before were published.
+        end: (N,) number of the item after the last one of each source.
+        first: (S, N) the first item that was not collected.
+        crawls, visited: (S, N) number of attempts; whether one succeeded.
+        sums: (S, 3) cost, items, delay.
+    """
+    n = cost.size
+    for i in range(picked.size):
+        run, source = picked[i] // n, picked[i] % n
+        now = step + run
+        if now >= steps:
+            continue
+        crawls[run, source] += 1.0
+        sums[run, 0] += cost[source]
+        if failed[i]:
+            continue
+        visited[run, source] = True
+        start = until = first[run, source]
+        while until < end[source] and available[until] <= now:
+            until += 1
+        first[run, source] = until
+        if until - start > capacity[source]:
+            start = until - int(capacity[source])
+        sums[run, 1] += until - start
+        sums[run, 2] += (until - start) * now - (when[until] - when[start])

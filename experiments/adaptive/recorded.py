@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from agents.evaluation.rollout import Rollout
 from crawl_env import CrawlVectorEnv, Trace
 from crawl_env.log.clock import HOURS
 from crawl_env.numerics import FloatArray
@@ -58,16 +57,11 @@ class Recorded:
     def run(self, report: Report, runner: Runner) -> tuple[list[dict[str, Any]], str]:
         """Write the part of the report; return one row for each budget, entrant and week, and what
         was found, in half a sentence."""
-        parts = {
-            (m, name_of(base)): [{**base, "late": late} for late in range(self._runs)]
-            for m in self._budgets
-            for base in self._jobs(m)
-        }
-        todo = [job for of_entrant in parts.values() for job in of_entrant]
-        results = iter(runner.run(todo, partial(work, self._split.trace)))
+        parts = {(m, name_of(job)): job for m in self._budgets for job in self._jobs(m)}
+        results = runner.run(list(parts.values()), partial(work, self._split.trace))
         runs: dict[float, dict[str, Replay]] = {m: {} for m in self._budgets}
-        for (m, name), of_entrant in parts.items():
-            runs[m][name] = replay.joined([next(results) for _ in of_entrant], self._split.steps)
+        for (m, name), result in zip(parts, results, strict=True):
+            runs[m][name] = replay.replay_of(result)
         view = self._view()
         write(report, view, runs)
         rows = records(view, runs, {"part": PART, **provenance()})
@@ -90,6 +84,7 @@ class Recorded:
                     "features": list(shown(chosen)),
                 },
                 "steps": self._split.steps,
+                "runs": self._runs,
                 "seed": self._seed,
                 "log": self._split.digest,
             }
@@ -159,20 +154,14 @@ def entrants(split: Split) -> list[dict[str, Any]]:
 
 
 def work(trace: Trace, job: Job) -> Result:
-    """Play one run of an entrant, which starts `late` steps after the trace."""
-    log, period = trace.log, job["arguments"]["sources"]["period"]
-    rest = Trace(log.covering(log.start + job["late"] * period, None), random_start=False)
-    arguments = {**evaluation.arguments_of(job), "arrivals": rest}
-    seed = job["seed"] + job["late"]
+    """Play the runs of an entrant, which start one step after the other."""
+    arguments = {**evaluation.arguments_of(job), "arrivals": trace}
 
-    def chosen(env: CrawlVectorEnv) -> Any:
+    def chosen(env: CrawlVectorEnv, seed: int) -> Any:
         return seat(env, job["entrant"], seed)
 
-    played = replay.play(Rollout(chosen, arguments, 1, seed), rest, job["steps"] - job["late"])
-    return {
-        name: value.tolist() if isinstance(value, np.ndarray) else value
-        for name, value in played._asdict().items()
-    }
+    rollout = replay.runs_of(chosen, arguments, job["runs"], job["seed"])
+    return replay.result_of(replay.play(rollout, trace, job["steps"]))
 
 
 def write(report: Report, view: View, runs: Runs) -> None:

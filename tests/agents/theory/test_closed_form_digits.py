@@ -5,10 +5,22 @@ from __future__ import annotations
 import mpmath
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
-from agents.theory.closed_form import closed_form_index, remainder
+from agents.theory.closed_form import (
+    ClosedForm,
+    age_index,
+    age_reaching,
+    closed_form,
+    decayed,
+    remainder_ratio,
+    theorem_1,
+    time_constants,
+)
 from crawl_env.fleet.sources import Sources
+from tests.references import plainly
 
 ACCURACY = 2e-14
 DECAYS = np.logspace(-12, 3, 61)
@@ -25,7 +37,8 @@ def exact_bracket(steps: int, fraction: mpmath.mpf | float, decay: float) -> mpm
 def index_at(steps: ArrayLike, fraction: ArrayLike, decay: ArrayLike) -> np.ndarray:
     """Theorem 1's bracket as the code computes it, with the constants a fleet keeps."""
     m = np.asarray(decay, dtype=float)
-    return closed_form_index(steps, fraction, m, -np.expm1(-m), remainder(m))
+    each = np.vectorize(closed_form, otypes=[float])
+    return np.asarray(each(steps, fraction, m, remainder_ratio(m), 1.0))
 
 
 def relative_error(found: float, exact: mpmath.mpf) -> float:
@@ -85,3 +98,81 @@ def test_index_of_table_1_at_ages_1_2_3() -> None:
     age, decay = np.arange(1.0, 4.0), fleet.decay_per_step[:, None]
     index = fleet.ceiling[:, None] * index_at(age, -np.expm1(-decay * age), decay)
     np.testing.assert_allclose(index, expected, rtol=0, atol=5.1e-4)
+
+
+def test_age_index_is_exact_and_never_falls() -> None:
+    rng = np.random.default_rng(7)
+    for m in DECAYS:
+        curvature = float(remainder_ratio(m))
+        spread = np.floor(10 ** rng.uniform(0, max(1.0, np.log10(45 / m)), 40))
+        places = np.floor(np.array([0.499, 0.5, 0.501, 0.6931, 0.6932, 2.0, 30.0, 37.0]) / m)
+        starts = np.maximum(np.concatenate([[1.0], spread, places]), 1.0)
+        ages = np.unique(starts[:, None] + np.arange(8.0))
+        found = np.array([age_index(age, m, curvature, 1.0) for age in ages.tolist()])
+        if m >= 1e-11:
+            assert np.all(np.diff(found) >= 0), m
+        assert np.all(found >= np.maximum.accumulate(found) * (1 - ACCURACY / 4)), m
+        for age, index in zip(ages.tolist(), found.tolist(), strict=True):
+            with mpmath.workdps(60):
+                fraction = -mpmath.expm1(-mpmath.mpf(m) * age)
+            assert relative_error(index, exact_bracket(int(age), fraction, m)) < 5e-15, (age, m)
+        assert age_index(0.0, m, curvature, 3.0) == 0.0
+        assert age_index(np.inf, m, curvature, 3.0) == 3.0
+
+
+def test_decayed_and_time_constants_are_exact() -> None:
+    rng = np.random.default_rng(8)
+    near_halvings = np.log(2) * np.arange(1, 6)[:, None] * (1 + 1e-15 * np.arange(-4, 5))
+    times = np.concatenate([10 ** rng.uniform(-14, 2.8, 300), near_halvings.ravel()])
+    for z in times.tolist():
+        kept, bend = decayed(z)
+        with mpmath.workdps(60):
+            assert relative_error(kept, mpmath.exp(-mpmath.mpf(z))) < 1e-15
+            assert relative_error(bend, 1 + mpmath.expm1(-mpmath.mpf(z)) / z) < 1e-15
+    assert decayed(0.0) == (1.0, 0.0)
+    level = np.concatenate([10 ** rng.uniform(-300, 0, 100), 1 - 10 ** rng.uniform(-15.9, 0, 200)])
+    for y in [*level.tolist(), 1 - 2.0**-53]:
+        with mpmath.workdps(60):
+            assert relative_error(time_constants(y), -mpmath.log1p(-mpmath.mpf(y))) < 1e-15
+    assert time_constants(0.0) == 0.0
+
+
+@plainly
+@given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 40), rows=st.integers(1, 3))
+def test_loops_have_the_bits_of_single_sources(seed: int, n: int, rows: int) -> None:
+    """Loops are vectorised in blocks of some width; what is left over is computed one by one."""
+    rng = np.random.default_rng(seed)
+    ceiling, cost, decay = (10 ** rng.uniform(-3, 2, n) for _ in range(3))
+    age = np.floor(10 ** rng.uniform(0, 4, (rows, n)))
+    value = 10 ** rng.uniform(-4, 1, (rows, n)) * ceiling
+    arms, curvature = ClosedForm(ceiling, cost, decay), remainder_ratio(decay)
+    at_age, at_value = arms.index_at_age(age), arms.index(value)
+    for row, i in np.ndindex(rows, n):
+        c, m, k = float(ceiling[i]), float(decay[i]), float(curvature[i])
+        full = c / float(cost[i])
+        assert at_age[row, i] == age_index(float(age[row, i]), m, k, full)
+        assert at_value[row, i] == theorem_1(float(value[row, i]), c, float(cost[i]), m, k)
+
+
+@plainly
+@given(
+    decay=st.floats(-11, 3).map(lambda e: 10.0**e),
+    full=st.floats(-3, 3).map(lambda e: 10.0**e),
+    place=st.floats(0, 1.1),
+    time=st.floats(0, 40),
+    bits=st.integers(-3, 3),
+)
+def test_age_reaching_a_level_is_the_first(
+    decay: float, full: float, place: float, time: float, bits: int
+) -> None:
+    curvature = float(remainder_ratio(decay))
+    at_an_age = age_index(np.ceil(time / decay), decay, curvature, full)
+    for level in (place * full, at_an_age + bits * np.spacing(at_an_age)):
+        age = age_reaching(level, decay, curvature, full)
+        if level > full:
+            assert age == np.inf
+            continue
+        assert age >= 1
+        assert age == np.floor(age)
+        assert age_index(age, decay, curvature, full) >= level
+        assert age == 1 or age_index(age - 1, decay, curvature, full) < level

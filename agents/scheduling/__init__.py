@@ -1,0 +1,5 @@
+"""Scheduling at a cost per crawl: `FleetScheduler`, for fleets of up to 10⁹ sources."""
+
+from agents.scheduling.scheduler import FleetScheduler, Offers
+
+__all__ = ["FleetScheduler", "Offers"]

@@ -1,0 +1,351 @@
+"""The candidates of a step: the sources whose index has reached the level, and some more.
+
+The level is such that every source that is no candidate has a smaller index, or may not be crawled
+yet. As long as the last crawled candidate reaches the level, the best candidates are the best of
+all.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.scheduling.age_index import (
+    NEVER,
+    Parameters,
+    age_reaching,
+    decay_of,
+    index_at,
+    scale_of,
+    whole,
+)
+from agents.scheduling.calendar import (
+    BUCKETS,
+    CHUNK,
+    LATEST,
+    Calendar,
+    bucket_in_order,
+    bucket_of_step,
+    coarse_bucket,
+    detach,
+    next_chunk,
+    put,
+    release,
+)
+from crawl_env.compiled import compiled
+
+# The fraction by which the index of a source is known to be below the level while it is no
+# candidate: more than the errors by which the computed index may fail to rise with the age.
+GUARD = 1e-9
+
+
+class Crawls(NamedTuple):
+    """When the sources were crawled, on the scheduler's clock; 0: never."""
+
+    crawled_at: NDArray[np.uint32]  # (N,)
+    tried_at: NDArray[np.uint32]  # (N,) last attempt; (0,) if it is always the last crawl
+
+
+class Candidates(NamedTuple):
+    """Arrays of the candidates, of which the first `counters[0]` entries are used."""
+
+    source: NDArray[np.uint32]
+    crawled_at: NDArray[np.uint32]
+    scale: NDArray[np.float64]
+    decay: NDArray[np.float64]
+    gamma: NDArray[np.float64]  # the index
+    counters: NDArray[np.int64]  # (2,) number of candidates, place of a sweep
+
+    @staticmethod
+    def empty(size: int) -> Candidates:
+        """Return no candidates, with room for `size`."""
+        return Candidates(
+            np.empty(size, np.uint32),
+            np.empty(size, np.uint32),
+            np.empty(size),
+            np.empty(size),
+            np.empty(size),
+            np.zeros(2, np.int64),
+        )
+
+    def with_room(self, size: int) -> Candidates:
+        """Return the candidates with room for `size`."""
+        larger = Candidates.empty(size)
+        used = len(self)
+        for old, new in zip(self.columns, larger.columns, strict=True):
+            new[:used] = old[:used]
+        larger.counters[:] = self.counters
+        return larger
+
+    @property
+    def columns(self) -> tuple[NDArray[Any], ...]:
+        """The arrays with one element per candidate."""
+        return self.source, self.crawled_at, self.scale, self.decay, self.gamma
+
+    def __len__(self) -> int:
+        return int(self.counters[0])
+
+
+@compiled
+def due_step(
+    parameters: Parameters,
+    crawls: Crawls,
+    i: int,
+    crawled_at: int,
+    scale: float,
+    decay: float,
+    level: float,
+) -> int:
+    """Return the step in which source i becomes a candidate."""
+    age = age_reaching(parameters, i, scale, decay, level * (1.0 - GUARD))
+    due = LATEST + 1 if age > NEVER else crawled_at + age
+    if parameters.delay.size:
+        tried_at = whole(crawls.tried_at[i]) if crawls.tried_at.size else crawled_at
+        delay = whole(parameters.delay[i])
+        if delay > 1 and tried_at:
+            due = max(due, tried_at + delay)
+    return due
+
+
+@compiled
+def file_or_join(
+    parameters: Parameters,
+    crawls: Crawls,
+    calendar: Calendar,
+    candidates: Candidates,
+    first: int,
+    now: int,
+    level: float,
+) -> None:
+    """Enter the candidates from number `first` on that are not due into the calendar."""
+    count = first
+    for j in range(first, candidates.counters[0]):
+        i, at = whole(candidates.source[j]), whole(candidates.crawled_at[j])
+        scale, decay = candidates.scale[j], candidates.decay[j]
+        due = due_step(parameters, crawls, i, at, scale, decay, level)
+        if due > now:
+            put(calendar, i, due, now)
+            continue
+        candidates.source[count] = i
+        candidates.crawled_at[count] = at
+        candidates.scale[count] = scale
+        candidates.decay[count] = decay
+        candidates.gamma[count] = index_at(parameters, i, scale, decay, age_of(at, now))
+        count += 1
+    candidates.counters[0] = count
+
+
+@compiled
+def age_of(crawled_at: int, now: int) -> int:
+    """Return the age in steps; `NEVER` for a source never crawled."""
+    return now - crawled_at if crawled_at else NEVER
+
+
+@compiled
+def _append(parameters: Parameters, crawls: Crawls, candidates: Candidates, i: int) -> None:
+    """Append source i to the candidates, without its index."""
+    j = candidates.counters[0]
+    candidates.source[j] = i
+    candidates.crawled_at[j] = crawls.crawled_at[i]
+    candidates.scale[j] = scale_of(parameters, i)
+    candidates.decay[j] = decay_of(parameters, i)
+    candidates.counters[0] = j + 1
+
+
+@compiled
+def file_range(
+    parameters: Parameters,
+    crawls: Crawls,
+    calendar: Calendar,
+    candidates: Candidates,
+    first: int,
+    last: int,
+    now: int,
+    level: float,
+) -> int:
+    """File sources `first` … `last` − 1; return the first one for which there was no room."""
+    for start in range(first, last, CHUNK):
+        end = min(start + CHUNK, last)
+        if len(candidates.source) - candidates.counters[0] < end - start:
+            return start
+        count = candidates.counters[0]
+        for i in range(start, end):
+            _append(parameters, crawls, candidates, i)
+        file_or_join(parameters, crawls, calendar, candidates, count, now, level)
+    return last
+
+
+@compiled
+def file_detached(
+    parameters: Parameters,
+    crawls: Crawls,
+    calendar: Calendar,
+    candidates: Candidates,
+    now: int,
+    level: float,
+) -> bool:
+    """File the sources of the detached list; return False if there is no room for candidates."""
+    while True:
+        if len(candidates.source) - candidates.counters[0] < CHUNK:
+            return False
+        chunk, fill = next_chunk(calendar)
+        if not chunk:
+            return True
+        count = candidates.counters[0]
+        for place in range(1, fill + 1):  # all reads first, which then overlap
+            _append(parameters, crawls, candidates, whole(calendar.chunks[chunk - 1, place]))
+        release(calendar, chunk)
+        file_or_join(parameters, crawls, calendar, candidates, count, now, level)
+
+
+@compiled
+def detach_of_step(calendar: Calendar, now: int, turn: int) -> None:
+    """Detach the lists that a step must file, in turn: two of coarse buckets and that now due."""
+    bucket = bucket_of_step(now) if turn == 2 else coarse_bucket(now, turn)
+    if bucket >= 0:
+        detach(calendar, bucket)
+
+
+@compiled
+def sweep(
+    parameters: Parameters,
+    crawls: Crawls,
+    calendar: Calendar,
+    candidates: Candidates,
+    now: int,
+    level: float,
+) -> bool:
+    """File all sources of the calendar anew; return False if there is no room for candidates.
+
+    It is called again until it returns True. The place is kept in the counters.
+    """
+    while True:
+        if not file_detached(parameters, crawls, calendar, candidates, now, level):
+            return False
+        if candidates.counters[1] == BUCKETS:
+            candidates.counters[1] = 0
+            return True
+        detach(calendar, bucket_in_order(now, candidates.counters[1]))
+        candidates.counters[1] += 1
+
+
+@compiled
+def update_index(parameters: Parameters, candidates: Candidates, now: int) -> None:
+    """Compute the index of every candidate at its present age."""
+    for j in range(candidates.counters[0]):
+        age = age_of(whole(candidates.crawled_at[j]), now)
+        i, scale, decay = whole(candidates.source[j]), candidates.scale[j], candidates.decay[j]
+        candidates.gamma[j] = index_at(parameters, i, scale, decay, age)
+
+
+@compiled
+def put_back(
+    parameters: Parameters,
+    crawls: Crawls,
+    calendar: Calendar,
+    candidates: Candidates,
+    now: int,
+    level: float,
+) -> None:
+    """Return the candidates below the level to the calendar."""
+    count = 0
+    for j in range(candidates.counters[0]):
+        i, at = whole(candidates.source[j]), whole(candidates.crawled_at[j])
+        scale, decay, index = candidates.scale[j], candidates.decay[j], candidates.gamma[j]
+        if index < level:
+            due = due_step(parameters, crawls, i, at, scale, decay, level)
+            if due > now:
+                put(calendar, i, due, now)
+                continue
+        candidates.source[count] = i
+        candidates.crawled_at[count] = at
+        candidates.scale[count] = scale
+        candidates.decay[count] = decay
+        candidates.gamma[count] = index
+        count += 1
+    candidates.counters[0] = count
+
+
+@compiled
+def remove(candidates: Candidates, chosen: NDArray[np.bool_], picks: Candidates) -> None:
+    """Move the chosen candidates to `picks`, in ascending order of the sources."""
+    count, moved = 0, 0
+    for j in range(candidates.counters[0]):
+        to, k = (picks, moved) if chosen[j] else (candidates, count)
+        to.source[k] = candidates.source[j]
+        to.crawled_at[k] = candidates.crawled_at[j]
+        to.scale[k] = candidates.scale[j]
+        to.decay[k] = candidates.decay[j]
+        to.gamma[k] = candidates.gamma[j]
+        if chosen[j]:
+            moved += 1
+        else:
+            count += 1
+    candidates.counters[0] = count
+    picks.counters[0] = moved
+
+
+@compiled
+def mark_tried(crawls: Crawls, picks: Candidates, now: int) -> None:
+    """Set the step of the last crawl and attempt of the picked sources to `now`."""
+    for j in range(picks.counters[0]):
+        crawls.crawled_at[picks.source[j]] = now
+    if crawls.tried_at.size:
+        for j in range(picks.counters[0]):
+            crawls.tried_at[picks.source[j]] = now
+
+
+@compiled
+def file_picks(
+    parameters: Parameters,
+    crawls: Crawls,
+    calendar: Calendar,
+    candidates: Candidates,
+    picks: Candidates,
+    failed: NDArray[np.bool_],
+    changed: bool,
+    now: int,
+    level: float,
+) -> None:
+    """File the sources crawled in the last step, for which the candidates must have room.
+
+    failed: (K,) or (0,); the age of sources whose crawl failed goes on. changed: whether the
+    parameters of the picked sources have changed.
+    """
+    first = candidates.counters[0]
+    for k in range(picks.counters[0]):
+        j, i = first + k, whole(picks.source[k])
+        if failed.size and failed[k]:
+            crawls.crawled_at[i] = picks.crawled_at[k]
+        candidates.source[j] = i
+        candidates.crawled_at[j] = crawls.crawled_at[i]
+        candidates.scale[j] = scale_of(parameters, i) if changed else picks.scale[k]
+        candidates.decay[j] = picks.decay[k]
+    candidates.counters[0] = first + picks.counters[0]
+    picks.counters[0] = 0
+    file_or_join(parameters, crawls, calendar, candidates, first, now, level)
+
+
+@compiled
+def indices_of(
+    parameters: Parameters, crawls: Crawls, sources: NDArray[np.int64], now: int
+) -> NDArray[np.float64]:
+    """Return the present index of some sources, (K,)."""
+    index = np.empty(len(sources))
+    for j in range(len(sources)):
+        i = sources[j]
+        scale, decay = scale_of(parameters, i), decay_of(parameters, i)
+        index[j] = index_at(parameters, i, scale, decay, age_of(whole(crawls.crawled_at[i]), now))
+    return index
+
+
+@compiled
+def spent_by_frequencies(parameters: Parameters, sources: NDArray[np.int64]) -> float:
+    """Return Σ C f over some sources, budget units / step, at the frequencies of `STATIC`."""
+    total = 0.0
+    for i in sources:
+        cost = np.float64(parameters.cost[i]) if parameters.cost.size else 1.0
+        total += cost * scale_of(parameters, i)
+    return total

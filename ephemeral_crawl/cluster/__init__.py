@@ -1,0 +1,1 @@
+"""Sweeps and fleets on several processes and machines, with Ray."""

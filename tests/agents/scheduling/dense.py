@@ -1,0 +1,91 @@
+"""The same policies, slowly: the index of every source in every step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from agents.scheduling import age_index
+from agents.scheduling.age_index import NEVER, Parameters
+from agents.scheduling.scheduler import POLICIES, _parameters_of
+from crawl_env.numerics import FloatArray, IntArray
+from crawl_env.simulation import selection
+from crawl_env.simulation.selection import Hosts
+
+
+class DenseScheduler:
+    """Computes all N indices in each step and selects as the environment does.
+
+    Arguments:
+        columns: the fleet.
+        budget: M.
+        policy: as for `FleetScheduler`.
+        ages: (N,) steps; 10⁹ or more for never.
+        per_host: crawls per step and host, if any.
+        balance: whether the budget is a token bucket; then `multiplier` is the least index.
+    """
+
+    def __init__(
+        self,
+        columns: Any,
+        budget: float,
+        policy: str,
+        ages: FloatArray,
+        multiplier: float | None = None,
+        per_host: int | None = None,
+    ) -> None:
+        n = len(columns)
+        self.parameters: Parameters = _parameters_of(columns, POLICIES[policy])
+        self.budget, self.multiplier = budget, multiplier
+        self.cost = np.ones(n)
+        if self.parameters.cost.size:
+            self.cost = self.parameters.cost.astype(np.float64)
+        self.delay = np.ones(n)
+        if self.parameters.delay.size:
+            self.delay = self.parameters.delay.astype(np.float64)
+        self.crawled_at = np.where(ages >= NEVER, -np.inf, -np.minimum(ages, NEVER))
+        self.tried_at = self.crawled_at.copy()
+        self.steps = 0
+        self.balance = budget
+        self.hosts = None
+        host = getattr(columns, "host", None)
+        if per_host is not None and host is not None:
+            own = np.where(host < 0, np.arange(n) + n, host)
+            self.hosts = Hosts(np.unique(own, return_inverse=True)[1], per_host)
+
+    @property
+    def index(self) -> FloatArray:
+        """The index of every source, (N,)."""
+        age = np.minimum(self.steps - self.crawled_at, NEVER).astype(np.int64)
+        every = range(len(self.cost))
+        scales = (age_index.scale_of(self.parameters, i) for i in every)
+        decays = (age_index.decay_of(self.parameters, i) for i in every)
+        return np.array(
+            [
+                age_index.index_at(self.parameters, i, scale, decay, age[i])
+                for i, scale, decay in zip(every, scales, decays, strict=True)
+            ]
+        )
+
+    def step(self, failed: FloatArray | None = None) -> IntArray:
+        """Return the sources tried in this step; `failed` (N,) marks those that would fail."""
+        allowed = None
+        if (self.delay > 1).any():
+            allowed = (self.steps - self.tried_at >= self.delay) | (self.delay == 1)
+            allowed = allowed[None]
+        index, balance = self.index[None], None
+        if self.multiplier is not None:
+            balance = np.array([self.balance])
+            index = np.where(index >= self.multiplier, index, -1.0)
+        whole = selection.whole_budget(self.cost, self.budget)
+        at = self.crawled_at[None]
+        picked = np.ravel(
+            selection.select(index, at, self.cost, self.budget, whole, balance, allowed, self.hosts)
+        )
+        self.tried_at[picked] = self.steps
+        done = picked if failed is None else picked[~failed[picked]]
+        self.crawled_at[done] = self.steps
+        self.balance += self.budget - float(self.cost[picked].sum())
+        self.steps += 1
+        return picked

@@ -1,0 +1,171 @@
+"""The event-driven scheduler selects what the dense policies select, step by step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agents.scheduling import FleetScheduler
+from agents.scheduling.age_index import NEVER
+from crawl_env import Sources
+from tests.agents.scheduling.dense import DenseScheduler
+from tests.references import plainly
+
+fewer = settings(plainly, max_examples=40)
+
+
+def ages_of(scheduler: FleetScheduler) -> np.ndarray:
+    """The ages at the start, (N,)."""
+    at = scheduler._crawls.crawled_at.astype(np.float64)
+    return np.where(at == 0, NEVER, scheduler._now - at)
+
+
+def assert_same(columns: Any, budget: float, policy: str, start: Any, steps: int) -> None:
+    """Assert equal selections in every step."""
+    scheduler = FleetScheduler(columns, budget, policy, start=start)
+    dense = DenseScheduler(columns, budget, policy, ages_of(scheduler))
+    dense.parameters = scheduler._parameters  # the frequencies of "static" included
+    for step in range(steps):
+        np.testing.assert_array_equal(scheduler.step(), dense.step(), str(step))
+
+
+@fewer
+@given(
+    n=st.integers(1, 60),
+    share=st.floats(0, 1),
+    policy=st.sampled_from(["whittle", "myopic", "oldest-first"]),
+    start=st.sampled_from(["fresh", "empty", "full", "random"]),
+    kinds=st.integers(1, 60),
+    silent=st.floats(0, 1),
+    spread=st.floats(0, 12),
+    seed=st.integers(0, 2**32),
+)
+def test_selections_are_those_of_the_dense_policy(
+    n, share, policy, start, kinds, silent, spread, seed
+):
+    rng = np.random.default_rng(seed)
+    kind = rng.integers(kinds, size=n)  # sources of one kind are equal
+    ceiling = np.exp(rng.normal(0, 2, kinds)) * (rng.random(kinds) >= silent)
+    decay = 10 ** rng.uniform(-spread, spread / 4, kinds)
+    sources = Sources((ceiling * decay)[kind], 1.0, decay[kind])
+    assert_same(sources, max(1, round(share * n)), policy, start, 60)
+
+
+@pytest.mark.parametrize("budget", [1, 7, 150, 299, 300])
+def test_thousands_of_steps(budget):
+    assert_same(Sources.random(300, seed=3), budget, "whittle", "fresh", 2500)
+
+
+def test_static_crawls_by_lateness():
+    assert_same(Sources.random(100, seed=3), 7, "static", "random", 500)
+
+
+@pytest.mark.parametrize("policy", ["whittle", "myopic"])
+def test_a_large_fleet(policy):
+    assert_same(Sources.random(20_000, seed=1), 100, policy, "full", 15)
+
+
+def test_given_ages_count_from_the_start():
+    ages = np.arange(50) * 7.0
+    ages[3] = np.inf
+    assert_same(Sources.random(50, seed=0), 3, "whittle", ages, 100)
+
+
+def test_failed_crawls_are_tried_again():
+    sources = Sources.random(200, seed=5)
+    scheduler = FleetScheduler(sources, 9)
+    dense = DenseScheduler(sources, 9, "whittle", ages_of(scheduler))
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        failed = rng.random(200) < 0.3
+        picked = scheduler.step()
+        np.testing.assert_array_equal(picked, dense.step(failed))
+        scheduler.report(failed=failed[picked])
+
+
+def test_offers_of_parts_select_as_one_scheduler():
+    sources = Sources.random(300, seed=2)
+    whole = FleetScheduler(sources, 20)
+    parts = [np.arange(0, 100), np.arange(100, 300)]
+    shards = [FleetScheduler(sources.select(part), 20) for part in parts]
+    for _ in range(200):
+        keys = []
+        for shard, scheduler in enumerate(shards):
+            offers = scheduler.offers(20)
+            keys += [
+                (-index, at, shard, number)
+                for index, at, number in zip(
+                    offers.index, offers.crawled_at, offers.source, strict=True
+                )
+            ]
+        best = sorted(keys)[:20]
+        taken = [
+            part[scheduler.take(sum(key[2] == shard for key in best))]
+            for shard, (part, scheduler) in enumerate(zip(parts, shards, strict=True))
+        ]
+        np.testing.assert_array_equal(np.concatenate(taken), whole.step())
+
+
+def test_ages_and_price_of_the_last_step():
+    scheduler = FleetScheduler(Sources.preset("table1"), 2, start=[3, 4, NEVER, 1])
+    assert np.isnan(scheduler.price)
+    picked = scheduler.step()
+    age = np.array([3, 4, NEVER, 1])[picked]
+    assert np.minimum(scheduler.ages, NEVER).tolist() == age.tolist()
+    assert scheduler.steps == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"budget": 0}, "budget is 0; it must be positive"),
+        ({"policy": "witle"}, "did you mean 'whittle'"),
+        ({"start": "fulll"}, "did you mean 'full'"),
+        ({"start": [1, 2]}, "give one of fresh, empty, full, random, or the ages of the 4"),
+        ({"start": [1, 2, -1, 0]}, "age is -1"),
+        ({"seed": -1}, "seed is -1"),
+    ],
+)
+def test_bad_arguments_are_explained(arguments, message):
+    given = {"columns": Sources.preset("table1"), "budget": 2} | arguments
+    with pytest.raises(ValueError, match=message):
+        FleetScheduler(**given)
+
+
+def test_bad_reports_are_explained():
+    scheduler = FleetScheduler(Sources.preset("table1"), 2)
+    scheduler.step()
+    with pytest.raises(ValueError, match="failed has shape"):
+        scheduler.report(failed=[True])
+    with pytest.raises(ValueError, match="0 sources were offered"):
+        scheduler.take(1)
+
+
+@pytest.mark.parametrize("policy", ["whittle", "myopic", "static", "oldest-first"])
+def test_a_scheduler_goes_on_from_a_state(policy):
+    rng = np.random.default_rng(2)
+    sources = Sources.random(400, seed=5)
+    delay = rng.integers(1, 30, 400)
+    sources = Sources(
+        sources.arrival_rate, sources.mean_utility, sources.decay_rate, crawl_delay=delay
+    )
+    first, second = (FleetScheduler(sources, 13, policy) for _ in range(2))
+    for step in range(120):
+        picks = first.step()
+        failed = rng.random(picks.size) < 0.3
+        if step % 5:
+            first.report(failed=failed)
+        if step == 50:
+            second.set_state(first.get_state())
+        if step > 50:
+            np.testing.assert_array_equal(second.step(), picks)
+            assert (second.steps, second.price) == (first.steps, first.price)
+            np.testing.assert_array_equal(second.ages, first.ages)
+            if step % 5:
+                second.report(failed=failed)
+    with pytest.raises(ValueError, match="the state has 400 sources, and the fleet has 4"):
+        FleetScheduler(Sources.preset("table1"), 1).set_state(first.get_state())

@@ -30,7 +30,17 @@ def compiled(function: Function) -> Function:
     >>> double(1.5)
     3.0
     """
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    return _compiled(function)
+
+
+def inlined(function: Function) -> Function:
+    """Return the function as `compiled` does, always copied into the compiled functions that call
+    it: loops over a function without branches are vectorised then, however long it is."""
+    return _compiled(function, forceinline=True)
+
+
+def _compiled(function: Function, **more: Any) -> Any:
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", **more}
     try:
         made: Any = numba.njit(cache=True, **options)(function)
     except RuntimeError:  # no folder for the cache can be written, or there is no source file

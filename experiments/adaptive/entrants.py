@@ -135,7 +135,6 @@ class Clairvoyant(Policy):
 
     def __init__(self, env: CrawlVectorEnv) -> None:
         self.task, self._env = env.task, env
-        self._affordable = env.task.budget / float(env.task.sources.cost.mean())
         self._expected: Expected | None = None  # fleets are drawn when the environment is reset
         self._rate = np.zeros(())
 
@@ -150,6 +149,4 @@ class Clairvoyant(Policy):
             self._expected.crawl(self._env.harvest.picked, self._rate)
         self._rate = world.rate
         rate = np.maximum(self._rate, _LEAST)
-        return graded(
-            rate * self._arms.index_at(self._expected.value / rate), None, self._affordable
-        )
+        return graded(rate * self._arms.index_at(self._expected.value / rate), None)

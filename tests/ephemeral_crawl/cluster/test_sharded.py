@@ -5,8 +5,8 @@ import pytest
 
 from agents.scheduling import FleetScheduler
 from crawl_env.fleet.columns import FleetColumns
-from ephemeral_crawl.cluster.sharded import ShardedScheduler
-from tests.ephemeral_crawl.cluster.conftest import remove
+from ephemeral_crawl.cluster import ShardedScheduler
+from tests.conftest import remove
 
 
 def fleet(folder, n=3000, seed=3, **columns):

@@ -1,4 +1,4 @@
-"""One Ray on this machine for all tests of this folder."""
+"""One Ray on this machine for all tests that need it."""
 
 import gc
 import os

@@ -17,7 +17,12 @@ from agents.scheduling.age_index import (
     Parameters,
     age_reaching,
     decay_of,
+    gather,
     index_at,
+    is_plain,
+    plain_ages_reaching,
+    plain_indices,
+    read_scales,
     scale_of,
     whole,
 )
@@ -89,27 +94,6 @@ class Candidates(NamedTuple):
 
 
 @compiled
-def due_step(
-    parameters: Parameters,
-    crawls: Crawls,
-    i: int,
-    crawled_at: int,
-    scale: float,
-    decay: float,
-    level: float,
-) -> int:
-    """Return the step in which source i becomes a candidate."""
-    age = age_reaching(parameters, i, scale, decay, level * (1.0 - GUARD))
-    due = LATEST + 1 if age > NEVER else crawled_at + age
-    if parameters.delay.size:
-        tried_at = whole(crawls.tried_at[i]) if crawls.tried_at.size else crawled_at
-        delay = whole(parameters.delay[i])
-        if delay > 1 and tried_at:
-            due = max(due, tried_at + delay)
-    return due
-
-
-@compiled
 def file_or_join(
     parameters: Parameters,
     crawls: Crawls,
@@ -118,13 +102,36 @@ def file_or_join(
     first: int,
     now: int,
     level: float,
+    work: NDArray[np.float64],
 ) -> None:
-    """Enter the candidates from number `first` on that are not due into the calendar."""
+    """Enter the candidates from number `first` on that are not due into the calendar.
+
+    work: (4, W), temporary, for up to W sources.
+    """
+    last = candidates.counters[0]
+    set_index(parameters, candidates, first, now)
+    reached = level * (1.0 - GUARD)
+    ready = parameters.delay.size == 0
+    if ready:
+        for j in range(first, last):
+            ready &= candidates.gamma[j] >= reached
+    if ready:
+        return
+    plain = is_plain(parameters) and reached > 0.0
+    if plain:
+        plain_ages_reaching(
+            candidates.scale[first:last], candidates.decay[first:last], reached, work
+        )
     count = first
-    for j in range(first, candidates.counters[0]):
+    for j in range(first, last):
         i, at = whole(candidates.source[j]), whole(candidates.crawled_at[j])
-        scale, decay = candidates.scale[j], candidates.decay[j]
-        due = due_step(parameters, crawls, i, at, scale, decay, level)
+        scale, decay, gamma = candidates.scale[j], candidates.decay[j], candidates.gamma[j]
+        due = whole(_allowed_from(parameters, crawls, i, at))
+        if gamma < reached:
+            age = work[0, j - first] if plain else 0.0
+            if age == 0.0:
+                age = age_reaching(parameters, i, scale, decay, reached)
+            due = max(due, LATEST + 1 if age > NEVER else max(at + whole(age), now + 1))
         if due > now:
             put(calendar, i, due, now)
             continue
@@ -132,26 +139,53 @@ def file_or_join(
         candidates.crawled_at[count] = at
         candidates.scale[count] = scale
         candidates.decay[count] = decay
-        candidates.gamma[count] = index_at(parameters, i, scale, decay, age_of(at, now))
+        candidates.gamma[count] = gamma
         count += 1
     candidates.counters[0] = count
 
 
 @compiled
-def age_of(crawled_at: int, now: int) -> int:
-    """Return the age in steps; `NEVER` for a source never crawled."""
-    return now - crawled_at if crawled_at else NEVER
+def _allowed_from(parameters: Parameters, crawls: Crawls, i: int, crawled_at: int) -> int:
+    """Return the first step in which source i may be crawled."""
+    if parameters.delay.size == 0:
+        return 0
+    tried_at = whole(crawls.tried_at[i]) if crawls.tried_at.size else crawled_at
+    delay = whole(parameters.delay[i])
+    return tried_at + delay if delay > 1 and tried_at > 0 else 0
 
 
 @compiled
-def _append(parameters: Parameters, crawls: Crawls, candidates: Candidates, i: int) -> None:
-    """Append source i to the candidates, without its index."""
-    j = candidates.counters[0]
-    candidates.source[j] = i
-    candidates.crawled_at[j] = crawls.crawled_at[i]
-    candidates.scale[j] = scale_of(parameters, i)
-    candidates.decay[j] = decay_of(parameters, i)
-    candidates.counters[0] = j + 1
+def age_of(crawled_at: int, now: int) -> float:
+    """Return the age in steps; `NEVER` for a source never crawled."""
+    return float(now - crawled_at if crawled_at else NEVER)
+
+
+@compiled
+def set_index(parameters: Parameters, candidates: Candidates, first: int, now: int) -> None:
+    """Compute the index of the candidates from number `first` on at their present ages."""
+    last = candidates.counters[0]
+    if is_plain(parameters):
+        plain_indices(
+            candidates.crawled_at[first:last],
+            candidates.scale[first:last],
+            candidates.decay[first:last],
+            now,
+            candidates.gamma[first:last],
+        )
+        return
+    for j in range(first, last):
+        age = age_of(whole(candidates.crawled_at[j]), now)
+        i, scale, decay = whole(candidates.source[j]), candidates.scale[j], candidates.decay[j]
+        candidates.gamma[j] = index_at(parameters, i, scale, decay, age)
+
+
+@compiled
+def _read(parameters: Parameters, crawls: Crawls, candidates: Candidates, first: int) -> None:
+    """Read the columns of the candidates from number `first` on."""
+    last = candidates.counters[0]
+    source = candidates.source[first:last]
+    gather(crawls.crawled_at, source, candidates.crawled_at[first:last])
+    read_scales(parameters, source, candidates.scale[first:last], candidates.decay[first:last])
 
 
 @compiled
@@ -166,14 +200,17 @@ def file_range(
     level: float,
 ) -> int:
     """File sources `first` … `last` − 1; return the first one for which there was no room."""
+    work = np.empty((4, CHUNK))
     for start in range(first, last, CHUNK):
         end = min(start + CHUNK, last)
         if len(candidates.source) - candidates.counters[0] < end - start:
             return start
         count = candidates.counters[0]
         for i in range(start, end):
-            _append(parameters, crawls, candidates, i)
-        file_or_join(parameters, crawls, calendar, candidates, count, now, level)
+            candidates.source[count + i - start] = i
+        candidates.counters[0] = count + end - start
+        _read(parameters, crawls, candidates, count)
+        file_or_join(parameters, crawls, calendar, candidates, count, now, level, work)
     return last
 
 
@@ -187,6 +224,7 @@ def file_detached(
     level: float,
 ) -> bool:
     """File the sources of the detached list; return False if there is no room for candidates."""
+    work = np.empty((4, CHUNK))
     while True:
         if len(candidates.source) - candidates.counters[0] < CHUNK:
             return False
@@ -194,10 +232,12 @@ def file_detached(
         if not chunk:
             return True
         count = candidates.counters[0]
-        for place in range(1, fill + 1):  # all reads first, which then overlap
-            _append(parameters, crawls, candidates, whole(calendar.chunks[chunk - 1, place]))
+        for place in range(fill):
+            candidates.source[count + place] = calendar.chunks[chunk - 1, place + 1]
         release(calendar, chunk)
-        file_or_join(parameters, crawls, calendar, candidates, count, now, level)
+        candidates.counters[0] = count + fill
+        _read(parameters, crawls, candidates, count)
+        file_or_join(parameters, crawls, calendar, candidates, count, now, level, work)
 
 
 @compiled
@@ -232,16 +272,7 @@ def sweep(
 
 
 @compiled
-def update_index(parameters: Parameters, candidates: Candidates, now: int) -> None:
-    """Compute the index of every candidate at its present age."""
-    for j in range(candidates.counters[0]):
-        age = age_of(whole(candidates.crawled_at[j]), now)
-        i, scale, decay = whole(candidates.source[j]), candidates.scale[j], candidates.decay[j]
-        candidates.gamma[j] = index_at(parameters, i, scale, decay, age)
-
-
-@compiled
-def put_back(
+def file_again(
     parameters: Parameters,
     crawls: Crawls,
     calendar: Calendar,
@@ -250,22 +281,18 @@ def put_back(
     level: float,
 ) -> None:
     """Return the candidates below the level to the calendar."""
-    count = 0
-    for j in range(candidates.counters[0]):
-        i, at = whole(candidates.source[j]), whole(candidates.crawled_at[j])
-        scale, decay, index = candidates.scale[j], candidates.decay[j], candidates.gamma[j]
-        if index < level:
-            due = due_step(parameters, crawls, i, at, scale, decay, level)
-            if due > now:
-                put(calendar, i, due, now)
-                continue
-        candidates.source[count] = i
-        candidates.crawled_at[count] = at
-        candidates.scale[count] = scale
-        candidates.decay[count] = decay
-        candidates.gamma[count] = index
-        count += 1
-    candidates.counters[0] = count
+    last = candidates.counters[0]
+    candidates.counters[0] = 0
+    work = np.empty((4, CHUNK))
+    for start in range(0, last, CHUNK):
+        first, number = candidates.counters[0], min(CHUNK, last - start)
+        for j in range(number):
+            candidates.source[first + j] = candidates.source[start + j]
+            candidates.crawled_at[first + j] = candidates.crawled_at[start + j]
+            candidates.scale[first + j] = candidates.scale[start + j]
+            candidates.decay[first + j] = candidates.decay[start + j]
+        candidates.counters[0] = first + number
+        file_or_join(parameters, crawls, calendar, candidates, first, now, level, work)
 
 
 @compiled
@@ -314,18 +341,20 @@ def file_picks(
     failed: (K,) or (0,); the age of sources whose crawl failed goes on. changed: whether the
     parameters of the picked sources have changed.
     """
-    first = candidates.counters[0]
-    for k in range(picks.counters[0]):
-        j, i = first + k, whole(picks.source[k])
-        if failed.size and failed[k]:
-            crawls.crawled_at[i] = picks.crawled_at[k]
-        candidates.source[j] = i
-        candidates.crawled_at[j] = crawls.crawled_at[i]
-        candidates.scale[j] = scale_of(parameters, i) if changed else picks.scale[k]
-        candidates.decay[j] = picks.decay[k]
-    candidates.counters[0] = first + picks.counters[0]
+    work = np.empty((4, CHUNK))
+    for start in range(0, picks.counters[0], CHUNK):
+        first, number = candidates.counters[0], min(CHUNK, picks.counters[0] - start)
+        for k in range(start, start + number):
+            j, i = first + k - start, whole(picks.source[k])
+            if failed.size and failed[k]:
+                crawls.crawled_at[i] = picks.crawled_at[k]
+            candidates.source[j] = i
+            candidates.crawled_at[j] = crawls.crawled_at[i]
+            candidates.scale[j] = scale_of(parameters, i) if changed else picks.scale[k]
+            candidates.decay[j] = picks.decay[k]
+        candidates.counters[0] = first + number
+        file_or_join(parameters, crawls, calendar, candidates, first, now, level, work)
     picks.counters[0] = 0
-    file_or_join(parameters, crawls, calendar, candidates, first, now, level)
 
 
 @compiled

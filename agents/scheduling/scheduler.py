@@ -279,7 +279,7 @@ class FleetScheduler:
         self._demand = demand
         if not self._prepared:
             self._settle()
-            pool.update_index(self._parameters, self._candidates, self._now)
+            pool.set_index(self._parameters, self._candidates, 0, self._now)
             for turn in range(3):
                 pool.detach_of_step(self._calendar, self._now, turn)
                 while not pool.file_detached(*self._arrays, self._now, self._level):
@@ -387,7 +387,7 @@ class FleetScheduler:
         level = float(np.partition(index, count - kept)[count - kept])
         if level > self._level:
             self._level = level
-            pool.put_back(*self._arrays, self._now, level)
+            pool.file_again(*self._arrays, self._now, level)
             self._reserve /= 2.0
 
     def _make_room(self) -> None:

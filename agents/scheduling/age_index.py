@@ -31,6 +31,7 @@ _BELOW_1 = 1.0 - 2.0**-53
 _TINY = 1e-300
 _STEPS = 3  # of Newton's method; the age found with them is settled afterwards
 _MORE_STEPS = 8  # to rounding
+LEAST_RATE = 1e-12  # items / step, as in `agents.adaptive`
 _TRIES = 4  # corrections by one step before the age is searched for
 
 
@@ -43,6 +44,11 @@ class Parameters(NamedTuple):
     cost: NDArray[np.floating]  # (N,) budget units, or (0,): 1
     failure_rate: NDArray[np.floating]  # (N,) probability, or (0,): 0
     delay: NDArray[np.uint32]  # (N,) steps ≥ 1, or (0,): 1
+    items: NDArray[np.float32]  # (N,) number of items found, or (0,): `arrival_rate` is known
+    exposure: NDArray[np.float32]  # (N,) steps in which they were published
+    drawn: NDArray[np.float32]  # (N,) draws of the rates from the posterior, or (0,)
+    prior_shape: float
+    prior_rate: float  # time
     kind: int  # one of the four above
     period: float  # T
     multiplier: float  # λ, utility / budget unit: `STATIC` has the frequencies optimal at it
@@ -60,7 +66,7 @@ def scale_of(parameters: Parameters, i: int) -> float:
     """Return the scale of the index of source i."""
     if parameters.kind == AGE:
         return 1.0
-    full = float(parameters.arrival_rate[i]) * float(parameters.mean_utility[i])
+    full = rate_of(parameters, i) * float(parameters.mean_utility[i])
     full /= float(parameters.decay_rate[i])
     if parameters.cost.size:
         full /= float(parameters.cost[i])
@@ -75,6 +81,18 @@ def scale_of(parameters: Parameters, i: int) -> float:
     delay = float(parameters.delay[i]) if parameters.delay.size else 1.0
     interval = constants_reaching(fraction, 1.0, _MORE_STEPS) / decay_of(parameters, i)
     return 1.0 / max(interval, delay)
+
+
+@compiled
+def rate_of(parameters: Parameters, i: int) -> float:
+    """Return Λ of source i, its draw from the posterior or its posterior mean, items / time."""
+    if parameters.drawn.size:
+        return float(parameters.drawn[i])
+    if parameters.items.size == 0:
+        return float(parameters.arrival_rate[i])
+    shape = parameters.prior_shape + float(parameters.items[i])
+    rate = parameters.prior_rate + float(parameters.exposure[i]) * parameters.period
+    return max(shape / rate, LEAST_RATE / parameters.period)
 
 
 @compiled
@@ -104,7 +122,13 @@ def read_scales(
             scale[j] = scale_of(parameters, source[j])
             decay[j] = decay_of(parameters, source[j])
         return
-    gather(parameters.arrival_rate, source, scale)
+    if parameters.drawn.size:
+        gather(parameters.drawn, source, scale)
+    elif parameters.items.size == 0:
+        gather(parameters.arrival_rate, source, scale)
+    else:
+        for j in range(n):
+            scale[j] = rate_of(parameters, source[j])
     gather(parameters.decay_rate, source, decay)
     utility = parameters.mean_utility
     for j in range(n):

@@ -17,6 +17,7 @@ from agents.scheduling.age_index import (
     Parameters,
     age_reaching,
     decay_of,
+    failures_of,
     gather,
     index_at,
     is_plain,
@@ -39,6 +40,7 @@ from agents.scheduling.calendar import (
     put,
     release,
 )
+from agents.scheduling.draws import draw_rate
 from crawl_env.compiled import compiled
 
 # The fraction by which the index of a source is known to be below the level while it is no
@@ -51,6 +53,9 @@ class Crawls(NamedTuple):
 
     crawled_at: NDArray[np.uint32]  # (N,)
     tried_at: NDArray[np.uint32]  # (N,) last attempt; (0,) if it is always the last crawl
+    joined: NDArray[np.uint8]  # (⌈N/8⌉,) a bit per source: is it a candidate; (0,): not needed
+    turns: int  # Thompson draws are made anew once in so many steps; 0 if nothing is drawn
+    seed: int  # of these draws
 
 
 class Candidates(NamedTuple):
@@ -111,7 +116,7 @@ def file_or_join(
     last = candidates.counters[0]
     set_index(parameters, candidates, first, now)
     reached = level * (1.0 - GUARD)
-    ready = parameters.delay.size == 0
+    ready = parameters.delay.size == 0 and crawls.joined.size == 0
     if ready:
         for j in range(first, last):
             ready &= candidates.gamma[j] >= reached
@@ -132,9 +137,15 @@ def file_or_join(
             if age == 0.0:
                 age = age_reaching(parameters, i, scale, decay, reached)
             due = max(due, LATEST + 1 if age > NEVER else max(at + whole(age), now + 1))
+        if crawls.turns:
+            due = min(due, now + crawls.turns - (now - i) % crawls.turns)
         if due > now:
             put(calendar, i, due, now)
             continue
+        if crawls.joined.size:
+            if crawls.joined[i >> 3] & (1 << (i & 7)):
+                continue  # it has several entries in the calendar, and another was first
+            crawls.joined[i >> 3] |= 1 << (i & 7)
         candidates.source[count] = i
         candidates.crawled_at[count] = at
         candidates.scale[count] = scale
@@ -142,6 +153,13 @@ def file_or_join(
         candidates.gamma[count] = gamma
         count += 1
     candidates.counters[0] = count
+
+
+@compiled
+def leave(crawls: Crawls, i: int) -> None:
+    """Note that source i is no candidate."""
+    if crawls.joined.size:
+        crawls.joined[i >> 3] &= ~(1 << (i & 7)) & 255
 
 
 @compiled
@@ -196,19 +214,29 @@ def file_range(
     candidates: Candidates,
     first: int,
     last: int,
+    skipped: NDArray[np.uint32],
     now: int,
     level: float,
 ) -> int:
-    """File sources `first` … `last` − 1; return the first one for which there was no room."""
+    """File sources `first` … `last` − 1; return the first one for which there was no room.
+
+    skipped: (K,) ascending, sources that are not filed.
+    """
+    place = np.searchsorted(skipped, first)
     work = np.empty((4, CHUNK))
     for start in range(first, last, CHUNK):
         end = min(start + CHUNK, last)
         if len(candidates.source) - candidates.counters[0] < end - start:
             return start
         count = candidates.counters[0]
+        number = 0
         for i in range(start, end):
-            candidates.source[count + i - start] = i
-        candidates.counters[0] = count + end - start
+            if place < len(skipped) and skipped[place] == i:
+                place += 1
+            else:
+                candidates.source[count + number] = i
+                number += 1
+        candidates.counters[0] = count + number
         _read(parameters, crawls, candidates, count)
         file_or_join(parameters, crawls, calendar, candidates, count, now, level, work)
     return last
@@ -236,6 +264,11 @@ def file_detached(
             candidates.source[count + place] = calendar.chunks[chunk - 1, place + 1]
         release(calendar, chunk)
         candidates.counters[0] = count + fill
+        if crawls.turns:
+            for j in range(count, count + fill):
+                i = whole(candidates.source[j])
+                if (now - i) % crawls.turns == 0:
+                    draw_rate(parameters, i, crawls.seed, now)
         _read(parameters, crawls, candidates, count)
         file_or_join(parameters, crawls, calendar, candidates, count, now, level, work)
 
@@ -287,12 +320,52 @@ def file_again(
     for start in range(0, last, CHUNK):
         first, number = candidates.counters[0], min(CHUNK, last - start)
         for j in range(number):
+            leave(crawls, whole(candidates.source[start + j]))
             candidates.source[first + j] = candidates.source[start + j]
             candidates.crawled_at[first + j] = candidates.crawled_at[start + j]
             candidates.scale[first + j] = candidates.scale[start + j]
             candidates.decay[first + j] = candidates.decay[start + j]
         candidates.counters[0] = first + number
         file_or_join(parameters, crawls, calendar, candidates, first, now, level, work)
+
+
+@compiled
+def join(
+    parameters: Parameters,
+    crawls: Crawls,
+    candidates: Candidates,
+    sources: NDArray[np.uint32],
+    now: int,
+) -> None:
+    """Make candidates of sources that may be crawled now, for which there must be room.
+
+    Their entries remain in the calendar; `Crawls.joined` keeps them from becoming candidates twice.
+    """
+    first = count = whole(candidates.counters[0])
+    for source in sources:
+        i = whole(source)
+        bit = 1 << (i & 7)
+        at = whole(crawls.crawled_at[i])
+        if crawls.joined[i >> 3] & bit or _allowed_from(parameters, crawls, i, at) > now:
+            continue
+        crawls.joined[i >> 3] |= bit
+        candidates.source[count] = i
+        count += 1
+    candidates.counters[0] = count
+    _read(parameters, crawls, candidates, first)
+    set_index(parameters, candidates, first, now)
+
+
+@compiled
+def draw_candidates(
+    parameters: Parameters, crawls: Crawls, candidates: Candidates, now: int
+) -> None:
+    """Draw anew the rates of the candidates whose turn it is."""
+    for j in range(candidates.counters[0]):
+        i = whole(candidates.source[j])
+        if (now - i) % crawls.turns == 0:
+            draw_rate(parameters, i, crawls.seed, now)
+            candidates.scale[j] = scale_of(parameters, i)
 
 
 @compiled
@@ -319,6 +392,7 @@ def mark_tried(crawls: Crawls, picks: Candidates, now: int) -> None:
     """Set the step of the last crawl and attempt of the picked sources to `now`."""
     for j in range(picks.counters[0]):
         crawls.crawled_at[picks.source[j]] = now
+        leave(crawls, whole(picks.source[j]))
     if crawls.tried_at.size:
         for j in range(picks.counters[0]):
             crawls.tried_at[picks.source[j]] = now
@@ -350,6 +424,8 @@ def file_picks(
                 crawls.crawled_at[i] = picks.crawled_at[k]
             candidates.source[j] = i
             candidates.crawled_at[j] = crawls.crawled_at[i]
+            if crawls.turns:
+                draw_rate(parameters, i, crawls.seed, now)
             candidates.scale[j] = scale_of(parameters, i) if changed else picks.scale[k]
             candidates.decay[j] = picks.decay[k]
         candidates.counters[0] = first + number
@@ -378,3 +454,63 @@ def spent_by_frequencies(parameters: Parameters, sources: NDArray[np.int64]) -> 
         cost = float(parameters.cost[i]) if parameters.cost.size else 1.0
         total += cost * scale_of(parameters, i)
     return total
+
+
+@compiled
+def crawls_at_multiplier(
+    parameters: Parameters, sources: NDArray[np.int64], multiplier: float
+) -> float:
+    """Return Σ C/κ over some sources, budget units / step, where source i is crawled κ steps after
+    its last crawl: when its index reaches the multiplier."""
+    total = 0.0
+    for i in sources:
+        cost = float(parameters.cost[i]) if parameters.cost.size else 1.0
+        delay = float(parameters.delay[i]) if parameters.delay.size else 1.0
+        fail = failures_of(parameters, i)[0]
+        age = age_reaching(
+            parameters, i, scale_of(parameters, i), decay_of(parameters, i), multiplier
+        )
+        age = max(age, delay) + delay * fail / (1.0 - fail)
+        total += cost / ((1.0 - fail) * age)
+    return total
+
+
+@compiled
+def choose_in_order(
+    parameters: Parameters,
+    sources: NDArray[np.uint32],
+    order: NDArray[np.intp],
+    budget: float,
+    slack: float,
+    on_balance: bool,
+    host: NDArray[np.int32],
+    per_host: int,
+    on_host: NDArray[np.uint16],
+    chosen: NDArray[np.bool_],
+) -> float:
+    """Choose the sources in an order as far as the budget and the hosts allow; return what is left.
+
+    Arguments:
+        sources: (K,); those that do not fit the rest of the budget are skipped, or, `on_balance`,
+            sources are chosen while more than `slack` is left.
+        order: positions in `sources`.
+        host: (N,) host of each source, −1 for its own; or (0,).
+        on_host: crawls per host so far.
+        chosen: (K,), set to True at the chosen positions.
+    """
+    left = budget
+    for j in order:
+        i = sources[j]
+        cost = float(parameters.cost[i]) if parameters.cost.size else 1.0
+        if on_balance:
+            if left <= slack:
+                break
+        elif cost > left + slack:
+            continue
+        if host.size and host[i] >= 0:
+            if on_host[host[i]] >= per_host:
+                continue
+            on_host[host[i]] += 1
+        chosen[j] = True
+        left -= cost
+    return left

@@ -49,7 +49,7 @@ class DenseScheduler:
         self.steps = 0
         self.balance = budget
         self.hosts = None
-        host = getattr(columns, "host", None)
+        host = getattr(columns, "host", getattr(columns, "host_of", None))
         if per_host is not None and host is not None:
             own = np.where(host < 0, np.arange(n) + n, host)
             self.hosts = Hosts(np.unique(own, return_inverse=True)[1], per_host)

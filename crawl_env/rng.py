@@ -16,6 +16,7 @@ STREAMS = {
     "learner-policy": 4,  # random choices of a learnt policy
     "training-environments": 5,  # seeds of the environments in which a learner trains
     "planner": 6,  # the simulated future of a planner, see `CrawlEnv.set_state`
+    "device": 7,  # content that is drawn on a torch device, see `TorchCrawlVectorEnv`
 }
 
 

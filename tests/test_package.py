@@ -119,6 +119,9 @@ def learning():
 def sb3():
     import crawl_env.envs.sb3
 
+def tensors():
+    import crawl_env.envs.torch_env
+
 def picture():
     drawn = gym.make("EphemeralCrawl-v0", render_mode="rgb_array")
     drawn.reset(seed=0)
@@ -127,7 +130,7 @@ def picture():
 def parquet():
     crawl_env.ItemLog.from_csv("log.parquet")
 
-for attempt in (learning, sb3, picture, parquet):
+for attempt in (learning, sb3, tensors, picture, parquet):
     try:
         attempt()
     except Exception as error:
@@ -141,7 +144,8 @@ def test_the_core_dependencies_run_the_environment_and_say_what_else_needs(
     done = run(bare, "-c", CORE, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     said = dict(line.split(": ", 1) for line in done.stdout.splitlines())
-    extras = {"learning": "learning", "sb3": "learning", "picture": "render", "parquet": "parquet"}
+    extras = {"learning": "learning", "sb3": "learning", "tensors": "learning"}
+    extras |= {"picture": "render", "parquet": "parquet"}
     assert set(said) == set(extras)
     for attempt, extra in extras.items():
         assert f"part of the extra '{extra}'" in said[attempt]
@@ -180,7 +184,7 @@ def test_the_command_names_a_package_of_the_same_name(bare: dict[str, str], tmp_
 
 def test_the_extras_list_what_the_package_imports() -> None:
     """Every third-party import is a core dependency or belongs to an extra."""
-    known = {"numpy", "gymnasium", "crawl_env", "agents", "ephemeral_crawl"}
+    known = {"numpy", "numba", "gymnasium", "crawl_env", "agents", "ephemeral_crawl"}
     known |= {name for names in EXTRAS.values() for name in names}
     for package in ("crawl_env", "agents", "ephemeral_crawl"):
         for file in (ROOT / package).rglob("*.py"):

@@ -52,7 +52,7 @@ LAYERS = (
     ("crawl_env.fleet", "crawl_env.log"),
     ("crawl_env.content",),
     ("crawl_env.simulation",),
-    ("crawl_env.rendering",),
+    ("crawl_env.rendering", "crawl_env.device"),
     ("crawl_env.envs",),
     ("crawl_env",),  # its public names
     ("agents.theory",),

@@ -34,6 +34,8 @@ _MORE_STEPS = 8  # to rounding
 LEAST_RATE = 1e-12  # items / step, as in `agents.adaptive`
 _TRIES = 4  # corrections by one step before the age is searched for
 
+_NONE = np.zeros(0, np.float32)
+
 
 class Parameters(NamedTuple):
     """What the index of a source is computed from; optional columns are empty if not needed."""
@@ -44,14 +46,14 @@ class Parameters(NamedTuple):
     cost: NDArray[np.floating]  # (N,) budget units, or (0,): 1
     failure_rate: NDArray[np.floating]  # (N,) probability, or (0,): 0
     delay: NDArray[np.uint32]  # (N,) steps ≥ 1, or (0,): 1
-    items: NDArray[np.float32]  # (N,) number of items found, or (0,): `arrival_rate` is known
-    exposure: NDArray[np.float32]  # (N,) steps in which they were published
-    drawn: NDArray[np.float32]  # (N,) draws of the rates from the posterior, or (0,)
-    prior_shape: float
-    prior_rate: float  # time
     kind: int  # one of the four above
     period: float  # T
     multiplier: float  # λ, utility / budget unit: `STATIC` has the frequencies optimal at it
+    items: NDArray[np.float32] = _NONE  # (N,) number of items found, or (0,): the rate is known
+    exposure: NDArray[np.float32] = _NONE  # (N,) steps in which they were published
+    drawn: NDArray[np.float32] = _NONE  # (N,) draws of the rates from the posterior, or (0,)
+    prior_shape: float = 0.0
+    prior_rate: float = 0.0  # time
 
 
 @compiled
@@ -66,19 +68,19 @@ def scale_of(parameters: Parameters, i: int) -> float:
     """Return the scale of the index of source i."""
     if parameters.kind == AGE:
         return 1.0
-    full = rate_of(parameters, i) * float(parameters.mean_utility[i])
-    full /= float(parameters.decay_rate[i])
+    full = rate_of(parameters, i) * np.float64(parameters.mean_utility[i])
+    full /= np.float64(parameters.decay_rate[i])
     if parameters.cost.size:
-        full /= float(parameters.cost[i])
+        full /= np.float64(parameters.cost[i])
     if parameters.kind != STATIC:
         return full
     fail = 0.0
     if parameters.failure_rate.size:
-        fail = float(parameters.failure_rate[i])
+        fail = np.float64(parameters.failure_rate[i])
     fraction = parameters.multiplier / (full * (1.0 - fail))
     if not fraction < 1.0:
         return 0.0
-    delay = float(parameters.delay[i]) if parameters.delay.size else 1.0
+    delay = np.float64(parameters.delay[i]) if parameters.delay.size else 1.0
     interval = constants_reaching(fraction, 1.0, _MORE_STEPS) / decay_of(parameters, i)
     return 1.0 / max(interval, delay)
 
@@ -87,18 +89,18 @@ def scale_of(parameters: Parameters, i: int) -> float:
 def rate_of(parameters: Parameters, i: int) -> float:
     """Return Λ of source i, its draw from the posterior or its posterior mean, items / time."""
     if parameters.drawn.size:
-        return float(parameters.drawn[i])
+        return np.float64(parameters.drawn[i])
     if parameters.items.size == 0:
-        return float(parameters.arrival_rate[i])
-    shape = parameters.prior_shape + float(parameters.items[i])
-    rate = parameters.prior_rate + float(parameters.exposure[i]) * parameters.period
+        return np.float64(parameters.arrival_rate[i])
+    shape = parameters.prior_shape + np.float64(parameters.items[i])
+    rate = parameters.prior_rate + np.float64(parameters.exposure[i]) * parameters.period
     return max(shape / rate, LEAST_RATE / parameters.period)
 
 
 @compiled
 def decay_of(parameters: Parameters, i: int) -> float:
     """Return μT of source i."""
-    return float(parameters.decay_rate[i]) * parameters.period
+    return np.float64(parameters.decay_rate[i]) * parameters.period
 
 
 @compiled
@@ -132,13 +134,13 @@ def read_scales(
     gather(parameters.decay_rate, source, decay)
     utility = parameters.mean_utility
     for j in range(n):
-        scale[j] *= float(utility[source[j]])
+        scale[j] *= np.float64(utility[source[j]])
     for j in range(n):
         scale[j] /= decay[j]
         decay[j] *= parameters.period
     if parameters.cost.size:
         for j in range(n):
-            scale[j] /= float(parameters.cost[source[j]])
+            scale[j] /= np.float64(parameters.cost[source[j]])
 
 
 @compiled
@@ -191,9 +193,9 @@ def failures_of(parameters: Parameters, i: int) -> tuple[float, float]:
     """Return the probability that a crawl fails, and the steps after which it is tried again."""
     fail, delay = 0.0, 1.0
     if parameters.failure_rate.size:
-        fail = float(parameters.failure_rate[i])
+        fail = np.float64(parameters.failure_rate[i])
         if parameters.delay.size:
-            delay = float(parameters.delay[i])
+            delay = np.float64(parameters.delay[i])
     return fail, delay
 
 

@@ -198,9 +198,16 @@ def set_index(parameters: Parameters, candidates: Candidates, first: int, now: i
 
 
 @compiled
-def _read(parameters: Parameters, crawls: Crawls, candidates: Candidates, first: int) -> None:
-    """Read the columns of the candidates from number `first` on."""
+def _read(
+    parameters: Parameters, crawls: Crawls, candidates: Candidates, first: int, now: int
+) -> None:
+    """Read the columns of the candidates from number `first` on; draw rates whose turn it is."""
     last = candidates.counters[0]
+    if crawls.turns:
+        for j in range(first, last):
+            i = whole(candidates.source[j])
+            if (now - i) % crawls.turns == 0:
+                draw_rate(parameters, i, crawls.seed, now)
     source = candidates.source[first:last]
     gather(crawls.crawled_at, source, candidates.crawled_at[first:last])
     read_scales(parameters, source, candidates.scale[first:last], candidates.decay[first:last])
@@ -237,7 +244,7 @@ def file_range(
                 candidates.source[count + number] = i
                 number += 1
         candidates.counters[0] = count + number
-        _read(parameters, crawls, candidates, count)
+        _read(parameters, crawls, candidates, count, now)
         file_or_join(parameters, crawls, calendar, candidates, count, now, level, work)
     return last
 
@@ -264,12 +271,7 @@ def file_detached(
             candidates.source[count + place] = calendar.chunks[chunk - 1, place + 1]
         release(calendar, chunk)
         candidates.counters[0] = count + fill
-        if crawls.turns:
-            for j in range(count, count + fill):
-                i = whole(candidates.source[j])
-                if (now - i) % crawls.turns == 0:
-                    draw_rate(parameters, i, crawls.seed, now)
-        _read(parameters, crawls, candidates, count)
+        _read(parameters, crawls, candidates, count, now)
         file_or_join(parameters, crawls, calendar, candidates, count, now, level, work)
 
 
@@ -352,7 +354,7 @@ def join(
         candidates.source[count] = i
         count += 1
     candidates.counters[0] = count
-    _read(parameters, crawls, candidates, first)
+    _read(parameters, crawls, candidates, first, now)
     set_index(parameters, candidates, first, now)
 
 
@@ -451,7 +453,7 @@ def spent_by_frequencies(parameters: Parameters, sources: NDArray[np.int64]) -> 
     """Return Σ C f over some sources, budget units / step, at the frequencies of `STATIC`."""
     total = 0.0
     for i in sources:
-        cost = float(parameters.cost[i]) if parameters.cost.size else 1.0
+        cost = np.float64(parameters.cost[i]) if parameters.cost.size else 1.0
         total += cost * scale_of(parameters, i)
     return total
 
@@ -464,8 +466,8 @@ def crawls_at_multiplier(
     its last crawl: when its index reaches the multiplier."""
     total = 0.0
     for i in sources:
-        cost = float(parameters.cost[i]) if parameters.cost.size else 1.0
-        delay = float(parameters.delay[i]) if parameters.delay.size else 1.0
+        cost = np.float64(parameters.cost[i]) if parameters.cost.size else 1.0
+        delay = np.float64(parameters.delay[i]) if parameters.delay.size else 1.0
         fail = failures_of(parameters, i)[0]
         age = age_reaching(
             parameters, i, scale_of(parameters, i), decay_of(parameters, i), multiplier
@@ -501,7 +503,7 @@ def choose_in_order(
     left = budget
     for j in order:
         i = sources[j]
-        cost = float(parameters.cost[i]) if parameters.cost.size else 1.0
+        cost = np.float64(parameters.cost[i]) if parameters.cost.size else 1.0
         if on_balance:
             if left <= slack:
                 break

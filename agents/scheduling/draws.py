@@ -57,8 +57,8 @@ def standard_gamma(shape: float, key: Any) -> float:
 def draw_rate(parameters: Parameters, i: int, seed: int, step: int) -> None:
     """Draw the arrival rate of source i from its posterior."""
     key = mixed(np.uint64(seed) + mixed(np.uint64(step) + mixed(np.uint64(i))))
-    shape = parameters.prior_shape + float(parameters.items[i])
-    rate = parameters.prior_rate + float(parameters.exposure[i]) * parameters.period
+    shape = parameters.prior_shape + np.float64(parameters.items[i])
+    rate = parameters.prior_rate + np.float64(parameters.exposure[i]) * parameters.period
     drawn = standard_gamma(shape, key) / rate
     parameters.drawn[i] = max(drawn, LEAST_RATE / parameters.period)
 

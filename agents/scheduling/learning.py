@@ -129,10 +129,10 @@ class AdaptiveFleetScheduler(FleetScheduler):
         exposure = p.exposure[which].astype(np.float64) * p.period
         return Posterior(p.prior_shape + p.items[which].astype(np.float64), p.prior_rate + exposure)
 
-    def get_state(self) -> dict[str, Any]:
+    def _state(self) -> dict[str, Any]:
         p = self._parameters
         learnt = {"items": p.items, "exposure": p.exposure, "drawn": p.drawn}
-        return {**super().get_state(), **learnt}
+        return {**super()._state(), **learnt}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         for name in ("items", "exposure", "drawn"):

@@ -254,11 +254,20 @@ class FleetScheduler:
     # ------------------------------------------------------------------------------- state
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state, from which `set_state` continues with the same selections.
+        """Return a copy of the state, from which `set_state` continues with the same selections:
+        arrays and numbers, 4 bytes a source or more.
 
-        The arrays of N numbers are those of the scheduler, not copies; copy or save them before the
-        next step.
+        >>> from crawl_env import Sources
+        >>> first, second = (FleetScheduler(Sources.preset("table1"), budget=2) for _ in range(2))
+        >>> _ = first.step(), first.step()
+        >>> second.set_state(first.get_state())
+        >>> bool((first.step() == second.step()).all()), second.steps
+        (True, 3)
         """
+        return {name: np.copy(value) for name, value in self._state().items()}
+
+    def _state(self) -> dict[str, Any]:
+        """Return the state with the scheduler's own arrays, which change with its steps."""
         number = len(self._picks)
         return {
             "crawled_at": self._crawls.crawled_at,
@@ -278,12 +287,12 @@ class FleetScheduler:
         Raises:
             ValueError: the state belongs to another fleet.
         """
-        for name in ("crawled_at", "tried_at"):
-            size = self.n if name == "crawled_at" or self._keeps_attempts else 0
+        kept = {"crawled_at": self.n, "tried_at": self.n if self._keeps_attempts else 0}
+        for name, size in kept.items():
             if np.shape(state[name]) != (size,):
                 raise ValueError(
-                    f"the state's {name} has shape {np.shape(state[name])}; this scheduler of "
-                    f"{self.n} sources needs ({size},). Give the fleet that the state belongs to"
+                    f"the state has {np.size(state[name])} sources, and the fleet has {self.n}; "
+                    "give the state of a scheduler of the same fleet"
                 )
         self.steps = int(state["steps"])
         self.price, self.balance = float(state["price"]), float(state["balance"])
@@ -308,7 +317,7 @@ class FleetScheduler:
         """
         arguments = json.dumps(self._arguments())
         with atomic_file(path) as new, open(new, "wb") as file:
-            np.savez(file, arguments=np.array(arguments), **self.get_state())
+            np.savez(file, arguments=np.array(arguments), **self._state())
 
     @classmethod
     def load(cls, path: str | PathLike[str], columns: Columns) -> Self:
@@ -699,11 +708,6 @@ def _parameters_of(columns: Columns, kind: int) -> Parameters:
         none if cost is None else cost,
         none if failure_rate is None else failure_rate,
         np.zeros(0, np.uint32) if delay is None else delay,
-        np.zeros(0, np.float32),
-        np.zeros(0, np.float32),
-        np.zeros(0, np.float32),
-        0.0,
-        0.0,
         kind,
         float(columns.period),
         0.0,

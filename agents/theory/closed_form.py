@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from crawl_env.compiled import compiled
-from crawl_env.numerics import FloatArray, IntArray
+from crawl_env.numerics import FloatArray
 
 _NEAR = 2.0  # time constants up to which the expanded form of Theorem 1 is the better one
 _LOG2_E = 1.4426950408889634
@@ -109,6 +109,53 @@ def age_index(age: float, decay: float, curvature: float, full: float) -> float:
     near = (full * aged) * (rate * (aged - aged * bend) + (curvature - bend))
     far = full * (1.0 - kept * (1.0 + min(aged, _GONE) * rate))
     return near if aged < 0.5 else far
+
+
+@compiled
+def age_reaching(level: float, decay: float, curvature: float, full: float) -> float:
+    """Return the smallest whole age ≥ 1 at which `age_index` is at least `level`; infinity if none.
+
+    With a = (1−α)/m it solves z − ln(1 + az) = −ln(1 − level/full) for z = km by Newton's method,
+    and moves to the lattice of whole ages by means of `age_index` itself: exact where that never
+    decreases, m ≥ 1e-11.
+
+    >>> from math import exp
+    >>> m = 0.7
+    >>> curvature, full = 1 + (exp(-m) - 1) / m, 357.142857
+    >>> age_reaching(100.0, m, curvature, full), age_reaching(360.0, m, curvature, full)
+    (2.0, inf)
+    """
+    if not level <= full:
+        return np.inf
+    if age_index(1.0, decay, curvature, full) >= level:
+        return 1.0
+    rate = 1.0 - curvature
+    share = level / full
+    target = time_constants(share) if share < 1.0 else 50.0
+    z = target + np.sqrt(2.0 * target)  # not below the solution: from there Newton descends
+    for _ in range(40):
+        u = rate * z
+        after = z - (z - time_constants(u / (1.0 + u)) - target) / (1.0 - rate / (1.0 + u))
+        if not after < z * (1.0 - 1e-15):
+            break
+        z = after
+    high = max(np.ceil(z / decay), 2.0)
+    step = 1.0
+    while age_index(high, decay, curvature, full) < level:
+        high = high + max(step, high * 1e-15)
+        step *= 2.0
+    low, step = high - 1.0, 1.0
+    while low > 1.0 and age_index(low, decay, curvature, full) >= level:
+        high = low
+        low = max(low - max(step, low * 1e-15), 1.0)
+        step *= 2.0
+    while high - low > max(1.0, high * 4e-16):
+        middle = np.floor(0.5 * (low + high))
+        if age_index(middle, decay, curvature, full) >= level:
+            high = middle
+        else:
+            low = middle
+    return high
 
 
 @compiled
@@ -214,6 +261,21 @@ def _each_age_index(age: FloatArray, table: FloatArray, out: FloatArray) -> None
             out[start + i] = age_index(age[start + i], table[2, i], table[3, i], table[4, i])
 
 
+@compiled
+def _each_age_reaching(
+    level: FloatArray, table: FloatArray, shortest: FloatArray, longest: FloatArray, out: FloatArray
+) -> None:
+    n = table.shape[1]
+    for j in range(level.size):
+        i = j % n
+        first, last = shortest[j] + 1.0, longest[j]
+        if first >= last:
+            out[j] = last
+        else:
+            age = age_reaching(level[j], table[2, i], table[3, i], table[4, i])
+            out[j] = min(max(age, first), last)
+
+
 def remainder_ratio(z: ArrayLike) -> FloatArray:
     """Return g(z)/z, to rounding for every z ≥ 0, any shape; `curvature` at z = m.
 
@@ -252,10 +314,6 @@ class ClosedForm:
         rows = (ceiling, cost, decay, remainder_ratio(decay), ceiling / cost)
         self._table = np.array([row.reshape(-1) for row in rows])
 
-    def of(self, cells: IntArray) -> ClosedForm:
-        """Return that of some sources, by their flat numbers, (K,)."""
-        return ClosedForm(*self._table[:3, cells])
-
     def index(self, x: FloatArray, discount: float = 1.0) -> FloatArray:
         """Return the index of states x ≥ 0, (..., N) utility / budget unit; `theorem_1`."""
         x = self._cells(x)
@@ -271,6 +329,25 @@ class ClosedForm:
         age = self._cells(age)
         out = np.empty_like(age)
         _each_age_index(age.reshape(-1), self._table, out.reshape(-1))
+        return out
+
+    def age_reaching(
+        self, level: FloatArray, shortest: FloatArray, longest: FloatArray
+    ) -> FloatArray:
+        """Return the smallest whole age in (shortest, longest] at which the index is at least
+        `level`, and `longest` if there is none; all (..., N)."""
+        longest = self._cells(longest)
+        level, shortest = (
+            np.ascontiguousarray(np.broadcast_to(x, longest.shape)) for x in (level, shortest)
+        )
+        out = np.empty_like(longest)
+        _each_age_reaching(
+            level.reshape(-1),
+            self._table,
+            shortest.reshape(-1),
+            longest.reshape(-1),
+            out.reshape(-1),
+        )
         return out
 
     def _cells(self, x: FloatArray) -> FloatArray:

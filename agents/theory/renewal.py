@@ -316,10 +316,19 @@ class ClosedFormArm(RenewalArm):
         sources = self.sources
         return ClosedForm(sources.ceiling, sources.cost, sources.decay_per_step)
 
-    def _index_of(self, cells: IntArray, age: FloatArray) -> FloatArray:
+    def interval(
+        self,
+        multiplier: FloatArray,
+        shortest: FloatArray | None = None,
+        longest: FloatArray | None = None,
+    ) -> FloatArray:
         if self.sources.fails:
-            return super()._index_of(cells, age)
-        return self._closed_form.of(cells).index_at_age(age)
+            return super().interval(multiplier, shortest, longest)
+        return self._closed_form.age_reaching(
+            multiplier,
+            self.shortest if shortest is None else shortest,
+            self.longest if longest is None else longest,
+        )
 
 
 def _apart(low: FloatArray, high: FloatArray) -> BoolArray:

@@ -103,7 +103,7 @@ class CrawlVectorEnv(  # type: ignore[misc]  # `spec` is a property
         limits = [limit for limit in (self.task.horizon, max_episode_steps) if limit is not None]
         self._episode_length = min(limits, default=None)
         self._horizon = np.inf if self._episode_length is None else self._episode_length
-        self._simulation = Simulation(self.task, num_envs)
+        self._simulation = self._simulate()
         # The starting step of each episode is stored, so that no counter needs an update per step.
         self._clock = 0  # steps taken
         self._begun = np.full(num_envs, np.inf)  # on the clock; infinite before the first reset
@@ -111,6 +111,9 @@ class CrawlVectorEnv(  # type: ignore[misc]  # `spec` is a property
         self._over = np.zeros(num_envs, dtype=bool)  # truncated and not yet reset
         self._any_over = False
         self._ready = False
+
+    def _simulate(self) -> Simulation:
+        return Simulation(self.task, self.num_envs)
 
     @property
     def world(self) -> World:
@@ -150,11 +153,11 @@ class CrawlVectorEnv(  # type: ignore[misc]  # `spec` is a property
                 f"environments {np.flatnonzero(self._over).tolist()} are over; reset them with "
                 'options={"reset_mask": …} before the next step'
             )
-        simulation, rng = self._simulation, self._np_random
-        observation, reward = simulation.step(actions, rng)  # type: ignore[arg-type]
+        simulation, rng = self._simulation, cast("np.random.Generator", self._np_random)
+        observation, reward, info = simulation.step(actions, rng)
         self._clock += 1
         if self._any_over:  # NEXT_STEP: the step of these environments is replaced by their reset
-            reward = np.where(self._over, 0.0, reward)
+            reward[self._over] = 0.0
             self._restart(self._over)
             self._over = np.zeros(self.num_envs, dtype=bool)
             observation = simulation.observe()
@@ -162,7 +165,6 @@ class CrawlVectorEnv(  # type: ignore[misc]  # `spec` is a property
         if self._any_over:
             self._over = self._clock - self._begun >= self._horizon
         truncated = self._over.copy()
-        info: dict[str, Any] = {}
         if self._any_over and self.autoreset_mode is AutoresetMode.SAME_STEP:
             info = self._final(observation)
             self._restart(self._over)

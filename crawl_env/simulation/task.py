@@ -221,7 +221,8 @@ class Task:
                 "the observation is a tuple with a dictionary, as env.reset() returns; give its "
                 "first element: observation, info = env.reset()"
             )
-        array = np.asarray(observation)
+        # A tensor, of whichever device, is copied to host memory.
+        array = np.asarray(observation.cpu() if hasattr(observation, "cpu") else observation)
         shape = self.observation_space.shape
         if array.shape not in (shape, (*array.shape[:1], *shape)):
             raise ValueError(

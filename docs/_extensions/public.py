@@ -6,6 +6,7 @@ MODULES = (
     "crawl_env",
     "crawl_env.envs.wrappers",
     "crawl_env.envs.sb3",
+    "crawl_env.envs.torch_env",
     "crawl_env.content.rates",
     "crawl_env.content.utility",
     "agents",

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Generator, Tensor, nn
 
 from agents.learning.arms import (
     check_autoreset_mode,
@@ -22,63 +22,91 @@ from agents.learning.arms import (
 from agents.learning.base import Learner
 from agents.learning.storage import check_keys, check_like
 from agents.policies.base import ObservationView, Policy, State
-from crawl_env import CrawlVectorEnv, Task
+from crawl_env import CrawlVectorEnv, Sources, Task
+from crawl_env.envs.torch_env import TorchCrawlVectorEnv
 from crawl_env.envs.unwrap import task_of
-from crawl_env.numerics import BoolArray, FloatArray
+from crawl_env.numerics import FloatArray
 from crawl_env.rng import generator, seed_sequence
 
 _DECAY = 0.98  # per step, of the exponential moving average of rewards
 
 
 class TrainingEnv:
-    """A vector environment, its current observation, and the recent mean reward of each copy."""
+    """A vector environment, its current observation, and the recent mean reward of each copy.
 
-    def __init__(self, env: CrawlVectorEnv, seed: int) -> None:
+    All arrays are tensors on the device of the learner. If the environment is on the same device,
+    as a `TorchCrawlVectorEnv` may be, nothing is copied from or to host memory.
+
+    Arguments:
+        env: the environment.
+        seed: its seed.
+        device: torch device of the learner.
+    """
+
+    observation: Tensor  # (B, N, F) float32, in natural units
+
+    def __init__(self, env: CrawlVectorEnv, seed: int, device: str = "cpu") -> None:
         check_budget_rule(env.task)
         check_autoreset_mode(env)
-        self.env = env
-        self.observation = self._natural(env.reset(seed=seed)[0])
-        self._truncated = np.zeros(env.num_envs, dtype=bool)
-        self._reward_sum, self._weight_sum = np.zeros(env.num_envs), np.zeros(env.num_envs)
+        self.env, self._device = env, torch.device(device)
+        self._on_tensors = isinstance(env, TorchCrawlVectorEnv)
+        self._observe(env.reset(seed=seed)[0])
+        zeros = torch.zeros(env.num_envs, dtype=torch.float64, device=self._device)
+        self._truncated = zeros > 0
+        self._reward_sum, self._weight_sum = zeros, zeros.clone()
+        self._fleet: Sources | None = None  # whose cost is `_cost`
 
     @property
-    def mean_reward(self) -> FloatArray:
+    def mean_reward(self) -> Tensor:
         """(B,) recent mean reward per step, utility, since the last reset."""
-        return self._reward_sum / np.maximum(self._weight_sum, 1.0)
+        return self._reward_sum / self._weight_sum.clamp_min(1.0)
 
     @property
-    def cost(self) -> FloatArray:
+    def cost(self) -> Tensor:
         """(B, N) cost of a crawl, in units of M/N, the budget per step and source."""
-        b, n = self.env.world.shape
-        cost = np.broadcast_to(self.env.world.sources.cost, (b, n))
-        return cost * n / self.env.task.budget
+        world = self.env.world
+        if self._fleet is not world.sources:
+            b, n = world.shape
+            cost = np.broadcast_to(world.sources.cost, (b, n)) * n / self.env.task.budget
+            self._fleet, self._cost = world.sources, self._moved(cost)
+        return self._cost
 
-    def step(self, priority: NDArray[np.float32]) -> tuple[BoolArray, FloatArray, BoolArray]:
+    def step(self, priority: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Take a step; return which sources were crawled, (B, N), the reward of each, (B, N), and
         whether each environment took a step rather than being reset, (B,)."""
-        shape = priority.shape
-        observation, _, _, truncated, _ = self.env.step(priority)
-        self.observation = self._natural(observation)
-        crawled, value, *_ = self.env.harvest
+        action: Any = priority if self._on_tensors else priority.cpu().numpy()
+        observation, _, _, truncated, _ = self.env.step(action)
+        self._observe(observation)
+        crawled, value = (self._moved(x) for x in self.env.harvest[:2])
         valid = ~self._truncated
-        active, reward = np.zeros(shape, dtype=bool), np.zeros(shape)
-        active.reshape(-1)[crawled] = True
-        reward.reshape(-1)[crawled] = value
-        self._reward_sum = np.where(valid, _DECAY * self._reward_sum + reward.sum(axis=-1), 0.0)
-        self._weight_sum = np.where(valid, _DECAY * self._weight_sum + 1.0, 0.0)
-        self._truncated = truncated
+        active = torch.zeros(priority.numel(), dtype=torch.bool, device=self._device)
+        reward = torch.zeros(priority.numel(), dtype=torch.float64, device=self._device)
+        active[crawled], reward[crawled] = True, value.double()
+        active, reward = active.reshape(priority.shape), reward.reshape(priority.shape)
+        earned = _DECAY * self._reward_sum + reward.sum(-1)
+        self._reward_sum = torch.where(valid, earned, 0.0)
+        self._weight_sum = torch.where(valid, _DECAY * self._weight_sum + 1.0, 0.0)
+        self._truncated = self._moved(truncated)
         return active, reward, valid
 
-    def _natural(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:
-        return self.env.task.natural(observation).astype(np.float32, copy=False)
+    def _observe(self, observation: Any) -> None:
+        task = self.env.task
+        if self._on_tensors and task.scales is None:
+            observation = observation.reshape(-1, task.n, len(task.features))
+        else:  # scaled features are mapped back in host memory
+            observation = task.natural(observation).astype(np.float32, copy=False)
+        self.observation = self._moved(observation)
+
+    def _moved(self, array: Any) -> Tensor:
+        return torch.as_tensor(array, device=self._device)
 
     def get_state(self) -> dict[str, Any]:
-        """Return a copy of the time-dependent state."""
+        """Return a copy of the time-dependent state, in host memory."""
         return {
             "env": self.env.get_state(),
-            "truncated": self._truncated.copy(),
-            "reward_sum": self._reward_sum.copy(),
-            "weight_sum": self._weight_sum.copy(),
+            "truncated": self._truncated.cpu().numpy().copy(),
+            "reward_sum": self._reward_sum.cpu().numpy().copy(),
+            "weight_sum": self._weight_sum.cpu().numpy().copy(),
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -87,9 +115,10 @@ class TrainingEnv:
         check_keys(state, own, "environment")
         for name in ("truncated", "reward_sum", "weight_sum"):
             check_like(state[name], own[name], name, low=0.0)
-        self.observation = self._natural(restore_env(self.env, state["env"]))
-        self._truncated = state["truncated"].copy()
-        self._reward_sum, self._weight_sum = state["reward_sum"].copy(), state["weight_sum"].copy()
+        self._observe(restore_env(self.env, state["env"]))
+        self._truncated, self._reward_sum, self._weight_sum = (
+            self._moved(state[name].copy()) for name in ("truncated", "reward_sum", "weight_sum")
+        )
 
 
 class TrainingEnvs:
@@ -99,7 +128,7 @@ class TrainingEnvs:
         ValueError: there is none, or their features differ.
     """
 
-    def __init__(self, envs: Sequence[CrawlVectorEnv], seed: int) -> None:
+    def __init__(self, envs: Sequence[CrawlVectorEnv], seed: int, device: str = "cpu") -> None:
         features = {env.task.features for env in envs}
         if len(features) != 1:
             raise ValueError(
@@ -107,7 +136,7 @@ class TrainingEnvs:
                 "one environment, and all the same `features` in the same order"
             )
         seeds = seed_sequence(seed, "training-environments").generate_state(len(envs))
-        self.all = [TrainingEnv(env, int(s)) for env, s in zip(envs, seeds, strict=True)]
+        self.all = [TrainingEnv(env, int(s), device) for env, s in zip(envs, seeds, strict=True)]
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -156,14 +185,16 @@ class FleetPolicy(Policy):
 
     def sample(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
         """Return priorities of the scores with a standard Gumbel variable added to each."""
-        score = gumbel_perturbed(self._scores(view), self._rng)
-        return squashed(score).astype(np.float64), state
+        score = torch.from_numpy(self._scores(view))
+        perturbed = gumbel_perturbed(score, torch_generator(self._rng, "cpu"))
+        return squashed(perturbed).double().numpy(), state
 
     def _scores(self, view: ObservationView) -> NDArray[np.float32]:
         return self.score(np.ascontiguousarray(view.array, dtype=np.float32))
 
 
 S = TypeVar("S")
+A = TypeVar("A", Tensor, NDArray[np.float32])
 
 
 class FleetLearner(Learner[S]):
@@ -171,7 +202,8 @@ class FleetLearner(Learner[S]):
 
     Arguments:
         arms: one vector environment, or several (of any N and M), in each of which it is trained.
-            `sources` may be drawn at each reset.
+            `sources` may be drawn at each reset. With a `TorchCrawlVectorEnv` on the same device,
+            training does not leave it.
         settings, seed, device: as in `Learner`; `settings.n_steps` is the steps per update.
 
     Raises:
@@ -197,7 +229,7 @@ class FleetLearner(Learner[S]):
                 f"{arms!r} is neither a CrawlVectorEnv nor a list of them; use gym.make_vec, "
                 'vectorization_mode="vector_entry_point"'
             )
-        training_envs: Any = TrainingEnvs(envs, seed)
+        training_envs: Any = TrainingEnvs(envs, seed, device)
         self.features = envs[0].task.features
         super().__init__(training_envs, settings, seed, device)
         self.task: Task = envs[0].task
@@ -277,12 +309,17 @@ def averaging_weight(updates: int, power: float) -> float:
     return power / (updates + power - 1)
 
 
-def gumbel_perturbed(score: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
+def gumbel_perturbed(score: Tensor, generator: Generator) -> Tensor:
     """Return scores with independent standard Gumbel variables added, all of them finite."""
-    drawn = rng.standard_exponential(score.shape, dtype=np.float32)
-    return score - np.log(np.maximum(drawn, np.finfo(np.float32).tiny))  # it can be 0 in float32
+    drawn = torch.empty_like(score).exponential_(generator=generator)
+    return score - drawn.clamp_min_(torch.finfo(score.dtype).tiny).log_()
 
 
-def squashed(score: NDArray[np.float32]) -> NDArray[np.float32]:
+def torch_generator(rng: np.random.Generator, device: str) -> Generator:
+    """Return a generator on a device, seeded by the next number of another."""
+    return Generator(device).manual_seed(int(rng.integers(2**63)))
+
+
+def squashed(score: A) -> A:
     """Return scores of any sign as priorities in (−1, 1), in the same order: s/(1 + |s|)."""
-    return score / (1 + np.abs(score))
+    return score / (1 + abs(score))

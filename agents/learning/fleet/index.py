@@ -28,14 +28,15 @@ from agents.learning.fleet.base import (
     FleetLearner,
     FleetPolicy,
     averaging_weight,
+    gumbel_perturbed,
     polyak_update,
     squashed,
+    torch_generator,
 )
 from agents.learning.fleet.networks import IndexNetwork, SourceColumns
 from agents.learning.storage import check_like, check_optimizer, tensors
 from crawl_env import Task
 from crawl_env.errors import check_non_negative, check_whole
-from crawl_env.numerics import FloatArray
 
 _LOG_MULTIPLIERS = (-7.0, 6.0)  # range of ln ℓ, with ℓ in units of the source
 _MAX_GRAD_NORM = 1.0
@@ -98,20 +99,21 @@ class IndexPolicy(FleetPolicy):
         self._network, self._device = network, device
         self._columns = SourceColumns(task, features, unit)
 
-    def columns(self, observation: NDArray[np.float32]) -> tuple[Tensor, FloatArray]:
+    def columns(self, observation: Tensor) -> tuple[Tensor, Tensor]:
         """Return columns (B, N, D) and units (B, N) of a batch."""
-        columns, unit = self._columns(observation)
-        return torch.from_numpy(columns.astype(np.float32)).to(self._device), unit
+        columns, unit = self._columns(observation.to(self._device))
+        return columns.float(), unit
 
     @torch.no_grad()
-    def log_index(self, observation: NDArray[np.float32]) -> FloatArray:
+    def log_index(self, observation: Tensor) -> Tensor:
         """Return the logarithms of the indices, utility per budget unit: (B, N, F) to (B, N)."""
         columns, unit = self.columns(observation)
-        own = self._network.index(columns).cpu().numpy().astype(np.float64)
-        return own + np.log(unit / self._columns.cost(observation))
+        cost = self._columns.cost(observation.to(self._device))
+        return self._network.index(columns).double() + torch.log(unit / cost)
 
     def score(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:
-        return self.log_index(observation).astype(np.float32)
+        index = self.log_index(torch.from_numpy(observation))
+        return np.asarray(index.float().cpu().numpy())
 
 
 class EquivariantIndex(FleetLearner[EquivariantIndexSettings]):
@@ -181,7 +183,7 @@ class EquivariantIndex(FleetLearner[EquivariantIndexSettings]):
         else:
             for which in range(len(self.training_envs)):
                 self._store(self._collect(which))
-        reward = float(np.mean([env.mean_reward.mean() for env in self.training_envs]))
+        reward = float(np.mean([float(env.mean_reward.mean()) for env in self.training_envs]))
         if self._stored == 0:
             return {"reward per step": reward}
         if self._updates == 0:
@@ -263,10 +265,11 @@ class EquivariantIndex(FleetLearner[EquivariantIndexSettings]):
     def _estimate_unit(self) -> None:
         """Crawl at random to estimate the scale of rewards."""
         total = crawls = 0.0
+        generator = torch_generator(self.rng, self.device)
         for env in self.training_envs:
             for _ in range(self.settings.n_steps):
-                priority = self.rng.uniform(-1, 1, env.env.world.shape)
-                active, reward, valid = env.step(priority.astype(np.float32))
+                priority = torch.empty(env.env.world.shape, device=self.device)
+                active, reward, valid = env.step(priority.uniform_(-1, 1, generator=generator))
                 total += float(reward[valid].sum())
                 crawls += float(active[valid].sum())
         self._unit = total / crawls if total > 0 else 1.0
@@ -279,32 +282,37 @@ class EquivariantIndex(FleetLearner[EquivariantIndexSettings]):
         """
         settings, env = self.settings, self.training_envs[which]
         policy = self._policy(self._network, env.env.task, self.rng)
-        shape = env.env.world.shape
+        b, n = env.env.world.shape
+        generator = torch_generator(self.rng, self.device)
         after_crawl, was_crawled = self._after_crawl[which], self._was_crawled[which]
-        noise = self.rng.uniform(0, settings.exploration_noise, (shape[0], 1))
-        lasting = self.rng.normal(size=shape)
+        noise = torch.empty((b, 1), dtype=torch.float64, device=self.device)
+        noise.uniform_(0, settings.exploration_noise, generator=generator)
+        lasting = torch.empty((b, n), dtype=torch.float64, device=self.device)
+        lasting.normal_(generator=generator)
+        zero = torch.zeros_like(lasting)
         inputs, actives, rewards, valid = [], [], [], []
         first, usable = after_crawl.clone(), was_crawled.clone()
         for _ in range(settings.n_steps):
             columns, unit = policy.columns(env.observation)
-            drawn = lasting + settings.noise_jitter * self.rng.gumbel(size=shape)
+            drawn = lasting + settings.noise_jitter * gumbel_perturbed(zero, generator)
             score = policy.log_index(env.observation) + noise * drawn
-            active, reward, stepped = env.step(squashed(score.astype(np.float32)))
-            crawled, continues = self._tensor(active), self._tensor(stepped)[:, None]
+            active, reward, stepped = env.step(squashed(score.float()))
+            crawled, continues = active.float(), stepped.float()[:, None]
             usable = usable * continues
             inputs.append(columns)
             actives.append(crawled)
-            rewards.append(self._tensor(reward / unit))
+            rewards.append((reward / unit).float())
             valid.append(usable)
             columns, _ = policy.columns(env.observation)
             after_crawl = torch.where((crawled * continues)[..., None] > 0, columns, after_crawl)
             was_crawled = torch.maximum(was_crawled, crawled) * continues
         inputs.append(columns)
         self._after_crawl[which], self._was_crawled[which] = after_crawl, was_crawled
-        some = self.rng.permutation(shape[0] * shape[1])[: settings.max_sequences]
+        some = torch.randperm(b * n, generator=generator, device=self.device)
+        some = some[: settings.max_sequences]
         parts = [torch.stack(part, 2).flatten(0, 1) for part in (inputs, actives, rewards, valid)]
         parts.append(first.flatten(0, 1))
-        return _Sequences(*(part[torch.from_numpy(some)] for part in parts))
+        return _Sequences(*(part[some] for part in parts))
 
     def _store(self, new: _Sequences) -> None:
         """Store the valid sequences in place of the oldest."""

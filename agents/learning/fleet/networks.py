@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from crawl_env import Task
-from crawl_env.numerics import FloatArray
 
 _LEAST = 0.01  # added to a utility, relative to its scale, before the logarithm
 _TINY = 1e-6  # added to a rate per step before the logarithm
@@ -203,30 +200,30 @@ class SourceColumns:
             )
         return names
 
-    def __call__(self, observation: NDArray[np.float32]) -> tuple[FloatArray, FloatArray]:
-        """Return columns (B, N, D), and units (B, N), utility."""
-        observed = {n: observation[..., i].astype(np.float64) for n, i in self._place.items()}
-        unit = np.full(observation.shape[:-1], self._unit)
+    def __call__(self, observation: Tensor) -> tuple[Tensor, Tensor]:
+        """Return columns (B, N, D), and units (B, N), utility; in float64."""
+        observed = {n: observation[..., i].double() for n, i in self._place.items()}
+        unit = torch.full_like(observation[..., 0], self._unit, dtype=torch.float64)
         if self._flow:
             flow = observed["arrival_rate"] * observed["mean_utility"] * self._period
-            unit = np.maximum(flow, _TINY * self._unit)
+            unit = flow.clamp_min(_TINY * self._unit)
         columns = [self._column(name, observed[name], unit) for name in self._names]
-        return np.stack(columns, axis=-1), unit
+        return torch.stack(columns, dim=-1), unit
 
-    def cost(self, observation: NDArray[np.float32]) -> FloatArray:
+    def cost(self, observation: Tensor) -> Tensor:
         """Return the costs of crawls, (B, N); 1 if they are not observed."""
         if "cost" not in self._place:
-            return np.ones(observation.shape[:-1])
-        return observation[..., self._place["cost"]].astype(np.float64)
+            return torch.ones_like(observation[..., 0], dtype=torch.float64)
+        return observation[..., self._place["cost"]].double()
 
-    def _column(self, name: str, x: FloatArray, unit: FloatArray) -> FloatArray:
+    def _column(self, name: str, x: Tensor, unit: Tensor) -> Tensor:
         if name in (*UTILITIES, "mean_utility"):
-            return np.log(x / unit + _LEAST)
+            return torch.log(x / unit + _LEAST)
         if name in COUNTS:
-            return np.log1p(x)
+            return torch.log1p(x)
         if name in FLAGS:
             return x
-        return np.log(x * self._period + _TINY)  # arrival_rate, decay_rate
+        return torch.log(x * self._period + _TINY)  # arrival_rate, decay_rate
 
 
 def _shows_flow(features: Sequence[str]) -> bool:

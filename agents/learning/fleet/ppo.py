@@ -27,12 +27,12 @@ from agents.learning.fleet.base import (
     gumbel_perturbed,
     polyak_update,
     squashed,
+    torch_generator,
 )
 from agents.learning.fleet.networks import Columns, FleetNetwork
 from agents.learning.storage import check_like, check_optimizer, tensors
 from crawl_env import Task
 from crawl_env.errors import check_whole
-from crawl_env.numerics import BoolArray, FloatArray
 from crawl_env.simulation.selection import TOLERANCE
 
 _NO_CRAWL = 1e-6  # fraction of cost below which no crawl is due to randomness
@@ -121,7 +121,8 @@ class EquivariantPPO(FleetLearner[EquivariantPPOSettings]):
 
     Arguments:
         arms: one vector environment, or several (of any N and M), in each of which it is trained.
-            `sources` may be drawn at each reset.
+            `sources` may be drawn at each reset. With a `TorchCrawlVectorEnv` on the same device,
+            training does not leave it.
         settings, seed, device: as in `Learner`.
 
     Raises:
@@ -167,7 +168,7 @@ class EquivariantPPO(FleetLearner[EquivariantPPOSettings]):
         self._updates += 1
         weight = averaging_weight(self._updates, settings.averaging_power)
         polyak_update(self._averaged, self._policy, weight)
-        reward = float(np.mean([env.mean_reward.mean() for env in self.training_envs]))
+        reward = float(np.mean([float(env.mean_reward.mean()) for env in self.training_envs]))
         return {"reward per step": reward, "value loss, fraction of variance": loss}
 
     def state_dict(self) -> dict[str, Any]:
@@ -198,28 +199,28 @@ class EquivariantPPO(FleetLearner[EquivariantPPOSettings]):
     def _collect(self, env: TrainingEnv) -> _Rollout:
         """Sample a rollout of the policy."""
         columns = Columns.of(env.env.task, self.features)
+        generator = torch_generator(self.rng, self.device)
         inputs, actives, thresholds, rewards, costs, means, valid = [], [], [], [], [], [], []
         for _ in range(self.settings.n_steps):
-            inputs.append(columns(self._tensor(env.observation)))
+            inputs.append(columns(env.observation))
             costs.append(env.cost)  # before the step, which may draw another fleet
-            score = self._policy(inputs[-1]).cpu().numpy()
-            perturbed = gumbel_perturbed(score, self.rng)
+            perturbed = gumbel_perturbed(self._policy(inputs[-1]), generator)
             active, reward, stepped = env.step(squashed(perturbed))
             actives.append(active)
             thresholds.append(thresholds_of(perturbed, active, costs[-1]))
             rewards.append(reward)
             means.append(env.mean_reward)
             valid.append(stepped)
-        inputs.append(columns(self._tensor(env.observation)))
-        scale = reward_scale(np.stack(means), np.stack(valid)) / score.shape[-1]
-        reward = np.stack(rewards) / scale[..., None]
-        spent = np.stack(actives) * np.stack(costs)
+        inputs.append(columns(env.observation))
+        both, took = torch.stack(actives), torch.stack(valid)
+        scale = reward_scale(torch.stack(means), took) / both.shape[-1]
+        reward, spent = torch.stack(rewards) / scale[..., None], both * torch.stack(costs)
         return _Rollout(
             torch.stack(inputs),
-            self._tensor(np.stack(actives)),
-            self._tensor(np.stack(thresholds)),
-            self._tensor(np.stack((reward, spent), axis=-1).astype(np.float32)),
-            self._tensor(np.stack(valid).astype(np.float32)),
+            both,
+            torch.stack(thresholds),
+            torch.stack((reward, spent), dim=-1).float(),
+            took.float(),
         )
 
     @torch.no_grad()
@@ -291,7 +292,7 @@ class EquivariantPPO(FleetLearner[EquivariantPPOSettings]):
         settings, losses = self.settings, []
         for _ in range(settings.n_epochs):
             parts = [
-                self._tensor(self.rng.permutation(len(batch.active))).chunk(settings.n_minibatches)
+                self._permutation(len(batch.active)).chunk(settings.n_minibatches)
                 for batch in batches
             ]
             for some in zip(*parts, strict=True):
@@ -305,8 +306,8 @@ class EquivariantPPO(FleetLearner[EquivariantPPOSettings]):
                 (policy_loss + 0.5 * value_loss).backward()  # type: ignore[no-untyped-call]
                 torch.nn.utils.clip_grad_norm_(self._policy.parameters(), settings.max_grad_norm)
                 self._adam.step()
-                losses.append(float(value_loss.detach()))
-        return float(np.mean(losses))
+                losses.append(value_loss.detach())
+        return float(torch.stack(losses).mean())
 
     def _losses(self, batch: _Batch, some: Tensor) -> tuple[Tensor, Tensor]:
         """Return the losses of the policy and the critic on some samples."""
@@ -323,19 +324,20 @@ class EquivariantPPO(FleetLearner[EquivariantPPOSettings]):
         error = (self._critic(columns) - batch.value_target[some]) ** 2
         return policy_loss, (error / batch.target_variance).mean()
 
-    def _tensor(self, array: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(array).to(self.device)
+    def _permutation(self, n: int) -> Tensor:
+        generator = torch_generator(self.rng, self.device)
+        return torch.randperm(n, generator=generator, device=self.device)
 
 
-def reward_scale(mean: FloatArray, valid: BoolArray) -> FloatArray:
+def reward_scale(mean: Tensor, valid: Tensor) -> Tensor:
     """Return the mean reward of the fleet at the end of the rollout, or before a reset in it.
 
     It is 1 if nothing was earned. mean, valid: (T, B).
     """
-    scale = mean.copy()
+    scale = mean.clone()
     for t in range(len(mean) - 2, -1, -1):
-        scale[t] = np.where(valid[t + 1], scale[t + 1], mean[t])
-    return np.where(scale > 0, scale, 1.0)
+        scale[t] = torch.where(valid[t + 1], scale[t + 1], mean[t])
+    return torch.where(scale > 0, scale, 1.0)
 
 
 # -- the distribution of each source's own choice ------------------------------------------------
@@ -370,9 +372,7 @@ def entropy(score: Tensor, threshold: Tensor) -> Tensor:
     return -(torch.exp(crawled) * crawled + torch.exp(not_crawled) * not_crawled)
 
 
-def thresholds_of(
-    perturbed: NDArray[np.float32], active: BoolArray, cost: FloatArray
-) -> NDArray[np.float32]:
+def thresholds_of(perturbed: Tensor, active: Tensor, cost: Tensor) -> Tensor:
     """Return the threshold that each perturbed score, (B, N), had to exceed for a crawl, given the
     others.
 
@@ -385,28 +385,25 @@ def thresholds_of(
         active: whether each source was crawled.
         cost: costs of crawls, (B, N), in units of M/N, so that the budget of a step is N.
     """
-    if (cost == cost[:, :1]).all():
-        best = np.max(perturbed, axis=-1, keepdims=True, where=~active, initial=-_FAR)
-        last = np.min(perturbed, axis=-1, keepdims=True, where=active, initial=_FAR)
-        return np.where(active, best, last).astype(np.float32)
+    if bool((cost == cost[:, :1]).all()):
+        best = perturbed.masked_fill(active, -_FAR).amax(-1, keepdim=True)
+        last = perturbed.masked_fill(~active, _FAR).amin(-1, keepdim=True)
+        return torch.where(active, best, last)
     return _thresholds_at_unequal_costs(perturbed, cost)
 
 
-def _thresholds_at_unequal_costs(
-    perturbed: NDArray[np.float32], cost: FloatArray
-) -> NDArray[np.float32]:
-    rows, n = np.arange(len(perturbed)), perturbed.shape[-1]
+def _thresholds_at_unequal_costs(perturbed: Tensor, cost: Tensor) -> Tensor:
+    n = perturbed.shape[-1]
     slack = n * TOLERANCE
-    left = np.full(perturbed.shape, float(n))  # of the budget, without each of the sources
-    threshold = np.where(cost <= left + slack, -_FAR, _FAR).astype(np.float32)
-    for which in np.argsort(-perturbed, axis=-1).T:
-        payment = cost[rows, which][:, None]
-        spent = np.where(payment <= left + slack, payment, 0.0)
-        spent[rows, which] = 0.0
+    left = torch.full_like(cost, n)  # of the budget, without each of the sources
+    threshold = torch.where(cost <= left + slack, -_FAR, _FAR).to(perturbed.dtype)
+    for which in perturbed.argsort(-1, descending=True).T[..., None]:
+        payment = cost.gather(-1, which)
+        spent = torch.where(payment <= left + slack, payment, 0.0).scatter(-1, which, 0.0)
         enough = left + slack >= cost
-        left -= spent
+        left = left - spent
         no_longer = enough & (left + slack < cost)
-        np.copyto(threshold, perturbed[rows, which][:, None], where=no_longer)
-        if (left + slack < cost.min()).all():
+        threshold = torch.where(no_longer, perturbed.gather(-1, which), threshold)
+        if bool((left + slack < cost.min()).all()):
             break
     return threshold

@@ -16,7 +16,11 @@ from crawl_env import CrawlEnv, Sources
 def test_certainty_decides_as_the_dense_agent():
     sources = Sources.random(60, seed=4)
     env = CrawlEnv(
-        sources, budget=7, features=("age", "crawled", "items"), arrivals="poisson", horizon=None
+        sources,
+        budget=7,
+        features=("age", "crawled", "items"),
+        arrivals="poisson-items",
+        horizon=None,
     )
     agent, state = Certainty(env), None
     scheduler = AdaptiveFleetScheduler(sources, 7, "adaptive-certainty")
@@ -37,7 +41,11 @@ def crawls_of_thompson(seed: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
     sources = Sources.random(12, seed=2)
     rng = np.random.default_rng(seed)
     env = CrawlEnv(
-        sources, budget=2, features=("age", "crawled", "items"), arrivals="poisson", horizon=None
+        sources,
+        budget=2,
+        features=("age", "crawled", "items"),
+        arrivals="poisson-items",
+        horizon=None,
     )
     agent, state = Thompson(env, seed=seed), None
     observation, _ = env.reset(seed=seed)
@@ -63,7 +71,7 @@ def test_thompson_crawls_in_law_as_the_dense_agent():
 
 @pytest.mark.parametrize("shape", [0.2, 0.5, 1.0, 7.5])
 def test_gamma_draws_have_the_right_law(shape):
-    draws = [standard_gamma(shape, mixed(key)) for key in range(4000)]
+    draws = [standard_gamma(shape, np.uint64(mixed(key))) for key in range(4000)]
     assert stats.kstest(draws, stats.gamma(shape).cdf).pvalue > 1e-4
 
 

@@ -225,8 +225,34 @@ def test_a_saved_scheduler_goes_on_with_the_same_selections(tmp_path, costs):
     for _ in range(200):
         np.testing.assert_array_equal(scheduler.step(), other.step())
         assert scheduler.price == other.price
-    with pytest.raises(ValueError, match="Give the fleet that the state belongs to"):
+    with pytest.raises(ValueError, match="the state has 500 sources, and the fleet has 499"):
         FleetScheduler.load(tmp_path / "scheduler.npz", sources.select(np.arange(499)))
     (tmp_path / "text").write_text("no")
     with pytest.raises(ValueError, match="is not the file of a FleetScheduler"):
         FleetScheduler.load(tmp_path / "text", sources)
+
+
+@pytest.mark.parametrize("policy", ["whittle", "myopic", "static", "oldest-first"])
+def test_a_scheduler_goes_on_from_a_state(policy):
+    rng = np.random.default_rng(2)
+    sources = Sources.random(400, seed=5)
+    delay = rng.integers(1, 30, 400)
+    sources = Sources(
+        sources.arrival_rate, sources.mean_utility, sources.decay_rate, crawl_delay=delay
+    )
+    first, second = (FleetScheduler(sources, 13, policy) for _ in range(2))
+    for step in range(120):
+        picks = first.step()
+        failed = rng.random(picks.size) < 0.3
+        if step % 5:
+            first.report(failed=failed)
+        if step == 50:
+            second.set_state(first.get_state())
+        if step > 50:
+            np.testing.assert_array_equal(second.step(), picks)
+            assert (second.steps, second.price) == (first.steps, first.price)
+            np.testing.assert_array_equal(second.ages, first.ages)
+            if step % 5:
+                second.report(failed=failed)
+    with pytest.raises(ValueError, match="the state has 400 sources, and the fleet has 4"):
+        FleetScheduler(Sources.preset("table1"), 1).set_state(first.get_state())

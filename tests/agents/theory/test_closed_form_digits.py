@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from agents.theory.closed_form import (
     ClosedForm,
     age_index,
+    age_reaching,
     closed_form,
     decayed,
     remainder_ratio,
@@ -151,3 +152,27 @@ def test_loops_have_the_bits_of_single_sources(seed: int, n: int, rows: int) -> 
         full = c / float(cost[i])
         assert at_age[row, i] == age_index(float(age[row, i]), m, k, full)
         assert at_value[row, i] == theorem_1(float(value[row, i]), c, float(cost[i]), m, k)
+
+
+@plainly
+@given(
+    decay=st.floats(-11, 3).map(lambda e: 10.0**e),
+    full=st.floats(-3, 3).map(lambda e: 10.0**e),
+    place=st.floats(0, 1.1),
+    time=st.floats(0, 40),
+    bits=st.integers(-3, 3),
+)
+def test_age_reaching_a_level_is_the_first(
+    decay: float, full: float, place: float, time: float, bits: int
+) -> None:
+    curvature = float(remainder_ratio(decay))
+    at_an_age = age_index(np.ceil(time / decay), decay, curvature, full)
+    for level in (place * full, at_an_age + bits * np.spacing(at_an_age)):
+        age = age_reaching(level, decay, curvature, full)
+        if level > full:
+            assert age == np.inf
+            continue
+        assert age >= 1
+        assert age == np.floor(age)
+        assert age_index(age, decay, curvature, full) >= level
+        assert age == 1 or age_index(age - 1, decay, curvature, full) < level

@@ -18,29 +18,31 @@ def fleet(n: int, cost: Any = 1.0, hosts: int = 0) -> Sources:
     return Sources(drawn.arrival_rate, drawn.mean_utility, drawn.decay_rate, cost, hosts=names)
 
 
-def indices_computed(monkeypatch: pytest.MonkeyPatch, sources: Sources, budget: float) -> int:
-    """Return at how many ages of sources the index is computed to relax the budget."""
+def intervals_searched(monkeypatch: pytest.MonkeyPatch, sources: Sources, budget: float) -> int:
+    """Return how many intervals of sources are searched for to relax the budget."""
     count = 0
-    index_of = ClosedFormArm._index_of
+    interval = ClosedFormArm.interval
 
-    def counted(self: Any, cells: Any, age: Any) -> Any:
+    def counted(self: Any, multiplier: Any, shortest: Any = None, longest: Any = None) -> Any:
         nonlocal count
-        count += cells.size
-        return index_of(self, cells, age)
+        low = self.shortest if shortest is None else shortest
+        high = self.longest if longest is None else longest
+        count += np.count_nonzero(high - low > 1)
+        return interval(self, multiplier, shortest, longest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ClosedFormArm, "_index_of", counted)
+        patch.setattr(ClosedFormArm, "interval", counted)
         relaxation(sources, budget)
     return count
 
 
 def test_shared_hosts_cost_little_more_than_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where sources of a host cost the same; the nested search for both needs 30 times as many."""
-    alone = indices_computed(monkeypatch, fleet(300), 30)
-    shared = indices_computed(monkeypatch, fleet(300, hosts=60), 30)
+    alone = intervals_searched(monkeypatch, fleet(300), 30)
+    shared = intervals_searched(monkeypatch, fleet(300, hosts=60), 30)
     assert 0 < alone < shared < 3 * alone
     cost = np.random.default_rng(0).choice([0.5, 1.0, 2.0], 300)
-    mixed = indices_computed(monkeypatch, fleet(300, cost, hosts=60), 30)
+    mixed = intervals_searched(monkeypatch, fleet(300, cost, hosts=60), 30)
     assert mixed < 5 * alone
 
 

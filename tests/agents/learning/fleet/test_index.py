@@ -66,14 +66,14 @@ def scores(agent: EquivariantIndex, arguments: dict[str, Any], **runs: int) -> f
 @settings(max_examples=30, deadline=None)
 def test_an_index_is_of_its_source_alone_and_in_its_units(n: int, seed: int, unit: float) -> None:
     rng = np.random.default_rng(seed)
-    shown = np.exp(rng.normal(0, 1, (3, n, len(ALL)))).astype(np.float32)
+    shown = torch.tensor(np.exp(rng.normal(0, 1, (3, n, len(ALL)))), dtype=torch.float32)
     own = policy(n, seed)
     index = own.log_index(shown)
     order = rng.permutation(n)
     np.testing.assert_allclose(own.log_index(shown[:, order]), index[:, order], atol=1e-4)
     alone = policy(1, seed).log_index(shown[:, :1])
     np.testing.assert_allclose(alone, index[:, :1], atol=1e-4)
-    larger, dearer = shown.copy(), shown.copy()
+    larger, dearer = shown.clone(), shown.clone()
     larger[..., [ALL.index(name) for name in ("value", "harvest", "mean_utility")]] *= unit
     np.testing.assert_allclose(own.log_index(larger), index + np.log(unit), atol=1e-3)
     dearer[..., ALL.index("cost")] *= unit
@@ -84,7 +84,7 @@ def test_columns_of_a_source_by_hand() -> None:
     features = ("decay_rate", "value", "arrival_rate", "mean_utility", "age", "cost")
     env = practice(features=features, sources=Sources([1, 1], 1, 1, period=2.0))
     columns, unit = SourceColumns(env.task, features, 7.0)(
-        np.array([[[0.5, 3.0, 1.0, 3.0, 0.0, 2.0], [1.0, 0.0, 2.0, 0.5, 4.0, 9.0]]], np.float32)
+        torch.tensor([[[0.5, 3.0, 1.0, 3.0, 0.0, 2.0], [1.0, 0.0, 2.0, 0.5, 4.0, 9.0]]])
     )
     np.testing.assert_allclose(unit, [[6.0, 2.0]])  # Λξ̄T
     expected = [
@@ -93,7 +93,7 @@ def test_columns_of_a_source_by_hand() -> None:
     ]
     np.testing.assert_allclose(columns[0], expected, atol=2e-6)
     few = SourceColumns(env.task, ("value", "age"), 7.0)
-    np.testing.assert_allclose(few(np.ones((1, 2, 6), np.float32))[1], 7.0)
+    np.testing.assert_allclose(few(torch.ones(1, 2, 6))[1], 7.0)
 
 
 def test_indices_are_finite() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -85,13 +86,14 @@ def test_columns_are_finite() -> None:
 def test_thresholds_tell_what_was_crawled() -> None:
     drawn = np.random.default_rng(0).normal(size=(50, 6)).astype(np.float32)
     active = np.argsort(np.argsort(-drawn)) < 2
-    equal = np.full(drawn.shape, 3.0)
-    threshold = thresholds_of(drawn, active, equal)
+    equal = torch.full(drawn.shape, 3.0)
+    threshold = thresholds_of(torch.tensor(drawn), torch.tensor(active), equal).numpy()
     np.testing.assert_array_equal(drawn > threshold, active)
     for i in range(6):  # without source i, the others' second largest
         others = np.sort(np.delete(drawn, i, axis=1), axis=1)
         np.testing.assert_array_equal(threshold[:, i], others[:, -2])
-    assert np.isfinite(thresholds_of(drawn, np.ones_like(active), equal)).all()
+    everywhere = torch.ones(drawn.shape, dtype=torch.bool)
+    assert torch.isfinite(thresholds_of(torch.tensor(drawn), everywhere, equal)).all()
 
 
 def test_thresholds_at_unequal_costs_are_where_the_crawl_changes_its_mind() -> None:
@@ -105,7 +107,8 @@ def test_thresholds_at_unequal_costs_are_where_the_crawl_changes_its_mind() -> N
         return taken.reshape(drawn.shape)
 
     active = crawled(drawn)
-    threshold = thresholds_of(drawn, active, cost * 7 / budget)
+    tensors = (torch.tensor(part) for part in (drawn, active, cost * 7 / budget))
+    threshold = thresholds_of(*tensors).numpy()
     np.testing.assert_array_equal(drawn > threshold, active)
     for i in range(7):
         for step, expected in ((1e-4, cost[:, i] <= budget), (-1e-4, threshold[:, i] < -1e8)):
@@ -117,15 +120,14 @@ def test_thresholds_at_unequal_costs_are_where_the_crawl_changes_its_mind() -> N
 
 
 def test_choices_have_the_probabilities_that_are_said() -> None:
-    rng, score = np.random.default_rng(0), np.array([0.5, -1.0, 2.0], dtype=np.float32)
-    threshold = np.array([1.0, 0.0, 0.5], dtype=np.float32)
-    drawn = gumbel_perturbed(np.broadcast_to(score, (100_000, 3)).copy(), rng) > threshold
+    score, threshold = torch.tensor([0.5, -1.0, 2.0]), torch.tensor([1.0, 0.0, 0.5])
+    generator = torch.Generator().manual_seed(0)
+    drawn = gumbel_perturbed(score.expand(100_000, 3), generator) > threshold
     both = [torch.full((3,), crawled) for crawled in (True, False)]
-    p, left = (
-        log_probability(torch.tensor(score), a, torch.tensor(threshold)).exp().numpy() for a in both
-    )
+    p, left = (log_probability(score, a, threshold).exp().numpy() for a in both)
     np.testing.assert_allclose(p + left, 1, atol=1e-6)
-    assert (np.abs(drawn.mean(axis=0) - p) < 5 * np.sqrt(p * left / 100_000)).all()
+    frequency = drawn.double().mean(0).numpy()
+    assert (np.abs(frequency - p) < 5 * np.sqrt(p * left / 100_000)).all()
 
 
 def test_extreme_scores_have_finite_probabilities_and_derivatives() -> None:
@@ -137,14 +139,12 @@ def test_extreme_scores_have_finite_probabilities_and_derivatives() -> None:
         assert torch.isfinite(score.grad).all()
 
 
-def test_what_is_added_is_finite_and_gumbel() -> None:
-    class Zero:
-        def standard_exponential(self, shape: Any, dtype: Any) -> np.ndarray:
-            return np.zeros(shape, dtype)
-
-    nothing: Any = Zero()
-    assert np.isfinite(gumbel_perturbed(np.zeros(3, np.float32), nothing)).all()
-    added = gumbel_perturbed(np.zeros(100_000, np.float32), np.random.default_rng(0))
+def test_what_is_added_is_finite_and_gumbel(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    added = gumbel_perturbed(torch.zeros(100_000), generator)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.Tensor, "exponential_", lambda self, generator: self.zero_())
+        assert torch.isfinite(gumbel_perturbed(torch.zeros(3), generator)).all()
     # Mean γ and variance π²/6; five standard errors.
     assert abs(added.mean() - np.euler_gamma) < 5 * np.sqrt(np.pi**2 / 6 / 1e5)
     assert abs(added.var() - np.pi**2 / 6) < 0.05
@@ -165,7 +165,7 @@ def test_rewards_of_a_reset_are_no_part_of_what_is_learnt() -> None:
     window = agent._collect(agent.training_envs[0])
     assert window.valid[:, 0].tolist() == [1, 1, 1, 1, 0, 1]
     level = reward_scale(
-        np.arange(12.0).reshape(6, 2), np.array([[1, 1, 1, 1, 0, 1], [1] * 6]).T > 0
+        torch.arange(12.0).reshape(6, 2), torch.tensor([[1, 1, 1, 1, 0, 1], [1] * 6]).T > 0
     )
     assert level.T.tolist() == [[6, 6, 6, 6, 10, 10], [11] * 6]
     advantage, _ = agent._advantages(window)

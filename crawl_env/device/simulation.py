@@ -1,0 +1,318 @@
+"""`TorchSimulation`: the step of `Simulation` on tensors: select, collect, advance, observe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Generator, Tensor
+
+from crawl_env.content.arrivals import Arrivals, Deterministic
+from crawl_env.content.world import NEVER
+from crawl_env.device.content import UTILITIES
+from crawl_env.device.selection import select_top
+from crawl_env.device.world import TorchWorld, host
+from crawl_env.errors import unknown
+from crawl_env.fleet.parameters import PARAMETERS
+from crawl_env.fleet.sources import Sources
+from crawl_env.rng import STREAMS, generator
+from crawl_env.simulation.observation import COUNTED, SUMMED
+from crawl_env.simulation.selection import whole_budget
+from crawl_env.simulation.simulation import OPTIONS, Harvest
+from crawl_env.simulation.task import Task
+
+_ELSEWHERE = "CrawlVectorEnv, on the CPU, has"
+
+
+def check_task(task: Task) -> None:
+    """Raise ValueError if a task has what is not implemented on tensors."""
+    arrivals, fleet = task.arrivals, task.sources
+    if isinstance(arrivals, Arrivals):
+        known = arrivals.rate.constant and type(arrivals.utility) in UTILITIES
+        known = known and arrivals.exponential
+    else:
+        known = type(arrivals) is Deterministic
+    summed = [name for name in SUMMED if name in task.features]
+    refused = {
+        f"arrivals are {arrivals!r}; here they are deterministic, or Poisson with a constant "
+        "rate, exponential decay and a utility of crawl_env.content.utility": not known,
+        "budget_rule is 'average'; here the budget is per step": task.budget_rule != "step",
+        "some sources have a crawl_delay, which is not supported here": fleet.is_delayed,
+        "some sources have a finite capacity, which is not supported here": fleet.is_capped,
+        "some sources have a failure_rate, which is not supported here": fleet.fails,
+        "a host has more sources than per_host allows crawls of in a step, which is not supported "
+        "here": task.hosts is not None,
+        f"features has {', '.join(summed)}; here no sums over items are observed": bool(summed),
+    }
+    for fact, wrong in refused.items():
+        if wrong:
+            raise ValueError(f"{fact}. {_ELSEWHERE} it")
+
+
+class TorchSimulation:
+    """State and dynamics of B environments of one task, on a device.
+
+    It does what `Simulation` does. Content is drawn by a generator on the device, in a stream of
+    the seed of the generator that is given to `reset`; that one draws fleets and random ages.
+
+    Arguments:
+        task: the task.
+        num_envs: B.
+        device, dtype: of the state and the rewards; observations are float32.
+
+    Raises:
+        ValueError: the task is not supported on tensors.
+    """
+
+    def __init__(self, task: Task, num_envs: int, device: torch.device, dtype: torch.dtype) -> None:
+        check_task(task)
+        self.task, self.num_envs, self.device, self.dtype = task, num_envs, device, dtype
+        hidden = "value" in task.features and not task.observed.all()
+        fleet = Sources.stack([task.sources] * num_envs) if task.draw else task.sources
+        count = not set(COUNTED).isdisjoint(task.features)
+        self.world = TorchWorld(fleet, task.arrivals, num_envs, count, hidden, device, dtype)
+        self._observed = torch.tensor(task.observed, device=device)
+        self._scales = None if task.scales is None else torch.tensor(task.scales, device=device)
+        self._generator: Generator | None = None
+        self._picked = torch.empty((num_envs, 0), dtype=torch.int64, device=device)
+        self._fresh = torch.ones(num_envs, dtype=torch.bool, device=device)  # no step since reset
+        self._value = torch.empty((num_envs, 0), dtype=dtype, device=device)
+        self._items: Tensor | None = None
+        self._prepare()
+
+    @property
+    def harvest(self) -> Harvest:
+        """The crawls of the last step and what they collected, as tensors (K,) on the device."""
+        first = torch.arange(self.num_envs, device=self.device)[:, None] * self.task.n
+        stepped = ~self._fresh
+        parts = (first + self._picked, self._value, self._items)
+        fields: Any = (None if x is None else x[stepped].reshape(-1) for x in parts)
+        return Harvest(*fields)
+
+    def reseed(self) -> None:
+        """Seed the generator again at the next step or reset."""
+        self._generator = None
+
+    def reset(
+        self,
+        rng: np.random.Generator,
+        mask: NDArray[np.bool_] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> None:
+        """Start the environments of the mask (B,), default all; `options` may set value and age."""
+        given = self._set_by(options or {})
+        drawn = self._random(rng)
+        which = np.ones(self.num_envs, dtype=bool) if mask is None else mask
+        numbers = np.flatnonzero(which)
+        rows = torch.as_tensor(numbers, device=self.device)
+        if self.task.draw is not None:
+            self._draw_fleets(numbers, rng)
+        age = given["age"]
+        if age is None:
+            several = numbers.size if self.task.start == "random" else 1
+            age = self._steps(self.task.start_ages(several, rng)).expand(numbers.size, -1)
+        else:
+            age = age.expand(self.world.shape)[rows]
+        value = given["value"]
+        self.world.start(
+            age, rows, drawn, None if value is None else value.expand(self.world.shape)[rows]
+        )
+        self._fresh[rows] = True
+
+    def step(self, action: ArrayLike | Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+        """Crawl the sources selected by the actions and advance by one step; return the
+        observations and the rewards (B,).
+
+        Raises:
+            ValueError: the actions have another shape, are no numbers, or hold NaN.
+        """
+        picked = select_top(self._priority(action), self._number, self.world.crawled_at)
+        items = self.world.items
+        self._items = None if items is None else items.gather(-1, picked)
+        self._picked, self._value = picked, self.world.crawl(picked)
+        self._fresh.zero_()
+        self.world.advance(self._random(rng))
+        return self.observe(), self._value.sum(-1)
+
+    def observe(self) -> Tensor:
+        """Return the observations, (B, N, F), or (B, N·F) if they are flat, float32."""
+        features = self.task.features
+        columns = [
+            self._feature(name).to(torch.float32).expand(self.world.shape) for name in features
+        ]
+        observation = torch.stack(columns, dim=-1)
+        if self._scales is not None:
+            observation = _scaled(observation, self._scales)
+        return observation.reshape(self.num_envs, -1) if self.task.flat else observation
+
+    def _feature(self, name: str) -> Tensor:
+        """Return one feature, of a shape that broadcasts to (B, N)."""
+        world = self.world
+        if name == "value":
+            if world.belief is world.value:
+                return world.value
+            return torch.where(self._observed, world.value, world.belief)
+        if name == "age":
+            return world.age
+        if name in PARAMETERS:
+            return self._parameters[name]
+        if name == "available":
+            return torch.ones((), device=self.device)
+        if name == "balance":
+            return torch.full((), self.task.budget, device=self.device)
+        out = torch.zeros(world.shape, device=self.device)
+        if name == "failed" or self._picked.shape[1] == 0:
+            return out
+        brought: dict[str, Tensor | None] = {
+            "crawled": torch.ones_like(self._value),
+            "harvest": self._value,
+            "items": self._items,
+            "changed": None if self._items is None else self._items > 0,
+        }
+        found = brought[name]
+        assert found is not None  # items are counted if a feature needs them
+        found = found.to(torch.float32).masked_fill(self._fresh[:, None], 0.0)
+        return out.scatter_(-1, self._picked, found)
+
+    def get_state(self) -> dict[str, Any]:
+        """Return a copy of the time-dependent state in host memory, as arrays."""
+        harvest = self.harvest
+        state = None if self._generator is None else host(self._generator.get_state())
+        return {
+            "world": self.world.get_state(),
+            "harvest": Harvest(*(None if x is None else host(x) for x in harvest)),  # type: ignore[arg-type]
+            "sources": self.world.sources,
+            "device_generator": state,
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Restore a state returned by `get_state`."""
+        if state["sources"] is not self.world.sources:
+            self.world.set_sources(state["sources"])
+            self._prepare()
+        self.world.set_state(state["world"])
+        picked, value, items, *_ = state["harvest"]
+        which, source = np.divmod(np.asarray(picked, dtype=np.int64), self.task.n)
+        stepped = np.bincount(which, minlength=self.num_envs) > 0
+        self._fresh = ~torch.as_tensor(stepped, device=self.device)
+        k = self._number if stepped.any() else 0
+        self._picked = torch.zeros((self.num_envs, k), dtype=torch.int64, device=self.device)
+        self._value = torch.zeros((self.num_envs, k), dtype=self.dtype, device=self.device)
+        self._items = None if items is None else torch.zeros_like(self._value)
+        some = ~self._fresh
+        for part, its in ((self._picked, source), (self._value, value), (self._items, items)):
+            if part is not None and k:
+                part[some] = torch.as_tensor(its).to(part).reshape(-1, k)
+        saved = state["device_generator"]
+        self._generator = None
+        if saved is not None:
+            self._generator = Generator(self.device)
+            self._generator.set_state(torch.as_tensor(np.array(saved)))
+
+    def generator(self, seed: int) -> np.random.Generator:
+        """Return a generator for another future, see `Simulation.generator`."""
+        return generator(seed, "planner")
+
+    def _random(self, rng: np.random.Generator) -> Generator:
+        if self._generator is None:
+            origin: Any = rng.bit_generator.seed_seq
+            stream = (*origin.spawn_key, STREAMS["device"])
+            (seed,) = np.random.SeedSequence(origin.entropy, spawn_key=stream).generate_state(
+                1, np.uint64
+            )
+            self._generator = Generator(self.device).manual_seed(int(seed))
+        return self._generator
+
+    def _tensor(self, array: ArrayLike) -> Tensor:
+        return torch.tensor(np.asarray(array), dtype=self.dtype, device=self.device)
+
+    def _steps(self, age: NDArray[Any]) -> Tensor:
+        """Return ages in steps; `NEVER` stands for all that are larger."""
+        whole = np.minimum(age, NEVER).astype(np.int32)
+        return torch.tensor(whole, device=self.device)
+
+    def _priority(self, action: ArrayLike | Tensor) -> Tensor:
+        priority = action if isinstance(action, Tensor) else torch.as_tensor(np.asarray(action))
+        if priority.shape != self.world.shape:
+            raise ValueError(
+                f"action has shape {tuple(priority.shape)}; it must have shape "
+                f"{self.world.shape}, one priority for each source"
+            )
+        if priority.is_complex():
+            raise ValueError(f"action has dtype {priority.dtype}; priorities must be numbers")
+        if not priority.is_floating_point():
+            priority = priority.to(self.dtype)
+        return priority.detach().to(self.device)
+
+    def _draw_fleets(self, envs: NDArray[np.intp], rng: np.random.Generator) -> None:
+        assert self.task.draw is not None
+        now = self.world.sources
+        columns: Any = {name: getattr(now, name).copy() for name in PARAMETERS}
+        for env in envs:
+            fleet = self.task.check_drawn(self.task.draw(rng))
+            for name in PARAMETERS:
+                columns[name][env] = getattr(fleet, name)
+        self.world.set_sources(Sources(**{**now.__getstate__(), **columns}))
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Compute what depends on the sources' parameters."""
+        sources, task = self.world.sources, self.task
+        number = whole_budget(sources.cost, task.budget)
+        if number is None:
+            raise ValueError(
+                f"costs range from {sources.cost.min():g} to {sources.cost.max():g}; here all "
+                f"sources cost the same. {_ELSEWHERE} other costs"
+            )
+        self._number = number
+        shown = [name for name in PARAMETERS if name in task.features]
+        self._parameters = {name: self._tensor(getattr(sources, name)) for name in shown}
+
+    def _set_by(self, options: dict[str, Any]) -> dict[str, Tensor | None]:
+        for name in options:
+            if name not in OPTIONS:
+                raise unknown("reset option", name, OPTIONS)
+        given = {name: self._option(name, options.get(name)) for name in OPTIONS}
+        if given["value"] is not None and given["age"] is None:
+            given["age"] = self._steps(np.ones(()))
+        return given
+
+    def _option(self, name: str, given: Any) -> Tensor | None:
+        if given is None:
+            return None
+        try:
+            array = host(given) if isinstance(given, Tensor) else np.asarray(given, np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"options[{name!r}] is {given!r}; give one number per source"
+            ) from None
+        if array.shape not in ((self.task.n,), self.world.shape):
+            raise ValueError(
+                f"options[{name!r}] has shape {array.shape}; give ({self.task.n},), one per source"
+            )
+        if not np.all((array >= 0) & (array <= np.finfo(np.float32).max)):
+            raise ValueError(
+                f"options[{name!r}] must be zero or positive, and finite in float32, everywhere"
+            )
+        if name == "age":
+            if (np.floor(array) != array).any():
+                raise ValueError("options['age'] must be a whole number of steps everywhere")
+            if self.world.items is not None and array.max() >= NEVER:
+                raise ValueError(
+                    f"options['age'] reaches {NEVER:g}, which means never crawled; such a source "
+                    "holds infinitely many items. Leave out the features 'items' and 'changed', or "
+                    "give smaller ages"
+                )
+            return self._steps(array)
+        return self._tensor(array)
+
+
+def _scaled(observation: Tensor, scales: Tensor) -> Tensor:
+    """Return what `crawl_env.simulation.observation.scaled` returns."""
+    bounded = scales.isnan()
+    x = observation.to(scales.dtype)
+    z = torch.log1p(x.abs() / torch.where(bounded, 1.0, scales))
+    mapped = torch.copysign(z / (1 + z), x).to(torch.float32)
+    return torch.where(bounded, observation, mapped)

@@ -19,7 +19,13 @@ from typing import ClassVar, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.adaptive.estimators.counts import MOST_ITEMS, CrawlOutcome, State
+from agents.adaptive.estimators.counts import (
+    MOST_ITEMS,
+    CrawlOutcome,
+    State,
+    entries,
+    increased,
+)
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation.observation import SUMMED
 
@@ -44,7 +50,8 @@ class ContentEstimator(Protocol):
         ...
 
     def update(self, state: State, outcome: CrawlOutcome, *revealed: FloatArray) -> State:
-        """Return the state after one step, in new arrays; `revealed` are the features, (B, N)."""
+        """Return the state after one step, in new arrays; `revealed` are the features, (K,), of the
+        crawls."""
         ...
 
     def estimate(self, state: State, cells: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
@@ -122,7 +129,7 @@ class HarvestSums:
         """Return the state after one step.
 
         Arguments:
-            revealed: n, Σs, Σs², Σ ln w and Σ s ln w of each crawl, (B, N) each. Impossible values
+            revealed: n, Σs, Σs², Σ ln w and Σ s ln w of each crawl, (K,) each. Impossible values
                 are ignored.
         """
         time, fleet, *known = state
@@ -131,14 +138,17 @@ class HarvestSums:
             new = [
                 x / scale for x, scale in zip(revealed, (1, unit, unit**2, 1, unit), strict=True)
             ]
-            valid = outcome.crawled & _possible(*new)
-        new = [np.where(valid, more, 0.0) for more in new]
+            valid = _possible(*new)
+        cells = outcome.cells[valid]
+        new = [more[valid] for more in new]
         fleet = fleet.copy()
-        first = valid.any(axis=1) & ~(known[0] > 0).any(axis=1)
+        rows = cells // known[0].shape[1]
+        first = np.bincount(rows, minlength=len(fleet)) > 0
+        first &= ~self.any_items(state)[:, 0]
         if first.any():
-            number, age, _, log, _ = (x[first].sum(axis=1) for x in new)
+            number, age, _, log, _ = (np.bincount(rows, x, len(fleet))[first] for x in new)
             fleet[first, 2] = (log + fleet[first, 0] * age) / number
-        known = [old + more for old, more in zip(known, new, strict=True)]
+        known = [increased(old, cells, more) for old, more in zip(known, new, strict=True)]
         time = time + 1.0
         due = ((time <= _EVERY) | (time % _EVERY == 0))[:, 0]
         if due.any():
@@ -268,20 +278,19 @@ class Harvests:
         return np.zeros((rows, 1)), fraction, total, np.zeros(shape), *grid
 
     def update(self, state: State, outcome: CrawlOutcome, *revealed: FloatArray) -> State:
-        """Return the state after one step whose crawls collected `revealed[0]`, (B, N) utility."""
+        """Return the state after one step whose crawls collected `revealed[0]`, (K,) utility."""
         (utility,) = revealed
         time, fraction, total, number, fresh, faded = (array.copy() for array in state)
-        with np.errstate(invalid="ignore"):
-            valid = (outcome.items > 0) & (utility >= 0) & (utility < _MOST_UTILITY)
-        gaps = outcome.gap / self.period
-        cells = np.flatnonzero(valid & (gaps > 1.0 / _LONGEST_GAP) & (gaps < _LONGEST_GAP))
+        gaps = outcome.gaps / self.period
+        valid = (outcome.counts > 0) & (utility >= 0) & (utility < _MOST_UTILITY)
+        valid &= (gaps > 1.0 / _LONGEST_GAP) & (gaps < _LONGEST_GAP)
+        cells, n = outcome.cells[valid], outcome.counts[valid]
         if cells.size:
-            n = outcome.items.reshape(-1)[cells]
             # There are many crawls, but few distinct gaps.
-            gap, which = np.unique(gaps.reshape(-1)[cells], return_inverse=True)
+            gap, which = np.unique(gaps[valid], return_inverse=True)
             z = DECAYS * gap[:, None]
             kept = -np.expm1(-z) / z  # φ
-            undecayed = utility.reshape(-1)[cells, None] / kept[which]
+            undecayed = utility[valid, None] / kept[which]
             number.reshape(-1)[cells] += n
             _grid(fresh)[cells] += undecayed.astype(np.float32)
             _grid(faded)[cells] += (n[:, None] * np.log(kept)[which]).astype(np.float32)
@@ -343,18 +352,23 @@ def from_utility(
     equals that of a count over the time e = τ tanh(z/2)/z, so h is replaced by Λ̂e items in the time
     e, where Λ̂ is the rate at which h would be the mean. This is unbiased and as precise as h.
 
-    >>> crawl = CrawlOutcome.of(2.0)
-    >>> inferred = from_utility(crawl, np.array(3.0), np.array(1.0), np.array(0.1))
-    >>> round(float(inferred.items / inferred.gap), 3)
-    1.655
+    Arguments:
+        utility: h, (K,), of the crawls of the outcome.
+        mean_utility, decay_rate: ξ̄ and μ of all sources, in a shape that broadcasts to (..., N).
+
+    >>> crawl = CrawlOutcome.of([2.0])
+    >>> inferred = from_utility(crawl, np.array([3.0]), np.array(1.0), np.array(0.1))
+    >>> (inferred.items / inferred.gap).round(3)
+    array([1.655])
     """
-    with np.errstate(invalid="ignore"):
-        valid = outcome.crawled & (utility >= 0) & (utility < _MOST_UTILITY) & (mean_utility > 0)
-    z = np.where(valid, decay_rate * outcome.gap, 1.0)
-    exposure = outcome.gap * np.tanh(0.5 * z) / z
-    mean = mean_utility / decay_rate * -np.expm1(-z)
-    rate = np.where(valid, utility, 0.0) / np.where(valid, mean, 1.0)
-    return CrawlOutcome.of(exposure, rate * exposure, valid, valid & (utility > 0), outcome.elapsed)
+    shape, cells, gap = outcome.shape, outcome.cells, outcome.gaps
+    typical, decay = (entries(x, cells, shape) for x in (mean_utility, decay_rate))
+    valid = (utility >= 0) & (utility < _MOST_UTILITY) & (typical > 0)
+    z = decay * gap
+    exposure = gap * np.tanh(0.5 * z) / z
+    mean = np.where(valid, typical / decay * -np.expm1(-z), 1.0)
+    items = np.where(valid, utility / mean * exposure, -1.0)  # impossible, which is ignored
+    return CrawlOutcome.at(shape, cells, exposure, items, utility > 0, outcome.elapsed)
 
 
 def _grid(grid: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -65,7 +65,7 @@ class ThompsonLearner(Learner[AdaptiveSettings]):
         self._agent = Thompson(task, seed=seed, estimator=self.settings.estimator)
         self._known: Any = None  # None before the first step
         fleet = task.sources
-        self._unit = UnitArms.of(fleet.mean_utility, fleet.decay_rate, fleet.cost, fleet.period)
+        self._unit = UnitArms(fleet.mean_utility, fleet.decay_rate, fleet.cost, fleet.period)
 
     def update(self) -> dict[str, float]:
         state = self.arms.state().astype(np.float32)
@@ -74,8 +74,8 @@ class ThompsonLearner(Learner[AdaptiveSettings]):
         return {"reward per step": float(step.reward.sum(axis=-1).mean())}
 
     def score(self, state: FloatArray) -> FloatArray:
-        value = self._unit.content_at(np.maximum(state[..., 0], 1.0))
-        return self.rate() * self._unit.index_at(value)
+        age = np.maximum(state[..., 0], 1.0).astype(np.float64)
+        return self._unit.index_at_age(np.broadcast_to(self.rate(), age.shape), age)
 
     def rate(self) -> FloatArray:
         """Return the posterior means of the arrival rates, (N,) items / time."""

@@ -9,7 +9,8 @@ with u* = Λ̂ξ̄/μ. A source that was never crawled has the prior.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -17,12 +18,18 @@ from numpy.typing import NDArray
 
 from agents.adaptive.content import ContentEstimator, Harvests, HarvestSums, from_utility
 from agents.adaptive.estimators import make_estimator
-from agents.adaptive.estimators.counts import CrawlOutcome, Estimator, Posterior, State
+from agents.adaptive.estimators.counts import (
+    CrawlOutcome,
+    Estimator,
+    Posterior,
+    State,
+)
 from agents.policies.base import Agent, Environment, ObservationView, graded, margin, needs
-from agents.theory.closed_form import ClosedForm
+from agents.theory.closed_form import age_index, decayed, remainder_ratio, theorem_1
 from crawl_env import NEVER, Task, task_of
+from crawl_env.compiled import compiled
 from crawl_env.errors import check_within
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import BoolArray, FloatArray, IntArray
 
 _NUMBER = ("items", "harvest_number")  # features with the number of items of a crawl
 _COUNTED = (*_NUMBER, "harvest")  # features with this number, or the utility that implies it
@@ -50,47 +57,128 @@ class KnownParameters:
         known = {name: getattr(fleet, name) for name in constant}
         return KnownParameters(fleet.period, task.budget, average, task.observed, known, fleet.cost)
 
-    @property
+    @cached_property
     def affordable(self) -> float:
         """The number of sources of mean cost that the budget of one step covers."""
         return float(self.budget / self.cost.mean())
 
-    @property
+    @cached_property
     def round(self) -> int:
         """The number of steps in which the budget covers every source once, at least 1."""
         return max(1, int(np.ceil(self.cost.sum() / self.budget)))
 
 
-class UnitArms(NamedTuple):
-    """Sources of arrival rate 1: the index at rate Λ is Λ times theirs. (N,) or (B, N) each."""
+class UnitArms:
+    """Sources of arrival rate 1: the index at rate Λ is Λ times theirs.
 
-    mean_utility: FloatArray  # utility
-    decay_rate: FloatArray  # 1 / time
-    ceiling: FloatArray  # u* at rate 1, utility · time
-    cost: FloatArray  # budget units
-    decay: FloatArray  # μT
+    Arguments:
+        mean_utility: (N,) or (B, N) utility.
+        decay_rate: of the same shape, 1 / time.
+        cost: (N,) or (B, N) budget units.
+        period: T.
+    """
 
-    @staticmethod
-    def of(
-        mean_utility: FloatArray, decay_rate: FloatArray, cost: FloatArray, period: float
-    ) -> UnitArms:
-        """Return the arms with these parameters."""
-        decay = decay_rate * period
-        return UnitArms(
-            mean_utility,
-            decay_rate,
-            mean_utility / decay_rate,
-            cost,
-            decay,
-        )
+    def __init__(
+        self, mean_utility: FloatArray, decay_rate: FloatArray, cost: FloatArray, period: float
+    ) -> None:
+        self.mean_utility, self.decay_rate = mean_utility, decay_rate
+        self._cost, self._period = cost, period
 
-    def index_at(self, value: FloatArray) -> FloatArray:
-        """Return the index of Theorem 1 at values x/Λ, (B, N)."""
-        return ClosedForm(self.ceiling, self.cost, self.decay).index(value)
+    @cached_property
+    def _table(self) -> FloatArray:
+        """u* at rate 1, cost, μT, g(μT)/μT, and u*/C, (5, N) or (5, B·N)."""
+        decay, ceiling = self.decay_rate * self._period, self.mean_utility / self.decay_rate
+        rows = (ceiling, self._cost, decay, remainder_ratio(decay), ceiling / self._cost)
+        return np.array([np.broadcast_to(row, decay.shape).reshape(-1) for row in rows])
 
-    def content_at(self, age: FloatArray) -> FloatArray:
-        """Return the mean value `age` steps after a crawl, (B, N)."""
-        return self.ceiling * -np.expm1(-self.decay * age)
+    def index_at_age(self, rate: FloatArray, age: FloatArray) -> FloatArray:
+        """Return the Whittle index at rates, (B, N), and whole ages, (B, N)."""
+        out = np.empty(age.shape)
+        _index_at_age(rate.reshape(-1), age.reshape(-1), self._table, out.reshape(-1))
+        return out
+
+    def index_at_age_once(self, rate: FloatArray, age: FloatArray) -> FloatArray:
+        """Return the same of arms, (B, N), whose index is needed only once."""
+        out = np.empty(age.shape)
+        cost = np.broadcast_to(self._cost, age.shape)
+        for row in range(len(out)):
+            arms = self.mean_utility[row], self.decay_rate[row], cost[row]
+            _index_of_new_arms(rate[row], age[row], *arms, self._period, out[row])
+        return out
+
+    def index_at(
+        self, rate: FloatArray, age: FloatArray, value: FloatArray, observed: BoolArray
+    ) -> FloatArray:
+        """Return the Whittle index at rates, (B, N), of the value if a source is `observed`, (N,),
+        and otherwise of the mean content at its age; both (B, N)."""
+        out, table = np.empty(age.shape), self._table
+        seen = np.zeros(table.shape[1])
+        seen.reshape(-1, observed.size)[:] = observed
+        flat = [array.reshape(-1) for array in (rate, age, value, out)]
+        _index_at_content(flat[0], flat[1], flat[2], seen, table, flat[3])
+        return out
+
+
+@compiled
+def _index_at_age(rate: FloatArray, age: FloatArray, table: FloatArray, out: FloatArray) -> None:
+    n = table.shape[1]
+    for start in range(0, out.size, n):  # each fleet by a loop over slices, which is vectorised
+        here = slice(start, start + n)
+        _of_fleet_at_age(rate[here], age[here], table, out[here])
+
+
+@compiled
+def _of_fleet_at_age(rate: FloatArray, age: FloatArray, table: FloatArray, out: FloatArray) -> None:
+    for i in range(out.size):
+        out[i] = rate[i] * age_index(age[i], table[2, i], table[3, i], table[4, i])
+
+
+@compiled
+def _index_of_new_arms(
+    rate: FloatArray,
+    age: FloatArray,
+    mean_utility: FloatArray,
+    decay_rate: FloatArray,
+    cost: FloatArray,
+    period: float,
+    out: FloatArray,
+) -> None:
+    for i in range(out.size):
+        decay = decay_rate[i] * period
+        full = mean_utility[i] / (decay_rate[i] * cost[i])
+        out[i] = rate[i] * age_index(age[i], decay, decayed(decay)[1], full)
+
+
+@compiled
+def _index_at_content(
+    rate: FloatArray,
+    age: FloatArray,
+    value: FloatArray,
+    observed: FloatArray,
+    table: FloatArray,
+    out: FloatArray,
+) -> None:
+    n = table.shape[1]
+    for start in range(0, out.size, n):
+        here = slice(start, start + n)
+        _content(age[here], table, out[here])
+        _of_fleet_at_content(rate[here], value[here], observed, table, out[here])
+
+
+@compiled
+def _content(age: FloatArray, table: FloatArray, out: FloatArray) -> None:
+    for i in range(out.size):
+        aged = table[2, i] * age[i]
+        out[i] = table[0, i] * min(aged * (1.0 - decayed(aged)[1]), 1.0)
+
+
+@compiled
+def _of_fleet_at_content(
+    rate: FloatArray, value: FloatArray, observed: FloatArray, table: FloatArray, out: FloatArray
+) -> None:
+    for i in range(out.size):
+        x = value[i] / rate[i] if observed[i] > 0 else out[i]
+        out[i] = rate[i] * theorem_1(x, table[0, i], table[1, i], table[2, i], table[3, i])
 
 
 class PlanningModel(NamedTuple):
@@ -153,15 +241,15 @@ class Adaptive(Agent):
         self._width = len(self.begin_plan((1, task.n)))
 
     def plan(
-        self, view: ObservationView, posterior: Posterior, fresh: NDArray[np.bool_], state: State
+        self, view: ObservationView, rates: State, fresh: IntArray, state: State
     ) -> PlanningModel:
         """Return the fleet whose index is used in this step.
 
         Arguments:
-            posterior: posterior of the arrival rates, (B, N).
-            fresh: (B, N), whether the model of a source may be redrawn: true for those crawled in
-                the last step, and for every source once per round, in which the budget covers each
-                source once.
+            rates: state of the estimator of the arrival rates.
+            fresh: (K,), flat positions in (B, N) of the sources whose model may be redrawn: those
+                crawled in the last step, and every source once per round, in which the budget
+                covers each source once.
             state: the state returned by `begin_plan`, `learn` or the previous `plan`.
         """
         raise NotImplementedError
@@ -193,15 +281,16 @@ class Adaptive(Agent):
     def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
         clock, multiplier, age = state[:3]
         plan_state, rates = state[3 : 3 + self._width], state[3 + self._width :]
-        crawled = view["crawled"] > 0
-        outcome = self._outcome(view, crawled, age)
+        crawled, age, whole = self._crawled_and_age(view, age)
+        cells = np.flatnonzero(crawled)
+        outcome = self._outcome(view, cells, state[2])
         rates = self.estimator.update(rates, outcome)
         plan_state = self.learn(view, outcome, plan_state)
-        age = view["age"] if view.shows("age") else np.where(crawled, 1.0, age + 1.0)
-        turn = self._turn == clock % self.known.round
-        posterior = self.estimator.posterior(rates)
-        model = self.plan(view, posterior, crawled | turn | (clock == 0), plan_state)
-        index = self._index(view, age, model)
+        for row, now in enumerate(clock[:, 0].tolist()):  # the others' turn to be fresh
+            first, every = (now % self.known.round, self.known.round) if now else (0, 1)
+            crawled[row, int(first) :: every] = True
+        model = self.plan(view, rates, np.flatnonzero(crawled), plan_state)
+        index = self._index(view, age, whole, model)
         level = None
         if self.known.average:
             level, multiplier = self._multiplier(view, index, multiplier, clock)
@@ -266,31 +355,61 @@ class Adaptive(Agent):
         posterior = self.posterior(state)
         return posterior.mean, posterior.deviation
 
-    def _outcome(
-        self, view: ObservationView, crawled: NDArray[np.bool_], age: FloatArray
-    ) -> CrawlOutcome:
-        """Return the outcome of the last step's crawls; `age` is the age before them."""
+    def _crawled_and_age(
+        self, view: ObservationView, before: FloatArray
+    ) -> tuple[BoolArray, FloatArray, bool]:
+        """Return whether each source was crawled in the last step and its age now, (B, N) each, and
+        whether all ages are whole numbers of steps; `before` is the age before the crawls."""
+        crawled, age = np.empty(before.shape, dtype=bool), np.empty(before.shape)
+        crawls = self._column(view, "crawled")
+        ages = self._column(view, "age") if view.shows("age") else crawls[:0]
+        whole = _crawled_and_age(
+            crawls, ages, before.reshape(-1), crawled.reshape(-1), age.reshape(-1)
+        )
+        return crawled, age, whole
+
+    def _column(self, view: ObservationView, feature: str) -> NDArray[np.floating]:
+        """Return a feature of all sources, (B·N,), without a copy."""
+        features = self.task.features
+        return view.array.reshape(-1, len(features))[:, features.index(feature)]
+
+    def _outcome(self, view: ObservationView, cells: IntArray, age: FloatArray) -> CrawlOutcome:
+        """Return the outcome of the last step's crawls of some cells, (K,); `age` is the age before
+        them, (B, N)."""
+        before = age.reshape(-1)[cells]
+        known = before < NEVER  # a first crawl has no known gap
+        if not known.all():
+            cells, before = cells[known], before[known]
+        name = next((name for name in _NUMBER if view.shows(name)), None)
+        changed = self._at(view, next(n for n in _REVEALED if view.shows(n)), cells) > 0
+        items = np.zeros(cells.size) if name is None else self._at(view, name, cells)
         period = self.known.period
-        items = next((view[name] for name in _NUMBER if view.shows(name)), None)
-        changed = view[next(name for name in _REVEALED if view.shows(name))] > 0
-        crawled = crawled & (age < NEVER)  # a first crawl has no known gap
-        outcome = CrawlOutcome.of(age * period, items, crawled, changed, period)
-        if items is None and self.estimator.counts:
-            return self._inferred(view, outcome, view["harvest"])
+        outcome = CrawlOutcome.at(age.shape, cells, before * period, items, changed, period)
+        if name is None and self.estimator.counts:
+            return self._inferred(view, outcome)
         return outcome
 
-    def _inferred(
-        self, view: ObservationView, outcome: CrawlOutcome, harvest: FloatArray
-    ) -> CrawlOutcome:
+    def _at(self, view: ObservationView, feature: str, cells: IntArray) -> FloatArray:
+        """Return a feature of some sources, (K,), given by their flat positions in (B, N)."""
+        return self._column(view, feature)[cells].astype(np.float64)
+
+    def _inferred(self, view: ObservationView, outcome: CrawlOutcome) -> CrawlOutcome:
         """Return the outcome with the numbers of items inferred from their utility."""
-        arms = self._unit_arms(view)
+        arms, harvest = self._unit_arms(view), self._at(view, "harvest", outcome.cells)
         return from_utility(outcome, harvest, arms.mean_utility, arms.decay_rate)
+
+    def _redrawn(self, rate: FloatArray, rates: State, fresh: IntArray) -> FloatArray:
+        """Return rates, (B, N), of which those at flat positions, (K,), are drawn from their
+        posteriors, given the state of their estimator."""
+        rate = rate.copy()
+        rate.reshape(-1)[fresh] = self.estimator.posterior(rates, fresh).draw(self.rng)
+        return rate
 
     def _unit_arms(self, view: ObservationView) -> UnitArms:
         """Return the known parameters, (N,) or (B, N), at rate 1."""
         if self._arms is None or self.task.draw is not None:
             utility, decay, cost = (self._parameter(view, name) for name in self.parameters)
-            self._arms = UnitArms.of(utility, decay, cost, self.known.period)
+            self._arms = UnitArms(utility, decay, cost, self.known.period)
         return self._arms
 
     def _parameter(self, view: ObservationView, name: str) -> FloatArray:
@@ -298,13 +417,17 @@ class Adaptive(Agent):
         constant = self.known.parameters
         return constant[name] if name in constant else view[name]
 
-    def _index(self, view: ObservationView, age: FloatArray, model: PlanningModel) -> FloatArray:
+    def _index(
+        self, view: ObservationView, age: FloatArray, whole: bool, model: PlanningModel
+    ) -> FloatArray:
         """Return the Whittle index, (B, N); at rate Λ it is Λ times that at rate 1."""
         rate, arms = np.maximum(model.rate, _LEAST / self.known.period), model.arms
-        value, observed = arms.content_at(age), self.known.observed
-        if view.shows("value") and observed.any():
-            value = np.where(observed, view["value"] / rate, value)
-        return rate * arms.index_at(value)
+        if view.shows("value") and self.known.observed.any():
+            return arms.index_at(rate, age, view["value"], self.known.observed)
+        if whole:
+            once = arms is not self._arms
+            return arms.index_at_age_once(rate, age) if once else arms.index_at_age(rate, age)
+        return arms.index_at(rate, age, age, np.zeros(1, dtype=bool))
 
     def _multiplier(
         self, view: ObservationView, index: FloatArray, multiplier: FloatArray, clock: FloatArray
@@ -323,6 +446,30 @@ class Adaptive(Agent):
         return np.where(enough, 0.0, multiplier), multiplier * np.exp(step * surplus)
 
 
+@compiled
+def _crawled_and_age(
+    crawls: NDArray[np.floating],
+    ages: NDArray[np.floating],
+    before: FloatArray,
+    crawled: BoolArray,
+    age: FloatArray,
+) -> bool:
+    """Fill in whether each source was crawled, and its age now, from the features of B·N sources;
+    `ages` is empty if they are not observed. Return whether all ages are whole."""
+    for i in range(age.size):
+        crawled[i] = crawls[i] > 0
+    if ages.size:
+        for i in range(age.size):
+            age[i] = ages[i]
+    else:
+        for i in range(age.size):
+            age[i] = 1.0 if crawled[i] else before[i] + 1.0
+    broken = False
+    for i in range(age.size):
+        broken |= age[i] != np.floor(age[i])
+    return not broken
+
+
 class Certainty(Adaptive):
     """Certainty equivalence: plans with the posterior means of the rates.
 
@@ -333,9 +480,10 @@ class Certainty(Adaptive):
     name = "adaptive-certainty"
 
     def plan(
-        self, view: ObservationView, posterior: Posterior, fresh: NDArray[np.bool_], state: State
+        self, view: ObservationView, rates: State, fresh: IntArray, state: State
     ) -> PlanningModel:
-        return PlanningModel(posterior.mean, self._unit_arms(view), state)
+        rate = self.estimator.posterior(rates).mean
+        return PlanningModel(rate, self._unit_arms(view), state)
 
 
 class Optimism(Adaptive):
@@ -363,9 +511,10 @@ class Optimism(Adaptive):
         self.confidence = check_within("confidence", confidence, 0.5, 1.0, open_high=True)
 
     def plan(
-        self, view: ObservationView, posterior: Posterior, fresh: NDArray[np.bool_], state: State
+        self, view: ObservationView, rates: State, fresh: IntArray, state: State
     ) -> PlanningModel:
-        return PlanningModel(posterior.quantile(self.confidence), self._unit_arms(view), state)
+        rate = self.estimator.posterior(rates).quantile(self.confidence)
+        return PlanningModel(rate, self._unit_arms(view), state)
 
 
 class Thompson(Adaptive):
@@ -382,10 +531,9 @@ class Thompson(Adaptive):
         return (np.zeros(shape),)
 
     def plan(
-        self, view: ObservationView, posterior: Posterior, fresh: NDArray[np.bool_], state: State
+        self, view: ObservationView, rates: State, fresh: IntArray, state: State
     ) -> PlanningModel:
-        rate = state[0].copy()
-        rate[fresh] = Posterior(posterior.shape[fresh], posterior.rate[fresh]).draw(self.rng)
+        rate = self._redrawn(state[0], rates, fresh)
         return PlanningModel(rate, self._unit_arms(view), (rate,))
 
 
@@ -444,12 +592,14 @@ class SelfTuning(Adaptive):
         return *model, *self._content.begin(shape)
 
     def learn(self, view: ObservationView, outcome: CrawlOutcome, state: State) -> State:
-        revealed = (view[name] for name in self._content.features)
+        revealed = (self._at(view, name, outcome.cells) for name in self._content.features)
         content = self._content.update(state[3:], outcome, *revealed)
         rate, utility, decay = state[:3]
         # Estimates made before the first items are in an arbitrary unit of utility.
         first = self._content.any_items(content) & ~self._content.any_items(state[3:])
-        return rate, np.where(first, 0.0, utility), decay, *content
+        if first.any():
+            utility = np.where(first, 0.0, utility)
+        return rate, utility, decay, *content
 
     @property
     def signed(self) -> tuple[int, ...]:
@@ -478,21 +628,19 @@ class SelfTuning(Adaptive):
     def has_unit(self, state: State) -> NDArray[np.bool_] | bool:
         return self._content.any_items(state[3:])
 
-    def _inferred(
-        self, view: ObservationView, outcome: CrawlOutcome, harvest: FloatArray
-    ) -> CrawlOutcome:
-        return outcome._replace(items=outcome.gap / self.known.period)
+    def _inferred(self, view: ObservationView, outcome: CrawlOutcome) -> CrawlOutcome:
+        return replace(outcome, counts=outcome.gaps / self.known.period)
 
     def plan(
-        self, view: ObservationView, posterior: Posterior, fresh: NDArray[np.bool_], state: State
+        self, view: ObservationView, rates: State, fresh: IntArray, state: State
     ) -> PlanningModel:
-        rate, utility, decay = (array.copy() for array in state[:3])
-        rate[fresh] = Posterior(posterior.shape[fresh], posterior.rate[fresh]).draw(self.rng)
-        fresh = fresh | (utility == 0)
-        mean_utility, decay_rate = self._content.estimate(state[3:], np.flatnonzero(fresh))
+        rate = self._redrawn(state[0], rates, fresh)
+        utility, decay = state[1].copy(), state[2].copy()
+        if not utility.all():  # some have no model since their first items
+            fresh = np.union1d(fresh, np.flatnonzero(utility == 0))
+        mean_utility, decay_rate = self._content.estimate(state[3:], fresh)
         period = self.known.period
-        utility[fresh] = np.clip(mean_utility, _LEAST_UTILITY, 1.0 / _LEAST_UTILITY)
-        decay[fresh] = np.clip(decay_rate, _LEAST / period, 1.0 / _LEAST / period)
-        cost = np.broadcast_to(self._parameter(view, "cost"), rate.shape)
-        arms = UnitArms.of(utility, decay, cost, period)
+        utility.reshape(-1)[fresh] = np.clip(mean_utility, _LEAST_UTILITY, 1.0 / _LEAST_UTILITY)
+        decay.reshape(-1)[fresh] = np.clip(decay_rate, _LEAST / period, 1.0 / _LEAST / period)
+        arms = UnitArms(utility, decay, self._parameter(view, "cost"), period)
         return PlanningModel(rate, arms, (rate, utility, decay, *state[3:]))

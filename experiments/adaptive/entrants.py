@@ -144,12 +144,11 @@ class Clairvoyant(Policy):
         if self._expected is None:
             fleet = world.sources
             columns = fleet.mean_utility, fleet.decay_rate, fleet.cost
-            self._arms = UnitArms.of(*columns, fleet.period)
+            self._arms = UnitArms(*columns, fleet.period)
             self._expected = Expected(world)
         else:
             self._expected.crawl(self._env.harvest.picked, self._rate)
         self._rate = world.rate
-        rate = np.maximum(self._rate, _LEAST)
-        return graded(
-            rate * self._arms.index_at(self._expected.value / rate), None, self._affordable
-        )
+        rate, value = np.maximum(self._rate, _LEAST), self._expected.value
+        index = self._arms.index_at(rate, world.age, value, np.ones(1, dtype=bool))
+        return graded(index, None, self._affordable)

@@ -16,9 +16,9 @@ import numpy as np
 from agents.adaptive.estimators import ESTIMATORS as LIBRARY
 from agents.adaptive.estimators import Changed, CrawlOutcome, Estimator, Posterior, State, made
 from agents.adaptive.estimators.changed import Gaps, changed_posterior
-from agents.adaptive.estimators.counts import WEAK, check_prior
+from agents.adaptive.estimators.counts import WEAK, check_prior, conjugate
 from crawl_env.errors import check_choice, check_non_negative, check_positive, check_within
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import FloatArray, IntArray
 
 _STEPS = 30  # of Newton's method
 _CLOSE = 1e-4  # its last step, relative to the root
@@ -66,11 +66,9 @@ class Windowed:
             np.where(full, 0.0, time) + outcome.elapsed,
         )
 
-    def posterior(self, state: State) -> Posterior:
+    def posterior(self, state: State, cells: IntArray | None = None) -> Posterior:
         old_count, old_exposure, count, exposure, _ = state
-        return Posterior(
-            self.prior.shape + old_count + count, self.prior.rate + old_exposure + exposure
-        )
+        return conjugate(self.prior, old_count + count, old_exposure + exposure, cells)
 
 
 @dataclass(frozen=True)
@@ -124,8 +122,8 @@ class Drifting:
             np.where(alarm, 0.0, fallen),
         )
 
-    def posterior(self, state: State) -> Posterior:
-        return Posterior(self.prior.shape + state[0], self.prior.rate + state[1])
+    def posterior(self, state: State, cells: IntArray | None = None) -> Posterior:
+        return conjugate(self.prior, state[0], state[1], cells)
 
 
 def _cusum(
@@ -255,7 +253,7 @@ class Streaming:
         y = y + step * (outcome.changed * (y + p) - y)
         return crawls, changes, time, y, variance
 
-    def posterior(self, state: State) -> Posterior:
+    def posterior(self, state: State, cells: IntArray | None = None) -> Posterior:
         crawls, changes, time, y, variance = state
         k, p = np.maximum(crawls, 1.0), self._crawl_rate(crawls, time)
         # Half a crawl of either kind, so that no error is 0.
@@ -276,10 +274,11 @@ class Streaming:
         # A Gamma distribution has no mean of 0: half an item in all the time is the least.
         matched = Posterior.matched(np.maximum(mean, 0.5 / np.maximum(time, _NO_TIME)), error)
         none = crawls == 0
-        return Posterior(
+        posterior = Posterior(
             np.where(none, self.prior.shape, matched.shape),
             np.where(none, self.prior.rate, matched.rate),
         )
+        return posterior if cells is None else posterior.at(cells, crawls.shape)
 
     def _crawl_rate(self, crawls: FloatArray, time: FloatArray) -> FloatArray:
         if self.crawl_rate is not None:

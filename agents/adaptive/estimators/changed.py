@@ -7,7 +7,7 @@ of each source are stored as a histogram over `NODES`, so that the state has a f
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from agents.adaptive.estimators.counts import (
     check_retention,
 )
 from crawl_env.errors import check_positive
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import FloatArray, IntArray
 
 # Nodes of the histogram of gaps, in steps: all up to 8, then four per octave. A gap between two
 # nodes is split so that its mean is preserved; one beyond the last node counts as the last.
@@ -82,10 +82,9 @@ class Changed:
     def update(self, state: State, outcome: CrawlOutcome) -> State:
         histogram, *sums, shape, rate = (array.copy() for array in state)
         shape, rate = self._faded(shape, rate, outcome.elapsed / self.period)
-        crawled = np.flatnonzero(np.broadcast_to(outcome.crawled, shape.shape))
+        crawled = outcome.cells
         if crawled.size:
-            gap = _at(outcome.gap, crawled, shape.shape) / self.period
-            new = _at(outcome.changed, crawled, shape.shape)
+            gap, new = outcome.gaps / self.period, outcome.changes
             kept = self.retention**gap
             table = histogram.reshape(-1, len(NODES))
             rows = table[crawled] * kept[:, None].astype(np.float32)
@@ -95,7 +94,7 @@ class Changed:
             for array, x in zip(sums, more, strict=True):
                 _flat(array)[crawled] = kept * _flat(array)[crawled] + x
             start = _flat(shape)[crawled] / _flat(rate)[crawled] * self.period
-            prior = Posterior(*(_at(x, crawled, shape.shape) for x in self.prior))
+            prior = self.prior.at(crawled, shape.shape)
             posterior = self.solve(
                 Gaps.of(rows), [_flat(array)[crawled] for array in sums], start, prior
             )
@@ -111,8 +110,9 @@ class Changed:
         kept, prior = self.retention**steps, self.prior
         return prior.shape + kept * (shape - prior.shape), prior.rate + kept * (rate - prior.rate)
 
-    def posterior(self, state: State) -> Posterior:
-        return Posterior(state[-2], state[-1])
+    def posterior(self, state: State, cells: IntArray | None = None) -> Posterior:
+        posterior = Posterior(state[-2], state[-1])
+        return posterior if cells is None else posterior.at(cells, state[-1].shape)
 
     def solve(
         self, gaps: Gaps, sums: list[FloatArray], start: FloatArray, prior: Posterior
@@ -199,11 +199,6 @@ def _expected_items(x: FloatArray) -> tuple[FloatArray, FloatArray]:
     rest = 1.0 - power
     value = safe * power / rest + 0.5 * (safe - x)
     return value, power * (rest - safe) / (rest * rest)
-
-
-def _at(array: NDArray[Any], cells: NDArray[np.intp], shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return the entries at some flat positions of the shape."""
-    return np.broadcast_to(array, shape).reshape(-1)[cells]
 
 
 def _flat(array: FloatArray) -> FloatArray:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crawl_env.errors import check_array, check_positive
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import BoolArray, FloatArray, IntArray
 
 State = tuple[NDArray[Any], ...]
 
@@ -30,16 +30,19 @@ _LARGEST_SHAPE = 1e6  # of a fitted prior; it means that all sources have the sa
 _EVERY = 16  # updates between two steps of the fit, after the first 16 updates
 
 
-class CrawlOutcome(NamedTuple):
-    """Observations from the crawls of one step, arrays of one shape (..., N).
+@dataclass(frozen=True, eq=False)
+class CrawlOutcome:
+    """Observations from the crawls of one step, of sources in arrays of one shape (..., N).
 
-    Use `CrawlOutcome.of`, which removes impossible values.
+    Most sources are not crawled: the crawls are listed. Use `CrawlOutcome.of` or `CrawlOutcome.at`,
+    which remove impossible values.
     """
 
-    crawled: NDArray[np.bool_]  # whether a crawl of the source was observed
-    gap: FloatArray  # time since the previous crawl; 0 if not crawled
-    items: FloatArray  # number of new items; 0 if not crawled
-    changed: NDArray[np.bool_]  # whether there were any new items
+    shape: tuple[int, ...]
+    cells: IntArray  # (K,) flat positions of the crawled sources in (..., N), ascending
+    gaps: FloatArray  # (K,) time since the previous crawl
+    counts: FloatArray  # (K,) number of new items
+    changes: BoolArray  # (K,) whether there were any new items
     elapsed: float  # time since the previous step, over which an estimator may discount
 
     @staticmethod
@@ -66,18 +69,79 @@ class CrawlOutcome(NamedTuple):
         array([ True, False, False,  True])
         """
         time = np.asarray(gap, dtype=np.float64)
-        count = np.asarray(np.zeros(()) if items is None else items, dtype=np.float64)
+        count = np.asarray(0.0 if items is None else items, dtype=np.float64)
         new = np.asarray(count > 0 if changed is None else changed, dtype=bool)
-        with np.errstate(invalid="ignore"):
-            valid = (time > SHORTEST) & (time < LONGEST) & (count >= 0) & (count < MOST_ITEMS)
-        valid = valid & np.asarray(crawled, dtype=bool) & np.ones(new.shape, dtype=bool)
-        return CrawlOutcome(
-            crawled=valid,
-            gap=np.where(valid, time, 0.0),
-            items=np.where(valid, count, 0.0),
-            changed=valid & new,
-            elapsed=elapsed,
-        )
+        time, count, new, seen = np.broadcast_arrays(time, count, new, np.asarray(crawled, bool))
+        cells = np.flatnonzero(seen)
+        gaps, counts, changes = (array.reshape(-1)[cells] for array in (time, count, new))
+        return CrawlOutcome.at(time.shape, cells, gaps, counts, changes.astype(bool), elapsed)
+
+    @staticmethod
+    def at(
+        shape: tuple[int, ...],
+        cells: IntArray,
+        gaps: FloatArray,
+        counts: FloatArray,
+        changes: BoolArray,
+        elapsed: float = 1.0,
+    ) -> CrawlOutcome:
+        """Return the outcome of the crawls of some cells, without those that `of` ignores.
+
+        Arguments:
+            shape: (..., N).
+            cells, gaps, counts, changes: (K,), see the attributes.
+            elapsed: time since the previous step.
+        """
+        valid = (gaps > SHORTEST) & (gaps < LONGEST) & (counts >= 0) & (counts < MOST_ITEMS)
+        if not valid.all():
+            cells, gaps = cells[valid], gaps[valid]
+            counts, changes = counts[valid], changes[valid]
+        return CrawlOutcome(shape, cells, gaps, counts, changes, elapsed)
+
+    @property
+    def crawled(self) -> BoolArray:
+        """Whether a crawl of the source was observed, (..., N)."""
+        return self._spread(np.ones(self.cells.size, dtype=bool))
+
+    @property
+    def gap(self) -> FloatArray:
+        """Time since the previous crawl, (..., N); 0 if not crawled."""
+        return self._spread(self.gaps)
+
+    @property
+    def items(self) -> FloatArray:
+        """Number of new items, (..., N); 0 if not crawled."""
+        return self._spread(self.counts)
+
+    @property
+    def changed(self) -> BoolArray:
+        """Whether there were any new items, (..., N)."""
+        return self._spread(self.changes)
+
+    def _spread(self, values: Any) -> Any:
+        dense = np.zeros(self.shape, dtype=values.dtype)
+        dense.reshape(-1)[self.cells] = values
+        return dense
+
+
+def entries(array: ArrayLike, cells: IntArray, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return the entries, (K,), of an array that broadcasts to `shape`, at flat positions of it."""
+    array = np.asarray(array)
+    if array.shape == shape:
+        return array.reshape(-1)[cells]
+    if array.ndim == 0:
+        return np.full(cells.size, array)
+    if array.shape == shape[-1:]:
+        return array[cells % shape[-1]]
+    where: NDArray[Any] = np.broadcast_to(array, shape)[np.unravel_index(cells, shape)]
+    return where
+
+
+def increased(array: FloatArray, cells: IntArray, more: FloatArray) -> FloatArray:
+    """Return a copy of an array, (..., N), with (K,) added at flat positions."""
+    copy = array.copy()
+    copy.reshape(-1)[cells] += more
+    return copy
 
 
 class Posterior(NamedTuple):
@@ -102,6 +166,10 @@ class Posterior(NamedTuple):
     def deviation(self) -> FloatArray:
         """The standard deviation, items / time."""
         return np.sqrt(self.shape) / self.rate
+
+    def at(self, cells: IntArray, shape: tuple[int, ...]) -> Posterior:
+        """Return the distributions, (K,), at flat positions of (..., N)."""
+        return Posterior(entries(self.shape, cells, shape), entries(self.rate, cells, shape))
 
     def quantile(self, level: ArrayLike) -> FloatArray:
         """Return the quantile of the rate at probability `level` in (0, 1), items / time.
@@ -167,9 +235,21 @@ class Estimator(Protocol):
         """Return the state after one step, in new arrays."""
         ...
 
-    def posterior(self, state: State) -> Posterior:
-        """Return the posterior of the arrival rates, (..., N)."""
+    def posterior(self, state: State, cells: IntArray | None = None) -> Posterior:
+        """Return the posterior of the arrival rates, (..., N), or of some sources, (K,), given by
+        their flat positions in (..., N)."""
         ...
+
+
+def conjugate(
+    prior: Posterior, count: FloatArray, exposure: FloatArray, cells: IntArray | None = None
+) -> Posterior:
+    """Return the posterior, (..., N), of sources with `count` items in the time `exposure`; or that
+    of some, (K,), given by their flat positions."""
+    if cells is None:
+        return Posterior(prior.shape + count, prior.rate + exposure)
+    shape, rate = prior.at(cells, count.shape)
+    return Posterior(shape + count.reshape(-1)[cells], rate + exposure.reshape(-1)[cells])
 
 
 @dataclass(frozen=True)
@@ -210,7 +290,11 @@ class GammaPoisson:
 
     def update(self, state: State, outcome: CrawlOutcome) -> State:
         count, exposure = self.faded(state, outcome.elapsed)
-        return count + outcome.items, exposure + outcome.gap
+        cells = outcome.cells
+        return (
+            increased(count, cells, outcome.counts),
+            increased(exposure, cells, outcome.gaps),
+        )
 
     def faded(self, state: State, elapsed: float) -> State:
         """Return the state after discounting over the time `elapsed`."""
@@ -219,9 +303,9 @@ class GammaPoisson:
         kept = self.retention ** (elapsed / self.period)
         return tuple(kept * array for array in state)
 
-    def posterior(self, state: State) -> Posterior:
+    def posterior(self, state: State, cells: IntArray | None = None) -> Posterior:
         count, exposure = state
-        return Posterior(self.prior.shape + count, self.prior.rate + exposure)
+        return conjugate(self.prior, count, exposure, cells)
 
 
 @dataclass(frozen=True)
@@ -280,20 +364,36 @@ class Forgetting:
         retentions = np.array(self.retentions, dtype=np.float64)[:, None]
         kept = retentions ** (outcome.elapsed / self.period)
         count, exposure = kept * count, kept * exposure
-        before = Posterior(self.prior.shape + count, self.prior.rate + exposure)
-        number, error, log_variance = _predicted(before, outcome)
+        n = outcome.shape[-1]
+        row, source = outcome.cells // n, outcome.cells % n
+        at: Any = (row, slice(None), source)
+        counts, exposures = (x.reshape(-1, len(self.retentions), n) for x in (count, exposure))
+        law = Posterior(*(x[:, None] for x in self.prior.at(outcome.cells, outcome.shape)))
+        before = Posterior(law.shape + counts[at], law.rate + exposures[at])
+        number, error, log_variance = _predicted(before, outcome, row, len(counts))
+        counts[at] += outcome.counts[:, None]
+        exposures[at] += outcome.gaps[:, None]
         return (
-            crawls + number,
-            misfit + error,
-            spread + log_variance,
-            count + outcome.items[..., None, :],
-            exposure + outcome.gap[..., None, :],
+            crawls + number.reshape(crawls.shape),
+            misfit + error.reshape(misfit.shape),
+            spread + log_variance.reshape(spread.shape),
+            count,
+            exposure,
         )
 
-    def posterior(self, state: State) -> Posterior:
+    def posterior(self, state: State, cells: IntArray | None = None) -> Posterior:
         best = self.best(state)[..., None, None]
+        count, exposure = state[3:]
+        if cells is not None:
+            *batch, _, n = count.shape
+            at = cells // n, best.reshape(-1)[cells // n], cells % n
+            law = self.prior.at(cells, (*batch, n))
+            return Posterior(
+                law.shape + count.reshape(-1, *count.shape[-2:])[at],
+                law.rate + exposure.reshape(-1, *count.shape[-2:])[at],
+            )
         count, exposure = (
-            np.take_along_axis(array, best, axis=-2)[..., 0, :] for array in state[3:]
+            np.take_along_axis(array, best, axis=-2)[..., 0, :] for array in (count, exposure)
         )
         return Posterior(self.prior.shape + count, self.prior.rate + exposure)
 
@@ -305,25 +405,22 @@ class Forgetting:
 
 
 def _predicted(
-    posterior: Posterior, outcome: CrawlOutcome
+    posterior: Posterior, outcome: CrawlOutcome, row: IntArray, rows: int
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the number of crawls, (..., 1), and, for posteriors (..., K, N), the sums over their
-    counts of (n − m)²/v and of ln v, (..., K)."""
-    *batch, width, n = posterior.shape.shape
-    crawled = np.broadcast_to(outcome.crawled, (*batch, n)).reshape(-1, n)
-    row, source = np.nonzero(crawled)
-    shape, rate = (x.reshape(-1, width, n)[row, :, source] for x in posterior)
-    items, gap = (
-        np.broadcast_to(x, (*batch, n)).reshape(-1, n)[row, source][:, None]
-        for x in (outcome.items, outcome.gap)
-    )
+    """Return the number of crawls, (R,), and, for posteriors of the crawled sources, (K, width),
+    the sums over their counts of (n − m)²/v and of ln v, (R, width).
+
+    row: (K,) the fleet to which a source belongs, of R.
+    """
+    shape, rate = posterior
+    items, gap = outcome.counts[:, None], outcome.gaps[:, None]
     mean = np.maximum(shape * gap / rate, _TINY_MEAN)
     variance = mean * (1.0 + gap / rate)
-    misfit, spread = (np.zeros((crawled.shape[0], width)) for _ in range(2))
+    misfit, spread = (np.zeros((rows, shape.shape[1])) for _ in range(2))
     np.add.at(misfit, row, (items - mean) ** 2 / variance)
     np.add.at(spread, row, np.log(variance))
-    number = crawled.sum(axis=-1, keepdims=True, dtype=np.float64)
-    return number.reshape(*batch, 1), misfit.reshape(*batch, width), spread.reshape(*batch, width)
+    number = np.bincount(row, minlength=rows).astype(np.float64)
+    return number, misfit, spread
 
 
 @dataclass(frozen=True)
@@ -359,7 +456,8 @@ class FleetPrior:
 
     def update(self, state: State, outcome: CrawlOutcome) -> State:
         count, exposure, shape, rate, time = state
-        count, exposure, time = count + outcome.items, exposure + outcome.gap, time + 1
+        count = increased(count, outcome.cells, outcome.counts)
+        exposure, time = increased(exposure, outcome.cells, outcome.gaps), time + 1
         due = (time <= _EVERY) | (time % _EVERY == 0)
         if due.any():
             better = fit_prior(count, exposure, Posterior(shape, rate), self.prior)
@@ -367,9 +465,9 @@ class FleetPrior:
             rate = np.where(due, better.rate, rate)
         return count, exposure, shape, rate, time
 
-    def posterior(self, state: State) -> Posterior:
+    def posterior(self, state: State, cells: IntArray | None = None) -> Posterior:
         count, exposure, shape, rate, _ = state
-        return Posterior(shape + count, rate + exposure)
+        return conjugate(Posterior(shape, rate), count, exposure, cells)
 
 
 def fit_prior(

@@ -22,6 +22,11 @@ NUMBERS = st.one_of(
 )
 
 
+def updated(estimator: Any, state: Any, outcome: CrawlOutcome, *revealed: np.ndarray) -> Any:
+    """Return the state after a step whose crawls revealed numbers (B, N)."""
+    return estimator.update(state, outcome, *(x.reshape(-1)[outcome.cells] for x in revealed))
+
+
 @pytest.mark.parametrize("kind", [Harvests, HarvestSums])
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
@@ -34,7 +39,7 @@ def test_no_outcome_breaks_an_estimate(kind: Any, data: Any) -> None:
             for _ in range(2 + len(estimator.features))
         )
         kept = [x.copy() for x in state]
-        new = estimator.update(state, CrawlOutcome.of(gap, items), *revealed)
+        new = updated(estimator, state, CrawlOutcome.of(gap, items), *revealed)
         for array, copy in zip(state, kept, strict=True):
             np.testing.assert_array_equal(array, copy)
         state = new
@@ -64,7 +69,7 @@ def crawled(
         utility = utility * np.exp(-np.broadcast_to(decay, n)[source] * age)
         harvest = np.bincount(source, utility, n)[None] * unit
         outcome = CrawlOutcome.of(gap * learner.period, number[None])
-        state = learner.update(state, outcome, harvest)
+        state = updated(learner, state, outcome, harvest)
     return state
 
 
@@ -113,7 +118,7 @@ def test_countless_items_of_no_utility_do_not_affect_other_sources() -> None:
     items, utility = np.array([[9e8, 5.0, 5.0]]), np.array([[0.0, 4.0, 4.0]])
     outcome = CrawlOutcome.of(np.full((1, 3), 4.0), items, elapsed=4.0)
     for _ in range(40):  # beyond two fits of the fleet
-        state = learner.update(state, outcome, utility)
+        state = updated(learner, state, outcome, utility)
     weight = learner.decays(state, np.arange(3))
     np.testing.assert_allclose(weight.sum(axis=0), 1.0, rtol=1e-5)
     np.testing.assert_allclose(weight[:, 1], weight[:, 2])
@@ -171,9 +176,9 @@ def learnt(learner: HarvestSums, sums: list[np.ndarray], steps: int = 32) -> Any
     """Return the state after one step with crawls and others without, which fit the fleet."""
     shape = (sums[0].shape[0], sums[0].shape[1])
     gap = np.full(shape, learner.period)
-    state = learner.update(learner.begin(shape), CrawlOutcome.of(gap), *sums)
+    state = updated(learner, learner.begin(shape), CrawlOutcome.of(gap), *sums)
     for _ in range(steps):
-        state = learner.update(state, CrawlOutcome.of(gap, crawled=False), *sums)
+        state = updated(learner, state, CrawlOutcome.of(gap, crawled=False), *sums)
     return state
 
 
@@ -281,9 +286,9 @@ def test_the_order_of_crawls_does_not_matter(data: Any) -> None:
     for order in (range(4), data.draw(st.permutations(range(4)))):
         by_items, by_crawls = HarvestSums().begin((1, 3)), Harvests().begin((1, 3))
         for i in order:
-            by_items = HarvestSums().update(by_items, CrawlOutcome.of(np.ones((1, 3))), *parts[i])
+            by_items = updated(HarvestSums(), by_items, CrawlOutcome.of(np.ones((1, 3))), *parts[i])
             gap, items, utility = whole[i]
-            by_crawls = Harvests().update(by_crawls, CrawlOutcome.of(gap, items), utility)
+            by_crawls = updated(Harvests(), by_crawls, CrawlOutcome.of(gap, items), utility)
         sums.append(by_items[2:])
         totals.append(by_crawls)
     for one, other in zip(*sums, strict=True):

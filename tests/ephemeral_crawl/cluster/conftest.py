@@ -1,6 +1,8 @@
 """One Ray on this machine for all tests of this folder."""
 
 import gc
+import os
+import time
 import warnings
 from importlib.util import find_spec
 
@@ -8,19 +10,49 @@ import pytest
 
 from ephemeral_crawl.cluster.connection import connect
 
+# A node that is killed is noticed after 1.5 s.
+HEALTH_CHECKS = {
+    "RAY_health_check_initial_delay_ms": "0",
+    "RAY_health_check_period_ms": "500",
+    "RAY_health_check_failure_threshold": "3",
+}
+
 
 @pytest.fixture(scope="session")
 def local_ray():
     if not find_spec("ray"):  # not imported before `connect`, as in a program
         pytest.skip("needs the extra 'ray'")
-    yield connect(cpus=2)
-    shut_down()
-
-
-def shut_down():
-    import ray
-
+    os.environ.update(HEALTH_CHECKS)
+    ray = connect(cpus=2)
+    yield ray
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # Ray does not wait for what it ends
         ray.shutdown()
         gc.collect()
+
+
+@pytest.fixture
+def cluster(local_ray):
+    """A cluster of two nodes; the second has two cores and may be removed."""
+    from ray._private.worker import _global_node
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster()
+    cluster.head_node = _global_node
+    node = cluster.add_node(num_cpus=2, wait=False)
+    wait_until(lambda: len(alive(local_ray)) == 2)
+    yield cluster
+    if node in cluster.worker_nodes:
+        cluster.remove_node(node, allow_graceful=False)
+
+
+def alive(ray):
+    return [node for node in ray.nodes() if node["Alive"]]
+
+
+def wait_until(condition):
+    for _ in range(3000):
+        if condition():
+            return
+        time.sleep(0.02)
+    raise AssertionError("not within a minute")

@@ -1,0 +1,262 @@
+"""The relaxed bound of fleets in columns, by compiled passes over them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from agents.scheduling.age_index import WHITTLE, Parameters, scale_of
+from agents.scheduling.age_index import age_reaching as retry_age_reaching
+from agents.theory.closed_form import age_reaching, decayed, time_constants
+from crawl_env.compiled import compiled
+from crawl_env.errors import check_positive
+from crawl_env.fleet.columns import CHUNK, FleetColumns
+from crawl_env.numerics import FloatArray
+
+GAP = 1e-10  # between the bound and what it cannot be below, as a fraction
+SAMPLE = 20_000  # sources with which the search begins
+_NEWTON = 4  # steps
+_BLOCK = 1024  # sources whose intervals are computed at a time
+_MOST = 1.0 - 2.0**-52  # of u*/C, as an index
+_NEAR = 1e-7  # distance from a whole age, as a fraction, within which the index decides
+_CONVERGED = 1e-5  # last step of Newton's method, as a fraction, whose square is below `_NEAR`
+_FIRST, _LAST = 1.02, 1e6  # factors by which a bracket of λ is widened
+
+
+class ColumnsRelaxation(NamedTuple):
+    """The Lagrangian relaxation of a fleet under a budget."""
+
+    bound: float  # utility / step
+    multiplier: float  # λ*, utility / budget unit
+    spent: float  # budget units / step that the best intervals at λ* cost
+
+
+class _Dual(NamedTuple):
+    """The dual function D at a multiplier, which is convex."""
+
+    multiplier: float  # λ
+    value: float  # D = λM + Σ_i max_k max(0, (G_k − λC/q)/L_k), utility / step
+    spent: float  # budget units / step; M − spent is the slope of a tangent
+    at_zero: float  # where this tangent meets λ = 0, utility / step
+
+
+def columns_relaxation(
+    columns: FleetColumns, budget: float, gap: float = GAP, sample: int = SAMPLE
+) -> ColumnsRelaxation:
+    """Minimise λM + Σ_i max_k max(0, (G_ik − λC_i/q_i)/L_ik) over λ ≥ 0.
+
+    This is `agents.theory.relaxation` for large fleets: the bound differs from its minimum by at
+    most the fraction `gap`, and limits per host are left out, without which it is a bound, too.
+    Where λ is optimal on an interval, the multiplier is some number in it. The search begins with
+    the multiplier of a sample, and makes four to six passes over the columns, which may be mapped.
+
+    Arguments:
+        columns: the fleet.
+        budget: M, budget units per step.
+        gap: largest distance from the minimum, as a fraction of it.
+        sample: number of sources of the sample, evenly spaced.
+
+    Raises:
+        ValueError: the budget is not positive and finite.
+
+    >>> from crawl_env import Sources
+    >>> columns_relaxation(FleetColumns.of(Sources.preset("table1")), 2).bound.__round__(4)
+    338.0539
+    """
+    check_positive("budget", budget, "budget units / step")
+    parameters = whittle_parameters(columns)
+    guess = sample_multiplier(columns, budget, sample)
+    return _minimum(parameters, budget, guess, gap)
+
+
+def sample_multiplier(columns: FleetColumns, budget: float, sample: int = SAMPLE) -> float:
+    """Return the multiplier λ* of a sample of evenly spaced sources under its part of the budget.
+
+    Its relative error is about 1/√sample where sources differ by their own sizes.
+    """
+    n = len(columns)
+    if n <= 2 * sample:
+        return 0.0
+    some = whittle_parameters(columns, np.arange(0, n, n // sample))
+    part = budget * some.arrival_rate.size / n
+    return _minimum(some, part, 0.0, 1e-6).multiplier
+
+
+def whittle_parameters(
+    columns: FleetColumns, which: slice | np.ndarray = slice(None)
+) -> Parameters:
+    """Return what the Whittle index is computed from, of all sources or of some."""
+
+    def column(name: str, kind: type[np.generic] = np.float32) -> np.ndarray:
+        found = getattr(columns, name)
+        return np.zeros(0, kind) if found is None else np.asarray(found)[which]
+
+    return Parameters(
+        column("arrival_rate"),
+        column("mean_utility"),
+        column("decay_rate"),
+        column("cost"),
+        column("failure_rate"),
+        column("delay", np.uint32),
+        WHITTLE,
+        columns.period,
+        0.0,
+    )
+
+
+def _minimum(parameters: Parameters, budget: float, guess: float, gap: float) -> ColumnsRelaxation:
+    """Minimise the dual function.
+
+    Its minimum lies between a λ at which more than the budget is spent and one at which less is,
+    and is not below the point where the tangents at these two meet. The next λ is in turn where the
+    spending would be M if it were a power of λ, as it nearly is in large fleets, and where the
+    tangents meet, which is the minimum if the function has two pieces.
+    """
+    dual = _dual_of(parameters, budget)
+    low, high = _bracket(dual, partial(_largest, parameters), budget, guess)
+    while low.spent > budget:
+        meeting = (low.at_zero - high.at_zero) / (low.spent - high.spent)
+        floor = low.at_zero + meeting * (budget - low.spent)
+        best = low if low.value < high.value else high
+        if not low.multiplier < meeting < high.multiplier or best.value - floor <= gap * floor:
+            break
+        power = _power(low, high, budget)
+        for multiplier in (power, meeting):
+            if low.multiplier < multiplier < high.multiplier:
+                found = dual(multiplier)
+                low, high = (found, high) if found.spent > budget else (low, found)
+    best = low if low.value < high.value else high
+    return ColumnsRelaxation(best.value, best.multiplier, best.spent)
+
+
+def _bracket(
+    dual: Callable[[float], _Dual], top: Callable[[], float], budget: float, guess: float
+) -> tuple[_Dual, _Dual]:
+    """Return the dual function at a λ at which more than the budget is spent, or at 0, and at a λ
+    at which no more is."""
+    if guess == 0.0:
+        low = dual(0.0)
+        return low, low if low.spent <= budget else dual(top())
+    low = high = dual(guess)
+    factor = _FIRST
+    while low.spent <= budget and low.multiplier > 0.0:
+        high, low = low, dual(low.multiplier / factor if factor < _LAST else 0.0)
+        factor *= factor
+    while high.spent > budget:
+        low, high = high, dual(high.multiplier * factor)
+        factor *= factor
+    return low, high
+
+
+def _power(low: _Dual, high: _Dual, budget: float) -> float:
+    """Return the λ at which M would be spent if the spending were a power of λ between two."""
+    if not (low.multiplier > 0.0 and high.spent > 0.0):
+        return 0.5 * (low.multiplier + high.multiplier)
+    fall = math.log(low.spent / high.spent)
+    part = math.log(low.spent / budget) / fall
+    return low.multiplier * (high.multiplier / low.multiplier) ** part
+
+
+def _dual_of(parameters: Parameters, budget: float) -> Callable[[float], _Dual]:
+    n = parameters.arrival_rate.size
+
+    def dual(multiplier: float) -> _Dual:
+        earned = spent = 0.0
+        for start in range(0, n, CHUNK):
+            more, cost = _summed(parameters, multiplier, start, min(start + CHUNK, n))
+            earned, spent = earned + more, spent + cost
+        return _Dual(multiplier, multiplier * budget + earned, spent, earned + multiplier * spent)
+
+    return dual
+
+
+@compiled
+def _summed(
+    parameters: Parameters, multiplier: float, start: int, stop: int
+) -> tuple[float, float]:
+    """Return Σ max_k max(0, (G_k − λC/q)/L_k) over some sources, and what they spend per step."""
+    earned, spent = 0.0, 0.0
+    full, decay = np.empty(_BLOCK), np.empty(_BLOCK)
+    constants, step = np.empty(_BLOCK), np.empty(_BLOCK)
+    for first in range(start, stop, _BLOCK):
+        size = min(_BLOCK, stop - first)
+        _fill(parameters, first, full[:size], decay[:size])
+        _reach(multiplier, full[:size], decay[:size], constants[:size], step[:size])
+        for j in range(size):
+            i = first + j
+            fail = np.float64(parameters.failure_rate[i]) if parameters.failure_rate.size else 0.0
+            success = 1.0 - fail
+            if not multiplier < success * full[j]:  # no crawl is worth its cost
+                continue
+            # The smallest age at which the index reaches λ.
+            real = constants[j] / decay[j]
+            age = max(math.ceil(real), 1.0)
+            apart = min(age - real, real - (age - 1.0))
+            sure = apart > _NEAR * age and step[j] < _CONVERGED * constants[j]
+            if fail > 0.0:
+                age = np.float64(retry_age_reaching(parameters, i, full[j], decay[j], multiplier))
+            elif not (real < 1.0 or sure):
+                age = age_reaching(multiplier, decay[j], decayed(decay[j])[1], full[j])
+            delay = np.float64(parameters.delay[i]) if parameters.delay.size else 1.0
+            age = max(age, delay)
+            # Per cost: G/C and the expected number of crawls, 1/q, in L steps.
+            aged = decay[j] * age
+            content = aged * (1.0 - decayed(aged)[1])
+            if fail > 0.0:
+                missed = fail * -math.expm1(-decay[j] * delay)
+                content = (success * content + missed) / (success + missed)
+            cost = np.float64(parameters.cost[i]) if parameters.cost.size else 1.0
+            crawls = cost / (success * age + delay * fail)
+            earned += max(success * full[j] * content - multiplier, 0.0) * crawls
+            spent += crawls
+    return earned, spent
+
+
+@compiled
+def _fill(parameters: Parameters, first: int, full: FloatArray, decay: FloatArray) -> None:
+    """Set u*/C and μT of the sources from one on."""
+    for j in range(full.size):
+        rate = np.float64(parameters.arrival_rate[first + j])
+        loss = np.float64(parameters.decay_rate[first + j])
+        full[j] = rate * np.float64(parameters.mean_utility[first + j]) / loss
+        decay[j] = loss * parameters.period
+    if parameters.cost.size:
+        for j in range(full.size):
+            full[j] /= np.float64(parameters.cost[first + j])
+
+
+@compiled
+def _reach(
+    multiplier: float, full: FloatArray, decay: FloatArray, constants: FloatArray, step: FloatArray
+) -> None:
+    """Set z with 1 − e^−z (1 + az) = λC/u*, a = (1−α)/m, and the last of Newton's steps to it.
+
+    z/m is the age, as a real number, at which the index reaches λ, or slightly more: the steps
+    descend. The loops are short and have no branches, so that they are vectorised.
+    """
+    rate, target = np.empty(full.size), np.empty(full.size)
+    for j in range(full.size):
+        rate[j] = 1.0 - decayed(decay[j])[1]
+    for j in range(full.size):
+        target[j] = time_constants(min(multiplier / full[j], _MOST))
+    for j in range(full.size):
+        constants[j] = target[j] + math.sqrt(2.0 * target[j])
+    for _ in range(_NEWTON):
+        for j in range(full.size):
+            z, u = constants[j], rate[j] * constants[j]
+            step[j] = (z - time_constants(u / (1.0 + u)) - target[j]) / (1.0 - rate[j] / (1.0 + u))
+            constants[j] = z - step[j]
+
+
+@compiled
+def _largest(parameters: Parameters) -> float:
+    """Return the multiplier from which on nothing is crawled, the largest q u*/C."""
+    top = 0.0
+    for i in range(parameters.arrival_rate.size):
+        fail = np.float64(parameters.failure_rate[i]) if parameters.failure_rate.size else 0.0
+        top = max(top, (1.0 - fail) * scale_of(parameters, i))
+    return top

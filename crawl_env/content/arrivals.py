@@ -289,9 +289,10 @@ class MeanFeed(CellFeed):
     """The mean content of every step.
 
     Attributes:
-        retention, inflow, items: (W,) fraction of utility that a step leaves, and utility and items
-            that it adds. Cell c has the entry c mod W: the parameters of small fleets are repeated,
-            so that they can be applied to many environments in one loop.
+        flow: (2, W) fraction of utility that a step leaves, and utility that it adds. Cell c has
+            the entry c mod W: the parameters of small fleets are repeated, so that they can be
+            applied to many environments in one loop.
+        items: (W,) items that a step adds.
     """
 
     def __init__(self, arrivals: ArrivalProcess, sources: Sources, num_envs: int) -> None:
@@ -299,7 +300,7 @@ class MeanFeed(CellFeed):
         shared = sources.arrival_rate.ndim == 1
         repeat = max(1, min(num_envs, TILE // len(sources))) if shared else 1
         cells = Cells.of(sources, lambda p: np.tile(p, repeat) if repeat > 1 else p.ravel())
-        self.retention, self.inflow = cells.retention, cells.mean_content(1.0)
+        self.flow = np.stack([cells.retention, cells.mean_content(1.0)])
         self.items = cells.items
 
 

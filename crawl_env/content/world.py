@@ -12,7 +12,7 @@ from crawl_env.compiled import compiled
 from crawl_env.content.arrivals import Deterministic, MeanFeed
 from crawl_env.content.process import ArrivalProcess, Feed, Published, require_items
 from crawl_env.fleet.sources import Sources
-from crawl_env.numerics import FloatArray, IntArray
+from crawl_env.numerics import BoolArray, FloatArray, IntArray
 
 # Age of a source never crawled (start="full"). It is finite, as an input of networks must be; the
 # mean content at this age equals the ceiling for every μT above 4e-8.
@@ -41,7 +41,8 @@ class World:
         items: (B, N) number of items published since the last crawl that the source still shows, or
             None.
         age: (B, N) steps since the last crawl; 1 at the step after one, ≥ 1e9 if never crawled.
-        crawled_at: (B, N) step of the last crawl, on the world's clock.
+        crawled_at: (B, N) step of the last crawl, on the world's clock; `flat_crawled_at`, (B·N,),
+            is a view of it.
         tried_at: (B, N) step of the last attempt, successful or not, on the world's clock.
         belief: (B, N) posterior mean of `value` given the crawls.
         rate: (B, N) items / time, the arrival rate of the next step; equal to the fleet's
@@ -88,12 +89,12 @@ class World:
             self._belief = MeanStock(Deterministic().bind(sources, num_envs), self.shape)
         self.value, self.items = self._stock.value, self._stock.count
         self.belief = self._belief.value
-        self._flat_crawled_at = self.crawled_at.reshape(-1)
+        self.flat_crawled_at = self.crawled_at.reshape(-1)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # Copying and pickling turn views into separate arrays.
         vars(self).update(state)
-        self._flat_crawled_at = self.crawled_at.reshape(-1)
+        self.flat_crawled_at = self.crawled_at.reshape(-1)
 
     def _bind(self, sources: Sources) -> None:
         if sources.arrival_rate.shape not in (self.shape[1:], self.shape):
@@ -206,7 +207,7 @@ class World:
         if self.harvested is not None and isinstance(self._stock, ItemStock):
             sums = self._stock.store.sums(picked.ravel())
             self.harvested[...] = sums.reshape(self.harvested.shape)
-        self._flat_crawled_at[picked] = self._clock
+        self.flat_crawled_at[picked] = self._clock
         self._stock.empty(picked)
         if self._belief is not self._stock:
             self._belief.empty(picked)
@@ -226,17 +227,21 @@ class World:
     def step(
         self,
         picked: IntArray,
-        collected: FloatArray,
+        utility: FloatArray,
         reward: FloatArray,
         shown: NDArray[np.float32],
+        crawled: BoolArray,
+        collected: FloatArray,
     ) -> None:
         """Do what `crawl` and `advance` do in one call, if `is_mean`.
 
         Arguments:
             picked: (B·k,) the cells to crawl, ascending, k in each environment.
-            collected: (B·k,), set to the utility collected of each.
+            utility: (B·k,), set to the utility collected of each.
             reward: (B,), set to its sum in each environment.
-            shown: set to the value after the step, of the size of `value`.
+            shown: (B·N,), set to the value after the step.
+            crawled, collected: (B·N,), set to true and to the utility at the picked cells; or
+                both empty.
         """
         stock, clock = self._stock, self._clock
         assert isinstance(stock, MeanStock)
@@ -244,13 +249,14 @@ class World:
         _step(
             picked,
             clock,
-            stock._flat,
-            self._flat_crawled_at,
-            stock.retention,
-            stock.inflow,
-            collected,
+            stock.flat,
+            self.flat_crawled_at,
+            stock.flow,
+            utility,
             reward,
             shown,
+            crawled,
+            collected,
         )
 
     def advance(self, rng: np.random.Generator) -> None:
@@ -320,10 +326,10 @@ class Stock:
     def change_feed(self, feed: Feed) -> None:
         """Replace the feed from which content arrives."""
         self._feed = feed
-        self._flat = self.value.reshape(-1)
+        self.flat = self.value.reshape(-1)
         self._flat_count = None if self.count is None else self.count.reshape(-1)
         self._blocks = [
-            (self._flat[here], self._count_of(here), block.cells.retention, block.add)
+            (self.flat[here], self._count_of(here), block.cells.retention, block.add)
             for here, block in feed.blocks
         ]
 
@@ -351,7 +357,7 @@ class Stock:
 
     def empty(self, cells: IntArray) -> None:
         """Remove the content of the cells env·N + source."""
-        self._flat[cells] = 0.0
+        self.flat[cells] = 0.0
         if self._flat_count is not None:
             self._flat_count[cells] = 0.0
 
@@ -369,7 +375,7 @@ class Stock:
             self.count[...] = state["items"]
 
     def __getstate__(self) -> dict[str, Any]:
-        views = ("_flat", "_flat_count", "_blocks")
+        views = ("flat", "_flat_count", "_blocks")
         return {name: value for name, value in vars(self).items() if name not in views}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -383,12 +389,12 @@ class MeanStock(Stock):
     def change_feed(self, feed: Feed) -> None:
         assert isinstance(feed, MeanFeed)
         self._feed = feed
-        self._flat = self.value.reshape(-1)
+        self.flat = self.value.reshape(-1)
         self._flat_count = None if self.count is None else self.count.reshape(-1)
-        self.retention, self.inflow, self._items = feed.retention, feed.inflow, feed.items
+        self.flow, self._items = feed.flow, feed.items
 
     def advance(self, rng: np.random.Generator) -> None:
-        _advance(self._flat, self.retention, self.inflow)
+        _advance(self.flat, self.flow)
         if self._flat_count is not None:
             rows = self._flat_count.size // self._items.size * self._items.size
             self._flat_count[:rows].reshape(-1, self._items.size)[...] += self._items
@@ -396,12 +402,12 @@ class MeanStock(Stock):
 
 
 @compiled
-def _advance(value: FloatArray, retention: FloatArray, inflow: FloatArray) -> None:
-    """Let the flat values decay and add the inflow; the parameters repeat."""
-    for start in range(0, value.size, inflow.size):
-        for i in range(min(inflow.size, value.size - start)):
+def _advance(value: FloatArray, flow: FloatArray) -> None:
+    """Let flat values decay and add the inflow; see `MeanFeed` for `flow`."""
+    for start in range(0, value.size, flow.shape[1]):
+        for i in range(min(flow.shape[1], value.size - start)):
             cell = np.uintp(start + i)
-            value[cell] = value[cell] * retention[i] + inflow[i]
+            value[cell] = value[cell] * flow[0, i] + flow[1, i]
 
 
 @compiled
@@ -410,11 +416,12 @@ def _step(
     clock: float,
     value: FloatArray,
     crawled_at: FloatArray,
-    retention: FloatArray,
-    inflow: FloatArray,
-    collected: FloatArray,
+    flow: FloatArray,
+    utility: FloatArray,
     reward: FloatArray,
     shown: NDArray[np.float32],
+    crawled: BoolArray,
+    collected: FloatArray,
 ) -> None:
     """Do what `World.step` does to flat arrays."""
     k = picked.size // reward.size
@@ -422,15 +429,19 @@ def _step(
         total = 0.0
         for j in range(env * k, (env + 1) * k):
             cell = np.uintp(picked[j])
-            total += value[cell]
-            collected[j] = value[cell]
+            found = value[cell]
+            total += found
+            utility[j] = found
             value[cell] = 0.0
             crawled_at[cell] = clock
+            if collected.size > 0:
+                crawled[cell] = True
+                collected[cell] = found
         reward[env] = total
-    for start in range(0, value.size, inflow.size):
-        for i in range(min(inflow.size, value.size - start)):
+    for start in range(0, value.size, flow.shape[1]):
+        for i in range(min(flow.shape[1], value.size - start)):
             cell = np.uintp(start + i)
-            value[cell] = value[cell] * retention[i] + inflow[i]
+            value[cell] = value[cell] * flow[0, i] + flow[1, i]
             shown[cell] = value[cell]
 
 
@@ -482,14 +493,14 @@ class ItemStock(Stock):
     def advance(self, rng: np.random.Generator) -> None:
         self.store.advance()
         for here, block in self._feed.blocks:
-            value, count = self._flat[here], self._count_of(here)
+            value, count = self.flat[here], self._count_of(here)
             np.multiply(value, block.cells.retention, value)
             for items in block.draw(rng):
                 block.cells.collect(items, value, count)
                 self.store.append(_numbered(items, here))
         self.store.settle()
         if not self._recursive:
-            self._flat[...] = self.store.value()
+            self.flat[...] = self.store.value()
         if self._flat_count is not None and self._capacity is not None:
             np.minimum(self._flat_count, self._capacity, out=self._flat_count)
 

@@ -252,15 +252,15 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
         self._rewards = []
         if self.render_mode == "human":
             self.render()
-        return self._simulation.observe()[0], {}
+        return self._simulation.observe(), {}
 
     def step(
         self, action: ArrayLike
     ) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         if self._elapsed == _NOT_RESET:
             raise gym.error.ResetNeeded("call env.reset() before the first env.step()")
-        simulation = self._simulation
-        observation, rewards = simulation.step(action, self._np_random)  # type: ignore[arg-type]
+        rng: Any = self._np_random
+        observation, rewards, info = self._simulation.step(action, rng)
         reward: float = rewards.item()
         self._elapsed += 1
         if self.render_mode is not None:
@@ -268,7 +268,7 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
             if self.render_mode == "human":
                 self.render()
         truncated = self._elapsed >= self._horizon
-        return observation[0], reward, False, truncated, simulation.info()
+        return observation, reward, False, truncated, info
 
     def get_state(self) -> dict[str, Any]:
         """Return a copy of the whole state, including that of the random generator."""
@@ -306,7 +306,7 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
             self.np_random.bit_generator.state = deepcopy(state["generator"])
         else:
             self.np_random = future
-        return self._simulation.observe()[0]
+        return self._simulation.observe()
 
     def render(self) -> Any:
         """Return a picture (H, W, 3) uint8, show it in a window, or return text with one line per

@@ -153,8 +153,8 @@ class CrawlVectorEnv(  # type: ignore[misc]  # `spec` is a property
                 f"environments {np.flatnonzero(self._over).tolist()} are over; reset them with "
                 'options={"reset_mask": …} before the next step'
             )
-        simulation, rng = self._simulation, self._np_random
-        observation, reward = simulation.step(actions, rng)  # type: ignore[arg-type]
+        simulation, rng = self._simulation, cast("np.random.Generator", self._np_random)
+        observation, reward, info = simulation.step(actions, rng)
         self._clock += 1
         if self._any_over:  # NEXT_STEP: the step of these environments is replaced by their reset
             reward[self._over] = 0.0
@@ -165,7 +165,6 @@ class CrawlVectorEnv(  # type: ignore[misc]  # `spec` is a property
         if self._any_over:
             self._over = self._clock - self._begun >= self._horizon
         truncated = self._over.copy()
-        info: dict[str, Any] = {}
         if self._any_over and self.autoreset_mode is AutoresetMode.SAME_STEP:
             info = self._final(observation)
             self._restart(self._over)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from crawl_env.compiled import compiled
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
-from crawl_env.simulation.top import SMALL, Priority, partition, top_of_few, top_of_many
+from crawl_env.simulation.top import Priority, partition, top_kernel
 
 # A sum of costs may exceed the budget by this fraction of it, which allows for rounding.
 TOLERANCE = 1e-12
@@ -132,13 +132,13 @@ def select_top(priority: Priority, k: int, crawled_at: FloatArray) -> IntArray:
     array([1, 2])
     """
     num_envs, n = priority.shape
-    if k >= n:
-        _refuse_nan(priority)
-        return np.arange(priority.size)
+    k = min(k, n)
     best = np.empty(num_envs * k, dtype=np.intp)
-    top = top_of_few if n * k <= SMALL else top_of_many
-    if not top(_flat(priority), _flat64(crawled_at), n, k, best):
-        _refuse_nan(priority)
+    flat = _flat(priority)
+    if k == 0 and not np.isnan(flat).any():
+        return best
+    if k == 0 or not top_kernel(num_envs, n, k)(flat, _flat64(crawled_at), n, k, best):
+        refuse_nan(flat, n)
     return best
 
 
@@ -204,7 +204,7 @@ def _select_in_turn(
         found,
     )
     if count < 0:
-        _refuse_nan(priority)
+        refuse_nan(priority.reshape(-1), priority.shape[1])
     return found[:count].copy()
 
 
@@ -293,10 +293,10 @@ def _flat64(array: FloatArray) -> FloatArray:
     return np.ascontiguousarray(array, dtype=np.float64).reshape(-1)
 
 
-def _refuse_nan(priority: Priority) -> None:
-    if np.isnan(priority.max()):  # the largest of numbers of which one is NaN
-        env, source = np.argwhere(np.isnan(priority))[0]
-        raise ValueError(
-            f"action has NaN as priority of source {source} (environment {env}); "
-            "give every source a number"
-        )
+def refuse_nan(priority: Priority, n: int) -> None:
+    """Raise ValueError for the first NaN in flat priorities (B·N,)."""
+    env, source = divmod(int(np.isnan(priority).argmax()), n)
+    raise ValueError(
+        f"action has NaN as priority of source {source} (environment {env}); "
+        "give every source a number"
+    )

@@ -18,8 +18,9 @@ from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import FloatArray, IntArray
 from crawl_env.rng import generator
 from crawl_env.simulation.observation import COUNTED, POWERS_OF_TIME, SUMMED, scaled
-from crawl_env.simulation.selection import KERNEL_TYPES, select, select_top, whole_budget
+from crawl_env.simulation.selection import KERNEL_TYPES, refuse_nan, select, whole_budget
 from crawl_env.simulation.task import Task
+from crawl_env.simulation.top import Priority, top_kernel
 
 OPTIONS = ("value", "age")
 
@@ -42,7 +43,9 @@ class Harvest(NamedTuple):
         return Harvest(*fields)
 
 
-_NOTHING = Harvest(np.empty(0, dtype=np.intp), np.empty(0), None)
+# Faster than the types.
+FLOAT32, BOOL, INTP = np.dtype(np.float32), np.dtype(np.bool_), np.dtype(np.intp)
+_NOWHERE, _NOTHING = np.zeros(0, dtype=bool), np.zeros(0)
 
 
 class Simulation:
@@ -74,18 +77,18 @@ class Simulation:
             store_items=not set(SUMMED).isdisjoint(task.features),
         )
         self.balance = np.full(num_envs, task.budget)
-        self._nowhere, self._nothing = np.zeros(task.n, dtype=bool), np.zeros(task.n)
-        self._last = _NOTHING
-        self._value_alone = (
-            task.features == ("value",) and self.world.belief is self.world.value
-        ) and not task.scaled
-        self._shape = (num_envs, *(task.observation_space.shape))
+        # The fields of a `Harvest`.
+        self._last: Any = np.zeros(0, dtype=np.intp), _NOTHING, None, None
+        value_alone = task.features == ("value",) and self.world.belief is self.world.value
+        self._value_alone = value_alone and not task.scaled
+        shape = task.observation_space.shape
+        self._shape = shape if self._alone else (num_envs, *shape)
         self._prepare()
 
     @property
     def harvest(self) -> Harvest:
         """The crawls of the last step and what they collected."""
-        return self._last.copy()
+        return Harvest(*self._last).copy()
 
     def reset(
         self,
@@ -106,32 +109,47 @@ class Simulation:
         values = None if value is None else np.broadcast_to(value, self.world.shape)[which]
         self.world.start(ages, rng, which, values)
         self.balance[which] = self.task.budget
-        self._last = self._last.only(~which[self._last.picked // self.task.n])
+        last = Harvest(*self._last)
+        self._last = last.only(~which[last.picked // self.task.n])
 
     def step(
         self, action: ArrayLike, rng: np.random.Generator
-    ) -> tuple[NDArray[np.float32], FloatArray]:
-        """Crawl the sources selected by the actions, advance by one step; return the observations,
-        see `observe`, and the rewards, (B,)."""
-        priority = np.asarray(action)
-        if priority.shape != self._action_shape or priority.dtype not in KERNEL_TYPES:
-            priority = self._as_priority(priority)
-        world = self.world
-        if self._number is None:
-            picked = self._select(priority.reshape(world.shape))
-        else:
-            picked = select_top(priority.reshape(world.shape), self._number, world.crawled_at)
-            if self._plain:
-                observation = np.empty(self._shape, dtype=np.float32)
-                value, reward = np.empty(picked.size), np.empty(self.num_envs)
-                world.step(picked, value, reward, observation.reshape(-1))
-                self._last = Harvest(picked, value, None)
-                return observation, reward
-        reward = self._collect(picked, rng)
-        world.advance(rng)
-        return self.observe(), reward
+    ) -> tuple[NDArray[np.float32], FloatArray, dict[str, Any]]:
+        """Crawl the sources selected by the actions and advance by one step.
 
-    def _select(self, priority: NDArray[np.floating]) -> IntArray:
+        Return the observations, see `observe`, the rewards, (B,), and the info, which is empty if
+        actions have a batch axis.
+        """
+        priority = np.asarray(action)
+        if priority.shape != self._action_shape or priority.dtype is not FLOAT32:
+            priority = self._as_priority(priority)
+        if self._plain:
+            return self._step_plainly(priority.ravel())
+        picked = self._select(priority.reshape(self.world.shape))
+        reward = self._collect(picked, rng)
+        self.world.advance(rng)
+        return self.observe(), reward, self._info() if self._alone else {}
+
+    def _step_plainly(
+        self, priority: Priority
+    ) -> tuple[NDArray[np.float32], FloatArray, dict[str, Any]]:
+        """Do the same if neither limits nor random numbers nor other features have to be heeded."""
+        world, n, k = self.world, self.task.n, self._number
+        picked = np.empty(self.num_envs * k, INTP)
+        if not self._top(priority, world.flat_crawled_at, n, k, picked):
+            refuse_nan(priority, n)
+        shown, utility = np.empty(priority.size, FLOAT32), np.empty(picked.size)
+        reward = np.empty(self.num_envs)
+        self._last = picked, utility, None, None
+        if not self._alone:
+            world.step(picked, utility, reward, shown, _NOWHERE, _NOTHING)
+            return shown.reshape(self._shape), reward, {}
+        crawled, collected = np.zeros(priority.size, BOOL), np.zeros(priority.size)
+        world.step(picked, utility, reward, shown, crawled, collected)
+        info = {"crawled": crawled, "collected": collected, "cost": self._number_cost}
+        return shown.reshape(self._shape), reward, info
+
+    def _select(self, priority: Priority) -> IntArray:
         world = self.world
         constraints: tuple[Any, ...] = ()
         if self._constrained:
@@ -159,14 +177,15 @@ class Simulation:
             failed = np.asarray((rng.random(world.shape) < world.sources.failure_rate).take(picked))
             items = None if items is None else np.where(failed, 0.0, items)
         value = world.crawl(picked, failed)
-        self._last = Harvest(picked, value, items, failed)
+        self._last = (picked, value, items, failed)
         if self._on_average:
             spent = self._per_env(picked, np.broadcast_to(self._cost, world.shape).take(picked))
             self.balance += self.task.budget - spent
         return self._per_env(picked, value)
 
     def observe(self) -> NDArray[np.float32]:
-        """Return the observations, (B, N, F), or (B, N·F) if they are flat, as a new array."""
+        """Return the observations as a new array: (B, N, F), or (B, N·F) if they are flat, without
+        the first axis if actions have no batch axis."""
         if self._value_alone:
             return self.world.value.astype(np.float32).reshape(self._shape)
         features = self.task.features
@@ -217,19 +236,16 @@ class Simulation:
             }
             out[env, source] = brought[name]
 
-    def info(self) -> dict[str, Any]:
+    def _info(self) -> dict[str, Any]:
         """Return the info of the last step for one environment; see `CrawlEnv`."""
         picked, value, _, failed = self._last
-        crawled, collected = self._nowhere.copy(), self._nothing.copy()
+        crawled, collected = np.zeros(self.task.n, BOOL), np.zeros(self.task.n)
         crawled[picked] = True
         collected[picked] = value
-        info: dict[str, Any]
-        info = {"crawled": crawled, "collected": collected, "cost": self._number_cost}
-        if self._number is not None:
-            return info
-        info["cost"] = self._cost.take(picked).sum().item()
+        cost = self._number_cost or self._cost.take(picked).sum().item()
+        info: dict[str, Any] = {"crawled": crawled, "collected": collected, "cost": cost}
         if failed is not None:
-            info["failed"] = self._nowhere.copy()
+            info["failed"] = np.zeros(self.task.n, BOOL)
             info["failed"][picked] = failed
             crawled[picked] = ~failed
         if self._on_average:
@@ -287,12 +303,13 @@ class Simulation:
         self._fails = sources.fails
         self._constrained = sources.is_delayed or task.hosts is not None
         # Number of sources selected in every step, if it is constant, and their total cost.
-        constant = not (self._constrained or self._on_average or self._fails)
-        self._number = self._whole if constant else None
-        self._number_cost = float((self._number or 0) * self._cost.flat[0])
-        self._plain = self._value_alone and self.world.is_mean
+        limited = self._constrained or self._on_average or self._fails
+        self._number = 0 if limited else self._whole or 0
+        self._number_cost = float(self._number * self._cost.flat[0])
+        self._plain = self._number > 0 and self._value_alone and self.world.is_mean
+        self._top = top_kernel(self.num_envs, task.n, self._number)
 
-    def _as_priority(self, action: NDArray[Any]) -> NDArray[np.floating]:
+    def _as_priority(self, action: NDArray[Any]) -> Priority:
         if action.shape != self._action_shape:
             raise ValueError(
                 f"action has shape {action.shape}; it must have shape {self._action_shape}, one "
@@ -300,7 +317,7 @@ class Simulation:
             )
         if action.dtype.kind not in "iubf":
             raise ValueError(f"action has dtype {action.dtype}; priorities must be numbers")
-        return action.astype(np.float64)
+        return action if action.dtype in KERNEL_TYPES else action.astype(np.float64)
 
     def _per_env(self, picked: IntArray, amount: FloatArray) -> FloatArray:
         """Return the sum over the picks of each environment, (B,), summed in a fixed order."""

@@ -7,6 +7,8 @@ one place in it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,10 +17,10 @@ from crawl_env.numerics import FloatArray, IntArray
 
 Priority = NDArray[np.floating]
 
-SMALL = 128  # N·k up to which `top_of_few` is faster
+SMALL = 128  # N·k up to which insertion is faster
 ROWS = 64  # environments of small fleets whose cells are compared together
-CHUNK = 32  # cells that are compared with a threshold together
-LANES = 64  # least number of sets of cells whose maxima give a threshold
+CHUNK = 64  # cells that are compared with a threshold together; loops of 32 are not vectorised
+SETS = 64  # least number of sets of cells whose maxima give a threshold
 
 
 @compiled
@@ -90,34 +92,46 @@ def _some_reach(priority: Priority, start: int, threshold: float) -> bool:
 
 
 @compiled
-def _lower_bound(priority: Priority, start: int, stop: int, k: int) -> float:
+def _lower_bound(
+    priority: Priority, start: int, stop: int, k: int, highest: Priority, numbers: IntArray
+) -> float:
     """Return a lower bound of the k-th largest of priority[start:stop], without NaN.
 
     It is the k-th largest of the maxima of more than k disjoint sets of cells: so many cells at
-    least are not below it, and few more if there are many sets.
+    least are not below it, and few more if there are many sets. The other arguments are memory for
+    one number of each set.
     """
-    lanes = max(LANES, 4 * k)
-    best, numbers = np.empty(lanes, priority.dtype), np.empty(lanes, np.intp)
-    for j in range(lanes):
-        best[j], numbers[j] = -np.inf, j
-    for first in range(start, stop, lanes):
-        for j in range(min(lanes, stop - first)):
+    for j in range(highest.size):
+        highest[j] = -np.inf
+    for first in range(start, stop, highest.size):
+        for j in range(min(highest.size, stop - first)):
             x = priority[np.uintp(first + j)]
-            best[j] = x if x > best[j] else best[j]
-    return best[_kth(best, best, numbers, lanes, k)]
+            highest[j] = x if x > highest[j] else highest[j]
+    if k > 1:
+        for j in range(numbers.size):
+            numbers[j] = j
+        return highest[_kth(highest, highest, numbers, numbers.size, k)]
+    bound = highest[0]
+    for j in range(1, highest.size):
+        bound = max(bound, highest[j])
+    return bound
 
 
 @compiled
-def _top_of_one(
-    priority: Priority, crawled_at: FloatArray, start: int, stop: int, k: int, found: IntArray
+def _top_by_threshold(
+    priority: Priority,
+    crawled_at: FloatArray,
+    start: int,
+    stop: int,
+    k: int,
+    threshold: float,
+    found: IntArray,
 ) -> bool:
     """Write the k best of the cells start … stop − 1 to found[:k], ascending by number.
 
-    `found` has room for all of the cells and one more. Return False if a priority is NaN.
+    `found` has room for all of the cells and one more. At least k priorities are not below the
+    threshold. Return False if a priority is NaN.
     """
-    threshold = -np.inf
-    if stop - start > 2 * max(LANES, 4 * k):
-        threshold = _lower_bound(priority, start, stop, k)
     size, i = 0, start
     while i < stop:
         end = min(i + CHUNK, stop)
@@ -144,7 +158,9 @@ def _top_of_one(
 
 
 @compiled
-def top_of_many(priority: Priority, crawled_at: FloatArray, n: int, k: int, best: IntArray) -> bool:
+def top_of_large(
+    priority: Priority, crawled_at: FloatArray, n: int, k: int, best: IntArray
+) -> bool:
     """Write the k best cells of each environment to `best` (B·k,), ascending.
 
     Return False, without a full result, if a priority is NaN.
@@ -152,12 +168,17 @@ def top_of_many(priority: Priority, crawled_at: FloatArray, n: int, k: int, best
     Arguments:
         priority, crawled_at: (B·N,).
         n: N, the number of sources.
-        k: less than N.
+        k: at most N.
         best: (B·k,), written.
     """
-    found = np.empty(n + 1, np.intp)
+    sets = max(SETS, 4 * k)
+    found, numbers, highest = np.empty(n + 1, np.intp), np.empty(sets, np.intp), np.empty(sets)
+    threshold = -np.inf
     for row in range(priority.size // n):
-        if not _top_of_one(priority, crawled_at, row * n, (row + 1) * n, k, found):
+        start, stop = row * n, (row + 1) * n
+        if n > 2 * sets:
+            threshold = _lower_bound(priority, start, stop, k, highest, numbers)
+        if not _top_by_threshold(priority, crawled_at, start, stop, k, threshold, found):
             return False
         for j in range(k):
             best[row * k + j] = found[j]
@@ -165,8 +186,43 @@ def top_of_many(priority: Priority, crawled_at: FloatArray, n: int, k: int, best
 
 
 @compiled
-def top_of_few(priority: Priority, crawled_at: FloatArray, n: int, k: int, best: IntArray) -> bool:
-    """Do the same as `top_of_many`, faster if N·k is small. k may be N.
+def top_of_small(
+    priority: Priority, crawled_at: FloatArray, n: int, k: int, best: IntArray
+) -> bool:
+    """Do the same as `top_of_large` by inserting one source after the other; faster if N·k is small
+    and there is one environment."""
+    at = 0
+    for first in range(0, priority.size, n):
+        size = 0
+        for cell in range(first, first + n):
+            if priority[np.uintp(cell)] != priority[np.uintp(cell)]:
+                return False
+            place = at + size
+            if size < k:
+                size += 1
+            elif precedes(priority, crawled_at, cell, best[place - 1]):
+                place -= 1
+            else:
+                continue
+            while place > at and precedes(priority, crawled_at, cell, best[place - 1]):
+                best[place] = best[place - 1]
+                place -= 1
+            best[place] = cell
+        for j in range(at + 1, at + k):  # in order of number
+            cell, place = best[j], j
+            while place > at and best[place - 1] > cell:
+                best[place] = best[place - 1]
+                place -= 1
+            best[place] = cell
+        at += k
+    return True
+
+
+@compiled
+def top_of_many_small(
+    priority: Priority, crawled_at: FloatArray, n: int, k: int, best: IntArray
+) -> bool:
+    """Do the same as `top_of_large`, faster if N·k is small and there are many environments.
 
     The best so far are kept in order in slots for their priority, `crawled_at` and source. Every
     source is inserted by a comparison with one slot after the other, in many environments at a
@@ -205,3 +261,10 @@ def top_of_few(priority: Priority, crawled_at: FloatArray, n: int, k: int, best:
             for r in range(size):
                 best[np.uintp((first + r) * k + j)] = (first + r) * n + int(slots[2, j, r])
     return True
+
+
+def top_kernel(rows: int, n: int, k: int) -> Callable[..., bool]:
+    """Return the fastest of the functions above for B = `rows`."""
+    if n * k > SMALL:
+        return top_of_large
+    return top_of_small if rows == 1 else top_of_many_small

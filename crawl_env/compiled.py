@@ -30,7 +30,20 @@ def compiled(function: Function) -> Function:
     >>> double(1.5)
     3.0
     """
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    return _compile(function, {})
+
+
+def inlined(function: Function) -> Function:
+    """Return the function compiled as by `compiled`, for calls from other compiled functions only.
+
+    Its machine code becomes part of its callers'. In an inner loop that saves 5 to 10 ns for each
+    array among the arguments, whose references would be counted at every call.
+    """
+    return _compile(function, {"forceinline": True})
+
+
+def _compile(function: Function, options: dict[str, Any]) -> Function:
+    options = {"nogil": True, "error_model": "numpy", **options}
     try:
         made: Any = numba.njit(cache=True, **options)(function)
     except RuntimeError:  # no folder for the cache can be written, or there is no source file

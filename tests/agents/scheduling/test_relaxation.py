@@ -7,13 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.theory import columns as module
-from agents.theory.columns import columns_relaxation, sample_multiplier
+from agents.scheduling import relaxation as module
+from agents.scheduling.relaxation import (
+    NEVER,
+    best_ages,
+    columns_relaxation,
+    sample_multiplier,
+    stationary_ages,
+)
 from agents.theory.relaxation import relaxation
 from agents.theory.renewal import renewal_arm
 from crawl_env.fleet.columns import FleetColumns
 from crawl_env.fleet.sources import Sources
-from tests.references import plainly
+from tests.references import plainly, z_of_mean
 from tests.refusals import refused
 
 
@@ -102,6 +108,23 @@ def test_a_large_fleet_is_passed_a_few_times(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(module, "_summed", counted)
     columns_relaxation(columns, 5000.0)
     assert sum(seen) / len(columns) < 12
+
+
+@pytest.mark.parametrize("optional", OPTIONS, ids=lambda names: ",".join(names) or "plain")
+def test_best_ages(optional: tuple[str, ...]) -> None:
+    columns = fleet_of(3000, 2, *optional)
+    arm = renewal_arm(columns.to_sources())
+    multiplier = float(np.median(arm.break_even)) / 3
+    expected = np.where(multiplier < arm.break_even, arm.interval(np.array([multiplier])), np.inf)
+    for part in (slice(0, 3000), slice(700, 1900)):
+        assert best_ages(columns, multiplier, part).tolist() == expected[part].tolist()
+    ages = stationary_ages(columns, multiplier, seed=1)
+    crawled = np.isfinite(expected)
+    assert (ages[~crawled] == NEVER).all()
+    assert (ages[crawled] >= 1).all()
+    assert (ages[crawled] <= expected[crawled]).all()
+    long = crawled & (expected > 100)
+    assert abs(z_of_mean(ages[long] / expected[long], 0.5)) < 5  # half a step at most beside it
 
 
 def test_silent_fleets_and_refusals() -> None:

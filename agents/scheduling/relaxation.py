@@ -8,8 +8,9 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from agents.scheduling.age_index import WHITTLE, Parameters, scale_of
+from agents.scheduling.age_index import NEVER, WHITTLE, Parameters, scale_of
 from agents.scheduling.age_index import age_reaching as retry_age_reaching
 from agents.theory.closed_form import age_reaching, decayed, time_constants
 from crawl_env.compiled import compiled
@@ -84,6 +85,37 @@ def sample_multiplier(columns: FleetColumns, budget: float, sample: int = SAMPLE
     some = whittle_parameters(columns, np.arange(0, n, n // sample))
     part = budget * some.arrival_rate.size / n
     return _minimum(some, part, 0.0, 1e-6).multiplier
+
+
+def best_ages(columns: FleetColumns, multiplier: float, part: slice) -> FloatArray:
+    """Return the age at which each source of a contiguous part of the fleet is best crawled under a
+    multiplier, (n,) steps: the smallest that its delay allows at which the Whittle index reaches
+    λ; infinity if it never does.
+
+    Without failures, this is the interval between crawls.
+
+    >>> from crawl_env import Sources
+    >>> best_ages(FleetColumns.of(Sources.preset("table1")), 43.7, slice(0, 4))
+    array([1., 2., 3., 7.])
+    """
+    start, stop, _ = part.indices(len(columns))
+    ages = np.empty(max(stop - start, 0))
+    _each_age(whittle_parameters(columns), multiplier, start, ages)
+    return ages
+
+
+def stationary_ages(columns: FleetColumns, multiplier: float, seed: int = 0) -> NDArray[np.uint32]:
+    """Return random ages, (N,) steps, as in a fleet crawled for long when its index reaches λ: from
+    1 to `best_ages`, equally likely; `NEVER` where that is infinite.
+
+    It takes 4 bytes a source. Failures are ignored.
+    """
+    ages = np.empty(len(columns), np.uint32)
+    for number, part in enumerate(columns.chunks()):
+        best = best_ages(columns, multiplier, part)
+        rng = np.random.default_rng([seed, number])
+        ages[part] = np.minimum(np.floor(rng.random(best.size) * best) + 1.0, NEVER)
+    return ages
 
 
 def whittle_parameters(
@@ -180,40 +212,69 @@ def _summed(
 ) -> tuple[float, float]:
     """Return Σ max_k max(0, (G_k − λC/q)/L_k) over some sources, and what they spend per step."""
     earned, spent = 0.0, 0.0
-    full, decay = np.empty(_BLOCK), np.empty(_BLOCK)
-    constants, step = np.empty(_BLOCK), np.empty(_BLOCK)
+    full, decay, ages = np.empty(_BLOCK), np.empty(_BLOCK), np.empty(_BLOCK)
     for first in range(start, stop, _BLOCK):
         size = min(_BLOCK, stop - first)
         _fill(parameters, first, full[:size], decay[:size])
-        _reach(multiplier, full[:size], decay[:size], constants[:size], step[:size])
+        _best_ages(parameters, multiplier, first, full[:size], decay[:size], ages[:size])
         for j in range(size):
             i = first + j
             fail = np.float64(parameters.failure_rate[i]) if parameters.failure_rate.size else 0.0
-            success = 1.0 - fail
-            if not multiplier < success * full[j]:  # no crawl is worth its cost
-                continue
-            # The smallest age at which the index reaches λ.
-            real = constants[j] / decay[j]
-            age = max(math.ceil(real), 1.0)
-            apart = min(age - real, real - (age - 1.0))
-            sure = apart > _NEAR * age and step[j] < _CONVERGED * constants[j]
-            if fail > 0.0:
-                age = np.float64(retry_age_reaching(parameters, i, full[j], decay[j], multiplier))
-            elif not (real < 1.0 or sure):
-                age = age_reaching(multiplier, decay[j], decayed(decay[j])[1], full[j])
             delay = np.float64(parameters.delay[i]) if parameters.delay.size else 1.0
-            age = max(age, delay)
+            if not ages[j] < np.inf:  # no crawl is worth its cost
+                continue
+            success = 1.0 - fail
             # Per cost: G/C and the expected number of crawls, 1/q, in L steps.
-            aged = decay[j] * age
+            aged = decay[j] * ages[j]
             content = aged * (1.0 - decayed(aged)[1])
             if fail > 0.0:
                 missed = fail * -math.expm1(-decay[j] * delay)
                 content = (success * content + missed) / (success + missed)
             cost = np.float64(parameters.cost[i]) if parameters.cost.size else 1.0
-            crawls = cost / (success * age + delay * fail)
+            crawls = cost / (success * ages[j] + delay * fail)
             earned += max(success * full[j] * content - multiplier, 0.0) * crawls
             spent += crawls
     return earned, spent
+
+
+@compiled
+def _best_ages(
+    parameters: Parameters,
+    multiplier: float,
+    first: int,
+    full: FloatArray,
+    decay: FloatArray,
+    ages: FloatArray,
+) -> None:
+    """Set the smallest ages that the delays allow at which the index reaches λ, or infinity."""
+    constants, step = np.empty(full.size), np.empty(full.size)
+    _reach(multiplier, full, decay, constants, step)
+    for j in range(full.size):
+        i = first + j
+        fail = np.float64(parameters.failure_rate[i]) if parameters.failure_rate.size else 0.0
+        delay = np.float64(parameters.delay[i]) if parameters.delay.size else 1.0
+        if not multiplier < (1.0 - fail) * full[j]:
+            ages[j] = np.inf
+            continue
+        real = constants[j] / decay[j]
+        age = max(math.ceil(real), 1.0)
+        apart = min(age - real, real - (age - 1.0))
+        sure = apart > _NEAR * age and step[j] < _CONVERGED * constants[j]
+        if fail > 0.0:
+            age = np.float64(retry_age_reaching(parameters, i, full[j], decay[j], multiplier))
+        elif not (real < 1.0 or sure):
+            age = age_reaching(multiplier, decay[j], decayed(decay[j])[1], full[j])
+        ages[j] = max(age, delay)
+
+
+@compiled
+def _each_age(parameters: Parameters, multiplier: float, start: int, out: FloatArray) -> None:
+    full, decay = np.empty(_BLOCK), np.empty(_BLOCK)
+    for first in range(0, out.size, _BLOCK):
+        size = min(_BLOCK, out.size - first)
+        part = out[first : first + size]
+        _fill(parameters, start + first, full[:size], decay[:size])
+        _best_ages(parameters, multiplier, start + first, full[:size], decay[:size], part)
 
 
 @compiled

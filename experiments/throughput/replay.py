@@ -14,7 +14,7 @@ from pathlib import Path
 from experiments.throughput.figure import Figure, absent
 
 GROUP = "Replay"
-WHAT = "replay of a log under every policy (a year of hours, 105 sites)"
+WHAT = "replay of a log under every policy; the limit is for a year of hours at 105 sites"
 _LIMIT = 1.0
 
 

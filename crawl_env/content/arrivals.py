@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crawl_env.content.hawkes import Hawkes
-from crawl_env.content.parts import make_part
-from crawl_env.content.process import ArrivalProcess, Block, CellFeed, Cells, Published
+from crawl_env.content.items import ItemSampler, PoissonTimes, past_items
+from crawl_env.content.parts import is_known, make_part
+from crawl_env.content.process import ArrivalProcess, Block, CellFeed, Cells
 from crawl_env.content.rates import (
     Constant,
     DailyCycle,
     Drift,
     Jumps,
-    PoissonTimes,
     RateModel,
-    Times,
     check_model,
 )
+from crawl_env.content.totals import FADED, ExponentialTotals
 from crawl_env.content.utility import (
     Decay,
     Distribution,
@@ -34,117 +33,7 @@ from crawl_env.errors import unknown
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import FloatArray
 
-FADED = 37.0  # time constants after which less than e^−37 of an item's utility is left
 TILE = 512  # cells of mean content that are advanced in one loop
-AT_ONCE = 2.0  # expected items per step above which drawing their total is the cheaper way
-
-
-class ItemSampler(Block):
-    """Content drawn item by item: first the arrival times, then the initial utilities."""
-
-    def __init__(self, cells: Cells, utility: Distribution, times: Times) -> None:
-        super().__init__(cells)
-        self._utility, self._times = utility, times
-
-    def draw(self, rng: np.random.Generator) -> Iterator[Published]:
-        for where, age in self._times(rng):
-            utility = self._utility.sample(rng, where.size)
-            utility *= self.cells.mean_utility[where]
-            yield Published(where, age, utility, np.zeros_like(where))
-
-
-class TotalSampler(Block):
-    """Content of the last `window` (n,) steps, drawn as one total per cell.
-
-    If ξ is exponential and a cell publishes more than `AT_ONCE` items, the total is drawn in
-    constant time; otherwise it is the sum of single items.
-    """
-
-    def __init__(self, cells: Cells, utility: Distribution, window: FloatArray) -> None:
-        super().__init__(cells)
-        at_once = np.zeros(cells.items.shape, dtype=bool)
-        if isinstance(utility, Exponential):
-            at_once = _drawn_at_once(cells, window)
-        self._none, self._all = not at_once.any(), bool(at_once.all())
-        self._where, self._rest = np.flatnonzero(at_once), np.flatnonzero(~at_once)
-        if not self._all:
-            rest, time = (cells, window) if self._none else (cells[self._rest], window[self._rest])
-            self._items = ItemSampler(rest, utility, PoissonTimes(rest, time))
-        if not self._none:
-            dense = cells if self._all else cells[self._where]
-            aged = dense.decay * window[self._where]
-            self._shape, self._odds = dense.items / dense.decay, np.expm1(aged)
-            self._scale = np.exp(-aged) * dense.mean_utility
-
-    def add(self, value: FloatArray, count: FloatArray | None, rng: np.random.Generator) -> None:
-        if self._none:
-            self._items.add(value, None, rng)
-            return
-        drawn = _gamma_ou(self._shape, self._odds, self._scale, rng)
-        if self._all:
-            value += drawn
-            return
-        value[self._where] += drawn
-        rest = np.zeros(self._rest.size)
-        self._items.add(rest, None, rng)
-        value[self._rest] += rest
-
-
-class PastTotals(Block):
-    """Content of the last `steps` (n,) steps before an episode, drawn as one total per cell."""
-
-    def __init__(self, cells: Cells, utility: Distribution, steps: FloatArray) -> None:
-        super().__init__(cells)
-        faded = FADED / cells.decay
-        if isinstance(utility, Exponential):
-            # After 30 time constants the content is stationary to within e^−30.
-            old = np.isinf(steps) | (cells.decay * steps > 30.0)
-            window = np.minimum(np.where(old, 0.0, steps), faded)
-        else:
-            old = np.zeros(steps.shape, dtype=bool)
-            window = np.minimum(steps, faded)
-        self._stationary = old & (cells.items > 0)
-        self._recent = TotalSampler(cells, utility, window)
-
-    def add(self, value: FloatArray, count: FloatArray | None, rng: np.random.Generator) -> None:
-        old = self._stationary
-        shape = self.cells.items[old] / self.cells.decay[old]
-        value[old] = rng.standard_gamma(shape) * self.cells.mean_utility[old]
-        self._recent.add(value, None, rng)
-
-
-def past_items(cells: Cells, utility: Distribution, steps: FloatArray, end: float) -> ItemSampler:
-    """Return the items of the last `steps` (n,) steps that may still have utility.
-
-    These are the items younger than `end` time constants, without those that later items have
-    displaced with near certainty.
-    """
-    window = np.where(np.isinf(steps), end / cells.decay, steps)
-    if cells.capacity is not None:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            displaced = (cells.capacity + 9 * np.sqrt(cells.capacity) + 40) / cells.items
-        window = np.minimum(window, displaced)
-    window = np.where(cells.items > 0, window, 0.0)
-    return ItemSampler(cells, utility, PoissonTimes(cells, window))
-
-
-def _drawn_at_once(cells: Cells, window: FloatArray) -> NDArray[np.bool_]:
-    aged = cells.decay * window
-    few_enough = cells.items * np.expm1(np.minimum(aged, 30.0)) / cells.decay < 1e15
-    return (cells.items * window > AT_ONCE) & (aged <= 30.0) & few_enough
-
-
-def _gamma_ou(
-    shape: FloatArray, odds: FloatArray, scale: FloatArray, rng: np.random.Generator
-) -> FloatArray:
-    """Draw U for exponential ξ, the innovation of a gamma Ornstein–Uhlenbeck process.
-
-    B ~ NegativeBinomial(Λ/μ, α), itself a Poisson mixture, then U | B ~ Gamma(B, αξ̄). B is not
-    the number of items. `odds` is (1 − α)/α, `scale` is αξ̄.
-    """
-    batches = rng.poisson(rng.standard_gamma(shape) * odds)
-    return rng.standard_gamma(batches) * scale
-
 
 RATES: dict[str, type[RateModel]] = {
     "constant": Constant,
@@ -236,16 +125,20 @@ class Arrivals(ArrivalProcess):
         )
 
     def block(self, cells: Cells, state: FloatArray) -> Block:
-        if self.items:
-            return ItemSampler(cells, self.utility, self.rate.times(cells, state))
+        known = is_known(self.rate) and is_known(self.utility)
+        if self.items or not isinstance(self.utility, Exponential):
+            return ItemSampler(cells, self.utility, self.rate.times(cells, state), parallel=known)
         if self.rate.constant:
-            return TotalSampler(cells, self.utility, np.ones_like(cells.items))
-        return _VaryingTotals(cells, self, state)
+            return ExponentialTotals(cells)
+        return _VaryingTotals(cells, self.rate, state, parallel=known)
 
     def past(self, cells: Cells, steps: FloatArray) -> Block:
         if self.items:
             return past_items(cells, self.utility, steps, self.decay.end)
-        return PastTotals(cells, self.utility, steps)
+        if isinstance(self.utility, Exponential):
+            return ExponentialTotals(cells, steps)
+        window = np.minimum(steps, FADED / cells.decay)
+        return ItemSampler(cells, self.utility, PoissonTimes(cells, window))
 
     def start(self, shape: tuple[int, int], period: float, rng: np.random.Generator) -> FloatArray:
         return self.rate.start(shape, period, rng)
@@ -254,18 +147,17 @@ class Arrivals(ArrivalProcess):
         return self.rate.factor(state, period)
 
 
-class _VaryingTotals(Block):
+class _VaryingTotals(ExponentialTotals):
     """Totals of one step at rates that change from step to step."""
 
-    def __init__(self, cells: Cells, arrivals: Arrivals, state: FloatArray) -> None:
+    def __init__(self, cells: Cells, rate: RateModel, state: FloatArray, parallel: bool) -> None:
         super().__init__(cells)
-        self._arrivals, self._state = arrivals, state
+        self._rate, self._state, self.parallel = rate, state, parallel
 
     def add(self, value: FloatArray, count: FloatArray | None, rng: np.random.Generator) -> None:
-        rate, cells = self._arrivals.rate, self.cells
-        now = rate.now(cells, self._state)
-        TotalSampler(now, self._arrivals.utility, np.ones_like(now.items)).add(value, count, rng)
-        rate.step(self._state, cells.period, rng)
+        now = self._rate.now(self.cells, self._state)
+        self.add_at(now.items, value, rng)
+        self._rate.step(self._state, now.period, rng)
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from crawl_env.content.items import Times, check_drawable
 from crawl_env.content.process import Cells
-from crawl_env.content.rates import RateModel, Times, check_drawable
+from crawl_env.content.rates import RateModel
 from crawl_env.errors import check_positive, check_within
 from crawl_env.numerics import FloatArray, IntArray
 

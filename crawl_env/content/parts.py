@@ -29,6 +29,11 @@ def make_part(kind: str, given: str | Mapping[str, Any], known: Mapping[str, typ
     return known[name](**parameters)
 
 
+def is_known(part: Any) -> bool:
+    """Return whether the class of a part belongs to this package, so that it needs no checks."""
+    return type(part).__module__.startswith(__package__)
+
+
 def split_name(kind: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the entry `name` of a dictionary, and its other entries."""
     if not isinstance(given.get("name"), str):

@@ -6,6 +6,7 @@ m = μT decay per step.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
+from crawl_env.compiled import compiled
+from crawl_env.content.parts import is_known
 from crawl_env.content.utility import EXPONENTIAL, Decay
 from crawl_env.errors import check_array
 from crawl_env.fleet.sources import Sources
@@ -90,13 +93,17 @@ class Cells:
 
     def collect(self, items: Published, value: FloatArray, count: FloatArray | None) -> None:
         """Add the items' remaining utility to `value` and their number to `count`, (n,) each."""
-        left = items.age * self.decay[items.cell]
-        np.negative(left, left)
-        np.exp(left, left)
-        left *= items.utility
-        np.add.at(value, items.cell, left)
+        _collect(items.cell, items.age, items.utility, self.decay, value)
         if count is not None:
             np.add.at(count, items.cell, 1.0)
+
+
+@compiled
+def _collect(
+    cell: IntArray, age: FloatArray, utility: FloatArray, decay: FloatArray, value: FloatArray
+) -> None:
+    for i in range(cell.size):
+        value[cell[i]] += utility[i] * math.exp(-decay[cell[i]] * age[i])
 
 
 def blocks_of(sources: Sources, num_envs: int) -> Iterator[tuple[slice, Cells]]:
@@ -109,8 +116,10 @@ def blocks_of(sources: Sources, num_envs: int) -> Iterator[tuple[slice, Cells]]:
     shared = sources.arrival_rate.ndim == 1
     repeat = max(1, min(num_envs, BLOCK // n)) if shared else 1
     cells = Cells.of(sources, lambda p: np.tile(p, repeat) if repeat > 1 else p.ravel())
-    width = cells.items.size if shared and n <= BLOCK else BLOCK
     line = n if shared and n > BLOCK else num_envs * n
+    width = -(-line // -(-line // BLOCK))  # equal work for each thread
+    if shared and n <= BLOCK:
+        width = cells.items.size
     parts: dict[tuple[int, int], Cells] = {}
     for start in range(0, num_envs * n, line):
         stop = min(start + line, num_envs * n)
@@ -126,7 +135,13 @@ class Block:
     """Content that arrives at n cells within one step, or before an episode.
 
     A subclass implements `draw` if it draws single items, and `add` otherwise.
+
+    Attributes:
+        parallel: whether several blocks of a world may be drawn at the same time by different
+            threads, each with a generator of its own.
     """
+
+    parallel: bool = False
 
     def __init__(self, cells: Cells) -> None:
         self.cells = cells
@@ -142,6 +157,17 @@ class Block:
         raise NotImplementedError(
             f"{type(self).__name__} draws totals only; implement `draw` to draw single items"
         )
+
+
+def generators(
+    blocks: Sequence[tuple[slice, Block]], rng: np.random.Generator
+) -> list[np.random.Generator]:
+    """Return a generator for each block: `rng` itself, or, if there are several and all may be
+    drawn in parallel, new ones that are determined by the next numbers of `rng`."""
+    if len(blocks) < 2 or not all(block.parallel for _, block in blocks):
+        return [rng] * len(blocks)
+    words = rng.bit_generator.random_raw(2 * len(blocks)).reshape(-1, 2)
+    return [np.random.Generator(np.random.PCG64(pair)) for pair in words]
 
 
 class Feed(Protocol):
@@ -250,7 +276,7 @@ class ArrivalProcess:
         process of one's own is negative, not finite, or stays empty."""
         feed, env, rng = self.bind(sources, 1), np.zeros(1, dtype=np.intp), np.random.default_rng(0)
         feed.start(env, rng)
-        if type(self).__module__.startswith(__package__):
+        if is_known(self):
             return
         size = sources.arrival_rate.size
         _check_content(self, "block", sources, feed.blocks, rng)
@@ -341,8 +367,8 @@ def _check_content(
         return
     draws = max(int(np.ceil(_ENOUGH / expected)), _LEAST_DRAWS)  # content may come in bursts
     for _ in range(draws):
-        for here, block in blocks:
-            block.add(value[here], None, rng)
+        for (here, block), own in zip(blocks, generators(blocks, rng), strict=True):
+            block.add(value[here], None, own)
         what = f"what {type(arrivals).__name__}.{method} returns added to `value`"
         check_array(what, value, low=0.0)
         if value.any():

@@ -7,13 +7,15 @@ which items excite further items.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from crawl_env.content.items import PoissonTimes, Times
+from crawl_env.content.parts import is_known
 from crawl_env.content.process import Cells
 from crawl_env.content.utility import Distribution, make_distribution
 from crawl_env.errors import (
@@ -27,12 +29,6 @@ from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import FloatArray, IntArray
 
 __all__ = ["Constant", "DailyCycle", "Drift", "Jumps", "RateModel"]
-
-_CHUNK = 2**16  # items simulated at a time, so that temporary arrays fit in the cache
-_MOST_ITEMS = 1e9
-
-# Draws arrival times: yields batches of cells, sorted or not, and of the items' ages in steps.
-Times = Callable[[np.random.Generator], Iterator[tuple[IntArray, FloatArray]]]
 
 
 class RateModel:
@@ -251,7 +247,7 @@ class DailyCycle(RateModel):
 def check_model(model: RateModel, sources: Sources) -> None:
     """Raise ValueError if a rate model of one's own breaks the interface of `RateModel` in its
     first two steps at these sources."""
-    if model.constant or type(model).__module__.startswith(__package__):
+    if model.constant or is_known(model):
         return
     name, rng = type(model).__name__, np.random.default_rng(0)
     shape, period = (1, len(sources)), sources.period
@@ -271,46 +267,3 @@ def check_model(model: RateModel, sources: Sources) -> None:
                 f"{name}.step returned something; it must change `state` in place, as state *= … "
                 "or state[...] = … do, and return nothing"
             )
-
-
-def check_drawable(items: float) -> None:
-    """Raise ValueError if there are too many items to draw them singly."""
-    if items > _MOST_ITEMS:
-        raise ValueError(
-            f"{items:.3g} items would have to be drawn singly; use arrivals='poisson', which draws "
-            "totals, or 'deterministic', fewer sources, another start or a shorter period"
-        )
-
-
-class PoissonTimes:
-    """Arrival times of a Poisson process within the last `window` (n,) steps, at constant rates."""
-
-    def __init__(self, cells: Cells, window: FloatArray) -> None:
-        self._window = window
-        # Cell i owns the interval (line[i−1], line[i]] of a line of length `line[-1]`, on which
-        # the items of all cells are one Poisson process of rate 1.
-        self._line = np.cumsum(cells.items * window)
-        self._length = float(self._line[-1]) if self._line.size else 0.0
-        check_drawable(self._length)
-        self._chunks = max(1, int(np.ceil(self._length / _CHUNK)))
-        # Rounding may place an item beyond the end: assign it to the last source that publishes.
-        self._last = int(np.searchsorted(self._line, self._length))
-
-    def __call__(self, rng: np.random.Generator) -> Iterator[tuple[IntArray, FloatArray]]:
-        width = self._length / self._chunks
-        for chunk in range(self._chunks if self._length else 0):
-            n = rng.poisson(width)
-            if n == 0:
-                continue
-            start = chunk * self._length / self._chunks
-            where = np.searchsorted(self._line, start + width * _sorted_uniforms(n, rng))
-            np.minimum(where, self._last, out=where)
-            age = rng.random(n)
-            age *= self._window[where]
-            yield where, age
-
-
-def _sorted_uniforms(n: int, rng: np.random.Generator) -> FloatArray:
-    """Return n sorted uniforms on (0, 1), as normalised partial sums of exponentials."""
-    sums = np.cumsum(rng.standard_exponential(n + 1))
-    return sums[:-1] / sums[-1]

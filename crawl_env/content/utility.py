@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from crawl_env.content.parts import make_part
+from crawl_env.content.parts import is_known, make_part
 from crawl_env.errors import check_array, check_positive, check_within
 from crawl_env.numerics import FloatArray
 
@@ -119,7 +119,7 @@ def make_distribution(distribution: str | Mapping[str, Any] | Distribution) -> D
                 "object with `sample` and `second_moment` as in "
                 "crawl_env.content.utility.Distribution"
             )
-        if not type(distribution).__module__.startswith(__package__):
+        if not is_known(distribution):
             _check_distribution(distribution)
         return distribution
     made: Distribution = make_part("distribution of utility", distribution, UTILITIES)
@@ -277,7 +277,7 @@ def make_decay(decay: str | Mapping[str, Any] | Decay) -> Decay:
                 f"decay is {decay!r}; give one of {', '.join(DECAYS)}, or an object with "
                 "`survival`, `integrated_survival` and `end` as in crawl_env.content.utility.Decay"
             )
-        if not type(decay).__module__.startswith(__package__):
+        if not is_known(decay):
             _check_decay(decay)
         return decay
     made: Decay = make_part("decay", decay, DECAYS)

@@ -10,9 +10,16 @@ from numpy.typing import NDArray
 
 from crawl_env.compiled import compiled
 from crawl_env.content.arrivals import Deterministic, MeanFeed
-from crawl_env.content.process import ArrivalProcess, Feed, Published, require_items
+from crawl_env.content.process import (
+    ArrivalProcess,
+    Feed,
+    Published,
+    generators,
+    require_items,
+)
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
+from crawl_env.threads import each
 
 # Age of a source never crawled (start="full"). It is finite, as an input of networks must be; the
 # mean content at this age equals the ceiling for every μT above 4e-8.
@@ -351,9 +358,17 @@ class Stock:
 
     def advance(self, rng: np.random.Generator) -> None:
         """Advance by one step: content decays, then new content arrives."""
-        for value, count, retention, add in self._blocks:
-            np.multiply(value, retention, value)
-            add(value, count, rng)
+        own = generators(self._feed.blocks, rng)
+        if own[0] is rng:
+            for i in range(len(own)):
+                self._advance_block(i, rng)
+        else:
+            each(lambda i: self._advance_block(i, own[i]), len(own))
+
+    def _advance_block(self, i: int, rng: np.random.Generator) -> None:
+        value, count, retention, add = self._blocks[i]
+        np.multiply(value, retention, value)
+        add(value, count, rng)
 
     def empty(self, cells: IntArray) -> None:
         """Remove the content of the cells env·N + source."""
@@ -492,10 +507,11 @@ class ItemStock(Stock):
 
     def advance(self, rng: np.random.Generator) -> None:
         self.store.advance()
-        for here, block in self._feed.blocks:
+        blocks = self._feed.blocks
+        for (here, block), own in zip(blocks, generators(blocks, rng), strict=True):
             value, count = self.flat[here], self._count_of(here)
             np.multiply(value, block.cells.retention, value)
-            for items in block.draw(rng):
+            for items in block.draw(own):
                 block.cells.collect(items, value, count)
                 self.store.append(_numbered(items, here))
         self.store.settle()

@@ -13,8 +13,9 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from crawl_env.content.arrivals import FADED, Arrivals
+from crawl_env.content.arrivals import Arrivals
 from crawl_env.content.process import ArrivalProcess, Cells
+from crawl_env.content.totals import FADED
 from crawl_env.content.utility import Constant, Distribution, Exponential, Gamma, Lognormal
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import FloatArray

@@ -17,11 +17,11 @@ LAYOUTS = {
     "several environments in a block": (5, 3, False, 7, [6, 6, 3], 2),
     "environments fill blocks exactly": (4, 3, False, 6, [6, 6], 1),
     "an environment is a block": (3, 7, False, 7, [7, 7, 7], 1),
-    "larger than a block": (2, 17, False, 7, [7, 7, 3] * 2, 3),
+    "larger than a block": (2, 17, False, 7, [6, 6, 5] * 2, 3),
     "blocks exactly": (3, 14, False, 7, [7] * 6, 2),
     "fewer environments than would fit": (2, 3, False, 100, [6], 1),
     "a fleet each, smaller than a block": (2, 3, True, 7, [6], 1),
-    "a fleet each, across blocks": (5, 3, True, 7, [7, 7, 1], 3),
+    "a fleet each, across blocks": (5, 3, True, 7, [5, 5, 5], 3),
     "a fleet each, larger than a block": (2, 17, True, 7, [7, 7, 7, 7, 6], 5),
     "blocks of one cell": (2, 2, False, 1, [1] * 4, 2),
 }

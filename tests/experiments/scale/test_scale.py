@@ -1,0 +1,39 @@
+"""The study of large fleets, on small ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ephemeral_crawl.core.results import read_csv
+from experiments.scale import sizes
+from experiments.scale.command import Scale
+from experiments.scale.sizes import POLICIES, measured
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sizes, "STEPS", (5, 10))
+    monkeypatch.setattr(sizes, "WARMUP", 20)
+    monkeypatch.setattr("experiments.scale.command.measured_apart", measured)
+
+
+@pytest.mark.usefixtures("quick")
+def test_study(tmp_path: Path) -> None:
+    study = Scale(sizes=(2000, 6000), largest_dense=2000, out=tmp_path / "scale")
+    study.run()
+    rows = read_csv(tmp_path / "scale" / "records.csv")
+    cases = {(row["n"], row["budget"]) for row in rows}
+    assert cases == {("2000", "20.0"), ("6000", "60.0"), ("6000", "1000.0")}
+    assert len(rows) == len(cases) * len(POLICIES)
+    share = {row["policy"]: float(row["expected"]) / float(row["bound"]) for row in rows}
+    assert 0.95 < share["whittle"] < 1.05
+    assert share["oldest-first"] < 0.9 * share["whittle"]
+    timed = [row for row in rows if np.isfinite(float(row["dense"]))]
+    assert [(row["n"], row["policy"]) for row in timed] == [("2000", "whittle")]
+    page = (tmp_path / "scale" / "report.html").read_text()
+    Scale(out=tmp_path / "scale", only_report=True).run()
+    assert (tmp_path / "scale" / "report.html").read_text() == page
+    assert "Of 6,000 sources" in page

@@ -39,7 +39,9 @@ QUICK = {name: ["--quick", "--steps", "50"] for name in ("evaluate", "replay")}
 
 
 @pytest.mark.parametrize("page", [page for page, code in PYTHON.items() if code])
-def test_python_of_the_page_runs(page, tmp_path, monkeypatch):
+def test_python_of_the_page_runs(page, tmp_path, monkeypatch, request):
+    if "ShardedScheduler" in PYTHON[page]:
+        request.getfixturevalue("local_ray")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "AGENTS", dict(registry.AGENTS))  # a page may register its own
     monkeypatch.setenv("PYTHONPATH", str(ROOT))  # of the commands that tutorials run

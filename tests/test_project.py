@@ -46,7 +46,7 @@ def cells_of(table: str) -> list[list[str]]:
 # Packages and single modules from the ground up: each imports only what stands before it. Those
 # that share a place do not know each other.
 LAYERS = (
-    ("crawl_env.compiled", "crawl_env.numerics", "crawl_env.rng"),
+    ("crawl_env.compiled", "crawl_env.numerics", "crawl_env.rng", "crawl_env.threads"),
     ("crawl_env.errors", "crawl_env.extras"),
     ("crawl_env.files",),
     ("crawl_env.fleet", "crawl_env.log"),

@@ -295,7 +295,7 @@ class Adaptive(Agent):
         if self.known.average:
             level, multiplier = self._multiplier(view, index, multiplier, clock)
             multiplier = np.where(self.has_unit(model.state), multiplier, np.nan)
-        priority = graded(index, level, self.known.affordable)
+        priority = graded(index, level)
         return priority, (clock + 1.0, multiplier, age, *model.state, *rates)
 
     def has_unit(self, state: State) -> NDArray[np.bool_] | bool:

@@ -13,6 +13,7 @@ from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
 from crawl_env import Sources, Task, task_of
+from crawl_env.compiled import compiled
 from crawl_env.errors import unknown
 from crawl_env.fleet.parameters import CONSTRAINTS, PARAMETERS
 from crawl_env.numerics import FloatArray
@@ -22,7 +23,6 @@ from crawl_env.simulation.observation import FEATURES
 # An index below λ* by at most this fraction counts as equal to it, since the index of a value
 # observed in float32 may be rounded below the multiplier.
 _SLACK = 1e-6
-_TINY = np.finfo(np.float64).tiny
 State = tuple[NDArray[Any], ...]  # arrays whose first axis is the batch
 
 
@@ -194,7 +194,7 @@ class Policy:
         view = self._view(observation)
         choose = self.decide if deterministic else self.sample
         priority, new_state = choose(view, self._current(view, state, episode_start))
-        action = priority.astype(np.float32)
+        action = priority.astype(np.float32, copy=False)
         return (action[0] if view.single else action), new_state or None
 
     def _view(self, observation: ArrayLike) -> ObservationView:
@@ -252,21 +252,74 @@ class Agent(Policy):
         return generator(self._seed, "policy")
 
 
-def graded(index: FloatArray, multiplier: FloatArray | None, affordable: float) -> FloatArray:
-    """Return priorities, (B, N), strictly increasing in the index, as `IndexAgent` describes.
+def graded(index: FloatArray, multiplier: FloatArray | None) -> NDArray[Any]:
+    """Return priorities, (B, N) float32, strictly increasing in the index but for rounding, as
+    `IndexAgent` describes.
 
     Arguments:
-        index: γ ≥ 0 and finite, (B, N) utility / budget unit.
+        index: γ, (B, N) utility / budget unit.
         multiplier: λ, (B, 1), below which priorities are negative; None if there is none.
-        affordable: approximate number of sources that the budget of one step covers.
+
+    Raises:
+        ValueError: an index is negative or not finite.
     """
+    index = np.ascontiguousarray(index)
+    out = np.empty(index.shape, dtype=np.float32)
     if multiplier is None:
-        return index / (index + margin(index, affordable))
-    multiplier = multiplier * (1 - _SLACK)
-    excess = index - multiplier
-    above = excess / (np.abs(excess) + margin(excess, affordable))
-    below = np.minimum(excess, 0.0) / np.maximum(multiplier, _TINY)
-    return np.where(excess >= 0, above, below)
+        sound = _grade(index, out)
+    else:
+        level = np.broadcast_to(multiplier, (len(index), 1)) * (1 - _SLACK)
+        sound = _grade_from(index, level, out)
+    if not sound and not (index.min() >= 0 and np.isfinite(index.max())):
+        raise ValueError("an index is negative or not finite")
+    return out
+
+
+@compiled
+def _largest(index: FloatArray) -> tuple[float, bool]:
+    """Return the largest of positive numbers, and whether all are zero or positive and finite.
+
+    These floats have the order of their bits, which is faster to compare.
+    """
+    bits = index.view(np.int64)
+    low = np.int64(0)
+    high = np.int64(0)
+    for i in range(bits.size):
+        low = min(low, bits[i])
+        high = max(high, bits[i])
+    largest = float(np.int64(high).view(np.float64))
+    return largest, bool(low == 0 and largest < np.inf)
+
+
+@compiled
+def _grade(index: FloatArray, out: NDArray[np.float32]) -> bool:
+    """Write e/(e + c), e the index and c the largest, row by row; return whether all are sound."""
+    sound = True
+    for b in range(len(index)):
+        row, graded = index[b], out[b]
+        largest, ok = _largest(row)
+        sound = sound and ok
+        scale = largest if largest > 0.0 else 1.0
+        for i in range(row.size):
+            graded[i] = row[i] / (row[i] + scale)
+    return sound
+
+
+@compiled
+def _grade_from(index: FloatArray, level: FloatArray, out: NDArray[np.float32]) -> bool:
+    """Write e/(e + c), e = index − `level`, where it is positive, and else e/`level`."""
+    sound = True
+    for b in range(len(index)):
+        row, graded, zero = index[b], out[b], level[b, 0]
+        largest, ok = _largest(row)
+        sound = sound and ok
+        scale = largest - zero if largest > zero else 1.0
+        unit = zero if zero > 0.0 else 1.0
+        for i in range(row.size):
+            excess = row[i] - zero
+            above, below = excess / (abs(excess) + scale), excess / unit
+            graded[i] = above if excess >= 0.0 else below
+    return sound
 
 
 def margin(excess: FloatArray, affordable: float) -> FloatArray:

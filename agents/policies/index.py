@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from agents.policies.base import (
     Agent,
@@ -15,7 +18,7 @@ from agents.policies.base import (
 from agents.theory.arm import PerFleet, SingleArm, arm_of, information
 from agents.theory.index import myopic_index
 from agents.theory.multiplier import BudgetMultiplier
-from agents.theory.renewal import renewal_arm, simplified
+from agents.theory.renewal import ClosedFormArm, renewal_arm, simplified
 from agents.theory.task_bound import task_bound
 from crawl_env import Arrivals, Sources
 from crawl_env.numerics import FloatArray
@@ -25,10 +28,10 @@ from crawl_env.simulation.selection import Hosts
 class IndexAgent(Agent):
     """Crawls the sources with the largest index; subclasses implement `index`.
 
-    The index γ ≥ 0 is mapped to the priority e/(|e| + c) with e = γ − λ, which is strictly
-    increasing, so that only rounding to float32 can change the order. The scale c is the e of the
-    M-th source, so that the resolution is greatest where the ranking decides. λ is 0, or the
-    Lagrange multiplier λ* under `budget_rule="average"`: sources of smaller index are not crawled.
+    The index γ ≥ 0 is mapped to the priority e/(e + c) with e = γ − λ, which is strictly
+    increasing, so that only rounding to float32 can change the order. The scale c is the largest e,
+    so that rounding never changes e by more than 10⁻⁷ of itself. λ is 0, or the Lagrange multiplier
+    λ* under `budget_rule="average"`: sources of smaller index, of priority e/λ, are not crawled.
 
     λ* of a constant fleet is computed when the agent is made, which takes some seconds if random
     content is observed. A subclass must set the attributes that `index` uses before it calls
@@ -44,7 +47,6 @@ class IndexAgent(Agent):
         task = self.task
         needs(task, self.name, "value", "age")
         needs_parameters(task, self.name)
-        self._affordable = task.budget / float(task.sources.cost.mean())
         self._multiplier: BudgetMultiplier | None = None
         if task.budget_rule == "average":
             self._multiplier = self._budget_multiplier()
@@ -60,23 +62,34 @@ class IndexAgent(Agent):
         """
         raise NotImplementedError(f"{type(self).__name__} must implement index(value, sources)")
 
-    def priority(self, view: ObservationView) -> FloatArray:
-        index = np.asarray(self.index(view.value, view.sources))
-        if index.shape != view.value.shape:
+    def index_at_age(self, age: FloatArray, sources: Sources) -> FloatArray:
+        """Return the index of each source `age` steps after a crawl, (B, N) utility / budget unit;
+        by default, that of the belief."""
+        return self.index(sources.content_at(age), sources)
+
+    def priority(self, view: ObservationView) -> NDArray[Any]:
+        sources = view.sources
+        if view.shows("value"):
+            index = self.index(view["value"], sources)
+        else:
+            index = self.index_at_age(view["age"], sources)
+        index = np.asarray(index, dtype=np.float64)
+        if index.shape != (view.batch, self.task.n):
             raise ValueError(
                 f"{type(self).__name__}.index returned an index of shape {index.shape}; it must "
-                f"return one number for each source, {view.value.shape}"
+                f"return one number for each source, {(view.batch, self.task.n)}"
             )
-        if not (index.min() >= 0 and np.isfinite(index.max())):
+        multiplier = None if self._multiplier is None else self._multiplier(sources)
+        try:
+            return graded(index, multiplier)
+        except ValueError:
             wrong = np.argwhere(~(np.isfinite(index) & (index >= 0)))[0]
-            source = view.sources.label(int(wrong[-1]))
+            source = sources.label(int(wrong[-1]))
             raise ValueError(
                 f"{type(self).__name__}.index returned {index[tuple(wrong)]} for source {source}; "
                 "an index must be finite and not negative. For scores of any sign, subclass Agent "
                 "and return priorities in [−1, 1]"
-            )
-        multiplier = None if self._multiplier is None else self._multiplier(view.sources)
-        return graded(index, multiplier, self._affordable)
+            ) from None
 
     def _budget_multiplier(self) -> BudgetMultiplier:
         return BudgetMultiplier(self.task, self.index)
@@ -109,9 +122,18 @@ class Whittle(IndexAgent):
         return renewal_arm(sources)
 
     def index(self, value: FloatArray, sources: Sources) -> FloatArray:
+        return self._arms(sources).index(value)
+
+    def index_at_age(self, age: FloatArray, sources: Sources) -> FloatArray:
+        arm = self._arms(sources)
+        if isinstance(arm, ClosedFormArm):  # exact, and faster than by way of the belief
+            return arm.index_at_age(age)
+        return super().index_at_age(age, sources)
+
+    def _arms(self, sources: Sources) -> SingleArm:
         if sources is not self._sources:
             self._arm, self._sources = self._arm_of(sources), sources
-        return self._arm.index(value)
+        return self._arm
 
 
 class Myopic(IndexAgent):

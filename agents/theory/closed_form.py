@@ -24,19 +24,20 @@ from math import expm1, log
 import numpy as np
 from numpy.typing import ArrayLike
 
-from crawl_env.compiled import compiled
+from crawl_env.compiled import compiled, inlined
 from crawl_env.numerics import FloatArray
 
 _NEAR = 2.0  # time constants up to which the expanded form of Theorem 1 is the better one
 _LOG2_E = 1.4426950408889634
 _LN2, _LN2_REST = 0.6931471803691238, 1.9082149292705877e-10  # 32 digits of ln 2, and the others
+_WHOLE = 1.5 * 2.0**52  # a number added to this is rounded to a whole one
 _GONE = 700.0  # time constants after which nothing is left, e^−700 = 1e-304
 
 
 # ------------------------------------------------------------------------------- of one source
 
 
-@compiled
+@inlined
 def decayed(z: float) -> tuple[float, float]:
     """Return e^−z and g(z)/z for z ≥ 0, each to 1e-15 of itself.
 
@@ -44,7 +45,8 @@ def decayed(z: float) -> tuple[float, float]:
     g(r)/r² on 0 ≤ r ≤ ln 2, 1e-17. The second result keeps its digits when z is small.
     """
     capped = min(z, _GONE)
-    halvings = int(capped * _LOG2_E)
+    shifted = (capped * _LOG2_E - 0.5) + _WHOLE  # n in its last bits
+    halvings = shifted - _WHOLE
     r = (capped - halvings * _LN2) - halvings * _LN2_REST
     bend = -1.1958107945460965e-10
     bend = bend * r + 2.016880199193204e-09
@@ -58,12 +60,13 @@ def decayed(z: float) -> tuple[float, float]:
     bend = bend * r + 0.041666666666666304
     bend = bend * r - 0.16666666666666666
     bend = (bend * r + 0.5) * r
-    power = float(np.int64((1023 - halvings) << 52).view(np.float64))  # 2^−n
-    kept = (1.0 - (r - r * bend)) * power
-    return kept, bend if halvings == 0 else ((z - 1.0) + kept) / z
+    n = np.float64(shifted).view(np.int64)
+    kept = (1.0 - (r - r * bend)) * float(np.int64((1023 - n) << 52).view(np.float64))
+    later = ((z - 1.0) + kept) / z
+    return kept, bend if halvings == 0.0 else later
 
 
-@compiled
+@inlined
 def time_constants(level: float) -> float:
     """Return −ln(1 − y) for 0 ≤ y < 1, to 1e-15 of itself: μT × the steps in which an emptied
     source reaches the fraction y of its ceiling.
@@ -89,7 +92,17 @@ def time_constants(level: float) -> float:
     return halvings * _LN2 + (halvings * _LN2_REST - 2.0 * (s + s * t * series))
 
 
-@compiled
+@inlined
+def whole_steps(steps: float) -> float:
+    """Return the smallest whole number that is at least `steps` ≥ 0, and at least 1."""
+    nearest = (steps + _WHOLE) - _WHOLE
+    above = nearest + 1.0
+    whole = above if nearest < steps else nearest
+    whole = whole if steps < 1e15 else steps
+    return whole if whole > 1.0 else 1.0
+
+
+@inlined
 def age_index(age: float, decay: float, curvature: float, full: float) -> float:
     """Return the Whittle index of a source `age` steps after a crawl, 1 − α^k(1 + k(1−α)) times
     `full` = u*/C.
@@ -139,7 +152,7 @@ def age_reaching(level: float, decay: float, curvature: float, full: float) -> f
         if not after < z * (1.0 - 1e-15):
             break
         z = after
-    high = max(np.ceil(z / decay), 2.0)
+    high = max(whole_steps(z / decay), 2.0)
     step = 1.0
     while age_index(high, decay, curvature, full) < level:
         high = high + max(step, high * 1e-15)
@@ -158,7 +171,7 @@ def age_reaching(level: float, decay: float, curvature: float, full: float) -> f
     return high
 
 
-@compiled
+@inlined
 def closed_form(steps: float, level: float, decay: float, curvature: float, full: float) -> float:
     """Return the index of Theorem 1, η(1−α)y + η g(m) − g(ηm) times `full` = u*/C.
 
@@ -180,20 +193,25 @@ def closed_form(steps: float, level: float, decay: float, curvature: float, full
     rate = 1.0 - curvature
     near = (full * aged) * (rate * level + (curvature - bend))
     far = full * ((1.0 - kept) - min(aged, _GONE) * rate * (1.0 - level))
-    first = full * (aged - aged * bend if aged < 0.5 else 1.0 - kept) * level
-    return first if steps <= 1.0 else near if aged <= _NEAR else far
+    lost, lost_early = 1.0 - kept, aged - aged * bend
+    lost = lost_early if aged < 0.5 else lost
+    first = full * lost * level
+    index = near if aged <= _NEAR else far
+    return first if steps <= 1.0 else index
 
 
-@compiled
+@inlined
 def theorem_1(x: float, ceiling: float, cost: float, decay: float, curvature: float) -> float:
     """Return the index γ(x) of a source, utility / budget unit; x/C from the ceiling u* on."""
     at_once = x / cost
-    below = x < ceiling
-    level = x / ceiling if below else 0.0
-    steps = max(np.ceil(time_constants(level) / decay), 1.0)
+    share = x / ceiling
+    level = share if share < 1.0 else 0.0
+    steps = whole_steps(time_constants(level) / decay)
     gamma = closed_form(steps, level, decay, curvature, ceiling / cost)
     # Rounding must not leave the interval in which the index lies.
-    return min(max(gamma, 0.0), at_once) if below else at_once
+    gamma = gamma if gamma > 0.0 else 0.0
+    gamma = gamma if gamma < at_once else at_once
+    return gamma if share < 1.0 else at_once
 
 
 @compiled
@@ -211,7 +229,7 @@ def discounted_index(
     if not x < ceiling:
         return at_once
     level = x / ceiling
-    steps = max(np.ceil(time_constants(level) / decay), 1.0)
+    steps = whole_steps(time_constants(level) / decay)
     rate, loss = -log(discount), -expm1(-decay)  # ℓ, 1 − α
     spent = -expm1(-steps * rate)  # 1 − δ^η
     horizon = spent / (1.0 - discount)  # Σ_{j<η} δ^j
@@ -235,45 +253,50 @@ def _each_remainder_ratio(z: FloatArray, out: FloatArray) -> None:
 
 @compiled
 def _each_theorem_1(x: FloatArray, table: FloatArray, out: FloatArray) -> None:
-    n = table.shape[1]
-    for start in range(0, x.size, n):
-        for i in range(n):
-            out[start + i] = theorem_1(
-                x[start + i], table[0, i], table[1, i], table[2, i], table[3, i]
-            )
+    """x, out: (R, N); table: (5, P, N), whose row r % P belongs to row r."""
+    for r in range(len(x)):
+        p = r % table.shape[1]
+        ceiling, cost, decay, curvature = table[0, p], table[1, p], table[2, p], table[3, p]
+        state, index = x[r], out[r]
+        for i in range(state.size):
+            index[i] = theorem_1(state[i], ceiling[i], cost[i], decay[i], curvature[i])
 
 
 @compiled
 def _each_discounted(x: FloatArray, table: FloatArray, discount: float, out: FloatArray) -> None:
-    n = table.shape[1]
-    for j in range(x.size):
-        i = j % n
-        out[j] = discounted_index(
-            x[j], table[0, i], table[1, i], table[2, i], table[3, i], discount
-        )
+    for r in range(len(x)):
+        p = r % table.shape[1]
+        ceiling, cost, decay, curvature = table[0, p], table[1, p], table[2, p], table[3, p]
+        for i in range(x.shape[1]):
+            out[r, i] = discounted_index(
+                x[r, i], ceiling[i], cost[i], decay[i], curvature[i], discount
+            )
 
 
 @compiled
 def _each_age_index(age: FloatArray, table: FloatArray, out: FloatArray) -> None:
-    n = table.shape[1]
-    for start in range(0, age.size, n):
-        for i in range(n):
-            out[start + i] = age_index(age[start + i], table[2, i], table[3, i], table[4, i])
+    for r in range(len(age)):
+        p = r % table.shape[1]
+        decay, curvature, full = table[2, p], table[3, p], table[4, p]
+        steps, index = age[r], out[r]
+        for i in range(steps.size):
+            index[i] = age_index(steps[i], decay[i], curvature[i], full[i])
 
 
 @compiled
 def _each_age_reaching(
     level: FloatArray, table: FloatArray, shortest: FloatArray, longest: FloatArray, out: FloatArray
 ) -> None:
-    n = table.shape[1]
-    for j in range(level.size):
-        i = j % n
-        first, last = shortest[j] + 1.0, longest[j]
-        if first >= last:
-            out[j] = last
-        else:
-            age = age_reaching(level[j], table[2, i], table[3, i], table[4, i])
-            out[j] = min(max(age, first), last)
+    for r in range(len(level)):
+        p = r % table.shape[1]
+        decay, curvature, full = table[2, p], table[3, p], table[4, p]
+        for i in range(level.shape[1]):
+            first, last = shortest[r, i] + 1.0, longest[r, i]
+            if first < last:
+                age = age_reaching(level[r, i], decay[i], curvature[i], full[i])
+                out[r, i] = min(max(age, first), last)
+            else:
+                out[r, i] = last
 
 
 def remainder_ratio(z: ArrayLike) -> FloatArray:
@@ -312,23 +335,23 @@ class ClosedForm:
     def __init__(self, ceiling: FloatArray, cost: FloatArray, decay: FloatArray) -> None:
         self.shape = decay.shape
         rows = (ceiling, cost, decay, remainder_ratio(decay), ceiling / cost)
-        self._table = np.array([row.reshape(-1) for row in rows])
+        self._table = np.array([np.atleast_2d(row) for row in rows])
 
     def index(self, x: FloatArray, discount: float = 1.0) -> FloatArray:
         """Return the index of states x ≥ 0, (..., N) utility / budget unit; `theorem_1`."""
         x = self._cells(x)
         out = np.empty_like(x)
         if discount == 1.0:
-            _each_theorem_1(x.reshape(-1), self._table, out.reshape(-1))
+            _each_theorem_1(self._rows(x), self._table, self._rows(out))
         else:
-            _each_discounted(x.reshape(-1), self._table, discount, out.reshape(-1))
+            _each_discounted(self._rows(x), self._table, discount, self._rows(out))
         return out
 
     def index_at_age(self, age: FloatArray) -> FloatArray:
         """Return the index at whole ages, (..., N) utility / budget unit; `age_index`."""
         age = self._cells(age)
         out = np.empty_like(age)
-        _each_age_index(age.reshape(-1), self._table, out.reshape(-1))
+        _each_age_index(self._rows(age), self._table, self._rows(out))
         return out
 
     def age_reaching(
@@ -337,17 +360,10 @@ class ClosedForm:
         """Return the smallest whole age in (shortest, longest] at which the index is at least
         `level`, and `longest` if there is none; all (..., N)."""
         longest = self._cells(longest)
-        level, shortest = (
-            np.ascontiguousarray(np.broadcast_to(x, longest.shape)) for x in (level, shortest)
-        )
         out = np.empty_like(longest)
-        _each_age_reaching(
-            level.reshape(-1),
-            self._table,
-            shortest.reshape(-1),
-            longest.reshape(-1),
-            out.reshape(-1),
-        )
+        level, shortest = (np.broadcast_to(x, longest.shape).copy() for x in (level, shortest))
+        level, shortest, longest = self._rows(level), self._rows(shortest), self._rows(longest)
+        _each_age_reaching(level, self._table, shortest, longest, self._rows(out))
         return out
 
     def _cells(self, x: FloatArray) -> FloatArray:
@@ -355,3 +371,6 @@ class ClosedForm:
         if x.shape[-len(self.shape) :] != self.shape:
             x = np.broadcast_to(x, np.broadcast_shapes(x.shape, self.shape))
         return np.ascontiguousarray(x)
+
+    def _rows(self, x: FloatArray) -> FloatArray:
+        return x.reshape(-1, self.shape[-1])

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crawl_env.compiled import compiled, inlined
-from crawl_env.content.arrivals import FADED
 from crawl_env.content.draws import Stream, exponential, gamma, normal, poisson, uniform
+from crawl_env.content.totals import FADED
 from crawl_env.content.utility import (
     Constant,
     Distribution,

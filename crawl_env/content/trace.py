@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from crawl_env.compiled import compiled
 from crawl_env.content.process import ArrivalProcess, Block, Cells, Published
 from crawl_env.content.utility import Decay, make_decay
 from crawl_env.fleet.sources import Sources
@@ -156,15 +157,15 @@ class TraceFeed:
     def _before(self, now: IntArray, steps: int) -> Published:
         """Return the items that the last `steps` steps of the log (at most one repetition) before
         the steps `now` (b,) bring to b environments."""
-        first = now - steps  # negative: the log wraps around
-        low = np.searchsorted(self._step, first % self._length) - (first < 0) * self._step.size
-        count = np.searchsorted(self._step, now) - low
-        step = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-        number = np.repeat(low, count) + step
-        number[number < 0] += self._step.size
-        ago = (np.repeat(now, count) - 1 - self._step[number]) % self._length
-        cell = np.repeat(np.arange(now.size), count) * self._n + self._source[number]
-        return Published(cell, self._age[number] + ago, self._utility[number], number)
+        begin = now - steps  # negative: the log wraps around
+        low = np.searchsorted(self._step, begin % self._length) - (begin < 0) * self._step.size
+        high = np.searchsorted(self._step, now)
+        size = int((high - low).sum())
+        cell, number = np.empty(size, dtype=np.intp), np.empty(size, dtype=np.intp)
+        age, utility = np.empty(size), np.empty(size)
+        log = self._step, self._source, self._age, self._utility
+        _read(low, high, now, self._length, self._n, *log, cell, age, utility, number)
+        return Published(cell, age, utility, number)
 
     def _longest(self, steps: FloatArray) -> float:
         """Return the age in steps after which all content that `past` needs has lost its utility.
@@ -191,6 +192,38 @@ class TraceFeed:
         trace, sources, num_envs, steps = state
         TraceFeed.__init__(self, trace, sources, num_envs)
         self.set_state(steps)
+
+
+@compiled
+def _read(
+    low: IntArray,
+    high: IntArray,
+    now: IntArray,
+    length: int,
+    n: int,
+    log_step: IntArray,
+    log_source: IntArray,
+    log_age: FloatArray,
+    log_utility: FloatArray,
+    cell: IntArray,
+    age: FloatArray,
+    utility: FloatArray,
+    number: IntArray,
+) -> None:
+    """Copy the items from `low` to `high`, (b,) each, and their ages at the steps `now` (b,).
+
+    Negative numbers are items of the repetition of the log before.
+    """
+    k = 0
+    for env in range(now.size):
+        for j in range(low[env], high[env]):
+            item = j + log_source.size if j < 0 else j
+            ago = now[env] - 1 - log_step[item]
+            cell[k] = env * n + log_source[item]
+            age[k] = log_age[item] + (ago + length if ago < 0 else ago)
+            utility[k] = log_utility[item]
+            number[k] = item
+            k += 1
 
 
 class _Replay(Block):

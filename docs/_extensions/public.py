@@ -14,6 +14,8 @@ MODULES = (
     "agents.evaluation.statistics",
     "agents.adaptive",
     "agents.learning",
+    "agents.scheduling",
+    "ephemeral_crawl.cluster",
 )
 
 

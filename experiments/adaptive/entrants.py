@@ -135,7 +135,6 @@ class Clairvoyant(Policy):
 
     def __init__(self, env: CrawlVectorEnv) -> None:
         self.task, self._env = env.task, env
-        self._affordable = env.task.budget / float(env.task.sources.cost.mean())
         self._expected: Expected | None = None  # fleets are drawn when the environment is reset
         self._rate = np.zeros(())
 
@@ -151,4 +150,4 @@ class Clairvoyant(Policy):
         self._rate = world.rate
         rate, value = np.maximum(self._rate, _LEAST), self._expected.value
         index = self._arms.index_at(rate, world.age, value, np.ones(1, dtype=bool))
-        return graded(index, None, self._affordable)
+        return graded(index, None)

@@ -8,7 +8,7 @@ import numpy as np
 
 import agents
 from agents.evaluation.rollout import with_features
-from agents.policies.base import Agent, Environment, ObservationView, graded
+from agents.policies.base import Agent, Environment
 from agents.policies.index import Whittle
 from agents.registry import AGENTS
 from agents.theory.renewal import RenewalArm, renewal_arm
@@ -54,10 +54,8 @@ class AssumedDecay(Whittle):
     def arm(self, sources: Sources) -> RenewalArm:
         return self._assumed
 
-    def priority(self, view: ObservationView) -> FloatArray:
-        if view.shows("value"):
-            return super().priority(view)
-        return graded(self._assumed.index_at_age(view["age"]), None, self._affordable)
+    def index_at_age(self, age: FloatArray, sources: Sources) -> FloatArray:
+        return self._assumed.index_at_age(age)
 
 
 def work(job: Job) -> Result:

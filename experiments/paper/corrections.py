@@ -8,7 +8,7 @@ from agents import relaxed_bound, whittle_index
 from agents.evaluation import statistics
 from agents.evaluation.rollout import evaluate
 from agents.policies.base import ObservationView
-from agents.policies.index import Whittle
+from agents.policies.index import IndexAgent
 from agents.theory.observed import ObservedArm
 from crawl_env import Sources
 from crawl_env.content.arrivals import Arrivals
@@ -19,7 +19,7 @@ from experiments.paper.numbers import PRINTED, Records, note
 from experiments.paper.runs import crawl, long_run
 
 
-class LiteralWhittle(Whittle):
+class LiteralWhittle(IndexAgent):
     """The index as printed: log⁺ is 0 above the ceiling, and the index with it.
 
     Sources of index 0 are then many; the lower number goes first.

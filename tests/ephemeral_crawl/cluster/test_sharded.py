@@ -5,7 +5,8 @@ import pytest
 
 from agents.scheduling import FleetScheduler
 from crawl_env.fleet.columns import FleetColumns
-from ephemeral_crawl.cluster.sharded import ShardedScheduler
+from ephemeral_crawl.cluster import ShardedScheduler
+from tests.conftest import remove
 
 
 def fleet(folder, n=3000, seed=3, **columns):
@@ -65,7 +66,7 @@ def test_a_node_dies_and_its_shard_goes_on_elsewhere(tmp_path, cluster, local_ra
         (victim,) = cluster.worker_nodes
         nodes = [node_of(local_ray, shard) for shard in many._shards]
         assert victim.node_id in nodes, "a shard runs on the node that dies"
-        cluster.remove_node(victim, allow_graceful=False)
+        remove(cluster, victim, local_ray)
         assert_same(one, many, 40, failures=0.1, seed=1)
         assert victim.node_id not in [node_of(local_ray, shard) for shard in many._shards]
         assert max(map(len, many._log)) <= 16, "checkpoints shorten what is to be repeated"

@@ -1,4 +1,4 @@
-"""One Ray on this machine for all tests of this folder."""
+"""One Ray on this machine for all tests that need it."""
 
 import gc
 import os
@@ -43,7 +43,13 @@ def cluster(local_ray):
     wait_until(lambda: len(alive(local_ray)) == 2)
     yield cluster
     if node in cluster.worker_nodes:
-        cluster.remove_node(node, allow_graceful=False)
+        remove(cluster, node, local_ray)
+
+
+def remove(cluster, node, ray):
+    """Kill all processes of a node, and wait until the cluster has noticed it."""
+    cluster.remove_node(node, allow_graceful=False)
+    wait_until(lambda: len(alive(ray)) == 1)
 
 
 def alive(ray):

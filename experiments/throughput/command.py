@@ -20,6 +20,7 @@ from experiments.throughput.figure import Figure
 from experiments.throughput.files import FileCost
 from experiments.throughput.world import RATES, Cost
 
+_TABLES = ("figures.csv", "world.csv", "files.csv")
 _SIZES, _FILES = "sizes", "files"  # parts that are tables of their own
 
 
@@ -30,7 +31,7 @@ class Throughput(RecordedStudy):
     computed within a round."""
 
     title: ClassVar[str] = "Throughput"
-    outputs: ClassVar[tuple[str, ...]] = ("figures.csv", "world.csv", "files.csv", "report.html")
+    outputs: ClassVar[tuple[str, ...]] = (*_TABLES, "report.html")
 
     rounds: int = 9
     """Rounds of each measurement."""
@@ -52,7 +53,7 @@ class Throughput(RecordedStudy):
         for name in chosen:
             check_choice("only", name, (*parts, _SIZES, _FILES))
         tables: dict[str, Rows] = {}
-        if self.only and (self.folder / "figures.csv").exists():
+        if self.only and any((self.folder / name).exists() for name in _TABLES):
             tables.update(self.recorded())
         found = {name: list(parts[name]()) for name in tqdm([p for p in parts if p in chosen])}
         new = {name: attributed([f.row() for f in part]) for name, part in found.items()}

@@ -1,19 +1,25 @@
 """Compilation of inner loops to machine code with numba.
 
 A function is compiled when it is first called with arguments of new types, and the machine code is
-cached on disk, next to the source file or, where this is read-only, in the user's cache folder. If
-neither can be written, it is compiled once per process. `NUMBA_DISABLE_JIT=1` runs the same
-functions as plain Python.
+cached on disk: in the folder that the environment variable `NUMBA_CACHE_DIR` names, else next to
+the source file or, where this is read-only, in the user's cache folder. If none can be written, it
+is compiled once per process. `NUMBA_DISABLE_JIT=1` runs the same functions as plain Python.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, TypeVar
 
 import numba
+
+# What reading an index of cached machine code raises if it was cut off, or if it names a class that
+# an upgrade has moved.
+_UNREADABLE = (ImportError, AttributeError, EOFError, UnpicklingError)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -48,22 +54,41 @@ def _compile(function: Function, options: dict[str, Any]) -> Function:
         made: Any = numba.njit(cache=True, **options)(function)
     except RuntimeError:  # no folder for the cache can be written, or there is no source file
         return numba.njit(**options)(function)
-    _track_callees(made)
+    file: Any = getattr(getattr(made, "_cache", None), "_cache_file", None)
+    if file is not None:  # it is None if NUMBA_DISABLE_JIT is set
+        _track_callees(made, file)
+        _tolerate_failures(file)
     return made
 
 
-def _track_callees(dispatcher: Any) -> None:
+def _track_callees(dispatcher: Any, file: Any) -> None:
     """Make the cached machine code of a function depend on the files of those that it calls, too.
 
     Machine code contains that of the functions called; numba itself recompiles only if the file of
     the function itself has changed.
     """
-    file: Any = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
-    if hasattr(file, "_source_stamp"):
-        stamp = sha256(repr(file._source_stamp).encode())
-        for path in sorted(set(_files(dispatcher, set()))):
-            stamp.update(Path(path).read_bytes())
-        file._source_stamp = stamp.digest()
+    stamp = sha256(repr(file._source_stamp).encode())
+    for path in sorted(set(_files(dispatcher, set()))):
+        stamp.update(Path(path).read_bytes())
+    file._source_stamp = stamp.digest()
+
+
+def _tolerate_failures(file: Any) -> None:
+    """Compile again if cached machine code cannot be read, and go on if it cannot be written, as on
+    a full disk."""
+    load, save = file._load_index, file.save
+
+    def load_index() -> Any:
+        try:
+            return load()
+        except _UNREADABLE:
+            return {}
+
+    def save_if_possible(key: Any, data: Any) -> None:
+        with suppress(OSError):
+            save(key, data)
+
+    file._load_index, file.save = load_index, save_if_possible
 
 
 def _files(dispatcher: Any, seen: set[int]) -> Iterator[str]:

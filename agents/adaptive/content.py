@@ -26,6 +26,8 @@ from agents.adaptive.estimators.counts import (
     entries,
     increased,
 )
+from agents.adaptive.rows import Rows
+from crawl_env.compiled import compiled
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation.observation import SUMMED
 
@@ -170,7 +172,7 @@ class HarvestSums:
         return np.exp(log_utility), slope / self.period
 
     def any_items(self, state: State) -> NDArray[np.bool_]:
-        return np.asarray((state[2] > 0).any(axis=1, keepdims=True))
+        return _any(state[2])
 
 
 def posterior_line(
@@ -243,6 +245,8 @@ def _possible(
 # -------------------------------------------------------------- number and total utility of crawls
 
 DECAYS = np.geomspace(0.01, 2.0, 12)  # (J,) μT, the support of the prior
+_J = len(DECAYS)
+_GRID = Rows(2 * _J)
 
 DISPERSION = 1.5  # variance ÷ squared mean of an item's utility, for exponential ξ and μτ of 1 to 2
 _MOST_UTILITY = 1e25  # of one crawl, so that sums are finite in single precision
@@ -267,20 +271,20 @@ class Harvests:
 
     period: float = 1.0
     features: ClassVar[tuple[str, ...]] = ("harvest",)
-    signed: ClassVar[tuple[int, ...]] = (5,)
+    signed: ClassVar[tuple[int, ...]] = ()
 
     def begin(self, shape: tuple[int, int]) -> State:
         """Return the number of updates, (B, 1), the fraction of sources with each decay and Σ h/φ
-        over the fleet, (B, J), Σ n, (B, N), and Σ h/φ and Σ n ln φ of each source, (B, N, J)."""
+        over the fleet, (B, J), Σ n, (B, N), and a table, `Rows`, of Σ h/φ and −Σ n ln φ of each
+        source, (B, N, 2J)."""
         rows, width = shape[0], len(DECAYS)
         fraction, total = np.full((rows, width), 1.0 / width), np.zeros((rows, width))
-        grid = (np.zeros((*shape, width), dtype=np.float32) for _ in range(2))
-        return np.zeros((rows, 1)), fraction, total, np.zeros(shape), *grid
+        return np.zeros((rows, 1)), fraction, total, np.zeros(shape), *_GRID.begin(shape)
 
     def update(self, state: State, outcome: CrawlOutcome, *revealed: FloatArray) -> State:
         """Return the state after one step whose crawls collected `revealed[0]`, (K,) utility."""
         (utility,) = revealed
-        time, fraction, total, number, fresh, faded = (array.copy() for array in state)
+        time, fraction, total, number, *grid = state
         gaps = outcome.gaps / self.period
         valid = (outcome.counts > 0) & (utility >= 0) & (utility < _MOST_UTILITY)
         valid &= (gaps > 1.0 / _LONGEST_GAP) & (gaps < _LONGEST_GAP)
@@ -291,54 +295,57 @@ class Harvests:
             z = DECAYS * gap[:, None]
             kept = -np.expm1(-z) / z  # φ
             undecayed = utility[valid, None] / kept[which]
-            number.reshape(-1)[cells] += n
-            _grid(fresh)[cells] += undecayed.astype(np.float32)
-            _grid(faded)[cells] += (n[:, None] * np.log(kept)[which]).astype(np.float32)
+            number = increased(number, cells, n)
+            table = _GRID.at(tuple(grid), cells)
+            table[:, :_J] += undecayed.astype(np.float32)
+            table[:, _J:] -= (n[:, None] * np.log(kept)[which]).astype(np.float32)
+            grid = [*_GRID.replaced(tuple(grid), cells, table)]
             rows = cells // number.shape[1]
             first = np.flatnonzero(np.diff(rows, prepend=-1))
+            total = total.copy()
             total[rows[first]] += np.add.reduceat(undecayed, first, axis=0)
-        time += 1.0
+        time = time + 1.0
         due = (time % _EVERY == 0)[:, 0]
         if due.any():
-            fraction[due] = self._fitted(fraction[due], number[due], fresh[due], faded[due])
-        return time, fraction, total, number, fresh, faded
+            fraction = fraction.copy()
+            table = _GRID.whole(tuple(grid))[due]
+            fraction[due] = self._fitted(fraction[due], number[due], table)
+        return time, fraction, total, number, *grid
 
     def estimate(self, state: State, cells: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
-        """Return the estimates of ξ̄ and μ, for cells (K,) given by flat positions in (B, N)."""
+        """Return the estimates of ξ̄ and μ, for cells (K,) given by ascending flat positions in
+        (B, N)."""
         weight = self.decays(state, cells)
         mean = (weight * self.utility(state, cells)).sum(axis=0)
         return mean, DECAYS @ weight / self.period
 
     def any_items(self, state: State) -> NDArray[np.bool_]:
-        return np.asarray((state[3] > 0).any(axis=1, keepdims=True))
+        return _any(state[3])
 
     def decays(self, state: State, cells: NDArray[np.intp]) -> NDArray[np.float32]:
         """Return the probability of each of `DECAYS`, (J, K), for cells as in `estimate`."""
-        _, fraction, _, number, fresh, faded = state
+        _, fraction, _, number, *grid = state
         log_fraction = _logarithm(fraction.T)[:, cells // number.shape[1]]
         n = number.reshape(-1)[cells].astype(np.float32)
-        return _weights(log_fraction, n, *(_grid(x)[cells].T.copy() for x in (fresh, faded)))
+        return _weights(log_fraction, n, _GRID.at(tuple(grid), cells))
 
     def utility(self, state: State, cells: NDArray[np.intp]) -> FloatArray:
         """Return the estimate of ξ̄ for each of `DECAYS`, (J, K), for cells as in `estimate`; the
         fleet's mean enters as `_PSEUDO` items."""
-        _, _, total, number, fresh, _ = state
+        _, _, total, number, *grid = state
         found = number.sum(axis=1, keepdims=True)
         typical = np.where(found > 0, total / np.maximum(found, _TINY), 1.0)  # (B, J)
         items = number.reshape(-1)[cells] + _PSEUDO
-        own = _grid(fresh)[cells] + _PSEUDO * typical[cells // number.shape[1]]
+        fresh = _GRID.at(tuple(grid), cells)[:, :_J]
+        own = fresh + _PSEUDO * typical[cells // number.shape[1]]
         return np.asarray((own / items[:, None]).T)
 
     def _fitted(
-        self,
-        fraction: FloatArray,
-        number: FloatArray,
-        fresh: NDArray[np.float32],
-        faded: NDArray[np.float32],
+        self, fraction: FloatArray, number: FloatArray, table: NDArray[np.float32]
     ) -> FloatArray:
         log_fraction = _logarithm(fraction.T)[..., None]
         n = number.astype(np.float32)
-        weight = _weights(log_fraction, n, *(np.moveaxis(x, -1, 0).copy() for x in (fresh, faded)))
+        weight = _weights(log_fraction, n, table)
         total = (weight * (n > 0)).sum(axis=-1, dtype=np.float64).T + 1.0 / len(DECAYS)
         return np.asarray(total / total.sum(axis=-1, keepdims=True))
 
@@ -371,8 +378,17 @@ def from_utility(
     return CrawlOutcome.at(shape, cells, exposure, items, utility > 0, outcome.elapsed)
 
 
-def _grid(grid: NDArray[np.float32]) -> NDArray[np.float32]:
-    return grid.reshape(-1, len(DECAYS))
+def _any(number: FloatArray) -> NDArray[np.bool_]:
+    """Return whether any number of each row is positive, (B, 1)."""
+    return np.array([[_any_positive(row)] for row in number])
+
+
+@compiled
+def _any_positive(row: FloatArray) -> bool:
+    i = 0
+    while i < row.size and not row[i] > 0:
+        i += 1
+    return i < row.size
 
 
 def _logarithm(fraction: FloatArray) -> NDArray[np.float32]:
@@ -380,17 +396,15 @@ def _logarithm(fraction: FloatArray) -> NDArray[np.float32]:
 
 
 def _weights(
-    log_fraction: NDArray[np.float32],
-    number: NDArray[np.float32],
-    fresh: NDArray[np.float32],
-    faded: NDArray[np.float32],
+    log_fraction: NDArray[np.float32], number: NDArray[np.float32], table: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """Return the probability of each decay, (J, ...), from sums (...,) and (J, ...)."""
+    """Return the probability of each decay, (J, ...), from sums (...,) and (..., 2J)."""
+    fresh, faded = np.ascontiguousarray(np.moveaxis(table, -1, 0)).reshape(2, _J, *number.shape)
     score = np.maximum(fresh, _TINY)
     np.log(score, out=score)
     score -= np.log(np.maximum(number, np.float32(1.0)))  # log of the quotient, which can be 0
     score *= number
-    score += faded
+    score -= faded
     score *= -1.0 / DISPERSION
     score += log_fraction
     score -= score.max(axis=0)

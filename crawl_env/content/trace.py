@@ -104,6 +104,7 @@ class TraceFeed:
         self._n, self._curves, self._utility = len(sources), log.curves, log.utility
         self._source = _places(log, sources)
         self._decay = np.broadcast_to(sources.decay_per_step, (self._n,))
+        self._cell_decay = np.tile(self._decay, num_envs)
         self._recorded = None if log.curves is None else log.curves.recorded
         self._period, self._length = sources.period, trace.steps(sources.period)
         when = (log.published - log.start) / sources.period
@@ -140,8 +141,7 @@ class TraceFeed:
         return np.broadcast_to(self._sources.arrival_rate, (self._num_envs, self._n)).copy()
 
     def survival(self, items: Published) -> FloatArray:
-        source = items.cell % self._n
-        left = self._trace.decay.survival(self._decay[source] * items.age)
+        left = self._trace.decay.survival(self._cell_decay[items.cell] * items.age)
         if self._curves is not None and self._recorded is not None:
             known = self._recorded[items.number]
             age = items.age[known] * self._period

@@ -170,7 +170,9 @@ class ExponentialDecay:
     end: float = field(default=37.0, init=False)
 
     def survival(self, z: FloatArray) -> FloatArray:
-        return np.where(z < self.end, np.exp(-z), 0.0)
+        left = np.asarray(np.exp(-z))
+        left[z >= self.end] = 0.0
+        return left
 
     def integrated_survival(self, z: ArrayLike) -> FloatArray:
         return np.asarray(-np.expm1(-np.asarray(z, dtype=np.float64)))

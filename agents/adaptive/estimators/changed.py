@@ -21,12 +21,14 @@ from agents.adaptive.estimators.counts import (
     check_prior,
     check_retention,
 )
+from agents.adaptive.rows import Rows
 from crawl_env.errors import check_positive
 from crawl_env.numerics import FloatArray, IntArray
 
 # Nodes of the histogram of gaps, in steps: all up to 8, then four per octave. A gap between two
 # nodes is split so that its mean is preserved; one beyond the last node counts as the last.
 NODES: FloatArray = np.r_[1.0:8.0, 2.0 ** np.arange(3.0, 10.25, 0.25)]  # (K,)
+_HISTOGRAM = Rows(len(NODES))
 _STEPS = 30  # largest number of Newton steps; the iteration is monotone and converges in fewer
 _CLOSE = 1e-4  # last step relative to the root; the error is of the order of its square
 _NEAR = 1e-3  # below this value x/(e^x − 1) is replaced by its tangent
@@ -72,24 +74,25 @@ class Changed:
         check_positive("period", self.period)
 
     def begin(self, shape: tuple[int, ...]) -> State:
-        """Return the histograms, (..., N, K), the number of crawls, of those that found something
-        new, the steps of the others and of all, and the posterior's shape and rate, (..., N)."""
-        histogram = np.zeros((*shape, len(NODES)), dtype=np.float32)
+        """Return the number of crawls, of those that found something new, the steps of the others
+        and of all, (..., N), the histograms, a table of `Rows`, (..., N, K), and the posterior's
+        shape and rate, (..., N)."""
         sums = (np.zeros(shape) for _ in range(4))
         posterior = (np.broadcast_to(np.asarray(x, float), shape).copy() for x in self.prior)
-        return histogram, *sums, *posterior
+        return *sums, *_HISTOGRAM.begin(shape), *posterior
 
     def update(self, state: State, outcome: CrawlOutcome) -> State:
-        histogram, *sums, shape, rate = (array.copy() for array in state)
+        sums, histogram, (shape, rate) = [*state[:4]], state[4:-2], state[-2:]
         shape, rate = self._faded(shape, rate, outcome.elapsed / self.period)
         crawled = outcome.cells
         if crawled.size:
             gap, new = outcome.gaps / self.period, outcome.changes
             kept = self.retention**gap
-            table = histogram.reshape(-1, len(NODES))
-            rows = table[crawled] * kept[:, None].astype(np.float32)
+            sums = [array.copy() for array in sums]
+            shape, rate = shape.copy(), rate.copy()
+            rows = _HISTOGRAM.at(histogram, crawled) * kept[:, None].astype(np.float32)
             _spread(rows, gap, np.where(new | self.all_gaps, 1.0, 0.0))
-            table[crawled] = rows
+            histogram = _HISTOGRAM.replaced(histogram, crawled, rows)
             more = np.ones_like(gap), new, np.where(new, 0.0, gap), gap
             for array, x in zip(sums, more, strict=True):
                 _flat(array)[crawled] = kept * _flat(array)[crawled] + x
@@ -100,7 +103,7 @@ class Changed:
             )
             _flat(shape)[crawled] = posterior.shape
             _flat(rate)[crawled] = posterior.rate * self.period
-        return histogram, *sums, shape, rate
+        return *sums, *histogram, shape, rate
 
     def _faded(
         self, shape: FloatArray, rate: FloatArray, steps: float

@@ -74,6 +74,7 @@ def assert_same(world: World, reference: PlainWorld) -> None:
 def in_blocks_of(size: int, *arguments: Any, **options: Any) -> World:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BLOCK", size)
+        patch.setattr("crawl_env.content.arrivals.TILE", size)
         return World(*arguments, **options)
 
 
@@ -93,6 +94,39 @@ def test_the_world_is_the_recursion_cell_by_cell(case: dict[str, Any]) -> None:
         np.testing.assert_allclose(collected, reference.epoch(picked), **NEAR)
         world.advance(rng)
         assert_same(world, reference)
+
+
+@plainly
+@given(case=worlds(), picks=st.integers(1, 7), data=st.data())
+def test_one_call_does_what_crawling_and_advancing_do(
+    case: dict[str, Any], picks: int, data: Any
+) -> None:
+    """Bit for bit, and what is shown and collected is what the world held."""
+    fleet, rows, age = case["fleet"], case["rows"], case["age"]
+    n = len(fleet)
+    k = min(picks, n)
+    world, other = (in_blocks_of(case["block"], fleet, Deterministic(), rows) for _ in range(2))
+    rng = np.random.default_rng(0)
+    for each in (world, other):
+        each.start(np.full((rows, n), age), rng)
+    assert world.is_mean
+    for _ in case["crawls"]:
+        sources = data.draw(st.lists(st.permutations(range(n)), min_size=rows, max_size=rows))
+        picked = np.array([row * n + i for row in range(rows) for i in sorted(sources[row][:k])])
+        utility, reward = np.empty(rows * k), np.empty(rows)
+        shown = np.empty(rows * n, dtype=np.float32)
+        crawled, collected = np.zeros(rows * n, dtype=bool), np.zeros(rows * n)
+        world.step(picked, utility, reward, shown, crawled, collected)
+        expected = other.crawl(picked)
+        other.advance(rng)
+        np.testing.assert_array_equal(utility, expected)
+        np.testing.assert_array_equal(np.flatnonzero(crawled), picked)
+        np.testing.assert_array_equal(collected[picked], expected)
+        assert collected.sum() == pytest.approx(expected.sum())
+        np.testing.assert_allclose(reward, expected.reshape(rows, k).sum(axis=1), rtol=1e-12)
+        np.testing.assert_array_equal(world.value, other.value)
+        np.testing.assert_array_equal(world.age, other.age)
+        np.testing.assert_array_equal(shown, other.value.ravel().astype(np.float32))
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["one fleet", "a fleet each"])

@@ -23,6 +23,7 @@ from crawl_env.simulation.selection import (
     select_top,
     whole_budget,
 )
+from crawl_env.simulation.top import top_of_large, top_of_many_small, top_of_small
 from tests.references import drawn, filled, in_line, plainly, total
 
 # Few values, so that ties abound; both zeros, both infinities, and neighbours of one.
@@ -71,6 +72,25 @@ def test_top_takes_what_sorting_takes(case: tuple[np.ndarray, np.ndarray], data:
     assert np.array_equal(before[1], crawled_at)
     assert picked.shape == (rows * min(k, n),)
     assert np.all(np.diff(picked) > 0)
+
+
+@plainly
+@given(case=priorities(), data=st.data())
+def test_all_algorithms_of_the_top_agree_with_sorting(
+    case: tuple[np.ndarray, np.ndarray], data: Any
+) -> None:
+    priority, crawled_at = case
+    rows, n = priority.shape
+    k = data.draw(st.integers(1, n))
+    expected = [
+        row * n + i
+        for row in range(rows)
+        for i in sorted(in_line(priority[row].tolist(), crawled_at[row].tolist())[:k])
+    ]
+    for top in (top_of_small, top_of_many_small, top_of_large):
+        best = np.empty(rows * k, dtype=np.intp)
+        assert top(priority.ravel(), crawled_at.ravel(), n, k, best)
+        assert best.tolist() == expected
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -404,9 +424,9 @@ def reference(
 
 @pytest.mark.parametrize("rows", [1, 2, 5])
 @pytest.mark.parametrize("k", range(1, 8))
-def test_every_algorithm_of_the_top_settles_ties_alike(k: int, rows: int) -> None:
-    """k on both sides of the switches (one, a few, many, all), with and without ties: the largest
-    value repeated, ties at the threshold by age, ties in age by number."""
+def test_the_top_settles_ties_in_both_types(k: int, rows: int) -> None:
+    """With and without ties: the largest value repeated, ties at the threshold by age, ties in age
+    by number."""
     rng = np.random.default_rng(k)
     for trial in range(60):
         levels = (2, 3, 5, 10**6)[trial % 4]
@@ -431,6 +451,15 @@ def test_nan_is_refused_wherever_it_stands(k: int, rows: int) -> None:
         priority[-1, place] = np.nan
         with pytest.raises(ValueError, match=rf"source {place} \(environment {rows - 1}\)"):
             select_top(priority, k, np.zeros((rows, 7)))
+
+
+@pytest.mark.parametrize("k", [1, 20, 150])
+@pytest.mark.parametrize("place", [0, 63, 64, 200, 319, 320, 324])
+def test_nan_is_refused_wherever_it_stands_in_a_large_fleet(place: int, k: int) -> None:
+    priority = np.random.default_rng(0).random((2, 325))
+    priority[1, place] = np.nan
+    with pytest.raises(ValueError, match=rf"source {place} \(environment 1\)"):
+        select_top(priority, k, np.zeros((2, 325)))
 
 
 @pytest.mark.parametrize("share", [1 - 1e-9, 1 - 1e-13, 1.0, 1 + 1e-13, 1 + 1e-9])

@@ -76,8 +76,8 @@ def test_the_past_fades_with_time_towards_the_prior() -> None:
     assert estimator.posterior(steps).rate == pytest.approx(kept)
     # What is left of the first crawl at the next one, 7 steps later: .9^7 of its weight.
     again = estimator.update(steps, CrawlOutcome.of([7.0], [0.0]))
-    assert again[0].sum() == pytest.approx(0.9**7, rel=1e-6)
-    assert again[1] == pytest.approx(1 + 0.9**7)
+    assert again[4].sum() == pytest.approx(0.9**7, rel=1e-6)
+    assert again[0] == pytest.approx(1 + 0.9**7)
 
 
 def test_arguments_and_priors_of_single_sources() -> None:

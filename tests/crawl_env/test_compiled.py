@@ -1,0 +1,278 @@
+"""Compiled functions: where their machine code is cached, when it is stale, forks and threads."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+
+from crawl_env import CrawlEnv, CrawlVectorEnv
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def python(code: str, folder: Path, **variables: str) -> str:
+    """Return what code prints that runs in a new process, with modules of the folder first."""
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")}
+    paths = f"{folder}{os.pathsep}{ROOT}"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**inherited, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", **variables},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+# ------------------------------------------------------------------------- the cache
+
+CALLER = """
+from crawl_env.compiled import compiled
+from callee import factor
+
+@compiled
+def times(x):
+    return factor(x) * x
+"""
+CALLEE = """
+from crawl_env.compiled import compiled
+
+@compiled
+def factor(x):
+    return {}
+"""
+TUPLE = """
+from typing import NamedTuple
+from crawl_env.compiled import compiled
+
+class {name}(NamedTuple):
+    x: float
+
+@compiled
+def first(pair):
+    return pair.x
+
+Pair = {name}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of modules, next to which their machine code is cached."""
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def loaded(name: str) -> Any:
+    """Import a module and its callees as a new process would."""
+    for old in (name, "callee"):
+        sys.modules.pop(old, None)
+    importlib.invalidate_caches()
+    return importlib.import_module(name)
+
+
+def hits(function: Any) -> int:
+    """Return how often the machine code was read instead of made."""
+    return sum(function.stats.cache_hits.values())
+
+
+def test_machine_code_is_cached_until_a_function_that_it_contains_changes(folder: Path) -> None:
+    (folder / "caller.py").write_text(CALLER)
+    for factor, found in (("3.0", 0), ("3.0", 1), ("4.5", 0)):
+        (folder / "callee.py").write_text(CALLEE.format(factor))
+        times = loaded("caller").times
+        assert times(2.0) == 2.0 * float(factor)
+        assert hits(times) == found
+
+
+def test_an_unreadable_cache_is_made_again(folder: Path) -> None:
+    (folder / "caller.py").write_text(CALLER)
+    (folder / "callee.py").write_text(CALLEE.format("3.0"))
+    loaded("caller").times(2.0)
+    (index,) = folder.glob("__pycache__/caller.times*.nbi")
+    whole = index.read_bytes()
+    for content in (b"", b"no pickle", whole[:-9]):
+        index.write_bytes(content)
+        times = loaded("caller").times
+        assert times(2.0) == 6.0
+        assert hits(times) == 0
+    times = loaded("caller").times
+    assert times(2.0) == 6.0
+    assert hits(times) == 1
+
+
+def test_a_cache_that_names_a_class_which_is_gone_is_made_again(folder: Path) -> None:
+    for name in ("Before", "After_"):  # of one length: the line of the function stays
+        (folder / "module.py").write_text(TUPLE.format(name=name))
+        module = loaded("module")
+        assert module.first(module.Pair(5.0)) == 5.0
+        assert hits(module.first) == 0
+
+
+STEP = """
+import numpy as np
+from crawl_env import CrawlEnv, __file__
+from crawl_env.simulation.top import top_of_small
+env = CrawlEnv(budget=2)
+env.reset(seed=0)
+print(__file__)
+print(env.step(np.array([1, 0.5, 0, 0], dtype=np.float32))[1])
+print(sum(top_of_small.stats.cache_hits.values()))
+"""
+
+
+@pytest.fixture(scope="module")
+def read_only(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """A copy of the package, and variables with which neither its folders nor the home hold a
+    cache. Files in the place of folders refuse it to every user, root included."""
+    folder = tmp_path_factory.mktemp("installed")
+    shutil.copytree(
+        ROOT / "crawl_env", folder / "crawl_env", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    for package in [folder / "crawl_env", *(folder / "crawl_env").rglob("*/")]:
+        (package / "__pycache__").touch()
+    home = folder / "home"
+    home.touch()
+    return folder, {"HOME": str(home), "XDG_CACHE_HOME": str(home)}
+
+
+def test_without_a_folder_to_write_to_functions_are_compiled_once_per_process(
+    read_only: tuple[Path, dict[str, str]],
+) -> None:
+    folder, variables = read_only
+    place, reward, _ = python(STEP, folder, **variables).splitlines()
+    assert place == str(folder / "crawl_env" / "__init__.py")
+    assert float(reward) == pytest.approx(327.447, abs=1e-3)
+    assert not [path for path in folder.rglob("*") if path.suffix in (".nbi", ".nbc")]
+
+
+def test_the_folder_of_the_cache_can_be_chosen(
+    read_only: tuple[Path, dict[str, str]], tmp_path: Path
+) -> None:
+    folder, variables = read_only
+    variables = {**variables, "NUMBA_CACHE_DIR": str(tmp_path)}
+    assert python(STEP, folder, **variables).splitlines()[2] == "0"
+    assert list(tmp_path.rglob("top.top_of_small*.nbc"))
+    assert python(STEP, folder, **variables).splitlines()[2] == "1"
+
+
+FULL = """
+import numba.core.caching as caching
+def fail(*args):
+    raise OSError(28, "No space left on device")
+caching.IndexDataCacheFile._open_for_write = fail
+"""
+
+
+def test_a_full_disk_does_not_stop_a_step(tmp_path: Path) -> None:
+    reward = python(FULL + STEP, tmp_path, NUMBA_CACHE_DIR=str(tmp_path)).splitlines()[1]
+    assert float(reward) == pytest.approx(327.447, abs=1e-3)
+
+
+# ------------------------------------------------------------------------- import
+
+IMPORT = """
+import sys
+import gymnasium, numba
+before = set(sys.modules)
+import crawl_env
+tops = {name.partition(".")[0] for name in sys.modules.keys() - before}
+print(*sorted(tops - sys.stdlib_module_names))
+from numba.core.dispatcher import Dispatcher
+import gc
+ours = [x for x in gc.get_objects() if isinstance(x, Dispatcher)
+        and x.py_func.__module__.startswith("crawl_env")]
+print(len(ours) > 5, sum(len(x.overloads) for x in ours))
+"""
+
+
+def test_importing_loads_numba_besides_gymnasium_and_compiles_nothing(tmp_path: Path) -> None:
+    assert python(IMPORT, tmp_path) == "crawl_env\nTrue 0\n"
+
+
+# ------------------------------------------------------------------------- without compilation
+
+
+def test_the_same_functions_run_without_compilation() -> None:
+    """The tests against plain Python that take little time, with numba's compilation off."""
+    files = ["test_selection.py", "test_hosts.py"]
+    chosen = "what_sorting_takes or going_down_the_line or wherever_it_stands"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider"),
+            *(str(ROOT / "tests" / "crawl_env" / "simulation" / file) for file in files),
+            *("-k", chosen),
+        ],
+        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "skipped" not in done.stdout
+
+
+# ------------------------------------------------------------------------- processes and threads
+
+
+def rewards(seed: int, n: int = 40) -> list[float]:
+    """Return rewards of a scalar and of a vector environment of random actions."""
+    env, vec, rng = CrawlEnv(budget=2), CrawlVectorEnv(3, budget=2), np.random.default_rng(seed)
+    env.reset(seed=seed)
+    vec.reset(seed=seed)
+    found = []
+    for _ in range(n):
+        found.append(env.step(rng.random(4, dtype=np.float32))[1])
+        found += vec.step(rng.random((3, 4), dtype=np.float32))[1].tolist()
+    return found
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_forked_process_goes_on_with_compiled_functions() -> None:
+    expected = rewards(1)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        alike = False
+        try:
+            alike = rewards(1) == expected
+        finally:
+            os.write(writer, b"alike" if alike else b"other")
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        assert pipe.read() == "alike"
+    os.waitpid(child, 0)
+
+
+def test_threads_step_their_environments_at_the_same_time() -> None:
+    expected = [rewards(seed, 200) for seed in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(lambda seed: rewards(seed, 200), range(4))) == expected
+
+
+CONCURRENT = """
+from concurrent.futures import ThreadPoolExecutor
+from tests.crawl_env.test_compiled import rewards
+with ThreadPoolExecutor(4) as pool:
+    found = list(pool.map(rewards, [1] * 4))
+print(all(one == found[0] for one in found))
+"""
+
+
+def test_threads_may_compile_at_the_same_time(tmp_path: Path) -> None:
+    assert python(CONCURRENT, tmp_path, NUMBA_CACHE_DIR=str(tmp_path)) == "True\n"

@@ -50,7 +50,8 @@ def inlined(function: Function) -> Function:
 
 
 def _compile(function: Function, options: dict[str, Any]) -> Function:
-    if numba.config.DISABLE_JIT:  # numpy would warn where machine code goes on, as of overflow
+    # numpy would warn where machine code goes on, as of overflow.
+    if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
         return np.errstate(all="ignore")(function)
     options = {"nogil": True, "error_model": "numpy", **options}
     try:

@@ -9,7 +9,7 @@ from agents.policies.lagrangian import Lagrangian
 from agents.policies.simple import Fixed, OldestFirst, Random
 from agents.policies.static import Static
 from agents.registry import AGENTS, make, register
-from agents.scheduling import FleetScheduler
+from agents.scheduling import AdaptiveFleetScheduler, FleetScheduler
 from agents.theory.index import index_at_age, myopic_index, whittle_index
 from agents.theory.optimum import optimal_reward
 from agents.theory.relaxation import relaxation, relaxed_bound
@@ -17,6 +17,7 @@ from agents.theory.task_bound import task_bound
 
 __all__ = [
     "AGENTS",
+    "AdaptiveFleetScheduler",
     "Agent",
     "Certainty",
     "Fixed",

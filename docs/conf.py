@@ -26,6 +26,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
     "docstrings",
+    "figures",
 ]
 exclude_patterns = ["_*"]
 suppress_warnings = [

@@ -8,21 +8,25 @@ sources differently.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from agents.policies.base import Agent, Environment, ObservationView, State, needs, needs_parameters
+from agents.theory.arm import PerFleet
+from agents.theory.closed_form import decayed, time_constants, whole_steps
 from agents.theory.index import checked_value, whittle_index
 from agents.theory.multiplier import BudgetMultiplier, payable
 from agents.theory.relaxation import net_reward, relaxation
 from agents.theory.renewal import simplified
 from crawl_env import Sources
+from crawl_env.compiled import compiled, inlined
 from crawl_env.numerics import FloatArray
 
 # A gain below 0 by at most this fraction of λ* counts as zero, since the gain of a value observed
 # in float32 may be rounded below.
 _SLACK = 1e-6
-_TINY = np.finfo(float).tiny
 
 
 def lagrangian_index(value: ArrayLike, sources: Sources, multiplier: ArrayLike) -> FloatArray:
@@ -51,7 +55,11 @@ def lagrangian_index(value: ArrayLike, sources: Sources, multiplier: ArrayLike) 
     array([ 46.9 ,  -0.  , -14.01, -29.81])
     """
     plain = simplified(sources)
-    return _gain(checked_value(value, plain), plain, multiplier, best_rate(plain, multiplier))
+    x, rate = checked_value(value, plain), best_rate(plain, multiplier)
+    shape = np.broadcast_shapes(x.shape, rate.shape, plain.cost.shape)
+    x, rate = (np.broadcast_to(v, shape).reshape(-1, shape[-1]).copy() for v in (x, rate))
+    charge = np.broadcast_to(multiplier, (*shape[:-1], 1)).reshape(-1, 1).astype(np.float64)
+    return _gain(x, _table(plain), charge, rate).reshape(shape)
 
 
 def best_rate(sources: Sources, multiplier: ArrayLike) -> FloatArray:
@@ -59,15 +67,67 @@ def best_rate(sources: Sources, multiplier: ArrayLike) -> FloatArray:
     return net_reward(simplified(sources), np.atleast_1d(np.asarray(multiplier, dtype=np.float64)))
 
 
-def _gain(x: FloatArray, sources: Sources, multiplier: ArrayLike, rate: FloatArray) -> FloatArray:
-    missing, decay = sources.ceiling - x, sources.decay_per_step
-    pays = rate > 0
-    with np.errstate(invalid="ignore"):
-        growth = missing * sources.loss / np.where(pays, rate, np.inf)  # of one step, in units of β
-        steps = np.maximum(np.ceil(np.log(np.maximum(growth, 1.0)) / decay), 1.0)
-    grown = missing * -np.expm1(-decay * steps)
-    never = np.minimum(x - np.asarray(multiplier) * sources.cost, -missing * sources.loss)
-    return np.where(pays, steps * rate - grown, never)
+@inlined
+def gain(
+    x: float, ceiling: float, cost: float, decay: float, loss: float, multiplier: float, rate: float
+) -> float:
+    """Return W(x) of one source; `loss` is 1 − α and `rate` is β."""
+    missing = ceiling - x
+    growth = missing * loss  # of one step
+    still = growth / rate
+    waits = still if still > 1.0 else 1.0
+    steps = whole_steps(time_constants(1.0 - 1.0 / waits) / decay)
+    aged = steps * decay
+    kept, bend = decayed(aged)
+    lost, lost_early = 1.0 - kept, aged - aged * bend
+    lost = lost_early if aged < 0.5 else lost
+    later = steps * rate - missing * lost
+    now = x - multiplier * cost
+    never = now if now < -growth else -growth
+    return later if rate > 0.0 else never
+
+
+@compiled
+def _each_gain(
+    x: FloatArray, table: FloatArray, multiplier: FloatArray, rate: FloatArray, out: FloatArray
+) -> None:
+    """x, rate, out: (R, N); multiplier: (R, 1); table: (4, P, N), whose row r % P is that of r."""
+    for r in range(len(x)):
+        p, charge = r % table.shape[1], multiplier[r, 0]
+        ceiling, cost, decay, loss = table[0, p], table[1, p], table[2, p], table[3, p]
+        value, best, result = x[r], rate[r], out[r]
+        for i in range(value.size):
+            result[i] = gain(value[i], ceiling[i], cost[i], decay[i], loss[i], charge, best[i])
+
+
+@compiled
+def _grade(
+    gains: FloatArray, table: FloatArray, multiplier: FloatArray, out: NDArray[np.float32]
+) -> None:
+    """Write e/(|e| + λ*), e the gain per unit of cost; if λ* is 0, with the largest u*/C for it."""
+    for r in range(len(gains)):
+        p, charge = r % table.shape[1], multiplier[r, 0]
+        ceiling, cost, row, result = table[0, p], table[1, p], gains[r], out[r]
+        scale = charge
+        if not charge > 0.0:
+            for i in range(row.size):
+                scale = max(scale, ceiling[i] / cost[i])
+        scale = scale if scale > 0.0 else 1.0
+        for i in range(row.size):
+            excess = row[i] / cost[i] + _SLACK * charge
+            result[i] = excess / (abs(excess) + scale)
+
+
+def _table(sources: Sources) -> FloatArray:
+    columns = sources.ceiling, sources.cost, sources.decay_per_step, sources.loss
+    return np.array([np.atleast_2d(column) for column in columns])
+
+
+def _gain(x: FloatArray, table: FloatArray, multiplier: FloatArray, rate: FloatArray) -> FloatArray:
+    """Return W(x), (R, N), of fleets in a table; multiplier (R, 1), rate (R, N)."""
+    out = np.empty(x.shape)
+    _each_gain(np.ascontiguousarray(x), table, multiplier, rate, out)
+    return out
 
 
 class Lagrangian(Agent):
@@ -89,20 +149,21 @@ class Lagrangian(Agent):
         needs(task, self.name, "value", "age")
         needs_parameters(task, self.name)
         self._find_multiplier = BudgetMultiplier(task, whittle_index)
+        self._tables = PerFleet(lambda sources: _table(simplified(sources)))
         self._constant = None if task.draw else self._multiplier_and_rate(task.sources)
 
     def begin(self, view: ObservationView) -> State:
         multiplier, rate = self._constant or self._multiplier_and_rate(view.sources)
         b, n = view.batch, self.task.n
-        return np.broadcast_to(multiplier, (b, 1)), np.broadcast_to(rate, (b, n))
+        return np.broadcast_to(multiplier, (b, 1)).copy(), np.broadcast_to(rate, (b, n)).copy()
 
-    def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
+    def decide(self, view: ObservationView, state: State) -> tuple[NDArray[Any], State]:
         multiplier, rate = state
-        sources = simplified(view.sources)
-        gain = _gain(view.value, sources, multiplier, rate) / sources.cost + _SLACK * multiplier
-        # The scale of gains is λ*, or if that is 0 the largest value per cost.
-        scale = np.where(multiplier > 0, multiplier, (sources.ceiling / sources.cost).max())
-        return gain / (np.abs(gain) + np.maximum(scale, _TINY)), state
+        table = self._tables(view.sources)
+        gains = _gain(view.value, table, multiplier, rate)
+        action = np.empty(gains.shape, dtype=np.float32)
+        _grade(gains, table, multiplier, action)
+        return action, state
 
     def _multiplier_and_rate(self, sources: Sources) -> tuple[FloatArray, FloatArray]:
         if self.task.budget_rule == "average":

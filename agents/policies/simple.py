@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from agents.policies.base import Agent, Environment, ObservationView, needs_parameters
+from agents.theory.arm import PerFleet
 from agents.theory.index import myopic_index
+from crawl_env import Sources
 from crawl_env.numerics import FloatArray, ranks
 
 
@@ -17,12 +19,16 @@ class Fixed(Agent):
     def __init__(self, env: Environment, *, seed: int | None = None) -> None:
         super().__init__(env, seed=seed)
         needs_parameters(self.task, self.name)
+        self._ranked = PerFleet(_ranked)
 
     def priority(self, view: ObservationView) -> FloatArray:
-        index = myopic_index(view.sources.content_at(1), view.sources)
-        order = ranks(index)
-        ranked = 1.0 - order / index.shape[-1]  # never negative, so that no source is excluded
-        return np.broadcast_to(ranked, (view.batch, self.task.n))
+        return np.broadcast_to(self._ranked(view.sources), (view.batch, self.task.n))
+
+
+def _ranked(sources: Sources) -> FloatArray:
+    """Return the priorities of `Fixed`: never negative, so that no source is excluded."""
+    index = myopic_index(sources.content_at(1), sources)
+    return 1.0 - ranks(index) / index.shape[-1]
 
 
 class OldestFirst(Agent):

@@ -26,7 +26,7 @@ NEVER_DUE = 2 * _NEAR + _FAR  # the last bucket
 BUCKETS = NEVER_DUE + 1
 LATEST = 2**32 - 1  # last step that can be due
 # Positions in `Calendar.counters`.
-FREE, USED, DETACHED, DETACHED_FILL = range(4)
+FREE, USED, DETACHED, DETACHED_FILL, ENTRIES = range(5)
 
 
 class Calendar(NamedTuple):
@@ -35,7 +35,9 @@ class Calendar(NamedTuple):
     chunks: NDArray[np.uint32]  # (C, CHUNK)
     head: NDArray[np.uint32]  # (BUCKETS,) first chunk, the only one that may be partly filled
     fill: NDArray[np.uint8]  # (BUCKETS,) number of sources in the first chunk
-    counters: NDArray[np.int64]  # (4,) first free chunk, chunks ever used, the detached list
+    counters: NDArray[
+        np.int64
+    ]  # (5,) first free chunk, chunks ever used, the detached list, entries
 
     @staticmethod
     def empty(entries: int) -> Calendar:
@@ -44,15 +46,15 @@ class Calendar(NamedTuple):
             np.empty((chunks_for(entries), CHUNK), np.uint32),
             np.zeros(BUCKETS, np.uint32),
             np.zeros(BUCKETS, np.uint8),
-            np.zeros(4, np.int64),
+            np.zeros(5, np.int64),
         )
 
-    def with_room(self, entries: int) -> Calendar:
-        """Return the calendar with room for so many entries altogether."""
-        size = chunks_for(entries)
-        if size <= len(self.chunks):
+    def with_room(self, more: int) -> Calendar:
+        """Return the calendar with room for so many more entries."""
+        needed = chunks_for(int(self.counters[ENTRIES]) + more)
+        if needed <= len(self.chunks):
             return self
-        chunks = np.empty((size, CHUNK), np.uint32)
+        chunks = np.empty((needed + needed // 8, CHUNK), np.uint32)
         chunks[: len(self.chunks)] = self.chunks
         return self._replace(chunks=chunks)
 
@@ -87,6 +89,7 @@ def put(calendar: Calendar, i: int, due: int, now: int) -> None:
         chunk, fill = new, 0
     calendar.chunks[chunk - 1, 1 + fill] = i
     calendar.fill[bucket] = fill + 1
+    calendar.counters[ENTRIES] += 1
 
 
 @compiled
@@ -109,6 +112,7 @@ def next_chunk(calendar: Calendar) -> tuple[int, int]:
     if chunk:
         counters[DETACHED] = calendar.chunks[chunk - 1, 0]
         counters[DETACHED_FILL] = _FULL
+        counters[ENTRIES] -= fill
         return chunk, fill
     return 0, 0
 

@@ -17,7 +17,13 @@ from agents.scheduling.age_index import (
     Parameters,
     age_reaching,
     decay_of,
+    failures_of,
+    gather,
     index_at,
+    is_plain,
+    plain_ages_reaching,
+    plain_indices,
+    read_scales,
     scale_of,
     whole,
 )
@@ -34,6 +40,7 @@ from agents.scheduling.calendar import (
     put,
     release,
 )
+from agents.scheduling.draws import draw_rate
 from crawl_env.compiled import compiled
 
 # The fraction by which the index of a source is known to be below the level while it is no
@@ -46,6 +53,9 @@ class Crawls(NamedTuple):
 
     crawled_at: NDArray[np.uint32]  # (N,)
     tried_at: NDArray[np.uint32]  # (N,) last attempt; (0,) if it is always the last crawl
+    joined: NDArray[np.uint8]  # (⌈N/8⌉,) a bit per source: is it a candidate; (0,): not needed
+    turns: int  # Thompson draws are made anew once in so many steps; 0 if nothing is drawn
+    seed: int  # of these draws
 
 
 class Candidates(NamedTuple):
@@ -89,27 +99,6 @@ class Candidates(NamedTuple):
 
 
 @compiled
-def due_step(
-    parameters: Parameters,
-    crawls: Crawls,
-    i: int,
-    crawled_at: int,
-    scale: float,
-    decay: float,
-    level: float,
-) -> int:
-    """Return the step in which source i becomes a candidate."""
-    age = age_reaching(parameters, i, scale, decay, level * (1.0 - GUARD))
-    due = LATEST + 1 if age > NEVER else crawled_at + age
-    if parameters.delay.size:
-        tried_at = whole(crawls.tried_at[i]) if crawls.tried_at.size else crawled_at
-        delay = whole(parameters.delay[i])
-        if delay > 1 and tried_at:
-            due = max(due, tried_at + delay)
-    return due
-
-
-@compiled
 def file_or_join(
     parameters: Parameters,
     crawls: Crawls,
@@ -118,40 +107,110 @@ def file_or_join(
     first: int,
     now: int,
     level: float,
+    work: NDArray[np.float64],
 ) -> None:
-    """Enter the candidates from number `first` on that are not due into the calendar."""
+    """Enter the candidates from number `first` on that are not due into the calendar.
+
+    work: (4, W), temporary, for up to W sources.
+    """
+    last = candidates.counters[0]
+    set_index(parameters, candidates, first, now)
+    reached = level * (1.0 - GUARD)
+    ready = parameters.delay.size == 0 and crawls.joined.size == 0
+    if ready:
+        for j in range(first, last):
+            ready &= candidates.gamma[j] >= reached
+    if ready:
+        return
+    plain = is_plain(parameters) and reached > 0.0
+    if plain:
+        plain_ages_reaching(
+            candidates.scale[first:last], candidates.decay[first:last], reached, work
+        )
     count = first
-    for j in range(first, candidates.counters[0]):
+    for j in range(first, last):
         i, at = whole(candidates.source[j]), whole(candidates.crawled_at[j])
-        scale, decay = candidates.scale[j], candidates.decay[j]
-        due = due_step(parameters, crawls, i, at, scale, decay, level)
+        scale, decay, gamma = candidates.scale[j], candidates.decay[j], candidates.gamma[j]
+        due = whole(_allowed_from(parameters, crawls, i, at))
+        if gamma < reached:
+            age = work[0, j - first] if plain else 0.0
+            if age == 0.0:
+                age = age_reaching(parameters, i, scale, decay, reached)
+            due = max(due, LATEST + 1 if age > NEVER else max(at + whole(age), now + 1))
+        if crawls.turns:
+            due = min(due, now + crawls.turns - (now - i) % crawls.turns)
         if due > now:
             put(calendar, i, due, now)
             continue
+        if crawls.joined.size:
+            if crawls.joined[i >> 3] & (1 << (i & 7)):
+                continue  # it has several entries in the calendar, and another was first
+            crawls.joined[i >> 3] |= 1 << (i & 7)
         candidates.source[count] = i
         candidates.crawled_at[count] = at
         candidates.scale[count] = scale
         candidates.decay[count] = decay
-        candidates.gamma[count] = index_at(parameters, i, scale, decay, age_of(at, now))
+        candidates.gamma[count] = gamma
         count += 1
     candidates.counters[0] = count
 
 
 @compiled
-def age_of(crawled_at: int, now: int) -> int:
-    """Return the age in steps; `NEVER` for a source never crawled."""
-    return now - crawled_at if crawled_at else NEVER
+def leave(crawls: Crawls, i: int) -> None:
+    """Note that source i is no candidate."""
+    if crawls.joined.size:
+        crawls.joined[i >> 3] &= ~(1 << (i & 7)) & 255
 
 
 @compiled
-def _append(parameters: Parameters, crawls: Crawls, candidates: Candidates, i: int) -> None:
-    """Append source i to the candidates, without its index."""
-    j = candidates.counters[0]
-    candidates.source[j] = i
-    candidates.crawled_at[j] = crawls.crawled_at[i]
-    candidates.scale[j] = scale_of(parameters, i)
-    candidates.decay[j] = decay_of(parameters, i)
-    candidates.counters[0] = j + 1
+def _allowed_from(parameters: Parameters, crawls: Crawls, i: int, crawled_at: int) -> int:
+    """Return the first step in which source i may be crawled."""
+    if parameters.delay.size == 0:
+        return 0
+    tried_at = whole(crawls.tried_at[i]) if crawls.tried_at.size else crawled_at
+    delay = whole(parameters.delay[i])
+    return tried_at + delay if delay > 1 and tried_at > 0 else 0
+
+
+@compiled
+def age_of(crawled_at: int, now: int) -> float:
+    """Return the age in steps; `NEVER` for a source never crawled."""
+    return float(now - crawled_at if crawled_at else NEVER)
+
+
+@compiled
+def set_index(parameters: Parameters, candidates: Candidates, first: int, now: int) -> None:
+    """Compute the index of the candidates from number `first` on at their present ages."""
+    last = candidates.counters[0]
+    if is_plain(parameters):
+        plain_indices(
+            candidates.crawled_at[first:last],
+            candidates.scale[first:last],
+            candidates.decay[first:last],
+            now,
+            candidates.gamma[first:last],
+        )
+        return
+    for j in range(first, last):
+        age = age_of(whole(candidates.crawled_at[j]), now)
+        i, scale, decay = whole(candidates.source[j]), candidates.scale[j], candidates.decay[j]
+        candidates.gamma[j] = index_at(parameters, i, scale, decay, age)
+
+
+@compiled
+def _read(
+    parameters: Parameters, crawls: Crawls, candidates: Candidates, first: int, now: int
+) -> None:
+    """Read the columns of the candidates from number `first` on; draw rates whose turn it is."""
+    last = candidates.counters[0]
+    if crawls.turns:
+        for j in range(first, last):
+            i = whole(candidates.source[j])
+            if (now - i) % crawls.turns == 0:
+                draw_rate(parameters, i, crawls.seed, now)
+    source = candidates.source[first:last]
+    gather(crawls.crawled_at, source, candidates.crawled_at[first:last])
+    read_scales(parameters, source, candidates.scale[first:last], candidates.decay[first:last])
 
 
 @compiled
@@ -162,18 +221,31 @@ def file_range(
     candidates: Candidates,
     first: int,
     last: int,
+    skipped: NDArray[np.uint32],
     now: int,
     level: float,
 ) -> int:
-    """File sources `first` … `last` − 1; return the first one for which there was no room."""
+    """File sources `first` … `last` − 1; return the first one for which there was no room.
+
+    skipped: (K,) ascending, sources that are not filed.
+    """
+    place = np.searchsorted(skipped, first)
+    work = np.empty((4, CHUNK))
     for start in range(first, last, CHUNK):
         end = min(start + CHUNK, last)
         if len(candidates.source) - candidates.counters[0] < end - start:
             return start
         count = candidates.counters[0]
+        number = 0
         for i in range(start, end):
-            _append(parameters, crawls, candidates, i)
-        file_or_join(parameters, crawls, calendar, candidates, count, now, level)
+            if place < len(skipped) and skipped[place] == i:
+                place += 1
+            else:
+                candidates.source[count + number] = i
+                number += 1
+        candidates.counters[0] = count + number
+        _read(parameters, crawls, candidates, count, now)
+        file_or_join(parameters, crawls, calendar, candidates, count, now, level, work)
     return last
 
 
@@ -187,6 +259,7 @@ def file_detached(
     level: float,
 ) -> bool:
     """File the sources of the detached list; return False if there is no room for candidates."""
+    work = np.empty((4, CHUNK))
     while True:
         if len(candidates.source) - candidates.counters[0] < CHUNK:
             return False
@@ -194,10 +267,12 @@ def file_detached(
         if not chunk:
             return True
         count = candidates.counters[0]
-        for place in range(1, fill + 1):  # all reads first, which then overlap
-            _append(parameters, crawls, candidates, whole(calendar.chunks[chunk - 1, place]))
+        for place in range(fill):
+            candidates.source[count + place] = calendar.chunks[chunk - 1, place + 1]
         release(calendar, chunk)
-        file_or_join(parameters, crawls, calendar, candidates, count, now, level)
+        candidates.counters[0] = count + fill
+        _read(parameters, crawls, candidates, count, now)
+        file_or_join(parameters, crawls, calendar, candidates, count, now, level, work)
 
 
 @compiled
@@ -232,16 +307,7 @@ def sweep(
 
 
 @compiled
-def update_index(parameters: Parameters, candidates: Candidates, now: int) -> None:
-    """Compute the index of every candidate at its present age."""
-    for j in range(candidates.counters[0]):
-        age = age_of(whole(candidates.crawled_at[j]), now)
-        i, scale, decay = whole(candidates.source[j]), candidates.scale[j], candidates.decay[j]
-        candidates.gamma[j] = index_at(parameters, i, scale, decay, age)
-
-
-@compiled
-def put_back(
+def file_again(
     parameters: Parameters,
     crawls: Crawls,
     calendar: Calendar,
@@ -250,22 +316,58 @@ def put_back(
     level: float,
 ) -> None:
     """Return the candidates below the level to the calendar."""
-    count = 0
-    for j in range(candidates.counters[0]):
-        i, at = whole(candidates.source[j]), whole(candidates.crawled_at[j])
-        scale, decay, index = candidates.scale[j], candidates.decay[j], candidates.gamma[j]
-        if index < level:
-            due = due_step(parameters, crawls, i, at, scale, decay, level)
-            if due > now:
-                put(calendar, i, due, now)
-                continue
+    last = candidates.counters[0]
+    candidates.counters[0] = 0
+    work = np.empty((4, CHUNK))
+    for start in range(0, last, CHUNK):
+        first, number = candidates.counters[0], min(CHUNK, last - start)
+        for j in range(number):
+            leave(crawls, whole(candidates.source[start + j]))
+            candidates.source[first + j] = candidates.source[start + j]
+            candidates.crawled_at[first + j] = candidates.crawled_at[start + j]
+            candidates.scale[first + j] = candidates.scale[start + j]
+            candidates.decay[first + j] = candidates.decay[start + j]
+        candidates.counters[0] = first + number
+        file_or_join(parameters, crawls, calendar, candidates, first, now, level, work)
+
+
+@compiled
+def join(
+    parameters: Parameters,
+    crawls: Crawls,
+    candidates: Candidates,
+    sources: NDArray[np.uint32],
+    now: int,
+) -> None:
+    """Make candidates of sources that may be crawled now, for which there must be room.
+
+    Their entries remain in the calendar; `Crawls.joined` keeps them from becoming candidates twice.
+    """
+    first = count = whole(candidates.counters[0])
+    for source in sources:
+        i = whole(source)
+        bit = 1 << (i & 7)
+        at = whole(crawls.crawled_at[i])
+        if crawls.joined[i >> 3] & bit or _allowed_from(parameters, crawls, i, at) > now:
+            continue
+        crawls.joined[i >> 3] |= bit
         candidates.source[count] = i
-        candidates.crawled_at[count] = at
-        candidates.scale[count] = scale
-        candidates.decay[count] = decay
-        candidates.gamma[count] = index
         count += 1
     candidates.counters[0] = count
+    _read(parameters, crawls, candidates, first, now)
+    set_index(parameters, candidates, first, now)
+
+
+@compiled
+def draw_candidates(
+    parameters: Parameters, crawls: Crawls, candidates: Candidates, now: int
+) -> None:
+    """Draw anew the rates of the candidates whose turn it is."""
+    for j in range(candidates.counters[0]):
+        i = whole(candidates.source[j])
+        if (now - i) % crawls.turns == 0:
+            draw_rate(parameters, i, crawls.seed, now)
+            candidates.scale[j] = scale_of(parameters, i)
 
 
 @compiled
@@ -292,6 +394,7 @@ def mark_tried(crawls: Crawls, picks: Candidates, now: int) -> None:
     """Set the step of the last crawl and attempt of the picked sources to `now`."""
     for j in range(picks.counters[0]):
         crawls.crawled_at[picks.source[j]] = now
+        leave(crawls, whole(picks.source[j]))
     if crawls.tried_at.size:
         for j in range(picks.counters[0]):
             crawls.tried_at[picks.source[j]] = now
@@ -314,18 +417,22 @@ def file_picks(
     failed: (K,) or (0,); the age of sources whose crawl failed goes on. changed: whether the
     parameters of the picked sources have changed.
     """
-    first = candidates.counters[0]
-    for k in range(picks.counters[0]):
-        j, i = first + k, whole(picks.source[k])
-        if failed.size and failed[k]:
-            crawls.crawled_at[i] = picks.crawled_at[k]
-        candidates.source[j] = i
-        candidates.crawled_at[j] = crawls.crawled_at[i]
-        candidates.scale[j] = scale_of(parameters, i) if changed else picks.scale[k]
-        candidates.decay[j] = picks.decay[k]
-    candidates.counters[0] = first + picks.counters[0]
+    work = np.empty((4, CHUNK))
+    for start in range(0, picks.counters[0], CHUNK):
+        first, number = candidates.counters[0], min(CHUNK, picks.counters[0] - start)
+        for k in range(start, start + number):
+            j, i = first + k - start, whole(picks.source[k])
+            if failed.size and failed[k]:
+                crawls.crawled_at[i] = picks.crawled_at[k]
+            candidates.source[j] = i
+            candidates.crawled_at[j] = crawls.crawled_at[i]
+            if crawls.turns:
+                draw_rate(parameters, i, crawls.seed, now)
+            candidates.scale[j] = scale_of(parameters, i) if changed else picks.scale[k]
+            candidates.decay[j] = picks.decay[k]
+        candidates.counters[0] = first + number
+        file_or_join(parameters, crawls, calendar, candidates, first, now, level, work)
     picks.counters[0] = 0
-    file_or_join(parameters, crawls, calendar, candidates, first, now, level)
 
 
 @compiled
@@ -349,3 +456,63 @@ def spent_by_frequencies(parameters: Parameters, sources: NDArray[np.int64]) -> 
         cost = np.float64(parameters.cost[i]) if parameters.cost.size else 1.0
         total += cost * scale_of(parameters, i)
     return total
+
+
+@compiled
+def crawls_at_multiplier(
+    parameters: Parameters, sources: NDArray[np.int64], multiplier: float
+) -> float:
+    """Return Σ C/κ over some sources, budget units / step, where source i is crawled κ steps after
+    its last crawl: when its index reaches the multiplier."""
+    total = 0.0
+    for i in sources:
+        cost = np.float64(parameters.cost[i]) if parameters.cost.size else 1.0
+        delay = np.float64(parameters.delay[i]) if parameters.delay.size else 1.0
+        fail = failures_of(parameters, i)[0]
+        age = age_reaching(
+            parameters, i, scale_of(parameters, i), decay_of(parameters, i), multiplier
+        )
+        age = max(age, delay) + delay * fail / (1.0 - fail)
+        total += cost / ((1.0 - fail) * age)
+    return total
+
+
+@compiled
+def choose_in_order(
+    parameters: Parameters,
+    sources: NDArray[np.uint32],
+    order: NDArray[np.intp],
+    budget: float,
+    slack: float,
+    on_balance: bool,
+    host: NDArray[np.int32],
+    per_host: int,
+    on_host: NDArray[np.uint16],
+    chosen: NDArray[np.bool_],
+) -> float:
+    """Choose the sources in an order as far as the budget and the hosts allow; return what is left.
+
+    Arguments:
+        sources: (K,); those that do not fit the rest of the budget are skipped, or, `on_balance`,
+            sources are chosen while more than `slack` is left.
+        order: positions in `sources`.
+        host: (N,) host of each source, −1 for its own; or (0,).
+        on_host: crawls per host so far.
+        chosen: (K,), set to True at the chosen positions.
+    """
+    left = budget
+    for j in order:
+        i = sources[j]
+        cost = np.float64(parameters.cost[i]) if parameters.cost.size else 1.0
+        if on_balance:
+            if left <= slack:
+                break
+        elif cost > left + slack:
+            continue
+        if host.size and host[i] >= 0:
+            if on_host[host[i]] >= per_host:
+                continue
+            on_host[host[i]] += 1
+        chosen[j] = True
+        left -= cost
+    return left

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import zipfile
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from os import PathLike
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,9 +17,16 @@ from agents.scheduling import candidates as pool
 from agents.scheduling.age_index import NEVER, Parameters
 from agents.scheduling.calendar import Calendar
 from agents.scheduling.candidates import Candidates, Crawls
-from crawl_env.errors import check_choice, check_positive, check_range, check_whole
+from crawl_env.errors import (
+    check_choice,
+    check_non_negative,
+    check_positive,
+    check_range,
+    check_whole,
+)
+from crawl_env.files.atomic import atomic_file
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
-from crawl_env.simulation.selection import TOLERANCE
+from crawl_env.simulation.selection import BALANCE_TOLERANCE, TOLERANCE
 
 POLICIES = {
     "whittle": age_index.WHITTLE,
@@ -24,6 +34,7 @@ POLICIES = {
     "static": age_index.STATIC,
     "oldest-first": age_index.AGE,
 }
+BUDGET_RULES = ("step", "average")
 STARTS = ("fresh", "empty", "full", "random")
 _SAMPLE = 2**16  # sources whose indices estimate those of the fleet
 _FEW = 8  # sources of the sample, at least, that are at the new level
@@ -32,6 +43,8 @@ _BISECTIONS = 40  # of the multiplier of "static"
 _BLOCK = 2**20  # sources set at a time
 _LAST_STEP = 2**32 - 2 * NEVER
 _NO_MASK = np.zeros(0, dtype=bool)
+_NO_STEPS = np.zeros(0, np.uint32)
+_LATER = "later"  # start of a scheduler whose state is set next
 
 
 class Columns(Protocol):
@@ -69,17 +82,23 @@ class FleetScheduler:
     alone. A calendar has the step in which every source will reach a level, slightly below the
     index of the last source that is crawled. In each step, the sources that are due join the
     candidates, whose indices are computed, and the best of them are crawled. Selections are exactly
-    those of the same policy that computes all N indices in every step: the budget's worth of
-    sources of largest index, ties going to the source crawled longer ago, then to the lower number.
+    those of the same policy that computes all N indices in every step, as the environments select:
+    the sources of largest index within the budget, ties going to the source crawled longer ago,
+    then to the lower number; crawl delays and the limits of hosts are kept.
 
     Arguments:
         columns: the fleet's parameters, a `FleetColumns` or `Sources` of N < 2³² sources.
-        budget: M, number of crawls per step if all cost the same, else budget units.
+        budget: M, budget units / step.
         policy: "whittle", "myopic", "static" (constant frequencies: the sources whose interval has
             passed by the largest factor) or "oldest-first" (round robin).
         start: when the sources were crawled last: "fresh" (1 step ago), "empty" (now), "full"
             (never), "random" (1 … N/M steps ago, drawn with the seed), or the ages, (N,) steps,
             where 10⁹ or more means never.
+        budget_rule: "step", or "average" for a token bucket: sources whose index reaches the
+            multiplier are crawled while the balance is positive.
+        multiplier: λ, utility / budget unit, under the rule "average"; default: that at which the
+            crawls cost M per step on average, judging by 65,536 sources.
+        per_host: limit of the crawls of one host in one step; default: none.
         seed: seed of the random draws.
 
     Attributes:
@@ -88,8 +107,13 @@ class FleetScheduler:
             for never.
         price: least index of the sources of the last step, utility / budget unit, the Lagrange
             multiplier of the budget; NaN before the first step.
+        balance: budget units that can be spent now, under the rule "average".
 
-    Memory beyond the columns: 8.2 bytes a source, and 32 bytes a candidate.
+    Memory beyond the columns: 8.2 bytes a source (4 more each for the order by cost, if costs
+    differ, and for the last attempt, if crawls fail and there are delays), and 32 bytes a
+    candidate. The time per crawl grows with the candidates, of which there are about twice as many
+    as crawls; there are more if hosts admit fewer sources than the budget, since sources that are
+    held up by their host remain candidates: in the extreme all N.
 
     Raises:
         ValueError: an argument is out of range.
@@ -100,6 +124,8 @@ class FleetScheduler:
     [[0, 1], [0, 1], [0, 2], [0, 1]]
     """
 
+    policies: ClassVar[Mapping[str, int]] = POLICIES
+
     def __init__(
         self,
         columns: Columns,
@@ -107,43 +133,60 @@ class FleetScheduler:
         policy: str = "whittle",
         *,
         start: str | ArrayLike = "fresh",
+        budget_rule: str = "step",
+        multiplier: float | None = None,
+        per_host: int | None = None,
         seed: int = 0,
     ) -> None:
         self.n = len(columns)
         if not 0 < self.n < 2**32 - 1:
             raise ValueError(f"the fleet has {self.n} sources; it must have from 1 to 2**32 − 2")
         self.budget = check_positive("budget", budget, "budget units / step")
-        self.policy = check_choice("policy", policy, POLICIES)
-        self._rng = np.random.default_rng(check_whole("seed", seed, 0))
-        self._parameters = _parameters_of(columns, POLICIES[policy])
+        self.policy = check_choice("policy", policy, self.policies)
+        self.budget_rule = check_choice("budget_rule", budget_rule, BUDGET_RULES)
+        self._seed = check_whole("seed", seed, 0)
+        self._rng = np.random.default_rng(self._seed)
+        self._draw_seed = int(self._rng.integers(2**63))
+        self._sample = _sampled(self.n, self._rng)
+        self._parameters = self._bind(columns)
+        self._host, self._per_host = self._hosts_of(columns, per_host)
+        self._set_budget(multiplier)
         self.steps = 0
         self.price = np.nan
         self.ages: NDArray[np.uint32] = np.zeros(0, np.uint32)
-        cost = self._parameters.cost
-        unit = float(cost.flat[0]) if cost.size else 1.0
-        if cost.size and cost.min() != cost.max():
-            raise ValueError("the costs of the sources differ; the scheduler needs equal costs")
-        self._number = int(min(self.budget * (1 + TOLERANCE) / unit, self.n))
-        self._sample = _sampled(self.n, self._rng)
-        if self.policy == "static":
-            self._parameters = self._parameters._replace(multiplier=self._static_multiplier())
+        if isinstance(start, str) and start == _LATER:
+            return
         crawled_at = np.empty(self.n, np.uint32)
-        self._crawls = Crawls(crawled_at, np.zeros(0, np.uint32))
-        self._set_ages(start)
-        self._file_all()
+        self._set_ages(crawled_at, start)
+        self._begin(crawled_at, crawled_at.copy() if self._keeps_attempts else _NO_STEPS)
+        self._file_all(_NO_STEPS)
 
     def __len__(self) -> int:
         return self.n
 
     def __repr__(self) -> str:
-        return f"FleetScheduler({self.n} sources, budget={self.budget:g}, {self.policy!r})"
+        return f"{type(self).__name__}({self.n} sources, budget={self.budget:g}, {self.policy!r})"
 
     # ----------------------------------------------------------------------------- stepping
 
     def step(self) -> IntArray:
         """Return the sources crawled in this step, ascending (K,), and go on to the next step."""
-        self._prepare(self._number)
-        return self._take(self._number)
+        if self._is_plain:
+            self._prepare(self._number)
+            return self._take(self._best(self._number))
+        if self.budget_rule == "average":
+            empty = self.budget * BALANCE_TOLERANCE
+            most = np.ceil(max((self.balance + empty) / self._least_cost, 0.0))
+            self._prepare(int(min(most, 2 * self._number + 1, self.n)))
+        else:
+            self._prepare(self._number)
+        chosen = self._choose()
+        picked = self._take(chosen)
+        if self.budget_rule == "average":
+            cost = self._parameters.cost
+            spent = float(cost[picked].sum(dtype=np.float64)) if cost.size else float(len(picked))
+            self.balance += self.budget - spent
+        return picked
 
     def offers(self, k: int) -> Offers:
         """Return the keys of the k best sources, best first; fewer if fewer may be crawled.
@@ -152,8 +195,14 @@ class FleetScheduler:
         exactly as by one: the best of all offers are crawled, by `take` of each scheduler.
 
         Raises:
-            ValueError: k is not a whole number, or negative.
+            ValueError: k is not a whole number, or negative; costs differ, hosts are limited or the
+                budget is a token bucket.
         """
+        if not self._is_plain:
+            raise ValueError(
+                "offers are known for equal costs, budget_rule='step' and hosts without limits; "
+                "use step()"
+            )
         k = min(check_whole("k", k, 0), self.n)
         self._prepare(k)
         chosen = np.flatnonzero(self._best(k))
@@ -177,9 +226,7 @@ class FleetScheduler:
                 f"n is {n}, and {self._offered} sources were offered in this step; call "
                 f"offers({n}) before"
             )
-        return self._take(n)
-
-    # ------------------------------------------------------------------------------ reports
+        return self._take(self._best(n))
 
     def report(self, *, failed: ArrayLike | None = None) -> None:
         """Report the results of the crawls of the last step, before the next step.
@@ -193,18 +240,22 @@ class FleetScheduler:
                 prepared since.
         """
         if failed is not None:
-            mask = np.array(failed, dtype=bool)
-            if mask.shape != (len(self._picks),):
-                raise ValueError(
-                    f"failed has shape {mask.shape}; give one element for each of the "
-                    f"{len(self._picks)} crawls of the last step, before the next step begins"
-                )
-            self._failed = mask
+            self._failed = self._per_crawl("failed", failed).astype(bool)
 
-    # -------------------------------------------------------------------------------- state
+    def _per_crawl(self, name: str, given: ArrayLike) -> NDArray[Any]:
+        array = np.asarray(given)
+        if array.shape != (len(self._picks),):
+            raise ValueError(
+                f"{name} has shape {array.shape}; give one element for each of the "
+                f"{len(self._picks)} crawls of the last step, before the next step begins"
+            )
+        return array
+
+    # ------------------------------------------------------------------------------- state
 
     def get_state(self) -> dict[str, Any]:
-        """Return what has happened so far, as arrays and numbers: 4 or 8 bytes a source.
+        """Return a copy of the state, from which `set_state` continues with the same selections:
+        arrays and numbers, 4 bytes a source or more.
 
         >>> from crawl_env import Sources
         >>> first, second = (FleetScheduler(Sources.preset("table1"), budget=2) for _ in range(2))
@@ -213,62 +264,159 @@ class FleetScheduler:
         >>> bool((first.step() == second.step()).all()), second.steps
         (True, 3)
         """
-        crawled_at = self._crawls.crawled_at.copy()
-        if self._failed.size:  # reported, and not settled yet
-            picks = self._picks
-            failed = np.flatnonzero(self._failed)
-            crawled_at[picks.source[failed]] = picks.crawled_at[failed]
-        tried_at = self._crawls.tried_at.copy()
+        return {name: np.copy(value) for name, value in self._state().items()}
+
+    def _state(self) -> dict[str, Any]:
+        """Return the state with the scheduler's own arrays, which change with its steps."""
+        number = len(self._picks)
         return {
+            "crawled_at": self._crawls.crawled_at,
+            "tried_at": self._crawls.tried_at,
             "steps": self.steps,
             "price": self.price,
-            "crawled_at": crawled_at,
-            "tried_at": tried_at,
+            "balance": self.balance,
+            "ages": self.ages,
+            "picked": self._picks.source[:number].copy(),
+            "previous": self._picks.crawled_at[:number].copy(),
+            "failed": self._failed,
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state that `get_state` returned for the same fleet and arguments.
+        """Continue from a state returned by `get_state` of a scheduler of the same fleet.
 
         Raises:
-            ValueError: the state is one of another number of sources.
+            ValueError: the state belongs to another fleet.
         """
-        crawled_at = np.array(state["crawled_at"], np.uint32)
-        if crawled_at.shape != (self.n,):
-            raise ValueError(
-                f"the state has {crawled_at.size} sources, and the fleet has {self.n}; give the "
-                "state of a scheduler of the same fleet"
-            )
-        self._crawls = Crawls(crawled_at, np.array(state["tried_at"], np.uint32))
-        self.steps, self.price = int(state["steps"]), float(state["price"])
-        self.ages = np.zeros(0, np.uint32)
-        self._file_all()
+        kept = {"crawled_at": self.n, "tried_at": self.n if self._keeps_attempts else 0}
+        for name, size in kept.items():
+            if np.shape(state[name]) != (size,):
+                raise ValueError(
+                    f"the state has {np.size(state[name])} sources, and the fleet has {self.n}; "
+                    "give the state of a scheduler of the same fleet"
+                )
+        self.steps = int(state["steps"])
+        self.price, self.balance = float(state["price"]), float(state["balance"])
+        self.ages = np.array(state["ages"], np.uint32)
+        crawled_at, tried_at = (
+            np.array(state[name], np.uint32) for name in ("crawled_at", "tried_at")
+        )
+        self._begin(crawled_at, tried_at)
+        picked = np.array(state["picked"], np.uint32)
+        self._file_all(picked)
+        self._picks = Candidates.empty(len(picked))
+        self._picks.source[:], self._picks.crawled_at[:] = picked, state["previous"]
+        self._picks.counters[0] = len(picked)
+        self._failed = np.array(state["failed"], bool)
+        age_index.read_scales(self._parameters, picked, self._picks.scale, self._picks.decay)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Save the scheduler's arguments and state to a file, without the columns.
+
+        The file is a NumPy archive (.npz) without pickled objects, written completely or not at
+        all.
+        """
+        arguments = json.dumps(self._arguments())
+        with atomic_file(path) as new, open(new, "wb") as file:
+            np.savez(file, arguments=np.array(arguments), **self._state())
+
+    @classmethod
+    def load(cls, path: str | PathLike[str], columns: Columns) -> Self:
+        """Return the scheduler that was saved to a file.
+
+        Arguments:
+            columns: the fleet that the scheduler was made for.
+
+        Raises:
+            ValueError: the file holds no scheduler of this class, or that of another fleet.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                state = {name: file[name] for name in file.files}
+            arguments = json.loads(str(state.pop("arguments")))
+            if arguments.pop("class") != cls.__name__:
+                raise KeyError("class")
+        except (KeyError, ValueError, zipfile.BadZipFile) as error:
+            raise ValueError(f"{path} is not the file of a {cls.__name__}: {error}") from None
+        scheduler = cls._restored(columns, arguments, _LATER)
+        scheduler.set_state(state)
+        return scheduler
+
+    @classmethod
+    def _restored(cls, columns: Columns, arguments: dict[str, Any], start: str) -> Self:
+        return cls(columns, **arguments, start=start)
+
+    def _arguments(self) -> dict[str, Any]:
+        return {
+            "class": type(self).__name__,
+            "budget": self.budget,
+            "policy": self.policy,
+            "budget_rule": self.budget_rule,
+            "multiplier": self._floor if self.budget_rule == "average" else None,
+            "per_host": self._per_host if self._host.size else None,
+            "seed": self._seed,
+        }
 
     # ------------------------------------------------------------------------- construction
 
-    def _static_multiplier(self) -> float:
-        """Return the multiplier at which the best constant frequencies spend the budget, judging by
-        the sample; 0 if the budget covers all sources at their highest frequencies."""
-        budget = self.budget * len(self._sample) / self.n
+    def _bind(self, columns: Columns) -> Parameters:
+        """Return the columns that the index needs."""
+        parameters = _parameters_of(columns, self.policies[self.policy])
+        if self.policy == "static":
+            return parameters._replace(multiplier=self._static_multiplier(parameters))
+        return parameters
+
+    def _static_multiplier(self, parameters: Parameters) -> float:
+        """Return the multiplier at which the best constant frequencies spend the budget."""
 
         def spends(multiplier: float) -> float:
-            parameters = self._parameters._replace(multiplier=multiplier)
-            return float(pool.spent_by_frequencies(parameters, self._sample))
+            at = parameters._replace(multiplier=multiplier)
+            return float(pool.spent_by_frequencies(at, self._sample))
 
-        if spends(0.0) <= budget:
-            return 0.0
-        high = 1.0
-        while spends(high) > budget:
-            high *= 2.0
-        low = high
-        while spends(low) <= budget:
-            low /= 2.0
-        for _ in range(_BISECTIONS):
-            middle = 0.5 * (low + high)
-            low, high = (middle, high) if spends(middle) > budget else (low, middle)
-        return high
+        return _multiplier(spends, self.budget * len(self._sample) / self.n)
 
-    def _set_ages(self, start: str | ArrayLike) -> None:
-        crawled_at = self._crawls.crawled_at
+    def _hosts_of(self, columns: Columns, per_host: int | None) -> tuple[NDArray[np.int32], int]:
+        """Return the host of each source and the limit; no hosts if they limit nothing."""
+        host = getattr(columns, "host", None)
+        if host is None:
+            host = getattr(columns, "host_of", None)
+        if per_host is None:
+            return np.zeros(0, np.int32), 0
+        limit = check_whole("per_host", per_host, what="crawls / step")
+        if host is None:
+            return np.zeros(0, np.int32), limit
+        numbers = np.asarray(host).astype(np.int32, copy=False)
+        self._on_host = np.zeros(int(numbers.max()) + 1, np.uint16)
+        return numbers, limit
+
+    def _set_budget(self, multiplier: float | None) -> None:
+        """Prepare the selection under the budget."""
+        cost = self._parameters.cost
+        least, most = (float(cost.min()), float(cost.max())) if cost.size else (1.0, 1.0)
+        self._least_cost, equal = least, least == most
+        mean = least if equal else float(cost[self._sample].mean(dtype=np.float64))
+        self._number = max(int(min(self.budget * (1 + TOLERANCE) / mean, self.n)), 0)
+        self._by_cost: NDArray[np.uint32] = _NO_STEPS
+        self.balance, self._floor = self.budget, 0.0
+        on_average = self.budget_rule == "average"
+        if on_average:
+            if multiplier is None:
+                budget = self.budget * len(self._sample) / self.n
+                parameters, sample = self._parameters, self._sample
+                multiplier = _multiplier(
+                    lambda level: pool.crawls_at_multiplier(parameters, sample, level), budget
+                )
+            self._floor = check_non_negative("multiplier", multiplier, "utility / budget unit")
+        elif multiplier is not None:
+            raise ValueError("a multiplier is used under budget_rule='average' only; leave it out")
+        self._is_plain = equal and not on_average and not self._host.size
+        self._is_unequal = not equal and not on_average
+        self._number = max(self._number, 0 if self._is_plain else 1)
+
+    @property
+    def _keeps_attempts(self) -> bool:
+        return bool(self._parameters.delay.size)
+
+    def _set_ages(self, crawled_at: NDArray[np.uint32], start: str | ArrayLike) -> None:
         if isinstance(start, str):
             check_choice("start", start, STARTS)
             if start == "random":
@@ -290,21 +438,26 @@ class FleetScheduler:
             check_range("age", given, low=0.0, finite=False, whole=True)
             crawled_at[first : first + _BLOCK] = NEVER - np.minimum(given, NEVER)
 
-    def _file_all(self) -> None:
-        """Enter all sources into a new calendar."""
+    def _begin(self, crawled_at: NDArray[np.uint32], tried_at: NDArray[np.uint32]) -> None:
+        """Set when the sources were crawled and tried last."""
+        bits = -(-self.n // 8) if self._is_unequal else 0
+        self._crawls = Crawls(crawled_at, tried_at, np.zeros(bits, np.uint8), 0, self._draw_seed)
+
+    def _file_all(self, skipped: NDArray[np.uint32]) -> None:
+        """Enter all sources but `skipped` into a new calendar."""
         self._calendar = Calendar.empty(self.n)
         self._candidates = Candidates.empty(min(_LEAST_ROOM, self.n + 64))
         self._picks = Candidates.empty(0)
         self._failed = _NO_MASK
         self._prepared = False
         self._offered = 0
-        self._reserve = 0.0
         self._demand = self._number
-        self._level = self._level_for(self._target())
+        self._reserve = 0.25 * self._most_reserve
+        self._level = max(self._level_for(self._target()), self._floor)
         first = 0
         while first < self.n:
             self._make_room()
-            first = pool.file_range(*self._arrays, first, self.n, self._now, self._level)
+            first = pool.file_range(*self._arrays, first, self.n, skipped, self._now, self._level)
 
     # ----------------------------------------------------------------------------- the step
 
@@ -322,7 +475,9 @@ class FleetScheduler:
         self._demand = demand
         if not self._prepared:
             self._settle()
-            pool.update_index(self._parameters, self._candidates, self._now)
+            if self._crawls.turns:
+                pool.draw_candidates(self._parameters, self._crawls, self._candidates, self._now)
+            pool.set_index(self._parameters, self._candidates, 0, self._now)
             for turn in range(3):
                 pool.detach_of_step(self._calendar, self._now, turn)
                 while not pool.file_detached(*self._arrays, self._now, self._level):
@@ -336,25 +491,26 @@ class FleetScheduler:
         number = len(self._picks)
         if number:
             self._room_for(number)
+            self._calendar = self._calendar.with_room(number)
             picks, failed = self._picks, self._failed
-            pool.file_picks(*self._arrays, picks, failed, False, self._now, self._level)
+            changed = bool(self._parameters.items.size)
+            pool.file_picks(*self._arrays, picks, failed, changed, self._now, self._level)
             self._failed = _NO_MASK
 
     def _supply(self, demand: int) -> None:
         """Lower the level until `demand` candidates reach it, or raise it if they are many."""
-        while self._level > 0 and self._at_level() < demand:
+        while self._level > self._floor and self._at_level() < demand:
             self._lower()
         if len(self._candidates) > self._limit():
             self._raise()
         self._reserve *= 1.0 - 1.0 / (2.0 + self.n / max(demand, 1))
 
     def _at_level(self) -> int:
-        index = self._candidates.gamma[: len(self._candidates)]
-        return int(np.count_nonzero(index >= self._level))
+        gamma = self._candidates.gamma[: len(self._candidates)]
+        return int(np.count_nonzero(gamma >= self._level))
 
-    def _take(self, n: int) -> IntArray:
-        """Crawl the n best candidates."""
-        chosen = self._best(n)
+    def _take(self, chosen: BoolArray) -> IntArray:
+        """Crawl the chosen candidates, and go on to the next step."""
         number = int(np.count_nonzero(chosen))
         if len(self._picks.source) < number:
             self._picks = Candidates.empty(number)
@@ -374,21 +530,88 @@ class FleetScheduler:
     def _best(self, k: int) -> BoolArray:
         """Return which candidates are the k best."""
         count = len(self._candidates)
-        index = self._candidates.gamma[:count]
+        gamma = self._candidates.gamma[:count]
         if k >= count:
             return np.ones(count, dtype=bool)
         if k == 0:
             return np.zeros(count, dtype=bool)
-        threshold = np.partition(index, count - k)[count - k]
-        chosen = index >= threshold
+        threshold = np.partition(gamma, count - k)[count - k]
+        chosen = gamma >= threshold
         extra = int(np.count_nonzero(chosen)) - k
         if extra:
-            tied = np.flatnonzero(index == threshold)
+            tied = np.flatnonzero(gamma == threshold)
             key = self._candidates.crawled_at[tied].astype(np.uint64) << np.uint64(32)
             key |= self._candidates.source[tied]
             left = len(tied) - extra
             chosen[tied[key >= np.partition(key, left)[left]]] = False
         return chosen
+
+    # ------------------------------------------------------- unequal costs, hosts, balances
+
+    def _choose(self) -> BoolArray:
+        """Return which candidates are crawled, one after the other in decreasing index.
+
+        Candidates below the level come after all that reach it. If they could be chosen, so could
+        be sources that are no candidates: the level is lowered. Where costs differ, few sources may
+        be cheap enough for what is left of the budget, wherever they are; these become candidates.
+        """
+        on_balance = self.budget_rule == "average"
+        slack = self.budget * (BALANCE_TOLERANCE if on_balance else TOLERANCE)
+        while True:
+            chosen, left = self._choose_in_order(slack, on_balance)
+            fits = left > slack if on_balance else left + slack >= self._least_cost
+            if not fits or self._level <= self._floor:
+                return chosen
+            if self._is_unequal and self._join_cheap(left + slack):
+                return self._choose_in_order(slack, on_balance, whole=True)[0]
+            self._demand = min(2 * self._demand, self.n)
+            self._lower()
+
+    def _choose_in_order(
+        self, slack: float, on_balance: bool, whole: bool = False
+    ) -> tuple[BoolArray, float]:
+        """Return which candidates are chosen, and what is left of the budget.
+
+        whole: whether candidates below the level may be chosen, too.
+        """
+        count = len(self._candidates)
+        candidates = self._candidates
+        gamma, source = candidates.gamma[:count], candidates.source[:count]
+        least = self._floor if whole else max(self._level, self._floor)
+        which = np.flatnonzero(gamma >= least)
+        order = which[np.lexsort((source[which], candidates.crawled_at[which], -gamma[which]))]
+        chosen = np.zeros(count, dtype=bool)
+        on_host = self._on_host if self._host.size else np.zeros(0, np.uint16)
+        budget = self.balance if on_balance else self.budget
+        left = pool.choose_in_order(
+            self._parameters,
+            source,
+            order,
+            budget,
+            slack,
+            on_balance,
+            self._host,
+            self._per_host,
+            on_host,
+            chosen,
+        )
+        if self._host.size:
+            hosts = self._host[source[chosen]]
+            on_host[hosts[hosts >= 0]] = 0
+        return chosen, left
+
+    def _join_cheap(self, left: float) -> bool:
+        """Make candidates of all sources that cost at most so much, if these are few."""
+        cost = self._parameters.cost
+        if not self._by_cost.size:
+            self._by_cost = np.argsort(cost, kind="stable").astype(np.uint32)
+        number = int(np.searchsorted(cost, left, side="right", sorter=self._by_cost))
+        if number > 2 * self._limit():
+            return False
+        cheap = np.sort(self._by_cost[:number])
+        self._room_for(number)
+        pool.join(self._parameters, self._crawls, self._candidates, cheap, self._now)
+        return True
 
     # ---------------------------------------------------------------------------- the level
 
@@ -399,6 +622,16 @@ class FleetScheduler:
     def _limit(self) -> int:
         """The number of candidates above which the coldest are put back."""
         return 2 * self._target() + _LEAST_ROOM
+
+    @property
+    def _most_reserve(self) -> float:
+        """The largest number of candidates beyond those wanted in a steady state.
+
+        Where the level keeps falling, as after a start with sources never crawled, it balances the
+        cost of examining candidates and of filing all sources anew. Memory bounds it, too.
+        """
+        balanced = np.sqrt(8.0 * self.n * self._demand)
+        return float(min(balanced, max(self.n / 64.0, self._demand)))
 
     def _level_for(self, target: int) -> float:
         """Return the level that about `target` sources reach now, judging by a sample."""
@@ -416,21 +649,19 @@ class FleetScheduler:
         while not lower < self._level:
             wanted *= 2
             lower = self._level_for(wanted)
-        self._level = lower
-        self._reserve = min(
-            max(2 * self._reserve, self._demand), np.sqrt(8.0 * self.n * self._demand)
-        )
+        self._level = max(lower, self._floor)
+        self._reserve = min(max(2 * self._reserve, self._demand), self._most_reserve)
         while not pool.sweep(*self._arrays, self._now, self._level):
             self._make_room()
 
     def _raise(self) -> None:
         """Raise the level, and return the coldest candidates to the calendar."""
         count, kept = len(self._candidates), self._target()
-        index = self._candidates.gamma[:count]
-        level = float(np.partition(index, count - kept)[count - kept])
+        gamma = self._candidates.gamma[:count]
+        level = float(np.partition(gamma, count - kept)[count - kept])
         if level > self._level:
             self._level = level
-            pool.put_back(*self._arrays, self._now, level)
+            pool.file_again(*self._arrays, self._now, level)
             self._reserve /= 2.0
 
     def _make_room(self) -> None:
@@ -445,6 +676,22 @@ class FleetScheduler:
         needed = len(self._candidates) + number
         if needed > len(self._candidates.source):
             self._candidates = self._candidates.with_room(needed + needed // 4)
+
+
+def _multiplier(spends: Callable[[float], float], budget: float) -> float:
+    """Return the smallest multiplier at which at most the budget is spent, by bisection."""
+    if spends(0.0) <= budget:
+        return 0.0
+    high = 1.0
+    while spends(high) > budget:
+        high *= 2.0
+    low = high
+    while spends(low) <= budget:
+        low /= 2.0
+    for _ in range(_BISECTIONS):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if spends(middle) > budget else (low, middle)
+    return high
 
 
 def _parameters_of(columns: Columns, kind: int) -> Parameters:

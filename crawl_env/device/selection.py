@@ -26,9 +26,10 @@ def select_top(priority: Tensor, k: int, crawled_at: Tensor) -> Tensor:
     if k >= n:
         _refuse_nan(priority)
         return torch.arange(n, device=priority.device).expand(num_envs, n)
-    values, picked = priority.topk(k, dim=-1)
+    # A maximum is one pass over the priorities; topk takes several.
+    values, picked = priority.max(-1, keepdim=True) if k == 1 else priority.topk(k, dim=-1)
     threshold = values[:, -1:]
-    # One transfer from the device per step. NaN is the largest number to topk, and equal to none.
+    # One transfer from the device per step. NaN counts as the largest number, and is equal to none.
     clear = ((priority >= threshold).sum(-1) == k) & (values[:, 0] == values[:, 0])
     if bool(clear.all()):
         return picked

@@ -121,9 +121,11 @@ class TorchSimulation:
         )
         self._fresh[rows] = True
 
-    def step(self, action: ArrayLike | Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+    def step(
+        self, action: ArrayLike | Tensor, rng: np.random.Generator
+    ) -> tuple[Tensor, Tensor, dict[str, Any]]:
         """Crawl the sources selected by the actions and advance by one step; return the
-        observations and the rewards (B,).
+        observations, the rewards (B,) and an empty info.
 
         Raises:
             ValueError: the actions have another shape, are no numbers, or hold NaN.
@@ -134,7 +136,7 @@ class TorchSimulation:
         self._picked, self._value = picked, self.world.crawl(picked)
         self._fresh.zero_()
         self.world.advance(self._random(rng))
-        return self.observe(), self._value.sum(-1)
+        return self.observe(), self._value.sum(-1), {}
 
     def observe(self) -> Tensor:
         """Return the observations, (B, N, F), or (B, N·F) if they are flat, float32."""

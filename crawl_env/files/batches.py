@@ -60,6 +60,22 @@ def read_batches(
         ValueError: pyarrow is missing, or the file is not such a table; the message names it, and
             the row.
     """
+    names, rows, batches = _open(path)
+    wanted = _wanted(path, names, known, named, unread)
+    return rows, _converted(path, wanted, batches(list(wanted)))
+
+
+def count_rows(path: PathName) -> int:
+    """Return the number of rows of such a file.
+
+    Raises:
+        ValueError: as `read_batches`.
+    """
+    return _open(path)[1]
+
+
+def _open(path: PathName) -> Any:
+    """Return the names of the columns, the number of rows, and a function that yields batches."""
     suffix = Path(path).suffix.lower()
     if suffix not in SUFFIXES:
         raise ValueError(f"{path}: give a file in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
@@ -68,9 +84,7 @@ def read_batches(
     except ImportError:
         raise ValueError(missing("pyarrow", f"{path}: {suffix}")) from None
     with _whole(path):
-        names, rows, batches = (_parquet if suffix == ".parquet" else _arrow)(path)
-    wanted = _wanted(path, names, known, named, unread)
-    return rows, _converted(path, wanted, batches(list(wanted)))
+        return (_parquet if suffix == ".parquet" else _arrow)(path)
 
 
 def _wanted(

@@ -22,7 +22,7 @@ from ephemeral_crawl.comparison.present import Present, since_last_crawl
 from ephemeral_crawl.core import question
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Runner
-from ephemeral_crawl.core.study import ParallelStudy, Rows
+from ephemeral_crawl.core.study import Content, ParallelStudy
 from ephemeral_crawl.core.tables import FLOOR, REFERENCE
 
 _NAMES = ", ".join(AGENTS)
@@ -38,6 +38,7 @@ class ComparisonStudy(ParallelStudy):
     known: ClassVar[tuple[str, ...]] = tuple(AGENTS)  # names of --agents
     outputs: ClassVar[tuple[str, ...]] = (
         "schedule.csv",
+        "schedule.parquet",
         "sources.csv",
         question.FILE,
         *ParallelStudy.outputs,
@@ -90,7 +91,7 @@ class ComparisonStudy(ParallelStudy):
         super().check(*inputs)
         question.check_question(self.folder, self._question, self.replace)
 
-    def publish(self, report: Report, files: Mapping[str, Rows | str], forget: bool = True) -> None:
+    def publish(self, report: Report, files: Mapping[str, Content], forget: bool = True) -> None:
         text = question.text_of(self._question)
         super().publish(report, {**files, question.FILE: text}, forget)
 

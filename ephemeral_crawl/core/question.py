@@ -49,7 +49,8 @@ def check_question(folder: Path, asked: Question, replace: bool) -> None:
 def _stored(value: Any) -> Any:
     if isinstance(value, str | Path) and value and Path(value).is_file():
         path = Path(value)
-        return {"file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+        with path.open("rb") as file:  # which may not fit in memory
+            return {"file": path.name, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
     if isinstance(value, Path):
         return value.name
     return list(value) if isinstance(value, tuple) else value

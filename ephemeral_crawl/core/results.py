@@ -20,7 +20,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("crawl_env", "agents", "ephemeral_crawl", "experiments")
-LIBRARIES = ("numpy", "gymnasium")
+LIBRARIES = ("numpy", "gymnasium", "numba")
 
 
 def write_csv(path: Path, records: Sequence[Mapping[str, Any]]) -> None:

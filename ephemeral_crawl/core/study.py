@@ -22,7 +22,7 @@ Nothing else has to be registered.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +36,7 @@ from ephemeral_crawl.core.results import provenance, read_csv, write_csv
 from ephemeral_crawl.core.runner import Runner
 
 Rows = Sequence[Mapping[str, Any]]  # of a table
+Content = Rows | str | Callable[[Path], object]  # of a file
 
 
 @dataclass(kw_only=True)
@@ -83,15 +84,18 @@ class Study(ABC):
             yield folder
             check_folder(folder, self.outputs)
 
-    def publish(self, report: Report, files: Mapping[str, Rows | str]) -> None:
-        """Write the report and the files beside it, tables as CSV, and say where they are."""
+    def publish(self, report: Report, files: Mapping[str, Content]) -> None:
+        """Write the report and the files beside it, and say where they are: text, tables as CSV,
+        and what functions write to a path that they are given."""
         with self.results() as folder:
             for name, content in files.items():
-                if isinstance(content, str):
+                if callable(content):
+                    content(folder / name)
+                elif isinstance(content, str):
                     (folder / name).write_text(content, encoding="utf-8")
                 else:
                     write_csv(folder / name, content)
-            tables = [rows for rows in files.values() if not isinstance(rows, str)]
+            tables = [c for c in files.values() if not (isinstance(c, str) or callable(c))]
             report.write(folder / "report.html", [row for rows in tables for row in rows])
         places = ", ".join(str(self.folder / name) for name in files)
         print(f"Report: {self.folder / 'report.html'}   Tables: {places}")
@@ -112,7 +116,7 @@ class ParallelStudy(Study):
         kept = self.folder.with_name(f".{self.folder.name}.kept")
         return Runner(kept, self.jobs, self.engine)
 
-    def publish(self, report: Report, files: Mapping[str, Rows | str], forget: bool = True) -> None:
+    def publish(self, report: Report, files: Mapping[str, Content], forget: bool = True) -> None:
         """Write the report and the files, and remove the stored results of the jobs."""
         super().publish(report, files)
         if forget:

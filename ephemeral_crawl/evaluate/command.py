@@ -14,8 +14,10 @@ import tyro
 from agents.evaluation import statistics
 from agents.evaluation.rollout import Evaluation
 from agents.evaluation.statistics import FEWEST_RUNS, number
+from agents.scheduling.scheduler import POLICIES
 from crawl_env import Sources, Task
 from crawl_env.content.names import GRAMMAR, make_arrivals
+from crawl_env.fleet.columns import FleetColumns
 from crawl_env.fleet.sources import PRESETS
 from crawl_env.simulation.selection import whole_budget
 from ephemeral_crawl.comparison import present as present_rule
@@ -29,7 +31,7 @@ from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.results import provenance
 from ephemeral_crawl.core.runner import Job
 from ephemeral_crawl.core.tables import REFERENCE, records
-from ephemeral_crawl.evaluate import summary
+from ephemeral_crawl.evaluate import large, summary
 
 Runs = dict[float, dict[str, Evaluation]]  # by budget and agent
 
@@ -77,7 +79,13 @@ class Evaluate(ComparisonStudy):
     def run(self) -> None:
         self._check_options()
         self.check(self.sources, self.present, self.last_crawls)
+        if (columns := large.columns_of(self)) is not None:
+            self._run_large(columns)
+            return
         fleet, given = fleet_of(self.sources, self.period), self._budgets()
+        if not self.quick and (columns := large.as_columns(self, fleet)) is not None:
+            self._run_large(columns, fleet.names)
+            return
         rule, longest = self._present(fleet), self._longest(self.period)
         names = self._entrants(fleet, rule)
         since = self._since(fleet)
@@ -136,6 +144,43 @@ class Evaluate(ComparisonStudy):
                 "schedule.csv": rows,
                 "records.csv": records_,
                 "sources.csv": per_source(simulated, runs),
+            },
+        )
+
+    def _run_large(self, columns: FleetColumns, names: Sequence[str] | None = None) -> None:
+        """Evaluate a large fleet crawl by crawl."""
+        self._names()  # raises ValueError for an unknown one
+        policies = [name for name in POLICIES if name in (*self.agents, self.present)]
+        policies = list(dict.fromkeys((REFERENCE, *policies, large.IN_TURN)))
+        steps = _QUICK["steps"] // 4 if self.quick and self.steps is None else self.steps
+        plans = [large.plan(columns, m, steps, self.warmup) for m in self._budgets()]
+        seeds = large.SEEDS if self.seeds is None else self._seeds
+        print(
+            f"{len(columns):,} sources, simulated crawl by crawl, as fleets from {large.LARGE:,} "
+            f"on are: {plans[0].steps} steps after a warm-up of {plans[0].warmup}, {seeds} seeds, "
+            f"{len(policies)} policies, {len(plans)} budgets"
+        )
+        folder = large.mapped(columns, self.runner.kept)
+        utility = large.utility_of(self.arrivals)
+        parts = {
+            (plan.budget, name): large.jobs(plan, name, utility, self.seed, seeds, folder)
+            for plan in plans
+            for name in policies
+        }
+        results = iter(self.runner.run([j for jobs in parts.values() for j in jobs], large.work))
+        runs: dict[float, dict[str, large.Measured]] = {plan.budget: {} for plan in plans}
+        for (m, name), jobs in parts.items():
+            runs[m][name] = large.Measured.of([next(results) for _ in jobs])
+        report = Report(f"Schedule of the {len(columns):,} sources of {Path(self.sources).name}")
+        large.write(report, columns, plans, runs, self.present, names)
+        kind = "parquet" if names is None else "csv"
+        self.publish(
+            report,
+            {
+                f"schedule.{kind}": partial(
+                    large.write_schedule, columns=columns, plans=plans, names=names
+                ),
+                "records.csv": large.records(runs, self.seed, **provenance()),
             },
         )
 

@@ -25,7 +25,7 @@ from experiments.adaptive.entrants import (
     named,
     shown,
 )
-from experiments.throughput.clock import Timing
+from experiments.clock import Timing
 
 PART = "cost"
 N = 100_000

@@ -1,55 +1,5 @@
-"""Timings that are robust to noise: interleaved candidates, medians, ratios within a round."""
+"""Timings; they are in `experiments.clock`."""
 
-from __future__ import annotations
+from experiments.clock import Call, Timing, interleaved
 
-from collections.abc import Callable, Mapping
-from statistics import median
-from time import perf_counter
-from typing import NamedTuple
-
-Call = Callable[[], object]
-
-
-class Timing(NamedTuple):
-    """Seconds per call of one candidate, round by round."""
-
-    rounds: tuple[float, ...]
-
-    @property
-    def median(self) -> float:
-        return median(self.rounds)
-
-    def ratio_to(self, other: Timing) -> tuple[float, float, float]:
-        """Return median, smallest and largest ratio to another candidate, round by round."""
-        ratios = [a / b for a, b in zip(self.rounds, other.rounds, strict=True)]
-        return median(ratios), min(ratios), max(ratios)
-
-
-def interleaved(
-    candidates: Mapping[str, Call], rounds: int = 9, seconds: float = 0.05
-) -> dict[str, Timing]:
-    """Time the candidates in turn, for several rounds.
-
-    Each is repeated for about `seconds` a round, so that changes of the machine's speed affect
-    all of them.
-    """
-    repeats = {name: _repeats(call, seconds) for name, call in candidates.items()}
-    times: dict[str, list[float]] = {name: [] for name in candidates}
-    for _ in range(rounds):
-        for name, call in candidates.items():
-            times[name].append(_time(call, repeats[name]))
-    return {name: Timing(tuple(values)) for name, values in times.items()}
-
-
-def _repeats(call: Call, seconds: float) -> int:
-    call()
-    once = max(_time(call, 1), 1e-7)
-    few = max(1, min(int(0.2 * seconds / once), 1000))
-    return max(1, int(seconds / max(_time(call, few), 1e-8)))
-
-
-def _time(call: Call, repeats: int) -> float:
-    start = perf_counter()
-    for _ in range(repeats):
-        call()
-    return (perf_counter() - start) / repeats
+__all__ = ["Call", "Timing", "interleaved"]

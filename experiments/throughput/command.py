@@ -1,63 +1,102 @@
-"""`python -m experiments throughput`: measures the speed of environments and files."""
+"""`python -m experiments throughput`: measures the speed of environments, policies and files."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar, get_type_hints
+from math import isnan
+from typing import Annotated, Any, ClassVar, TypeVar, get_type_hints
 
 import numpy as np
+import tyro
 from tqdm import tqdm
 
+from crawl_env.errors import check_choice
 from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.study import RecordedStudy, Rows, attributed
-from experiments.throughput import files, versus, world
+from experiments.throughput import files, policy, replay, scheduler, startup, tensors, versus, world
+from experiments.throughput.figure import Figure
 from experiments.throughput.files import FileCost
-from experiments.throughput.versus import Versus
 from experiments.throughput.world import RATES, Cost
+
+_TABLES = ("figures.csv", "world.csv", "files.csv")
+_SIZES, _FILES = "sizes", "files"  # parts that are tables of their own
 
 
 @dataclass(kw_only=True)
 class Throughput(RecordedStudy):
-    """Measures the time per source and step, relative to the limits of the machine and to
+    """Measures the time per step, crawl and source, relative to the limits of the machine and to
     Gymnasium's environments. Candidates are interleaved; values are medians over rounds, ratios are
     computed within a round."""
 
     title: ClassVar[str] = "Throughput"
-    outputs: ClassVar[tuple[str, ...]] = ("versus.csv", "world.csv", "files.csv", "report.html")
+    outputs: ClassVar[tuple[str, ...]] = (*_TABLES, "report.html")
 
     rounds: int = 9
     """Rounds of each measurement."""
+    only: Annotated[tuple[str, ...], tyro.conf.arg(metavar="PART")] = ()
+    """Parts to measure: gymnasium, whittle, content, adaptive, scheduler, tensors, start, replay,
+    sizes, files; by default all. The record of the other parts is kept, so that a machine with a
+    GPU can add its rows by --only tensors."""
+    replay: Annotated[str, tyro.conf.arg(metavar="OPTIONS")] = ""
+    """Options of `ephemeral-crawl evaluate` for the replay of a log, such as "--items LOG.csv
+    --budget 10"; without them no replay is measured."""
     largest: int = 10**7
     """Largest fleet."""
     largest_file: int = files.LARGEST
     """Rows of the largest file."""
 
     def measure(self) -> dict[str, Rows]:
-        comparisons = versus.all_comparisons(self.rounds)
-        sizes = sum(n <= self.largest for n, _ in world.SIZES)
-        progress = tqdm(
-            world.all_costs(self.largest, self.rounds), total=sizes * len(RATES), unit="size"
-        )
-        costs = list(progress)
-        readings = list(tqdm(files.all_file_costs(self.largest_file, self.rounds), unit="file"))
+        parts = self._parts()
+        chosen = self.only or (*parts, _SIZES, _FILES)
+        for name in chosen:
+            check_choice("only", name, (*parts, _SIZES, _FILES))
+        tables: dict[str, Rows] = {}
+        if self.only and any((self.folder / name).exists() for name in _TABLES):
+            tables.update(self.recorded())
+        found = {name: list(parts[name]()) for name in tqdm([p for p in parts if p in chosen])}
+        new = {name: attributed([f.row() for f in part]) for name, part in found.items()}
+        kept = [row for row in tables.get("figures.csv", ()) if row["part"] not in new]
+        rows = [*kept, *({"part": name, **row} for name, part in new.items() for row in part)]
+        order = list(parts)
+        tables["figures.csv"] = sorted(rows, key=lambda row: order.index(row["part"]))
+        if _SIZES in chosen:
+            sizes = sum(n <= self.largest for n, _ in world.SIZES)
+            costs = tqdm(
+                world.all_costs(self.largest, self.rounds), total=sizes * len(RATES), unit="size"
+            )
+            tables["world.csv"] = attributed([c._asdict() for c in costs])
+        if _FILES in chosen:
+            readings = tqdm(files.all_file_costs(self.largest_file, self.rounds), unit="file")
+            tables["files.csv"] = attributed([r._asdict() for r in readings])
+        return tables
+
+    def _parts(self) -> dict[str, Callable[[], Iterator[Figure]]]:
+        rounds = self.rounds
+        fits = self.largest >= scheduler.LARGE
         return {
-            "versus.csv": attributed([v._asdict() for v in comparisons]),
-            "world.csv": attributed([c._asdict() for c in costs]),
-            "files.csv": attributed([r._asdict() for r in readings]),
+            "gymnasium": lambda: versus.figures(rounds),
+            "whittle": lambda: policy.whittle_figures(rounds, min(self.largest, policy.N)),
+            "content": lambda: policy.content_figures(rounds),
+            "adaptive": lambda: policy.adaptive_figures(rounds, min(self.largest, policy.LEARNING)),
+            "scheduler": lambda: scheduler.figures(rounds) if fits else iter(()),
+            "tensors": lambda: tensors.figures(rounds),
+            "start": lambda: startup.figures(rounds),
+            "replay": lambda: replay.figures(self.replay),
         }
 
     def write(self, report: Report, tables: Mapping[str, Rows]) -> None:
-        comparisons = [_read(Versus, row) for row in tables["versus.csv"]]
-        report.answer(_answer(comparisons))
-        _versus(report, comparisons)
-        _costs(report, [_read(Cost, row) for row in tables["world.csv"]])
+        figures = [Figure.of(row) for row in tables["figures.csv"]]
+        report.answer(_answer(figures))
+        _figures(report, figures)
+        if "world.csv" in tables:
+            _costs(report, [_read(Cost, row) for row in tables["world.csv"]])
         if "files.csv" in tables:
             _files(report, [_read(FileCost, row) for row in tables["files.csv"]])
 
 
-T = TypeVar("T", Versus, Cost, FileCost)
+T = TypeVar("T", Cost, FileCost)
 
 
 def _read(kind: type[T], row: Mapping[str, Any]) -> T:
@@ -66,34 +105,41 @@ def _read(kind: type[T], row: Mapping[str, Any]) -> T:
     return kind(**{name: of(row[name]) for name, of in types.items()})
 
 
-def _answer(comparisons: list[Versus]) -> str:
-    met = sum(v.speedup >= v.wanted for v in comparisons)
-    shown = next((v for v in comparisons if v.what.startswith("1024 envs")), comparisons[0])
-    return (
-        f"{met} of {len(comparisons)} comparisons with Gymnasium's environments reach their "
-        f"target; {shown.what}: {shown.speedup:.1f} times as fast with deterministic arrivals "
-        "(other arrivals below)."
+def _answer(figures: Sequence[Figure]) -> str:
+    held = [figure for figure in figures if figure.sense]
+    known = [figure for figure in held if figure.met is not None]
+    met = sum(bool(figure.met) for figure in known)
+    missing = len(held) - len(known)
+    rest = f"; {missing} could not be measured on this machine" if missing else ""
+    return f"{met} of {len(known)} measured figures meet their limit{rest}."
+
+
+def _figures(report: Report, figures: Sequence[Figure]) -> None:
+    report.heading("Figures and their limits")
+    report.paragraph(
+        "Medians over rounds, with the smallest and the largest in brackets. A ratio compares two "
+        "things that take turns in one process; × is a ratio of times (≤) or of rates (≥)."
     )
-
-
-def _versus(report: Report, comparisons: list[Versus]) -> None:
-    report.heading("Against Gymnasium")
-    rows = [
-        [
-            v.what,
-            f"{v.ours * 1e6:.2f}",
-            f"{v.other * 1e6:.2f}",
-            f"{v.speedup:.2f} ({v.low:.2f} … {v.high:.2f})",
-            f"{v.wanted:.2f}",
-            "yes" if v.speedup >= v.wanted else "NO",
+    for group in dict.fromkeys(figure.group for figure in figures):
+        rows = [
+            [
+                figure.what,
+                _measured(figure),
+                f"{figure.sense} {figure.limit:g}" if figure.sense else "",
+                {True: "met", False: "NOT MET", None: ""}[figure.met],
+                figure.note,
+            ]
+            for figure in figures
+            if figure.group == group
         ]
-        for v in comparisons
-    ]
-    report.table(
-        "Time of one step of all environments, deterministic arrivals, feature `value`",
-        ["", "ours, µs", "other, µs", "other / ours (range)", "target ≥", "met"],
-        rows,
-    )
+        report.table(group, ["", "measured", "limit", "", "note"], rows)
+
+
+def _measured(figure: Figure) -> str:
+    if isnan(figure.value):
+        return ""
+    spread = "" if isnan(figure.low) else f" ({figure.low:.3g} … {figure.high:.3g})"
+    return f"{figure.value:.3g} {figure.unit}{spread}"
 
 
 def _costs(report: Report, costs: list[Cost]) -> None:

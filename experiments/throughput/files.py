@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from crawl_env import ItemLog, Sources
-from experiments.throughput.clock import Call
+from experiments.clock import Call
 
 LARGEST = 10**6  # rows
 

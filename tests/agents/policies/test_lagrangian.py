@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import agents
 from agents import relaxation, relaxed_bound, whittle_index
@@ -13,6 +16,7 @@ from agents.evaluation.rollout import compare, evaluate
 from agents.evaluation.statistics import difference
 from agents.policies.lagrangian import best_rate, lagrangian_index
 from crawl_env import CrawlVectorEnv, Sources, Task
+from tests.references import plainly
 
 TABLE1 = Sources.preset("table1")
 
@@ -150,3 +154,29 @@ def test_signed_gains_keep_their_order_in_float32() -> None:
     agent = agents.make("lagrangian", CrawlVectorEnv(1, sources=fleet, budget=40))
     action = agent.predict((0.5 * fleet.ceiling).astype(np.float32)[:, None])[0]
     assert (np.diff(action) > 0).all()
+
+
+@plainly
+@given(
+    share=st.floats(0, 1.5),
+    decay=st.floats(-6, 1.5).map(lambda e: 10.0**e),
+    cost=st.floats(0.1, 10),
+    charge=st.floats(0, 1.2),
+)
+def test_gain_of_one_source_is_that_of_the_plain_formula(
+    share: float, decay: float, cost: float, charge: float
+) -> None:
+    source = Sources(3.0 * decay, 1.0, [decay], cost)
+    ceiling, multiplier = float(source.ceiling[0]), charge * 3.0 / cost
+    rate = float(best_rate(source, multiplier)[0])
+    x = share * ceiling
+    missing = ceiling - x
+    if rate > 0:
+        growth = missing * -math.expm1(-decay)
+        steps = max(math.ceil(math.log(max(growth / rate, 1.0)) / decay), 1)
+        expected = steps * rate - missing * -math.expm1(-decay * steps)
+    else:
+        expected = min(x - multiplier * cost, missing * math.expm1(-decay))
+    found = float(lagrangian_index([x], source, multiplier)[0])
+    # Both differ by rounding of steps·β, which may be far larger than the gain.
+    assert found == pytest.approx(expected, rel=1e-9, abs=1e-12 * ceiling)

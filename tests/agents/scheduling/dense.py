@@ -5,13 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from agents.scheduling import age_index
-from agents.scheduling.age_index import NEVER, Parameters
+from agents.scheduling.age_index import NEVER, Parameters, decay_of, index_at, scale_of
 from agents.scheduling.scheduler import POLICIES, _parameters_of
+from crawl_env.compiled import compiled
 from crawl_env.numerics import FloatArray, IntArray
 from crawl_env.simulation import selection
 from crawl_env.simulation.selection import Hosts
+
+
+@compiled
+def indices(parameters: Parameters, age: NDArray[np.int64]) -> FloatArray:
+    """The index of every source at its age, one after the other."""
+    index = np.empty(len(age))
+    for i in range(len(age)):
+        scale, decay = scale_of(parameters, i), decay_of(parameters, i)
+        index[i] = index_at(parameters, i, scale, decay, float(age[i]))
+    return index
 
 
 class DenseScheduler:
@@ -49,7 +60,7 @@ class DenseScheduler:
         self.steps = 0
         self.balance = budget
         self.hosts = None
-        host = getattr(columns, "host", None)
+        host = getattr(columns, "host", getattr(columns, "host_of", None))
         if per_host is not None and host is not None:
             own = np.where(host < 0, np.arange(n) + n, host)
             self.hosts = Hosts(np.unique(own, return_inverse=True)[1], per_host)
@@ -58,15 +69,7 @@ class DenseScheduler:
     def index(self) -> FloatArray:
         """The index of every source, (N,)."""
         age = np.minimum(self.steps - self.crawled_at, NEVER).astype(np.int64)
-        every = range(len(self.cost))
-        scales = (age_index.scale_of(self.parameters, i) for i in every)
-        decays = (age_index.decay_of(self.parameters, i) for i in every)
-        return np.array(
-            [
-                age_index.index_at(self.parameters, i, scale, decay, age[i])
-                for i, scale, decay in zip(every, scales, decays, strict=True)
-            ]
-        )
+        return indices(self.parameters, age)
 
     def step(self, failed: FloatArray | None = None) -> IntArray:
         """Return the sources tried in this step; `failed` (N,) marks those that would fail."""

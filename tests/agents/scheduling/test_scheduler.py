@@ -145,6 +145,93 @@ def test_bad_reports_are_explained():
         scheduler.take(1)
 
 
+def columns_with(n: int, seed: int, *, costs: str, delays: bool, hosts: bool) -> Any:
+    """A fleet with these constraints."""
+    rng = np.random.default_rng(seed)
+    cost = {
+        "equal": np.ones(n),
+        "classes": rng.choice([0.5, 1.0, 2.5], n),
+        "distinct": np.exp(rng.normal(0, 1, n)),
+    }[costs]
+    kind = rng.integers(max(1, n // 2), size=n)
+    return Sources(
+        np.exp(rng.normal(0, 1.5, n))[kind],
+        1.0,
+        (10 ** rng.uniform(-3, 1, n))[kind],
+        cost,
+        crawl_delay=rng.integers(1, 9, n) if delays else 0.0,
+        hosts=[f"host{h}" if h else "" for h in rng.integers(0, n // 3 + 1, n)] if hosts else (),
+    )
+
+
+@fewer
+@given(
+    n=st.integers(1, 60),
+    share=st.floats(0.01, 1),
+    policy=st.sampled_from(["whittle", "myopic", "oldest-first"]),
+    start=st.sampled_from(["fresh", "full", "random"]),
+    costs=st.sampled_from(["equal", "classes", "distinct"]),
+    delays=st.booleans(),
+    hosts=st.booleans(),
+    average=st.booleans(),
+    fails=st.booleans(),
+    seed=st.integers(0, 2**32),
+)
+def test_constraints_are_those_of_the_environment(
+    n, share, policy, start, costs, delays, hosts, average, fails, seed
+):
+    sources = columns_with(n, seed, costs=costs, delays=delays, hosts=hosts)
+    budget = share * float(sources.cost.sum())
+    rule: dict[str, Any] = {"budget_rule": "average"} if average else {}
+    scheduler = FleetScheduler(
+        sources, budget, policy, start=start, per_host=2 if hosts else None, **rule
+    )
+    multiplier = scheduler._floor if average else None
+    per_host = 2 if hosts else None
+    dense = DenseScheduler(sources, budget, policy, ages_of(scheduler), multiplier, per_host)
+    rng = np.random.default_rng(seed)
+    for step in range(60):
+        failed = (rng.random(n) < 0.3) & fails
+        picked = scheduler.step()
+        np.testing.assert_array_equal(picked, dense.step(failed), str(step))
+        scheduler.report(failed=failed[picked])
+
+
+@pytest.mark.parametrize("costs", ["classes", "distinct"])
+def test_unequal_costs_of_a_large_fleet(costs):
+    sources = columns_with(5000, 1, costs=costs, delays=False, hosts=False)
+    scheduler = FleetScheduler(sources, 100.0, start="random")
+    dense = DenseScheduler(sources, 100.0, "whittle", ages_of(scheduler))
+    for step in range(100):
+        np.testing.assert_array_equal(scheduler.step(), dense.step(), str(step))
+
+
+def test_on_average_the_budget_is_spent():
+    scheduler = FleetScheduler(Sources.random(2000, seed=0), 20, budget_rule="average")
+    crawls = [len(scheduler.step()) for _ in range(3000)]
+    assert abs(np.mean(crawls[1000:]) - 20) < 0.4
+
+
+@pytest.mark.parametrize("costs", ["equal", "distinct"])
+def test_a_saved_scheduler_goes_on_with_the_same_selections(tmp_path, costs):
+    sources = columns_with(500, 1, costs=costs, delays=True, hosts=False)
+    scheduler = FleetScheduler(sources, 10.0, start="random", seed=3)
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        picked = scheduler.step()
+        scheduler.report(failed=rng.random(len(picked)) < 0.3)
+    scheduler.save(tmp_path / "scheduler.npz")
+    other = FleetScheduler.load(tmp_path / "scheduler.npz", sources)
+    for _ in range(200):
+        np.testing.assert_array_equal(scheduler.step(), other.step())
+        assert scheduler.price == other.price
+    with pytest.raises(ValueError, match="the state has 500 sources, and the fleet has 499"):
+        FleetScheduler.load(tmp_path / "scheduler.npz", sources.select(np.arange(499)))
+    (tmp_path / "text").write_text("no")
+    with pytest.raises(ValueError, match="is not the file of a FleetScheduler"):
+        FleetScheduler.load(tmp_path / "text", sources)
+
+
 @pytest.mark.parametrize("policy", ["whittle", "myopic", "static", "oldest-first"])
 def test_a_scheduler_goes_on_from_a_state(policy):
     rng = np.random.default_rng(2)

@@ -1,13 +1,15 @@
 """The clock and the throughput command, on small sizes: that they measure, not how fast."""
 
+import re
 import time
 
 import pytest
 
-from ephemeral_crawl.core.results import read_csv
-from experiments.throughput import versus, world
-from experiments.throughput.clock import interleaved
+from ephemeral_crawl.core.results import read_csv, write_csv
+from experiments.clock import Timing, interleaved
+from experiments.throughput import policy, replay, scheduler, startup, tensors, versus, world
 from experiments.throughput.command import Throughput
+from experiments.throughput.figure import Figure, absent, faster, longer
 
 
 def test_the_clock_tells_a_sleep_from_a_longer_one():
@@ -27,15 +29,87 @@ def test_copying_as_much_is_measured_beside_the_world():
     assert {c.arrivals for c in costs} == set(world.RATES)
 
 
+def test_a_figure_is_met_or_not_or_not_measured():
+    low, high = (Timing((x, x)) for x in (1.0, 3.0))
+    assert longer("g", "w", 0.5, low, high).met
+    assert longer("g", "w", 0.5, high, low).met is False
+    assert faster("g", "w", 2.0, low, high).met
+    assert faster("g", "w", 4.0, low, high).met is False
+    assert absent("g", "w", "s", "≤", 1.0, "no log").met is None
+    assert high.minus(low).rounds == (2.0, 2.0)
+    assert low.minus(high).rounds == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("figure", [longer("g", "w", 0.5, *[Timing((1.0, 2.0))] * 2),
+                                    absent("g", "w", "s", "≤", 1.0, "no log")])  # fmt: skip
+def test_a_figure_is_read_as_it_was_written(figure, tmp_path):
+    write_csv(tmp_path / "figures.csv", [figure.row()])
+    (row,) = read_csv(tmp_path / "figures.csv")
+    assert repr(Figure.of(row)) == repr(figure)  # NaN is not equal to NaN
+
+
+def test_large_fleets_are_measured_beside_copies(monkeypatch):
+    whittle = list(policy.whittle_figures(1, 1000))
+    assert [figure.limit for figure in whittle] == [2.0, 5.0]
+    (content,) = policy.content_figures(1, 1000)
+    assert all(figure.value > 0 for figure in (*whittle, content))
+    per_crawl, growth = scheduler.figures(2, 1000, 4000, 50)
+    assert per_crawl.unit == "µs"
+    assert growth.ours > 0
+
+
+def test_without_a_gpu_its_rows_are_empty_and_say_why(monkeypatch):
+    monkeypatch.setattr(tensors, "CPU", (2, 10))
+    monkeypatch.setattr(tensors, "TRAINING_CPU", (2, 10))
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    figures = list(tensors.figures(1))
+    measured = [figure for figure in figures if figure.value > 0]
+    assert len(measured) == 7
+    for figure in (figure for figure in figures if figure not in measured):
+        assert "cuda" in figure.what
+        assert "no GPU" in figure.note
+        assert figure.met is None
+    # On a machine with a GPU the same rows are measured as on the CPU.
+    here = {re.sub(r"[\d,]+ envs × \d+", "", figure.what) for figure in measured}
+    there = {re.sub(r"[\d,]+ envs × \d+", "", f.what) for f in figures if f not in measured}
+    assert {name.replace("cpu", "cuda") for name in here} == there
+
+
 def test_the_command_writes_records_and_a_report(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(world, "SIZES", ((4, 2),))
     ours = versus._single(1, 1.0, 1)
-    monkeypatch.setattr(versus, "all_comparisons", lambda rounds: [ours])
-    Throughput(out=tmp_path / "t", rounds=1, largest_file=200).run()
-    assert (tmp_path / "t" / "versus.csv").exists()
-    assert (tmp_path / "t" / "world.csv").read_text(encoding="utf-8").count("\n") == 4
-    read = read_csv(tmp_path / "t" / "files.csv")
+    out = tmp_path / "t"
+    monkeypatch.setattr(versus, "figures", lambda rounds: iter([ours]))
+    kept = ("gymnasium", "replay", "sizes", "files")
+    Throughput(out=out, rounds=1, largest_file=200, only=kept).run()
+    assert [row["part"] for row in read_csv(out / "figures.csv")] == ["gymnasium", "replay"]
+    assert (out / "world.csv").read_text(encoding="utf-8").count("\n") == 4
+    read = read_csv(out / "files.csv")
     assert {row["rows"] for row in read} == {"20", "200"}
     assert all(float(row["read"]) > 0 and float(row["written"]) > 0 for row in read)
-    assert "CartPole-v1" in capsys.readouterr().out
-    assert ours.speedup == pytest.approx(ours.other / ours.ours, rel=1e-9)
+    said = capsys.readouterr().out
+    assert "CartPole-v1" in said
+    assert "1 could not be measured" in said
+    monkeypatch.setattr(versus, "figures", lambda rounds: iter([ours._replace(value=7.5)]))
+    Throughput(out=out, only=("gymnasium",)).run()  # the rest of the record stays
+    again = read_csv(out / "figures.csv")
+    assert [(row["part"], row["value"]) for row in again] == [("gymnasium", "7.5"), ("replay", "")]
+    assert read_csv(out / "files.csv") == read
+    with pytest.raises(ValueError, match="unknown only 'gpu'"):
+        Throughput(out=out, only=("gpu",)).run()
+
+
+def test_starts_and_replays_are_timed_in_processes_of_their_own(monkeypatch, tmp_path):
+    monkeypatch.setattr(startup, "_IMPORT", "print(0.25)")
+    monkeypatch.setattr(
+        startup, "_FIRST_STEP", "import os; print(len(os.environ['NUMBA_CACHE_DIR']))"
+    )
+    imports, first = startup.figures(1)
+    assert (imports.value, imports.met) == (0.25, True)
+    assert (first.value > 2, first.met) == (True, False)
+    ran = []
+    monkeypatch.setattr("subprocess.run", lambda command, **options: ran.append(command))
+    (figure,) = replay.figures("--items /home/me/log.csv --budget 10")
+    assert ran[0][2:6] == ["ephemeral_crawl", "evaluate", "--items", "/home/me/log.csv"]
+    assert figure.note == "evaluate --items log.csv --budget 10"
+    assert figure.met

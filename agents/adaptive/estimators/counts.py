@@ -406,16 +406,17 @@ class Forgetting:
         best = self.best(state)
         weight, count, exposure = state[3:]
         *batch, width, n = count.shape
-        weights = np.take_along_axis(weight, best[..., None], axis=-1)
+        fleet = np.arange(best.size), best.reshape(-1)
+        weights = weight.reshape(-1, width)[fleet]
         if cells is not None:
             row = cells // n
             at = (row * (width - 1) + best.reshape(-1)[row]) * n + cells
-            law, now = self.prior.at(cells, (*batch, n)), weights.reshape(-1)[row]
+            law, now = self.prior.at(cells, (*batch, n)), weights[row]
             return Posterior(
                 law.shape + now * count.reshape(-1)[at], law.rate + now * exposure.reshape(-1)[at]
             )
         count, exposure = (
-            weights * np.take_along_axis(array, best[..., None, None], axis=-2)[..., 0, :]
+            (weights[:, None] * array.reshape(-1, width, n)[fleet]).reshape(*batch, n)
             for array in (count, exposure)
         )
         return Posterior(self.prior.shape + count, self.prior.rate + exposure)

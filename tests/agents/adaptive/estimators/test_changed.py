@@ -23,13 +23,13 @@ from tests.agents.adaptive.estimators.common import (
 
 
 @pytest.mark.parametrize("retention", [1.0, 0.9])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_no_outcome_breaks_an_estimate(retention: float, data: Any) -> None:
     check_any_outcome(Changed(retention=retention), data)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_without_forgetting_neither_order_nor_idle_steps_matter(data: Any) -> None:
     check_order(Changed(), data)
@@ -64,7 +64,9 @@ def test_newton_finds_the_root_and_its_curvature(
     tau = np.array(gaps)
 
     def score(rate: float) -> float:
-        return float(shape + (rate * tau / np.expm1(np.minimum(rate * tau, 700.0))).sum() - rate * idle)
+        return float(
+            shape + (rate * tau / np.expm1(np.minimum(rate * tau, 700.0))).sum() - rate * idle
+        )
 
     root = optimize.brentq(score, 1e-9, (shape + tau.size) / idle + 1e-9, xtol=1e-14, rtol=1e-12)
     law = changed_posterior(held, np.array([idle]), np.array([shape]), np.array([start]))

@@ -40,7 +40,7 @@ class Throughput(RecordedStudy):
     sizes, files; by default all. The record of the other parts is kept, so that a machine with a
     GPU can add its rows by --only tensors."""
     items: str = ""
-    """Log of items for the replay, as of `ephemeral-crawl evaluate`; without it none is measured."""
+    """Log of items for the replay, as for `ephemeral-crawl evaluate`; without it none is made."""
     curves: str = ""
     """Decay curves of the log."""
     budget: float = 10.0

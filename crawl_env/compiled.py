@@ -16,6 +16,7 @@ from pickle import UnpicklingError
 from typing import Any, TypeVar
 
 import numba
+import numpy as np
 
 # What reading an index of cached machine code raises if it was cut off, or if it names a class that
 # an upgrade has moved.
@@ -49,15 +50,17 @@ def inlined(function: Function) -> Function:
 
 
 def _compile(function: Function, options: dict[str, Any]) -> Function:
+    # numpy would warn where machine code goes on, as of overflow.
+    if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+        return np.errstate(all="ignore")(function)
     options = {"nogil": True, "error_model": "numpy", **options}
     try:
         made: Any = numba.njit(cache=True, **options)(function)
     except RuntimeError:  # no folder for the cache can be written, or there is no source file
         return numba.njit(**options)(function)
-    file: Any = getattr(getattr(made, "_cache", None), "_cache_file", None)
-    if file is not None:  # it is None if NUMBA_DISABLE_JIT is set
-        _track_callees(made, file)
-        _tolerate_failures(file)
+    file = made._cache._cache_file
+    _track_callees(made, file)
+    _tolerate_failures(file)
     return made
 
 

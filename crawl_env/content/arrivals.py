@@ -11,7 +11,7 @@ import numpy as np
 from crawl_env.content.hawkes import Hawkes
 from crawl_env.content.items import ItemSampler, PoissonTimes, past_items
 from crawl_env.content.parts import is_known, make_part
-from crawl_env.content.process import ArrivalProcess, Block, CellFeed, Cells
+from crawl_env.content.process import ArrivalProcess, Block, CellFeed, Cells, Feed
 from crawl_env.content.rates import (
     Constant,
     DailyCycle,
@@ -125,7 +125,7 @@ class Arrivals(ArrivalProcess):
         )
 
     def block(self, cells: Cells, state: FloatArray) -> Block:
-        known = is_known(self.rate) and is_known(self.utility)
+        known = self.rate.parallel and is_known(self.utility)
         if self.items or not isinstance(self.utility, Exponential):
             return ItemSampler(cells, self.utility, self.rate.times(cells, state), parallel=known)
         if self.rate.constant:
@@ -173,8 +173,10 @@ class Deterministic(ArrivalProcess):
         finite = np.where(np.isfinite(steps), steps, 0.0)
         return _Mean(cells, cells.mean_content(steps), cells.items * finite)
 
-    def bind(self, sources: Sources, num_envs: int) -> MeanFeed:
-        return MeanFeed(self, sources, num_envs)
+    def bind(self, sources: Sources, num_envs: int) -> Feed:
+        if type(self).block is Deterministic.block:
+            return MeanFeed(self, sources, num_envs)
+        return super().bind(sources, num_envs)  # of a subclass with other content
 
 
 class MeanFeed(CellFeed):

@@ -171,7 +171,7 @@ def poisson(state: Stream, mean: float) -> float:
         u = uniform(state) - 0.5
         v = uniform(state)
         edge = 0.5 - abs(u)
-        k = math.floor((2.0 * a / edge + b) * u + mean + 0.43)
+        k = np.floor((2.0 * a / edge + b) * u + mean + 0.43)  # math.floor would be an int64
         if edge >= 0.07 and v <= 0.9277 - 3.6224 / (b - 2.0):
             return k
         if k < 0.0 or (edge < 0.013 and v > edge):

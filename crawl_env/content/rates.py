@@ -55,6 +55,11 @@ class RateModel:
     constant = False  # whether the factor is always 1, so that there is no state
     draws_items = False  # whether items must be drawn singly
 
+    @property
+    def parallel(self) -> bool:
+        """Whether several threads may use the model at the same time."""
+        return is_known(self)
+
     def start(self, shape: tuple[int, int], period: float, rng: np.random.Generator) -> FloatArray:
         """Return the state at the start of an episode, (b, N)."""
         raise NotImplementedError(self._lacks("start(shape, period, rng)"))
@@ -156,6 +161,10 @@ class Jumps(RateModel):
     def __post_init__(self) -> None:
         check_non_negative("rate", self.rate, "jumps / time")
         object.__setattr__(self, "distribution", make_distribution(self.distribution))
+
+    @property
+    def parallel(self) -> bool:
+        return super().parallel and is_known(self.distribution)
 
     def start(self, shape: tuple[int, int], period: float, rng: np.random.Generator) -> FloatArray:
         return self._sample(rng, shape[0] * shape[1]).reshape(shape)

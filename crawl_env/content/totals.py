@@ -20,6 +20,7 @@ from crawl_env.numerics import FloatArray
 
 FADED = 37.0  # time constants after which less than e^−37 of an item's utility is left
 SPARSE = 0.2  # items a cell below which empty cells are skipped
+LEAST_ODDS = 1e-20  # lower bound of (1 − α)/α
 MANY, WIDE = 14.0, 1e3  # E[B] and (1 − α)/α above which B is not drawn by inversion
 
 
@@ -37,7 +38,9 @@ class ExponentialTotals(Block):
         # What is older than FADED time constants is less than rounding, whatever the window.
         self._window = np.minimum(window, FADED / cells.decay)
         aged = cells.decay * self._window
-        self._odds, self._scale = np.expm1(aged), np.exp(-aged) * cells.mean_utility
+        # Smaller odds, of which Λ/μ might overflow, would not change the law beyond rounding.
+        self._odds = np.maximum(np.expm1(aged), LEAST_ODDS)
+        self._scale = np.exp(-aged) * cells.mean_utility
         self._mean_of_one = np.expm1(aged) / cells.decay  # E[B] at one item / step
         self._none, self._mean = self._law(cells.items)
         self._line = np.cumsum(cells.items * self._window)

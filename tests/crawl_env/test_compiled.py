@@ -15,7 +15,7 @@ import numba
 import numpy as np
 import pytest
 
-from crawl_env import CrawlEnv, CrawlVectorEnv
+from crawl_env import Arrivals, CrawlEnv, CrawlVectorEnv, Sources
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -224,6 +224,33 @@ def test_the_same_functions_run_without_compilation() -> None:
     )
     assert done.returncode == 0, done.stdout
     assert "skipped" not in done.stdout
+
+
+RANDOM = """
+from tests.crawl_env.test_compiled import random_rewards
+print(*random_rewards())
+"""
+
+
+def random_rewards() -> list[float]:
+    """Return rewards of environments with random content of several kinds."""
+    kinds: list[Any] = ["poisson", "poisson-items", Arrivals(utility="lognormal", rate="drift")]
+    found = []
+    for arrivals in (*kinds, Arrivals(decay="lomax"), Arrivals(rate="hawkes")):
+        # Cells whose totals are drawn by inversion, by rejection, and hardly ever.
+        sources = Sources([0.1, 3.0, 60.0, 1e-9], [1.0, 2.0, 3.0, 4.0], [0.5, 9.0, 0.1, 1.0])
+        env = CrawlEnv(sources=sources, budget=2, arrivals=arrivals)
+        env.reset(seed=0)
+        for i in range(12):
+            found.append(env.step(np.roll(np.array([0.1, 0.5, 0.5, 0.0], np.float32), i))[1])
+    return found
+
+
+def test_random_content_is_the_same_without_compilation_and_without_warnings() -> None:
+    variables = {"NUMBA_DISABLE_JIT": "1", "PYTHONWARNINGS": "error"}
+    found = [float(reward) for reward in python(RANDOM, ROOT, **variables).split()]
+    assert np.count_nonzero(found) > 30
+    np.testing.assert_allclose(found, random_rewards(), rtol=1e-9)
 
 
 # ------------------------------------------------------------------------- processes and threads

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from crawl_env import Sources, threads
+from crawl_env import Arrivals, Jumps, Sources, threads
 from crawl_env.content import process
 from crawl_env.content.names import make_arrivals
 from crawl_env.content.world import World
@@ -122,6 +122,34 @@ def test_content_does_not_depend_on_the_number_of_threads(
     assert worlds[0][0].min() >= 0
     blocks = worlds[0][0].reshape(-1)[:132:33]
     assert np.unique(blocks).size == blocks.size  # blocks have different random numbers
+
+
+class Counting:
+    """A distribution with a state, which several threads must not change at the same time."""
+
+    second_moment = 1.0
+    calls = 0
+
+    def sample(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        self.calls += 1
+        assert threading.current_thread() is threading.main_thread()
+        return np.ones(n)
+
+
+@pytest.mark.parametrize("number", [3], indirect=True)
+@pytest.mark.parametrize("place", ["utility", "rate"])
+def test_what_is_not_of_this_package_is_called_by_one_thread(
+    place: str, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "BLOCK", 40)
+    own = Counting()
+    arrivals = Arrivals(rate=Jumps(1.0, own)) if place == "rate" else Arrivals(utility=own)
+    world, rng = World(Sources.random(130, seed=1), arrivals), np.random.default_rng(0)
+    world.start(np.ones((1, 130)), rng)
+    before = own.calls
+    for _ in range(20):
+        world.advance(rng)
+    assert own.calls > before + 40
 
 
 def test_content_of_several_blocks_can_be_restored_from_the_state_of_one_generator(

@@ -268,6 +268,26 @@ def test_arrivals_of_ones_own_are_counted_stored_and_capped() -> None:
     assert reward == pytest.approx(3 * half)
 
 
+class Seven(Deterministic):
+    """The mean before an episode; in every step, seven units at every source."""
+
+    def block(self, cells: Cells, state: np.ndarray) -> Block:
+        return SevenUnits(cells)
+
+
+class SevenUnits(Block):
+    def add(self, value: np.ndarray, count: Any, rng: np.random.Generator) -> None:
+        value += 7.0
+
+
+def test_a_subclass_of_deterministic_arrivals_has_content_of_its_own() -> None:
+    env = CrawlEnv(budget=1, arrivals=Seven())
+    before = env.reset(seed=0)[0]
+    after = env.step(np.array([1.0, 0.0, 0.0, 0.0]))[0]
+    kept = env.world.sources.retention * [0.0, 1.0, 1.0, 1.0]
+    np.testing.assert_allclose(after.ravel(), kept * before.ravel() + 7.0, rtol=1e-6)
+
+
 class Kept(ArrivalProcess):
     """Nothing random, and a state: each step brings one unit more than the last."""
 

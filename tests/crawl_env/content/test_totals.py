@@ -67,6 +67,27 @@ def test_batches_are_the_quantile_of_a_negative_binomial_number(
     assert law.cdf(found - 1) - 1e-12 <= u <= law.cdf(found) + 1e-12
 
 
+@pytest.mark.parametrize("decay", [1e-300, 1e-12, 1e-3, 1.0, 30.0, 40.0, 1e3])
+def test_totals_of_any_decay_and_of_very_many_items(decay: float) -> None:
+    """B, some 1e16 times the number of items in the last time constants, may exceed any integer."""
+    for items in (1e3, 1e5, 1e8, 1e12, 1e15):
+        value = drawn(items, decay, 7)
+        mean = items * 1.7 * -np.expm1(-decay) / decay
+        variance = items * 1.7**2 * -np.expm1(-2 * decay) / decay
+        assert abs(value.mean() - mean) < 4.5 * np.sqrt(variance / N)
+        if items > 1e3 * decay:
+            assert abs(value.var() / variance - 1) < 0.15
+
+
+@pytest.mark.parametrize("items", [0.3, 1.0, 300.0, 1e3, 1e6])
+def test_content_of_all_times_is_gamma_distributed(items: float) -> None:
+    """The stationary law is Gamma(Λ/μ, ξ̄); B is then up to 1e16 times Λ/μ."""
+    cells = Cells(np.full(N, items * 0.7), np.full(N, 1.7), np.full(N, 0.7))
+    value = np.zeros(N)
+    ExponentialTotals(cells, np.inf).add(value, None, np.random.default_rng(8))
+    assert stats.kstest(value, stats.gamma(items, scale=1.7).cdf).pvalue > LEVEL
+
+
 def test_cells_of_any_kind_lie_side_by_side() -> None:
     """Cells drawn in different ways do not disturb each other."""
     kinds = list(itertools.product((0.0, 0.05, 3.0, 200.0), (0.1, 2.0, 9.0)))

@@ -17,7 +17,18 @@ from agents.scheduling import candidates as pool
 from agents.scheduling.age_index import NEVER, Parameters
 from agents.scheduling.calendar import Calendar
 from agents.scheduling.candidates import Candidates, Crawls
+from agents.scheduling.signals import (
+    AT,
+    NUMBER,
+    SOURCE,
+    WHEEL,
+    Signals,
+    leave_calendar,
+    touch,
+    touch_all,
+)
 from crawl_env.errors import (
+    as_array,
     check_choice,
     check_non_negative,
     check_positive,
@@ -45,6 +56,10 @@ _LAST_STEP = 2**32 - 2 * NEVER
 _NO_MASK = np.zeros(0, dtype=bool)
 _NO_STEPS = np.zeros(0, np.uint32)
 _LATER = "later"  # start of a scheduler whose state is set next
+
+
+# Signals that no step has looked at yet: sources, expected utility, steps, (K,) each.
+Received = tuple[NDArray[np.uint32], FloatArray, NDArray[np.int64]]
 
 
 class Columns(Protocol):
@@ -125,6 +140,7 @@ class FleetScheduler:
     """
 
     policies: ClassVar[Mapping[str, int]] = POLICIES
+    _received: list[Received]
 
     def __init__(
         self,
@@ -226,6 +242,8 @@ class FleetScheduler:
                 f"n is {n}, and {self._offered} sources were offered in this step; call "
                 f"offers({n}) before"
             )
+        if not self._prepared:
+            self._prepare(0)
         return self._take(self._best(n))
 
     def report(self, *, failed: ArrayLike | None = None) -> None:
@@ -241,6 +259,44 @@ class FleetScheduler:
         """
         if failed is not None:
             self._failed = self._per_crawl("failed", failed).astype(bool)
+
+    def signal(self, sources: ArrayLike, utility: ArrayLike) -> None:
+        """Take note of signals, such as pings of feeds, that items were published at some sources.
+
+        A signal adds expected utility to the belief x of its source, as of the coming step (after
+        `offers`, of the step that follows): x = u*(1 − α^k) + e α^s, where e is added s steps ago.
+        The index is that of x until a crawl succeeds, which removes e. "whittle" uses Theorem 1
+        there, "myopic" x/C; "static" and "oldest-first" depend on the age alone and ignore signals.
+
+        Arguments:
+            sources: numbers of the sources, (K,); a source may have several signals.
+            utility: expected utility that each adds, (K,) or one number: for pings of precision p,
+                p ξ̄. Items that no ping announces are those of `arrival_rate`.
+
+        Memory: about 40 bytes for each source with signals since its last crawl.
+
+        Raises:
+            ValueError: there is no such source, or a utility is negative or not finite.
+
+        >>> from crawl_env import Sources
+        >>> scheduler = FleetScheduler(Sources.preset("table1"), budget=1)
+        >>> scheduler.signal([3], 900.0)
+        >>> scheduler.step().tolist(), scheduler.step().tolist()
+        ([3], [0])
+        """
+        which = as_array("sources", sources).reshape(-1)
+        check_range("sources", which, 0, self.n - 1, whole=True, element="signal")
+        added = as_array("utility", utility)
+        check_range("utility", added, 0.0, unit="utility", element="signal")
+        if added.shape not in ((), which.shape):
+            raise ValueError(
+                f"utility has shape {added.shape}; give one number, or one for each of the "
+                f"{len(which)} signals"
+            )
+        if which.size and self._parameters.kind in (age_index.WHITTLE, age_index.MYOPIC):
+            step = np.full(which.shape, self._now + self._prepared, np.int64)
+            added = np.broadcast_to(added, which.shape)
+            self._received.append((which.astype(np.uint32), added, step))
 
     def _per_crawl(self, name: str, given: ArrayLike) -> NDArray[Any]:
         array = np.asarray(given)
@@ -279,6 +335,20 @@ class FleetScheduler:
             "picked": self._picks.source[:number].copy(),
             "previous": self._picks.crawled_at[:number].copy(),
             "failed": self._failed,
+            **self._signals(),
+        }
+
+    def _signals(self) -> dict[str, NDArray[Any]]:
+        """Return the signals: those since the last crawls, and those not looked at yet."""
+        table = self._crawls.signals
+        used = table.of_sources()
+        source, utility, step = _joined(self._received)
+        return {
+            "signalled": table.slots[used][:, [SOURCE, AT]],
+            "expected": table.utility[used],
+            "received": source,
+            "received_utility": utility,
+            "received_at": step,
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -303,6 +373,12 @@ class FleetScheduler:
         self._begin(crawled_at, tried_at)
         picked = np.array(state["picked"], np.uint32)
         self._file_all(picked)
+        source, at = np.array(state["signalled"], np.uint32).T.copy()
+        self._receive(source, np.array(state["expected"], np.float64), at.astype(np.int64))
+        leave_calendar(self._crawls.signals, picked)
+        received = (state[name] for name in ("received", "received_utility", "received_at"))
+        source, utility, step = (np.copy(array) for array in received)
+        self._received = [(source, utility, step)]
         self._picks = Candidates.empty(len(picked))
         self._picks.source[:], self._picks.crawled_at[:] = picked, state["previous"]
         self._picks.counters[0] = len(picked)
@@ -441,7 +517,10 @@ class FleetScheduler:
     def _begin(self, crawled_at: NDArray[np.uint32], tried_at: NDArray[np.uint32]) -> None:
         """Set when the sources were crawled and tried last."""
         bits = -(-self.n // 8) if self._is_unequal else 0
-        self._crawls = Crawls(crawled_at, tried_at, np.zeros(bits, np.uint8), 0, self._draw_seed)
+        joined = np.zeros(bits, np.uint8)
+        signals = Signals.empty()
+        self._crawls = Crawls(crawled_at, tried_at, joined, 0, self._draw_seed, signals)
+        self._received = []
 
     def _file_all(self, skipped: NDArray[np.uint32]) -> None:
         """Enter all sources but `skipped` into a new calendar."""
@@ -477,11 +556,17 @@ class FleetScheduler:
             self._settle()
             if self._crawls.turns:
                 pool.draw_candidates(self._parameters, self._crawls, self._candidates, self._now)
+            if self._received:
+                self._receive(*_joined(self._received))
+                self._received = []
             pool.set_index(self._parameters, self._candidates, 0, self._now)
+            pool.set_signalled(self._parameters, self._crawls, self._candidates, 0, self._now)
             for turn in range(3):
                 pool.detach_of_step(self._calendar, self._now, turn)
                 while not pool.file_detached(*self._arrays, self._now, self._level):
                     self._make_room()
+            touch(self._crawls.signals, self._now & (WHEEL - 1))
+            self._file_signalled()
             self._prepared = True
         self._supply(demand)
         self._offered = min(demand, len(self._candidates))
@@ -496,6 +581,22 @@ class FleetScheduler:
             changed = bool(self._parameters.items.size)
             pool.file_picks(*self._arrays, picks, failed, changed, self._now, self._level)
             self._failed = _NO_MASK
+
+    def _receive(
+        self, source: NDArray[np.uint32], utility: FloatArray, step: NDArray[np.int64]
+    ) -> None:
+        """Add signals to the table."""
+        signals = self._crawls.signals.with_room(len(source))
+        self._crawls = self._crawls._replace(signals=signals)
+        pool.receive(self._parameters, self._crawls, source, utility, step)
+
+    def _file_signalled(self) -> None:
+        """Look at the sources with signals that are due, or whose level may be reached."""
+        if self._crawls.joined.size:
+            number = int(self._crawls.signals.counters[NUMBER])
+            self._calendar = self._calendar.with_room(number)
+        while not pool.file_signalled(*self._arrays, self._now, self._level):
+            self._make_room()
 
     def _supply(self, demand: int) -> None:
         """Lower the level until `demand` candidates reach it, or raise it if they are many."""
@@ -653,6 +754,8 @@ class FleetScheduler:
         self._reserve = min(max(2 * self._reserve, self._demand), self._most_reserve)
         while not pool.sweep(*self._arrays, self._now, self._level):
             self._make_room()
+        touch_all(self._crawls.signals)
+        self._file_signalled()
 
     def _raise(self) -> None:
         """Raise the level, and return the coldest candidates to the calendar."""
@@ -676,6 +779,14 @@ class FleetScheduler:
         needed = len(self._candidates) + number
         if needed > len(self._candidates.source):
             self._candidates = self._candidates.with_room(needed + needed // 4)
+
+
+def _joined(received: list[Received]) -> Received:
+    """Return the signals of several calls as those of one."""
+    if not received:
+        return np.zeros(0, np.uint32), np.zeros(0), np.zeros(0, np.int64)
+    source, utility, step = (np.concatenate(arrays) for arrays in zip(*received, strict=True))
+    return source, utility, step
 
 
 def _multiplier(spends: Callable[[float], float], budget: float) -> float:

@@ -604,7 +604,8 @@ class FleetScheduler:
             self._lower()
         if len(self._candidates) > self._limit():
             self._raise()
-        self._reserve *= 1.0 - 1.0 / (2.0 + self.n / max(demand, 1))
+        # A large reserve costs about as much, until it is gone, as filing all sources once.
+        self._reserve *= 1.0 - 1.0 / (2.0 + self.n / max(demand, self._reserve / 4.0, 1.0))
 
     def _at_level(self) -> int:
         gamma = self._candidates.gamma[: len(self._candidates)]

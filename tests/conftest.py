@@ -1,4 +1,4 @@
-"""One Ray on this machine for all tests that need it."""
+"""Settings of all tests, and one Ray on this machine for those that need it."""
 
 import gc
 import os
@@ -7,8 +7,13 @@ import warnings
 from importlib.util import find_spec
 
 import pytest
+from hypothesis import settings
 
 from ephemeral_crawl.cluster.connection import connect
+
+# A first example may have to be compiled, and no test depends on the speed of the machine.
+settings.register_profile("ephemeral-crawl", deadline=None)
+settings.load_profile("ephemeral-crawl")
 
 # A node that is killed is noticed after 1.5 s.
 HEALTH_CHECKS = {

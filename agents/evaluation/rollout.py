@@ -22,10 +22,10 @@ from agents.evaluation.models import (
 from agents.policies.base import Agent, Environment, Policy, Predictor, State
 from agents.registry import CLAIRVOYANT, find, make
 from crawl_env import NEVER, CrawlVectorEnv, Sources
-from crawl_env.content.world import World
+from crawl_env.compiled import compiled
 from crawl_env.envs.wrappers import VectorSubsetAction
 from crawl_env.errors import check_whole, check_within, shown
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import BoolArray, FloatArray, IntArray
 from crawl_env.simulation.observation import check_features
 from crawl_env.simulation.task import suggest_arguments
 
@@ -132,10 +132,11 @@ def evaluate(
     rollout = Rollout(agent, env, seeds, seed)
     meter = _Meter(rollout.env)
     for step in range(warmup + steps):
-        waiting = _uncollected(rollout.env.world)
+        if step >= warmup:
+            meter.prepare()
         reward = rollout.step()
         if step >= warmup:
-            meter.count(reward * discount ** (step - warmup), *waiting)
+            meter.count(reward * discount ** (step - warmup))
         if progress is not None:
             progress(1)
     return meter.read(steps, 1 if discount < 1 else steps)
@@ -300,47 +301,91 @@ class _Meter:
 
     def __init__(self, env: CrawlVectorEnv) -> None:
         self._env = env
-        shape = env.world.shape
-        self._reward, self._cost = np.zeros(shape[0]), np.zeros(shape[0])
-        self._items, self._item_ages = np.zeros(shape[0]), np.zeros(shape[0])
-        self._visited = np.zeros(shape, dtype=bool)
-        self._crawls = np.zeros(shape[1])
+        b, n = env.world.shape
+        self._reward = np.zeros(b)
+        self._totals = np.zeros((3, b))  # cost, items, sum of their ages
+        self._visited = np.zeros((b, n), dtype=bool)
+        self._crawls = np.zeros(n)
+        self._sources: Sources | None = None
 
-    def count(self, reward: FloatArray, items: FloatArray, ages: FloatArray) -> None:
-        """Add a step; `items` and `ages` are those before the step, see `_uncollected`."""
+    def prepare(self) -> None:
+        """Remember what waits at the sources before a step."""
+        world = self._env.world
+        if world.sources is not self._sources:
+            self._sources = world.sources
+            columns = self._sources.arrival_rate, self._sources.capacity
+            self._columns = np.array([np.broadcast_to(c, world.shape).ravel() for c in columns])
+            self._cost = np.broadcast_to(self._sources.cost, world.shape).ravel()
+        self._age = world.age
+        self._known = world.uncollected_items()
+
+    def count(self, reward: FloatArray) -> None:
+        """Add the step since the last call of `prepare`."""
         picked, _, _, failed = self._env.harvest
-        sources, (b, n) = self._env.world.sources, self._env.world.shape
-        cost = np.broadcast_to(sources.cost, (b, n)).reshape(-1)[picked]
+        period = self._env.world.sources.period
+        if self._known is None:
+            age = self._age.reshape(-1)[picked]
+            rate, capacity = self._columns[:, picked]
+            items, ages = _waiting(age, rate, capacity, period)
+        else:
+            items, ages = (column.reshape(-1)[picked] for column in self._known)
+            ages = ages * period
         self._reward += reward
-        self._cost += np.bincount(picked // n, cost, b)
-        self._crawls += np.bincount(picked % n, minlength=n)
-        if failed is not None:
-            picked = picked[~failed]
-        self._visited.reshape(-1)[picked] = True
-        self._items += np.bincount(picked // n, items.reshape(-1)[picked], b)
-        self._item_ages += np.bincount(picked // n, ages.reshape(-1)[picked], b)
+        brings = np.ones(picked.size, dtype=bool) if failed is None else ~failed
+        columns = self._cost[picked], items, ages
+        _count(picked, brings, *columns, self._totals, self._visited, self._crawls)
 
     def read(self, steps: int, divisor: int) -> Evaluation:
+        cost, items, ages = self._totals
         with np.errstate(invalid="ignore"):
-            delay = self._item_ages / self._items  # NaN if nothing was collected
+            delay = ages / items  # NaN if nothing was collected
         return Evaluation(
             reward=self._reward / divisor,
-            cost=self._cost / steps,
+            cost=cost / steps,
             never=np.count_nonzero(~self._visited, axis=-1).astype(float),
             delay=delay,
             frequency=self._crawls / steps / len(self._reward),
         )
 
 
-def _uncollected(world: World) -> tuple[FloatArray, FloatArray]:
-    """Return the number of items at each source and the sum of their ages (time), (S, N) each."""
-    known, period = world.uncollected_items(), world.sources.period
-    if known is not None:
-        return known[0], known[1] * period
-    rate = world.sources.arrival_rate
-    since = np.where(world.age < NEVER, world.age, 0.0) * period
+def _waiting(
+    age: FloatArray, rate: FloatArray, capacity: FloatArray, period: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return the mean number of items at sources of an age, and the sum of their ages (time)."""
+    since = np.where(age < NEVER, age, 0.0) * period
     # A source of finite capacity holds only the items of the time in which its last K arrived.
     with np.errstate(divide="ignore"):
-        since = np.minimum(since, world.sources.capacity / rate)
+        since = np.minimum(since, capacity / rate)
     items = rate * since
     return items, items * since / 2
+
+
+@compiled
+def _count(
+    picked: IntArray,
+    brings: BoolArray,
+    cost: FloatArray,
+    items: FloatArray,
+    ages: FloatArray,
+    totals: FloatArray,
+    visited: BoolArray,
+    crawls: FloatArray,
+) -> None:
+    """Add the crawls of a step, cells in ascending order, (K,), to the totals of each run, (3, B);
+    those that failed only cost something."""
+    n = crawls.size
+    k = 0
+    for b in range(totals.shape[1]):
+        spent, collected, aged = 0.0, 0.0, 0.0
+        while k < picked.size and picked[k] < (b + 1) * n:
+            source = picked[k] - b * n
+            crawls[source] += 1.0
+            spent += cost[k]
+            if brings[k]:
+                visited[b, source] = True
+                collected += items[k]
+                aged += ages[k]
+            k += 1
+        totals[0, b] += spent
+        totals[1, b] += collected
+        totals[2, b] += aged

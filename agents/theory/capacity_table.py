@@ -13,12 +13,15 @@ relative error of the index is then below .5 % with 64 nodes (up to 500,000 diff
 from __future__ import annotations
 
 from functools import cache
+from math import expm1, log1p
 from typing import Protocol
 
 import numpy as np
 
+from agents.theory.closed_form import decayed
+from crawl_env.compiled import compiled, inlined
 from crawl_env.fleet.sources import Sources
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import FloatArray, IntArray
 
 _MOST_CELLS = 2e6  # of an exact table
 _MOST_BYTES = 2.56e8  # of a table of nodes
@@ -144,19 +147,17 @@ class IndexTable:
         age = np.where(j <= self._exact + some, grown, around)
         age = np.sort(np.where(j <= self._exact, j, age), axis=0)
         age = np.where(full <= self._nodes - 1, j, age)
-        p, q, delay = sources.failure_rate, 1.0 - sources.failure_rate, sources.delay
-        most = int(np.ceil(np.log(_LEAST) / np.log(p.max()))) if p.max() > 0 else 1
-        reward, later = np.zeros_like(age), np.zeros_like(age)
-        for attempt in range(most):
-            odds = q * p**attempt
-            reward += odds * _content(sources, age + attempt * delay)
-            later += odds * _content(sources, age + attempt * delay + 1.0)
-        reward, later = reward + p**most, later + p**most
-        length = age + delay * p / q
-        index = np.clip(q * (reward - length * (later - reward)), 0.0, q * reward)
-        content = _content(sources, age)
-        columns = (content, np.maximum.accumulate(index, axis=0))
-        return tuple(np.concatenate([np.zeros((1, len(full))), c]).T for c in columns)  # type: ignore[return-value]
+        shapes, which = np.unique(sources.capacity, return_inverse=True)
+        gamma = [_incomplete_gamma(float(shape)) for shape in shapes]
+        points, p, density = (np.array(columns) for columns in zip(*gamma, strict=True))
+        grid = np.array([points[:, 0], points[:, 1] - points[:, 0]])
+        rows = (
+            *(sources.arrival_rate * sources.period, sources.decay_per_step),
+            *(sources.capacity, sources.failure_rate, sources.delay),
+        )
+        content, index = np.zeros((2, len(full), self._nodes))
+        _fill(np.array(rows), age.T.copy(), which, grid, p, density, content, index)
+        return content, index
 
 
 def _ages(full: FloatArray, nodes: int, exact: int) -> FloatArray:
@@ -166,31 +167,105 @@ def _ages(full: FloatArray, nodes: int, exact: int) -> FloatArray:
     return np.where(j <= exact, j, exact * ratio ** (j - exact))
 
 
-def _content(sources: Sources, age: FloatArray) -> FloatArray:
-    """Return the mean content at any age, (..., n), as a fraction of that at age infinity.
+@inlined
+def _content(
+    age: float,
+    rate: float,
+    decay: float,
+    held: float,
+    start: float,
+    step: float,
+    p: FloatArray,
+    density: FloatArray,
+) -> float:
+    """Return the mean content at any age, as a fraction of that at age infinity.
 
     With P and Q the regularised incomplete gamma functions and r = Λ/(Λ+μ), it is Λ/μ items times
     (1 − e^{−μt}) Q(K, Λt) + (1 − r^K) P(K, Λt+μt) − [P(K, Λt+μt) − P(K, Λt)], of (1 − r^K) Λ/μ.
     Each of the three terms is divided by μ on its own, so little decay costs no digits.
+
+    rate, decay: ΛT and μT.
+    held: (1 − r^K) Λ/μ.
+    start, step, p, density: P(K, ·) and its derivative at points in equal steps.
     """
-    time, most = age * sources.period, sources.capacity
-    z, gap = sources.arrival_rate * time, sources.decay_rate * time
-    ratio = sources.decay_rate / sources.arrival_rate
-    with np.errstate(divide="ignore", invalid="ignore"):
-        lost = np.where(gap > _TINY, -np.expm1(-gap) / gap, 1.0)  # of what came, per item
-        held = np.where(ratio > _TINY, -np.expm1(-most * np.log1p(ratio)) / ratio, most)
-    fraction = np.empty(time.shape)
-    for k in np.unique(most):
-        here = most == k
-        points, p, density = _incomplete_gamma(float(k))
-        at, apart = z[:, here], gap[:, here]
-        p_at, slope = _hermite(at, points, p, density)
-        p_more, _ = _hermite(at + apart, points, p, density)
-        near = apart < _NEAR
-        slope = np.where(near, slope, (p_more - p_at) / np.where(near, 1.0, apart))
-        items = at * (lost[:, here] * (1 - p_at) - slope)
-        fraction[:, here] = items / held[here] + p_more
-    return np.clip(fraction, 0.0, 1.0)
+    came, gap = rate * age, decay * age
+    p_at, slope = _hermite(came, start, step, p, density)
+    p_more, _ = _hermite(came + gap, start, step, p, density)
+    far = (p_more - p_at) / gap
+    slope = slope if gap < _NEAR else far
+    items = came * ((1.0 - decayed(gap)[1]) * (1.0 - p_at) - slope)
+    return min(max(items / held + p_more, 0.0), 1.0)
+
+
+@inlined
+def _hermite(
+    x: float, start: float, step: float, p: FloatArray, density: FloatArray
+) -> tuple[float, float]:
+    """Return P and its derivative at any x from cubics between the points.
+
+    P is 0 below them and 1 above.
+    """
+    place = min(max((x - start) / step, 0.0), _POINTS - 1.0)
+    left = np.uintp(min(place, _POINTS - 2.0))
+    t = place - float(left)
+    low, high = p[left], p[left + np.uintp(1)]
+    rise = high - low
+    a, b = step * density[left] - rise, rise - step * density[left + np.uintp(1)]
+    value = low + t * (rise + (1.0 - t) * ((1.0 - t) * a + t * b))
+    slope = (rise + (1.0 - t) * (1.0 - 3.0 * t) * a + t * (2.0 - 3.0 * t) * b) / step
+    return value, slope
+
+
+@compiled
+def _fill(
+    rows: FloatArray,
+    ages: FloatArray,
+    which: IntArray,
+    grid: FloatArray,
+    p: FloatArray,
+    density: FloatArray,
+    content: FloatArray,
+    index: FloatArray,
+) -> None:
+    """Write content and index, (n, nodes), at node 0, empty, and at the `ages`, (n, nodes − 1).
+
+    rows: ΛT, μT, capacity, failure rate and delay, (5, n).
+    which: (n,) the row of a source in `grid` (first point and step), `p` and `density`.
+    """
+    nodes = ages.shape[1]
+    reward, later, first, second = np.empty((4, nodes))
+    for i in range(len(ages)):
+        rate, decay, most, failing, delay = rows[:, i]
+        ratio, success = decay / rate, 1.0 - failing
+        held = -expm1(-most * log1p(ratio)) / ratio if ratio > _TINY else most
+        own, age, now, gamma = which[i], ages[i], content[i, 1:], index[i, 1:]
+        start, step = grid[0, own], grid[1, own]
+        p_own, density_own = p[own], density[own]
+        odds, retried = 1.0, 0.0
+        for j in range(nodes):
+            now[j] = _content(age[j], rate, decay, held, start, step, p_own, density_own)
+            reward[j] = later[j] = 0.0
+        while odds > _LEAST:
+            for j in range(nodes):
+                t = age[j] + retried
+                first[j] = _content(t, rate, decay, held, start, step, p_own, density_own)
+            for j in range(nodes):
+                t = age[j] + retried + 1.0
+                second[j] = _content(t, rate, decay, held, start, step, p_own, density_own)
+            for j in range(nodes):
+                reward[j] += odds * success * first[j]
+                later[j] += odds * success * second[j]
+            odds *= failing
+            retried += delay
+            if first[0] == 1.0:  # ages increase
+                break
+        highest = 0.0
+        for j in range(nodes):
+            gained, next_gained = reward[j] + odds * first[j], later[j] + odds * second[j]
+            length = age[j] + delay * failing / success
+            net = success * (gained - length * (next_gained - gained))
+            highest = max(highest, min(max(net, 0.0), success * gained))
+            gamma[j] = highest
 
 
 @cache
@@ -210,22 +285,3 @@ def _density(z: FloatArray, shape: float) -> FloatArray:
     with np.errstate(divide="ignore"):
         power = (shape - 1.0) * np.log(z / shape) if shape > 1 else 0.0
     return np.exp(power - (z - shape))
-
-
-def _hermite(
-    x: FloatArray, points: FloatArray, p: FloatArray, density: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Return P and its derivative at any x from cubics between the points.
-
-    P is 0 below them and 1 above.
-    """
-    h = points[1] - points[0]
-    place = np.clip((x - points[0]) / h, 0.0, len(points) - 1.0)
-    left = np.minimum(place, len(points) - 2).astype(np.intp)
-    t = place - left
-    low, high = p.take(left), p.take(left + 1)
-    rise = high - low
-    a, b = h * density.take(left) - rise, rise - h * density.take(left + 1)
-    value = low + t * (rise + (1 - t) * ((1 - t) * a + t * b))
-    slope = (rise + (1 - t) * (1 - 3 * t) * a + t * (2 - 3 * t) * b) / h
-    return value, slope

@@ -31,8 +31,9 @@ import numpy as np
 from agents.theory.renewal import renewal_arm, simplified
 from agents.theory.shot_noise import Content, one_item
 from crawl_env import Sources
+from crawl_env.compiled import compiled
 from crawl_env.content.utility import Distribution
-from crawl_env.numerics import BoolArray, FloatArray
+from crawl_env.numerics import BoolArray, FloatArray, IntArray
 
 # Measured against grids of four times as many states, for ΛT in .01 … 20,000, μT in .02 … 5 and
 # all distributions of ξ: index within .011 u*/C (.003 from μT = .2 on), net reward within
@@ -210,16 +211,32 @@ class ObservedArm:
                 "needs no table, or round the rates so that sources become alike"
             )
         arms = [solve_arm(float(ell), float(m), utility) for ell, m in kinds]
-        self._which = which.reshape(-1)
-        self._calm, self._longer = items > _MANY, longer
-        self._inflow = np.broadcast_to(sources.inflow, self._observed.shape)[self._observed]
-        self._scale = sources.ceiling[self._observed] * decay / solved
-        self._cost = np.broadcast_to(sources.cost, self._observed.shape)[self._observed]
-        self._top, self._even = (np.array([arm[i] for arm in arms]) for i in (0, 1))
-        self._first = np.array([arm.state[1] for arm in arms])[self._which] if arms else np.empty(0)
+        which = which.reshape(-1)
+        scale = sources.ceiling[self._observed] * decay / solved
+        cost = np.broadcast_to(sources.cost, self._observed.shape)[self._observed]
+        inflow = np.broadcast_to(sources.inflow, self._observed.shape)[self._observed]
+        self._cell, self._arm = np.flatnonzero(self._observed), which
         self._index, self._reward, self._steps = (
             np.array([arm[i] for arm in arms]).reshape(len(arms), _STATES) for i in (2, 3, 4)
         )
+        top, even = (np.array([arm[i] for arm in arms])[which] for i in (0, 1))
+        first = np.array([arm.state[1] for arm in arms])[which] * scale if arms else scale
+        # Above the grid, and below its first state if steps are longer, the index is known as a
+        # multiple of the closed form, and for so many items it is that.
+        self._columns = np.array(
+            [top, even, scale, cost, longer, inflow, np.zeros_like(first), np.ones_like(first)]
+        )
+        calm, slow = items > _MANY, longer > 1.0
+        self._needs_closed_form = bool(calm.any() or slow.any() or not self._observed.all())
+        if slow.any():
+            at_first = np.zeros(self._observed.shape)
+            at_first[self._observed] = first
+            closed = self._unobserved.index(at_first)
+            exact = closed.copy()
+            self._look_up(at_first, exact)
+            ratio = exact[self._observed] / closed[self._observed]
+            self._columns[6, slow], self._columns[7, slow] = first[slow], ratio[slow]
+        self._columns[6, calm], self._columns[7, calm] = np.inf, 1.0
 
     def index(self, value: FloatArray) -> FloatArray:
         """Return the Whittle index, (..., N) utility / budget unit; see `agents.whittle_index`.
@@ -227,33 +244,20 @@ class ObservedArm:
         Between the states of the grid it is interpolated; above them it grows as x/C does, from
         its value at the last, where its error is at most the difference from x/C.
         """
-        gamma = self._unobserved.index(value)
-        if self._which.size:
-            closed = gamma[..., self._observed]
-            x = value[..., self._observed]
-            exact = self._tabulated(x)
-            if (self._longer > 1.0).any():  # below the first state, in proportion to Theorem 1
-                first = self._first * self._scale
-                at_first = np.zeros(self._observed.shape)
-                at_first[self._observed] = first
-                shape = self._unobserved.index(at_first)[self._observed]
-                near = self._tabulated(first) * (closed / shape)
-                exact = np.where((self._longer > 1.0) & (x < first), near, exact)
-            gamma[..., self._observed] = np.where(self._calm, closed, exact)
+        if self._needs_closed_form:
+            gamma = np.ascontiguousarray(self._unobserved.index(value))
+        else:
+            gamma = np.empty(np.broadcast_shapes(value.shape, self._observed.shape))
+        self._look_up(value, gamma)
         return gamma
 
-    def _tabulated(self, value: FloatArray) -> FloatArray:
-        """Return the index of the observed sources, (..., S), from the tables."""
-        arm, x = self._which, value / self._scale
-        top, even, n = self._top[arm], self._even[arm], _STATES
-        fraction = x / top
-        place = n * 2.0 * fraction / (even + np.sqrt(even**2 + 4.0 * (1.0 - even) * fraction))
-        left = np.minimum(place, n - 2).astype(np.intp)
-        between = np.minimum(place - left, 1.0)
-        low, high = self._index.take(arm * n + left), self._index.take(arm * n + left + 1)
-        last = (1.0 - 1.0 / n) * top * (even + (1.0 - even) * (1.0 - 1.0 / n))
-        exact = low + between * (high - low) + np.maximum(x - last, 0.0)
-        return np.minimum(exact, x) * self._scale / self._cost
+    def _look_up(self, value: FloatArray, gamma: FloatArray) -> None:
+        """Write the index of the observed sources over that of the closed form, (..., N)."""
+        if value.shape != gamma.shape:
+            value = np.broadcast_to(value, gamma.shape)
+        rows = -1, self._observed.size
+        value = np.ascontiguousarray(value).reshape(rows)
+        _each_index(value, self._cell, self._arm, self._columns, self._index, gamma.reshape(rows))
 
     def net_reward(self, multiplier: FloatArray) -> FloatArray:
         """Return g = β − λC, (..., N) utility / step, at λ = `multiplier`, (..., 1).
@@ -264,21 +268,86 @@ class ObservedArm:
             gain = np.zeros(self._observed.shape)
         else:
             gain = self._unobserved.net_reward(multiplier)
-        if self._which.size:
-            cost = np.broadcast_to(multiplier, self._observed.shape)[self._observed]  # λC
-            cost = cost * self._cost / self._scale
-            arm = self._which
-            cost = np.minimum(cost, self._index[arm, -1])[:, None]
-            rates = (self._reward[arm] - cost) / self._steps[arm]
-            best = rates.max(axis=1) * self._scale
-            # Shorter steps earn more, by less than their own decay; no policy earns more than u.
-            more = np.minimum(best / self._longer * (1.0 + _SLOWEST), self._inflow)
-            gain[self._observed] = np.where(self._longer > 1.0, more, best)
+        if self._cell.size:
+            charge = np.broadcast_to(multiplier, self._observed.shape)[self._observed]
+            tables = self._index, self._reward, self._steps
+            _each_net_reward(
+                charge, self._cell, self._arm, self._columns, *tables, gain.reshape(-1)
+            )
         return gain
 
     def max_multiplier(self) -> FloatArray:
         """Return a multiplier from which on nothing is crawled, (..., 1)."""
         largest = np.array(self._break_even)
-        if self._which.size:
-            largest[self._observed] = self._index[self._which, -1] * self._scale / self._cost
+        if self._cell.size:
+            scale, cost = self._columns[2], self._columns[3]
+            largest[self._observed] = self._index[self._arm, -1] * scale / cost
         return largest.max(axis=-1, keepdims=True)
+
+
+@compiled
+def _each_index(
+    value: FloatArray,
+    cell: IntArray,
+    arm: IntArray,
+    columns: FloatArray,
+    table: FloatArray,
+    out: FloatArray,
+) -> None:
+    """value, out: (R, cells), out with the closed form at first; cell, arm: (S,); columns: (8, S);
+    table: (arms, n)."""
+    n = table.shape[1]
+    share = 1.0 - 1.0 / n
+    top, even, scale, cost = columns[0], columns[1], columns[2], columns[3]
+    below, factor = columns[6], columns[7]
+    for r in range(len(value)):
+        for s in range(cell.size):
+            c = cell[s]
+            if value[r, c] < below[s]:
+                out[r, c] *= factor[s]
+                continue
+            x, bent, row = value[r, c] / scale[s], 1.0 - even[s], table[arm[s]]
+            fraction = x / top[s]
+            root = np.sqrt(even[s] * even[s] + 4.0 * bent * fraction)
+            place = n * 2.0 * fraction / (even[s] + root)
+            left = np.uintp(min(place, n - 2.0))
+            between = min(place - float(left), 1.0)
+            low, high = row[left], row[left + np.uintp(1)]
+            last = share * top[s] * (even[s] + bent * share)
+            exact = low + between * (high - low) + max(x - last, 0.0)
+            out[r, c] = min(exact, x) * scale[s] / cost[s]
+
+
+@compiled
+def _each_net_reward(
+    charge: FloatArray,
+    cell: IntArray,
+    arm: IntArray,
+    columns: FloatArray,
+    index: FloatArray,
+    reward: FloatArray,
+    steps: FloatArray,
+    out: FloatArray,
+) -> None:
+    """charge: λ, (S,); index, reward, steps: (arms, n); out: (cells,)."""
+    n = index.shape[1]
+    for s in range(cell.size):
+        gamma, gained, taken = index[arm[s]], reward[arm[s]], steps[arm[s]]
+        scale, cost, longer, inflow = columns[2, s], columns[3, s], columns[4, s], columns[5, s]
+        paid = min(charge[s] * cost / scale, gamma[n - 1])
+        # The best threshold is the first state whose index reaches the charge, but for rounding.
+        low, high = -1, n - 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            if gamma[middle] < paid:
+                low = middle
+            else:
+                high = middle
+        best = (gained[n - 1] - paid) / taken[n - 1]
+        for j in range(max(high - 2, 0), min(high + 3, n)):
+            best = max(best, (gained[j] - paid) / taken[j])
+        best *= scale
+        if longer > 1.0:
+            # Shorter steps earn more, by less than their own decay; no policy earns more than u.
+            best = min(best / longer * (1.0 + _SLOWEST), inflow)
+        out[cell[s]] = best

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from math import lgamma
+from math import exp, expm1, lgamma, log, log1p, sqrt
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from crawl_env.compiled import compiled
 from crawl_env.numerics import FloatArray
 
 _NOTHING = -40.0  # logarithm of a negligible fraction
 _MOST_TERMS = 1000  # of the sum over items; an integral replaces longer sums
-_MOST_WORK = 1e8  # cells of the table × terms, a few seconds
+_MANY = -1.0  # in place of a fraction: it takes that integral
+_MOST_WORK = 1e8  # cells of the table × terms, half a second
 _MOST_CELLS = 2e7  # of the table, 160 MB
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)  # on [−1, 1]
+_DEVIATIONS, _BEYOND = 9.0, 40.0  # above the mean of a Poisson variable, practically never reached
 _WIDE = 10.0  # standard deviations that contain a gamma variable of large shape
 
 
@@ -89,28 +92,66 @@ def capped_fraction(
     >>> capped_fraction([1.0, np.inf], np.array(5.0), np.array(0.2), np.array(3.0)).round(4)
     array([0.1057, 0.111 ])
     """
-    time, rate, decay, most = np.broadcast_arrays(time, arrival_rate, decay_rate, capacity)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        # With this capacity every item has lost its utility before it is displaced.
-        come = rate * np.minimum(time, -_NOTHING / decay)
-        most = np.where(most >= poisson_upper_bound(come), np.inf, most)
-        events = (rate + decay) * time  # events at rate Λ + μ, a fraction r of which are items
-        log_ratio = -np.log1p(decay / rate)  # log r, −∞ for a source without items
-        log_events = np.where(np.isfinite(events), np.log(events), 0.0)
-        needed = np.where(np.isinf(most), 0.0, np.minimum(most, np.ceil(_NOTHING / log_ratio)))
-        many = needed > _MOST_TERMS
-        needed = np.where(many, 0.0, needed)
-        reached = -np.expm1(-events)  # P(1, ·)
-        total = np.zeros(events.shape)
-        for n in range(1, int(needed.max(initial=0.0)) + 1):
-            total += np.where(n <= needed, np.exp(n * log_ratio) * reached, 0.0)
-            last = np.exp(n * log_events - events - lgamma(n + 1))
-            reached = np.clip(reached - np.where(events > 0, last, 0.0), 0.0, 1.0)
-        fraction = np.where(rate > 0, total * decay / rate, 0.0)
-        fraction = np.where(np.isinf(most), -np.expm1(-decay * time), fraction)
-    if many.any():
-        fraction[many] = _many_items(time[many], rate[many], decay[many], most[many])
-    return fraction
+    values = [np.asarray(v, dtype=np.float64) for v in (time, arrival_rate, decay_rate, capacity)]
+    shape = np.broadcast_shapes((1,), *(v.shape for v in values))
+    own = np.broadcast_shapes((1,), *(v.shape for v in values[1:]))
+    if shape[len(shape) - len(own) :] != own:
+        own = shape
+    table = np.stack([np.broadcast_to(v, own) for v in values[1:]]).reshape(3, -1, own[-1])
+    width = values[0].shape[-1] if values[0].ndim else 1
+    times = np.ascontiguousarray(np.broadcast_to(values[0], (*shape[:-1], width)))
+    fraction = np.empty(shape)
+    if _each_fraction(times.reshape(-1, width), table, fraction.reshape(-1, shape[-1])):
+        many = fraction == _MANY
+        fraction[many] = _many_items(*(np.broadcast_to(v, shape)[many] for v in values))
+    return fraction.reshape(np.broadcast_shapes(*(v.shape for v in values)))
+
+
+@compiled
+def _each_fraction(time: FloatArray, table: FloatArray, out: FloatArray) -> bool:
+    """Write the fraction, (R, n), or `_MANY` where items are too many; return whether any are.
+
+    time: (R, n) or (R, 1); table: Λ, μ and K, (3, P, n), whose row r % P belongs to row r.
+    """
+    any_many = False
+    for r in range(len(out)):
+        p = r % table.shape[1]
+        for i in range(out.shape[1]):
+            t = time[r, min(i, time.shape[1] - 1)]
+            fraction = _fraction(t, table[0, p, i], table[1, p, i], table[2, p, i])
+            any_many = any_many or fraction == _MANY
+            out[r, i] = fraction
+    return any_many
+
+
+@compiled
+def _fraction(time: float, rate: float, decay: float, most: float) -> float:
+    # With this capacity every item has lost its utility before it is displaced.
+    come = rate * min(time, -_NOTHING / decay)
+    if most >= come + _DEVIATIONS * sqrt(come) + _BEYOND:
+        return -expm1(-decay * time)
+    if rate <= 0.0:
+        return 0.0
+    ratio = decay / rate
+    needed = min(most, np.ceil(-_NOTHING / log1p(ratio)))
+    if needed > _MOST_TERMS:
+        return _MANY
+    events = (rate + decay) * time  # events at rate Λ + μ, a fraction r of which are items
+    # Poisson probabilities below the first are lost beside 1.
+    first = max(1.0, np.floor(events - 12.0 * sqrt(events))) if events < 1e9 else 1e9
+    total, power, kept = 0.0, 1.0, exp(-log1p(ratio))  # r^n and r
+    reached, last = -expm1(-events), 0.0  # P(n, ·) and the probability of n events
+    for n in range(1, int(needed) + 1):
+        power *= kept
+        total += power * reached
+        if power * reached <= 1e-17 * total:
+            break
+        if n == first:
+            last = exp(n * log(events) - events - lgamma(n + 1.0)) if events > 0.0 else 0.0
+        elif n > first:
+            last *= events / n
+        reached = max(reached - last, 0.0)
+    return total * decay / rate
 
 
 def _many_items(
@@ -149,4 +190,4 @@ def _many_items(
 def poisson_upper_bound(mean: FloatArray) -> FloatArray:
     """Return a bound that a Poisson variable of this mean practically never exceeds, 9 standard
     deviations above the mean."""
-    return mean + 9 * np.sqrt(mean) + 40
+    return mean + _DEVIATIONS * np.sqrt(mean) + _BEYOND

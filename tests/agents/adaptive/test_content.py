@@ -28,7 +28,7 @@ def updated(estimator: Any, state: Any, outcome: CrawlOutcome, *revealed: np.nda
 
 
 @pytest.mark.parametrize("kind", [Harvests, HarvestSums])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_no_outcome_breaks_an_estimate(kind: Any, data: Any) -> None:
     estimator = kind(data.draw(st.sampled_from([1.0, 0.01, 300.0])))
@@ -272,7 +272,7 @@ def test_sources_without_items_have_the_mean_of_the_fleet() -> None:
     assert utility[0] == pytest.approx(true_utility.mean(), rel=0.15)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_the_order_of_crawls_does_not_matter(data: Any) -> None:
     """But for rounding; within the steps between two fits of the fleet."""

@@ -484,9 +484,7 @@ def test_no_memory_is_taken_for_what_a_header_claims(saved: Path, tmp_path: Path
             LiveCrawl.load(path)
 
 
-@settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_settings_of_a_saved_file_are_checked(saved: Path, tmp_path: Path, data: Any) -> None:
     """Any JSON in place of a setting: refused, or a crawl that works."""
@@ -512,9 +510,7 @@ def test_settings_of_a_saved_file_are_checked(saved: Path, tmp_path: Path, data:
         assert len(crawl.choose()) >= 1
 
 
-@settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damaged_files_are_refused_or_read_as_they_were(
     saved: Path, tmp_path: Path, data: Any

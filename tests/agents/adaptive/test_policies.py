@@ -313,7 +313,7 @@ REPORTS = st.one_of(
 
 
 @every_kind
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_no_observation_breaks_an_agent(kind: type[Adaptive], data: Any) -> None:
     shown = data.draw(

@@ -14,7 +14,7 @@ from agents.adaptive.rows import Rows
 
 
 @pytest.mark.parametrize("shape", [(7,), (1, 20), (3, 11), (2, 2, 9)])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_a_table_is_an_array_whatever_is_kept_apart(
     shape: tuple[int, ...], data: st.DataObject

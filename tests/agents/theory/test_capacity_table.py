@@ -51,6 +51,20 @@ def test_nodes_have_the_stated_error(
     assert (np.diff(got, axis=0) >= -1e-6 * got[1:]).all()
 
 
+@pytest.mark.parametrize("failing", [0.0, 0.4])
+def test_nodes_are_exact_at_their_ages(monkeypatch: pytest.MonkeyPatch, failing: float) -> None:
+    """Against the sum over items and retries: a table holds the first ages in single precision."""
+    some = fleet(60, "sparse", failing)
+    ages = np.arange(1.0, 16.0)[:, None]
+    x, exact = some.content_at(ages), RenewalArm(some).index_at_age(ages)
+    monkeypatch.setattr(capacity_table, "_MOST_CELLS", 0)
+    # Where content grows by less than its last digit, the age cannot be told from it.
+    told = np.diff(some.content_at(np.arange(17.0)[:, None]), axis=0) > 1e-4 * some.content_at(1.0)
+    got = renewal_arm(some).index(x)
+    assert told[:15].mean() > 0.5
+    np.testing.assert_allclose(got[told[:15]], exact[told[:15]], rtol=1e-4)
+
+
 def test_a_fleet_is_prepared_once_and_equal_sources_share_a_row(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

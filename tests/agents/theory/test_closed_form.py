@@ -19,7 +19,7 @@ from agents import index_at_age, myopic_index, whittle_index
 from crawl_env import Sources
 
 # The same examples on every machine, and no files left behind.
-plainly = settings(deadline=None, derandomize=True, database=None, max_examples=150)
+plainly = settings(derandomize=True, database=None, max_examples=150)
 
 # The index is a sum of rounded terms, so that along consecutive floats it may fall by this share
 # of itself (measured: 1.5e-14 close to the ceiling, 2e-15 below .999 u*).

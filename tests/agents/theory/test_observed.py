@@ -332,3 +332,47 @@ def test_too_many_different_sources_are_refused(monkeypatch: pytest.MonkeyPatch)
         ObservedArm(Sources.random(4), np.ones(4, dtype=bool), Exponential())
     # Alike ones count once.
     ObservedArm(Sources(np.ones(50), 1.0, 0.1), np.ones(50, dtype=bool), Exponential())
+
+
+@pytest.mark.parametrize("seen", ["all", "half"])
+def test_look_up_and_net_reward_as_in_plain_arithmetic(seen: str) -> None:
+    rng, n = np.random.default_rng(2), 60
+    items = rng.choice([0.3, 5.0, 900.0, 30_000.0], n)
+    decay = rng.choice([2e-8, 0.05, 0.7], n)
+    some = Sources(items, 1.0 + rng.random(n), decay, 1.0 + rng.random(n))
+    observed = rng.random(n) < (1.0 if seen == "all" else 0.5)
+    table = ObservedArm(some, observed, Exponential())
+    x = 1.6 * rng.random((2, 40, n)) ** 3 * some.ceiling
+    index, charges = table.index(x), 10 ** rng.uniform(-2, 3, (6, 1))
+    gains = np.array([table.net_reward(charge) for charge in charges])
+    closed = whittle_index(x, some)
+    np.testing.assert_array_equal(index[..., ~observed], closed[..., ~observed])
+    for i in np.flatnonzero(observed):
+        longer = max(1.0, 1e-6 / decay[i])
+        arm = solve_arm(min(items[i] * longer, 20_000.0), decay[i] * longer, Exponential())
+        unit = some.ceiling[i] / (min(items[i] * longer, 20_000.0) / (decay[i] * longer))
+        net_of_arm = unit * net(arm, np.minimum(charges[:, 0] * some.cost[i] / unit, arm[2][-1]))
+        if longer > 1.0:
+            net_of_arm = np.minimum(net_of_arm / longer * (1 + 1e-6), some.inflow[i])
+        np.testing.assert_allclose(gains[:, i], net_of_arm, rtol=1e-12, atol=1e-14 * some.inflow[i])
+        if items[i] * longer > 20_000.0:
+            np.testing.assert_array_equal(index[..., i], closed[..., i])
+            continue
+        state = x[..., i] / unit
+        # On the grid t, where x = top·t(even + (1 − even)t), the index is linear.
+        bent, states = 1.0 - arm.even, arm.state.size
+        root = np.sqrt(arm.even**2 + 4.0 * bent * state / arm.top)
+        place = states * (root - arm.even) / (2.0 * bent)
+        expected = np.interp(place, np.arange(states), arm.break_even)
+        expected += np.maximum(state - arm.state[-1], 0.0)
+        expected = np.minimum(expected, state) * unit / some.cost[i]
+        above = state >= (arm.state[1] if longer > 1.0 else 0.0)
+        np.testing.assert_allclose(index[..., i][above], expected[above], rtol=1e-8, atol=1e-14)
+        if not above.all():
+            first = arm.state[1] * unit
+            factor = (
+                arm.break_even[1] * unit / some.cost[i] / whittle_index(np.full(n, first), some)[i]
+            )
+            np.testing.assert_allclose(
+                index[..., i][~above], closed[..., i][~above] * factor, rtol=1e-9
+            )

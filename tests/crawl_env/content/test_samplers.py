@@ -360,7 +360,7 @@ def test_silent_sources_never_get_anything(place: str) -> None:
     st.integers(1, 9),
     st.integers(0, 2**64 - 1),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_items_lie_where_a_plain_walk_along_the_line_puts_them(
     rates: list[float], chunk: int, seed: int
 ) -> None:

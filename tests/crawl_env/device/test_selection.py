@@ -13,7 +13,7 @@ from crawl_env.simulation import selection
 
 
 @given(st.integers(1, 4), st.integers(1, 12), st.integers(1, 12), st.integers(0, 10**6))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_it_selects_what_the_selection_on_arrays_selects(
     num_envs: int, n: int, k: int, seed: int
 ) -> None:

@@ -232,7 +232,7 @@ def fleets(draw: st.DrawFn, plain: bool) -> Sources:
 
 
 @pytest.mark.filterwarnings("ignore:budget is")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_every_argument_survives_json(data: st.DataObject) -> None:
     process = data.draw(arrivals)

@@ -30,7 +30,7 @@ FORMATS = {
 }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     rows=st.lists(st.tuples(names.filter(str.strip), moments), min_size=1, max_size=6),
     form=st.sampled_from(sorted(FORMATS)),
@@ -70,7 +70,7 @@ cells = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     header=st.sampled_from(HEADERS),
     rows=st.lists(st.lists(cells, min_size=1, max_size=4), max_size=5),
@@ -86,7 +86,7 @@ def test_a_bad_log_is_refused_with_a_sentence(
     assert_read_or_refused(content[: len(content) - cut], unit, time_unit, drop)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(content=st.binary(max_size=60), head=st.sampled_from([b"", b"source,published\na,1\n"]))
 def test_any_bytes_are_refused_with_a_sentence(content: bytes, head: bytes) -> None:
     assert_read_or_refused(head + content)

@@ -109,7 +109,7 @@ def test_the_delay_counts_only_items_that_a_source_still_shows():
 
 
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_crawls_are_counted_like_a_queue_per_source(data: st.DataObject) -> None:
     n, steps, runs = 3, 6, 2
     numbers = data.draw(st.lists(st.integers(0, n - 1), max_size=12))

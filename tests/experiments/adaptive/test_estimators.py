@@ -46,7 +46,7 @@ OWN: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", OWN)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_no_outcome_breaks_an_estimate(name: str, data: Any) -> None:
     check_any_outcome(OWN[name], data)

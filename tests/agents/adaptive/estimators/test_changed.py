@@ -22,13 +22,13 @@ from tests.agents.adaptive.estimators.common import (
 
 
 @pytest.mark.parametrize("retention", [1.0, 0.9])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_no_outcome_breaks_an_estimate(retention: float, data: Any) -> None:
     check_any_outcome(Changed(retention=retention), data)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_without_forgetting_neither_order_nor_idle_steps_matter(data: Any) -> None:
     check_order(Changed(), data)

@@ -44,7 +44,7 @@ WEAK = weak_prior()
 
 
 @pytest.mark.parametrize("name", COUNTING)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_no_outcome_breaks_an_estimate(name: str, data: Any) -> None:
     check_any_outcome(COUNTING[name], data)
@@ -55,7 +55,7 @@ def test_the_unit_of_time_does_not_matter() -> None:
         check_unit_of_time(partial(make_estimator, name))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_without_forgetting_neither_order_nor_idle_steps_matter(data: Any) -> None:
     check_order(GammaPoisson(), data)

@@ -63,7 +63,7 @@ def scores(agent: EquivariantIndex, arguments: dict[str, Any], **runs: int) -> f
 
 
 @given(st.integers(1, 12), st.integers(0, 1000), st.floats(1e-3, 1e4))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_an_index_is_of_its_source_alone_and_in_its_units(n: int, seed: int, unit: float) -> None:
     rng = np.random.default_rng(seed)
     shown = torch.tensor(np.exp(rng.normal(0, 1, (3, n, len(ALL)))), dtype=torch.float32)

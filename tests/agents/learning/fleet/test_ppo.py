@@ -48,7 +48,7 @@ def stirred(columns: int, seed: int = 0) -> FleetNetwork:
 
 
 @given(st.integers(1, 12), st.integers(0, 1000), st.floats(1e-3, 1e6))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_exchanged_sources_exchange_scores_and_units_do_not_matter(
     n: int, seed: int, unit: float
 ) -> None:

@@ -138,7 +138,7 @@ class AdaptiveFleetScheduler(FleetScheduler):
     def set_state(self, state: Mapping[str, Any]) -> None:
         for name in ("items", "exposure", "drawn"):
             column = getattr(self._parameters, name)
-            learnt = np.asarray(state[name] if name in state else None)
+            learnt = np.asarray(state.get(name))
             if learnt.shape != column.shape:
                 raise ValueError(
                     f"the state's {name} has shape {learnt.shape}; this scheduler "

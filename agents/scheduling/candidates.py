@@ -41,7 +41,25 @@ from agents.scheduling.calendar import (
     release,
 )
 from agents.scheduling.draws import draw_rate
-from crawl_env.compiled import compiled
+from agents.scheduling.signals import (
+    AT,
+    FILED,
+    LIST,
+    NO_LIST,
+    NUMBER,
+    SOURCE,
+    TOUCHED,
+    WHEEL,
+    Signals,
+    add,
+    drop,
+    due_with,
+    expected,
+    find,
+    index_with,
+    link,
+)
+from crawl_env.compiled import compiled, inlined
 
 # The fraction by which the index of a source is known to be below the level while it is no
 # candidate: more than the errors by which the computed index may fail to rise with the age.
@@ -56,6 +74,7 @@ class Crawls(NamedTuple):
     joined: NDArray[np.uint8]  # (⌈N/8⌉,) a bit per source: is it a candidate; (0,): not needed
     turns: int  # Thompson draws are made anew once in so many steps; 0 if nothing is drawn
     seed: int  # of these draws
+    signals: Signals
 
 
 class Candidates(NamedTuple):
@@ -155,6 +174,130 @@ def file_or_join(
     candidates.counters[0] = count
 
 
+@inlined
+def _is_signalled(crawls: Crawls, i: int) -> bool:
+    """Return whether source i, which was taken from the calendar, has signals: then these lead to
+    its crawl, and it is not entered again."""
+    slot = find(crawls.signals, i)
+    if slot:
+        crawls.signals.slots[slot, FILED] = 0
+    return slot > 0
+
+
+@compiled
+def receive(
+    parameters: Parameters,
+    crawls: Crawls,
+    sources: NDArray[np.uint32],
+    utility: NDArray[np.float64],
+    steps: NDArray[np.int64],
+) -> None:
+    """Add signals, (K,), to the table, which must have room for them."""
+    signals = crawls.signals
+    for j in range(len(sources)):
+        i = whole(sources[j])
+        slot = find(signals, i)
+        if not slot:
+            slot = add(signals, i)
+            link(signals, slot, TOUCHED)
+        elif signals.slots[slot, LIST] != NO_LIST:
+            link(signals, slot, TOUCHED)
+        since = whole(steps[j]) - whole(signals.slots[slot, AT])
+        left = expected(signals.utility[slot], since, decay_of(parameters, i))
+        signals.utility[slot] = left + utility[j]
+        signals.slots[slot, AT] = steps[j]
+
+
+@inlined
+def _extra(parameters: Parameters, crawls: Crawls, slot: int, decay: float, now: int) -> float:
+    """Return what is expected now from the signals of a slot, in the unit of `scale_of`."""
+    at = whole(crawls.signals.slots[slot, AT])
+    extra = expected(crawls.signals.utility[slot], now - at, decay)
+    if parameters.cost.size:
+        extra /= np.float64(parameters.cost[crawls.signals.slots[slot, SOURCE]])
+    return extra
+
+
+@compiled
+def set_signalled(
+    parameters: Parameters, crawls: Crawls, candidates: Candidates, first: int, now: int
+) -> None:
+    """Compute the index of those candidates from number `first` on that have signals."""
+    signals = crawls.signals
+    if signals.counters[NUMBER] == 0:
+        return
+    for j in range(first, candidates.counters[0]):
+        i, scale, decay = whole(candidates.source[j]), candidates.scale[j], candidates.decay[j]
+        slot = find(signals, i)
+        if not slot:
+            continue
+        if signals.slots[slot, LIST] == TOUCHED:  # its first signal came when it was a candidate
+            signals.slots[slot, FILED] = 0
+        link(signals, slot, NO_LIST)
+        age = age_of(whole(candidates.crawled_at[j]), now)
+        extra = _extra(parameters, crawls, slot, decay, now)
+        if extra == 0.0 and signals.slots[slot, FILED] == 0:
+            drop(signals, slot)
+        candidates.gamma[j] = index_with(parameters, i, scale, decay, age, extra)
+
+
+@compiled
+def file_signalled(
+    parameters: Parameters,
+    crawls: Crawls,
+    calendar: Calendar,
+    candidates: Candidates,
+    now: int,
+    level: float,
+) -> bool:
+    """Look at the sources that are due, or were signalled, or crawled after signals; return False
+    if there is no room for candidates."""
+    signals = crawls.signals
+    if signals.counters[NUMBER] == 0:
+        return True
+    reached = level * (1.0 - GUARD)
+    while signals.head[TOUCHED]:
+        count = whole(candidates.counters[0])
+        if count == len(candidates.source):
+            return False
+        slot = whole(signals.head[TOUCHED])
+        link(signals, slot, NO_LIST)
+        i = whole(signals.slots[slot, SOURCE])
+        if crawls.turns and (now - i) % crawls.turns == 0:
+            draw_rate(parameters, i, crawls.seed, now)
+        scale, decay, at = scale_of(parameters, i), decay_of(parameters, i), crawls.crawled_at[i]
+        extra = _extra(parameters, crawls, slot, decay, now)
+        filed, gone = signals.slots[slot, FILED] == 1, extra == 0.0
+        if gone and filed and parameters.items.size == 0:
+            drop(signals, slot)
+            continue
+        gamma = index_with(parameters, i, scale, decay, age_of(whole(at), now), extra)
+        due = whole(_allowed_from(parameters, crawls, i, whole(at)))
+        if gamma < reached:
+            due = max(due, due_with(parameters, i, scale, decay, whole(at), extra, reached, now))
+        if crawls.turns:
+            due = min(due, now + crawls.turns - (now - i) % crawls.turns)
+        if gone and not filed:
+            drop(signals, slot)
+        if due > now:
+            if gone and not filed:
+                put(calendar, i, due, now)
+            else:
+                link(signals, slot, min(due, now + WHEEL - 1) & (WHEEL - 1))
+            continue
+        if crawls.joined.size:
+            if crawls.joined[i >> 3] & (1 << (i & 7)):
+                continue
+            crawls.joined[i >> 3] |= 1 << (i & 7)
+        candidates.source[count] = i
+        candidates.crawled_at[count] = at
+        candidates.scale[count] = scale
+        candidates.decay[count] = decay
+        candidates.gamma[count] = gamma
+        candidates.counters[0] = count + 1
+    return True
+
+
 @compiled
 def leave(crawls: Crawls, i: int) -> None:
     """Note that source i is no candidate."""
@@ -240,7 +383,7 @@ def file_range(
         for i in range(start, end):
             if place < len(skipped) and skipped[place] == i:
                 place += 1
-            else:
+            elif not _is_signalled(crawls, i):
                 candidates.source[count + number] = i
                 number += 1
         candidates.counters[0] = count + number
@@ -266,11 +409,12 @@ def file_detached(
         chunk, fill = next_chunk(calendar)
         if not chunk:
             return True
-        count = candidates.counters[0]
+        count = number = whole(candidates.counters[0])
         for place in range(fill):
-            candidates.source[count + place] = calendar.chunks[chunk - 1, place + 1]
+            candidates.source[number] = calendar.chunks[chunk - 1, place + 1]
+            number += not _is_signalled(crawls, whole(candidates.source[number]))
         release(calendar, chunk)
-        candidates.counters[0] = count + fill
+        candidates.counters[0] = number
         _read(parameters, crawls, candidates, count, now)
         file_or_join(parameters, crawls, calendar, candidates, count, now, level, work)
 
@@ -321,14 +465,22 @@ def file_again(
     work = np.empty((4, CHUNK))
     for start in range(0, last, CHUNK):
         first, number = candidates.counters[0], min(CHUNK, last - start)
-        for j in range(number):
-            leave(crawls, whole(candidates.source[start + j]))
-            candidates.source[first + j] = candidates.source[start + j]
-            candidates.crawled_at[first + j] = candidates.crawled_at[start + j]
-            candidates.scale[first + j] = candidates.scale[start + j]
-            candidates.decay[first + j] = candidates.decay[start + j]
-        candidates.counters[0] = first + number
+        count = first
+        for j in range(start, start + number):
+            i = whole(candidates.source[j])
+            leave(crawls, i)
+            slot = find(crawls.signals, i)
+            if slot:
+                link(crawls.signals, slot, TOUCHED)
+                continue
+            candidates.source[count] = i
+            candidates.crawled_at[count] = candidates.crawled_at[j]
+            candidates.scale[count] = candidates.scale[j]
+            candidates.decay[count] = candidates.decay[j]
+            count += 1
+        candidates.counters[0] = count
         file_or_join(parameters, crawls, calendar, candidates, first, now, level, work)
+    file_signalled(parameters, crawls, calendar, candidates, now, level)
 
 
 @compiled
@@ -356,6 +508,7 @@ def join(
     candidates.counters[0] = count
     _read(parameters, crawls, candidates, first, now)
     set_index(parameters, candidates, first, now)
+    set_signalled(parameters, crawls, candidates, first, now)
 
 
 @compiled
@@ -420,19 +573,40 @@ def file_picks(
     work = np.empty((4, CHUNK))
     for start in range(0, picks.counters[0], CHUNK):
         first, number = candidates.counters[0], min(CHUNK, picks.counters[0] - start)
+        j = first
         for k in range(start, start + number):
-            j, i = first + k - start, whole(picks.source[k])
-            if failed.size and failed[k]:
+            i, fails = whole(picks.source[k]), failed.size > 0 and failed[k]
+            if fails:
                 crawls.crawled_at[i] = picks.crawled_at[k]
-            candidates.source[j] = i
-            candidates.crawled_at[j] = crawls.crawled_at[i]
             if crawls.turns:
                 draw_rate(parameters, i, crawls.seed, now)
-            candidates.scale[j] = scale_of(parameters, i) if changed else picks.scale[k]
-            candidates.decay[j] = picks.decay[k]
-        candidates.counters[0] = first + number
+            if not _is_filed_by_signals(crawls, i, fails, changed):
+                candidates.source[j] = i
+                candidates.crawled_at[j] = crawls.crawled_at[i]
+                candidates.scale[j] = scale_of(parameters, i) if changed else picks.scale[k]
+                candidates.decay[j] = picks.decay[k]
+                j += 1
+        candidates.counters[0] = j
         file_or_join(parameters, crawls, calendar, candidates, first, now, level, work)
     picks.counters[0] = 0
+
+
+@compiled
+def _is_filed_by_signals(crawls: Crawls, i: int, failed: bool, changed: bool) -> bool:
+    """Return whether source i, which was crawled, need not be entered into the calendar because it
+    has signals. A crawl that did not fail removes them."""
+    slot = find(crawls.signals, i)
+    if not slot:
+        return False
+    filed = crawls.signals.slots[slot, FILED] == 1
+    if not failed:
+        crawls.signals.utility[slot] = 0.0
+        link(crawls.signals, slot, NO_LIST)
+        if not (filed and changed):
+            drop(crawls.signals, slot)
+            return filed
+    link(crawls.signals, slot, TOUCHED)
+    return True
 
 
 @compiled

@@ -18,7 +18,18 @@ from agents.scheduling import candidates as pool
 from agents.scheduling.age_index import NEVER, Parameters
 from agents.scheduling.calendar import ENTRIES, Calendar
 from agents.scheduling.candidates import Candidates, Crawls
+from agents.scheduling.signals import (
+    AT,
+    NUMBER,
+    SOURCE,
+    WHEEL,
+    Signals,
+    leave_calendar,
+    touch,
+    touch_all,
+)
 from crawl_env.errors import (
+    as_array,
     check_choice,
     check_non_negative,
     check_positive,
@@ -51,12 +62,17 @@ _LATER = "later"  # start of a scheduler whose state is set next
 _STATE = (
     *("crawled_at", "tried_at", "steps", "price", "balance", "ages"),
     *("picked", "previous", "failed"),
+    *("signalled", "expected", "received", "received_utility", "received_at"),
 )
 # What reading a file that is none of a scheduler raises.
 _DAMAGED = (
-    *(KeyError, ValueError, TypeError, AttributeError, EOFError, NotImplementedError),
+    *(KeyError, ValueError, TypeError, AttributeError, EOFError, RuntimeError),
     *(OSError, zipfile.BadZipFile, zlib.error),
 )
+
+
+# Signals that no step has looked at yet: sources, expected utility, steps, (K,) each.
+Received = tuple[NDArray[np.uint32], FloatArray, NDArray[np.int64]]
 
 
 class Columns(Protocol):
@@ -137,6 +153,7 @@ class FleetScheduler:
     """
 
     policies: ClassVar[Mapping[str, int]] = POLICIES
+    _received: list[Received]
 
     def __init__(
         self,
@@ -239,6 +256,8 @@ class FleetScheduler:
                 f"n is {n}, and {self._offered} sources were offered in this step; call "
                 f"offers({n}) before"
             )
+        if not self._prepared:
+            self._prepare(0)
         return self._take(self._best(n))
 
     def report(self, *, failed: ArrayLike | None = None) -> None:
@@ -260,6 +279,44 @@ class FleetScheduler:
                     "False for the others"
                 )
             self._failed = given.astype(bool)
+
+    def signal(self, sources: ArrayLike, utility: ArrayLike) -> None:
+        """Take note of signals, such as pings of feeds, that items were published at some sources.
+
+        A signal adds expected utility to the belief x of its source, as of the coming step (after
+        `offers`, of the step that follows): x = u*(1 − α^k) + e α^s, where e is added s steps ago.
+        The index is that of x until a crawl succeeds, which removes e. "whittle" uses Theorem 1
+        there, "myopic" x/C; "static" and "oldest-first" depend on the age alone and ignore signals.
+
+        Arguments:
+            sources: numbers of the sources, (K,); a source may have several signals.
+            utility: expected utility that each adds, (K,) or one number: for pings of precision p,
+                p ξ̄. Items that no ping announces are those of `arrival_rate`.
+
+        Memory: about 40 bytes for each source with signals since its last crawl.
+
+        Raises:
+            ValueError: there is no such source, or a utility is negative or not finite.
+
+        >>> from crawl_env import Sources
+        >>> scheduler = FleetScheduler(Sources.preset("table1"), budget=1)
+        >>> scheduler.signal([3], 900.0)
+        >>> scheduler.step().tolist(), scheduler.step().tolist()
+        ([3], [0])
+        """
+        which = as_array("sources", sources).reshape(-1)
+        check_range("sources", which, 0, self.n - 1, whole=True, element="signal")
+        added = as_array("utility", utility)
+        check_range("utility", added, 0.0, unit="utility", element="signal")
+        if added.shape not in ((), which.shape):
+            raise ValueError(
+                f"utility has shape {added.shape}; give one number, or one for each of the "
+                f"{len(which)} signals"
+            )
+        if which.size and self._parameters.kind in (age_index.WHITTLE, age_index.MYOPIC):
+            step = np.full(which.shape, self._now + self._prepared, np.int64)
+            added = np.broadcast_to(added, which.shape)
+            self._received.append((which.astype(np.uint32), added, step))
 
     def _per_crawl(self, name: str, given: ArrayLike) -> NDArray[Any]:
         array = np.asarray(given)
@@ -298,6 +355,20 @@ class FleetScheduler:
             "picked": self._picks.source[:number].copy(),
             "previous": self._picks.crawled_at[:number].copy(),
             "failed": self._failed,
+            **self._signals(),
+        }
+
+    def _signals(self) -> dict[str, NDArray[Any]]:
+        """Return the signals: those since the last crawls, and those not looked at yet."""
+        table = self._crawls.signals
+        used = table.of_sources()
+        source, utility, step = _joined(self._received)
+        return {
+            "signalled": table.slots[used][:, [SOURCE, AT]],
+            "expected": table.utility[used],
+            "received": source,
+            "received_utility": utility,
+            "received_at": step,
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -331,6 +402,14 @@ class FleetScheduler:
         self.ages = np.array(state["ages"], np.uint32)
         self._begin(crawled_at, tried_at)
         self._file_all(picked)
+        source, at = np.reshape(state["signalled"], (-1, 2)).T
+        source = _numbers_below("signalled", source, self.n)
+        self._receive(source, np.array(state["expected"], np.float64), at.astype(np.int64))
+        leave_calendar(self._crawls.signals, picked)
+        received = (state[name] for name in ("received", "received_utility", "received_at"))
+        source, utility, step = (np.copy(array) for array in received)
+        source = _numbers_below("received", source, self.n)
+        self._received = [(source, utility, step)]
         self._picks = Candidates.empty(len(picked))
         self._picks.source[:], self._picks.crawled_at[:] = picked, previous
         self._picks.counters[0] = len(picked)
@@ -475,7 +554,10 @@ class FleetScheduler:
     def _begin(self, crawled_at: NDArray[np.uint32], tried_at: NDArray[np.uint32]) -> None:
         """Set when the sources were crawled and tried last."""
         bits = -(-self.n // 8) if self._is_unequal else 0
-        self._crawls = Crawls(crawled_at, tried_at, np.zeros(bits, np.uint8), 0, self._draw_seed)
+        joined = np.zeros(bits, np.uint8)
+        signals = Signals.empty()
+        self._crawls = Crawls(crawled_at, tried_at, joined, 0, self._draw_seed, signals)
+        self._received = []
 
     def _file_all(self, skipped: NDArray[np.uint32]) -> None:
         """Enter all sources but `skipped` into a new calendar."""
@@ -488,20 +570,10 @@ class FleetScheduler:
         self._demand = self._number
         self._reserve = 0.25 * self._most_reserve
         self._level = max(self._level_for(self._target()), self._floor)
-        self._file_range(skipped)
-
-    def _file_range(self, skipped: NDArray[np.uint32]) -> None:
         first = 0
         while first < self.n:
             self._make_room()
             first = pool.file_range(*self._arrays, first, self.n, skipped, self._now, self._level)
-
-    def _drop_repeated(self) -> None:
-        """Enter all sources into a new calendar, each once."""
-        self._calendar = Calendar.empty(self.n)
-        self._candidates.counters[0] = 0
-        self._crawls.joined[:] = 0
-        self._file_range(_NO_STEPS)
 
     # ----------------------------------------------------------------------------- the step
 
@@ -516,22 +588,31 @@ class FleetScheduler:
 
     def _prepare(self, demand: int) -> None:
         """Make the `demand` best sources candidates, with their indices."""
-        self._demand = demand
         if not self._prepared:
             self._settle()
+        self._demand = demand
+        if not self._prepared:
             if self._crawls.turns:
                 pool.draw_candidates(self._parameters, self._crawls, self._candidates, self._now)
+            if self._received:
+                self._receive(*_joined(self._received))
+                self._received = []
             pool.set_index(self._parameters, self._candidates, 0, self._now)
+            pool.set_signalled(self._parameters, self._crawls, self._candidates, 0, self._now)
             for turn in range(3):
                 pool.detach_of_step(self._calendar, self._now, turn)
                 while not pool.file_detached(*self._arrays, self._now, self._level):
                     self._make_room()
+            touch(self._crawls.signals, self._now & (WHEEL - 1))
+            self._file_signalled()
             self._prepared = True
         self._supply(demand)
         self._offered = min(demand, len(self._candidates))
 
     def _settle(self) -> None:
         """File the sources crawled in the last step."""
+        if int(self._calendar.counters[ENTRIES]) > _MOST_ENTRIES * self.n + _LEAST_ROOM:
+            self.set_state(self._state())  # files every source once
         number = len(self._picks)
         if number:
             self._room_for(number)
@@ -540,8 +621,22 @@ class FleetScheduler:
             changed = bool(self._parameters.items.size)
             pool.file_picks(*self._arrays, picks, failed, changed, self._now, self._level)
             self._failed = _NO_MASK
-        if int(self._calendar.counters[ENTRIES]) > _MOST_ENTRIES * self.n + _LEAST_ROOM:
-            self._drop_repeated()
+
+    def _receive(
+        self, source: NDArray[np.uint32], utility: FloatArray, step: NDArray[np.int64]
+    ) -> None:
+        """Add signals to the table."""
+        signals = self._crawls.signals.with_room(len(source))
+        self._crawls = self._crawls._replace(signals=signals)
+        pool.receive(self._parameters, self._crawls, source, utility, step)
+
+    def _file_signalled(self) -> None:
+        """Look at the sources with signals that are due, or whose level may be reached."""
+        if self._crawls.joined.size:
+            number = int(self._crawls.signals.counters[NUMBER])
+            self._calendar = self._calendar.with_room(number)
+        while not pool.file_signalled(*self._arrays, self._now, self._level):
+            self._make_room()
 
     def _supply(self, demand: int) -> None:
         """Lower the level until `demand` candidates reach it, or raise it if they are many."""
@@ -699,6 +794,8 @@ class FleetScheduler:
         self._reserve = min(max(2 * self._reserve, self._demand), self._most_reserve)
         while not pool.sweep(*self._arrays, self._now, self._level):
             self._make_room()
+        touch_all(self._crawls.signals)
+        self._file_signalled()
 
     def _raise(self) -> None:
         """Raise the level, and return the coldest candidates to the calendar."""
@@ -747,6 +844,14 @@ def _numbers_below(name: str, given: Any, bound: int) -> NDArray[np.uint32]:
     if array.size and not (array.min() >= 0 and array.max() < bound):
         raise ValueError(f"the state is damaged: {name} reach {array.max()}, beyond {bound - 1}")
     return array.astype(np.uint32)
+
+
+def _joined(received: list[Received]) -> Received:
+    """Return the signals of several calls as those of one."""
+    if not received:
+        return np.zeros(0, np.uint32), np.zeros(0), np.zeros(0, np.int64)
+    source, utility, step = (np.concatenate(arrays) for arrays in zip(*received, strict=True))
+    return source, utility, step
 
 
 def _multiplier(spends: Callable[[float], float], budget: float) -> float:

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.scheduling.age_index import NEVER, Parameters, decay_of, index_at, scale_of
+from agents.scheduling.age_index import NEVER, Parameters, decay_of, scale_of
 from agents.scheduling.scheduler import POLICIES, _parameters_of
+from agents.scheduling.signals import expected, index_with
 from crawl_env.compiled import compiled
 from crawl_env.numerics import FloatArray, IntArray
 from crawl_env.simulation import selection
@@ -16,12 +17,20 @@ from crawl_env.simulation.selection import Hosts
 
 
 @compiled
-def indices(parameters: Parameters, age: NDArray[np.int64]) -> FloatArray:
-    """The index of every source at its age, one after the other."""
+def indices(
+    parameters: Parameters, age: NDArray[np.int64], utility: FloatArray, since: NDArray[np.int64]
+) -> FloatArray:
+    """The index of every source at its age, one after the other.
+
+    utility: (N,) expected utility from signals `since` steps ago.
+    """
     index = np.empty(len(age))
     for i in range(len(age)):
         scale, decay = scale_of(parameters, i), decay_of(parameters, i)
-        index[i] = index_at(parameters, i, scale, decay, float(age[i]))
+        extra = expected(utility[i], since[i], decay)
+        if parameters.cost.size:
+            extra /= np.float64(parameters.cost[i])
+        index[i] = index_with(parameters, i, scale, decay, float(age[i]), extra)
     return index
 
 
@@ -58,6 +67,7 @@ class DenseScheduler:
         self.crawled_at = np.where(ages >= NEVER, -np.inf, -np.minimum(ages, NEVER))
         self.tried_at = self.crawled_at.copy()
         self.steps = 0
+        self.utility, self.signalled_at = np.zeros(n), np.zeros(n, np.int64)
         self.balance = budget
         self.hosts = None
         host = getattr(columns, "host", getattr(columns, "host_of", None))
@@ -69,7 +79,14 @@ class DenseScheduler:
     def index(self) -> FloatArray:
         """The index of every source, (N,)."""
         age = np.minimum(self.steps - self.crawled_at, NEVER).astype(np.int64)
-        return indices(self.parameters, age)
+        return indices(self.parameters, age, self.utility, self.steps - self.signalled_at)
+
+    def signal(self, sources: IntArray, utility: FloatArray) -> None:
+        """Add expected utility, (K,), to some sources."""
+        for i, more in zip(sources, utility, strict=True):
+            since, decay = self.steps - int(self.signalled_at[i]), decay_of(self.parameters, int(i))
+            self.utility[i] = expected(float(self.utility[i]), since, decay) + more
+            self.signalled_at[i] = self.steps
 
     def step(self, failed: FloatArray | None = None) -> IntArray:
         """Return the sources tried in this step; `failed` (N,) marks those that would fail."""
@@ -89,6 +106,7 @@ class DenseScheduler:
         self.tried_at[picked] = self.steps
         done = picked if failed is None else picked[~failed[picked]]
         self.crawled_at[done] = self.steps
+        self.utility[done] = 0.0
         self.balance += self.budget - float(self.cost[picked].sum())
         self.steps += 1
         return picked

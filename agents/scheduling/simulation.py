@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from agents.scheduling.age_index import NEVER as NEVER_CRAWLED
+from agents.scheduling.learning import AdaptiveFleetScheduler
 from agents.scheduling.scheduler import FleetScheduler
 from crawl_env.content.on_demand import NEVER, OnDemandContent
 from crawl_env.content.utility import Distribution
@@ -77,14 +78,15 @@ def simulate(
     tick: Callable[[], object] | None = None,
     **options: Any,
 ) -> OnDemandRun:
-    """Return a run of a policy of `FleetScheduler`, on content that is drawn when it is crawled.
+    """Return a run of a policy of `FleetScheduler` or `AdaptiveFleetScheduler`, on content that is
+    drawn when it is crawled.
 
     All policies meet the same content under the same seed, so that their rewards are paired.
 
     Arguments:
         columns: the fleet.
         budget: M, budget units per step.
-        policy: of `FleetScheduler`.
+        policy: of either scheduler; an adaptive one is told the number of new items of each crawl.
         steps: number of steps evaluated.
         warmup: number of steps before these.
         utility: distribution of ξ, as in `OnDemandContent`.
@@ -92,7 +94,7 @@ def simulate(
             `agents.scheduling.relaxation.stationary_ages`.
         seed: of the content, and of the random draws of the policy.
         tick: called after every step.
-        options: further arguments of `FleetScheduler`.
+        options: further arguments of the scheduler.
 
     Raises:
         ValueError: an argument is invalid.
@@ -105,7 +107,9 @@ def simulate(
     check_whole("steps", steps)
     check_whole("warmup", warmup, 0)
     content = OnDemandContent(columns, utility, seed)
-    scheduler = FleetScheduler(columns, budget, policy, start=start, seed=seed, **options)
+    adaptive = policy in AdaptiveFleetScheduler.policies
+    kind = AdaptiveFleetScheduler if adaptive else FleetScheduler
+    scheduler = kind(columns, budget, policy, start=start, seed=seed, **options)
     found = np.zeros((7, steps))
     spent = np.zeros(2)
     for step in range(warmup + steps):
@@ -118,7 +122,10 @@ def simulate(
         utilities = np.where(failed, 0.0, brought.utility)
         items = np.where(failed, 0, brought.items)
         drawn = process_time()
-        scheduler.report(failed=failed)
+        if isinstance(scheduler, AdaptiveFleetScheduler):
+            scheduler.report(counts=items, failed=failed)
+        else:
+            scheduler.report(failed=failed)
         if step >= warmup:
             paid = float(picked.size if columns.cost is None else columns.cost[picked].sum())
             found[:, step - warmup] = (

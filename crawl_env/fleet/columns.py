@@ -43,6 +43,7 @@ _KINDS: dict[str, type[np.generic]] = {
     "delay": np.uint32,
     "host": np.int32,
 }
+COLUMNS = tuple(_KINDS)
 _STEPS = Parameter("steps", 1.0, 2.0**32 - 1, whole=True, default=1.0)
 _REQUIRED = ("arrival_rate", "mean_utility", "decay_rate")
 _GIVEN = (*_REQUIRED, "cost", "crawl_delay", "failure_rate")

@@ -163,7 +163,9 @@ class Evaluate(ComparisonStudy):
         folder = large.mapped(columns, self.runner.kept)
         utility = large.utility_of(self.arrivals)
         parts = {
-            (plan.budget, name): large.jobs(plan, name, utility, self.seed, seeds, folder)
+            (plan.budget, name): large.jobs(
+                plan, name, utility, self.per_host, self.seed, seeds, folder
+            )
             for plan in plans
             for name in policies
         }

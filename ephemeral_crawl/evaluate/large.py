@@ -31,7 +31,7 @@ from crawl_env.content.arrivals import Arrivals
 from crawl_env.content.names import make_arrivals
 from crawl_env.content.utility import UTILITIES, make_distribution
 from crawl_env.files.batches import SUFFIXES, count_rows
-from crawl_env.fleet.columns import FleetColumns
+from crawl_env.fleet.columns import COLUMNS, FleetColumns
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.report import Report
@@ -79,22 +79,14 @@ def columns_of(options: Options) -> FleetColumns | None:
         return None
     if count_rows(path) < LARGE or _against(options):
         return None
-    columns = FleetColumns.from_file(path, options.period)
-    return columns if _is_plain(columns) else None
+    return FleetColumns.from_file(path, options.period)
 
 
 def as_columns(options: Options, fleet: Sources) -> FleetColumns | None:
     """Return a fleet as columns, if it is large and its crawls can be simulated alone."""
     if len(fleet) < LARGE or fleet.is_capped or _against(options):
         return None
-    columns = FleetColumns.of(fleet)
-    return columns if _is_plain(columns) else None
-
-
-def _is_plain(columns: FleetColumns) -> bool:
-    """Return whether all costs are equal and no host is shared."""
-    cost = columns.cost
-    return columns.host is None and (cost is None or bool(cost.min() == cost.max()))
+    return FleetColumns.of(fleet)
 
 
 def _against(options: Options) -> list[str]:
@@ -142,7 +134,13 @@ def utility_of(arrivals: str) -> dict[str, Any]:
 
 
 def jobs(
-    plan: Plan, policy: str, utility: dict[str, Any], seed: int, seeds: int, folder: Path
+    plan: Plan,
+    policy: str,
+    utility: dict[str, Any],
+    per_host: int,
+    seed: int,
+    seeds: int,
+    folder: Path,
 ) -> list[Job]:
     """Return the jobs of a policy, one for each seed."""
     return [
@@ -154,6 +152,7 @@ def jobs(
             "steps": plan.steps,
             "warmup": plan.warmup,
             "utility": utility,
+            "per_host": per_host,
             "seed": seed + i,
         }
         for i in range(seeds)
@@ -164,7 +163,7 @@ def mapped(columns: FleetColumns, kept: Path) -> Path:
     """Return a folder with the columns, from which every process maps them. Its name tells what it
     holds, so that an interrupted run finds its own."""
     digest = hashlib.sha256(repr((len(columns), columns.period)).encode())
-    for name in ("arrival_rate", "mean_utility", "decay_rate", "cost", "failure_rate", "delay"):
+    for name in COLUMNS:
         column = getattr(columns, name)
         digest.update(name.encode() if column is None else np.ascontiguousarray(column).data)
     folder = kept / f"fleet-{digest.hexdigest()[:24]}"
@@ -190,6 +189,7 @@ def work(job: Job) -> Result:
         utility=make_distribution(job["utility"]),
         start=start,
         seed=seed,
+        per_host=job["per_host"],
     )
     return {
         "expected": run.mean,
@@ -253,7 +253,8 @@ def write(
             "collected utility given what was crawled and when, for which content need not be "
             "drawn; as drawn: the collected utility itself. Intervals: 95 % confidence (Student's "
             "t over runs). Of bound: of the relaxed bound, which no policy that does not observe "
-            "content exceeds on average in the long run. Parameters are held in single precision. "
+            "content exceeds on average in the long run; it leaves limits per host out. "
+            "Parameters are held in single precision. "
             f"The fleet publishes {number(columns.published)} utility per step on average."
         )
 

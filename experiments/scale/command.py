@@ -14,7 +14,7 @@ from agents.evaluation.statistics import number
 from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.study import RecordedStudy, Rows, attributed
-from experiments.scale.sizes import POLICIES, Size, measured_apart
+from experiments.scale.sizes import ADAPTIVE, LEARNING, POLICIES, Size, measured_apart
 
 SIZES = (10**4, 10**5, 10**6, 10**7, 10**8)
 FIXED = 1000.0  # budget that stays the same while the fleet grows
@@ -57,6 +57,10 @@ class Scale(RecordedStudy):
             report.heading(f"Budget: {name}")
             report.table("What the policies collect", *_collected(mine))
             report.table("What that takes, whittle", *_taken(mine))
+        learning = [size for size in sizes if size.policy in ADAPTIVE]
+        if learning:
+            report.heading("Adaptive policies")
+            report.table(f"After {LEARNING:,} steps of learning", *_learnt(learning, sizes))
         with report.details("How this was measured, and definitions"):
             report.paragraph(_method(sizes[0]))
 
@@ -146,6 +150,23 @@ def _taken(sizes: Sequence[Size]) -> tuple[list[str], list[list[str]]]:
         "peak, B / source",
     ]
     return columns, rows
+
+
+def _learnt(learning: Sequence[Size], sizes: Sequence[Size]) -> tuple[list[str], list[list[str]]]:
+    known = {(s.n, s.budget): s.expected for s in _of(sizes, "whittle")}
+    rows = [
+        [
+            s.policy,
+            f"{s.n:,}",
+            f"{s.budget:,.0f}",
+            f"{s.expected / known[s.n, s.budget]:.2%}",
+            f"{s.share:.2%}",
+            f"{s.scheduling / s.budget * 1e6:.2f}",
+        ]
+        for s in learning
+    ]
+    columns = ["policy", "sources", "crawls / step", "of whittle, known rates", "of bound"]
+    return [*columns, "scheduling, µs / crawl"], rows
 
 
 def _by_size(sizes: Sequence[Size]) -> list[tuple[int, float, dict[str, Size]]]:

@@ -18,11 +18,13 @@ from crawl_env import CrawlVectorEnv
 from crawl_env.fleet.columns import FleetColumns
 
 POLICIES = ("whittle", "static", "myopic", "oldest-first")
-DENSE = "dense whittle"
+ADAPTIVE = ("adaptive-certainty", "adaptive-thompson")
 CRAWLS = 400_000  # of a run, unless that takes too few or too many steps
 STEPS = (20, 200)
 WARMUP = 100  # steps, at most
 SEED = 0
+LEARNING = 1000  # steps before the evaluation of adaptive policies
+MOST_ADAPTIVE = 10**6  # sources of a fleet on which these are played
 _COMPILED = 2000  # sources of the fleet with which everything is compiled before it is timed
 _DENSE_STEPS = 3
 
@@ -83,9 +85,11 @@ def measured(n: int, budget: float, regime: str, dense: bool) -> list[Size]:
     del scheduler
     steps, warmup = int(np.clip(CRAWLS / budget, *STEPS)), int(min(n / budget, WARMUP))
     found = []
-    for policy in POLICIES:
+    learning = ADAPTIVE if n <= MOST_ADAPTIVE and n / budget <= LEARNING / 5 else ()
+    for policy in (*POLICIES, *learning):
         start = "random" if policy == "oldest-first" else stationary_ages(fleet, relaxed.multiplier)
-        run = simulate(fleet, budget, policy, steps=steps, warmup=warmup, start=start)
+        preparation = warmup if policy in POLICIES else LEARNING
+        run = simulate(fleet, budget, policy, steps=steps, warmup=preparation, start=start)
         found.append(
             Size(
                 n=n,
@@ -114,7 +118,7 @@ def measured(n: int, budget: float, regime: str, dense: bool) -> list[Size]:
 def _compile(regime: str) -> None:
     fleet = FleetColumns.random(_COMPILED, SEED, regime)
     stationary = stationary_ages(fleet, columns_relaxation(fleet, 10).multiplier)
-    for policy in POLICIES:
+    for policy in (*POLICIES, *ADAPTIVE):
         simulate(fleet, 10, policy, steps=5, start=stationary)
 
 

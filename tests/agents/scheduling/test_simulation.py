@@ -69,6 +69,31 @@ def test_failures_collect_nothing_and_leave_content() -> None:
     assert run.reward.mean() == pytest.approx(run.mean, rel=0.02)
 
 
+def test_adaptive_policies_learn_the_rates() -> None:
+    """They end near the policy that knows the rates, and begin far from it."""
+    fleet, budget = FleetColumns.random(2000, seed=7, regime="sparse"), 40
+    known = simulate(fleet, budget, steps=300, warmup=1500).mean
+    first = simulate(fleet, budget, "adaptive-certainty", steps=50).mean
+    for policy in ("adaptive-certainty", "adaptive-thompson"):
+        assert simulate(fleet, budget, policy, steps=300, warmup=1500).mean > 0.9 * known
+    assert first < 0.75 * known
+
+
+@pytest.mark.parametrize("limited", ["cost", "host"])
+def test_costs_and_hosts(limited: str) -> None:
+    rng = np.random.default_rng(0)
+    n = 500
+    columns = {"cost": rng.uniform(0.5, 2, n)} if limited == "cost" else {}
+    hosts = {"host": rng.integers(0, 5, n)} if limited == "host" else {}
+    fleet = FleetColumns(np.ones(n), 1.0, 0.2, **columns, **hosts)
+    run = simulate(fleet, 10, steps=50, warmup=20, per_host=1)
+    if limited == "cost":
+        assert (run.cost <= 10 * (1 + 1e-9)).all()
+        assert run.cost.mean() > 9
+    else:
+        assert (run.crawls == 5).all()
+
+
 def test_ticks_and_refusals() -> None:
     ticks: list[int] = []
     simulate(FLEET, 3, steps=5, warmup=2, tick=lambda: ticks.append(1))

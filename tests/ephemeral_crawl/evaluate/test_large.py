@@ -101,17 +101,23 @@ def test_what_needs_every_source_in_every_step(files, tmp_path, options):
         assert large.as_columns(study, FLEET.to_sources()) is None
 
 
-def test_fleets_with_costs_hosts_or_capacities(tmp_path):
+def test_small_fleets_and_those_with_capacities(tmp_path):
     study = Evaluate(sources="fleet.csv", budget="15", out=tmp_path / "out")
     plain = FLEET.to_sources()
     assert large.as_columns(study, plain) is not None
     assert large.as_columns(study, plain.select(slice(0, 900))) is None
-    for name, value in (
-        ("cost", np.linspace(1, 2, 1500)),
-        ("hosts", ["a", "a", *[""] * 1498]),
-        ("capacity", 3),
-    ):
-        assert large.as_columns(study, Sources(**{**plain.__getstate__(), name: value})) is None
+    capped = Sources(**{**plain.__getstate__(), "capacity": 3})
+    assert large.as_columns(study, capped) is None
+
+
+def test_costs_and_hosts(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    costs = {"cost": rng.uniform(0.5, 2, 1500), "hosts": ["a", "a", *[""] * 1498]}
+    Sources(**{**FLEET.to_sources().__getstate__(), **costs}).to_csv(tmp_path / "fleet.csv")
+    out = evaluated(tmp_path / "fleet.csv", tmp_path / "out")
+    assert "simulated crawl by crawl" in capsys.readouterr().out
+    spent = [float(row["cost"]) for row in rows(out / "records.csv") if row["agent"] == "whittle"]
+    assert 14 < np.mean(spent) <= 15
 
 
 def test_an_interrupted_run_goes_on(files, tmp_path, monkeypatch):

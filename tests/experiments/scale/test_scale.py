@@ -17,6 +17,7 @@ from experiments.scale.sizes import POLICIES, measured
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sizes, "STEPS", (5, 10))
     monkeypatch.setattr(sizes, "WARMUP", 20)
+    monkeypatch.setattr(sizes, "MOST_ADAPTIVE", 2000)
     monkeypatch.setattr("experiments.scale.command.measured_apart", measured)
 
 
@@ -27,7 +28,7 @@ def test_study(tmp_path: Path) -> None:
     rows = read_csv(tmp_path / "scale" / "records.csv")
     cases = {(row["n"], row["budget"]) for row in rows}
     assert cases == {("2000", "20.0"), ("6000", "60.0"), ("6000", "1000.0")}
-    assert len(rows) == len(cases) * len(POLICIES)
+    assert len(rows) == len(cases) * len(POLICIES) + 2
     share = {row["policy"]: float(row["expected"]) / float(row["bound"]) for row in rows}
     assert 0.95 < share["whittle"] < 1.05
     assert share["oldest-first"] < 0.9 * share["whittle"]
@@ -37,3 +38,4 @@ def test_study(tmp_path: Path) -> None:
     Scale(out=tmp_path / "scale", only_report=True).run()
     assert (tmp_path / "scale" / "report.html").read_text() == page
     assert "Of 6,000 sources" in page
+    assert "adaptive-thompson" in page

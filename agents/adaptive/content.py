@@ -26,7 +26,7 @@ from agents.adaptive.estimators.counts import (
     entries,
     increased,
 )
-from agents.adaptive.rows import Rows
+from agents.adaptive.recycling import copy_to_change
 from crawl_env.compiled import compiled
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation.observation import SUMMED
@@ -246,7 +246,6 @@ def _possible(
 
 DECAYS = np.geomspace(0.01, 2.0, 12)  # (J,) μT, the support of the prior
 _J = len(DECAYS)
-_GRID = Rows(2 * _J)
 
 DISPERSION = 1.5  # variance ÷ squared mean of an item's utility, for exponential ξ and μτ of 1 to 2
 _MOST_UTILITY = 1e25  # of one crawl, so that sums are finite in single precision
@@ -275,16 +274,16 @@ class Harvests:
 
     def begin(self, shape: tuple[int, int]) -> State:
         """Return the number of updates, (B, 1), the fraction of sources with each decay and Σ h/φ
-        over the fleet, (B, J), Σ n, (B, N), and a table, `Rows`, of Σ h/φ and −Σ n ln φ of each
-        source, (B, N, 2J)."""
+        over the fleet, (B, J), Σ n, (B, N), and Σ h/φ and −Σ n ln φ of each source, (B, N, 2J)."""
         rows, width = shape[0], len(DECAYS)
         fraction, total = np.full((rows, width), 1.0 / width), np.zeros((rows, width))
-        return np.zeros((rows, 1)), fraction, total, np.zeros(shape), *_GRID.begin(shape)
+        table = np.zeros((*shape, 2 * _J), dtype=np.float32)
+        return np.zeros((rows, 1)), fraction, total, np.zeros(shape), table
 
     def update(self, state: State, outcome: CrawlOutcome, *revealed: FloatArray) -> State:
         """Return the state after one step whose crawls collected `revealed[0]`, (K,) utility."""
         (utility,) = revealed
-        time, fraction, total, number, *grid = state
+        time, fraction, total, number, table = state
         gaps = outcome.gaps / self.period
         valid = (outcome.counts > 0) & (utility >= 0) & (utility < _MOST_UTILITY)
         valid &= (gaps > 1.0 / _LONGEST_GAP) & (gaps < _LONGEST_GAP)
@@ -296,10 +295,10 @@ class Harvests:
             kept = -np.expm1(-z) / z  # φ
             undecayed = utility[valid, None] / kept[which]
             number = increased(number, cells, n)
-            table = _GRID.at(tuple(grid), cells)
-            table[:, :_J] += undecayed.astype(np.float32)
-            table[:, _J:] -= (n[:, None] * np.log(kept)[which]).astype(np.float32)
-            grid = [*_GRID.replaced(tuple(grid), cells, table)]
+            table = copy_to_change(table, cells, 2 * _J)
+            flat = table.reshape(-1, 2 * _J)
+            flat[cells, :_J] += undecayed.astype(np.float32)
+            flat[cells, _J:] -= (n[:, None] * np.log(kept)[which]).astype(np.float32)
             rows = cells // number.shape[1]
             first = np.flatnonzero(np.diff(rows, prepend=-1))
             total = total.copy()
@@ -308,9 +307,8 @@ class Harvests:
         due = (time % _EVERY == 0)[:, 0]
         if due.any():
             fraction = fraction.copy()
-            table = _GRID.whole(tuple(grid))[due]
-            fraction[due] = self._fitted(fraction[due], number[due], table)
-        return time, fraction, total, number, *grid
+            fraction[due] = self._fitted(fraction[due], number[due], table[due])
+        return time, fraction, total, number, table
 
     def estimate(self, state: State, cells: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
         """Return the estimates of ξ̄ and μ, for cells (K,) given by ascending flat positions in
@@ -324,19 +322,19 @@ class Harvests:
 
     def decays(self, state: State, cells: NDArray[np.intp]) -> NDArray[np.float32]:
         """Return the probability of each of `DECAYS`, (J, K), for cells as in `estimate`."""
-        _, fraction, _, number, *grid = state
+        _, fraction, _, number, table = state
         log_fraction = _logarithm(fraction.T)[:, cells // number.shape[1]]
         n = number.reshape(-1)[cells].astype(np.float32)
-        return _weights(log_fraction, n, _GRID.at(tuple(grid), cells))
+        return _weights(log_fraction, n, table.reshape(-1, 2 * _J)[cells])
 
     def utility(self, state: State, cells: NDArray[np.intp]) -> FloatArray:
         """Return the estimate of ξ̄ for each of `DECAYS`, (J, K), for cells as in `estimate`; the
         fleet's mean enters as `_PSEUDO` items."""
-        _, _, total, number, *grid = state
+        _, _, total, number, table = state
         found = number.sum(axis=1, keepdims=True)
         typical = np.where(found > 0, total / np.maximum(found, _TINY), 1.0)  # (B, J)
         items = number.reshape(-1)[cells] + _PSEUDO
-        fresh = _GRID.at(tuple(grid), cells)[:, :_J]
+        fresh = table.reshape(-1, 2 * _J)[cells, :_J]
         own = fresh + _PSEUDO * typical[cells // number.shape[1]]
         return np.asarray((own / items[:, None]).T)
 

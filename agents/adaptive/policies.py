@@ -24,6 +24,7 @@ from agents.adaptive.estimators.counts import (
     Posterior,
     State,
 )
+from agents.adaptive.recycling import copy_to_change
 from agents.policies.base import Agent, Environment, ObservationView, graded, margin, needs
 from agents.theory.closed_form import age_index, decayed, remainder_ratio, theorem_1
 from crawl_env import NEVER, Task, task_of
@@ -401,7 +402,7 @@ class Adaptive(Agent):
     def _redrawn(self, rate: FloatArray, rates: State, fresh: IntArray) -> FloatArray:
         """Return rates, (B, N), of which those at flat positions, (K,), are drawn from their
         posteriors, given the state of their estimator."""
-        rate = rate.copy()
+        rate = copy_to_change(rate, fresh)
         rate.reshape(-1)[fresh] = self.estimator.posterior(rates, fresh).draw(self.rng)
         return rate
 
@@ -635,9 +636,9 @@ class SelfTuning(Adaptive):
         self, view: ObservationView, rates: State, fresh: IntArray, state: State
     ) -> PlanningModel:
         rate = self._redrawn(state[0], rates, fresh)
-        utility, decay = state[1].copy(), state[2].copy()
-        if not utility.all():  # some have no model since their first items
-            fresh = np.union1d(fresh, np.flatnonzero(utility == 0))
+        if not state[1].all():  # some have no model since their first items
+            fresh = np.union1d(fresh, np.flatnonzero(state[1] == 0))
+        utility, decay = (copy_to_change(array, fresh) for array in state[1:3])
         mean_utility, decay_rate = self._content.estimate(state[3:], fresh)
         period = self.known.period
         utility.reshape(-1)[fresh] = np.clip(mean_utility, _LEAST_UTILITY, 1.0 / _LEAST_UTILITY)

@@ -14,7 +14,8 @@ from agents.policies.base import Agent, Environment, ObservationView, State, nee
 from agents.theory.frequencies import static_frequencies
 from agents.theory.multiplier import payable
 from crawl_env import Sources, Task, task_of
-from crawl_env.numerics import FloatArray, ranks
+from crawl_env.compiled import compiled
+from crawl_env.numerics import BoolArray, FloatArray, IntArray, ranks
 from crawl_env.simulation import selection
 from crawl_env.simulation.selection import Hosts
 
@@ -58,38 +59,27 @@ class Static(Agent):
         return rate, credit, np.zeros(shape), np.zeros(shape, bool), np.zeros(view.batch)
 
     def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
-        rate, credit, age, balance = self._after_the_last(view, *state)
-        urgency = np.where(rate > 0, credit + rate * age, -2.0)
-        rank = ranks(urgency)
-        excluded = ((credit < 0) | (rate == 0)) & (self.task.budget_rule == "average")
-        # Priorities are distinct in float32, since ties would be broken by unobserved ages.
-        priority = np.where(excluded, -1.0 - rank, self.task.n - rank) / self.task.n
-        chosen = np.zeros(rate.shape, bool)
-        chosen.reshape(-1)[selected(self.task, priority.astype(np.float32), view, balance)] = True
-        return priority, (rate, credit, age, chosen, balance)
-
-    def _after_the_last(
-        self,
-        view: ObservationView,
-        rate: FloatArray,
-        credit: FloatArray,
-        age: FloatArray,
-        chosen: NDArray[np.bool_],
-        balance: FloatArray,
-    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """Return the recurrent state after the last action's crawls, with the credit earned."""
+        rate, credit, age, chosen, balance = state
         crawled = chosen
         if view.shows("crawled"):
             crawled = view["crawled"] > 0
         elif view.shows("age"):  # the age is 1 after a step from an empty start, too
             crawled = (view["age"] == 1) & (chosen | (age > 1))
-        cost = view.sources.cost
-        spent = np.where(crawled, cost, 0.0).sum(axis=-1)
-        speed = np.ones_like(spent)
-        if self.task.budget_rule == "step":
-            speed = spent / np.maximum((cost * rate).sum(axis=-1), _TINY)
-        credit = credit + rate * speed[:, None] - crawled
-        return rate, credit, np.where(crawled, 1.0, age + 1.0), balance + self.task.budget - spent
+        shape, on_average = rate.shape, self.task.budget_rule == "average"
+        lateness, new_credit, new_age = np.empty(shape), np.empty(shape), np.empty(shape)
+        spent = np.empty(shape[0])
+        rate, cost = np.ascontiguousarray(rate), np.atleast_2d(view.sources.cost)
+        before = np.ascontiguousarray(credit), np.ascontiguousarray(age)
+        after = new_credit, new_age, lateness, spent
+        _after_the_last(rate, cost, *before, crawled, on_average, *after)
+        # Priorities are distinct in float32, since ties would be broken by unobserved ages.
+        order = np.argsort(lateness, axis=-1, kind="stable")
+        priority = np.empty(shape)
+        _prioritise(order, rate, new_credit, on_average, priority)
+        balance = balance + self.task.budget - spent
+        chosen = np.zeros(shape, bool)
+        chosen.reshape(-1)[selected(self.task, priority.astype(np.float32), view, balance)] = True
+        return priority, (rate, new_credit, new_age, chosen, balance)
 
     def _rates(self, sources: Sources) -> FloatArray:
         """Return crawls per step, (N,) or (B, N), of sources that the budget can cover."""
@@ -103,6 +93,50 @@ class Static(Agent):
             return _within_hosts(plain, budget, hosts)
         fleets = (plain.fleet(b) for b in range(len(plain.cost)))
         return np.array([_within_hosts(fleet, budget, hosts) for fleet in fleets])
+
+
+@compiled
+def _after_the_last(
+    rate: FloatArray,
+    cost: FloatArray,
+    credit: FloatArray,
+    age: FloatArray,
+    crawled: BoolArray,
+    on_average: bool,
+    new_credit: FloatArray,
+    new_age: FloatArray,
+    lateness: FloatArray,
+    spent: FloatArray,
+) -> None:
+    """Write credits, ages and what was spent after the last action's crawls, with the credit earned
+    since, and −urgency; all (B, N), but cost (B or 1, N) and spent (B,)."""
+    for b in range(len(rate)):
+        price, speed = cost[b % len(cost)], 1.0
+        total, usual = 0.0, 0.0
+        for i in range(rate.shape[1]):
+            total += price[i] if crawled[b, i] else 0.0
+            usual += price[i] * rate[b, i]
+        if not on_average:
+            speed = total / max(usual, _TINY)
+        spent[b] = total
+        for i in range(rate.shape[1]):
+            r, done = rate[b, i], crawled[b, i]
+            new_credit[b, i] = credit[b, i] + r * speed - (1.0 if done else 0.0)
+            new_age[b, i] = 1.0 if done else age[b, i] + 1.0
+            lateness[b, i] = -(new_credit[b, i] + r * new_age[b, i]) if r > 0.0 else 2.0
+
+
+@compiled
+def _prioritise(
+    order: IntArray, rate: FloatArray, credit: FloatArray, on_average: bool, priority: FloatArray
+) -> None:
+    """Write the priorities of sources in an order, (B, N); negative ones are not due."""
+    n = order.shape[1]
+    for b in range(len(order)):
+        for rank in range(n):
+            i = order[b, rank]
+            excluded = on_average and (credit[b, i] < 0.0 or rate[b, i] == 0.0)
+            priority[b, i] = (-1.0 - rank if excluded else n - rank) / n
 
 
 class Scheduled(Static):

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import log
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agents.adaptive.estimators import ESTIMATORS as LIBRARY
 from agents.adaptive.estimators import Changed, CrawlOutcome, Estimator, Posterior, State, made
-from agents.adaptive.estimators.changed import Gaps, changed_posterior
+from agents.adaptive.estimators.changed import NODES, changed_posterior
 from agents.adaptive.estimators.counts import WEAK, check_prior, conjugate
 from crawl_env.errors import check_choice, check_non_negative, check_positive, check_within
 from crawl_env.numerics import FloatArray, IntArray
@@ -144,11 +145,15 @@ class ChangedLikelihood(Changed):
     """
 
     def solve(
-        self, gaps: Gaps, sums: list[FloatArray], start: FloatArray, prior: Posterior
+        self,
+        histogram: NDArray[np.float32],
+        sums: list[FloatArray],
+        start: FloatArray,
+        prior: Posterior,
     ) -> Posterior:
         crawls, _, idle, time = sums
-        mean_gap, one = time / crawls, np.ones_like(crawls)
-        return changed_posterior(gaps.joined(mean_gap, one), idle + mean_gap, 0.0, start)
+        mean_gap = time / crawls
+        return changed_posterior(histogram, idle + mean_gap, 0.0, start, mean_gap)
 
 
 class ChangedMoments(Changed):
@@ -160,11 +165,45 @@ class ChangedMoments(Changed):
     all_gaps: ClassVar[bool] = True
 
     def solve(
-        self, gaps: Gaps, sums: list[FloatArray], start: FloatArray, prior: Posterior
+        self,
+        histogram: NDArray[np.float32],
+        sums: list[FloatArray],
+        start: FloatArray,
+        prior: Posterior,
     ) -> Posterior:
         crawls, changes, _, time = sums
-        both = 2 * np.ones_like(crawls)
-        return moment_posterior(gaps.joined(time / crawls, both), changes + 1.0, start)
+        gaps = Gaps.of(histogram).joined(time / crawls, 2 * np.ones_like(crawls))
+        return moment_posterior(gaps, changes + 1.0, start)
+
+
+class Gaps(NamedTuple):
+    """The nonzero entries of histograms (M, K)."""
+
+    row: NDArray[np.intp]  # (E,) in 0 … M − 1
+    gap: FloatArray  # (E,) steps
+    weight: FloatArray  # (E,) number of gaps
+    rows: int  # M
+
+    @staticmethod
+    def of(histogram: NDArray[np.floating]) -> Gaps:
+        held = np.flatnonzero(histogram)
+        row, node = np.divmod(held, len(NODES))
+        weight = histogram.reshape(-1)[held].astype(np.float64)
+        return Gaps(row, NODES[node], weight, len(histogram))
+
+    def joined(self, gap: FloatArray, weight: FloatArray) -> Gaps:
+        """Return these gaps and one more per row, (M,)."""
+        each = np.arange(self.rows, dtype=np.intp)
+        return Gaps(
+            np.concatenate((self.row, each)),
+            np.concatenate((self.gap, gap)),
+            np.concatenate((self.weight, weight)),
+            self.rows,
+        )
+
+    def total(self, term: FloatArray) -> FloatArray:
+        """Return Σ weight·term for every row, (M,)."""
+        return np.bincount(self.row, self.weight * term, self.rows).astype(np.float64, copy=False)
 
 
 def moment_posterior(crawled: Gaps, changes: FloatArray, start: FloatArray) -> Posterior:

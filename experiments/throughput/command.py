@@ -39,9 +39,12 @@ class Throughput(RecordedStudy):
     """Parts to measure: gymnasium, whittle, content, adaptive, scheduler, tensors, start, replay,
     sizes, files; by default all. The record of the other parts is kept, so that a machine with a
     GPU can add its rows by --only tensors."""
-    replay: Annotated[str, tyro.conf.arg(metavar="OPTIONS")] = ""
-    """Options of `ephemeral-crawl evaluate` for the replay of a log, such as "--items LOG.csv
-    --budget 10"; without them no replay is measured."""
+    items: str = ""
+    """Log of items for the replay, as for `ephemeral-crawl evaluate`; without it none is made."""
+    curves: str = ""
+    """Decay curves of the log."""
+    budget: float = 10.0
+    """Budget of the replay."""
     largest: int = 10**7
     """Largest fleet."""
     largest_file: int = files.LARGEST
@@ -83,7 +86,7 @@ class Throughput(RecordedStudy):
             "scheduler": lambda: scheduler.figures(rounds) if fits else iter(()),
             "tensors": lambda: tensors.figures(rounds),
             "start": lambda: startup.figures(rounds),
-            "replay": lambda: replay.figures(self.replay),
+            "replay": lambda: replay.figures(self.items, self.curves, self.budget),
         }
 
     def write(self, report: Report, tables: Mapping[str, Rows]) -> None:

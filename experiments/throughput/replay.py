@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -16,27 +15,32 @@ from experiments.throughput.figure import Figure, absent
 GROUP = "Replay"
 WHAT = "replay of a log under every policy; the limit is for a year of hours at 105 sites"
 _LIMIT = 1.0
+_ALONE = ("--jobs", "1", "--engine", "sequential")  # in one process
 
 
-def figures(arguments: str) -> Iterator[Figure]:
+def figures(items: str, curves: str = "", budget: float = 10.0) -> Iterator[Figure]:
     """Yield the CPU time of a replay.
 
     Arguments:
-        arguments: those of `ephemeral-crawl evaluate`, such as "--items LOG --budget 10"; if empty,
-            nothing is run.
+        items: the log; if empty, nothing is run.
+        curves: the decay curves, or "".
+        budget: crawls per hour.
     """
-    if not arguments:
-        why = "not measured: no log was given (--replay)"
-        yield absent(GROUP, WHAT, "min of CPU", "≤", _LIMIT, why)
+    if not items:
+        yield absent(GROUP, WHAT, "min of CPU", "≤", _LIMIT, "not measured: no log given (--items)")
         return
+    given = {"--items": items, "--curves": curves, "--budget": f"{budget:g}"}
+    words = [word for name, value in given.items() if value for word in (name, value)]
     with tempfile.TemporaryDirectory() as folder:
-        words = [*shlex.split(arguments), "--out", str(Path(folder) / "replay")]
-        command = [sys.executable, "-m", "ephemeral_crawl", "evaluate", *words]
+        out = str(Path(folder) / "replay")
+        command = [sys.executable, "-m", "ephemeral_crawl", "evaluate", *words, "--out", out]
         before = _spent()
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=_one_thread())
+        subprocess.run(
+            [*command, *_ALONE], check=True, stdout=subprocess.DEVNULL, env=_one_thread()
+        )
         minutes = (_spent() - before) / 60
-    shown = " ".join(Path(word).name if "/" in word else word for word in shlex.split(arguments))
-    yield Figure(GROUP, WHAT, minutes, "min of CPU", "≤", _LIMIT, note=f"evaluate {shown}")
+    note = f"evaluate {' '.join(Path(word).name for word in words)}"
+    yield Figure(GROUP, WHAT, minutes, "min of CPU", "≤", _LIMIT, note=note)
 
 
 def _spent() -> float:

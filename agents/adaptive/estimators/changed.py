@@ -7,7 +7,7 @@ of each source are stored as a histogram over `NODES`, so that the state has a f
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,17 +21,18 @@ from agents.adaptive.estimators.counts import (
     check_prior,
     check_retention,
 )
-from agents.adaptive.rows import Rows
+from agents.adaptive.recycling import copy_to_change
+from agents.theory.closed_form import decayed
+from crawl_env.compiled import compiled
 from crawl_env.errors import check_positive
 from crawl_env.numerics import FloatArray, IntArray
 
 # Nodes of the histogram of gaps, in steps: all up to 8, then four per octave. A gap between two
 # nodes is split so that its mean is preserved; one beyond the last node counts as the last.
 NODES: FloatArray = np.r_[1.0:8.0, 2.0 ** np.arange(3.0, 10.25, 0.25)]  # (K,)
-_HISTOGRAM = Rows(len(NODES))
 _STEPS = 30  # largest number of Newton steps; the iteration is monotone and converges in fewer
-_CLOSE = 1e-4  # last step relative to the root; the error is of the order of its square
-_NEAR = 1e-3  # below this value x/(e^x − 1) is replaced by its tangent
+_CLOSE = 1e-5  # last step relative to the root; the error is of the order of its square
+_NO_GAP = np.zeros(0)
 
 
 @dataclass(frozen=True)
@@ -75,35 +76,37 @@ class Changed:
 
     def begin(self, shape: tuple[int, ...]) -> State:
         """Return the number of crawls, of those that found something new, the steps of the others
-        and of all, (..., N), the histograms, a table of `Rows`, (..., N, K), and the posterior's
-        shape and rate, (..., N)."""
+        and of all, (..., N), the histograms, (..., N, K), and the posterior's shape and rate,
+        (..., N)."""
         sums = (np.zeros(shape) for _ in range(4))
+        histogram = np.zeros((*shape, len(NODES)), dtype=np.float32)
         posterior = (np.broadcast_to(np.asarray(x, float), shape).copy() for x in self.prior)
-        return *sums, *_HISTOGRAM.begin(shape), *posterior
+        return *sums, histogram, *posterior
 
     def update(self, state: State, outcome: CrawlOutcome) -> State:
-        sums, histogram, (shape, rate) = [*state[:4]], state[4:-2], state[-2:]
+        sums, histogram, (shape, rate) = [*state[:4]], state[4], state[-2:]
         shape, rate = self._faded(shape, rate, outcome.elapsed / self.period)
         crawled = outcome.cells
         if crawled.size:
             gap, new = outcome.gaps / self.period, outcome.changes
             kept = self.retention**gap
-            sums = [array.copy() for array in sums]
-            shape, rate = shape.copy(), rate.copy()
-            rows = _HISTOGRAM.at(histogram, crawled) * kept[:, None].astype(np.float32)
-            _spread(rows, gap, np.where(new | self.all_gaps, 1.0, 0.0))
-            histogram = _HISTOGRAM.replaced(histogram, crawled, rows)
+            sums = [copy_to_change(array, crawled) for array in sums]
+            shape, rate = copy_to_change(shape, crawled), copy_to_change(rate, crawled)
+            histogram = copy_to_change(histogram, crawled, len(NODES))
+            rows = np.empty((crawled.size, len(NODES)), dtype=np.float32)
+            counted = np.where(new | self.all_gaps, 1.0, 0.0)
+            _add_gaps(histogram.reshape(-1, len(NODES)), crawled, kept, gap, counted, NODES, rows)
             more = np.ones_like(gap), new, np.where(new, 0.0, gap), gap
+            of_crawled = []
             for array, x in zip(sums, more, strict=True):
-                _flat(array)[crawled] = kept * _flat(array)[crawled] + x
+                of_crawled.append(kept * _flat(array)[crawled] + x)
+                _flat(array)[crawled] = of_crawled[-1]
             start = _flat(shape)[crawled] / _flat(rate)[crawled] * self.period
             prior = self.prior.at(crawled, shape.shape)
-            posterior = self.solve(
-                Gaps.of(rows), [_flat(array)[crawled] for array in sums], start, prior
-            )
+            posterior = self.solve(rows, of_crawled, start, prior)
             _flat(shape)[crawled] = posterior.shape
             _flat(rate)[crawled] = posterior.rate * self.period
-        return *sums, *histogram, shape, rate
+        return *sums, histogram, shape, rate
 
     def _faded(
         self, shape: FloatArray, rate: FloatArray, steps: float
@@ -118,101 +121,135 @@ class Changed:
         return posterior if cells is None else posterior.at(cells, state[-1].shape)
 
     def solve(
-        self, gaps: Gaps, sums: list[FloatArray], start: FloatArray, prior: Posterior
+        self,
+        histogram: NDArray[np.float32],
+        sums: list[FloatArray],
+        start: FloatArray,
+        prior: Posterior,
     ) -> Posterior:
         """Return the posterior of ΛT, (M,).
 
         Arguments:
-            gaps: the histograms of M sources.
+            histogram: of M sources, (M, K).
             sums: the four sums of the state, (M,) each.
             start: the previous mean, from which the root is searched.
             prior: the prior of these sources.
         """
         _, _, idle, _ = sums
-        return changed_posterior(gaps, idle + prior.rate / self.period, prior.shape, start)
-
-
-class Gaps(NamedTuple):
-    """The nonzero entries of histograms (M, K)."""
-
-    row: NDArray[np.intp]  # (E,) in 0 … M − 1
-    gap: FloatArray  # (E,) steps
-    weight: FloatArray  # (E,) number of gaps
-    rows: int  # M
-
-    @staticmethod
-    def of(histogram: NDArray[np.floating]) -> Gaps:
-        held = np.flatnonzero(histogram)
-        row, node = np.divmod(held, len(NODES))
-        weight = histogram.reshape(-1)[held].astype(np.float64)
-        return Gaps(row, NODES[node], weight, len(histogram))
-
-    def joined(self, gap: FloatArray, weight: FloatArray) -> Gaps:
-        """Return these gaps and one more per row, (M,)."""
-        each = np.arange(self.rows, dtype=np.intp)
-        return Gaps(
-            np.concatenate((self.row, each)),
-            np.concatenate((self.gap, gap)),
-            np.concatenate((self.weight, weight)),
-            self.rows,
-        )
-
-    def total(self, term: FloatArray) -> FloatArray:
-        """Return Σ weight·term for every row, (M,)."""
-        return np.bincount(self.row, self.weight * term, self.rows).astype(np.float64, copy=False)
+        return changed_posterior(histogram, idle + prior.rate / self.period, prior.shape, start)
 
 
 def changed_posterior(
-    changed: Gaps, idle: FloatArray, shape: float | FloatArray, start: FloatArray
+    changed: NDArray[np.float32],
+    idle: FloatArray,
+    shape: float | FloatArray,
+    start: FloatArray,
+    gap: FloatArray = _NO_GAP,
 ) -> Posterior:
     """Return the Gamma distribution at the root Λ of a + Σ m Λτ/(e^{Λτ} − 1) = ΛU, (M,), 1 / step.
 
     Arguments:
-        changed: the gaps τ after which something was new.
+        changed: histograms of the gaps τ after which something was new, (M, K).
         idle: U > 0, (M,), the total of the other gaps, plus b of the prior.
         shape: a ≥ 0 of the prior; 0 for maximum likelihood, with the error from the curvature in Λ.
         start: initial value of the search.
+        gap: one more gap of each source, (M,), after which something was new.
     """
-    gap = changed.gap
-    # Σ mx/(e^x − 1) lies between Σ m(1 − x/2) and Σ m, which bounds the root.
-    number, time = changed.total(np.ones_like(gap)), changed.total(gap)
-    least, most = (shape + number) / (idle + 0.5 * time), (shape + number) / idle
-    root = np.clip(start, least, most)
-    for _ in range(_STEPS):
-        value, slope = _expected_items(root[changed.row] * gap)
-        score = shape + changed.total(value) - root * idle
-        step = score / (idle - changed.total(slope * gap))
-        # The score is convex: the step falls short from the left and overshoots from the right.
-        root = np.maximum(root + step, least)
-        if (np.abs(step) <= _CLOSE * root).all():
-            break
-    x = root[changed.row] * gap
-    value, slope = _expected_items(x)
-    curved = root * idle - changed.total(slope * x)  # −d/d ln Λ of the score
-    if np.all(np.asarray(shape) == 0):  # curvature in Λ: the terms of the score itself cancel
-        curved = changed.total(value * (value + x))  # x²e^x/(e^x − 1)²
-    curved = np.maximum(curved, LEAST_SHAPE)
-    return Posterior(curved, curved / root)
+    law = Posterior(np.empty(len(changed)), np.empty(len(changed)))
+    prior = np.broadcast_to(np.asarray(shape, dtype=np.float64), idle.shape).copy()
+    _solve(changed, NODES, gap, idle, prior, start, not prior.any(), *law)
+    return law
 
 
-def _expected_items(x: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return x/(e^x − 1) and its derivative, for x > 0."""
-    safe = np.maximum(x, _NEAR)
-    power = np.exp(-safe)
-    rest = 1.0 - power
-    value = safe * power / rest + 0.5 * (safe - x)
-    return value, power * (rest - safe) / (rest * rest)
+@compiled
+def _solve(
+    changed: NDArray[np.float32],
+    nodes: FloatArray,
+    one_more: FloatArray,
+    idle: FloatArray,
+    prior: FloatArray,
+    start: FloatArray,
+    likelihood: bool,
+    shape: FloatArray,
+    rate: FloatArray,
+) -> None:
+    """Fill in shape and rate for every histogram; see `changed_posterior`."""
+    gap, weight = np.zeros(nodes.size + 1), np.zeros(nodes.size + 1)
+    value, slope = np.zeros(nodes.size + 1), np.zeros(nodes.size + 1)
+    for i in range(len(changed)):
+        held, number, time = 0, 0.0, 0.0
+        if one_more.size:
+            gap[0], weight[0] = one_more[i], 1.0
+            held, number, time = 1, 1.0, one_more[i]
+        for j in range(nodes.size):
+            m = float(changed[i, j])
+            gap[held], weight[held] = nodes[j], m
+            held += m != 0.0
+            number += m
+            time += m * nodes[j]
+        # Σ mx/(e^x − 1) lies between Σ m(1 − x/2) and Σ m, which bounds the root.
+        least = (prior[i] + number) / (idle[i] + 0.5 * time)
+        root = min(max(start[i], least), (prior[i] + number) / idle[i])
+        for _ in range(_STEPS):
+            _expected_items(root, gap[:held], value[:held], slope[:held])
+            score, steepness = prior[i] - root * idle[i], idle[i]
+            for j in range(held):
+                score += weight[j] * value[j]
+                steepness -= weight[j] * slope[j] * gap[j]
+            step = score / steepness
+            # The score is convex: the step falls short from the left and overshoots from the right.
+            root = max(root + step, least)
+            if abs(step) <= _CLOSE * root:
+                break
+        _expected_items(root, gap[:held], value[:held], slope[:held])
+        curved = 0.0 if likelihood else root * idle[i]  # −d/d ln Λ of the score
+        for j in range(held):
+            x = root * gap[j]
+            if likelihood:  # curvature in Λ: the terms of the score itself cancel
+                curved += weight[j] * value[j] * (value[j] + x)  # x²e^x/(e^x − 1)²
+            else:
+                curved -= weight[j] * slope[j] * x
+        shape[i] = max(curved, LEAST_SHAPE)
+        rate[i] = shape[i] / root
+
+
+@compiled
+def _expected_items(rate: float, gap: FloatArray, value: FloatArray, slope: FloatArray) -> None:
+    """Fill in x/(e^x − 1) and its derivative at x = rate·gap > 0."""
+    for j in range(gap.size):
+        x = rate * gap[j]
+        kept, bend = decayed(x)
+        value[j] = kept / (1.0 - bend)  # 1 − e^−x = x(1 − bend)
+        slope[j] = -value[j] * (bend / x) / (1.0 - bend)
 
 
 def _flat(array: FloatArray) -> FloatArray:
     return array.reshape(-1)
 
 
-def _spread(histogram: NDArray[np.floating], gap: FloatArray, weight: FloatArray) -> None:
-    """Add each row's gap, (M,), to its histogram (M, K), split between the nearest two nodes."""
-    inside = np.clip(gap, NODES[0], NODES[-1])
-    left = np.clip(np.searchsorted(NODES, inside, side="right") - 1, 0, len(NODES) - 2)
-    upper = (inside - NODES[left]) / (NODES[left + 1] - NODES[left])
-    rows = np.arange(gap.size)
-    histogram[rows, left] += weight * (1.0 - upper)
-    histogram[rows, left + 1] += weight * upper
+@compiled
+def _add_gaps(
+    histogram: NDArray[np.float32],
+    crawled: IntArray,
+    kept: FloatArray,
+    gap: FloatArray,
+    weight: FloatArray,
+    nodes: FloatArray,
+    rows: NDArray[np.float32],
+) -> None:
+    """Discount the histograms of the crawled sources by `kept`, (M,), add a gap of some weight to
+    each, split between the nearest two nodes, and copy them to `rows`, (M, K)."""
+    last = nodes.size - 1
+    for i in range(crawled.size):
+        inside = min(max(gap[i], nodes[0]), nodes[last])
+        left = 0
+        while left < last - 1 and nodes[left + 1] <= inside:
+            left += 1
+        upper = (inside - nodes[left]) / (nodes[left + 1] - nodes[left])
+        row, discount = histogram[crawled[i]], np.float32(kept[i])
+        for j in range(nodes.size):
+            row[j] *= discount
+        row[left] = np.float32(row[left] + weight[i] * (1.0 - upper))
+        row[left + 1] = np.float32(row[left + 1] + weight[i] * upper)
+        for j in range(nodes.size):
+            rows[i, j] = row[j]

@@ -13,6 +13,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from agents.adaptive.recycling import copy_to_change
+from crawl_env.compiled import compiled
 from crawl_env.errors import check_array, check_positive
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
 
@@ -25,6 +27,7 @@ LEAST_SHAPE = 0.5  # lower bound of the shape of a distribution matched to an es
 RETENTIONS = (1.0, 0.999, 0.99, 0.97, 0.9)  # per step
 _TINY_MEAN = 1e-12  # lower bound of expected numbers of items, so that logarithms are finite
 _TINY = 1e-300
+_LEAST_WEIGHT = 1e-50  # of past observations, below which their sums are rescaled
 _SHIFT = 6  # arguments of digamma are shifted above this, where its series is exact to 1e-10
 _LARGEST_SHAPE = 1e6  # of a fitted prior; it means that all sources have the same rate
 _EVERY = 16  # updates between two steps of the fit, after the first 16 updates
@@ -139,9 +142,15 @@ def entries(array: ArrayLike, cells: IntArray, shape: tuple[int, ...]) -> NDArra
 
 def increased(array: FloatArray, cells: IntArray, more: FloatArray) -> FloatArray:
     """Return a copy of an array, (..., N), with (K,) added at flat positions."""
-    copy = array.copy()
-    copy.reshape(-1)[cells] += more
+    copy: FloatArray = copy_to_change(array, cells)
+    _add(copy.reshape(-1), cells, more)
     return copy
+
+
+@compiled
+def _add(array: FloatArray, cells: IntArray, more: FloatArray) -> None:
+    for k in range(cells.size):
+        array[cells[k]] += more[k]
 
 
 class Posterior(NamedTuple):
@@ -352,48 +361,63 @@ class Forgetting:
         check_positive("period", self.period)
 
     def begin(self, shape: tuple[int, ...]) -> State:
-        """Return the number of crawls, (..., 1), Σ (n − m)²/v and Σ ln v for each ρ, (..., K), and
-        counts and time for each, (..., K, N)."""
+        """Return the number of crawls, (..., 1), Σ (n − m)²/v and Σ ln v for each ρ, (..., K), the
+        weight of all that was added so far, (..., K), and counts and time, (..., K, N).
+
+        Discounting multiplies the weight, and only crawls change counts and time, to which they add
+        with the inverse of the weight."""
         *batch, n = shape
         width = len(self.retentions)
         sums = (np.zeros((*batch, k)) for k in (1, width, width))
-        return *sums, *(np.zeros((*batch, width, n)) for _ in range(2))
+        weight = np.ones((*batch, width))
+        return *sums, weight, *(np.zeros((*batch, width, n)) for _ in range(2))
 
     def update(self, state: State, outcome: CrawlOutcome) -> State:
-        crawls, misfit, spread, count, exposure = state
-        retentions = np.array(self.retentions, dtype=np.float64)[:, None]
-        kept = retentions ** (outcome.elapsed / self.period)
-        count, exposure = kept * count, kept * exposure
-        n = outcome.shape[-1]
-        row, source = outcome.cells // n, outcome.cells % n
-        at: Any = (row, slice(None), source)
-        counts, exposures = (x.reshape(-1, len(self.retentions), n) for x in (count, exposure))
-        law = Posterior(*(x[:, None] for x in self.prior.at(outcome.cells, outcome.shape)))
-        before = Posterior(law.shape + counts[at], law.rate + exposures[at])
-        number, error, log_variance = _predicted(before, outcome, row, len(counts))
-        counts[at] += outcome.counts[:, None]
-        exposures[at] += outcome.gaps[:, None]
-        return (
-            crawls + number.reshape(crawls.shape),
-            misfit + error.reshape(misfit.shape),
-            spread + log_variance.reshape(spread.shape),
-            count,
-            exposure,
+        crawls, misfit, spread, weight, count, exposure = state
+        kept = np.array(self.retentions) ** (outcome.elapsed / self.period)
+        weight = weight * kept
+        if weight.size and weight.min() < _LEAST_WEIGHT:
+            count, exposure = weight[..., None] * count, weight[..., None] * exposure
+            weight = np.ones_like(weight)
+        n, width = outcome.shape[-1], len(self.retentions)
+        row = outcome.cells // n
+        first = row * (width - 1) * n + outcome.cells  # flat positions in (..., K, N)
+        at = (first[:, None] + n * np.arange(width)).reshape(-1)
+        count, exposure = copy_to_change(count, at), copy_to_change(exposure, at)
+        misfit, spread = misfit.copy(), spread.copy()
+        law = self.prior.at(outcome.cells, outcome.shape)
+        _predict_and_add(
+            law.shape,
+            law.rate,
+            outcome.counts,
+            outcome.gaps,
+            row,
+            at,
+            weight.reshape(-1, width),
+            count.reshape(-1),
+            exposure.reshape(-1),
+            misfit.reshape(-1, width),
+            spread.reshape(-1, width),
         )
+        number = np.bincount(row, minlength=crawls.size).reshape(crawls.shape)
+        return crawls + number, misfit, spread, weight, count, exposure
 
     def posterior(self, state: State, cells: IntArray | None = None) -> Posterior:
-        best = self.best(state)[..., None, None]
-        count, exposure = state[3:]
+        best = self.best(state)
+        weight, count, exposure = state[3:]
+        *batch, width, n = count.shape
+        fleet = np.arange(best.size), best.reshape(-1)
+        weights = weight.reshape(-1, width)[fleet]
         if cells is not None:
-            *batch, _, n = count.shape
-            at = cells // n, best.reshape(-1)[cells // n], cells % n
-            law = self.prior.at(cells, (*batch, n))
+            row = cells // n
+            at = (row * (width - 1) + best.reshape(-1)[row]) * n + cells
+            law, now = self.prior.at(cells, (*batch, n)), weights[row]
             return Posterior(
-                law.shape + count.reshape(-1, *count.shape[-2:])[at],
-                law.rate + exposure.reshape(-1, *count.shape[-2:])[at],
+                law.shape + now * count.reshape(-1)[at], law.rate + now * exposure.reshape(-1)[at]
             )
         count, exposure = (
-            np.take_along_axis(array, best, axis=-2)[..., 0, :] for array in (count, exposure)
+            (weights[:, None] * array.reshape(-1, width, n)[fleet]).reshape(*batch, n)
+            for array in (count, exposure)
         )
         return Posterior(self.prior.shape + count, self.prior.rate + exposure)
 
@@ -404,23 +428,42 @@ class Forgetting:
         return np.asarray((-crawls * np.log(dispersion) - spread).argmax(axis=-1))
 
 
-def _predicted(
-    posterior: Posterior, outcome: CrawlOutcome, row: IntArray, rows: int
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the number of crawls, (R,), and, for posteriors of the crawled sources, (K, width),
-    the sums over their counts of (n − m)²/v and of ln v, (R, width).
+@compiled
+def _predict_and_add(
+    shape: FloatArray,
+    rate: FloatArray,
+    items: FloatArray,
+    gaps: FloatArray,
+    row: IntArray,
+    at: IntArray,
+    weight: FloatArray,
+    count: FloatArray,
+    exposure: FloatArray,
+    misfit: FloatArray,
+    spread: FloatArray,
+) -> None:
+    """Compare the counts of crawls, (M,), with their predictions, and then add them.
 
-    row: (K,) the fleet to which a source belongs, of R.
+    Arguments:
+        shape, rate: of the prior, (M,).
+        row: (M,) the fleet to which a source belongs, of R.
+        at: (M·K,) positions of its sums for each ρ.
+        weight: (R, K).
+        count, exposure: the flat sums, to which each crawl adds.
+        misfit, spread: (R, K), to which (n − m)²/v and ln v are added.
     """
-    shape, rate = posterior
-    items, gap = outcome.counts[:, None], outcome.gaps[:, None]
-    mean = np.maximum(shape * gap / rate, _TINY_MEAN)
-    variance = mean * (1.0 + gap / rate)
-    misfit, spread = (np.zeros((rows, shape.shape[1])) for _ in range(2))
-    np.add.at(misfit, row, (items - mean) ** 2 / variance)
-    np.add.at(spread, row, np.log(variance))
-    number = np.bincount(row, minlength=rows).astype(np.float64)
-    return number, misfit, spread
+    width = weight.shape[1]
+    for i in range(items.size):
+        r, n, gap = row[i], items[i], gaps[i]
+        for k in range(width):
+            cell, now = at[i * width + k], weight[r, k]
+            below = rate[i] + now * exposure[cell]
+            mean = max((shape[i] + now * count[cell]) * gap / below, _TINY_MEAN)
+            variance = mean * (1.0 + gap / below)
+            misfit[r, k] += (n - mean) ** 2 / variance
+            spread[r, k] += np.log(variance)
+            count[cell] += n / now
+            exposure[cell] += gap / now
 
 
 @dataclass(frozen=True)

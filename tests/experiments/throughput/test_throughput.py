@@ -109,7 +109,7 @@ def test_starts_and_replays_are_timed_in_processes_of_their_own(monkeypatch, tmp
     assert (first.value > 2, first.met) == (True, False)
     ran = []
     monkeypatch.setattr("subprocess.run", lambda command, **options: ran.append(command))
-    (figure,) = replay.figures("--items /home/me/log.csv --budget 10")
+    (figure,) = replay.figures("/home/me/log.csv", budget=5)
     assert ran[0][2:6] == ["ephemeral_crawl", "evaluate", "--items", "/home/me/log.csv"]
-    assert figure.note == "evaluate --items log.csv --budget 10"
+    assert figure.note == "evaluate --items log.csv --budget 5"
     assert figure.met

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import optimize
 
 from agents.adaptive import Changed, CrawlOutcome, Posterior, weak_prior
-from agents.adaptive.estimators.changed import NODES
+from agents.adaptive.estimators.changed import NODES, changed_posterior
 from tests.agents.adaptive.estimators.common import (
     RATE,
     check_any_outcome,
@@ -46,6 +47,33 @@ def test_the_estimate_is_the_root_of_the_score() -> None:
         for t, new in zip(gaps[:, 0], items[:, 0] > 0, strict=True):
             score += rate * t / np.expm1(min(rate * t, 700)) if new else -rate * t
         assert abs(score) < 1e-5 * max(1.0, rate * gaps.sum())
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    gaps=st.lists(st.sampled_from(list(NODES)), min_size=1, max_size=8),
+    idle=st.floats(0.01, 1e3),
+    shape=st.floats(0.1, 10.0),
+    start=st.floats(1e-6, 1e3),
+)
+def test_newton_finds_the_root_and_its_curvature(
+    gaps: list[float], idle: float, shape: float, start: float
+) -> None:
+    """By bisection, with the printed score and its numerical derivative."""
+    held = np.array([[gaps.count(node) for node in NODES]], dtype=np.float32)
+    tau = np.array(gaps)
+
+    def score(rate: float) -> float:
+        return float(
+            shape + (rate * tau / np.expm1(np.minimum(rate * tau, 700.0))).sum() - rate * idle
+        )
+
+    root = optimize.brentq(score, 1e-9, (shape + tau.size) / idle + 1e-9, xtol=1e-14, rtol=1e-12)
+    law = changed_posterior(held, np.array([idle]), np.array([shape]), np.array([start]))
+    np.testing.assert_allclose(law.mean, root, rtol=1e-7)
+    step = 1e-4
+    curved = (score(root * (1 - step)) - score(root * (1 + step))) / (2 * step)
+    np.testing.assert_allclose(law.shape, max(curved, 0.5), rtol=1e-4)
 
 
 def test_it_is_unbiased_at_regular_gaps_and_intervals_cover() -> None:

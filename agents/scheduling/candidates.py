@@ -661,7 +661,7 @@ def choose_in_order(
     on_balance: bool,
     host: NDArray[np.int32],
     per_host: int,
-    on_host: NDArray[np.uint16],
+    on_host: NDArray[np.uint32],
     chosen: NDArray[np.bool_],
 ) -> float:
     """Choose the sources in an order as far as the budget and the hosts allow; return what is left.

@@ -12,8 +12,8 @@ from agents.adaptive.estimators.counts import MOST_ITEMS, Posterior, check_prior
 from agents.scheduling import age_index
 from agents.scheduling.age_index import NEVER, Parameters
 from agents.scheduling.draws import draw_range
-from agents.scheduling.scheduler import Columns, FleetScheduler
-from crawl_env.errors import check_range, check_within
+from agents.scheduling.scheduler import Columns, FleetScheduler, check_columns
+from crawl_env.errors import as_array, check_range, check_within
 from crawl_env.numerics import IntArray
 
 CERTAINTY, THOMPSON = "adaptive-certainty", "adaptive-thompson"
@@ -72,6 +72,7 @@ class AdaptiveFleetScheduler(FleetScheduler):
         per_host: int | None = None,
         seed: int = 0,
     ) -> None:
+        check_columns(columns)
         self.prior = weak_prior(columns.period) if prior is None else prior
         check_prior(self.prior, most=0)
         self.retention = check_within("retention", retention, 0.0, 1.0, open_low=True)
@@ -106,7 +107,7 @@ class AdaptiveFleetScheduler(FleetScheduler):
         if counts is None:
             super().report(failed=failed)
             return
-        found = self._per_crawl("counts", counts).astype(np.float64)
+        found = as_array("counts", self._per_crawl("counts", counts))
         check_range("counts", found, 0.0, MOST_ITEMS, element="crawl")
         super().report(failed=failed)
         known = self.ages < NEVER
@@ -122,9 +123,9 @@ class AdaptiveFleetScheduler(FleetScheduler):
         """Return the posterior of the arrival rates of some sources, (K,) each.
 
         Raises:
-            IndexError: there is no such source.
+            IndexError: there is no such source, or the numbers are not whole.
         """
-        which: IntArray = np.asarray(sources, dtype=np.intp)
+        which: IntArray = np.arange(self.n)[np.asarray(sources)]
         p = self._parameters
         exposure = p.exposure[which].astype(np.float64) * p.period
         return Posterior(p.prior_shape + p.items[which].astype(np.float64), p.prior_rate + exposure)
@@ -137,12 +138,14 @@ class AdaptiveFleetScheduler(FleetScheduler):
     def set_state(self, state: Mapping[str, Any]) -> None:
         for name in ("items", "exposure", "drawn"):
             column = getattr(self._parameters, name)
-            if np.shape(state[name]) != column.shape:
+            learnt = np.asarray(state.get(name))
+            if learnt.shape != column.shape:
                 raise ValueError(
-                    f"the state's {name} has shape {np.shape(state[name])}; this scheduler needs "
-                    f"{column.shape}. Give the fleet and policy that the state belongs to"
+                    f"the state's {name} has shape {learnt.shape}; this scheduler "
+                    f"needs {column.shape}. Give the fleet and policy that the state belongs to"
                 )
-            column[...] = state[name]
+            check_range(f"the state's {name}", learnt, low=0.0)
+            column[...] = learnt
         super().set_state(state)
 
     def _arguments(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from agents.scheduling.age_index import NEVER, WHITTLE, Parameters, scale_of
 from agents.scheduling.age_index import age_reaching as retry_age_reaching
 from agents.theory.closed_form import age_reaching, decayed, time_constants
 from crawl_env.compiled import compiled
-from crawl_env.errors import check_positive
+from crawl_env.errors import check_non_negative, check_positive, check_whole
 from crawl_env.fleet.columns import CHUNK, FleetColumns
 from crawl_env.numerics import FloatArray
 
@@ -62,13 +62,14 @@ def columns_relaxation(
         sample: number of sources of the sample, evenly spaced.
 
     Raises:
-        ValueError: the budget is not positive and finite.
+        ValueError: the budget, gap or sample is not positive and finite.
 
     >>> from crawl_env import Sources
     >>> columns_relaxation(FleetColumns.of(Sources.preset("table1")), 2).bound.__round__(4)
     338.0539
     """
     check_positive("budget", budget, "budget units / step")
+    check_positive("gap", gap)
     parameters = whittle_parameters(columns)
     guess = sample_multiplier(columns, budget, sample)
     return _minimum(parameters, budget, guess, gap)
@@ -79,7 +80,8 @@ def sample_multiplier(columns: FleetColumns, budget: float, sample: int = SAMPLE
 
     Its relative error is about 1/√sample where sources differ by their own sizes.
     """
-    n = len(columns)
+    check_positive("budget", budget, "budget units / step")
+    n, sample = len(columns), check_whole("sample", sample, what="sources")
     if n <= 2 * sample:
         return 0.0
     some = whittle_parameters(columns, np.arange(0, n, n // sample))
@@ -98,6 +100,7 @@ def best_ages(columns: FleetColumns, multiplier: float, part: slice) -> FloatArr
     >>> best_ages(FleetColumns.of(Sources.preset("table1")), 43.7, slice(0, 4))
     array([1., 2., 3., 7.])
     """
+    check_non_negative("multiplier", multiplier, "utility / budget unit")
     start, stop, _ = part.indices(len(columns))
     ages = np.empty(max(stop - start, 0))
     _each_age(whittle_parameters(columns), multiplier, start, ages)
@@ -109,7 +112,11 @@ def stationary_ages(columns: FleetColumns, multiplier: float, seed: int = 0) -> 
     1 to `best_ages`, equally likely; `NEVER` where that is infinite.
 
     It takes 4 bytes a source. Failures are ignored.
+
+    Raises:
+        ValueError: the multiplier is negative or not finite, or the seed is not a whole number.
     """
+    check_whole("seed", seed, 0)
     ages = np.empty(len(columns), np.uint32)
     for number, part in enumerate(columns.chunks()):
         best = best_ages(columns, multiplier, part)

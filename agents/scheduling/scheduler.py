@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from os import PathLike
@@ -15,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from agents.scheduling import age_index
 from agents.scheduling import candidates as pool
 from agents.scheduling.age_index import NEVER, Parameters
-from agents.scheduling.calendar import Calendar
+from agents.scheduling.calendar import ENTRIES, Calendar
 from agents.scheduling.candidates import Candidates, Crawls
 from agents.scheduling.signals import (
     AT,
@@ -34,6 +35,7 @@ from crawl_env.errors import (
     check_positive,
     check_range,
     check_whole,
+    shown,
 )
 from crawl_env.files.atomic import atomic_file
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
@@ -50,12 +52,23 @@ STARTS = ("fresh", "empty", "full", "random")
 _SAMPLE = 2**16  # sources whose indices estimate those of the fleet
 _FEW = 8  # sources of the sample, at least, that are at the new level
 _LEAST_ROOM = 1024  # candidates
+_MOST_ENTRIES = 1.5  # in the calendar, per source: if costs differ, a source can have several
 _BISECTIONS = 40  # of the multiplier of "static"
 _BLOCK = 2**20  # sources set at a time
 _LAST_STEP = 2**32 - 2 * NEVER
 _NO_MASK = np.zeros(0, dtype=bool)
 _NO_STEPS = np.zeros(0, np.uint32)
 _LATER = "later"  # start of a scheduler whose state is set next
+_STATE = (
+    *("crawled_at", "tried_at", "steps", "price", "balance", "ages"),
+    *("picked", "previous", "failed"),
+    *("signalled", "expected", "received", "received_utility", "received_at"),
+)
+# What reading a file that is none of a scheduler raises.
+_DAMAGED = (
+    *(KeyError, ValueError, TypeError, AttributeError, EOFError, RuntimeError),
+    *(OSError, zipfile.BadZipFile, zlib.error),
+)
 
 
 # Signals that no step has looked at yet: sources, expected utility, steps, (K,) each.
@@ -154,6 +167,7 @@ class FleetScheduler:
         per_host: int | None = None,
         seed: int = 0,
     ) -> None:
+        check_columns(columns)
         self.n = len(columns)
         if not 0 < self.n < 2**32 - 1:
             raise ValueError(f"the fleet has {self.n} sources; it must have from 1 to 2**32 − 2")
@@ -254,11 +268,17 @@ class FleetScheduler:
                 on counting.
 
         Raises:
-            ValueError: an array does not have one element per crawl of the last step, or a step was
-                prepared since.
+            ValueError: there is not one boolean per crawl of the last step, or a step was prepared
+                since.
         """
         if failed is not None:
-            self._failed = self._per_crawl("failed", failed).astype(bool)
+            given = self._per_crawl("failed", failed)
+            if given.size and given.dtype != bool:
+                raise ValueError(
+                    f"failed has dtype {given.dtype}; give True for each crawl that failed and "
+                    "False for the others"
+                )
+            self._failed = given.astype(bool)
 
     def signal(self, sources: ArrayLike, utility: ArrayLike) -> None:
         """Take note of signals, such as pings of feeds, that items were published at some sources.
@@ -355,8 +375,11 @@ class FleetScheduler:
         """Continue from a state returned by `get_state` of a scheduler of the same fleet.
 
         Raises:
-            ValueError: the state belongs to another fleet.
+            ValueError: the state belongs to another fleet, or is none.
         """
+        lacking = [name for name in _STATE if name not in state]
+        if lacking:
+            raise ValueError(f"the state has no {', '.join(lacking)}; give one of get_state")
         kept = {"crawled_at": self.n, "tried_at": self.n if self._keeps_attempts else 0}
         for name, size in kept.items():
             if np.shape(state[name]) != (size,):
@@ -364,25 +387,33 @@ class FleetScheduler:
                     f"the state has {np.size(state[name])} sources, and the fleet has {self.n}; "
                     "give the state of a scheduler of the same fleet"
                 )
-        self.steps = int(state["steps"])
+        steps = check_whole("steps of the state", np.asarray(state["steps"])[()], 0)
+        now = NEVER + min(steps, _LAST_STEP)
+        crawled_at, tried_at, previous = (
+            _numbers_below(name, state[name], now + 1)
+            for name in ("crawled_at", "tried_at", "previous")
+        )
+        picked = _numbers_below("picked", state["picked"], self.n)
+        failed = np.array(state["failed"], bool)
+        if previous.shape != picked.shape or failed.shape not in ((0,), picked.shape):
+            raise ValueError("the state is damaged: its crawls have different numbers of results")
+        self.steps = steps
         self.price, self.balance = float(state["price"]), float(state["balance"])
         self.ages = np.array(state["ages"], np.uint32)
-        crawled_at, tried_at = (
-            np.array(state[name], np.uint32) for name in ("crawled_at", "tried_at")
-        )
         self._begin(crawled_at, tried_at)
-        picked = np.array(state["picked"], np.uint32)
         self._file_all(picked)
-        source, at = np.array(state["signalled"], np.uint32).T.copy()
+        source, at = np.reshape(state["signalled"], (-1, 2)).T
+        source = _numbers_below("signalled", source, self.n)
         self._receive(source, np.array(state["expected"], np.float64), at.astype(np.int64))
         leave_calendar(self._crawls.signals, picked)
         received = (state[name] for name in ("received", "received_utility", "received_at"))
         source, utility, step = (np.copy(array) for array in received)
+        source = _numbers_below("received", source, self.n)
         self._received = [(source, utility, step)]
         self._picks = Candidates.empty(len(picked))
-        self._picks.source[:], self._picks.crawled_at[:] = picked, state["previous"]
+        self._picks.source[:], self._picks.crawled_at[:] = picked, previous
         self._picks.counters[0] = len(picked)
-        self._failed = np.array(state["failed"], bool)
+        self._failed = failed
         age_index.read_scales(self._parameters, picked, self._picks.scale, self._picks.decay)
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -403,17 +434,23 @@ class FleetScheduler:
             columns: the fleet that the scheduler was made for.
 
         Raises:
+            FileNotFoundError: there is no such file.
             ValueError: the file holds no scheduler of this class, or that of another fleet.
         """
+        check_columns(columns)
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
                 state = {name: file[name] for name in file.files}
             arguments = json.loads(str(state.pop("arguments")))
             if arguments.pop("class") != cls.__name__:
                 raise KeyError("class")
-        except (KeyError, ValueError, zipfile.BadZipFile) as error:
-            raise ValueError(f"{path} is not the file of a {cls.__name__}: {error}") from None
-        scheduler = cls._restored(columns, arguments, _LATER)
+            scheduler = cls._restored(columns, arguments, _LATER)
+        except FileNotFoundError:
+            raise
+        except _DAMAGED:
+            raise ValueError(
+                f"{path} is not the file of a {cls.__name__}, or it is damaged; save it again"
+            ) from None
         scheduler.set_state(state)
         return scheduler
 
@@ -461,7 +498,7 @@ class FleetScheduler:
         if host is None:
             return np.zeros(0, np.int32), limit
         numbers = np.asarray(host).astype(np.int32, copy=False)
-        self._on_host = np.zeros(int(numbers.max()) + 1, np.uint16)
+        self._on_host = np.zeros(int(numbers.max()) + 1, np.uint32)
         return numbers, limit
 
     def _set_budget(self, multiplier: float | None) -> None:
@@ -551,9 +588,10 @@ class FleetScheduler:
 
     def _prepare(self, demand: int) -> None:
         """Make the `demand` best sources candidates, with their indices."""
-        self._demand = demand
         if not self._prepared:
             self._settle()
+        self._demand = demand
+        if not self._prepared:
             if self._crawls.turns:
                 pool.draw_candidates(self._parameters, self._crawls, self._candidates, self._now)
             if self._received:
@@ -573,6 +611,8 @@ class FleetScheduler:
 
     def _settle(self) -> None:
         """File the sources crawled in the last step."""
+        if int(self._calendar.counters[ENTRIES]) > _MOST_ENTRIES * self.n + _LEAST_ROOM:
+            self.set_state(self._state())  # files every source once
         number = len(self._picks)
         if number:
             self._room_for(number)
@@ -604,7 +644,8 @@ class FleetScheduler:
             self._lower()
         if len(self._candidates) > self._limit():
             self._raise()
-        self._reserve *= 1.0 - 1.0 / (2.0 + self.n / max(demand, 1))
+        # A large reserve costs about as much, until it is gone, as filing all sources once.
+        self._reserve *= 1.0 - 1.0 / (2.0 + self.n / max(demand, self._reserve / 4.0, 1.0))
 
     def _at_level(self) -> int:
         gamma = self._candidates.gamma[: len(self._candidates)]
@@ -682,7 +723,7 @@ class FleetScheduler:
         which = np.flatnonzero(gamma >= least)
         order = which[np.lexsort((source[which], candidates.crawled_at[which], -gamma[which]))]
         chosen = np.zeros(count, dtype=bool)
-        on_host = self._on_host if self._host.size else np.zeros(0, np.uint16)
+        on_host = self._on_host if self._host.size else _NO_STEPS
         budget = self.balance if on_balance else self.budget
         left = pool.choose_in_order(
             self._parameters,
@@ -764,6 +805,7 @@ class FleetScheduler:
         level = float(np.partition(gamma, count - kept)[count - kept])
         if level > self._level:
             self._level = level
+            self._calendar = self._calendar.with_room(count)
             pool.file_again(*self._arrays, self._now, level)
             self._reserve /= 2.0
 
@@ -779,6 +821,30 @@ class FleetScheduler:
         needed = len(self._candidates) + number
         if needed > len(self._candidates.source):
             self._candidates = self._candidates.with_room(needed + needed // 4)
+
+
+def check_columns(columns: object) -> None:
+    """Raise ValueError unless these are the columns of one fleet, all of which count."""
+    needed = ("arrival_rate", "mean_utility", "decay_rate", "period")
+    if not all(hasattr(columns, name) for name in needed):
+        raise ValueError(f"columns is {shown(columns)}; give a FleetColumns, or Sources")
+    if np.ndim(getattr(columns, "arrival_rate", 0.0)) != 1:
+        raise ValueError("columns are a batch of fleets; give one of them, `sources.fleet(b)`")
+    if getattr(columns, "is_capped", False):
+        raise ValueError(
+            "some sources have a finite capacity, which this scheduler does not know; leave it "
+            "out, or use agents.Whittle"
+        )
+
+
+def _numbers_below(name: str, given: Any, bound: int) -> NDArray[np.uint32]:
+    """Return whole numbers of a state, (K,), as a copy; all must be below a bound."""
+    array = np.asarray(given)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise ValueError(f"the state is damaged: {name} are not whole numbers")
+    if array.size and not (array.min() >= 0 and array.max() < bound):
+        raise ValueError(f"the state is damaged: {name} reach {array.max()}, beyond {bound - 1}")
+    return array.astype(np.uint32)
 
 
 def _joined(received: list[Received]) -> Received:

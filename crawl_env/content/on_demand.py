@@ -12,10 +12,11 @@ A total that is drawn at once, as in the dense world, could not be divided betwe
 from __future__ import annotations
 
 import math
+from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from crawl_env.compiled import compiled, inlined
 from crawl_env.content.draws import Stream, exponential, gamma, normal, poisson, uniform
@@ -28,7 +29,7 @@ from crawl_env.content.utility import (
     Lognormal,
     make_distribution,
 )
-from crawl_env.errors import check_whole
+from crawl_env.errors import check_whole, shown
 from crawl_env.fleet.columns import FleetColumns
 from crawl_env.numerics import BoolArray, FloatArray
 
@@ -88,7 +89,7 @@ class OnDemandContent:
         self.utility = make_distribution(utility)
         self._law = _law_of(self.utility)
 
-    def crawl(self, sources: NDArray[np.intp], since: Steps, now: int) -> Collected:
+    def crawl(self, sources: ArrayLike, since: ArrayLike, now: int) -> Collected:
         """Return what crawls collect at step `now`.
 
         Arguments:
@@ -97,24 +98,63 @@ class OnDemandContent:
                 the steps since + 1, …, now is collected. A source never crawled has the items of
                 the last 37 time constants; older ones have no utility.
             now: the step.
+
+        Raises:
+            ValueError: there is no such source, a step is not a whole number, or the last crawl is
+                not before `now`.
         """
-        which, columns = np.asarray(sources, dtype=np.intp), self.columns
+        which, columns = self._numbers(sources), self.columns
+        last, now = np.asarray(since), _step_of(now)
+        if last.shape != which.shape or (last.size and last.dtype.kind not in "iu"):
+            raise ValueError(
+                f"since has shape {last.shape} and dtype {last.dtype}; give one step for each of "
+                f"the {which.size} sources"
+            )
+        if last.size and last.max() >= now:
+            raise ValueError(f"since reaches {last.max()}; it must be before the crawls, at {now}")
         # Gathered first, so that the reads of memory overlap.
         rate = columns.arrival_rate[which] * np.float64(columns.period)
         decay = columns.decay_rate[which] * np.float64(columns.period)
         worth = columns.mean_utility[which].astype(np.float64)
         found = Collected(np.empty(which.size, np.int64), np.empty(which.size))
-        numbers, last = which + self.first, np.asarray(since, dtype=np.int64)
-        _collect(numbers, last, now, rate, decay, worth, self.seed, *self._law, *found)
+        numbers, steps = which + self.first, last.astype(np.int64)
+        _collect(numbers, steps, now, rate, decay, worth, self.seed, *self._law, *found)
         return found
 
-    def fails(self, sources: NDArray[np.intp], now: int) -> BoolArray:
-        """Return whether a crawl of each source at step `now` fails, (K,)."""
-        which, rates = np.asarray(sources, dtype=np.intp), self.columns.failure_rate
+    def fails(self, sources: ArrayLike, now: int) -> BoolArray:
+        """Return whether a crawl of each source at step `now` fails, (K,).
+
+        Raises:
+            ValueError: there is no such source, or `now` is not a whole number.
+        """
+        which, rates = self._numbers(sources), self.columns.failure_rate
         failed = np.zeros(which.size, dtype=np.bool_)
         if rates is not None:
-            _draw_failures(which + self.first, now, rates[which], self.seed, failed)
+            numbers, now = which + self.first, _step_of(now)
+            _draw_failures(numbers, now, rates[which], self.seed, failed)
         return failed
+
+    def _numbers(self, sources: ArrayLike) -> NDArray[np.intp]:
+        """Return the numbers of sources, (K,), of which there are such sources."""
+        which, n = np.asarray(sources), len(self.columns)
+        if which.ndim != 1 or (which.size and which.dtype.kind not in "iu"):
+            raise ValueError(
+                f"sources has shape {which.shape} and dtype {which.dtype}; give the numbers of "
+                "sources, (K,)"
+            )
+        if which.size and not (which.min() >= 0 and which.max() < n):
+            raise ValueError(
+                f"sources reach from {which.min()} to {which.max()}; they are numbered from 0 to "
+                f"{n - 1}"
+            )
+        return which.astype(np.intp)
+
+
+def _step_of(now: object) -> int:
+    """Return the number of a step."""
+    if not isinstance(now, Integral) or not abs(int(now)) < 2**62:
+        raise ValueError(f"now is {shown(now)}; it must be a whole number of steps")
+    return int(now)
 
 
 def _law_of(utility: Distribution) -> tuple[int, float]:

@@ -108,7 +108,9 @@ class TorchSimulation:
         numbers = np.flatnonzero(which)
         rows = torch.as_tensor(numbers, device=self.device)
         if self.task.draw is not None:
-            self._draw_fleets(numbers, rng)
+            fleets = self.task.drawn(self.world.sources, numbers, rng)
+            self.world.set_sources(fleets)
+            self._prepare()
         age = given["age"]
         if age is None:
             several = numbers.size if self.task.start == "random" else 1
@@ -247,17 +249,6 @@ class TorchSimulation:
         if not priority.is_floating_point():
             priority = priority.to(self.dtype)
         return priority.detach().to(self.device)
-
-    def _draw_fleets(self, envs: NDArray[np.intp], rng: np.random.Generator) -> None:
-        assert self.task.draw is not None
-        now = self.world.sources
-        columns: Any = {name: getattr(now, name).copy() for name in PARAMETERS}
-        for env in envs:
-            fleet = self.task.check_drawn(self.task.draw(rng))
-            for name in PARAMETERS:
-                columns[name][env] = getattr(fleet, name)
-        self.world.set_sources(Sources(**{**now.__getstate__(), **columns}))
-        self._prepare()
 
     def _prepare(self) -> None:
         """Compute what depends on the sources' parameters."""

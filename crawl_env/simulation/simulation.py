@@ -101,7 +101,9 @@ class Simulation:
         which = np.ones(self.num_envs, dtype=bool) if mask is None else mask
         numbers = np.flatnonzero(which)
         if self.task.draw is not None:
-            self._draw_fleets(numbers, rng)
+            fleets = self.task.drawn(self.world.sources, numbers, rng)
+            self.world.set_sources(fleets)
+            self._prepare()
         if age is None:
             ages = self.task.start_ages(numbers.size, rng)
         else:
@@ -283,17 +285,6 @@ class Simulation:
                 "sources with arrivals='poisson-items'"
             )
         return generator(check_whole("seed", seed, 0), "planner")
-
-    def _draw_fleets(self, envs: IntArray, rng: np.random.Generator) -> None:
-        assert self.task.draw is not None
-        now = self.world.sources
-        columns: Any = {name: getattr(now, name).copy() for name in PARAMETERS}
-        for env in envs:
-            fleet = self.task.check_drawn(self.task.draw(rng))
-            for name in PARAMETERS:
-                columns[name][env] = getattr(fleet, name)
-        self.world.set_sources(Sources(**{**now.__getstate__(), **columns}))
-        self._prepare()
 
     def _prepare(self) -> None:
         """Compute what depends on the sources' parameters."""

@@ -22,9 +22,9 @@ from crawl_env.content.process import ArrivalProcess, require_items
 from crawl_env.content.world import NEVER
 from crawl_env.errors import check_choice, check_flag, check_positive, check_whole, unknown
 from crawl_env.files.table import SUFFIXES
-from crawl_env.fleet.parameters import CONSTRAINTS
+from crawl_env.fleet.parameters import CONSTRAINTS, PARAMETERS
 from crawl_env.fleet.sources import Sources
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import FloatArray, IntArray
 from crawl_env.simulation.observation import (
     COUNTED,
     SUMMED,
@@ -266,7 +266,18 @@ class Task:
         object.__setattr__(task, "draw", _drawn_elsewhere)
         return task
 
-    def check_drawn(self, fleet: Sources) -> Sources:
+    def drawn(self, sources: Sources, envs: IntArray, rng: np.random.Generator) -> Sources:
+        """Return a batch of fleets (B, N) in which those of the environments `envs` are drawn anew;
+        raise ValueError if one does not fit the task."""
+        assert self.draw is not None
+        columns: Any = {name: getattr(sources, name).copy() for name in PARAMETERS}
+        for env in envs:
+            fleet = self._check_drawn(self.draw(rng))
+            for name in PARAMETERS:
+                columns[name][env] = getattr(fleet, name)
+        return Sources(**{**sources.__getstate__(), **columns})
+
+    def _check_drawn(self, fleet: Sources) -> Sources:
         """Return a fleet drawn at reset; raise ValueError if it does not fit the task."""
         alike = isinstance(fleet, Sources) and fleet.arrival_rate.shape == (self.n,)
         if not alike or fleet.period != self.sources.period:

@@ -169,9 +169,15 @@ class ShardedScheduler:
                 on counting.
 
         Raises:
-            ValueError: there is not one element per crawl of the last step.
+            ValueError: there is not one boolean per crawl of the last step.
         """
-        mask: BoolArray = np.array(failed, dtype=bool)
+        mask: BoolArray = np.array(failed)
+        if mask.size and mask.dtype != bool:
+            raise ValueError(
+                f"failed has dtype {mask.dtype}; give True for each crawl that failed and False "
+                "for the others"
+            )
+        mask = mask.astype(bool)
         if mask.shape != (self._crawls.sum(),):
             raise ValueError(
                 f"failed has shape {mask.shape}; give one element for each of the "

@@ -132,3 +132,9 @@ def test_silent_fleets_and_refusals() -> None:
     assert found.bound == 0 == found.multiplier
     with refused("budget is 0"):
         columns_relaxation(FleetColumns(1.0, 1.0, 0.5), 0.0)
+    with refused("sample is 0"):
+        columns_relaxation(FleetColumns(1.0, 1.0, 0.5), 1.0, sample=0)
+    with refused("gap is nan"):
+        columns_relaxation(FleetColumns(1.0, 1.0, 0.5), 1.0, gap=np.nan)
+    with refused("multiplier is nan"):
+        stationary_ages(FleetColumns(1.0, 1.0, 0.5), np.nan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.scheduling import FleetScheduler
+from agents.scheduling import AdaptiveFleetScheduler, FleetScheduler
 from agents.scheduling.age_index import NEVER
+from agents.scheduling.calendar import ENTRIES
 from crawl_env import Sources
+from crawl_env.fleet.columns import FleetColumns
 from tests.agents.scheduling.dense import DenseScheduler
 from tests.references import plainly
 
@@ -141,6 +144,8 @@ def test_bad_reports_are_explained():
     scheduler.step()
     with pytest.raises(ValueError, match="failed has shape"):
         scheduler.report(failed=[True])
+    with pytest.raises(ValueError, match="failed has dtype float64; give True for each"):
+        scheduler.report(failed=[0.0, np.nan])
     with pytest.raises(ValueError, match="0 sources were offered"):
         scheduler.take(1)
 
@@ -256,3 +261,84 @@ def test_a_scheduler_goes_on_from_a_state(policy):
                 second.report(failed=failed)
     with pytest.raises(ValueError, match="the state has 400 sources, and the fleet has 4"):
         FleetScheduler(Sources.preset("table1"), 1).set_state(first.get_state())
+
+
+def test_fillers_have_few_entries_in_the_calendar():
+    """What is left of the budget goes to cheap sources long before they are due."""
+    sources = columns_with(500, 1, costs="distinct", delays=False, hosts=False)
+    scheduler = FleetScheduler(sources, 30.0, start="full")
+    dense = DenseScheduler(sources, 30.0, "whittle", ages_of(scheduler))
+    entries = []
+    for _ in range(400):
+        np.testing.assert_array_equal(scheduler.step(), dense.step())
+        entries.append(int(scheduler._calendar.counters[ENTRIES]))
+    assert max(entries) < 4 * 500
+    assert min(entries[100:]) < 500 < max(entries)  # entries were repeated, and dropped
+
+
+def test_many_crawls_of_one_host():
+    n = 2**16 + 10
+    one = FleetColumns(np.ones(n), 1.0, 0.1, host=np.zeros(n, np.int32))
+    scheduler = FleetScheduler(one, float(n), per_host=2**16 + 1)
+    assert len(scheduler.step()) == 2**16 + 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"steps": None}, "the state has no steps"),
+        ({"steps": -3}, "steps of the state is -3"),
+        ({"picked": [1, 10**6, 3]}, "picked reach 1000000, beyond 3"),
+        ({"picked": [0]}, "different numbers"),
+        ({"failed": [True]}, "different numbers"),
+        ({"crawled_at": np.full(4, NEVER + 2)}, "crawled_at reach 1000000002, beyond 1000000001"),
+        ({"crawled_at": np.full(4, np.nan)}, "crawled_at are not whole numbers"),
+    ],
+)
+def test_damaged_states_are_refused(changed, message):
+    scheduler = FleetScheduler(Sources.preset("table1"), 3)
+    scheduler.step()
+    state = {k: v for k, v in (scheduler.get_state() | changed).items() if v is not None}
+    with pytest.raises(ValueError, match=message):
+        scheduler.set_state(state)
+
+
+def test_damaged_files_are_refused(tmp_path):
+    path, sources = tmp_path / "scheduler.npz", Sources.preset("table1")
+    FleetScheduler(sources, 3).save(path)
+    whole = path.read_bytes()
+    state = FleetScheduler(sources, 3).get_state()
+
+    def refused() -> None:
+        with pytest.raises(ValueError, match=r"scheduler.npz is not the file of a FleetScheduler"):
+            FleetScheduler.load(path, sources)
+
+    rng = np.random.default_rng(0)
+    for content in (b"", whole[:300], whole[:-40], b"\x93NUMPY" + whole[:50]):
+        path.write_bytes(content)
+        refused()
+    for place in rng.integers(len(whole), size=100):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with suppress(ValueError):  # or the damage does not matter
+            FleetScheduler.load(path, sources)
+    for arguments in ("[1]", '{"class": "FleetScheduler"}', '{"class": "FleetScheduler", "a": 1}'):
+        np.savez(path, arguments=np.array(arguments), **state)
+        refused()
+    np.savez(path, arguments=np.array([{}], dtype=object), **state)  # pickled
+    refused()
+    with pytest.raises(FileNotFoundError):
+        FleetScheduler.load(tmp_path / "nowhere.npz", sources)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ("table1", "columns is 'table1'; give a FleetColumns, or Sources"),
+        (Sources(np.ones((2, 3)), 1.0, 1.0), "columns are a batch of fleets"),
+        (Sources(1.0, 1.0, 1.0, capacity=2.0), "some sources have a finite capacity"),
+    ],
+)
+def test_other_columns_are_refused(columns, message):
+    for kind in (FleetScheduler, AdaptiveFleetScheduler):
+        with pytest.raises(ValueError, match=message):
+            kind(columns, 1)

@@ -245,3 +245,22 @@ def test_refusals() -> None:
         OnDemandContent(FLEET, seed=-1)
     with refused("distribution"):
         OnDemandContent(FLEET, StretchedDecay())
+
+
+@pytest.mark.parametrize(
+    ("sources", "since", "now", "message"),
+    [
+        ([-1], [0], 5, "sources reach from -1 to -1; they are numbered from 0 to 3"),
+        ([1, 4], [0, 0], 5, "sources reach from 1 to 4"),
+        ([0.5], [0], 5, "sources has shape (1,) and dtype float64"),
+        ([[0]], [[0]], 5, "sources has shape (1, 1)"),
+        ([0, 1], [0], 5, "since has shape (1,)"),
+        ([0], [0.5], 5, "since has shape (1,) and dtype float64"),
+        ([0], [5], 5, "since reaches 5; it must be before the crawls, at 5"),
+        ([0], [0], 5.5, "now is 5.5"),
+        ([0], [0], 2**70, "now is 1180591620717411303424"),
+    ],
+)
+def test_impossible_crawls(sources: list, since: list, now: int, message: str) -> None:
+    with refused(message):
+        OnDemandContent(FLEET).crawl(sources, since, now)

@@ -32,6 +32,7 @@ from crawl_env.numerics import FloatArray, IntArray
 NODES: FloatArray = np.r_[1.0:8.0, 2.0 ** np.arange(3.0, 10.25, 0.25)]  # (K,)
 _STEPS = 30  # largest number of Newton steps; the iteration is monotone and converges in fewer
 _CLOSE = 1e-5  # last step relative to the root; the error is of the order of its square
+_GONE = 1e3  # from here on, e^−x is 0
 _NO_GAP = np.zeros(0)
 
 
@@ -217,7 +218,7 @@ def _solve(
 def _expected_items(rate: float, gap: FloatArray, value: FloatArray, slope: FloatArray) -> None:
     """Fill in x/(e^x − 1) and its derivative at x = rate·gap > 0."""
     for j in range(gap.size):
-        x = rate * gap[j]
+        x = min(rate * gap[j], _GONE)
         kept, bend = decayed(x)
         value[j] = kept / (1.0 - bend)  # 1 − e^−x = x(1 − bend)
         slope[j] = -value[j] * (bend / x) / (1.0 - bend)

@@ -56,6 +56,16 @@ def test_no_outcome_breaks_an_estimate(name: str, data: Any) -> None:
         check_not_crawled(OWN[name])
 
 
+def test_crawls_within_no_time_leave_the_estimate_a_number() -> None:
+    estimator = ChangedLikelihood()
+    gaps = np.array([1e-38, 1e-12, 0.0])
+    state = estimator.update(estimator.begin((3,)), CrawlOutcome.of(gaps, np.ones(3), gaps < 1))
+    law = estimator.posterior(state)
+    assert np.isfinite(law.mean).all()
+    assert np.isfinite(law.deviation).all()
+    assert (law.mean > 0).all()
+
+
 def test_the_unit_of_time_does_not_matter() -> None:
     for name in ESTIMATORS.keys() - LIBRARY.keys():
         check_unit_of_time(partial(make_estimator, name))

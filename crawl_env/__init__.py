@@ -20,6 +20,7 @@ from crawl_env.envs.vector_env import CrawlVectorEnv
 from crawl_env.fleet.sources import Sources
 from crawl_env.log.decay_curves import DecayCurves
 from crawl_env.log.item_log import ItemLog
+from crawl_env.log.ping_log import PingLog
 from crawl_env.simulation.task import Task, TaskArguments
 
 __version__ = "0.1.0"
@@ -38,6 +39,7 @@ __all__ = [
     "Hawkes",
     "ItemLog",
     "Jumps",
+    "PingLog",
     "Sources",
     "Task",
     "TaskArguments",

@@ -53,7 +53,7 @@ from crawl_env.numerics import BoolArray, FloatArray, IntArray
 _STATES = 256
 _MANY = 20_000.0  # items per step from which Theorem 1 is as close to the index as the grid is
 _SLOWEST = 1e-6  # μT from which arms are solved as they are
-_MOST_ARMS = 20_000  # some two minutes and 150 MB
+_MOST_ARMS = 20_000  # some two minutes and 350 MB if all send signals, half of it if observed
 _TAIL = 1e-5  # fraction of items whose utility exceeds the reach of the grid
 _APART = 1e-9  # distance of two states that are not one, relative to u*
 _SPREADS = 6.0  # standard deviations of the content of a source never crawled, within that reach
@@ -222,9 +222,10 @@ class ObservedArm:
         cost = np.broadcast_to(sources.cost, shape)[informed]
         inflow = np.broadcast_to(sources.inflow, shape)[informed]
         self._cell, self._arm = np.flatnonzero(informed), which
-        self._index, self._reward, self._steps, self._state = (
-            _rows([arm[i] for arm in arms]) for i in (2, 3, 4, 5)
-        )
+        self._index = _rows([arm.break_even for arm in arms])
+        self._reward = _rows([arm.reward for arm in arms])
+        self._steps = _rows([arm.steps for arm in arms])
+        self._state = _rows([arm.state for arm in arms])
         top, even = (np.array([arm[i] for arm in arms])[which] for i in (0, 1))
         first = self._state[which, 1] * scale if arms else scale
         # Above the grid, and below its first state if steps are longer, the index is known as a

@@ -89,17 +89,16 @@ class Content:
         content = cls.__new__(cls)
         utility, probability = _of_one(decay, item)
         step = _lattice(items, utility, probability, item)[0]
-        second, largest = utility**2, item.quantile(1.0 - _FAR)
-        most = _reach(
-            items, probability @ utility, precision * (probability @ second), precision * largest
-        )
+        largest = item.quantile(1.0 - _FAR)
+        second = precision * float(probability @ utility**2)
+        most = _reach(items, float(probability @ utility), second, precision * largest)
         halved = max(min(ceil(-log2(precision)), int(log2(_MOST_POINTS * step / most))), 0)
         content.step = step / 2.0**halved
         pings, place = recall * items / precision, precision * utility / content.step
         # A ping of less than a step counts as one step at times.
-        second, largest = place * np.maximum(place, 1.0), precision * largest / content.step
-        reach = _reach(pings, probability @ place, probability @ second, max(largest, 1.0))
-        size = int(reach) + 2
+        second = float(probability @ (place * np.maximum(place, 1.0)))
+        largest = max(precision * largest / content.step, 1.0)
+        size = int(_reach(pings, float(probability @ place), second, largest)) + 2
         one = _spread(place, probability, size)
         one[0] = -one[1:].sum()  # φ − 1 without its cancellation where a ping says little
         transform = np.exp(pings * np.fft.rfft(one, 1 << (2 * size - 1).bit_length()))

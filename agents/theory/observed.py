@@ -92,7 +92,7 @@ def solve_arm(
     array([0.  , 1.66, 4.32])
     >>> signalled = solve_arm(0.5, 0.2, Constant(), recall=0.5, precision=0.8)
     >>> np.interp(x, signalled.state, signalled.break_even).round(2)
-    array([0.  , 1.66, 4.32])
+    array([0.  , 1.78, 4.9 ])
     """
     if isinstance(utility, Hashable):
         return _kept(items, decay, utility, recall, precision)

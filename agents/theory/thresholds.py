@@ -61,6 +61,7 @@ def thresholds(
         lost[reached:] = True
         last = max(int(np.argmax(lost)) - 1, 0) if lost.any() else n - 1
         index[last + 1 :] = index[last] + (value[last + 1 :] - value[last])
+        index = np.minimum(index, value)  # but for rounding, it does not exceed what is collected
         reward[last + 1 :] = value[last + 1 :]
     falls = np.flatnonzero(np.diff(index) < -1e-9 * np.abs(index).max())
     if falls.size:

@@ -84,7 +84,9 @@ def test_signals_that_say_little_leave_the_closed_form(items: float, decay: floa
     blind, unit = unobserved(items, decay, charges), inflow(items, decay)
     most = 1e-7 if decay > 0.04 else 7e-4  # 128 steps do not reach the ceiling of slow sources
     assert np.abs(net(solve_arm(items, decay, ONE, 1e-8, 0.9), charges) - blind).max() < most * unit
-    assert np.abs(net(solve_arm(items, decay, ONE, 0.5, 1e-9), charges) - blind).max() < 1.2e-3 * unit
+    assert (
+        np.abs(net(solve_arm(items, decay, ONE, 0.5, 1e-9), charges) - blind).max() < 1.2e-3 * unit
+    )
 
 
 def test_the_lattice_of_pings_keeps_mean_and_variance() -> None:

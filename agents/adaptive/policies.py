@@ -255,7 +255,7 @@ class Adaptive(Agent):
     The arrival rates Λ are estimated; μ and ξ̄ are known, except in `SelfTuning`. Failed crawls are
     ignored. Sources of finite capacity are treated like all others.
 
-    If `pings` is among the features, the quality of the signals is learnt, too: the silent rate
+    If there are signals and `pings` is among the features, the quality of the signals is learnt, too: the silent rate
     Λ_s, the precision p and the ping rate g of every source (`SignalQuality`), of which only the
     pings and the results of crawls tell. The index is that of Theorem 1 at the belief
 
@@ -276,9 +276,9 @@ class Adaptive(Agent):
         estimator: estimator of the arrival rates: an object, or one of
             `agents.adaptive.ESTIMATORS`. Estimators that count use the number of items if it is
             among the features, and otherwise the number inferred from the harvest
-            (`from_utility`). Default "signals" if there are signals and `pings` is among
-            the features; otherwise "gamma-poisson", or "changed" if `changed` is the only feature. All others than
-            "signals" ignore pings.
+            (`from_utility`). Default "signals" if there are signals and `pings` is among the
+            features; otherwise "gamma-poisson", or "changed" if `changed` is the only feature. All
+            others than "signals" ignore pings.
 
     Raises:
         ValueError: the features lack `crawled`, or the results of crawls (`items` or `harvest`;

@@ -46,8 +46,8 @@ ESTIMATORS: dict[str, Callable[..., Estimator]] = {
     ),
     "fleet-prior": lambda period, prior: FleetPrior(prior),
     "changed": lambda period, prior, retention=1.0: Changed(prior, retention, period),
-    "signals": lambda period, prior, retention=1.0, counts=True: SignalQuality(
-        prior, retention, period, counts
+    "signals": lambda period, prior, retention=0.999, hazard=2e-4, counts=True: SignalQuality(
+        prior, retention, hazard, period, counts
     ),
 }
 
@@ -65,7 +65,7 @@ def make_estimator(
         period: T, the length of a step.
         prior: the prior of the rates; default `weak_prior(period)`.
         options: `retention` of "gamma-poisson", "changed" and "signals", `retentions` of
-            "forgetting", and `counts` of "signals".
+            "forgetting", and `hazard` and `counts` of "signals".
 
     Raises:
         ValueError: the name or an option is unknown, an argument is out of range, or `prior` or

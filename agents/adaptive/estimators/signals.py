@@ -27,7 +27,7 @@ from agents.adaptive.estimators.counts import (
 )
 from agents.adaptive.recycling import copy_to_change
 from crawl_env.compiled import compiled, inlined
-from crawl_env.errors import check_positive
+from crawl_env.errors import check_positive, check_within
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
 
 _J = 16
@@ -77,14 +77,18 @@ class SignalQuality:
     fractions of the `PRECISIONS`, with a pseudo-source of Beta(½, ½), and the Gamma prior of Λ_s as
     by `fit_prior`. Sources that never ping have the fleet's precision and Λ = Λ_s.
 
-    All observations are weighted by ρ per step. The signals may come with a delay, which is not
-    modelled: p is then the probability that a ping announces an item that has not been crawled
-    before it, and Λ_s includes the items crawled before their pings; Λ = Λ_s + pg holds for these,
-    too.
+    Rates and quality may change. The numbers of items and pings are weighted by ρ per step, and in
+    each step the precision of a source is replaced with the probability `hazard` by one of
+    Beta(½, ½), so that few crawls outweigh a long past that they contradict (Herbster & Warmuth).
+
+    Signals may come with a delay, which is not modelled: p is then the probability that a ping
+    announces an item that was not crawled before the ping, and Λ_s includes items that were crawled
+    before theirs; Λ = Λ_s + pg holds for these, too.
 
     Arguments:
         prior: initial Gamma prior of Λ_s, for all sources.
         retention: ρ in (0, 1], the weight of past observations after one step.
+        hazard: probability in [0, 1) of a new precision in one step.
         period: T, the length of a step.
         counts: whether numbers of items are used, rather than whether there are any.
 
@@ -93,7 +97,8 @@ class SignalQuality:
     """
 
     prior: Posterior = WEAK
-    retention: float = 1.0
+    retention: float = 0.999
+    hazard: float = 2e-4
     period: float = 1.0
     counts: bool = True
     signed: ClassVar[tuple[int, ...]] = (6,)
@@ -101,6 +106,7 @@ class SignalQuality:
     def __post_init__(self) -> None:
         check_prior(self.prior, most=0)
         check_retention(self.retention)
+        check_within("hazard", self.hazard, 0.0, 1.0, open_high=True)
         check_positive("period", self.period)
 
     def begin(self, shape: tuple[int, ...]) -> State:
@@ -131,7 +137,7 @@ class SignalQuality:
         weight = weight * self.retention ** (outcome.elapsed / self.period)
         if weight.size and weight.min() < _LEAST_WEIGHT:
             elapsed, pings = weight * elapsed, weight * pings
-            tables = [weight[..., None] * table for table in tables]
+            tables[1:] = [weight[..., None] * table for table in tables[1:]]
             weight = np.ones_like(weight)
         elapsed = elapsed + outcome.elapsed / weight
         if outcome.arrived is not None:
@@ -148,8 +154,9 @@ class SignalQuality:
             weight.reshape(-1),
             shape.reshape(-1),
             rate.reshape(-1),
+            -np.log1p(-self.hazard) / self.period,
             PRECISIONS,
-            *(table.reshape(-1, _J) for table in tables),
+            *(table.reshape(-1, _J) for table in (*tables, fraction)),
         )
         number = number + 1
         due = (number <= _EVERY) | (number % _EVERY == 0)
@@ -160,7 +167,7 @@ class SignalQuality:
         """Return the state after one step of the fit of the priors, in the fleets that are due."""
         number, weight, elapsed, shape, rate, pings, *tables, fraction = state
         table = self._table(state)
-        _, count, time = (weight[..., None] * x for x in tables)
+        count, time = (weight[..., None] * x for x in tables[1:])
         count, time = ((table * x).sum(axis=-1) for x in (count, time))
         better = fit_prior(count, time, Posterior(shape, rate), self.prior)
         pinged = (pings > 0)[..., None]
@@ -179,7 +186,7 @@ class SignalQuality:
 
     def _table(self, state: State) -> FloatArray:
         """Return the probabilities of the precisions, (..., N, J)."""
-        log = np.log(state[-1])[..., None, :] + state[1][..., None] * state[6]
+        log = np.log(state[-1])[..., None, :] + state[6]
         log -= log.max(axis=-1, keepdims=True)
         np.exp(log, out=log)
         log /= log.sum(axis=-1, keepdims=True)
@@ -252,16 +259,19 @@ def _add_crawls(
     weight: FloatArray,
     prior_shape: FloatArray,
     prior_rate: FloatArray,
+    hazard: float,
     precisions: FloatArray,
     likelihood: FloatArray,
     more_shape: FloatArray,
     more_rate: FloatArray,
+    fraction: FloatArray,
 ) -> None:
     """Update the tables, (B·N, J), by crawls, (K,); weight and prior are those of fleets, (B,)."""
     for i in range(cells.size):
         cell, w = cells[i], weight[row[i]]
         shape, rate = prior_shape[row[i]], prior_rate[row[i]]
         gap, k, n = gaps[i], found[i], pings[i]
+        _share(cell, row[i], -np.expm1(-hazard * gap), likelihood, fraction)
         for j in range(precisions.size):
             a = shape + w * more_shape[cell, j]
             b = rate + w * more_rate[cell, j]
@@ -273,9 +283,26 @@ def _add_crawls(
             else:
                 log, mean, variance = _after_large_count(a, b, gap, n, p, k)
             new = min(max(mean / variance, b), b + gap)
-            likelihood[cell, j] += log / w
+            likelihood[cell, j] += log
             more_shape[cell, j] = max(mean * new - shape, 0.0) / w
             more_rate[cell, j] = (new - rate) / w
+
+
+@inlined
+def _share(
+    cell: int, row: int, changed: float, likelihood: FloatArray, fraction: FloatArray
+) -> None:
+    """Replace the precision, with the probability `changed`, by one of Beta(½, ½)."""
+    most, total = -np.inf, 0.0
+    for j in range(likelihood.shape[1]):
+        most = max(most, likelihood[cell, j])
+    for j in range(likelihood.shape[1]):
+        likelihood[cell, j] = np.exp(likelihood[cell, j] - most)
+        total += fraction[row, j] * likelihood[cell, j]
+    part = changed / likelihood.shape[1]
+    for j in range(likelihood.shape[1]):
+        kept = (1.0 - changed) * likelihood[cell, j] / total + part / fraction[row, j]
+        likelihood[cell, j] = np.log(max(kept, _TINY))
 
 
 @inlined
@@ -346,10 +373,9 @@ def _after_change(
 
 
 @inlined
-def _log_weights(
+def _probabilities(
     cell: int,
     row: int,
-    weight: FloatArray,
     likelihood: FloatArray,
     fraction: FloatArray,
     out: FloatArray,
@@ -357,7 +383,7 @@ def _log_weights(
     """Fill in the probabilities of the precisions of a source, (J,)."""
     most = -np.inf
     for j in range(out.size):
-        out[j] = np.log(fraction[row, j]) + weight[row] * likelihood[cell, j]
+        out[j] = np.log(fraction[row, j]) + likelihood[cell, j]
         most = max(most, out[j])
     total = 0.0
     for j in range(out.size):
@@ -383,7 +409,7 @@ def _moments(
     chance, means = np.empty(precisions.size), np.empty(precisions.size)
     for i in range(cells.size):
         cell, row, g = cells[i], cells[i] // n, ping_rate[i]
-        _log_weights(cell, row, weight, likelihood, fraction, chance)
+        _probabilities(cell, row, likelihood, fraction, chance)
         total, silent, true = 0.0, 0.0, 0.0
         squares, silent_squares, true_squares = 0.0, 0.0, 0.0
         for j in range(precisions.size):
@@ -428,7 +454,7 @@ def _draw(
     probability = np.empty(precisions.size)
     for i in range(cells.size):
         cell, row = cells[i], cells[i] // n
-        _log_weights(cell, row, weight, likelihood, fraction, probability)
+        _probabilities(cell, row, likelihood, fraction, probability)
         j, below = 0, probability[0]
         while j < precisions.size - 1 and below < chance[i]:
             j += 1

@@ -90,7 +90,7 @@ def test_large_counts_are_nearly_normal() -> None:
 
 def test_sources_that_never_ping_have_the_posterior_of_counts() -> None:
     rng = np.random.default_rng(0)
-    signals, plain = SignalQuality(), FleetPrior()
+    signals, plain = SignalQuality(retention=1.0), FleetPrior()
     state, other = signals.begin((2, 5)), plain.begin((2, 5))
     for _ in range(40):
         outcome = CrawlOutcome.of(
@@ -167,7 +167,7 @@ def test_draws_have_the_moments_of_the_posterior() -> None:
 def test_weighting_forgets_and_batches_are_loops() -> None:
     rates = np.full(6, 0.5)
     for retention in (1.0, 0.9):
-        estimator = SignalQuality(retention=retention)
+        estimator = SignalQuality(retention=retention, hazard=0.0)
         state = crawled(estimator, rates, 0.5, 0.8, 50, batch=2)
         moments = estimator.quality(state)
         first = estimator.quality(tuple(array[:1] for array in state))
@@ -189,6 +189,20 @@ def test_crawls_after_an_unknown_number_of_pings_are_ignored() -> None:
     assert outcome.pings.tolist() == [3.0]
 
 
+def test_a_precision_that_falls_is_noticed_sooner_with_a_hazard() -> None:
+    cells, one = np.arange(1), np.ones(1)
+    estimates = []
+    for hazard in (0.0, 2e-4):
+        estimator = SignalQuality(hazard=hazard)
+        state = estimator.begin((1, 1))
+        for t in range(200):  # one ping and an item in every gap of 5 steps, and then no item
+            found = one * (t < 180)
+            outcome = CrawlOutcome.at((1, 1), cells, 5 * one, found, found > 0, 5.0, one, one[None])
+            state = estimator.update(state, outcome)
+        estimates.append(float(estimator.quality(state).precision[0, 0]))
+    assert estimates[0] > 0.5 > 0.3 > estimates[1]
+
+
 @settings(max_examples=15)
 @given(data=st.data())
 def test_no_outcome_breaks_an_estimate(data: Any) -> None:
@@ -202,3 +216,5 @@ def test_it_is_made_by_name() -> None:
     assert (estimator.retention, estimator.counts) == (0.99, False)
     with pytest.raises(ValueError, match="retention is"):
         SignalQuality(retention=0.0)
+    with pytest.raises(ValueError, match="hazard is"):
+        SignalQuality(hazard=1.0)

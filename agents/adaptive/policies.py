@@ -255,9 +255,10 @@ class Adaptive(Agent):
     The arrival rates Λ are estimated; μ and ξ̄ are known, except in `SelfTuning`. Failed crawls are
     ignored. Sources of finite capacity are treated like all others.
 
-    If there are signals and `pings` is among the features, the quality of the signals is learnt, too: the silent rate
-    Λ_s, the precision p and the ping rate g of every source (`SignalQuality`), of which only the
-    pings and the results of crawls tell. The index is that of Theorem 1 at the belief
+    If there are signals and `pings` is among the features, the quality of the signals is learnt,
+    too: the silent rate Λ_s, the precision p and the ping rate g of every source (`SignalQuality`),
+    of which only the pings and the results of crawls tell. The index is that of Theorem 1 at the
+    belief
 
         x = Λ_s ξ̄ (1 − e^{−μτ})/μ + p ξ̄ Σ e^{−μ·age}
 

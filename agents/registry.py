@@ -33,16 +33,16 @@ _AGENTS: tuple[type[Agent], ...] = (
     OldestFirst,
     Random,
     Fixed,
-    PingFirst,
     Nutch,
     Miniflux,
-    Freshness,
-    FreshnessStatic,
-    LambdaCrawl,
     Certainty,
     Optimism,
     Thompson,
     SelfTuning,
+    PingFirst,
+    Freshness,
+    FreshnessStatic,
+    LambdaCrawl,
 )
 
 # The agent classes by name, and what `register` added.

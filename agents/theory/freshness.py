@@ -123,7 +123,7 @@ class FreshnessArm:
 
     >>> arm = FreshnessArm(change_rate=1.0, recall=0.5, precision=0.8)
     >>> arm.index(age=1.5, pings=0).round(4), arm.index(age=0.2, pings=1).round(4)
-    (array([0.2646]), array([0.6168]))
+    (array([0.2646]), array([0.6146]))
     """
 
     def __init__(

@@ -155,7 +155,7 @@ def harmonic_staleness(
             drawn with probability ρ/Δ ≤ 1.
 
     >>> harmonic_staleness(2.0, [1.0, 2.0], told=[False, True]).round(4)
-    array([ 1.0986, -0.    ])
+    array([1.0986, 0.    ])
     """
     change, crawl, known = np.broadcast_arrays(change_rate, rate, told)
     return np.where(known, np.log(change / crawl), np.log1p(change / crawl))

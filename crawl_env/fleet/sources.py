@@ -26,7 +26,7 @@ from crawl_env.errors import (
 from crawl_env.files import table
 from crawl_env.files.table import Column
 from crawl_env.fleet.capacity import CappedContent
-from crawl_env.fleet.parameters import DESCRIBED, FIXED, PARAMETERS
+from crawl_env.fleet.parameters import DESCRIBED, FIXED, PARAMETERS, SIGNALS
 from crawl_env.numerics import FloatArray, IntArray
 
 _ARRAYS = (*PARAMETERS, *FIXED)
@@ -256,10 +256,10 @@ class Sources:
     def silent_content_at(self, age: ArrayLike) -> FloatArray:
         """Return the belief `age` steps after a crawl if no ping has come since, utility, (..., N).
 
-        (1 − r)x_k, and with delayed signals the items whose ping is still to come,
-        rΛξ̄ (1 − e^(−(μ + 1/d)τ))/(μ + 1/d), τ = kT; x_k where no signals are sent.
+        The content of the silent items, and with delayed signals that of the items whose ping is
+        on the way, rΛξ̄ (1 − e^(−(μ + 1/d)τ))/(μ + 1/d), τ = kT; x_k where no signals are sent.
         """
-        content = (1.0 - self.recall) * self.content_at(age)
+        content = self.silent.content_at(age)
         lag = self.decay_rate * self.signal_delay
         if not (self.recall * lag).any():
             return content
@@ -314,6 +314,12 @@ class Sources:
     def silent_rate(self) -> FloatArray:
         """(1 − r)Λ, (N,), items / time: the rate of the items that trigger no ping."""
         return _fixed((1.0 - self.recall) * self.arrival_rate)
+
+    @cached_property
+    def silent(self) -> Sources:
+        """The fleet of the items that trigger no ping: Λ is (1 − r)Λ, and there are no signals."""
+        plain = {name: DESCRIBED[name].default for name in SIGNALS}
+        return Sources(**{**self.__getstate__(), **plain, "arrival_rate": self.silent_rate})
 
     @cached_property
     def delay(self) -> FloatArray:

@@ -15,7 +15,7 @@ from agents.adaptive.live import REVEALED
 from agents.adaptive.policies import Adaptive
 from agents.policies.industry import Rule
 from agents.registry import find
-from crawl_env import Sources
+from crawl_env import Signals, Sources
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation.task import make_sources
 from ephemeral_crawl.comparison.present import Present, since_last_crawl
@@ -40,6 +40,7 @@ class ComparisonStudy(ParallelStudy):
         "schedule.csv",
         "schedule.parquet",
         "sources.csv",
+        "signals.csv",
         question.FILE,
         *ParallelStudy.outputs,
     )
@@ -63,6 +64,15 @@ class ComparisonStudy(ParallelStudy):
     empty: never). By default no source was crawled before."""
     max_interval: Annotated[float, tyro.conf.arg(metavar="TIME")] = 0.0
     """Crawl every source at least once in this time, and say what that costs; 0 for no limit."""
+    recall: float | None = None
+    """Signals: the fraction of the items of every source that trigger a ping. By default that of
+    the fleet's column recall, and none without it."""
+    precision: float | None = None
+    """Signals: the fraction of the pings that an item triggered; the others are false. By default
+    that of the fleet's column precision, and 1 without it."""
+    delay: Annotated[float | None, tyro.conf.arg(metavar="TIME")] = None
+    """Signals: the mean time from an item to its ping. By default that of the fleet's column
+    signal_delay, and 0 without it."""
     observed: bool = False
     """Whether the crawler observes the uncollected utility of a source before crawling it."""
     budget_rule: Literal["step", "average"] = "step"
@@ -138,6 +148,18 @@ class ComparisonStudy(ParallelStudy):
 
     def _since(self, fleet: Sources) -> FloatArray | None:
         return since_last_crawl(self.last_crawls, fleet) if self.last_crawls else None
+
+    def _with_signals(self, fleet: Sources) -> Sources:
+        """Return the fleet with the signals that the options give."""
+        given = {"recall": self.recall, "precision": self.precision, "delay": self.delay}
+        given = {name: value for name, value in given.items() if value is not None}
+        fleet = Signals(**given).of(fleet) if given else fleet
+        if fleet.is_signalled and self.observed:
+            raise ValueError(
+                "--observed is given with signals, which tell nothing of content that is observed "
+                "anyway; leave out one of them"
+            )
+        return fleet
 
     def _longest(self, period: float) -> float:
         """Return the maximum interval in steps."""

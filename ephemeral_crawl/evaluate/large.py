@@ -69,6 +69,8 @@ class Options(Protocol):
     def max_interval(self) -> float: ...
     @property
     def start(self) -> str: ...
+    @property
+    def recall(self) -> float | None: ...
 
 
 def columns_of(options: Options) -> FleetColumns | None:
@@ -84,7 +86,7 @@ def columns_of(options: Options) -> FleetColumns | None:
 
 def as_columns(options: Options, fleet: Sources) -> FleetColumns | None:
     """Return a fleet as columns, if it is large and its crawls can be simulated alone."""
-    if len(fleet) < LARGE or fleet.is_capped or _against(options):
+    if len(fleet) < LARGE or fleet.is_capped or fleet.is_signalled or _against(options):
         return None
     return FleetColumns.of(fleet)
 
@@ -100,6 +102,7 @@ def _against(options: Options) -> list[str]:
         "--last-crawls": bool(options.last_crawls),
         "--max-interval": options.max_interval > 0,
         "--present": bool(options.present) and options.present not in POLICIES,
+        "--recall": options.recall is not None,
         "--start": options.start not in ("fresh", "random"),
     }
     return [name for name, given in asked.items() if given]

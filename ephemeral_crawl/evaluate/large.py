@@ -94,8 +94,8 @@ def as_columns(options: Options, fleet: Sources) -> FleetColumns | None:
         return None
     if fleet.is_signalled:
         raise ValueError(
-            f"the fleet has {len(fleet):,} sources and sends signals, which arrive whether a source "
-            f"is crawled or not: from {LARGE:,} sources on, only crawls are simulated. Use a "
+            f"the fleet has {len(fleet):,} sources and sends signals, which arrive whether or not "
+            f"a source is crawled: from {LARGE:,} sources on, only crawls are simulated. Use a "
             "sample (--quick), a part of the fleet, or no signals (--recall 0)"
         )
     if fleet.is_capped or _against(options):

@@ -61,6 +61,8 @@ class Simulation:
     """
 
     def __init__(self, task: Task, num_envs: int | None = None) -> None:
+        if task.sources.is_signalled:
+            raise NotImplementedError("environments cannot simulate signals yet")
         self.task = task
         self._alone = num_envs is None
         self._action_shape = (task.n,) if num_envs is None else (num_envs, task.n)

@@ -151,9 +151,9 @@ class ComparisonStudy(ParallelStudy):
 
     def _with_signals(self, fleet: Sources) -> Sources:
         """Return the fleet with the signals that the options give."""
-        given = {"recall": self.recall, "precision": self.precision, "delay": self.delay}
-        given = {name: value for name, value in given.items() if value is not None}
-        fleet = Signals(**given).of(fleet) if given else fleet
+        quality = self.recall, self.precision, self.delay
+        if any(x is not None for x in quality):
+            fleet = Signals(*quality).of(fleet)
         if fleet.is_signalled and self.observed:
             raise ValueError(
                 "--observed is given with signals, which tell nothing of content that is observed "

@@ -264,7 +264,7 @@ class Evaluate(ComparisonStudy):
         without: Runs = {m: {} for m in net}
         for (m, name), jobs in kinds.items():
             without[m][name] = self._joined([next(results) for _ in jobs])
-        found = {}
+        found: dict[float, signals.Found] = {}
         for m, of in net.items():
             now = [{**job, "measured": "by source"} for job in parts[m, REFERENCE]]
             both = [*now, *(signals.silenced(job) for job in now)]

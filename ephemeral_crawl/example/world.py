@@ -113,9 +113,9 @@ def pings(items: ItemLog, seed: int) -> PingLog:
     false = rng.poisson(feeds.false_rate * (ends - starts))
     of = np.repeat(np.arange(len(feeds)), false)
     source = np.concatenate((source, of))
-    time = np.round(np.concatenate((time, rng.uniform(starts[of], ends[of]))), 3)
-    seen = time < SPAN
-    return PingLog(feeds.names, source[seen], time[seen], 0.0, SPAN, origin=ORIGIN)
+    received = np.round(np.concatenate((time, rng.uniform(starts[of], ends[of]))), 3)
+    seen = received < SPAN
+    return PingLog(feeds.names, source[seen], received[seen], 0.0, SPAN, origin=ORIGIN)
 
 
 def ping_rows(log: PingLog) -> dict[str, Iterable[str]]:

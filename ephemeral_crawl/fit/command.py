@@ -73,8 +73,9 @@ class Fit(LogOptions, Study):
             found.utility.value[kept],
             rates[kept],
             names=[log.names[i] for i in kept],
-            **({} if found.signals is None else found.signals.columns(kept)),
         )
+        if found.signals is not None:
+            fleet = found.signals.of(fleet, kept)
         report = Report(f"{len(log.names)} sources fitted to {self.items.name}")
         summary.write(report, found)
         fleet.to_csv(self.out, status=[found.lives.status[i] for i in kept])

@@ -11,7 +11,8 @@ from crawl_env import ItemLog
 from crawl_env.log.clock import HOURS
 from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.report import Report
-from ephemeral_crawl.fit.signals import Quality, SignalFit
+from ephemeral_crawl.fit.posterior import Quality
+from ephemeral_crawl.fit.signals import SignalFit
 
 SHOWN = 25  # sources in the table; all are in the CSV
 
@@ -70,7 +71,7 @@ def write(report: Report, log: ItemLog, found: SignalFit) -> None:
         "Model: every item pings at most once, with the probability recall and after an "
         "exponential delay; false pings come at a constant rate. Which ping announced which item "
         "is integrated over. Estimates are posterior means with 95 % intervals, shrunk towards "
-        "the fleet, more strongly for sources with few items or pings. In simulations 93 to 97 % "
+        "the fleet, more strongly for sources with few items or pings. In simulations 91 to 96 % "
         "of the intervals cover the true value. One ping that announces several items counts for "
         "one of them; a repeated ping counts as false."
     )

@@ -225,7 +225,7 @@ class ReplayLog(ComparisonStudy):
         print(f"The same without signals: {len(quiet)} parts")
         results = self.runner.run(quiet, work)
         without = dict(zip(kinds, map(play.replay_of, results), strict=True))
-        found = {}
+        found: dict[float, signals.Found] = {}
         for m, of in net.items():
             job = {**parts[m, REFERENCE], "block": view.block}
             both = self.runner.run([job, signals.silenced(job)], by_source, quiet=True)

@@ -219,11 +219,8 @@ def _announced(fleet: Sources, log: ItemLog, pings: PingLog) -> Sources:
     part = log.select(known)
     found = signals.measure(part, pings.select(known), lives(part))
     place = {name: i for i, name in enumerate(known)}
-    which = np.array([place.get(name, len(known)) for name in fleet.names], dtype=np.intp)
-    nothing = {"recall": 0.0, "precision": 1.0, "signal_delay": 0.0}
-    columns = found.columns(np.arange(len(known)))
-    fitted = {name: np.append(columns[name], nothing[name])[which] for name in nothing}
-    return Sources(**{**fleet.__getstate__(), **fitted})
+    which = np.array([place.get(name, -1) for name in fleet.names], dtype=np.intp)
+    return found.of(fleet, which)
 
 
 def _check_fleet(fleet: Sources, log: ItemLog) -> None:

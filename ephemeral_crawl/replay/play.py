@@ -81,24 +81,25 @@ def work(trace: Trace, job: Job, pings: PingLog | None = None) -> Result:
 
 
 def work_by_source(trace: Trace, job: Job, pings: PingLog | None = None) -> Result:
-    """Return the utility that a job's agent collects from each source, per step in each of W blocks
-    of time, (W, N), mean over the runs."""
+    """Return the utility that a job's agent collects from each source, per step in each of W equal
+    parts of the time, which are as long as a block or somewhat longer, (W, N); mean over the
+    runs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         rollout = rollout_of(job, trace, pings)
     _begin(rollout)
-    env, steps, block = rollout.env, job["steps"], job["block"]
+    env, steps = rollout.env, job["steps"]
     runs, n = env.world.shape
-    last = max(1, steps // block) - 1  # block, with what remains after it
+    parts = max(1, steps // job["block"])
     when = np.arange(steps)[:, None] + np.arange(runs)
-    length = np.bincount(np.minimum(when[when < steps] // block, last), minlength=last + 1)
-    total = np.zeros((last + 1, n))
+    length = np.bincount(when[when < steps] * parts // steps, minlength=parts)
+    total = np.zeros((parts, n))
     for step in range(steps):
         rollout.step()
         picked, value = env.harvest.picked, env.harvest.value
         at = step + picked // n
         inside = at < steps
-        places = np.minimum(at[inside] // block, last), picked[inside] % n
+        places = at[inside] * parts // steps, picked[inside] % n
         np.add.at(total, places, value[inside])
     return {"collected": (total / length[:, None]).tolist()}
 

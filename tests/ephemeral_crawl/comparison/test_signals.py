@@ -25,7 +25,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 def table(report: Path, of: str) -> str:
     """The text of a report from a caption on."""
-    return report.read_text(encoding="utf-8").split(of)[1]
+    return report.read_text(encoding="utf-8").split(of, 1)[1]
 
 
 def test_the_worth_by_the_model_bounds_what_signals_can_add() -> None:

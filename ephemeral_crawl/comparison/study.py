@@ -13,6 +13,7 @@ import tyro
 from agents.adaptive.live import REVEALED
 from agents.adaptive.policies import Adaptive
 from agents.policies.industry import Rule
+from agents.policies.simple import PingFirst
 from agents.registry import AGENTS, ON_REQUEST, find
 from crawl_env import Signals, Sources
 from crawl_env.numerics import FloatArray
@@ -82,8 +83,9 @@ class ComparisonStudy(ParallelStudy):
         tuple[str, ...],
         tyro.conf.arg(
             help=f"Policies to compare: {_NAMES}. {REFERENCE} and {FLOOR} are always included; "
-            "whittle-exact only if random content is observed, since it is the same as whittle "
-            f"otherwise; and {', '.join(ON_REQUEST)} only if they are named."
+            "whittle-exact only if random content is observed or signalled, since it is the same as whittle "
+            f"otherwise; and {', '.join(ON_REQUEST)} only if they are named, but for "
+            f"{PingFirst.name} with signals."
         ),
     ] = tuple(name for name in AGENTS if name not in ON_REQUEST)
     seed: int = 0
@@ -136,11 +138,14 @@ class ComparisonStudy(ParallelStudy):
             )
         return sorted(set(found))
 
-    def _names(self) -> tuple[str, ...]:
+    def _names(self, signalled: bool = False) -> tuple[str, ...]:
+        """Return the policies to compare; if the sources send signals, also the usual rule that
+        fetches whatever pinged."""
         for name in self.agents:
             if name not in self.known:
                 find(name)
-        return tuple(dict.fromkeys((REFERENCE, *self.agents, FLOOR)))
+        more = (PingFirst.name,) if signalled else ()
+        return tuple(dict.fromkeys((REFERENCE, *self.agents, *more, FLOOR)))
 
     def _present(self, fleet: Sources) -> Present | None:
         return Present.of(self.present, fleet) if self.present else None

@@ -197,7 +197,7 @@ class Evaluate(ComparisonStudy):
     # ------------------------------------------------------------------------ jobs
 
     def _entrants(self, fleet: Sources, rule: Present | None) -> tuple[str, ...]:
-        names = self._names()
+        names = self._names(fleet.is_signalled)
         if rule is not None and rule.rates is None:
             names = tuple(dict.fromkeys((*names, rule.name)))
         known = {"arrivals": self._arrivals(fleet), "observed": self.observed}

@@ -13,7 +13,8 @@ import numpy as np
 import tyro
 
 from agents.adaptive.policies import Thompson
-from agents.registry import CLAIRVOYANT
+from agents.policies.simple import PingFirst
+from agents.registry import CLAIRVOYANT, ON_REQUEST
 from crawl_env import Sources, Task
 from crawl_env.log.clock import HOURS
 from crawl_env.simulation.selection import whole_budget
@@ -59,9 +60,11 @@ class ReplayLog(ComparisonStudy):
         tuple[str, ...],
         tyro.conf.arg(
             help=f"Policies to compare: {', '.join(known)}, which is the agent of LiveCrawl that "
-            f"starts from the fleet. {REFERENCE} and {FLOOR} are always included."
+            f"starts from the fleet. {REFERENCE} and {FLOOR} are always included; "
+            f"{', '.join(ON_REQUEST)} only if they are named, but for {PingFirst.name} with "
+            "signals."
         ),
-    ] = known
+    ] = tuple(name for name in known if name not in ON_REQUEST)
     seeds: Annotated[int | None, tyro.conf.arg(metavar="S")] = None
     """Runs of each policy, each of which starts one step after the previous one; by default 4, with
     --quick 2."""
@@ -72,10 +75,12 @@ class ReplayLog(ComparisonStudy):
             *(self.sources, self.present, self.last_crawls),
         )
         self._check_options()
-        given, names = self._budgets(), self._names()
+        given = self._budgets()
+        _ = self._names()  # raises ValueError for an unknown one
         given_fleet = fleet_of(self.sources, self.period) if self.sources else None
         steps = _QUICK["steps"] if self.quick and self.steps is None else self.steps
         split = self._announced(self.log.split(given_fleet, self.period, steps))
+        names = self._names(split.fleet.is_signalled)
         rule, longest = self._present(split.fleet), self._longest(self.period)
         if rule is not None and rule.rates is None:
             names = tuple(dict.fromkeys((*names, rule.name)))

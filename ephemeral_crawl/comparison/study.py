@@ -84,8 +84,8 @@ class ComparisonStudy(ParallelStudy):
         tyro.conf.arg(
             help=f"Policies to compare: {_NAMES}. {REFERENCE} and {FLOOR} are always included; "
             "whittle-exact only if random content is observed or announced by signals, since it is "
-            f"the same as whittle otherwise; and {', '.join(ON_REQUEST)} only if they are named, but for "
-            f"{PingFirst.name} with signals."
+            f"the same as whittle otherwise; and {', '.join(ON_REQUEST)} only if they are named, "
+            f"but for {PingFirst.name} with signals."
         ),
     ] = tuple(name for name in AGENTS if name not in ON_REQUEST)
     seed: int = 0

@@ -12,6 +12,7 @@ from crawl_env.content.arrivals import Arrivals, Deterministic
 from crawl_env.content.hawkes import Hawkes
 from crawl_env.content.process import ArrivalProcess
 from crawl_env.content.rates import Constant, DailyCycle, Drift, Jumps
+from crawl_env.content.signals import Signals
 from crawl_env.content.trace import Trace
 from crawl_env.content.world import NEVER, World
 from crawl_env.envs.env import CrawlEnv
@@ -20,6 +21,7 @@ from crawl_env.envs.vector_env import CrawlVectorEnv
 from crawl_env.fleet.sources import Sources
 from crawl_env.log.decay_curves import DecayCurves
 from crawl_env.log.item_log import ItemLog
+from crawl_env.log.ping_log import PingLog
 from crawl_env.simulation.task import Task, TaskArguments
 
 __version__ = "0.1.0"
@@ -38,6 +40,8 @@ __all__ = [
     "Hawkes",
     "ItemLog",
     "Jumps",
+    "PingLog",
+    "Signals",
     "Sources",
     "Task",
     "TaskArguments",

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from crawl_env import Sources, Task, task_of
 from crawl_env.compiled import compiled
 from crawl_env.errors import unknown
-from crawl_env.fleet.parameters import CONSTRAINTS, PARAMETERS
+from crawl_env.fleet.parameters import FIXED, PARAMETERS
 from crawl_env.numerics import FloatArray
 from crawl_env.rng import generator
 from crawl_env.simulation.observation import FEATURES
@@ -98,19 +98,31 @@ class ObservationView:
             return self._task.sources
         columns: Any = {name: self[name] for name in PARAMETERS}
         shape = columns["cost"].shape
-        limits: Any = {
-            p: np.broadcast_to(getattr(self._task.sources, p), shape) for p in CONSTRAINTS
-        }
+        limits: Any = {p: np.broadcast_to(getattr(self._task.sources, p), shape) for p in FIXED}
         limits["hosts"] = self._task.sources.hosts
         return Sources(**columns, **limits, period=self._task.sources.period)
+
+    @property
+    def shows_pings(self) -> bool:
+        """Whether the belief is to be computed from the pings: sources send signals, `age` and
+        `pings_aged` are observed and `value` is not."""
+        known = not self.shows("value") and self.shows("age") and self.shows("pings_aged")
+        return known and self._task.sources.is_signalled
 
     @cached_property
     def value(self) -> FloatArray:
         """The uncollected utility if it is observed, else the belief, (B, N).
 
-        If `age` is observed and `value` is not, the belief is computed from the known parameters.
+        If `value` is not shown, the belief is computed from the known parameters and `age`, and of
+        sources that send signals from `pings_aged` too, if this is shown.
         """
-        return self["value"] if self.shows("value") else self.sources.content_at(self["age"])
+        if self.shows("value"):
+            return self["value"]
+        sources, age = self.sources, self["age"]
+        if not self.shows_pings:
+            return sources.content_at(age)
+        told = sources.precision * sources.mean_utility * self["pings_aged"]
+        return sources.silent_content_at(age) + told
 
 
 def needs(task: Task, agent: str, *any_of: str) -> None:

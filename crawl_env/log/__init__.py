@@ -1,1 +1,1 @@
-"""Recorded content: logs of items and their decay curves."""
+"""Recorded content: logs of items, their decay curves, and logs of pings."""

@@ -1,4 +1,4 @@
-"""The times of a log: which numbers are Unix times, and which items lie far from all others."""
+"""The times of a log: which numbers are Unix times, and which events lie far from all others."""
 
 from __future__ import annotations
 
@@ -18,8 +18,16 @@ _IN_YEARS = (-62_135_596_800.0, 253_402_300_799.0)  # seconds: the years 1 to 99
 _LEVEL = 1e-4  # chance that the first or the last items of a Poisson log count as far
 
 
-def time_unit_of(times: FloatArray, unit: str, given: str = "auto") -> str:
+def time_unit_of(
+    times: FloatArray,
+    unit: str,
+    given: str = "auto",
+    column: str = "published",
+    element: str = "item",
+) -> str:
     """Return the unit of times that are numbers: `given`, or what they must be.
+
+    `column` and `element` are named in messages.
 
     Their median decides, so that a few wrong times do not. Numbers of the years 1990 to 2099 in
     Unix seconds, milliseconds, microseconds or nanoseconds are these: the four ranges are apart,
@@ -41,7 +49,7 @@ def time_unit_of(times: FloatArray, unit: str, given: str = "auto") -> str:
     away, long = _years(middle, unit), _years(high - low, unit)
     if abs(middle) * HOURS[unit] * 3600 > _LATEST or long > _LONGEST:
         raise ValueError(
-            f"published is {low:.15g} to {high:.15g} for most items: in {unit}s this is "
+            f"{column} is {low:.15g} to {high:.15g} for most {element}s: in {unit}s this is "
             f"{away:,.4g} years from time 0 and covers {long:,.4g} years, and as a "
             "Unix time it is not in the years 1990 to 2099; say what it is with "
             f"the time unit (--time-unit {'|'.join(TIME_UNITS[1:])}), or write dates as "
@@ -59,14 +67,16 @@ def _years(time: float, unit: str) -> float:
     return abs(time) * HOURS[unit] / 8766
 
 
-def unix_moments(times: FloatArray, time_unit: str) -> Moments:
-    """Return Unix times as moments in UTC.
+def unix_moments(
+    times: FloatArray, time_unit: str, column: str = "published", element: str = "item"
+) -> Moments:
+    """Return Unix times as moments in UTC; `column` and `element` are named in messages.
 
     Raises:
         ElementError: a moment is outside the years 1 to 9999.
     """
     seconds = times / UNIX[time_unit]
-    check_range("published", seconds, *_IN_YEARS, unit="Unix seconds", element="item")
+    check_range(column, seconds, *_IN_YEARS, unit="Unix seconds", element=element)
     return np.rint(seconds * 1e6).astype("datetime64[us]")
 
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from os import PathLike
-from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from crawl_env.errors import ElementError, as_array, check_choice, check_names, check_range, unknown
+from crawl_env.errors import as_array, check_choice, check_names, check_range
 from crawl_env.files import table
-from crawl_env.files.table import Column, Moments, Table
-from crawl_env.log.clock import HOURS, far_items, time_unit_of, unix_moments
+from crawl_env.files.table import Column, Table
+from crawl_env.log.clock import HOURS
 from crawl_env.log.decay_curves import DecayCurves
-from crawl_env.numerics import BoolArray, FloatArray, IntArray
+from crawl_env.log.event_log import EventLog, read_sources, read_times, span_of, time_of
+from crawl_env.numerics import FloatArray, IntArray
 
 _COLUMNS = (
     Column("source", "text"),
@@ -28,7 +26,7 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True, eq=False, init=False)
-class ItemLog:
+class ItemLog(EventLog):
     """Log of the n items that N sources published within a span of time, oldest first.
 
     Arguments:
@@ -94,11 +92,7 @@ class ItemLog:
         check_range("source", which, 0, len(labels), open_high=True, whole=True, element="item")
         check_range("published", times, element="item")
         check_range("utility", initial, 0, element="item")
-        if not times.size and (start is None or end is None):
-            raise ValueError("the log has no items; give its start and end")
-        first = float(times.min()) if start is None else start
-        last = float(np.nextafter(times.max(), np.inf)) if end is None else end
-        _check_span(times, first, last)
+        first, last = span_of(times, start, end, "item", "published")
         which = which.astype(np.intp)
         if np.any(np.diff(times) < 0):
             order = np.argsort(times, kind="stable")
@@ -106,14 +100,9 @@ class ItemLog:
             curves = curves.select(order) if curves is not None else None
         for array in (which, times, initial):
             array.flags.writeable = False
-        span = (float(first), float(last))
-        values = (labels, which, times, initial, *span, curves, unit, origin, tuple(notes))
+        values = (labels, which, times, initial, first, last, curves, unit, origin, tuple(notes))
         for name, value in zip(self.__dataclass_fields__, values, strict=True):
             object.__setattr__(self, name, value)
-
-    def __len__(self) -> int:
-        """Return n, the number of items."""
-        return int(self.published.size)
 
     def __repr__(self) -> str:
         curves = ", with curves" if self.curves is not None else ""
@@ -122,75 +111,10 @@ class ItemLog:
             f"{self.end:g} {self.unit}s{curves})"
         )
 
-    def __reduce__(self) -> Any:  # copies are validated and made read-only like any other log
-        return ItemLog, tuple(getattr(self, name) for name in self.__dataclass_fields__)
-
     @property
-    def span(self) -> float:
-        """The length of the span that the log covers, time."""
-        return self.end - self.start
-
-    @property
-    def far(self) -> BoolArray:
-        """Whether each item lies so far before or after all others that its date must be wrong,
-        (n,); see `crawl_env.log.clock.far_items`."""
-        return far_items(self.published)
-
-    def date(self, time: float) -> str:
-        """Return a time as a date, or with its unit if the moment of time 0 is unknown."""
-        if not self.origin:
-            return f"{time:.15g} {self.unit}s"
-        seconds = np.rint(time * HOURS[self.unit] * 3600).astype("timedelta64[s]")
-        return f"{np.datetime64(self.origin[:-1], 's') + seconds}Z"
-
-    def covering(self, start: float | str | None, end: float | str | None) -> ItemLog:
-        """Return the log with the span [start, end), given as numbers or time stamps.
-
-        The span may extend beyond the items; items outside it are dropped. None keeps the present
-        limit.
-        """
-        hours = HOURS[self.unit]
-        given = time_of("start", start, self.origin, hours)
-        low = self.start if given is None else given
-        given = time_of("end", end, self.origin, hours)
-        high = self.end if given is None else given
-        _check_order(low, high)
-        inside = np.flatnonzero((self.published >= low) & (self.published < high))
-        return self._part(self.names, self.source, inside, low, high)
-
-    def between(self, start: float, end: float) -> ItemLog:
-        """Return the part of the log published in [start, end), with the same sources.
-
-        Raises:
-            ValueError: the log does not cover this time.
-        """
-        if not self.start <= start < end <= self.end:
-            raise ValueError(
-                f"the log covers {self.start:g} to {self.end:g} {self.unit}s, not {start:g} to "
-                f"{end:g}; choose a part of this span"
-            )
-        return self.covering(start, end)
-
-    def select(self, names: Sequence[str]) -> ItemLog:
-        """Return the log of the named sources only, in this order.
-
-        Raises:
-            ValueError: the log has no such source.
-        """
-        place = np.full(len(self.names), -1, dtype=np.intp)
-        known = {name: i for i, name in enumerate(self.names)}
-        for i, name in enumerate(names):
-            if name not in known:
-                raise unknown("source", name, self.names)
-            place[known[name]] = i
-        source = place[self.source]
-        return self._part(names, source, np.flatnonzero(source >= 0), self.start, self.end)
-
-    def with_notes(self, *notes: str) -> ItemLog:
-        """Return the log with further notes."""
-        log = copy.copy(self)
-        object.__setattr__(log, "notes", (*self.notes, *notes))
-        return log
+    def times(self) -> FloatArray:
+        """The time of each item, (n,): `published`."""
+        return self.published
 
     def _part(
         self, names: Sequence[str], source: IntArray, kept: IntArray, start: float, end: float
@@ -244,8 +168,8 @@ class ItemLog:
         """
         hours = HOURS[check_choice("unit", unit, HOURS)]
         rows = table.read(path, _COLUMNS, "item")
-        names, source = _sources(rows, sources)
-        published, origin, notes = _times(rows, unit, time_unit)
+        names, source = read_sources(rows, sources, "item")
+        published, origin, notes = read_times(rows, "published", "item", unit, time_unit)
         notes = [*rows.notes, *notes]
         utility = rows.number.get("utility", np.ones(rows.n))
         kept, found = _distinct(rows, source, published, utility, drop_duplicates)
@@ -291,51 +215,6 @@ class ItemLog:
             self.curves.to_csv(curves)
 
 
-def time_of(name: str, value: float | str | None, origin: str, hours: float) -> float | None:
-    """Return a number as it is, and a time stamp as time since the origin in units of `hours`."""
-    if value is None or not isinstance(value, str):
-        return value
-    if not origin:
-        raise ValueError(f"{name} is {value!r}, but the items' times are numbers; give a number")
-    try:
-        stamp = datetime.fromisoformat(value)
-    except ValueError:
-        raise ValueError(f"{name} is {value!r}; give an ISO 8601 time stamp or a number") from None
-    stamp = stamp if stamp.tzinfo is not None else stamp.replace(tzinfo=UTC)
-    return (stamp - datetime.fromisoformat(origin)).total_seconds() / (3600 * hours)
-
-
-def _times(rows: Table, unit: str, time_unit: str) -> tuple[FloatArray, str, list[str]]:
-    """Return times in `unit`s, the moment of time 0 or "", and notes on how they were read."""
-    times, notes = rows.time["published"], list[str]()
-    if times.dtype.kind == "M":
-        moments = cast(Moments, times)
-        if time_unit != "auto":
-            raise ValueError(
-                f"{rows.path}: the column published holds time stamps, and a time unit "
-                f"({time_unit}) is for numbers; leave it out"
-            )
-    else:
-        numbers = np.asarray(times, dtype=np.float64)
-        with rows.located():
-            check_range("published", numbers, element="item")
-            try:
-                of_numbers = time_unit_of(numbers, unit, time_unit)
-            except ValueError as error:
-                raise ValueError(f"{rows.path}: {error}") from None
-            if of_numbers in HOURS:
-                return numbers * (HOURS[of_numbers] / HOURS[unit]), "", []
-            moments = unix_moments(numbers, of_numbers)
-        first, last = (x.astype("datetime64[s]") for x in (moments.min(), moments.max()))
-        notes.append(
-            f"The numbers in the column published are read as Unix times ({of_numbers}), from "
-            f"{first}Z to {last}Z; if they are not, give the time unit (--time-unit)."
-        )
-    midnight = moments[~far_items(moments.astype(np.float64))].min().astype("datetime64[D]")
-    since = (moments - midnight) / np.timedelta64(1, "s") / (3600 * HOURS[unit])
-    return since, f"{midnight}T00:00:00Z", notes
-
-
 def _distinct(
     rows: Table, source: IntArray, published: FloatArray, utility: FloatArray, drop: bool
 ) -> tuple[IntArray, list[str]]:
@@ -379,42 +258,3 @@ def _distinct(
         earliest.setdefault(given[i], i)
     kept: IntArray = np.sort(np.fromiter(earliest.values(), np.intp, len(earliest)))
     return kept, [f"{repeated:,} of {rows.n:,} rows repeat an item; they were dropped."]
-
-
-def _sources(rows: Table, wanted: Sequence[str] | None) -> tuple[tuple[str, ...], IntArray]:
-    """Return the names of the sources, and the source of each row as a position among them."""
-    cells = rows.text["source"]
-    if not all(cells):
-        unnamed = [i for i, cell in enumerate(cells) if not cell]
-        others = table.all_rows(rows.path, unnamed)
-        raise ValueError(f"{rows.row(unnamed[0])}: the item has no source; name it{others}")
-    names = tuple(dict.fromkeys(cells) if wanted is None else wanted)
-    place = {name: i for i, name in enumerate(names)}
-    source = np.fromiter((place.get(cell, -1) for cell in cells), np.intp, len(cells))
-    if np.any(source < 0):
-        record = int(np.argmax(source < 0))
-        raise ValueError(
-            f"{rows.row(record)}: {unknown('source', cells[record], names)}. Name all sources, "
-            "or read the whole log and choose sources with `select`"
-        )
-    return names, source
-
-
-def _check_order(start: float, end: float) -> None:
-    if not (np.isfinite(end - start) and start < end):
-        raise ValueError(
-            f"start is {start:g} and end is {end:g}; end must be after start, and both finite"
-        )
-
-
-def _check_span(published: FloatArray, start: float, end: float) -> None:
-    _check_order(start, end)
-    outside = (published < start) | (published >= end)
-    if outside.any():
-        i = int(np.argmax(outside))
-        raise ElementError(
-            f"published at {published[i]:g}, but the log covers {start:g} to {end:g}; give a wider "
-            "span, or read the whole log and choose a part with `between`",
-            i,
-            f"item {i}",
-        )

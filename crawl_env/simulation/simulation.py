@@ -17,7 +17,7 @@ from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import FloatArray, IntArray
 from crawl_env.rng import generator
-from crawl_env.simulation.observation import COUNTED, POWERS_OF_TIME, SUMMED, scaled
+from crawl_env.simulation.observation import COUNTED, HEARD, POWERS_OF_TIME, SUMMED, scaled
 from crawl_env.simulation.selection import KERNEL_TYPES, refuse_nan, select, whole_budget
 from crawl_env.simulation.task import Task
 from crawl_env.simulation.top import Priority, top_kernel
@@ -75,6 +75,8 @@ class Simulation:
             count=not set(COUNTED).isdisjoint(task.features),
             track_belief=hidden,
             store_items=not set(SUMMED).isdisjoint(task.features),
+            show_pings=not set(HEARD).isdisjoint(task.features),
+            log=task.pings,
         )
         self.balance = np.full(num_envs, task.budget)
         # The fields of a `Harvest`.
@@ -120,7 +122,7 @@ class Simulation:
         """Crawl the sources selected by the actions and advance by one step.
 
         Return the observations, see `observe`, the rewards, (B,), and the info, which is empty if
-        actions have a batch axis.
+        actions have a batch axis. If they have none, the reward is valid until the next step.
         """
         priority = np.asarray(action)
         if priority.shape != self._action_shape or priority.dtype is not FLOAT32:
@@ -136,17 +138,17 @@ class Simulation:
         self, priority: Priority
     ) -> tuple[NDArray[np.float32], FloatArray, dict[str, Any]]:
         """Do the same if neither limits nor random numbers nor other features have to be heeded."""
-        world, n, k = self.world, self.task.n, self._number
-        picked = np.empty(self.num_envs * k, INTP)
-        if not self._top(priority, world.flat_crawled_at, n, k, picked):
+        world, n, utility = self.world, self.task.n, self._utility
+        picked = np.empty(utility.size, INTP)
+        if not self._top(priority, world.flat_crawled_at, n, self._number, picked):
             refuse_nan(priority, n)
-        shown, utility = np.empty(priority.size, FLOAT32), np.empty(picked.size)
-        reward = np.empty(self.num_envs)
         self._last = picked, utility, None, None
+        shown = np.empty(priority.size, FLOAT32)
         if not self._alone:
+            reward = np.empty(self.num_envs)
             world.step(picked, utility, reward, shown, _NOWHERE, _NOTHING)
             return shown.reshape(self._shape), reward, {}
-        crawled, collected = np.zeros(priority.size, BOOL), np.zeros(priority.size)
+        reward, crawled, collected = self._reward, np.zeros(n, BOOL), np.zeros(n)
         world.step(picked, utility, reward, shown, crawled, collected)
         info = {"crawled": crawled, "collected": collected, "cost": self._number_cost}
         return shown.reshape(self._shape), reward, info
@@ -215,6 +217,9 @@ class Simulation:
                 np.copyto(out, world.value, where=self.task.observed, casting="same_kind")
         elif name == "age":
             out[...] = world.age
+        elif name in HEARD:
+            heard = getattr(world, name)
+            out[...] = 0.0 if heard is None else heard
         elif name == "available":
             out[...] = 1.0 if world.available is None else world.available
         elif name == "balance":
@@ -298,6 +303,9 @@ class Simulation:
         self._number = 0 if limited else self._whole or 0
         self._number_cost = float(self._number * self._cost.flat[0])
         self._plain = self._number > 0 and self._value_alone and self.world.is_mean
+        # Written anew in every plain step, as arrays of a single number take long to allocate.
+        self._utility = np.empty(self.num_envs * self._number)
+        self._reward = np.empty(self.num_envs)
         self._top = top_kernel(self.num_envs, task.n, self._number)
 
     def _as_priority(self, action: NDArray[Any]) -> Priority:
@@ -324,6 +332,11 @@ class Simulation:
                 "options['value'] cannot be set if items are stored singly (a trace, "
                 "non-exponential decay, capacities, features such as harvest_age); set "
                 "options['age'] instead"
+            )
+        if "value" in options and self.task.sources.is_signalled:
+            raise ValueError(
+                "options['value'] cannot be set if sources send signals, since pings announce the "
+                "items of which the content consists; set options['age'] instead"
             )
         value, age = (self._option(name, options.get(name)) for name in OPTIONS)
         if value is not None and age is None:

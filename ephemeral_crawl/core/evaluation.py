@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from agents.evaluation.rollout import Evaluation, evaluate
+from agents.policies.base import Agent
 from agents.policies.index import WhittleExact
 from agents.policies.static import Scheduled
-from agents.registry import CLAIRVOYANT
+from agents.registry import CLAIRVOYANT, AgentOptions, make
 from crawl_env import CrawlVectorEnv, Sources
 from crawl_env.numerics import FloatArray, IntArray
 from ephemeral_crawl.core.runner import Job, Result
@@ -68,11 +69,18 @@ def arguments_of(job: Job) -> dict[str, Any]:
     return arguments
 
 
-def agent_of(job: Job) -> str | Callable[[CrawlVectorEnv], Scheduled]:
-    """Return the agent of a job: its name, or the schedule of its `rates`, crawls per step."""
-    if "rates" not in job:
-        return str(job["agent"])
-    return partial(Scheduled, rates=job["rates"])
+def agent_of(job: Job) -> str | Callable[[CrawlVectorEnv], Agent]:
+    """Return the agent of a job: its name; a function that makes it with the job's `options`, which
+    adds no features to the environment; or the schedule of its `rates`, crawls per step."""
+    if "rates" in job:
+        return partial(Scheduled, rates=job["rates"])
+    if "options" in job:
+        return partial(_with_options, name=job["agent"], options=job["options"])
+    return str(job["agent"])
+
+
+def _with_options(env: CrawlVectorEnv, name: str, options: AgentOptions) -> Agent:
+    return make(name, env, **options)
 
 
 def work(job: Job) -> Result:
@@ -86,8 +94,11 @@ def work(job: Job) -> Result:
 def entrants(agents: Iterable[str], arguments: dict[str, Any]) -> tuple[str, ...]:
     """Return the agents to run on a task: without the exact index if it equals Theorem 1, and with
     the clairvoyant if random content is not observed."""
-    random, observed = arguments["arrivals"] != "deterministic", arguments.get("observed", True)
-    peers = tuple(name for name in agents if (random and observed) or name != WhittleExact.name)
+    signalled = arguments.get("signals") is not None
+    random = signalled or arguments["arrivals"] != "deterministic"
+    observed = arguments.get("observed", not signalled)
+    exact = random and (observed or signalled)
+    peers = tuple(name for name in agents if exact or name != WhittleExact.name)
     return peers if observed or not random else (*peers, CLAIRVOYANT)
 
 

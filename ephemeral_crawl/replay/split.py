@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from crawl_env import ItemLog, Sources, Trace
 from crawl_env.log.clock import HOURS
-from crawl_env.log.item_log import time_of
+from crawl_env.log.event_log import time_of
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.core.log_options import LogOptions, given_time
 from ephemeral_crawl.fit import decay, estimate

@@ -84,14 +84,15 @@ def _bounds(results: Results) -> Iterator[tuple[float, float]]:
 def _pairs(results: Results) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
     """Yield pairs of neighbouring qualities of the same task: the worse, the better."""
     signalled = [key for key in results if key[4] not in (quality.NONE, quality.OBSERVED)]
-    cells = {(key[0], key[1], float(key[2]), float(key[3])): key for key in signalled}
-    recalls, precisions = (sorted({cell[i] for cell in cells}) for i in (2, 3))
-    for (fleet, budget, recall, precision), key in cells.items():
+    cells = {(key[:2], float(key[2]), float(key[3])): key for key in signalled}
+    recalls = sorted({recall for _, recall, _ in cells})
+    precisions = sorted({precision for _, _, precision in cells})
+    for (task, recall, precision), key in cells.items():
         r, p = recalls.index(recall), precisions.index(precision)
         if r + 1 < len(recalls):
-            yield key, cells[fleet, budget, recalls[r + 1], precision]
+            yield key, cells[task, recalls[r + 1], precision]
         if p + 1 < len(precisions):
-            yield key, cells[fleet, budget, recall, precisions[p + 1]]
+            yield key, cells[task, recall, precisions[p + 1]]
 
 
 def _compared(name: str, differences: np.ndarray) -> Iterator[Compared]:

@@ -1,12 +1,10 @@
 """The study of signals: its shares against an independent simulation, its parts, its report."""
 
-import csv
-import gzip
-
 import numpy as np
 import pytest
 
 from crawl_env import Sources
+from ephemeral_crawl.core.results import read_csv
 from experiments.__main__ import PROGRAM
 from experiments.signals import checks, quality
 from experiments.signals.command import PARTS
@@ -47,8 +45,7 @@ def test_the_quick_study_and_its_report(tmp_path, capsys):
     assert {*tables} == {f"{name}.csv.gz" for name in PARTS if name != "recordings"}
     PROGRAM.run(["signals", "--only-report", "--out", str(out)])
     assert {path.name: path.read_bytes() for path in out.glob("*.csv.gz")} == tables
-    rows = list(csv.DictReader(gzip.open(out / "quality.csv.gz", "rt")))
-    results = Results(rows, "fleet", "budget", "quality")
+    results = Results(read_csv(out / "quality.csv.gz"), "fleet", "budget", "quality")
     none, signalled, observed = (
         results.bound("fleet F", 2, name)
         for name in (quality.NONE, quality.label(0.5, 0.8), quality.OBSERVED)
@@ -71,14 +68,10 @@ def test_what_should_not_be_is_found():
             for run in range(10)
         ]  # fmt: skip
 
-    right, wrong = (
-        [*rows(0.5, 0.2, 0.5), *rows(1.0, 0.4, 0.5)],
-        [*rows(0.5, 0.4, 0.3), *rows(1.0, 0.2, 0.2)],
-    )
+    columns = "fleet", "budget", "recall", "precision", "quality"
+    right = [*rows(0.5, 0.2, 0.5), *rows(1.0, 0.4, 0.5)]
+    wrong = [*rows(0.5, 0.4, 0.5), *rows(1.0, 0.3, 0.2)]
     for table, clear in ((right, 0), (wrong, 1)):
-        for compared in (
-            checks._above({"quality": table}),
-            checks._falls(Results(table, "fleet", "budget", "recall", "precision", "quality")),
-        ):
-            row = checks._row("", list(compared))
-            assert int(row[2]) == clear, row
+        above = checks._above({"quality": table})
+        for compared in (above, checks._falls(Results(table, *columns))):
+            assert checks._row("", list(compared))[2] == str(clear)

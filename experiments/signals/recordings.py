@@ -1,5 +1,5 @@
-"""Recorded arrivals with simulated pings: the fleet is fitted to the first half of a recording, and
-the rest is replayed."""
+"""Recorded arrivals with simulated pings: the fleet is fitted to the first two thirds of a recording,
+and the rest is replayed."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from experiments.signals.runs import Results, Size, signals
 
 PART = "recordings"
 BUDGETS = (2, 5, 10, 20)
+FITTED = 2 / 3  # of the recording
 RUNS = 6  # which start one step after the other, each with pings of its own
 _KEY = ("recording", "budget", "quality")
 
@@ -69,15 +70,17 @@ def _steps(size: Size, split: Split) -> int:
 
 @cache
 def read(folder: str) -> Split:
-    """Return a recording, split in the middle, in steps of one hour.
+    """Return a recording, split after two thirds, in steps of one hour.
 
     Raises:
         FileNotFoundError: the folder lacks items.csv.gz or curves.csv.gz.
         ValueError: the log is invalid.
     """
     path = Path(folder)
-    log = Log(items=path / "items.csv.gz", curves=path / "curves.csv.gz")
-    return log.split(None, 1.0)
+    items, curves = path / "items.csv.gz", path / "curves.csv.gz"
+    whole = Log().read(items)
+    at = whole.start + FITTED * whole.span
+    return Log(items=items, curves=curves, train_until=f"{at:g}").split(None, 1.0)
 
 
 def work(job: Job) -> Result:
@@ -120,7 +123,7 @@ def write(report: Report, rows: Rows) -> None:
     results = Results(rows, *_KEY)
     report.heading("Recorded arrivals")
     report.paragraph(
-        "The fleet is fitted to the first half of a recording, and the second half is replayed. "
+        "The fleet is fitted to the first two thirds of a recording, and the rest is replayed. "
         "Items, their times, utilities and decay are the recorded ones; the pings are simulated: "
         "each item triggers one with probability r, and false pings are as frequent as precision p "
         "takes at the fitted rate. So p is not exact where a source publishes more or less than "

@@ -12,6 +12,7 @@ from crawl_env.content.arrivals import Arrivals, Deterministic
 from crawl_env.content.hawkes import Hawkes
 from crawl_env.content.process import ArrivalProcess
 from crawl_env.content.rates import Constant, DailyCycle, Drift, Jumps
+from crawl_env.content.signals import Signals
 from crawl_env.content.trace import Trace
 from crawl_env.content.world import NEVER, World
 from crawl_env.envs.env import CrawlEnv
@@ -40,6 +41,7 @@ __all__ = [
     "ItemLog",
     "Jumps",
     "PingLog",
+    "Signals",
     "Sources",
     "Task",
     "TaskArguments",

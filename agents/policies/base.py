@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from crawl_env import Sources, Task, task_of
 from crawl_env.compiled import compiled
 from crawl_env.errors import unknown
-from crawl_env.fleet.parameters import CONSTRAINTS, PARAMETERS
+from crawl_env.fleet.parameters import FIXED, PARAMETERS
 from crawl_env.numerics import FloatArray
 from crawl_env.rng import generator
 from crawl_env.simulation.observation import FEATURES
@@ -98,9 +98,7 @@ class ObservationView:
             return self._task.sources
         columns: Any = {name: self[name] for name in PARAMETERS}
         shape = columns["cost"].shape
-        limits: Any = {
-            p: np.broadcast_to(getattr(self._task.sources, p), shape) for p in CONSTRAINTS
-        }
+        limits: Any = {p: np.broadcast_to(getattr(self._task.sources, p), shape) for p in FIXED}
         limits["hosts"] = self._task.sources.hosts
         return Sources(**columns, **limits, period=self._task.sources.period)
 

@@ -18,7 +18,7 @@ from agents.theory.observed import ObservedArm
 from agents.theory.renewal import renewal_arm
 from crawl_env import Arrivals, Sources, Task
 from crawl_env.content.utility import EXPONENTIAL, Decay, Distribution
-from crawl_env.fleet.parameters import CONSTRAINTS, PARAMETERS
+from crawl_env.fleet.parameters import FIXED, PARAMETERS
 from crawl_env.numerics import FloatArray
 
 T = TypeVar("T")
@@ -125,7 +125,5 @@ class PerFleet(Generic[T]):
 def _same(one: Sources, other: Sources) -> bool:
     return one is other or (
         one.period == other.period
-        and all(
-            np.array_equal(getattr(one, p), getattr(other, p)) for p in (*PARAMETERS, *CONSTRAINTS)
-        )
+        and all(np.array_equal(getattr(one, p), getattr(other, p)) for p in (*PARAMETERS, *FIXED))
     )

@@ -13,6 +13,7 @@ from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
 from crawl_env.content.process import ArrivalProcess
+from crawl_env.content.signals import Signals
 from crawl_env.content.world import World
 from crawl_env.envs.spec import TruthfulSpec
 from crawl_env.errors import check_choice
@@ -111,8 +112,9 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     | `sources` | `Sources`, str, path, dict or callable | `"table1"` | the fleet: an object, or a dictionary of its arguments; a preset ("table1", "fleet-f", "recovering-<n>", "hacker-news"; see `Sources.preset`); a CSV; or `rng → Sources`, drawn at each reset (N, period and limits fixed) |
     | `budget` | float | `1.0` | M > 0, budget units per step |
     | `budget_rule` | `"step"`, `"average"` | `"step"` | Σ cost ≤ M in every step; or a token bucket: the balance grows by M per step, and sources are selected while it is positive, so that the last selection may leave it negative |
-    | `arrivals` | str, path, dict or object | `"deterministic"` | the arrival process, see below |
-    | `observed` | bool or (N,) bool | `True` | whether the value of a source is observed |
+    | `arrivals` | str, path, dict or object | `None` | the arrival process, see below; None: "deterministic", or "poisson-items" if some source sends signals |
+    | `observed` | bool or (N,) bool | `None` | whether the value of a source is observed; None: of every source without signals |
+    | `signals` | `Signals`, str, path or dict | `None` | pings that announce items, see below; None: those of the fleet's columns `recall`, `precision` and `signal_delay`, by default none |
     | `features` | sequence of str | `("value",)` | columns of the observation |
     | `flat` | bool | `False` | whether the observation has the shape (N·F,), for libraries that need vectors |
     | `scaled` | bool | `False` | whether unbounded features are mapped to (−1, 1), see Observation Space |
@@ -188,8 +190,9 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
         budget: float = 1.0,
         *,
         budget_rule: BudgetRule = "step",
-        arrivals: str | Path | Mapping[str, Any] | ArrivalProcess = "deterministic",
-        observed: bool | ArrayLike = True,
+        arrivals: str | Path | Mapping[str, Any] | ArrivalProcess | None = None,
+        observed: bool | ArrayLike | None = None,
+        signals: Signals | str | Path | Mapping[str, Any] | None = None,
         features: str | Sequence[str] = ("value",),
         flat: bool = False,
         scaled: bool = False,
@@ -206,6 +209,7 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
             budget_rule=budget_rule,
             arrivals=arrivals,
             observed=observed,
+            signals=signals,
             features=features,
             flat=flat,
             scaled=scaled,

@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike, NDArray
 
 from crawl_env.content.process import ArrivalProcess
+from crawl_env.content.signals import Signals
 from crawl_env.envs.vector_env import CrawlVectorEnv
 from crawl_env.extras import missing
 from crawl_env.fleet.sources import Sources
@@ -56,8 +57,9 @@ class CrawlVecEnv(VecEnv):
         budget: float = 1.0,
         *,
         budget_rule: BudgetRule = "step",
-        arrivals: str | Path | Mapping[str, Any] | ArrivalProcess = "deterministic",
-        observed: bool | ArrayLike = True,
+        arrivals: str | Path | Mapping[str, Any] | ArrivalProcess | None = None,
+        observed: bool | ArrayLike | None = None,
+        signals: Signals | str | Path | Mapping[str, Any] | None = None,
         features: str | Sequence[str] = ("value",),
         flat: bool = False,
         scaled: bool = False,
@@ -74,6 +76,7 @@ class CrawlVecEnv(VecEnv):
             budget_rule=budget_rule,
             arrivals=arrivals,
             observed=observed,
+            signals=signals,
             features=features,
             flat=flat,
             scaled=scaled,

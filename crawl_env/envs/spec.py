@@ -12,6 +12,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from crawl_env.content.names import describe_arrivals
 from crawl_env.content.process import ArrivalProcess
+from crawl_env.content.signals import Signals
 from crawl_env.fleet.sources import Sources
 
 _REMEDY = (
@@ -85,7 +86,7 @@ def _fields(spec: EnvSpec) -> list[dataclasses.Field[Any]]:
 
 def _plain(name: str, value: Any) -> Any:
     """Return an argument of an environment as JSON can hold it."""
-    if isinstance(value, Sources):
+    if isinstance(value, (Sources, Signals)):
         return value.describe()
     if isinstance(value, ArrivalProcess):
         try:

@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike
 
 from crawl_env.content.process import ArrivalProcess
+from crawl_env.content.signals import Signals
 from crawl_env.envs.vector_env import CrawlVectorEnv
 from crawl_env.errors import check_choice, shown
 from crawl_env.extras import missing
@@ -77,8 +78,9 @@ class TorchCrawlVectorEnv(CrawlVectorEnv):
         device: str | torch.device = "cpu",
         dtype: str | torch.dtype = "float32",
         budget_rule: BudgetRule = "step",
-        arrivals: str | Path | Mapping[str, Any] | ArrivalProcess = "deterministic",
-        observed: bool | ArrayLike = True,
+        arrivals: str | Path | Mapping[str, Any] | ArrivalProcess | None = None,
+        observed: bool | ArrayLike | None = None,
+        signals: Signals | str | Path | Mapping[str, Any] | None = None,
         features: str | Sequence[str] = ("value",),
         flat: bool = False,
         scaled: bool = False,
@@ -99,6 +101,7 @@ class TorchCrawlVectorEnv(CrawlVectorEnv):
             budget_rule=budget_rule,
             arrivals=arrivals,
             observed=observed,
+            signals=signals,
             features=features,
             flat=flat,
             scaled=scaled,

@@ -15,6 +15,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
 from crawl_env.content.process import ArrivalProcess
+from crawl_env.content.signals import Signals
 from crawl_env.content.world import World
 from crawl_env.envs.spec import TruthfulSpec
 from crawl_env.errors import check_choice, check_whole
@@ -59,8 +60,9 @@ class CrawlVectorEnv(  # type: ignore[misc]  # `spec` is a property
         budget: float = 1.0,
         *,
         budget_rule: BudgetRule = "step",
-        arrivals: str | Path | Mapping[str, Any] | ArrivalProcess = "deterministic",
-        observed: bool | ArrayLike = True,
+        arrivals: str | Path | Mapping[str, Any] | ArrivalProcess | None = None,
+        observed: bool | ArrayLike | None = None,
+        signals: Signals | str | Path | Mapping[str, Any] | None = None,
         features: str | Sequence[str] = ("value",),
         flat: bool = False,
         scaled: bool = False,
@@ -82,6 +84,7 @@ class CrawlVectorEnv(  # type: ignore[misc]  # `spec` is a property
             budget_rule=budget_rule,
             arrivals=arrivals,
             observed=observed,
+            signals=signals,
             features=features,
             flat=flat,
             scaled=scaled,

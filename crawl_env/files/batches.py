@@ -74,6 +74,25 @@ def count_rows(path: PathName) -> int:
     return _open(path)[1]
 
 
+def read_column(path: PathName, name: str) -> Iterator[Any] | None:
+    """Return the cells of one column of such a file, as Arrow arrays of at most `ROWS` rows of the
+    type that the file has; None if there is no such column.
+
+    Raises:
+        ValueError: as `read_batches`.
+    """
+    names, _, batches = _open(path)
+    if name not in names:
+        return None
+    return (_decoded(batch.column(name)) for batch in batches([name]))
+
+
+def _decoded(cells: Any) -> Any:
+    import pyarrow as arrow
+
+    return cells.dictionary_decode() if arrow.types.is_dictionary(cells.type) else cells
+
+
 def _open(path: PathName) -> Any:
     """Return the names of the columns, the number of rows, and a function that yields batches."""
     suffix = Path(path).suffix.lower()

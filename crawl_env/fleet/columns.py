@@ -53,6 +53,7 @@ _IN_FILES = (
 )
 _UNREAD = ("source", "status")  # columns that a file may have besides
 _DESCRIPTION = "fleet.json"  # written last, so that a folder without it is not whole
+_NO_SIGNALS = "signals cannot be held in columns; leave recall out, or use `Sources`"
 _NO_CAPACITY = "a finite capacity cannot be held in columns; leave it out, or use `Sources`"
 
 
@@ -152,13 +153,17 @@ class FleetColumns:
         """Return a fleet with its parameters rounded to single precision.
 
         Raises:
-            ValueError: this is a batch of fleets, or some source has a finite capacity.
+            ValueError: this is a batch of fleets, or some source has a finite capacity or sends
+                signals.
         """
         if sources.arrival_rate.ndim != 1:
             raise ValueError("columns hold one fleet, not a batch; give `sources.fleet(b)`")
         if sources.is_capped:
             i = int(np.flatnonzero(np.isfinite(sources.capacity))[0])
             raise ElementError(_NO_CAPACITY, i, f"source {sources.label(i)}")
+        if sources.is_signalled:
+            i = int(np.flatnonzero(sources.recall > 0)[0])
+            raise ElementError(_NO_SIGNALS, i, f"source {sources.label(i)}")
         return FleetColumns(
             sources.arrival_rate,
             sources.mean_utility,
@@ -237,9 +242,10 @@ class FleetColumns:
     ) -> FleetColumns:
         """Read a fleet from a Parquet or an Arrow file (.arrow, .feather), in batches of rows.
 
-        The file has a row per source, and the columns of `Sources.from_csv` but for `capacity`.
-        `source` is optional and not read; `host` holds text, or numbers as described above. Memory
-        takes little more than the columns, or than a batch where they are written to a folder.
+        The file has a row per source, and the columns of `Sources.from_csv` but for `capacity` and
+        those of signals. `source` is optional and not read; `host` holds text, or numbers as
+        described above. Memory takes little more than the columns, or than a batch where they are
+        written to a folder.
 
         Arguments:
             path: the file.

@@ -22,8 +22,10 @@ class Parameter(NamedTuple):
 
 # Parameters of the content; these may be features of the observation.
 PARAMETERS = ("arrival_rate", "mean_utility", "decay_rate", "cost")
-# Constraints on crawls; the same in all fleets that a callable draws.
+# Constraints on crawls, and the signals that announce items.
 CONSTRAINTS = ("crawl_delay", "capacity", "failure_rate")
+SIGNALS = ("recall", "precision", "signal_delay")
+FIXED = (*CONSTRAINTS, *SIGNALS)  # the same in all fleets that a callable draws
 
 DESCRIBED: dict[str, Parameter] = {
     "arrival_rate": Parameter("items/time"),
@@ -33,4 +35,7 @@ DESCRIBED: dict[str, Parameter] = {
     "crawl_delay": Parameter("time", default=0.0),
     "capacity": Parameter("items", low=1.0, finite=False, whole=True, default=np.inf),
     "failure_rate": Parameter("probability", high=1.0, open_high=True, default=0.0),
+    "recall": Parameter("probability", high=1.0, default=0.0),
+    "precision": Parameter("probability", high=1.0, open_low=True, default=1.0),
+    "signal_delay": Parameter("time", default=0.0),
 }

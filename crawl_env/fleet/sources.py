@@ -26,10 +26,10 @@ from crawl_env.errors import (
 from crawl_env.files import table
 from crawl_env.files.table import Column
 from crawl_env.fleet.capacity import CappedContent
-from crawl_env.fleet.parameters import CONSTRAINTS, DESCRIBED, PARAMETERS
+from crawl_env.fleet.parameters import DESCRIBED, FIXED, PARAMETERS
 from crawl_env.numerics import FloatArray, IntArray
 
-_ARRAYS = (*PARAMETERS, *CONSTRAINTS)
+_ARRAYS = (*PARAMETERS, *FIXED)
 _COLUMNS = (
     Column("source", "text"),
     *(Column(name, "number", p.default is None, p.default) for name, p in DESCRIBED.items()),
@@ -61,6 +61,11 @@ class Sources:
             collects nothing and leaves the content in place. Default 0.
         hosts: one host per source; an environment crawls a shared host at most `per_host` times
             per step. "" stands for a host of its own. Default: no host is shared.
+        recall: r in [0, 1], the probability that an item triggers a ping. Default 0: the source
+            sends no signals, and `precision` and `signal_delay` have no effect.
+        precision: p in (0, 1], the fraction of the pings that an item has triggered; the others are
+            false. Default 1.
+        signal_delay: d, mean of the exponential time from an item to its ping, ≥ 0. Default 0.
 
     The arrays have shape (N,). A `Sources` with arrays of shape (B, N) is a batch of B fleets of N
     sources each, as used by environments that draw their fleets at random: `stack` makes a batch,
@@ -87,6 +92,9 @@ class Sources:
     capacity: FloatArray  # (N,) items
     failure_rate: FloatArray  # (N,) probability
     hosts: tuple[str, ...]  # (N,), or () if no two sources share a host
+    recall: FloatArray  # (N,) probability
+    precision: FloatArray  # (N,) probability
+    signal_delay: FloatArray  # (N,) time
 
     def __init__(
         self,
@@ -100,6 +108,9 @@ class Sources:
         capacity: ArrayLike = np.inf,
         failure_rate: ArrayLike = 0.0,
         hosts: Sequence[str] = (),
+        recall: ArrayLike = 0.0,
+        precision: ArrayLike = 1.0,
+        signal_delay: ArrayLike = 0.0,
     ) -> None:
         labels = check_names(names)
         arrays = _checked(
@@ -111,6 +122,9 @@ class Sources:
                 "crawl_delay": crawl_delay,
                 "capacity": capacity,
                 "failure_rate": failure_rate,
+                "recall": recall,
+                "precision": precision,
+                "signal_delay": signal_delay,
             },
             labels,
         )
@@ -125,13 +139,14 @@ class Sources:
         decay = self.decay_per_step
         with np.errstate(over="ignore", invalid="ignore"):
             derived = self.ceiling + decay + self.ceiling * decay + self.crawl_delay / self.period
+            derived += self.ping_rate * self.period + decay * self.signal_delay / self.period
         bad = np.argwhere(~(np.isfinite(derived) & (decay > 0)))
         if bad.size:
             i = int(bad[0][-1])
             raise ElementError(
                 "arrival_rate × mean_utility / decay_rate (the value of a source never crawled), "
-                "decay_rate × period or crawl_delay / period exceeds the range of floating-point "
-                "numbers; use other units of time or utility",
+                "decay_rate × period, crawl_delay / period or recall × arrival_rate / precision "
+                "exceeds the range of floating-point numbers; use other units of time or utility",
                 i,
                 f"source {self.label(i)}",
             )
@@ -265,6 +280,27 @@ class Sources:
         return bool((self.failure_rate > 0).any())
 
     @cached_property
+    def is_signalled(self) -> bool:
+        """Whether some source sends signals."""
+        return bool((self.recall > 0).any())
+
+    @cached_property
+    def ping_rate(self) -> FloatArray:
+        """g = rΛ/p, (N,), pings / time: the rate of all pings, true and false."""
+        with np.errstate(over="ignore"):  # checked on construction
+            return _fixed(self.recall * self.arrival_rate / self.precision)
+
+    @cached_property
+    def false_rate(self) -> FloatArray:
+        """ν = rΛ(1 − p)/p, (N,), pings / time: the rate of the pings that no item triggered."""
+        return _fixed(self.ping_rate * (1.0 - self.precision))
+
+    @cached_property
+    def silent_rate(self) -> FloatArray:
+        """(1 − r)Λ, (N,), items / time: the rate of the items that trigger no ping."""
+        return _fixed((1.0 - self.recall) * self.arrival_rate)
+
+    @cached_property
     def delay(self) -> FloatArray:
         """d ≥ 1, (N,): minimum number of steps between two crawls, from `crawl_delay`."""
         return _fixed(np.maximum(1.0, np.ceil(self.crawl_delay / self.period * (1 - 1e-12))))
@@ -371,10 +407,11 @@ class Sources:
         """Read a fleet from a table, as CSV in UTF-8, gzipped CSV (.gz) or Parquet (.parquet).
 
         The header must name `source`, `arrival_rate`, `mean_utility` and `decay_rate`, and may name
-        `cost`, `crawl_delay`, `capacity`, `failure_rate` and `host`, in any order. Rates are per
-        unit of time; `period` is the length of a step in that unit. An empty cell of an optional
-        column stands for the default. A column `status`, which `ephemeral-crawl fit` writes
-        (steady, new or dead), is for the reader and has no effect here.
+        `cost`, `crawl_delay`, `capacity`, `failure_rate`, `recall`, `precision`, `signal_delay` and
+        `host`, in any order. Rates are per unit of time; `period` is the length of a step in that
+        unit. An empty cell of an optional column stands for the default. A column `status`, which
+        `ephemeral-crawl fit` writes (steady, new or dead), is for the reader and has no effect
+        here.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -445,10 +482,8 @@ def _checked(given: Mapping[str, ArrayLike], names: Sequence[str]) -> dict[str, 
         unit, low, high, open_low, open_high, finite, whole, _ = DESCRIBED[name]
         check_range(name, array, low, high, open_low, open_high, finite, whole, unit, names)
         repeated = np.broadcast_to(array, shape)
-        # A constraint is usually the same for all sources: a broadcast view needs no memory.
-        arrays[name] = array = (
-            repeated if name in CONSTRAINTS and not array.ndim else repeated.copy()
-        )
+        # These are usually the same for all sources: a broadcast view needs no memory.
+        arrays[name] = array = repeated if name in FIXED and not array.ndim else repeated.copy()
         array.flags.writeable = False
     return arrays
 

@@ -61,6 +61,8 @@ class Simulation:
     """
 
     def __init__(self, task: Task, num_envs: int | None = None) -> None:
+        if task.sources.is_signalled:
+            raise NotImplementedError("environments cannot simulate signals yet")
         self.task = task
         self._alone = num_envs is None
         self._action_shape = (task.n,) if num_envs is None else (num_envs, task.n)
@@ -120,7 +122,7 @@ class Simulation:
         """Crawl the sources selected by the actions and advance by one step.
 
         Return the observations, see `observe`, the rewards, (B,), and the info, which is empty if
-        actions have a batch axis.
+        actions have a batch axis. If they have none, the reward is valid until the next step.
         """
         priority = np.asarray(action)
         if priority.shape != self._action_shape or priority.dtype is not FLOAT32:
@@ -136,17 +138,17 @@ class Simulation:
         self, priority: Priority
     ) -> tuple[NDArray[np.float32], FloatArray, dict[str, Any]]:
         """Do the same if neither limits nor random numbers nor other features have to be heeded."""
-        world, n, k = self.world, self.task.n, self._number
-        picked = np.empty(self.num_envs * k, INTP)
-        if not self._top(priority, world.flat_crawled_at, n, k, picked):
+        world, n, utility = self.world, self.task.n, self._utility
+        picked = np.empty(utility.size, INTP)
+        if not self._top(priority, world.flat_crawled_at, n, self._number, picked):
             refuse_nan(priority, n)
-        shown, utility = np.empty(priority.size, FLOAT32), np.empty(picked.size)
-        reward = np.empty(self.num_envs)
         self._last = picked, utility, None, None
+        shown = np.empty(priority.size, FLOAT32)
         if not self._alone:
+            reward = np.empty(self.num_envs)
             world.step(picked, utility, reward, shown, _NOWHERE, _NOTHING)
             return shown.reshape(self._shape), reward, {}
-        crawled, collected = np.zeros(priority.size, BOOL), np.zeros(priority.size)
+        reward, crawled, collected = self._reward, np.zeros(n, BOOL), np.zeros(n)
         world.step(picked, utility, reward, shown, crawled, collected)
         info = {"crawled": crawled, "collected": collected, "cost": self._number_cost}
         return shown.reshape(self._shape), reward, info
@@ -298,6 +300,9 @@ class Simulation:
         self._number = 0 if limited else self._whole or 0
         self._number_cost = float(self._number * self._cost.flat[0])
         self._plain = self._number > 0 and self._value_alone and self.world.is_mean
+        # Written anew in every plain step, as arrays of a single number take long to allocate.
+        self._utility = np.empty(self.num_envs * self._number)
+        self._reward = np.empty(self.num_envs)
         self._top = top_kernel(self.num_envs, task.n, self._number)
 
     def _as_priority(self, action: NDArray[Any]) -> Priority:

@@ -19,11 +19,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from crawl_env.content.names import make_arrivals
 from crawl_env.content.process import ArrivalProcess, require_items
+from crawl_env.content.signals import Signals, make_signals
+from crawl_env.content.trace import Trace
 from crawl_env.content.world import NEVER
 from crawl_env.errors import check_choice, check_flag, check_positive, check_whole, unknown
 from crawl_env.files.table import SUFFIXES
-from crawl_env.fleet.parameters import CONSTRAINTS, PARAMETERS
+from crawl_env.fleet.parameters import FIXED, PARAMETERS
 from crawl_env.fleet.sources import Sources
+from crawl_env.log.ping_log import PingLog
 from crawl_env.numerics import FloatArray, IntArray
 from crawl_env.simulation.observation import (
     COUNTED,
@@ -52,8 +55,9 @@ class TaskArguments(TypedDict, total=False):
     sources: Sources | str | Path | Mapping[str, Any] | Draw
     budget: float
     budget_rule: BudgetRule
-    arrivals: str | Path | Mapping[str, Any] | ArrivalProcess
-    observed: bool | ArrayLike
+    arrivals: str | Path | Mapping[str, Any] | ArrivalProcess | None
+    observed: bool | ArrayLike | None
+    signals: Signals | str | Path | Mapping[str, Any] | None
     features: str | Sequence[str]
     flat: bool
     scaled: bool
@@ -106,12 +110,13 @@ class Task:
     Task(sources=Sources(4 sources, period=1), budget=2, observed=False)
     """
 
-    sources: Sources  # the fleet (N,); an example if fleets are drawn at reset
+    sources: Sources  # the fleet (N,), with its signals; an example if fleets are drawn at reset
     draw: Draw | None  # rng → fleet at each reset, or None
     budget: float  # M, budget units / step
     budget_rule: BudgetRule
     arrivals: ArrivalProcess
     observed: NDArray[np.bool_]  # (N,)
+    signals: Signals | None  # as given; the columns of `sources` contain them
     features: tuple[str, ...]
     flat: bool  # observations (N·F,) instead of (N, F)
     scaled: bool  # whether unbounded features are mapped to (−1, 1)
@@ -126,8 +131,9 @@ class Task:
         budget: float = 1.0,
         *,
         budget_rule: BudgetRule = "step",
-        arrivals: str | Path | Mapping[str, Any] | ArrivalProcess = "deterministic",
-        observed: bool | ArrayLike = True,
+        arrivals: str | Path | Mapping[str, Any] | ArrivalProcess | None = None,
+        observed: bool | ArrayLike | None = None,
+        signals: Signals | str | Path | Mapping[str, Any] | None = None,
         features: str | Sequence[str] = ("value",),
         flat: bool = False,
         scaled: bool = False,
@@ -138,6 +144,10 @@ class Task:
         draw = sources if callable(sources) else None
         # Drawn only to determine N, the costs and the limits; episodes draw their own fleets.
         fleet = make_sources(draw(np.random.default_rng(0)) if draw is not None else sources)
+        announced = make_signals(signals)
+        fleet = fleet if announced is None else announced.of(fleet)
+        if arrivals is None:
+            arrivals = "poisson-items" if fleet.is_signalled else "deterministic"
         check_choice("budget_rule", budget_rule, BUDGET_RULES)
         check_choice("start", start, STARTS)
         channels = check_features(features)
@@ -148,7 +158,8 @@ class Task:
             "budget": check_positive("budget", budget, "budget units / step"),
             "budget_rule": budget_rule,
             "arrivals": make_arrivals(arrivals),
-            "observed": _mask(observed, len(fleet)),
+            "observed": _mask(fleet.recall == 0 if observed is None else observed, len(fleet)),
+            "signals": announced,
             "features": channels,
             "flat": check_flag("flat", flat),
             "scaled": check_flag("scaled", scaled),
@@ -165,10 +176,12 @@ class Task:
     def __repr__(self) -> str:
         """Return the arguments that differ from the defaults; masks as a number of sources."""
         seen = int(self.observed.sum())
+        usual = np.array_equal(self.observed, self.sources.recall == 0)
+        mask = seen == self.n if seen in (0, self.n) else f"{seen} of {self.n}"
         arguments: dict[str, Any] = {
             **self.arguments,
-            "observed": seen == self.n if seen in (0, self.n) else f"{seen} of {self.n}",
-            "arrivals": self.arrivals if self.arrivals.random else "deterministic",
+            "observed": None if usual else mask,
+            "arrivals": self.arrivals if self.arrivals.random else None,
         }
         defaults = inspect.signature(Task).parameters
         other = [
@@ -242,6 +255,14 @@ class Task:
         """The shared hosts, or None if the limit of crawls per host never binds."""
         return Hosts.of(self.sources, self.per_host)
 
+    @cached_property
+    def pings(self) -> PingLog | None:
+        """The recorded pings on the clock of the recorded arrivals, or None if there are none."""
+        if self.signals is None or self.signals.log is None:
+            return None
+        assert isinstance(self.arrivals, Trace)  # checked on construction
+        return self.signals.log.aligned_with(self.arrivals.log)
+
     @property
     def arguments(self) -> TaskArguments:
         """The keyword arguments with which an environment poses the same task."""
@@ -285,10 +306,11 @@ class Task:
                 f"the callable `sources` returned {fleet!r}; it must return a fleet of {self.n} "
                 f"sources and period {self.sources.period:g} every time, as in its first call"
             )
+        fleet = fleet if self.signals is None else self.signals.of(fleet)
         if not _same_limits(fleet, self.sources):
             raise ValueError(
-                "the callable `sources` changed crawl delays, capacities, failure rates or hosts; "
-                "they must be the same in every fleet it returns"
+                "the callable `sources` changed crawl delays, capacities, failure rates, signals "
+                "or hosts; they must be the same in every fleet it returns"
             )
         self._check_affordable(fleet)
         return fleet
@@ -355,7 +377,40 @@ class Task:
             require_items(arrivals, f"features {', '.join(counted)}")
         if arrivals.random and fleet.is_capped:
             require_items(arrivals, "some sources have a finite capacity")
+        self._check_signals()
         arrivals.check(fleet if self.draw is None else Sources.stack([fleet]))
+
+    def _check_signals(self) -> None:
+        fleet, arrivals = self.sources, self.arrivals
+        if fleet.is_signalled:
+            require_items(arrivals, "some sources send signals, which announce items")
+        if self.signals is None or self.signals.log is None:
+            return
+        if not isinstance(arrivals, Trace):
+            raise ValueError(
+                f"signals has a log of pings, and arrivals is {arrivals!r}: recorded pings "
+                "announce recorded items. Give arrivals=Trace(items) or the path of the log of "
+                "items; or simulate pings, with Signals(recall=…, precision=…)"
+            )
+        assert self.pings is not None
+        _check_pings(self.pings, fleet)
+        for note in self.pings.notes:
+            if note not in self.signals.log.notes:
+                warnings.warn(f"signals: {note}", stacklevel=6)
+
+
+def _check_pings(pings: PingLog, fleet: Sources) -> None:
+    """Raise ValueError if recorded pings come from sources that send none."""
+    counts = dict(zip(pings.names, pings.counts.tolist(), strict=True))
+    sends = dict(zip(fleet.names, (fleet.recall > 0).tolist(), strict=True))
+    strange = [name for name, count in counts.items() if count and not sends.get(name, False)]
+    if strange:
+        names = ", ".join(strange[:5]) + ", …" * (len(strange) > 5)
+        raise ValueError(
+            f"signals has {sum(counts[name] for name in strange)} pings of {len(strange)} sources "
+            f"that the fleet lacks or whose recall is 0 ({names}); give them a recall above 0, or "
+            "leave their pings out with log.select([name, …])"
+        )
 
 
 def make_sources(sources: object) -> Sources:
@@ -392,7 +447,7 @@ def _from_columns(columns: Mapping[str, Any]) -> Sources:
 
 def _same_limits(fleet: Sources, other: Sources) -> bool:
     return fleet.hosts == other.hosts and all(
-        np.array_equal(getattr(fleet, name), getattr(other, name)) for name in CONSTRAINTS
+        np.array_equal(getattr(fleet, name), getattr(other, name)) for name in FIXED
     )
 
 

@@ -174,13 +174,14 @@ class Evaluate(ComparisonStudy):
         for (m, name), jobs in parts.items():
             runs[m][name] = large.Measured.of([next(results) for _ in jobs])
         report = Report(f"Schedule of the {len(columns):,} sources of {Path(self.sources).name}")
-        large.write(report, columns, plans, runs, self.present, names)
+        called = large.named(columns, self.sources, names)
+        large.write(report, columns, plans, runs, self.present, called)
         kind = "parquet" if names is None else "csv"
         self.publish(
             report,
             {
                 f"schedule.{kind}": partial(
-                    large.write_schedule, columns=columns, plans=plans, names=names
+                    large.write_schedule, columns=columns, plans=plans, names=called
                 ),
                 "records.csv": large.records(runs, self.seed, **provenance()),
             },

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -30,7 +30,7 @@ from crawl_env import Sources
 from crawl_env.content.arrivals import Arrivals
 from crawl_env.content.names import make_arrivals
 from crawl_env.content.utility import UTILITIES, make_distribution
-from crawl_env.files.batches import SUFFIXES, count_rows
+from crawl_env.files.batches import SUFFIXES, count_rows, read_column
 from crawl_env.fleet.columns import COLUMNS, FleetColumns
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.core import plots
@@ -103,6 +103,27 @@ def _against(options: Options) -> list[str]:
         "--start": options.start not in ("fresh", "random"),
     }
     return [name for name, given in asked.items() if given]
+
+
+# Yields parts of a fleet, in order, with the names of their sources.
+Named = Callable[[], Iterator[tuple[slice, Sequence[Any]]]]
+
+
+def named(columns: FleetColumns, path: str, names: Sequence[str] | None) -> Named:
+    """Return the names of the sources: those given, else the column `source` of the file if it has
+    one, as Arrow arrays, else the numbers from 1."""
+
+    def parts() -> Iterator[tuple[slice, Sequence[Any]]]:
+        if names is None and (cells := read_column(path, "source")) is not None:
+            start = 0
+            for some in cells:
+                yield slice(start, start + len(some)), some
+                start += len(some)
+        else:
+            of_all = range(1, len(columns) + 1) if names is None else names
+            yield from ((part, of_all[part]) for part in columns.chunks())
+
+    return parts
 
 
 # ----------------------------------------------------------------------------------------- running
@@ -227,7 +248,7 @@ def write(
     plans: Sequence[Plan],
     runs: Mapping[float, Mapping[str, Measured]],
     present: str,
-    names: Sequence[str] | None,
+    names: Named,
 ) -> None:
     """Write the report."""
     rule = present or IN_TURN
@@ -373,18 +394,16 @@ def _table(
     )
 
 
-def _schedule(
-    report: Report, columns: FleetColumns, found: Plan, names: Sequence[str] | None
-) -> None:
+def _schedule(report: Report, columns: FleetColumns, found: Plan, names: Named) -> None:
     counts, edges = np.zeros(4), (1.0, 10.0, 100.0)
     never, shown = 0, []
-    for part in columns.chunks():
+    for part, sources in names():
         ages = best_ages(columns, found.relaxed.multiplier, part)
         crawled = np.isfinite(ages)
         never += int((~crawled).sum())
         counts += np.bincount(np.searchsorted(edges, ages[crawled], "left"), minlength=4)
         first = np.argsort(ages, kind="stable")[:_SHOWN]
-        shown += [(float(ages[i]), part.start + int(i)) for i in first if crawled[i]]
+        shown += [(float(ages[i]), str(sources[int(i)])) for i in first if crawled[i]]
     words = ("in every step", "every 2 to 10 steps", "every 11 to 100 steps", "less often")
     spread = ", ".join(f"{int(c):,} {w}" for c, w in zip(counts, words, strict=True) if c)
     report.paragraph(
@@ -392,10 +411,8 @@ def _schedule(
         f"{spread or 'none'}; {never:,} are never worth a crawl. The intervals of all sources are "
         "in the schedule beside this page."
     )
-    rows = [
-        [names[i] if names else str(i + 1), f"{age * columns.period:.4g}"]
-        for age, i in sorted(shown)[:_SHOWN]
-    ]
+    shown.sort(key=lambda row: row[0])
+    rows = [[name, f"{age * columns.period:.4g}"] for age, name in shown[:_SHOWN]]
     report.table(f"The most frequent of {len(columns):,}", ["source", "interval (time)"], rows)
 
 
@@ -431,43 +448,38 @@ def schedule_rows(columns: FleetColumns, found: Plan, part: slice) -> dict[str, 
     return {"interval": ages * columns.period, "utility_per_crawl": worth}
 
 
-def write_schedule(
-    path: Path, columns: FleetColumns, plans: Sequence[Plan], names: Sequence[str] | None
-) -> None:
-    """Write the schedule of all sources: as Parquet without names, with the sources numbered from
-    1 in the order of the file; or as CSV with names."""
+def write_schedule(path: Path, columns: FleetColumns, plans: Sequence[Plan], names: Named) -> None:
+    """Write the schedule of all sources in the order of the fleet, as CSV or as Parquet."""
     if path.suffix == ".csv":
-        _write_csv(path, columns, plans, names or ())
+        _write_csv(path, columns, plans, names)
         return
     import pyarrow as arrow
     from pyarrow import parquet
 
-    kinds = {"budget": arrow.float64(), "source": arrow.int64()}
+    kind = arrow.array(next(names())[1][:1]).type
+    kinds = {"budget": arrow.float64(), "source": kind}
     kinds |= {"interval": arrow.float32(), "utility_per_crawl": arrow.float32()}
     schema = arrow.schema(list(kinds.items()))
     with parquet.ParquetWriter(path, schema) as file:
         for found in plans:
-            for part in columns.chunks():
-                source = np.arange(part.start, part.stop) + 1
-                rows = {"budget": np.full(source.size, found.budget), "source": source}
+            for part, sources in names():
+                rows = {"budget": np.full(len(sources), found.budget), "source": sources}
                 rows |= schedule_rows(columns, found, part)
                 arrays = [arrow.array(rows[n]).cast(kinds[n], safe=False) for n in kinds]
                 file.write_batch(arrow.record_batch(arrays, schema=schema))
 
 
-def _write_csv(
-    path: Path, columns: FleetColumns, plans: Sequence[Plan], names: Sequence[str]
-) -> None:
+def _write_csv(path: Path, columns: FleetColumns, plans: Sequence[Plan], names: Named) -> None:
     import csv
 
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["budget", "source", "interval", "utility_per_crawl"])
         for found in plans:
-            for part in columns.chunks():
+            for part, sources in names():
                 rows = schedule_rows(columns, found, part)
                 for name, interval, worth in zip(
-                    names[part], *(values.tolist() for values in rows.values()), strict=True
+                    sources, *(values.tolist() for values in rows.values()), strict=True
                 ):
                     often = interval < np.inf
                     cells = (f"{interval:.6g}", f"{worth:.6g}") if often else ("", "")

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from crawl_env.fleet.sources import CONSTRAINTS, PARAMETERS, Sources
+from crawl_env.fleet.parameters import CONSTRAINTS, PARAMETERS
+from crawl_env.fleet.sources import Sources
 from tests.references import Z_LIMIT, plainly, z_of_mean, z_of_share
 from tests.refusals import refused
 

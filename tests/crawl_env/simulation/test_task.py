@@ -138,7 +138,7 @@ BAD = {
     "observed a column": ({"observed": [[True]] * 4}, ["observed", "4"]),
     "observed of numbers": ({"observed": [1, 0, 1, 0]}, ["observed", "bool"]),
     "observed a word": ({"observed": "yes"}, ["observed", "True, False"]),
-    "observed None": ({"observed": None}, ["observed", "True, False"]),
+    "observed number": ({"observed": 1}, ["observed", "True, False"]),
     "no horizon": ({"horizon": 0}, ["horizon is 0", "at least 1"]),
     "negative horizon": ({"horizon": -3}, ["horizon is -3", "at least 1"]),
     "half a horizon": ({"horizon": 2.5}, ["horizon is 2.5", "whole number of steps"]),

@@ -74,6 +74,30 @@ def test_parquet_and_csv_give_the_same_answer(files, tmp_path, capsys):
     assert [row["source"] for row in written] == list(FLEET.to_sources().names)
 
 
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+def test_names_of_the_file_are_kept(files, tmp_path, monkeypatch, suffix):
+    names = [f"site-{i % 7}/{i}" for i in range(1500)]
+    table = parquet.read_table(files["parquet"]).append_column(
+        "source", pa.array(names).dictionary_encode() if suffix == ".arrow" else [names]
+    )
+    path = tmp_path / f"named{suffix}"
+    if suffix == ".arrow":
+        with pa.OSFile(str(path), "w") as sink, pa.ipc.new_file(sink, table.schema) as file:
+            file.write_table(table, max_chunksize=400)
+    else:
+        parquet.write_table(table, path, row_group_size=400)
+    monkeypatch.setattr("crawl_env.files.batches.ROWS", 300)
+    out = evaluated(path, tmp_path / "out", budget="10,20")
+    written = parquet.read_table(out / "schedule.parquet").to_pydict()
+    assert written["source"] == names * 2
+    for m, half in ((10.0, slice(0, 1500)), (20.0, slice(1500, 3000))):
+        assert set(written["budget"][half]) == {m}
+        ages = best_ages(FLEET, columns_relaxation(FLEET, m).multiplier, slice(None))
+        assert written["interval"][half] == ages.astype(np.float32).tolist()
+        first = names[int(np.argmin(ages))]
+        assert first in (out / "report.html").read_text(encoding="utf-8")
+
+
 def test_the_present_rule_and_several_budgets(files, tmp_path, capsys):
     evaluated(files["parquet"], tmp_path / "out", budget="10,20", present="myopic")
     said = capsys.readouterr().out

@@ -903,7 +903,7 @@ def arms() -> Iterator[Entry]:
         yield (
             f"arms/exact index of an arm, {law}",
             lambda w=law: [
-                list(solve_arm(items, m, make_law(w))) for items, m in ((0.3, 0.2), (4, 1))
+                list(solve_arm(items, m, make_law(w))[:5]) for items, m in ((0.3, 0.2), (4, 1))
             ],
         )
 

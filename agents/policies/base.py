@@ -102,13 +102,28 @@ class ObservationView:
         limits["hosts"] = self._task.sources.hosts
         return Sources(**columns, **limits, period=self._task.sources.period)
 
+    @property
+    def shows_pings(self) -> bool:
+        """Whether the belief is to be computed from the pings: sources send signals, `age` and
+        `pings_aged` are observed and `value` is not."""
+        known = not self.shows("value") and self.shows("age") and self.shows("pings_aged")
+        return known and self._task.sources.is_signalled
+
     @cached_property
     def value(self) -> FloatArray:
         """The uncollected utility if it is observed, else the belief, (B, N).
 
-        If `age` is observed and `value` is not, the belief is computed from the known parameters.
+        If `value` is not shown, the belief is computed from the known parameters and `age`, and of
+        sources that send signals from `pings_aged` too, if this is shown.
         """
-        return self["value"] if self.shows("value") else self.sources.content_at(self["age"])
+        if self.shows("value"):
+            return self["value"]
+        sources, age = self.sources, self["age"]
+        if not self.shows_pings:
+            return sources.content_at(age)
+        told = sources.precision * sources.mean_utility * self["pings_aged"]
+        belief = sources.silent_content_at(age) + told
+        return np.where(self._task.observed, sources.content_at(age), belief)
 
 
 def needs(task: Task, agent: str, *any_of: str) -> None:

@@ -69,8 +69,8 @@ class IndexAgent(Agent):
 
     def priority(self, view: ObservationView) -> NDArray[Any]:
         sources = view.sources
-        if view.shows("value"):
-            index = self.index(view["value"], sources)
+        if view.shows("value") or view.shows_pings:
+            index = self.index(view.value, sources)
         else:
             index = self.index_at_age(view["age"], sources)
         index = np.asarray(index, dtype=np.float64)
@@ -99,8 +99,9 @@ class Whittle(IndexAgent):
     """The Whittle index policy (Avrachenkov & Borkar 2015), the reference of all comparisons.
 
     Sources are ranked by the average-reward index of their uncollected utility if it is observed,
-    else of the belief. If `age` is observed and `value` is not, the belief is computed from the
-    known parameters. The index is that of `arm(sources)`, which subclasses may override.
+    else of the belief, which pings raise where sources send signals. If `age` is observed and
+    `value` is not, the belief is computed from the known parameters, and from `pings_aged` if this
+    is observed. The index is that of `arm(sources)`, which subclasses may override.
 
     >>> from crawl_env import CrawlEnv
     >>> env = CrawlEnv(budget=2)
@@ -146,12 +147,13 @@ class Myopic(IndexAgent):
 
 
 class WhittleExact(Whittle):
-    """`Whittle` with the exact index of sources whose Poisson arrivals are observed.
+    """`Whittle` with the exact index of sources whose Poisson arrivals are observed or signalled.
 
-    Theorem 1 is exact for the belief and for deterministic arrivals, and is used there. It is also
-    used for other arrivals, for which no exact index is known. The index of each distinct observed
-    source is computed when it first occurs, in some milliseconds. Failures enter as higher costs,
-    and capacities as in `agents.theory.renewal.simplified`.
+    Theorem 1 is exact for deterministic arrivals and for a belief that depends on the age alone,
+    and is used there. It is also used for other arrivals, for which no exact index is known. The
+    index of each distinct source that is observed or sends signals is computed when it first
+    occurs, in some milliseconds. Failures enter as higher costs, capacities as in
+    `agents.theory.renewal.simplified`, and delayed signals as if they came at once.
 
     Raises:
         ValueError: as for other index agents, or there are too many distinct sources.
@@ -168,7 +170,7 @@ class WhittleExact(Whittle):
 
     @property
     def _is_solved(self) -> bool:
-        return information(self.task).is_random and isinstance(self.task.arrivals, Arrivals)
+        return information(self.task).is_informed and isinstance(self.task.arrivals, Arrivals)
 
 
 class _ExactMultiplier(BudgetMultiplier):

@@ -3,7 +3,7 @@
 An arm is one source crawled at a Lagrange multiplier λ per unit of cost, apart from all others.
 Index policies and relaxed bounds need three things of it, which `SingleArm` names. It is realised
 by `agents.theory.renewal` (not observed: closed form, failures, capacities, any decay function)
-and `agents.theory.observed` (observed random content).
+and `agents.theory.observed` (random content that is observed, or announced by signals).
 """
 
 from __future__ import annotations
@@ -44,47 +44,61 @@ class Information(StrEnum):
 
     DETERMINISTIC = "deterministic"
     UNOBSERVED = "not observed"
+    SIGNALS = "signals"
     MIXED = "partly observed"
+    MIXED_SIGNALS = "partly observed, signals"
     OBSERVED = "observed"
-    # Recorded arrivals, varying rates, or content that is observed or meets capacities under
-    # another decay function than the exponential: no exact arm is known.
+    # Recorded arrivals, varying rates, or content that is observed, sends signals or meets
+    # capacities under another decay function than the exponential: no exact arm is known.
     UNKNOWN = "unknown"
 
     @property
-    def is_random(self) -> bool:
-        """Whether random content is observed at some sources."""
-        return self in (Information.MIXED, Information.OBSERVED)
+    def is_informed(self) -> bool:
+        """Whether random content is observed or announced by signals at some sources."""
+        return self in _INFORMED
+
+
+_INFORMED = (
+    Information.SIGNALS,
+    Information.MIXED,
+    Information.MIXED_SIGNALS,
+    Information.OBSERVED,
+)
 
 
 def information(task: Task) -> Information:
     """Return what a crawler of the task knows of the content before crawling."""
-    arrivals = task.arrivals
+    arrivals, observed = task.arrivals, task.observed
     if not arrivals.random:
         return Information.DETERMINISTIC
     if arrivals.stateful:
         return Information.UNKNOWN
+    signalled = bool((~observed & (task.sources.recall > 0)).any())
     known = isinstance(arrivals, Arrivals) and not task.sources.is_capped
-    if not arrivals.exponential and (task.observed.any() or not known):
+    if not arrivals.exponential and (observed.any() or signalled or not known):
         return Information.UNKNOWN
-    if not task.observed.any():
-        return Information.UNOBSERVED
-    return Information.OBSERVED if task.observed.all() else Information.MIXED
+    if not observed.any():
+        return Information.SIGNALS if signalled else Information.UNOBSERVED
+    if signalled:
+        return Information.MIXED_SIGNALS
+    return Information.OBSERVED if observed.all() else Information.MIXED
 
 
 def arm_of(task: Task, sources: Sources | None = None) -> SingleArm:
     """Return the arms of a task, for its fleet or for `sources`, (N,) or a batch (B, N).
 
     Their index is the exact one of each source: Theorem 1 and its like where content is
-    deterministic or not observed, and the tabulated one where Poisson content is observed, with
-    failures and capacities as in `simplified`. Where no exact index is known, it is that of the
-    fleet not observed, under exponential decay and constant rates.
+    deterministic or nothing is known of it before a crawl, and the tabulated one where Poisson
+    content is observed or sends signals, with failures and capacities as in `simplified` and as if
+    signals came without delay. Where no exact index is known, it is that of the fleet not observed,
+    under exponential decay and constant rates.
 
     Raises:
-        ValueError: there are too many different observed sources to tabulate.
+        ValueError: there are too many different sources to tabulate.
     """
     fleet = task.sources if sources is None else sources
     known = information(task)
-    if known.is_random and isinstance(task.arrivals, Arrivals):
+    if known.is_informed and isinstance(task.arrivals, Arrivals):
         return ObservedArm(fleet, task.observed, utility_of(task))
     return renewal_arm(fleet, EXPONENTIAL if known is Information.UNKNOWN else decay_of(task))
 

@@ -1,4 +1,5 @@
-"""One observed source under Poisson arrivals: its exact index and net reward.
+"""One source that is observed, or that sends signals, under Poisson arrivals: its exact index and
+net reward.
 
 The arm's average-reward problem at the Lagrange multiplier λ is (symbols as in `crawl_env.Sources`)
 
@@ -17,6 +18,15 @@ E[X_τ − gτ] > x, that is, as long as g is below g*(x) = sup_τ (E_x X_τ −
 
 V is convex, so a grid on which V is interpolated, and U split between points without moving its
 mean, can only raise it: `ObservedArm.net_reward` is a bound from above (to the error of `Content`).
+
+Signals of recall r and precision p are the same arm, X being the belief and U its mean increment
+(1 − r)u plus what the pings of the step announce, pξ̄·e^(−μ·age) each. r = p = 1 with utilities
+known at once is the observed source, and r = 0 the unobserved one. Better signals make U larger in
+convex order, and all operations above preserve this order if the states are the same. The states
+therefore depend on r and p in no way, and the net reward increases with both, as computed. They
+contain the mean content x_k at every age k, so that little noise is not enlarged by the grid: it
+tends to the closed form as r → 0 or p → 0. A delay of the pings is ignored: who knows them earlier
+can do as well, so that the net reward remains a bound.
 """
 
 from __future__ import annotations
@@ -30,9 +40,10 @@ import numpy as np
 
 from agents.theory.renewal import renewal_arm, simplified
 from agents.theory.shot_noise import Content, one_item
+from agents.theory.thresholds import thresholds
 from crawl_env import Sources
-from crawl_env.compiled import compiled
-from crawl_env.content.utility import Distribution
+from crawl_env.compiled import compiled, inlined
+from crawl_env.content.utility import Constant, Distribution
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
 
 # Measured against grids of four times as many states, for ΛT in .01 … 20,000, μT in .02 … 5 and
@@ -42,70 +53,109 @@ from crawl_env.numerics import BoolArray, FloatArray, IntArray
 _STATES = 256
 _MANY = 20_000.0  # items per step from which Theorem 1 is as close to the index as the grid is
 _SLOWEST = 1e-6  # μT from which arms are solved as they are
-_MOST_ARMS = 20_000  # some two minutes and 150 MB
+_MOST_ARMS = 20_000  # some two minutes and 350 MB if all send signals, half of it if observed
 _TAIL = 1e-5  # fraction of items whose utility exceeds the reach of the grid
-_NEVER = 1e11  # steps between crawls that count as never: rounding resolves no more
+_APART = 1e-9  # distance of two states that are not one, relative to u*
 _SPREADS = 6.0  # standard deviations of the content of a source never crawled, within that reach
-_PANEL, _PRODUCT = 16, 32  # columns eliminated one by one; rows of one matrix product
 
 
 class ThresholdTable(NamedTuple):
-    """An arm in units of ξ̄: what crawling from each state of a grid on means.
+    """An arm in units of ξ̄: what crawling from each of its states on means."""
 
-    The grid is x_j = top·(even·t + (1 − even)·t²), t = j/n: even steps as far as u* goes, finer
-    near zero where a source is mostly empty.
-    """
-
-    top: float
-    even: float
+    top: float  # where the states end
+    even: float  # see `_grid`
     break_even: FloatArray  # (n,) Cγ/ξ̄: at it, crawling and waiting are equally good
     reward: FloatArray  # (n,) R, mean content at the crawl
     steps: FloatArray  # (n,) N, mean steps between crawls
-
-    @property
-    def state(self) -> FloatArray:
-        """The grid, (n,) utility / ξ̄."""
-        return _grid(self.top, self.even, self.break_even.size)[:-1]
+    state: FloatArray  # (n,) content or belief / ξ̄, increasing from 0
 
 
-def solve_arm(items: float, decay: float, utility: Distribution) -> ThresholdTable:
+def solve_arm(
+    items: float,
+    decay: float,
+    utility: Distribution,
+    recall: float = 1.0,
+    precision: float = 1.0,
+) -> ThresholdTable:
     """Return the arm with ℓ = ΛT `items` > 0 and m = μT `decay` > 0; the last 4096 are kept.
 
-    >>> from crawl_env.content.utility import Exponential
-    >>> arm = solve_arm(0.5, 0.2, Exponential())
+    Arguments:
+        utility: the distribution of ξ, as far as it is known before a crawl: that of the items
+            where content is observed, `Constant()` where pings tell only their time.
+        recall: r in (0, 1], the fraction of items that are announced.
+        precision: p in (0, 1], the fraction of pings that announce an item.
+
+    >>> from crawl_env.content.utility import Constant, Exponential
     >>> x = np.array([0.0, 2.5, 5.0])  # u* = 2.5 ξ̄; Theorem 1 has 0, 2.5 and 5
-    >>> np.interp(x, arm.state, arm.break_even).round(2)
+    >>> observed = solve_arm(0.5, 0.2, Exponential())
+    >>> np.interp(x, observed.state, observed.break_even).round(2)
     array([0.  , 1.66, 4.32])
+    >>> signalled = solve_arm(0.5, 0.2, Constant(), recall=0.5, precision=0.8)
+    >>> np.interp(x, signalled.state, signalled.break_even).round(2)
+    array([0.  , 1.78, 4.9 ])
     """
     if isinstance(utility, Hashable):
-        return _kept(items, decay, utility)
-    return _solved(items, decay, utility)
+        return _kept(items, decay, utility, recall, precision)
+    return _solved(items, decay, utility, recall, precision)
 
 
 def _solved(
-    items: float, decay: float, utility: Distribution, states: int = _STATES
+    items: float,
+    decay: float,
+    utility: Distribution,
+    recall: float = 1.0,
+    precision: float = 1.0,
+    states: int = _STATES,
 ) -> ThresholdTable:
     ceiling, loss = items / decay, -expm1(-decay)
     item = one_item(utility)
     spread = sqrt(items * (item.weight @ item.value**2) / (2 * decay))
     top = ceiling + _SPREADS * spread + item.quantile(1.0 - _TAIL)
     even = ceiling / top
-    grid = _grid(top, even, states)
-    state = grid[:-1]
-    # The state after a step of waiting; the first row is that of a source just crawled.
-    stay = _probabilities(Content(items, decay, item), exp(-decay) * state, grid)
-    mean = ceiling * loss
-    index, reward, steps = thresholds(stay, stay[0], state, mean - loss * state, mean)
-    return ThresholdTable(top, even, index, reward, steps)
+    grid, mean = _grid(top, even, states), ceiling * loss
+    if recall == precision == 1.0:
+        state = grid[:-1]
+        # The state after a step of waiting; the first row is that of a source just crawled.
+        stay = _probabilities(Content(items, decay, item), exp(-decay) * state, grid)
+        fresh, lowest = stay[0], None
+    else:
+        grid = _with_mean_path(grid, ceiling, decay)
+        state = grid[:-1]
+        content = Content.of_pings(items, decay, item, recall, precision)
+        start = exp(-decay) * state + (1.0 - recall) * mean
+        moves = np.zeros((state.size + 1, grid.size))
+        lowest = content.split(np.append(start, (1.0 - recall) * mean), grid, moves)[:-1]
+        stay, fresh = moves[:-1, :-1], moves[-1, :-1]
+    index, reward, steps = thresholds(stay, fresh, state, mean - loss * state, mean, lowest)
+    return ThresholdTable(top, even, index, reward, steps, state)
 
 
 _kept = lru_cache(maxsize=4096)(_solved)
 
 
 def _grid(top: float, even: float, states: int) -> FloatArray:
-    """Return the states and one point more, (n + 1,)."""
+    """Return the states and one point more, (n + 1,): x = top·(even·t + (1 − even)·t²), t = j/n.
+
+    Even steps as far as u* goes, finer near zero where a source is mostly empty.
+    """
     t = np.linspace(0.0, 1.0, states + 1)
     return top * t * (even + (1.0 - even) * t)
+
+
+def _with_mean_path(grid: FloatArray, ceiling: float, decay: float) -> FloatArray:
+    """Return a grid with more points below the ceiling: the mean content at every age up to half
+    as many as the grid has, and as many even steps."""
+    more = grid.size // 2
+    path = -np.expm1(-decay * np.arange(1.0, more + 1)) * ceiling
+    path = path[np.diff(path, prepend=0.0) > _APART * ceiling]
+    others = np.append(grid[1:-1], np.linspace(0.0, ceiling, more, endpoint=False)[1:])
+    # Points that all but coincide are one.
+    after = np.searchsorted(path, others)
+    around = np.concatenate([[-np.inf], path, [np.inf]])
+    near = np.minimum(others - around[after], around[after + 1] - others)
+    inside = np.sort(np.append(path, others[near > _APART * ceiling]))
+    inside = inside[np.diff(inside, prepend=0.0) > _APART * ceiling]
+    return np.concatenate([grid[:1], inside, grid[-1:]])
 
 
 def _probabilities(content: Content, start: FloatArray, grid: FloatArray) -> FloatArray:
@@ -119,122 +169,81 @@ def _probabilities(content: Content, start: FloatArray, grid: FloatArray) -> Flo
     return np.maximum(np.diff(slopes, axis=1, prepend=0.0), 0.0)
 
 
-def thresholds(
-    stay: FloatArray, fresh: FloatArray, value: FloatArray, drift: FloatArray, mean: float
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return index, R and N, each (n,), of crawling from each state on, for a chain that a crawl
-    starts anew; N is infinite beyond 1e11. Beyond the n states it is always crawled.
-
-    Arguments:
-        stay: (n, n) probabilities of moving, when not crawled, between states in increasing order.
-        fresh: (n,) probabilities of the state a step after a crawl.
-        value: (n,) utility collected by a crawl.
-        drift: (n,) mean change of `value` in a step of waiting.
-        mean: of the value a step after a crawl.
-
-    With Q the moves among the states below b, N = 1 + p(I − Q)⁻¹1 and R = mean + p(I − Q)⁻¹drift
-    (optional stopping). One elimination of I − Q, bordered by p, 1 and drift, holds them for every
-    b, and with them g* (the gain at which b itself may wait) and the index R − N·g*.
-
-    Raises:
-        ValueError: the index decreases somewhere: the optimal policy is then not a threshold.
-    """
-    n = len(value)
-    matrix = np.zeros((n + 1, n + 2))
-    matrix[:n, :n] = np.eye(n) - stay
-    matrix[:n, n], matrix[:n, n + 1] = 1.0, drift
-    matrix[n, :n] = fresh
-    _eliminate(matrix, n)
-    waiting, gained, visits = matrix[:n, n], matrix[:n, n + 1], matrix[n, :n]
-    steps = 1.0 + np.concatenate([[0.0], np.cumsum(visits * waiting)[:-1]])
-    reward = mean + np.concatenate([[0.0], np.cumsum(visits * gained)[:-1]])
-    index = reward - steps * gained / waiting
-    falls = np.flatnonzero(np.diff(index) < -1e-9 * np.abs(index).max())
-    if falls.size:
-        raise ValueError(
-            f"the index decreases from {index[falls[0]]:.6g} to {index[falls[0] + 1]:.6g} between "
-            f"states {falls[0]} and {falls[0] + 1} of {n}: no threshold policy is "
-            "optimal. Order the states by their index"
-        )
-    lost = np.maximum.accumulate((steps <= 0.0) | (steps > _NEVER))
-    steps[lost] = np.inf
-    return index, reward, steps
-
-
-def _eliminate(matrix: FloatArray, pivots: int) -> None:
-    """Eliminate the first columns in place, without exchanging rows (I − Q needs none): L below
-    the diagonal, its ones left out, and U above."""
-    for first in range(0, pivots, _PANEL):
-        width = min(_PANEL, pivots - first)
-        panel, beside = matrix[first:, first : first + width], matrix[first:, first + width :]
-        for b in range(width):
-            panel[b + 1 :, b] /= panel[b, b]
-            panel[b + 1 :, b + 1 :] -= panel[b + 1 :, b, None] * panel[b, b + 1 :]
-            beside[b + 1 : width] -= panel[b + 1 : width, b, None] * beside[b]
-        # A few rows at a time: products this small stay in one thread, whose start costs more.
-        for row in range(width, len(panel), _PRODUCT):
-            beside[row : row + _PRODUCT] -= panel[row : row + _PRODUCT] @ beside[:width]
-
-
 class ObservedArm:
-    """The arms of a fleet, (N,) or (B, N), of which some sources are observed; a `SingleArm`.
+    """The arms of a fleet, (N,) or (B, N), of which some are observed or send signals; a
+    `SingleArm`.
 
-    Exact where Poisson content is observed; the others are those of `renewal_arm`. At observed
-    sources, failures and capacities count as in `simplified`.
+    Exact for Poisson content; sources of which nothing is known before a crawl are those of
+    `renewal_arm`. At the others, failures and capacities count as in `simplified`.
 
     Arguments:
         sources: the fleet, or a batch of fleets.
-        observed: (N,) which sources are observed.
+        observed: (N,) which sources are observed; the signals of these are ignored.
         utility: the distribution of ξ.
 
     Raises:
-        ValueError: more than 20,000 different sources are observed.
+        ValueError: more than 20,000 different sources are observed or send signals.
     """
 
     def __init__(self, sources: Sources, observed: BoolArray, utility: Distribution) -> None:
         self._unobserved = renewal_arm(sources)
         sources = simplified(sources)
-        self._observed = observed & (sources.ceiling > 0)
-        self._break_even = np.broadcast_to(self._unobserved.break_even, self._observed.shape)
-        items = (sources.arrival_rate * sources.period)[self._observed]
-        decay = sources.decay_per_step[self._observed]
+        shape = np.broadcast_shapes(observed.shape, sources.ceiling.shape)
+        informed = (observed | (sources.recall > 0)) & (sources.ceiling > 0)
+        self._break_even = np.broadcast_to(self._unobserved.break_even, shape)
+        self._is_informed = informed
+        seen, recall, precision = (
+            np.broadcast_to(column, shape)[informed]
+            for column in (observed, sources.recall, sources.precision)
+        )
+        recall, precision = np.where(seen, 1.0, recall), np.where(seen, 1.0, precision)
+        items = (sources.arrival_rate * sources.period)[informed]
+        decay = sources.decay_per_step[informed]
         # The slowest sources are solved with longer steps, of which they have enough in any case.
         longer = np.maximum(1.0, _SLOWEST / decay)
         items, decay = items * longer, decay * longer
         # Per unit of u*, an arm with more items earns less: U varies less, relative to its mean.
         solved = np.minimum(items, _MANY)
-        kinds, which = np.unique(np.stack([solved, decay], axis=-1), axis=0, return_inverse=True)
+        columns = np.stack([solved, decay, recall, precision, seen], axis=-1)
+        kinds, which = np.unique(columns, axis=0, return_inverse=True)
         if len(kinds) > _MOST_ARMS:
             raise ValueError(
-                f"{len(kinds)} different sources are observed under random arrivals, and the exact "
-                f"index is tabulated for up to {_MOST_ARMS}; use the agent 'whittle', whose index "
-                "needs no table, or round the rates so that sources become alike"
+                f"{len(kinds)} different sources are observed under random arrivals or send "
+                f"signals, and the exact index is tabulated for up to {_MOST_ARMS}; use the agent "
+                "'whittle', whose index needs no table, or round the rates so that sources become "
+                "alike"
             )
-        arms = [solve_arm(float(ell), float(m), utility) for ell, m in kinds]
+        arms = [
+            solve_arm(ell, m, utility if known else Constant(), r, p)
+            for ell, m, r, p, known in kinds.tolist()
+        ]
         which = which.reshape(-1)
-        scale = sources.ceiling[self._observed] * decay / solved
-        cost = np.broadcast_to(sources.cost, self._observed.shape)[self._observed]
-        inflow = np.broadcast_to(sources.inflow, self._observed.shape)[self._observed]
-        self._cell, self._arm = np.flatnonzero(self._observed), which
-        self._index, self._reward, self._steps = (
-            np.array([arm[i] for arm in arms]).reshape(len(arms), _STATES) for i in (2, 3, 4)
-        )
+        scale = sources.ceiling[informed] * decay / solved
+        cost = np.broadcast_to(sources.cost, shape)[informed]
+        inflow = np.broadcast_to(sources.inflow, shape)[informed]
+        self._cell, self._arm = np.flatnonzero(informed), which
+        self._index = _rows([arm.break_even for arm in arms])
+        self._reward = _rows([arm.reward for arm in arms])
+        self._steps = _rows([arm.steps for arm in arms])
+        self._state = _rows([arm.state for arm in arms])
         top, even = (np.array([arm[i] for arm in arms])[which] for i in (0, 1))
-        first = np.array([arm.state[1] for arm in arms])[which] * scale if arms else scale
+        first = self._state[which, 1] * scale if arms else scale
         # Above the grid, and below its first state if steps are longer, the index is known as a
         # multiple of the closed form, and for so many items it is that.
         self._columns = np.array(
             [top, even, scale, cost, longer, inflow, np.zeros_like(first), np.ones_like(first)]
         )
+        self._uneven = ~((recall == 1.0) & (precision == 1.0))
+        self._floored = np.flatnonzero(informed)[self._uneven]
         calm, slow = items > _MANY, longer > 1.0
-        self._needs_closed_form = bool(calm.any() or slow.any() or not self._observed.all())
+        self._needs_closed_form = bool(calm.any() or slow.any() or not informed.all())
         if slow.any():
-            at_first = np.zeros(self._observed.shape)
-            at_first[self._observed] = first
+            at_first = np.zeros(shape)
+            at_first[informed] = first
             closed = self._unobserved.index(at_first)
             exact = closed.copy()
             self._look_up(at_first, exact)
-            ratio = exact[self._observed] / closed[self._observed]
+            ratio = exact[informed] / closed[informed]
             self._columns[6, slow], self._columns[7, slow] = first[slow], ratio[slow]
         self._columns[6, calm], self._columns[7, calm] = np.inf, 1.0
 
@@ -247,33 +256,37 @@ class ObservedArm:
         if self._needs_closed_form:
             gamma = np.ascontiguousarray(self._unobserved.index(value))
         else:
-            gamma = np.empty(np.broadcast_shapes(value.shape, self._observed.shape))
+            gamma = np.empty(np.broadcast_shapes(value.shape, self._is_informed.shape))
         self._look_up(value, gamma)
         return gamma
 
     def _look_up(self, value: FloatArray, gamma: FloatArray) -> None:
-        """Write the index of the observed sources over that of the closed form, (..., N)."""
+        """Write the exact index over that of the closed form, (..., N)."""
         if value.shape != gamma.shape:
             value = np.broadcast_to(value, gamma.shape)
-        rows = -1, self._observed.size
+        rows = -1, self._is_informed.size
         value = np.ascontiguousarray(value).reshape(rows)
-        _each_index(value, self._cell, self._arm, self._columns, self._index, gamma.reshape(rows))
+        tables = self._columns, self._uneven, self._state, self._index
+        _each_index(value, self._cell, self._arm, *tables, gamma.reshape(rows))
 
     def net_reward(self, multiplier: FloatArray) -> FloatArray:
         """Return g = β − λC, (..., N) utility / step, at λ = `multiplier`, (..., 1).
 
         Beyond the largest index of the grid it is the net reward there, which is an upper bound.
         """
-        if self._observed.all():
-            gain = np.zeros(self._observed.shape)
+        if self._is_informed.all() and not self._floored.size:
+            gain = np.zeros(self._is_informed.shape)
         else:
             gain = self._unobserved.net_reward(multiplier)
         if self._cell.size:
-            charge = np.broadcast_to(multiplier, self._observed.shape)[self._observed]
+            charge = np.broadcast_to(multiplier, self._is_informed.shape)[self._is_informed]
+            without = gain.reshape(-1)[self._floored]
             tables = self._index, self._reward, self._steps
             _each_net_reward(
                 charge, self._cell, self._arm, self._columns, *tables, gain.reshape(-1)
             )
+            # Signals never cost anything: but for rounding, which this removes.
+            gain.reshape(-1)[self._floored] = np.maximum(gain.reshape(-1)[self._floored], without)
         return gain
 
     def max_multiplier(self) -> FloatArray:
@@ -281,8 +294,15 @@ class ObservedArm:
         largest = np.array(self._break_even)
         if self._cell.size:
             scale, cost = self._columns[2], self._columns[3]
-            largest[self._observed] = self._index[self._arm, -1] * scale / cost
+            largest[self._is_informed] = self._index[self._arm, -1] * scale / cost
         return largest.max(axis=-1, keepdims=True)
+
+
+def _rows(columns: list[FloatArray]) -> FloatArray:
+    """Return columns as the rows of a matrix, the shorter ones filled up with their last entry."""
+    longest = max((column.size for column in columns), default=_STATES)
+    rows = [np.pad(column, (0, longest - column.size), mode="edge") for column in columns]
+    return np.array(rows).reshape(len(rows), longest)
 
 
 @compiled
@@ -291,12 +311,14 @@ def _each_index(
     cell: IntArray,
     arm: IntArray,
     columns: FloatArray,
+    uneven: BoolArray,
+    states: FloatArray,
     table: FloatArray,
     out: FloatArray,
 ) -> None:
     """value, out: (R, cells), out with the closed form at first; cell, arm: (S,); columns: (8, S);
-    table: (arms, n)."""
-    n = table.shape[1]
+    uneven: whether states are others than those of `_grid`, (S,); states, table: (arms, n)."""
+    n = _STATES
     share = 1.0 - 1.0 / n
     top, even, scale, cost = columns[0], columns[1], columns[2], columns[3]
     below, factor = columns[6], columns[7]
@@ -306,16 +328,37 @@ def _each_index(
             if value[r, c] < below[s]:
                 out[r, c] *= factor[s]
                 continue
-            x, bent, row = value[r, c] / scale[s], 1.0 - even[s], table[arm[s]]
-            fraction = x / top[s]
-            root = np.sqrt(even[s] * even[s] + 4.0 * bent * fraction)
-            place = n * 2.0 * fraction / (even[s] + root)
-            left = np.uintp(min(place, n - 2.0))
-            between = min(place - float(left), 1.0)
-            low, high = row[left], row[left + np.uintp(1)]
-            last = share * top[s] * (even[s] + bent * share)
-            exact = low + between * (high - low) + max(x - last, 0.0)
+            x, row = value[r, c] / scale[s], table[arm[s]]
+            if uneven[s]:
+                exact = _interpolated(x, states[arm[s]], row)
+            else:
+                bent = 1.0 - even[s]
+                fraction = x / top[s]
+                root = np.sqrt(even[s] * even[s] + 4.0 * bent * fraction)
+                place = n * 2.0 * fraction / (even[s] + root)
+                left = np.uintp(min(place, n - 2.0))
+                between = min(place - float(left), 1.0)
+                low, high = row[left], row[left + np.uintp(1)]
+                last = share * top[s] * (even[s] + bent * share)
+                exact = low + between * (high - low) + max(x - last, 0.0)
             out[r, c] = min(exact, x) * scale[s] / cost[s]
+
+
+@inlined
+def _interpolated(x: float, states: FloatArray, row: FloatArray) -> float:
+    """Return what lies between the entries of a row at increasing states, and beyond the last grows
+    as x does; states may end in copies of the last."""
+    low, high = 0, states.size - 1
+    if x >= states[high]:
+        return row[high] + (x - states[high])
+    while high - low > 1:
+        middle = (low + high) // 2
+        if states[middle] <= x:
+            low = middle
+        else:
+            high = middle
+    between = (x - states[low]) / (states[high] - states[low])
+    return row[low] + between * (row[high] - row[low])
 
 
 @compiled

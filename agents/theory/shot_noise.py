@@ -9,19 +9,21 @@ Nothing is drawn at random here, except from distributions of which only `sample
 from __future__ import annotations
 
 from functools import cached_property
-from math import log, sqrt
+from math import ceil, log, log2, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from crawl_env.compiled import compiled
 from crawl_env.content.utility import Constant, Distribution, Exponential, Gamma, Lognormal
-from crawl_env.numerics import FloatArray
+from crawl_env.numerics import FloatArray, IntArray
 
 _ATOMS = 256  # values that approximate the distribution of ξ
 _AGES = 32  # ages that approximate the uniform distribution on the step
 _DRAWS = 2**18  # from a distribution that can only be sampled
 _FINEST, _COARSEST = 1 / 256, 1 / 4  # steps of the lattice, as fractions of the mean utility
 _POINTS = 2**14  # of the lattice, where its step lies between the two
+_MOST_POINTS = 2**16  # of a lattice refined for pings of small precision
 _MANY = 100.0  # items per step from which the probability of none is negligible
 _OFF = 0.1  # error of E ξ² that is too large
 _HEAVIEST = 1e3  # E ξ²/ξ̄² that a lattice can hold
@@ -58,24 +60,50 @@ class Content:
     """
 
     def __init__(self, items: float, decay: float, item: Item) -> None:
-        value, weight = item
-        utility = (value[:, None] * _retained(decay)).ravel()
-        probability = np.repeat(weight / _AGES, _AGES)
-        mean, second = (probability * utility).sum(), (probability * utility**2).sum()
-        reach = float(items * mean + 9.0 * sqrt(items * second)) + item.quantile(1.0 - _FAR)
-        step = min(max(reach / _POINTS, _FINEST), _COARSEST)
+        utility, probability = _of_one(decay, item)
+        step, reach = _lattice(items, utility, probability, item)
         place = utility / step
         if items < _MANY:  # the utility is 0 in a step without items only
             place = np.maximum(place, 1.0)
         size = int(reach / step) + 2
         one = _spread(place, probability, size)
         # Values moved up to the first point are compensated by a slightly smaller step.
-        self.step = float(mean / (probability * place).sum())
+        self.step = float((probability * utility).sum() / (probability * place).sum())
         length = 1 << (2 * size - 1).bit_length()
         # The transform of U is exp(ℓ(φ − 1)), φ that of one item.
         transform = np.exp(items * (np.fft.rfft(one, length) - 1.0))
         self.mass = np.maximum(np.fft.irfft(transform, length)[:size], 0.0)  # (K,)
         self.mass[0] = np.exp(-items) if items < _MANY else self.mass[0]
+
+    @classmethod
+    def of_pings(
+        cls, items: float, decay: float, item: Item, recall: float, precision: float
+    ) -> Content:
+        """Return the distribution of what the pings of one step announce: each, at rate rℓ/p,
+        p times the utility of an item.
+
+        The mean is exact, and on the lattice the distribution still increases in convex order with
+        r and with p: the lattice is the same for all r, and that of a smaller p refines that of a
+        larger one.
+        """
+        content = cls.__new__(cls)
+        utility, probability = _of_one(decay, item)
+        step = _lattice(items, utility, probability, item)[0]
+        largest = item.quantile(1.0 - _FAR)
+        second = precision * float(probability @ utility**2)
+        most = _reach(items, float(probability @ utility), second, precision * largest)
+        halved = max(min(ceil(-log2(precision)), int(log2(_MOST_POINTS * step / most))), 0)
+        content.step = step / 2.0**halved
+        pings, place = recall * items / precision, precision * utility / content.step
+        # A ping of less than a step counts as one step at times.
+        second = float(probability @ (place * np.maximum(place, 1.0)))
+        largest = max(precision * largest / content.step, 1.0)
+        size = int(_reach(pings, float(probability @ place), second, largest)) + 2
+        one = _spread(place, probability, size)
+        one[0] = -one[1:].sum()  # φ − 1 without its cancellation where a ping says little
+        transform = np.exp(pings * np.fft.rfft(one, 1 << (2 * size - 1).bit_length()))
+        content.mass = np.maximum(np.fft.irfft(transform)[:size], 0.0)
+        return content
 
     @cached_property
     def _below(self) -> tuple[FloatArray, FloatArray]:
@@ -88,6 +116,62 @@ class Content:
         probability, mean = self._below
         place = np.clip(level / self.step, 0.0, self.mass.size - 1.0).astype(np.intp)
         return np.maximum(level * probability[place] - mean[place], 0.0)
+
+    def split(self, start: FloatArray, grid: FloatArray, moves: FloatArray) -> IntArray:
+        """Add to `moves`, (S, n), the probabilities of the points of a grid, (n,), at which
+        `start` + U is, each outcome being split between the two points next to it; what lies
+        beyond the grid is left out. Return the first point that each start can reach, (S,)."""
+        return _split(start, grid, *self._below, self.step, moves)
+
+
+@compiled
+def _split(
+    start: FloatArray,
+    grid: FloatArray,
+    probability: FloatArray,
+    mean: FloatArray,
+    step: float,
+    moves: FloatArray,
+) -> IntArray:
+    """probability, mean: P(U ≤ k·step) and E[U; U ≤ k·step], (K,)."""
+    n, last = grid.size, probability.size - 1
+    lowest = np.searchsorted(grid, start, side="right") - 1
+    for i in range(start.size):
+        row, before, gained = moves[i], 0.0, 0.0
+        for j in range(lowest[i], n - 1):
+            place = (grid[j + 1] - start[i]) / step
+            k = int(place) if place < last else last
+            inside, amount = probability[k] - before, mean[k] - gained
+            before, gained = probability[k], mean[k]
+            upper = (amount - (grid[j] - start[i]) * inside) / (grid[j + 1] - grid[j])
+            upper = min(max(upper, 0.0), inside)
+            row[j] += inside - upper
+            row[j + 1] += upper
+            if k == last:
+                break
+    return lowest
+
+
+def _of_one(decay: float, item: Item) -> tuple[FloatArray, FloatArray]:
+    """Return what one item of a step is worth at its end, and with which probability, (K,) each."""
+    utility = (item.value[:, None] * _retained(decay)).ravel()
+    return utility, np.repeat(item.weight / _AGES, _AGES)
+
+
+def _lattice(
+    items: float, utility: FloatArray, probability: FloatArray, item: Item
+) -> tuple[float, float]:
+    """Return the step of the lattice of U and how far it reaches, utility / ξ̄."""
+    mean, second = (probability * utility).sum(), (probability * utility**2).sum()
+    reach = float(items * mean + 9.0 * sqrt(items * second)) + item.quantile(1.0 - _FAR)
+    return min(max(reach / _POINTS, _FINEST), _COARSEST), reach
+
+
+def _reach(rate: float, mean: float, second: float, largest: float) -> float:
+    """Return what a compound Poisson variable does not exceed, but for a probability that rounding
+    does not resolve, given the moments of one jump and the largest."""
+    # Twelve jumps more, so that a few may come where hardly any do.
+    return rate * mean + 9.0 * sqrt(rate * second) + 12.0 * largest
 
 
 def _spread(place: FloatArray, probability: FloatArray, size: int) -> FloatArray:

@@ -24,11 +24,12 @@ class Bound(NamedTuple):
     """The largest long-run average reward of any policy, and the information set it holds for.
 
     name: of the information set: "deterministic", or with random arrivals "not observed",
-        "partly observed" or "observed". Bounds of different information sets are not comparable,
-        since observing content raises the attainable reward. "unknown", with NaN as bound, where
-        arrivals are recorded, their rates vary, or the decay of content that is observed or
-        capped is not exponential; the multiplier is then that of the fleet with
-        unobserved content, exponential decay and constant rates.
+        "signals", "partly observed", "partly observed, signals" or "observed". Bounds of different
+        information sets are not comparable, since observing content, or its signals, raises the
+        attainable reward. "unknown", with NaN as bound, where arrivals are recorded, their rates
+        vary, or the decay of content that is observed, sends signals or is capped is not
+        exponential; the multiplier is then that of the fleet with unobserved content, exponential
+        decay and constant rates.
     """
 
     bound: float | FloatArray  # utility / step
@@ -39,19 +40,21 @@ class Bound(NamedTuple):
 def task_bound(task: Task, sources: Sources | None = None) -> Bound:
     """Return the relaxed bound of a task, for its fleet or for `sources`, (N,) or a batch (B, N).
 
-    It is the minimum over λ ≥ 0 of λM + Σ (β(λ) − λC) over the observed sources + Σ max_k
-    max(0, (x_k − λC)/k) over the others, where β − λC is the net reward of the arm in
-    `agents.theory.observed`. Where content is observed the bound is too high by at most .1 % (see
-    there); else the relaxation is solved exactly, under every decay function. With
-    `budget_rule="step"`, sources that cost more than the budget are left out: they can never be
-    crawled. Where content is observed, failures count as higher costs, and delays, hosts and
-    capacities are ignored: the bound holds, but is not the sharpest.
+    It is the minimum over λ ≥ 0 of λM + Σ (β(λ) − λC) over the sources that are observed or send
+    signals + Σ max_k max(0, (x_k − λC)/k) over the others, where β − λC is the net reward of the
+    arm in `agents.theory.observed`. Where content is observed or signalled the bound is too high by
+    at most .1 % (see there); else the relaxation is solved exactly, under every decay function.
+    With `budget_rule="step"`, sources that cost more than the budget are left out: they can never
+    be crawled. Where content is observed or signalled, failures count as higher costs, and crawl
+    delays, hosts, capacities and the delay of signals are ignored: the bound holds, but is not the
+    sharpest. It increases with the recall and with the precision of signals, from the bound "not
+    observed" to one below "observed".
 
     Returns floats for a fleet, arrays (B,) for a batch.
 
     Raises:
-        ValueError: some sources are observed, and arrivals are neither deterministic nor Poisson;
-            or there are too many different sources to solve.
+        ValueError: some sources are observed or send signals, and arrivals are neither
+            deterministic nor Poisson; or there are too many different sources to solve.
 
     >>> task = Task("fleet-f", budget=2, arrivals="poisson")
     >>> bound, _, name = task_bound(task)
@@ -65,7 +68,7 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
     if task.budget_rule == "step":
         payable = affordable(fleet.cost, task.budget)
     known = information(task)
-    if not known.is_random:
+    if not known.is_informed:
         # A mask would make a batch ragged; its bound is less sharp where costs exceed the budget.
         live = fleet.select(payable) if fleet.cost.ndim == 1 else fleet
         if known is Information.UNKNOWN:

@@ -253,6 +253,21 @@ class Sources:
             content[..., capped] = mean(steps)
         return content
 
+    def silent_content_at(self, age: ArrayLike) -> FloatArray:
+        """Return the belief `age` steps after a crawl if no ping has come since, utility, (..., N).
+
+        (1 − r)x_k, and with delayed signals the items whose ping is still to come,
+        rΛξ̄ (1 − e^(−(μ + 1/d)τ))/(μ + 1/d), τ = kT; x_k where no signals are sent.
+        """
+        content = (1.0 - self.recall) * self.content_at(age)
+        lag = self.decay_rate * self.signal_delay
+        if not (self.recall * lag).any():
+            return content
+        aged = self.decay_per_step * np.asarray(age, dtype=np.float64)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            grown = np.where(lag > 0, -np.expm1(-aged * (1.0 + lag) / lag), 0.0)
+        return content + self.recall * self.ceiling * (lag / (1.0 + lag)) * grown
+
     @cached_property
     def capped_content(self) -> tuple[IntArray, CappedContent]:
         """The numbers of the sources with a finite capacity, and their mean content by age.

@@ -86,8 +86,11 @@ def work(job: Job) -> Result:
 def entrants(agents: Iterable[str], arguments: dict[str, Any]) -> tuple[str, ...]:
     """Return the agents to run on a task: without the exact index if it equals Theorem 1, and with
     the clairvoyant if random content is not observed."""
-    random, observed = arguments["arrivals"] != "deterministic", arguments.get("observed", True)
-    peers = tuple(name for name in agents if (random and observed) or name != WhittleExact.name)
+    signalled = arguments.get("signals") is not None
+    random = signalled or arguments["arrivals"] != "deterministic"
+    observed = arguments.get("observed", not signalled)
+    exact = random and (observed or signalled)
+    peers = tuple(name for name in agents if exact or name != WhittleExact.name)
     return peers if observed or not random else (*peers, CLAIRVOYANT)
 
 

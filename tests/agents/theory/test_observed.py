@@ -12,8 +12,9 @@ import pytest
 
 from agents.theory import observed as arms
 from agents.theory.index import whittle_index
-from agents.theory.observed import ObservedArm, ThresholdTable, solve_arm, thresholds
+from agents.theory.observed import ObservedArm, ThresholdTable, solve_arm
 from agents.theory.relaxation import net_reward
+from agents.theory.thresholds import thresholds
 from crawl_env import Arrivals, Sources, World
 from crawl_env.content.utility import Constant, Distribution, Exponential, Gamma, Lognormal
 

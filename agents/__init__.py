@@ -3,10 +3,11 @@
 from agents.adaptive.policies import Certainty, Optimism, SelfTuning, Thompson
 from agents.evaluation import compare, evaluate
 from agents.policies.base import Agent, ObservationView, Policy
+from agents.policies.freshness import Freshness, FreshnessStatic, LambdaCrawl
 from agents.policies.index import IndexAgent, Myopic, Whittle, WhittleExact
 from agents.policies.industry import Miniflux, Nutch
 from agents.policies.lagrangian import Lagrangian
-from agents.policies.simple import Fixed, OldestFirst, Random
+from agents.policies.simple import Fixed, OldestFirst, PingFirst, Random
 from agents.policies.static import Static
 from agents.registry import AGENTS, make, register
 from agents.scheduling import AdaptiveFleetScheduler, FleetScheduler
@@ -22,14 +23,18 @@ __all__ = [
     "Certainty",
     "Fixed",
     "FleetScheduler",
+    "Freshness",
+    "FreshnessStatic",
     "IndexAgent",
     "Lagrangian",
+    "LambdaCrawl",
     "Miniflux",
     "Myopic",
     "Nutch",
     "ObservationView",
     "OldestFirst",
     "Optimism",
+    "PingFirst",
     "Policy",
     "Random",
     "SelfTuning",

@@ -16,10 +16,11 @@ from typing import TypedDict, Unpack
 from agents.adaptive.estimators import Estimator
 from agents.adaptive.policies import Certainty, Optimism, SelfTuning, Thompson
 from agents.policies.base import Agent, Environment
+from agents.policies.freshness import Freshness, FreshnessStatic, LambdaCrawl
 from agents.policies.index import Myopic, Whittle, WhittleExact
 from agents.policies.industry import Miniflux, Nutch
 from agents.policies.lagrangian import Lagrangian
-from agents.policies.simple import Fixed, OldestFirst, Random
+from agents.policies.simple import Fixed, OldestFirst, PingFirst, Random
 from agents.policies.static import Static
 from crawl_env.errors import shown, unknown
 
@@ -38,10 +39,18 @@ _AGENTS: tuple[type[Agent], ...] = (
     Optimism,
     Thompson,
     SelfTuning,
+    PingFirst,
+    Freshness,
+    FreshnessStatic,
+    LambdaCrawl,
 )
 
 # The agent classes by name, and what `register` added.
 AGENTS: dict[str, Callable[..., Agent]] = {agent.name: agent for agent in _AGENTS}
+
+# Agents that the commands compare only if they are named: they were made for signals or for another
+# objective.
+ON_REQUEST = (PingFirst.name, Freshness.name, FreshnessStatic.name, LambdaCrawl.name)
 
 GROUP = "ephemeral_crawl.agents"  # of entry points
 
@@ -53,6 +62,7 @@ class AgentOptions(TypedDict, total=False):
 
     estimator: Estimator | str | None  # of the adaptive agents, see `agents.adaptive.ESTIMATORS`
     confidence: float  # of adaptive-optimism
+    weight: str  # of the freshness agents, see `agents.theory.freshness.importance`
 
 
 def register(name: str, factory: Callable[..., Agent]) -> None:

@@ -10,6 +10,8 @@ from agents.adaptive.estimators import (
     Forgetting,
     GammaPoisson,
     Posterior,
+    Quality,
+    SignalQuality,
     make_estimator,
     weak_prior,
 )
@@ -39,7 +41,9 @@ __all__ = [
     "LiveCrawl",
     "Optimism",
     "Posterior",
+    "Quality",
     "SelfTuning",
+    "SignalQuality",
     "Thompson",
     "make_estimator",
     "weak_prior",

@@ -24,6 +24,7 @@ from agents.adaptive.estimators.counts import (
     Posterior,
     State,
 )
+from agents.adaptive.estimators.signals import Quality, SignalQuality
 from agents.adaptive.recycling import copy_to_change
 from agents.policies.base import Agent, Environment, ObservationView, graded, margin, needs
 from agents.theory.closed_form import age_index, decayed, remainder_ratio, theorem_1
@@ -119,6 +120,28 @@ class UnitArms:
         _index_at_content(flat[0], flat[1], flat[2], seen, table, flat[3])
         return out
 
+    @property
+    def decay_per_step(self) -> FloatArray:
+        """μT, (N,) or (B·N,)."""
+        row: FloatArray = self._table[2]
+        return row
+
+    def belief(
+        self, quality: Quality, age: FloatArray, number: FloatArray, aged: FloatArray
+    ) -> FloatArray:
+        """Return the expected content, (B, N) utility, given the pings since the last crawl.
+
+        Arguments:
+            quality: of the signals, (B, N).
+            age: (B, N) steps.
+            number: of the pings, (B, N); negative if they are not known.
+            aged: their sum discounted by age, (B, N).
+        """
+        out = np.empty(age.shape)
+        arrays = np.array((*quality, age, number, aged)).reshape(6, -1)
+        _belief(arrays, self._table, self._period, out.reshape(-1))
+        return out
+
 
 @compiled
 def _index_at_age(rate: FloatArray, age: FloatArray, table: FloatArray, out: FloatArray) -> None:
@@ -182,12 +205,48 @@ def _of_fleet_at_content(
         out[i] = rate[i] * theorem_1(x, table[0, i], table[1, i], table[2, i], table[3, i])
 
 
+@compiled
+def _count_pings(
+    pings: NDArray[np.floating],
+    decay: FloatArray,
+    crawled: BoolArray,
+    number: FloatArray,
+    aged: FloatArray,
+) -> None:
+    """Add the pings of one step to those since the last crawl; `decay` is μT, of one fleet or of
+    all."""
+    for i in range(number.size):
+        kept, bend = decayed(decay[i % decay.size])
+        before = 0.0 if crawled[i] else number[i]
+        number[i] = before + pings[i] if before >= 0.0 else before
+        aged[i] = (0.0 if crawled[i] else kept * aged[i]) + pings[i] * (1.0 - bend)
+
+
+@compiled
+def _belief(known: FloatArray, table: FloatArray, period: float, out: FloatArray) -> None:
+    rate, silent, precision, age, number, aged = (
+        known[0],
+        known[1],
+        known[2],
+        known[3],
+        known[4],
+        known[5],
+    )
+    for i in range(out.size):
+        j = i % table.shape[1]
+        ceiling, decay = table[0, j], table[2, j]
+        full = ceiling * (1.0 - decayed(decay * age[i])[0])
+        pinged = precision[i] * ceiling * (decay / period) * aged[i]
+        out[i] = silent[i] * full + pinged if number[i] >= 0.0 else rate[i] * full
+
+
 class PlanningModel(NamedTuple):
     """The fleet whose index an agent uses in one step."""
 
     rate: FloatArray  # (B, N) items / time
     arms: UnitArms
     state: State  # state of the agent for the next step
+    quality: Quality | None = None  # of the signals, (B, N), if the agent learns it
 
 
 class Adaptive(Agent):
@@ -195,6 +254,18 @@ class Adaptive(Agent):
 
     The arrival rates Λ are estimated; μ and ξ̄ are known, except in `SelfTuning`. Failed crawls are
     ignored. Sources of finite capacity are treated like all others.
+
+    If there are signals and `pings` is among the features, the quality of the signals is learnt,
+    too: the silent rate Λ_s, the precision p and the ping rate g of every source (`SignalQuality`),
+    of which only the pings and the results of crawls tell. The index is that of Theorem 1 at the
+    belief
+
+        x = Λ_s ξ̄ (1 − e^{−μτ})/μ + p ξ̄ Σ e^{−μ·age}
+
+    a time τ after the crawl, with the sum over the pings since then, and with Λ = Λ_s + pg. The age
+    of a ping is known up to a step, over which the exponential is averaged. Before the first crawl
+    of a source that was not crawled just before the start, its pings are not known, and
+    x = Λξ̄(1 − e^{−μτ})/μ. The mean delay of signals is not estimated; see `SignalQuality`.
 
     Under `budget_rule="average"` the Lagrange multiplier λ is learnt, too: it increases if the
     sources whose index exceeds it cost more than M, and decreases otherwise, with decreasing step
@@ -206,8 +277,9 @@ class Adaptive(Agent):
         estimator: estimator of the arrival rates: an object, or one of
             `agents.adaptive.ESTIMATORS`. Estimators that count use the number of items if it is
             among the features, and otherwise the number inferred from the harvest
-            (`from_utility`). Default "gamma-poisson", or "changed" if `changed` is the only
-            feature.
+            (`from_utility`). Default "signals" if there are signals and `pings` is among the
+            features; otherwise "gamma-poisson", or "changed" if `changed` is the only feature. All
+            others than "signals" ignore pings.
 
     Raises:
         ValueError: the features lack `crawled`, or the results of crawls (`items` or `harvest`;
@@ -232,14 +304,36 @@ class Adaptive(Agent):
         for name in self.parameters if task.draw is not None else ():
             needs(task, self.name, name)
         self.known = KnownParameters.of(task, self.parameters)
-        counted = bool(set(_COUNTED) & set(task.features))
-        default = "gamma-poisson" if counted else "changed"
-        self.estimator = make_estimator(estimator or default, self.known.period)
-        if self.estimator.counts:
+        self.estimator = self._estimator(estimator or self._default)
+        if isinstance(self.estimator, SignalQuality) and self.estimator.counts:
+            needs(task, f"{self.name} with counts", *_NUMBER)
+        elif self.estimator.counts:
             needs(task, self.name, *_COUNTED)
         self._arms: UnitArms | None = None
         self._turn = np.arange(task.n) % self.known.round
-        self._width = len(self.begin_plan((1, task.n)))
+        # Positions in the recurrent state: pings, if they are used, then `plan`, then `estimator`.
+        self._plan = 3 + len(self._begin_pings((1, task.n)))
+        self._rates = self._plan + len(self.begin_plan((1, task.n)))
+
+    @property
+    def _default(self) -> str:
+        """The name of the estimator that is used if none is given."""
+        if self.task.sources.is_signalled and "pings" in self.task.features:
+            return "signals"
+        return "gamma-poisson" if set(_COUNTED) & set(self.task.features) else "changed"
+
+    def _estimator(self, estimator: Estimator | str) -> Estimator:
+        if estimator != "signals":
+            return make_estimator(estimator, self.known.period)
+        counts = bool(set(_NUMBER) & set(self.task.features))
+        return make_estimator(estimator, self.known.period, counts=counts)
+
+    def _begin_pings(self, shape: tuple[int, int]) -> State:
+        """Return the number of pings since the last crawl, or −1 if it is not known, and their sum
+        discounted by age, (B, N) each; () if pings are not used."""
+        if not (isinstance(self.estimator, SignalQuality) and "pings" in self.task.features):
+            return ()
+        return np.zeros(shape), np.zeros(shape)
 
     def plan(
         self, view: ObservationView, rates: State, fresh: IntArray, state: State
@@ -271,33 +365,60 @@ class Adaptive(Agent):
         """
         if state is None:
             return self.estimator.posterior(self.estimator.begin((self.task.n,)))
-        return self.estimator.posterior(state[3 + self._width :])
+        return self.estimator.posterior(state[self._rates :])
+
+    def quality(self, state: State | None) -> Quality:
+        """Return the posterior means of the quality of the signals.
+
+        Arguments:
+            state: as for `posterior`.
+
+        Raises:
+            ValueError: the estimator does not use signals.
+        """
+        estimator = self.estimator
+        if not isinstance(estimator, SignalQuality):
+            raise ValueError(
+                f"agent {self.name!r} has the estimator {type(estimator).__name__}, which ignores "
+                "signals; add pings to `features`, and give estimator='signals' or none"
+            )
+        if state is None:
+            return estimator.quality(estimator.begin((self.task.n,)))
+        return estimator.quality(state[self._rates :])
 
     def begin(self, view: ObservationView) -> State:
         shape = (view.batch, self.task.n)
         age = (view["age"] if view.shows("age") else np.ones(shape)) - 1.0
         clock, multiplier = np.zeros((view.batch, 1)), np.full((view.batch, 1), np.nan)
-        return clock, multiplier, age, *self.begin_plan(shape), *self.estimator.begin(shape)
+        pings = self._begin_pings(shape)
+        if pings:
+            pings[0][age > 0] = -1.0
+        state = clock, multiplier, age, *pings
+        return *state, *self.begin_plan(shape), *self.estimator.begin(shape)
 
     def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
         clock, multiplier, age = state[:3]
-        plan_state, rates = state[3 : 3 + self._width], state[3 + self._width :]
+        pings = state[3 : self._plan]
+        plan_state, rates = state[self._plan : self._rates], state[self._rates :]
         crawled, age, whole = self._crawled_and_age(view, age)
         cells = np.flatnonzero(crawled)
-        outcome = self._outcome(view, cells, state[2])
+        outcome = self._outcome(view, cells, state[2], *pings[:1])
+        emptied = crawled.copy() if pings else crawled
         rates = self.estimator.update(rates, outcome)
         plan_state = self.learn(view, outcome, plan_state)
         for row, now in enumerate(clock[:, 0].tolist()):  # the others' turn to be fresh
             first, every = (now % self.known.round, self.known.round) if now else (0, 1)
             crawled[row, int(first) :: every] = True
         model = self.plan(view, rates, np.flatnonzero(crawled), plan_state)
-        index = self._index(view, age, whole, model)
+        if pings:
+            pings = self._counted_pings(view, emptied, pings, model.arms)
+        index = self._index(view, age, whole, model, pings)
         level = None
         if self.known.average:
             level, multiplier = self._multiplier(view, index, multiplier, clock)
             multiplier = np.where(self.has_unit(model.state), multiplier, np.nan)
         priority = graded(index, level)
-        return priority, (clock + 1.0, multiplier, age, *model.state, *rates)
+        return priority, (clock + 1.0, multiplier, age, *pings, *model.state, *rates)
 
     def has_unit(self, state: State) -> NDArray[np.bool_] | bool:
         """Return whether the unit of utility is known, (B, 1), given the state of `plan`.
@@ -332,8 +453,10 @@ class Adaptive(Agent):
         )
         if len(state) != len(template):
             raise ValueError(f"the state has {len(state)} arrays; it must have {len(template)}")
-        signed = {3 + i for i in self.signed}
-        signed |= {3 + self._width + i for i in self.estimator.signed}
+        signed = {self._plan + i for i in self.signed}
+        signed |= {self._rates + i for i in self.estimator.signed}
+        if self._plan > 3:
+            signed.add(3)
         for i, (array, like) in enumerate(zip(state, template, strict=True)):
             if array.shape != like.shape or array.dtype != like.dtype:
                 raise ValueError(
@@ -374,9 +497,15 @@ class Adaptive(Agent):
         features = self.task.features
         return view.array.reshape(-1, len(features))[:, features.index(feature)]
 
-    def _outcome(self, view: ObservationView, cells: IntArray, age: FloatArray) -> CrawlOutcome:
+    def _outcome(
+        self,
+        view: ObservationView,
+        cells: IntArray,
+        age: FloatArray,
+        pings: FloatArray | None = None,
+    ) -> CrawlOutcome:
         """Return the outcome of the last step's crawls of some cells, (K,); `age` is the age before
-        them, (B, N)."""
+        them, and `pings` the number of pings, (B, N)."""
         before = age.reshape(-1)[cells]
         known = before < NEVER  # a first crawl has no known gap
         if not known.all():
@@ -385,7 +514,11 @@ class Adaptive(Agent):
         changed = self._at(view, next(n for n in _REVEALED if view.shows(n)), cells) > 0
         items = np.zeros(cells.size) if name is None else self._at(view, name, cells)
         period = self.known.period
-        outcome = CrawlOutcome.at(age.shape, cells, before * period, items, changed, period)
+        signals: tuple[FloatArray, ...] = ()
+        if pings is not None:
+            signals = pings.reshape(-1)[cells], view["pings"]
+        gaps = before * period
+        outcome = CrawlOutcome.at(age.shape, cells, gaps, items, changed, period, *signals)
         if name is None and self.estimator.counts:
             return self._inferred(view, outcome)
         return outcome
@@ -399,12 +532,41 @@ class Adaptive(Agent):
         arms, harvest = self._unit_arms(view), self._at(view, "harvest", outcome.cells)
         return from_utility(outcome, harvest, arms.mean_utility, arms.decay_rate)
 
-    def _redrawn(self, rate: FloatArray, rates: State, fresh: IntArray) -> FloatArray:
-        """Return rates, (B, N), of which those at flat positions, (K,), are drawn from their
-        posteriors, given the state of their estimator."""
-        rate = copy_to_change(rate, fresh)
-        rate.reshape(-1)[fresh] = self.estimator.posterior(rates, fresh).draw(self.rng)
-        return rate
+    def _begin_draws(self, shape: tuple[int, int]) -> State:
+        """Return arrays, (B, N), for draws: of the rates, or if signals are used of `Quality`."""
+        return tuple(np.zeros(shape) for _ in range(self._drawn))
+
+    @property
+    def _drawn(self) -> int:
+        return len(Quality._fields) if isinstance(self.estimator, SignalQuality) else 1
+
+    def _redrawn(self, drawn: State, rates: State, fresh: IntArray) -> tuple[State, Quality | None]:
+        """Return arrays as of `_begin_draws`, of which the entries at flat positions, (K,), are
+        drawn from their posteriors, given the state of their estimator; and `Quality` if signals
+        are used."""
+        drawn = tuple(copy_to_change(array, fresh) for array in drawn)
+        estimator = self.estimator
+        if not isinstance(estimator, SignalQuality):
+            drawn[0].reshape(-1)[fresh] = estimator.posterior(rates, fresh).draw(self.rng)
+            return drawn, None
+        draws = estimator.draw(rates, fresh, self.rng)
+        for array, draw in zip(drawn, draws, strict=True):
+            array.reshape(-1)[fresh] = draw
+        return drawn, Quality(*drawn)
+
+    def _counted_pings(
+        self,
+        view: ObservationView,
+        crawled: BoolArray,
+        pings: State,
+        arms: UnitArms,
+    ) -> State:
+        """Return the number of pings since the last crawl and their discounted sum, (B, N), after
+        one more step."""
+        number, aged = (array.copy() for array in pings)
+        column, decay = self._column(view, "pings"), arms.decay_per_step
+        _count_pings(column, decay, crawled.reshape(-1), number.reshape(-1), aged.reshape(-1))
+        return number, aged
 
     def _unit_arms(self, view: ObservationView) -> UnitArms:
         """Return the known parameters, (N,) or (B, N), at rate 1."""
@@ -419,10 +581,25 @@ class Adaptive(Agent):
         return constant[name] if name in constant else view[name]
 
     def _index(
-        self, view: ObservationView, age: FloatArray, whole: bool, model: PlanningModel
+        self,
+        view: ObservationView,
+        age: FloatArray,
+        whole: bool,
+        model: PlanningModel,
+        pings: State,
     ) -> FloatArray:
-        """Return the Whittle index, (B, N); at rate Λ it is Λ times that at rate 1."""
+        """Return the Whittle index, (B, N); at rate Λ it is Λ times that at rate 1.
+
+        Arguments:
+            pings: as returned by `_counted_pings`; () if they are not used.
+        """
         rate, arms = np.maximum(model.rate, _LEAST / self.known.period), model.arms
+        if pings and model.quality is not None:
+            belief = arms.belief(model.quality, age, *pings)
+            observed = self.known.observed
+            if view.shows("value") and observed.any():
+                belief = np.where(observed, view["value"], belief)
+            return arms.index_at(rate, age, belief, np.ones_like(observed))
         if view.shows("value") and self.known.observed.any():
             return arms.index_at(rate, age, view["value"], self.known.observed)
         if whole:
@@ -483,8 +660,11 @@ class Certainty(Adaptive):
     def plan(
         self, view: ObservationView, rates: State, fresh: IntArray, state: State
     ) -> PlanningModel:
-        rate = self.estimator.posterior(rates).mean
-        return PlanningModel(rate, self._unit_arms(view), state)
+        arms = self._unit_arms(view)
+        if isinstance(self.estimator, SignalQuality):
+            quality = self.estimator.quality(rates)
+            return PlanningModel(quality.rate, arms, state, quality)
+        return PlanningModel(self.estimator.posterior(rates).mean, arms, state)
 
 
 class Optimism(Adaptive):
@@ -514,8 +694,11 @@ class Optimism(Adaptive):
     def plan(
         self, view: ObservationView, rates: State, fresh: IntArray, state: State
     ) -> PlanningModel:
-        rate = self.estimator.posterior(rates).quantile(self.confidence)
-        return PlanningModel(rate, self._unit_arms(view), state)
+        arms, posterior = self._unit_arms(view), self.estimator.posterior(rates)
+        rate, quality = posterior.quantile(self.confidence), None
+        if isinstance(self.estimator, SignalQuality):
+            quality = self.estimator.quality(rates).scaled(rate / posterior.mean)
+        return PlanningModel(rate, arms, state, quality)
 
 
 class Thompson(Adaptive):
@@ -529,13 +712,13 @@ class Thompson(Adaptive):
     name = "adaptive-thompson"
 
     def begin_plan(self, shape: tuple[int, int]) -> State:
-        return (np.zeros(shape),)
+        return self._begin_draws(shape)
 
     def plan(
         self, view: ObservationView, rates: State, fresh: IntArray, state: State
     ) -> PlanningModel:
-        rate = self._redrawn(state[0], rates, fresh)
-        return PlanningModel(rate, self._unit_arms(view), (rate,))
+        drawn, quality = self._redrawn(state, rates, fresh)
+        return PlanningModel(drawn[0], self._unit_arms(view), drawn, quality)
 
 
 class SelfTuning(Adaptive):
@@ -582,37 +765,55 @@ class SelfTuning(Adaptive):
         period = task.sources.period
         self._content: ContentEstimator = HarvestSums(period) if itemised else Harvests(period)
         needs(task, self.name, self._content.features[0])
-        if estimator is not None:
+        signals = task.sources.is_signalled and "pings" in task.features
+        if signals and (estimator is None or estimator == "signals"):
+            if not itemised:
+                raise ValueError(
+                    f"agent {self.name!r} needs the sums over items to learn from signals: it "
+                    "crawls when pings arrive, so that the utility of a crawl does not tell how "
+                    f"fast items decay. Add {', '.join(HarvestSums.features)} to `features`, or "
+                    "remove pings"
+                )
+            estimator = "signals"
+        elif estimator is not None:
             needs(task, f"{self.name} with an estimator of rates", *_NUMBER)
         elif set(_NUMBER) & set(task.features):
             estimator = "forgetting"
         super().__init__(env, seed=seed, estimator=estimator)
 
     def begin_plan(self, shape: tuple[int, int]) -> State:
-        model = (np.zeros(shape) for _ in range(3))
-        return *model, *self._content.begin(shape)
+        rate, *quality = self._begin_draws(shape)
+        model = (np.zeros(shape) for _ in range(2))
+        return rate, *model, *quality, *self._content.begin(shape)
+
+    @property
+    def _first(self) -> int:
+        """The position of the estimates of content in the state of `plan`."""
+        return 2 + self._drawn
 
     def learn(self, view: ObservationView, outcome: CrawlOutcome, state: State) -> State:
         revealed = (self._at(view, name, outcome.cells) for name in self._content.features)
-        content = self._content.update(state[3:], outcome, *revealed)
-        rate, utility, decay = state[:3]
+        before = state[self._first :]
+        content = self._content.update(before, outcome, *revealed)
+        rate, utility, decay, *quality = state[: self._first]
         # Estimates made before the first items are in an arbitrary unit of utility.
-        first = self._content.any_items(content) & ~self._content.any_items(state[3:])
+        first = self._content.any_items(content) & ~self._content.any_items(before)
         if first.any():
             utility = np.where(first, 0.0, utility)
-        return rate, utility, decay, *content
+        return rate, utility, decay, *quality, *content
 
     @property
     def signed(self) -> tuple[int, ...]:
-        return tuple(3 + i for i in self._content.signed)
+        return tuple(self._first + i for i in self._content.signed)
 
     def estimates(self, state: State) -> tuple[FloatArray, ...]:
-        content, cells = state[6 : 3 + self._width], np.arange(state[2].size)
+        content = state[self._plan + self._first : self._rates]
+        cells = np.arange(state[2].size)
         return *super().estimates(state), *self._content.estimate(content, cells)
 
     def check_state(self, state: State) -> None:
         super().check_state(state)
-        utility, decay = state[4:6]
+        utility, decay = state[self._plan + 1 : self._plan + 3]
         period, made = self.known.period, utility > 0  # elsewhere there is no model yet
         for name, array, low in (
             ("utility", utility, _LEAST_UTILITY),
@@ -627,7 +828,7 @@ class SelfTuning(Adaptive):
                 )
 
     def has_unit(self, state: State) -> NDArray[np.bool_] | bool:
-        return self._content.any_items(state[3:])
+        return self._content.any_items(state[self._first :])
 
     def _inferred(self, view: ObservationView, outcome: CrawlOutcome) -> CrawlOutcome:
         return replace(outcome, counts=outcome.gaps / self.known.period)
@@ -635,13 +836,15 @@ class SelfTuning(Adaptive):
     def plan(
         self, view: ObservationView, rates: State, fresh: IntArray, state: State
     ) -> PlanningModel:
-        rate = self._redrawn(state[0], rates, fresh)
+        drawn, quality = self._redrawn((state[0], *state[3 : self._first]), rates, fresh)
+        content = state[self._first :]
         if not state[1].all():  # some have no model since their first items
             fresh = np.union1d(fresh, np.flatnonzero(state[1] == 0))
         utility, decay = (copy_to_change(array, fresh) for array in state[1:3])
-        mean_utility, decay_rate = self._content.estimate(state[3:], fresh)
+        mean_utility, decay_rate = self._content.estimate(content, fresh)
         period = self.known.period
         utility.reshape(-1)[fresh] = np.clip(mean_utility, _LEAST_UTILITY, 1.0 / _LEAST_UTILITY)
         decay.reshape(-1)[fresh] = np.clip(decay_rate, _LEAST / period, 1.0 / _LEAST / period)
         arms = UnitArms(utility, decay, self._parameter(view, "cost"), period)
-        return PlanningModel(rate, arms, (rate, utility, decay, *state[3:]))
+        rate, *more = drawn
+        return PlanningModel(rate, arms, (rate, utility, decay, *more, *content), quality)

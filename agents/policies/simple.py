@@ -1,10 +1,17 @@
-"""Simple baselines: a fixed set of sources, oldest first, random."""
+"""Simple baselines: a fixed set of sources, oldest first, whatever pinged first, random."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from agents.policies.base import Agent, Environment, ObservationView, needs_parameters
+from agents.policies.base import (
+    Agent,
+    Environment,
+    ObservationView,
+    State,
+    needs,
+    needs_parameters,
+)
 from agents.theory.arm import PerFleet
 from agents.theory.index import myopic_index
 from crawl_env import Sources
@@ -39,6 +46,38 @@ class OldestFirst(Agent):
     def priority(self, view: ObservationView) -> FloatArray:
         # Equal priorities: the environment breaks ties by age, then by number.
         return np.zeros((view.batch, self.task.n))
+
+
+class PingFirst(Agent):
+    """Crawls whatever pinged, the oldest ping first, and the other sources in turn: how crawlers
+    use WebSub, sitemaps and webhooks today.
+
+    It is `oldest-first` where there are no signals. The recurrent state has the steps since the
+    first ping that no crawl has answered, 0 for none.
+
+    Raises:
+        ValueError: there are signals, and `age` or `pings` is not observed.
+    """
+
+    name = "ping-first"
+    features = ("age",)
+
+    def __init__(self, env: Environment, *, seed: int | None = None) -> None:
+        super().__init__(env, seed=seed)
+        if self.task.sources.is_signalled:
+            needs(self.task, self.name, "age")
+            needs(self.task, self.name, "pings")
+
+    def begin(self, view: ObservationView) -> State:
+        return (np.zeros((view.batch, self.task.n)),)
+
+    def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
+        (waits,) = state
+        if not self.task.sources.is_signalled:
+            return waits, state  # equal priorities: the environment breaks ties by age
+        waits = np.where(view["age"] == 1, 0.0, waits)
+        waits = waits + ((waits > 0) | (view["pings"] > 0))
+        return waits / (1.0 + waits), (waits,)
 
 
 class Random(Agent):

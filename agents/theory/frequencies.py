@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from agents.theory.closed_form import remainder
@@ -45,12 +47,33 @@ def static_frequencies(sources: Sources, budget: float) -> FloatArray:
     def rate(multiplier: FloatArray) -> FloatArray:
         return np.minimum(_rate(multiplier, full, m), most)
 
+    none_from = full.max(axis=-1, keepdims=True)
+    return rates_within(rate, most, none_from, sources.cost, budget) / sources.period
+
+
+def rates_within(
+    rate: Callable[[FloatArray], FloatArray],
+    most: FloatArray,
+    enough: FloatArray,
+    cost: FloatArray,
+    budget: float,
+) -> FloatArray:
+    """Return the rates of crawls at the multiplier at which they spend the budget, (..., N).
+
+    Arguments:
+        rate: the crawls per step, (..., N), at multipliers (..., 1); it never increases.
+        most: the largest rates, (..., N), which are kept if the budget covers them.
+        enough: a multiplier, (..., 1), at which the budget suffices.
+        cost: budget units per crawl, (..., N).
+        budget: M, budget units per step.
+    """
+
     def spent(rate: FloatArray) -> FloatArray:
-        return np.asarray((sources.cost * rate).sum(axis=-1, keepdims=True))
+        return np.asarray((cost * rate).sum(axis=-1, keepdims=True))
 
     # Positive floats are in the order of their bits: bisect these, between 0, where all sources
-    # are crawled as often as can be, and the largest u*/C, where none are, down to neighbours.
-    high = np.ascontiguousarray(full.max(axis=-1, keepdims=True)).view(np.int64)
+    # are crawled as often as can be, and `enough`, down to neighbours.
+    high = np.ascontiguousarray(enough).view(np.int64)
     low = np.zeros_like(high)
     while (high - low > 1).any():
         middle = low + (high - low) // 2
@@ -62,7 +85,7 @@ def static_frequencies(sources: Sources, budget: float) -> FloatArray:
     missing, step = budget - spent(few), spent(many) - spent(few)
     part = np.clip(np.divide(missing, step, out=np.ones_like(step), where=step > missing), 0.0, 1.0)
     best = np.minimum(few + (many - few) * part, most)
-    return np.where(spent(most) <= budget, most, best) / sources.period
+    return np.where(spent(most) <= budget, most, best)
 
 
 def static_reward(sources: Sources, frequency: FloatArray) -> float | FloatArray:

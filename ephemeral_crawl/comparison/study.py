@@ -10,11 +10,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
 
-from agents import AGENTS
 from agents.adaptive.live import REVEALED
 from agents.adaptive.policies import Adaptive
 from agents.policies.industry import Rule
-from agents.registry import find
+from agents.registry import AGENTS, ON_REQUEST, find
 from crawl_env import Sources
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation.task import make_sources
@@ -74,9 +73,9 @@ class ComparisonStudy(ParallelStudy):
         tyro.conf.arg(
             help=f"Policies to compare: {_NAMES}. {REFERENCE} and {FLOOR} are always included; "
             "whittle-exact only if random content is observed, since it is the same as whittle "
-            "otherwise."
+            f"otherwise; and {', '.join(ON_REQUEST)} only if they are named."
         ),
-    ] = tuple(AGENTS)
+    ] = tuple(name for name in AGENTS if name not in ON_REQUEST)
     seed: int = 0
     """Seed of all random draws."""
     quick: bool = False

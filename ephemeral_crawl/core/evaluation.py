@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from agents.evaluation.rollout import Evaluation, evaluate
+from agents.policies.base import Agent
 from agents.policies.index import WhittleExact
 from agents.policies.static import Scheduled
-from agents.registry import CLAIRVOYANT
+from agents.registry import CLAIRVOYANT, AgentOptions, make
 from crawl_env import CrawlVectorEnv, Sources
 from crawl_env.numerics import FloatArray, IntArray
 from ephemeral_crawl.core.runner import Job, Result
@@ -68,11 +69,18 @@ def arguments_of(job: Job) -> dict[str, Any]:
     return arguments
 
 
-def agent_of(job: Job) -> str | Callable[[CrawlVectorEnv], Scheduled]:
-    """Return the agent of a job: its name, or the schedule of its `rates`, crawls per step."""
-    if "rates" not in job:
-        return str(job["agent"])
-    return partial(Scheduled, rates=job["rates"])
+def agent_of(job: Job) -> str | Callable[[CrawlVectorEnv], Agent]:
+    """Return the agent of a job: its name; a function that makes it with the job's `options`, which
+    adds no features to the environment; or the schedule of its `rates`, crawls per step."""
+    if "rates" in job:
+        return partial(Scheduled, rates=job["rates"])
+    if "options" in job:
+        return partial(_with_options, name=job["agent"], options=job["options"])
+    return str(job["agent"])
+
+
+def _with_options(env: CrawlVectorEnv, name: str, options: AgentOptions) -> Agent:
+    return make(name, env, **options)
 
 
 def work(job: Job) -> Result:

@@ -102,8 +102,25 @@ class Study(ABC):
 
 
 @dataclass(kw_only=True)
-class ParallelStudy(Study):
-    """A study that runs independent jobs, keeps their results, and resumes an interrupted run."""
+class ResumableStudy(Study):
+    """A study that runs jobs one after the other, keeps their results, and resumes an interrupted
+    run."""
+
+    @property
+    def runner(self) -> Runner:
+        """Return the runner, which stores results beside the folder of the study."""
+        return Runner(self.folder.with_name(f".{self.folder.name}.kept"), 1, "sequential")
+
+    def publish(self, report: Report, files: Mapping[str, Content], forget: bool = True) -> None:
+        """Write the report and the files, and remove the stored results of the jobs."""
+        super().publish(report, files)
+        if forget:
+            self.runner.forget()
+
+
+@dataclass(kw_only=True)
+class ParallelStudy(ResumableStudy):
+    """A study that runs independent jobs in parallel."""
 
     jobs: int = -1
     """Processes; -1 for all cores."""
@@ -112,15 +129,7 @@ class ParallelStudy(Study):
 
     @property
     def runner(self) -> Runner:
-        """Return the runner, which stores results beside the folder of the study."""
-        kept = self.folder.with_name(f".{self.folder.name}.kept")
-        return Runner(kept, self.jobs, self.engine)
-
-    def publish(self, report: Report, files: Mapping[str, Content], forget: bool = True) -> None:
-        """Write the report and the files, and remove the stored results of the jobs."""
-        super().publish(report, files)
-        if forget:
-            self.runner.forget()
+        return Runner(super().runner.kept, self.jobs, self.engine)
 
 
 @dataclass(kw_only=True)

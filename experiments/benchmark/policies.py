@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agents import AGENTS as ALL
 from agents.evaluation import statistics
 from agents.evaluation.rollout import Evaluation
 from agents.evaluation.statistics import Estimate
+from agents.registry import AGENTS as ALL
+from agents.registry import ON_REQUEST
 from ephemeral_crawl.core import evaluation, plots
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.results import provenance, read_csv
@@ -40,7 +41,7 @@ Runs = dict[str, Evaluation]
 AGENTS = {
     name: kind
     for name, kind in ALL.items()
-    if name == "adaptive-thompson" or not name.startswith("adaptive-")
+    if name == "adaptive-thompson" or not name.startswith(("adaptive-", *ON_REQUEST))
 }
 
 # The policies whose scores are in the summary; the report has all.

@@ -8,12 +8,11 @@ from typing import Annotated, Any, ClassVar, Literal, get_type_hints
 
 import numpy as np
 import tyro
-from tqdm import tqdm
 
 from agents.evaluation.statistics import number
 from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.report import Report
-from ephemeral_crawl.core.study import RecordedStudy, Rows, attributed
+from ephemeral_crawl.core.study import RecordedStudy, ResumableStudy, Rows, attributed
 from experiments.scale.sizes import ADAPTIVE, LEARNING, POLICIES, Size, measured_apart
 
 SIZES = (10**4, 10**5, 10**6, 10**7, 10**8)
@@ -22,7 +21,7 @@ PART = 100  # the other budget is the number of sources over this
 
 
 @dataclass(kw_only=True)
-class Scale(RecordedStudy):
+class Scale(RecordedStudy, ResumableStudy):
     """Measures reward, time and memory of the event-driven scheduler on fleets of 10⁴ to 10⁸ or
     more sources, beside the relaxed bound and the dense world. The budget is a hundredth of the
     sources, which keeps the work per source the same; and 1,000 crawls per step, which keeps the
@@ -41,11 +40,17 @@ class Scale(RecordedStudy):
 
     def measure(self) -> dict[str, Rows]:
         cases = [(n, m) for n in self.sizes for m in dict.fromkeys((n / PART, FIXED)) if m <= n / 5]
-        rows: list[Size] = []
-        for n, budget in tqdm(cases, unit="size"):
-            dense = n <= self.largest_dense and budget == n / PART
-            rows += measured_apart(n, budget, self.regime, dense)
-        return {"records.csv": attributed([row._asdict() for row in rows])}
+        jobs = [
+            {
+                "n": n,
+                "budget": budget,
+                "regime": self.regime,
+                "dense": n <= self.largest_dense and budget == n / PART,
+            }
+            for n, budget in cases
+        ]
+        results = self.runner.run(jobs, measured_apart)
+        return {"records.csv": attributed([row for result in results for row in result["rows"]])}
 
     def write(self, report: Report, tables: Mapping[str, Rows]) -> None:
         sizes = [_read(row) for row in tables["records.csv"]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import resource
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from time import perf_counter, process_time
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from agents.scheduling.relaxation import columns_relaxation, stationary_ages
 from agents.scheduling.simulation import error_of, simulate
 from crawl_env import CrawlVectorEnv
 from crawl_env.fleet.columns import FleetColumns
+from ephemeral_crawl.core.runner import Job, Result
 
 POLICIES = ("whittle", "static", "myopic", "oldest-first")
 ADAPTIVE = ("adaptive-certainty", "adaptive-thompson")
@@ -62,11 +64,13 @@ class Size(NamedTuple):
         return self.expected / self.bound
 
 
-def measured_apart(n: int, budget: float, regime: str, dense: bool) -> list[Size]:
-    """Return the measurements of a size, made in a process of its own."""
+def measured_apart(job: Job) -> Result:
+    """Return the rows of a size, made by `measured` in a process of its own, whose peak memory is
+    that of this size alone."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, context) as pool:
-        return pool.submit(measured, n, budget, regime, dense).result()
+        sizes = pool.submit(partial(measured, **job)).result()
+    return {"rows": [size._asdict() for size in sizes]}
 
 
 def measured(n: int, budget: float, regime: str, dense: bool) -> list[Size]:
@@ -85,9 +89,10 @@ def measured(n: int, budget: float, regime: str, dense: bool) -> list[Size]:
     del scheduler
     steps, warmup = int(np.clip(CRAWLS / budget, *STEPS)), int(min(n / budget, WARMUP))
     found = []
+    ages = stationary_ages(fleet, relaxed.multiplier)
     learning = ADAPTIVE if n <= MOST_ADAPTIVE and n / budget <= LEARNING / 5 else ()
     for policy in (*POLICIES, *learning):
-        start = "random" if policy == "oldest-first" else stationary_ages(fleet, relaxed.multiplier)
+        start = "random" if policy == "oldest-first" else ages
         preparation = warmup if policy in POLICIES else LEARNING
         run = simulate(fleet, budget, policy, steps=steps, warmup=preparation, start=start)
         found.append(

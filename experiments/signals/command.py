@@ -38,7 +38,8 @@ class Signals(RecordedStudy, ParallelStudy):
     suite: Literal["quick", "full"] = "full"
     """quick: few cases and short runs, under a minute. full: what is reported."""
     part: tuple[Part, ...] = ()
-    """Parts to run; by default all, the recordings if some are given."""
+    """Parts to run; the recorded tables of the others are kept. By default all are run, the
+    recordings if some are given."""
     recordings: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FOLDER")] = ()
     """Folders of recordings, each with items.csv.gz and curves.csv.gz (see `replay`)."""
     seeds: int | None = None
@@ -52,7 +53,8 @@ class Signals(RecordedStudy, ParallelStudy):
         jobs = {name: PARTS[name].jobs(self._size()) for name in self._parts()}
         todo = [job for of_part in jobs.values() for job in of_part]
         results = iter(self.runner.run(todo, work))
-        return {
+        kept = self.recorded() if self.part and any(self.folder.glob("*.csv.gz")) else {}
+        return kept | {
             f"{name}.csv.gz": attributed(
                 PARTS[name].records(of_part, [next(results) for _ in of_part])
             )

@@ -17,6 +17,7 @@ from agents.adaptive.estimators.counts import (
     State,
     weak_prior,
 )
+from agents.adaptive.estimators.signals import Quality, SignalQuality
 from crawl_env.errors import check_positive, unknown
 
 __all__ = [
@@ -28,6 +29,8 @@ __all__ = [
     "Forgetting",
     "GammaPoisson",
     "Posterior",
+    "Quality",
+    "SignalQuality",
     "State",
     "make_estimator",
     "weak_prior",
@@ -43,6 +46,9 @@ ESTIMATORS: dict[str, Callable[..., Estimator]] = {
     ),
     "fleet-prior": lambda period, prior: FleetPrior(prior),
     "changed": lambda period, prior, retention=1.0: Changed(prior, retention, period),
+    "signals": lambda period, prior, retention=0.999, hazard=2e-4, counts=True: SignalQuality(
+        prior, retention, hazard, period, counts
+    ),
 }
 
 
@@ -58,7 +64,8 @@ def make_estimator(
         estimator: one of `ESTIMATORS`, or an object that satisfies `Estimator`.
         period: T, the length of a step.
         prior: the prior of the rates; default `weak_prior(period)`.
-        options: `retention` of "gamma-poisson" and "changed", `retentions` of "forgetting".
+        options: `retention` of "gamma-poisson", "changed" and "signals", `retentions` of
+            "forgetting", and `hazard` and `counts` of "signals".
 
     Raises:
         ValueError: the name or an option is unknown, an argument is out of range, or `prior` or

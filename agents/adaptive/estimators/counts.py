@@ -47,6 +47,8 @@ class CrawlOutcome:
     counts: FloatArray  # (K,) number of new items
     changes: BoolArray  # (K,) whether there were any new items
     elapsed: float  # time since the previous step, over which an estimator may discount
+    pings: FloatArray | None = None  # (K,) number of pings since the previous crawl
+    arrived: FloatArray | None = None  # (..., N) number of pings since the previous step
 
     @staticmethod
     def of(
@@ -87,19 +89,27 @@ class CrawlOutcome:
         counts: FloatArray,
         changes: BoolArray,
         elapsed: float = 1.0,
+        pings: FloatArray | None = None,
+        arrived: FloatArray | None = None,
     ) -> CrawlOutcome:
         """Return the outcome of the crawls of some cells, without those that `of` ignores.
 
+        Crawls after an unknown number of pings, NaN, are ignored, too.
+
         Arguments:
             shape: (..., N).
-            cells, gaps, counts, changes: (K,), see the attributes.
+            cells, gaps, counts, changes, pings: (K,), see the attributes.
             elapsed: time since the previous step.
+            arrived: (..., N), see the attributes.
         """
         valid = (gaps > SHORTEST) & (gaps < LONGEST) & (counts >= 0) & (counts < MOST_ITEMS)
+        if pings is not None:
+            valid &= (pings >= 0) & (pings < MOST_ITEMS)
         if not valid.all():
             cells, gaps = cells[valid], gaps[valid]
             counts, changes = counts[valid], changes[valid]
-        return CrawlOutcome(shape, cells, gaps, counts, changes, elapsed)
+            pings = None if pings is None else pings[valid]
+        return CrawlOutcome(shape, cells, gaps, counts, changes, elapsed, pings, arrived)
 
     @property
     def crawled(self) -> BoolArray:

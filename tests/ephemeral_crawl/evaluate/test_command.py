@@ -11,11 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agents import AGENTS, relaxed_bound
+from agents import AGENTS as ALL
+from agents import relaxed_bound
+from agents.registry import ON_REQUEST
 from crawl_env import Sources, Task
 from ephemeral_crawl import __main__ as cli
 from ephemeral_crawl.core import program, results
 from ephemeral_crawl.evaluate.command import Evaluate
+
+AGENTS = [name for name in ALL if name not in ON_REQUEST]  # those compared by default
 
 EXAMPLE = Path(__file__).parents[3] / "ephemeral_crawl" / "data" / "example.csv"
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ephemeral_crawl.core.results import read_csv
+from ephemeral_crawl.core.runner import Job, Result
 from experiments.scale import sizes
 from experiments.scale.command import Scale
 from experiments.scale.sizes import POLICIES, measured
@@ -18,7 +19,11 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sizes, "STEPS", (5, 10))
     monkeypatch.setattr(sizes, "WARMUP", 20)
     monkeypatch.setattr(sizes, "MOST_ADAPTIVE", 2000)
-    monkeypatch.setattr("experiments.scale.command.measured_apart", measured)
+    monkeypatch.setattr("experiments.scale.command.measured_apart", _measured_here)
+
+
+def _measured_here(job: Job) -> Result:
+    return {"rows": [size._asdict() for size in measured(**job)]}
 
 
 @pytest.mark.usefixtures("quick")
@@ -39,3 +44,24 @@ def test_study(tmp_path: Path) -> None:
     assert (tmp_path / "scale" / "report.html").read_text() == page
     assert "Of 6,000 sources" in page
     assert "adaptive-thompson" in page
+
+
+@pytest.mark.usefixtures("quick")
+def test_an_interrupted_study_keeps_the_sizes_that_are_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played: list[int] = []
+
+    def interrupted(job: Job) -> Result:
+        played.append(job["n"])
+        if played == [2000, 3000]:
+            raise KeyboardInterrupt
+        return _measured_here(job)
+
+    monkeypatch.setattr("experiments.scale.command.measured_apart", interrupted)
+    study = Scale(sizes=(2000, 3000), largest_dense=0, out=tmp_path / "scale")
+    with pytest.raises(SystemExit):
+        study.run()
+    study.run()
+    assert played == [2000, 3000, 3000]
+    assert {row["n"] for row in read_csv(tmp_path / "scale" / "records.csv")} == {"2000", "3000"}

@@ -1,0 +1,220 @@
+"""The silent rate and the precision: against integrals, and in simulation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import integrate, stats
+
+from agents.adaptive import CrawlOutcome, FleetPrior, Posterior, SignalQuality, make_estimator
+from agents.adaptive.estimators.signals import (
+    PRECISIONS,
+    _after_change,
+    _after_count,
+    _after_large_count,
+)
+from crawl_env.numerics import FloatArray
+from tests.agents.adaptive.estimators.common import check_any_outcome
+
+
+def integrals(shape: float, rate: float, likelihood: Any) -> tuple[float, float, float]:
+    """Return the log-probability of an observation, and mean and variance of Λ_s after it."""
+    law = stats.gamma(shape, scale=1 / rate)
+    ends = law.ppf(1e-13), law.isf(1e-13)
+
+    def moment(power: int) -> float:
+        def of(log: float) -> float:
+            x = np.exp(log)
+            return float(law.pdf(x) * likelihood(x) * x ** (power + 1))
+
+        return float(integrate.quad(of, *np.log(ends), epsabs=0, epsrel=1e-10, limit=500)[0])
+
+    total, first, second = (moment(power) for power in range(3))
+    mean = first / total
+    return np.log(total), mean, second / total - mean**2
+
+
+def probability(k: int, mean: float, n: int, p: float) -> float:
+    """Return P(k), k ~ Poisson(mean) + Binomial(n, p)."""
+    true = np.arange(min(k, n) + 1)
+    return float((stats.binom.pmf(true, n, p) * stats.poisson.pmf(k - true, mean)).sum())
+
+
+CASES = [
+    (0.5, 0.01, 4.0, 0, 0),
+    (0.7, 3.0, 2.0, 1, 1),
+    (2.0, 1.5, 9.0, 3, 7),
+    (5.0, 40.0, 6.0, 9, 4),
+]
+
+
+@pytest.mark.parametrize(("shape", "rate", "gap", "n", "k"), CASES)
+def test_one_crawl_is_the_integral_over_the_silent_rate(
+    shape: float, rate: float, gap: float, n: int, k: int
+) -> None:
+    for p in PRECISIONS[[0, 7, 15]]:
+        counted = integrals(shape, rate, lambda x, p=p: probability(k, x * gap, n, p))
+        found = _after_count(shape, rate, gap, n, p, k)
+        np.testing.assert_allclose(found, counted, rtol=1e-6, atol=1e-12)
+
+        def nothing(x: float, p: float = p) -> float:
+            return float((1 - p) ** n * np.exp(-x * gap))
+
+        for changed in (False, True):
+            if changed:
+                expected = integrals(shape, rate, lambda x: 1 - nothing(x))
+            else:
+                expected = integrals(shape, rate, nothing)
+            found = _after_change(shape, rate, gap, n, p, changed)
+            np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-12)
+
+
+def test_large_counts_are_nearly_normal() -> None:
+    for p, k in ((0.2, 130.0), (0.6, 190.0), (0.9, 240.0)):
+        exact = _after_count(400.0, 40.0, 10.0, 150.0, p, k)
+        normal = _after_large_count(400.0, 40.0, 10.0, 150.0, p, k)
+        assert normal[1] == pytest.approx(exact[1], rel=2e-3)
+        assert normal[2] == pytest.approx(exact[2], rel=2e-2)
+    # The terms that are left out of the logarithm are the same for all precisions.
+    logs = [
+        f(400.0, 40.0, 10.0, 150.0, p, 190.0)[0]
+        for f in (_after_count, _after_large_count)
+        for p in (0.5, 0.7)
+    ]
+    assert logs[1] - logs[0] == pytest.approx(logs[3] - logs[2], abs=0.1)
+
+
+def test_sources_that_never_ping_have_the_posterior_of_counts() -> None:
+    rng = np.random.default_rng(0)
+    signals, plain = SignalQuality(retention=1.0), FleetPrior()
+    state, other = signals.begin((2, 5)), plain.begin((2, 5))
+    for _ in range(40):
+        outcome = CrawlOutcome.of(
+            rng.integers(1, 9, (2, 5)), rng.poisson(2.0, (2, 5)), rng.random((2, 5)) < 0.4
+        )
+        state, other = signals.update(state, outcome), plain.update(other, outcome)
+    for one, two in zip(signals.posterior(state), plain.posterior(other), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-9)
+
+
+def crawled(
+    estimator: SignalQuality, rates: FloatArray, recall: float, precision: float, steps: int,
+    batch: int = 10, counted: bool = True,
+) -> Any:  # fmt: skip
+    """Return the state after `steps` in which waiting pings cause crawls, and others occur."""
+    rng, shape = np.random.default_rng(1), (batch, rates.size)
+    state, age, pings, items = estimator.begin(shape), *np.zeros((3, *shape))
+    for _ in range(steps):
+        true, silent = rng.poisson(recall * rates, shape), rng.poisson((1 - recall) * rates, shape)
+        false = rng.poisson(recall * rates * (1 / precision - 1), shape)
+        arrived = (true + false).astype(float)
+        age, pings, items = age + 1, pings + arrived, items + true + silent
+        cells = np.flatnonzero(rng.random(shape) < np.where(pings > 0, 0.3, 0.05))
+        gaps, found, number = (x.ravel()[cells] for x in (age, items, pings))
+        counts = found if counted else np.zeros_like(found)
+        state = estimator.update(
+            state, CrawlOutcome.at(shape, cells, gaps, counts, found > 0, 1.0, number, arrived)
+        )
+        for array in (age, pings, items):
+            array.ravel()[cells] = 0
+    return state
+
+
+def covered(law: Posterior, truth: FloatArray | float) -> float:
+    """Return how often the central interval of probability .9 contains the truth."""
+    return float(((law.quantile(0.05) <= truth) & (truth <= law.quantile(0.95))).mean())
+
+
+@pytest.mark.parametrize("precision", [0.8, 0.2, 0.02])
+def test_bias_and_coverage(precision: float) -> None:
+    """Bounds are five standard errors of 400 sources, or the width of a cell of the precisions; the
+    seed is fixed."""
+    rates = np.geomspace(0.05, 1.0, 40)
+    estimator = SignalQuality()
+    state = crawled(estimator, rates, 0.5, precision, 800)
+    quality, total = estimator.quality(state), estimator.posterior(state)
+    assert abs((quality.rate / rates - 1).mean()) < 0.04
+    assert 0.82 < covered(total, rates) < 0.98
+    cell = np.sqrt(precision * (1 - precision)) * np.pi / PRECISIONS.size
+    assert np.abs(quality.precision - precision).mean() < cell
+    assert abs((quality.silent / (0.5 * rates) - 1).mean()) < 0.1
+
+
+def test_changes_alone_identify_both_where_some_gaps_have_none() -> None:
+    rates = np.geomspace(0.05, 0.3, 20)
+    estimator = SignalQuality(counts=False)
+    state = crawled(estimator, rates, 0.5, 0.8, 800, counted=False)
+    quality = estimator.quality(state)
+    assert abs((quality.rate / rates - 1).mean()) < 0.06
+    assert abs(quality.precision.mean() - 0.8) < 0.04
+
+
+def test_draws_have_the_moments_of_the_posterior() -> None:
+    estimator = SignalQuality()
+    state = crawled(estimator, np.array([0.1, 0.6]), 0.5, 0.3, 60, batch=1)
+    rng, cells = np.random.default_rng(0), np.array([0, 1])
+    draws = np.array([estimator.draw(state, cells, rng) for _ in range(4000)])
+    mean = np.array(estimator.quality(state, cells))
+    deviation = draws.std(axis=0)
+    assert (np.abs(draws.mean(axis=0) - mean) < 5 * deviation / np.sqrt(4000)).all()
+    np.testing.assert_allclose(deviation[0], estimator.posterior(state, cells).deviation, rtol=0.12)
+
+
+def test_weighting_forgets_and_batches_are_loops() -> None:
+    rates = np.full(6, 0.5)
+    for retention in (1.0, 0.9):
+        estimator = SignalQuality(retention=retention, hazard=0.0)
+        state = crawled(estimator, rates, 0.5, 0.8, 50, batch=2)
+        moments = estimator.quality(state)
+        first = estimator.quality(tuple(array[:1] for array in state))
+        np.testing.assert_array_equal(moments.rate[:1], first.rate)
+        some = estimator.quality(state, np.array([1, 8]))
+        np.testing.assert_array_equal(moments.precision.ravel()[[1, 8]], some.precision)
+    silence = CrawlOutcome.of(np.zeros((2, 6)), crawled=False)
+    deviation = estimator.posterior(state).deviation
+    for _ in range(60):
+        state = estimator.update(state, silence)
+    assert (estimator.posterior(state).deviation > deviation).all()
+
+
+def test_crawls_after_an_unknown_number_of_pings_are_ignored() -> None:
+    cells, ones = np.arange(2), np.ones(2)
+    outcome = CrawlOutcome.at((2,), cells, ones, ones, ones > 0, 1.0, np.array([-1.0, 3.0]))
+    assert outcome.cells.tolist() == [1]
+    assert outcome.pings is not None
+    assert outcome.pings.tolist() == [3.0]
+
+
+def test_a_precision_that_falls_is_noticed_sooner_with_a_hazard() -> None:
+    cells, one = np.arange(1), np.ones(1)
+    estimates = []
+    for hazard in (0.0, 2e-4):
+        estimator = SignalQuality(hazard=hazard)
+        state = estimator.begin((1, 1))
+        for t in range(200):  # one ping and an item in every gap of 5 steps, and then no item
+            found = one * (t < 180)
+            outcome = CrawlOutcome.at((1, 1), cells, 5 * one, found, found > 0, 5.0, one, one[None])
+            state = estimator.update(state, outcome)
+        estimates.append(float(estimator.quality(state).precision[0, 0]))
+    assert estimates[0] > 0.5 > 0.3 > estimates[1]
+
+
+@settings(max_examples=15)
+@given(data=st.data())
+def test_no_outcome_breaks_an_estimate(data: Any) -> None:
+    check_any_outcome(SignalQuality(), data)
+    check_any_outcome(SignalQuality(counts=False), data)
+
+
+def test_it_is_made_by_name() -> None:
+    estimator = make_estimator("signals", retention=0.99, counts=False)
+    assert isinstance(estimator, SignalQuality)
+    assert (estimator.retention, estimator.counts) == (0.99, False)
+    with pytest.raises(ValueError, match="retention is"):
+        SignalQuality(retention=0.0)
+    with pytest.raises(ValueError, match="hazard is"):
+        SignalQuality(hazard=1.0)

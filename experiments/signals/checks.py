@@ -85,14 +85,12 @@ def _pairs(results: Results) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]
     """Yield pairs of neighbouring qualities of the same task: the worse, the better."""
     signalled = [key for key in results if key[4] not in (quality.NONE, quality.OBSERVED)]
     cells = {(key[:2], float(key[2]), float(key[3])): key for key in signalled}
-    recalls = sorted({recall for _, recall, _ in cells})
-    precisions = sorted({precision for _, _, precision in cells})
     for (task, recall, precision), key in cells.items():
-        r, p = recalls.index(recall), precisions.index(precision)
-        if r + 1 < len(recalls):
-            yield key, cells[task, recalls[r + 1], precision]
-        if p + 1 < len(precisions):
-            yield key, cells[task, recall, precisions[p + 1]]
+        above = [(r, cells[of, r, p]) for of, r, p in cells if of == task and p == precision]
+        beside = [(p, cells[of, r, p]) for of, r, p in cells if of == task and r == recall]
+        for better, least in ((above, recall), (beside, precision)):
+            if better := [pair for pair in better if pair[0] > least]:
+                yield key, min(better)[1]
 
 
 def _compared(name: str, differences: np.ndarray) -> Iterator[Compared]:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from crawl_env.numerics import FloatArray
 from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job
@@ -19,7 +18,7 @@ from experiments.signals.runs import Results, Size, job, records, signals, work
 __all__ = ["PART", "finding", "jobs", "records", "work", "write"]
 
 PART = "quality"
-RECALLS, PRECISIONS = (0.2, 0.5, 0.8, 0.9, 1.0), (0.05, 0.2, 0.5, 0.8, 0.95, 1.0)
+RECALLS, PRECISIONS = (0.2, 0.5, 0.8, 1.0), (0.05, 0.2, 0.5, 0.8, 1.0)
 NONE, OBSERVED = "no signals", "observed"
 # The qualities in the tables; the figure and the records have all.
 SHOWN = ((0.5, 0.2), (0.5, 0.8), (0.8, 0.8), (0.9, 0.95), (1.0, 1.0))
@@ -58,10 +57,14 @@ def jobs(size: Size) -> list[Job]:
 def _qualities(quick: bool) -> Iterator[tuple[str, dict[str, Any], float, float]]:
     yield NONE, {}, 0.0, 1.0
     yield OBSERVED, {"observed": True}, 1.0, 1.0
-    for recall in (0.5, 1.0) if quick else RECALLS:
-        for precision in (0.2, 0.8, 1.0) if quick else PRECISIONS:
-            arguments = {"signals": signals(recall, precision)}
-            yield label(recall, precision), arguments, recall, precision
+    grid = (
+        [(r, p) for r in RECALLS[1::2] for p in PRECISIONS[1::2]]
+        if quick
+        else [*SHOWN[3:4], *((r, p) for r in RECALLS for p in PRECISIONS)]
+    )
+    for recall, precision in grid:
+        arguments = {"signals": signals(recall, precision)}
+        yield label(recall, precision), arguments, recall, precision
 
 
 def write(report: Report, rows: Rows) -> None:
@@ -147,18 +150,19 @@ def _lines(axis: Any, results: Results, fleet: str, budget: str) -> None:
         if (f, m) == (fleet, budget) and quality not in (NONE, OBSERVED)
         for row in results.rows(f, m, quality)[:1]
     }
-    recalls, precisions = (sorted({key[i] for key in grid}) for i in (0, 1))
-    none = results.share(fleet, budget, NONE).mean()
-    for i, precision in enumerate(precisions):
-        shares = [none, *(results.share(fleet, budget, grid[r, precision]).mean() for r in recalls)]
+    none, best = results.share(fleet, budget, NONE).mean(), max(p for _, p in grid)
+    for i, precision in enumerate(PRECISIONS):
+        cells = sorted((r, quality) for (r, p), quality in grid.items() if p == precision)
+        shares = [none, *(results.share(fleet, budget, quality).mean() for _, quality in cells)]
         axis.plot(
-            [0, *recalls], 100 * np.array(shares), "o-", ms=3, color=plots.PALETTE[i],
-            label=f"{precision:g}",
+            [0, *(r for r, _ in cells)], 100 * np.array(shares), "o-", ms=3,
+            color=plots.PALETTE[i], label=f"{precision:g}",
         )  # fmt: skip
-    bounds: FloatArray = np.array([results.bound(fleet, budget, NONE)] + [
-        results.bound(fleet, budget, grid[r, precisions[-1]]) for r in recalls
-    ])  # fmt: skip
-    axis.plot([0, *recalls], 100 * bounds, ":", color=plots.INK, lw=1)
+        if precision == best:
+            qualities = [NONE, *(quality for _, quality in cells)]
+            bounds = [results.bound(fleet, budget, quality) for quality in qualities]
+            recalls = [0, *(r for r, _ in cells)]
+            axis.plot(recalls, 100 * np.array(bounds), ":", color=plots.INK, lw=1)
     seen = (fleet, budget, OBSERVED)
     axis.axhline(100 * results.share(*seen).mean(), color=plots.FAINT, ls="--", lw=1)
     axis.axhline(100 * results.bound(*seen), color=plots.FAINT, ls=":", lw=1)

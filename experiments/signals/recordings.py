@@ -1,5 +1,5 @@
-"""Recorded arrivals with simulated pings: the fleet is fitted to the first two thirds of a recording,
-and the rest is replayed."""
+"""Recorded arrivals with simulated pings: the fleet is fitted to two thirds of a recording, and the
+rest is replayed."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Size:
 
 
 QUICK = Size(seeds=4, steps=200, warmup=50, quick=True)
-FULL = Size(seeds=24, steps=4000, warmup=500, quick=False)
+FULL = Size(seeds=24, steps=1500, warmup=200, quick=False)
 
 
 def signals(recall: float, precision: float, delay: float = 0.0) -> dict[str, float]:

@@ -72,7 +72,8 @@ def finding(rows: Rows) -> str:
     results = Results(rows, *_KEY)
     gains = {case: _gain(results, *case) for case in _cases(results)}
     best, worst = (choose(gains, key=lambda case: gains[case].mean) for choose in (max, min))
-    clear = sum(gain.high < 0 for gain in gains.values())
+    level = 1 - 0.05 / len(gains)  # Bonferroni
+    clear = sum(_gain(results, *case, level=level).high < 0 for case in gains)
     return (
         f"the exact index gains {gains[best].mean:.2%} at most ({_name(best)}) and "
         f"{gains[worst].mean:.2%} at least ({_name(worst)}); it is clearly behind the closed form "
@@ -80,8 +81,8 @@ def finding(rows: Rows) -> str:
     )
 
 
-def _gain(results: Results, *case: str) -> Estimate:
-    return results.gain((*case, EXACT), (*case, CLOSED))
+def _gain(results: Results, *case: str, level: float = 0.95) -> Estimate:
+    return results.gain((*case, EXACT), (*case, CLOSED), level)
 
 
 def _cases(results: Results) -> list[tuple[str, str, str]]:

@@ -148,13 +148,8 @@ class Results:
         row = self.rows(*key)[0]
         return float(row["bound"]) / float(row["published"]) if row["bound"] else float("nan")
 
-    def gain(self, key: tuple[Any, ...], other: tuple[Any, ...]) -> Estimate:
+    def gain(self, key: tuple[Any, ...], other: tuple[Any, ...], level: float = 0.95) -> Estimate:
         """Return what runs collect more than those of another key on the same arrivals, relative
-        to these."""
-        return statistics.gain(self.share(*key), self.share(*other))
-
-    def excess(self, *key: Any) -> float:
-        """Return by how many standard errors the mean reward exceeds the bound."""
-        share = self.share(*key)
-        error = share.std(ddof=1) / np.sqrt(share.size)
-        return float((share.mean() - self.bound(*key)) / error)
+        to these, with an interval of this level."""
+        found = statistics.ratio(self.share(*key), self.share(*other), level=level)
+        return Estimate(*(x - 1 for x in found))

@@ -288,6 +288,8 @@ class Adaptive(Agent):
     """
 
     features: tuple[str, ...] = ("age", "crawled", "harvest")
+    # Those that evaluations add where there are signals.
+    signal_features: ClassVar[tuple[str, ...]] = ("items", "pings")
     parameters: ClassVar[tuple[str, ...]] = ("mean_utility", "decay_rate", "cost")  # known ones
 
     def __init__(
@@ -744,6 +746,7 @@ class SelfTuning(Adaptive):
     """
 
     name = "adaptive-self-tuning"
+    signal_features: ClassVar[tuple[str, ...]] = (*HarvestSums.features, "items", "pings")
     parameters: ClassVar[tuple[str, ...]] = ("cost",)
 
     def __init__(

@@ -6,6 +6,8 @@ numbers come from separate streams, each determined by the seed and its name.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 # The numbers, not the names, determine what is drawn: do not change them.
@@ -17,12 +19,25 @@ STREAMS = {
     "training-environments": 5,  # seeds of the environments in which a learner trains
     "planner": 6,  # the simulated future of a planner, see `CrawlEnv.set_state`
     "device": 7,  # content that is drawn on a torch device, see `TorchCrawlVectorEnv`
+    "signals": 8,  # which items trigger pings and when, and false pings
 }
 
 
 def seed_sequence(seed: int | None, stream: str) -> np.random.SeedSequence:
     """Return the seed sequence of a stream; with seed None it has fresh entropy."""
     return np.random.SeedSequence(seed, spawn_key=(STREAMS[stream],))
+
+
+def beside(rng: np.random.Generator, stream: str) -> np.random.Generator:
+    """Return a new generator of a stream with the seed of another generator, which is unchanged.
+
+    >>> beside(np.random.default_rng(7), "signals").random() == generator(7, "signals").random()
+    True
+    """
+    source: Any = rng.bit_generator.seed_seq
+    key = (*getattr(source, "spawn_key", ()), STREAMS[stream])
+    entropy = getattr(source, "entropy", 0)  # of a generator that was made without a seed
+    return np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=key))
 
 
 def generator(seed: int | None, stream: str) -> np.random.Generator:

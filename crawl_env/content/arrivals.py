@@ -138,7 +138,7 @@ class Arrivals(ArrivalProcess):
         if isinstance(self.utility, Exponential):
             return ExponentialTotals(cells, steps)
         window = np.minimum(steps, FADED / cells.decay)
-        return ItemSampler(cells, self.utility, PoissonTimes(cells, window))
+        return ItemSampler(cells, self.utility, PoissonTimes(cells.items, window))
 
     def start(self, shape: tuple[int, int], period: float, rng: np.random.Generator) -> FloatArray:
         return self.rate.start(shape, period, rng)

@@ -47,7 +47,7 @@ def past_items(cells: Cells, utility: Distribution, steps: FloatArray, end: floa
             displaced = (cells.capacity + 9 * np.sqrt(cells.capacity) + 40) / cells.items
         window = np.minimum(window, displaced)
     window = np.where(cells.items > 0, window, 0.0)
-    return ItemSampler(cells, utility, PoissonTimes(cells, window))
+    return ItemSampler(cells, utility, PoissonTimes(cells.items, window))
 
 
 def check_drawable(items: float) -> None:
@@ -60,21 +60,27 @@ def check_drawable(items: float) -> None:
 
 
 class PoissonTimes:
-    """Arrival times of a Poisson process within the last `window` (n,) steps, at constant rates."""
+    """Arrival times of a Poisson process of constant `rates` (n,), items / step, within the last
+    `window` (n,) steps."""
 
-    def __init__(self, cells: Cells, window: FloatArray) -> None:
+    def __init__(self, rates: FloatArray, window: FloatArray) -> None:
         self._window = window
         # Cell i owns the interval (line[i−1], line[i]] of a line of length `line[-1]`, on which
         # the items of all cells are one Poisson process of rate 1.
-        self._line = np.cumsum(cells.items * window)
+        self._line = np.cumsum(rates * window)
         self._length = float(self._line[-1]) if self._line.size else 0.0
         check_drawable(self._length)
 
     def __call__(self, rng: np.random.Generator) -> Iterator[tuple[IntArray, FloatArray]]:
+        if self._length:
+            yield from self.drawn(stream(rng))
+
+    def drawn(self, state: Stream) -> Iterator[tuple[IntArray, FloatArray]]:
+        """Yield batches of cells and ages, drawn from a stream."""
         if not self._length:
             return
         most = int(min(self._length + 6.0 * self._length**0.5 + 10.0, CHUNK))
-        state, cell, place, n = stream(rng), 0, 0.0, most
+        cell, place, n = 0, 0.0, most
         while n == most:
             where, age = np.empty(most, dtype=np.intp), np.empty(most)
             n, cell, place = _next_items(self._line, self._window, cell, place, where, age, state)

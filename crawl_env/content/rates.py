@@ -84,7 +84,7 @@ class RateModel:
         and then advances the state to the next step."""
 
         def drawn(rng: np.random.Generator) -> Iterator[tuple[IntArray, FloatArray]]:
-            yield from PoissonTimes(self.now(cells, state), np.ones_like(cells.items))(rng)
+            yield from PoissonTimes(self.now(cells, state).items, np.ones_like(cells.items))(rng)
             self.step(state, cells.period, rng)
 
         return drawn
@@ -97,7 +97,7 @@ class Constant(RateModel):
     constant = True
 
     def times(self, cells: Cells, state: FloatArray) -> Times:
-        return PoissonTimes(cells, np.ones_like(cells.items))
+        return PoissonTimes(cells.items, np.ones_like(cells.items))
 
 
 @dataclass(frozen=True)

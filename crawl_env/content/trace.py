@@ -123,18 +123,36 @@ class TraceFeed:
         self._next[envs] = rng.integers(0, self._length, envs.size) if random else 0
 
     def past(self, envs: IntArray, steps: FloatArray) -> Block:
+        return _Replay(self._cells(envs), lambda: self.published_before(envs, steps))
+
+    def published_before(self, envs: IntArray, steps: FloatArray) -> Published:
+        """Return the items of the last `steps` (b·N,) steps at the environments `envs` (b,)."""
         # At most one repetition of the log; nothing was published before its first replayed step.
         longest = self._longest(steps) if self._trace.random_start else 0.0
+        found = self._before(self._next[envs], int(min(longest, self._length)))
+        return found.only(found.age <= steps[found.cell])
 
-        def drawn() -> Published:
-            found = self._before(self._next[envs], int(min(longest, self._length)))
-            return found.only(found.age <= steps[found.cell])
+    def published_last(self) -> Published:
+        """Return the items of the last step at all environments."""
+        return self._before(self._next, 1)
 
-        return _Replay(self._cells(envs), drawn)
+    def replay_of(self, log: ItemLog) -> TraceFeed:
+        """Return a replay, for the same sources and environments, of another log of the same span.
+
+        Raises:
+            ValueError: the span differs.
+        """
+        mine = self._trace.log
+        if (log.start, log.end) != (mine.start, mine.end):
+            raise ValueError(
+                f"{log!r} and {mine!r} cover different spans; put a log of pings on the clock of "
+                "the items with pings.aligned_with(items)"
+            )
+        return TraceFeed(Trace(log, self._trace.random_start), self._sources, self._num_envs)
 
     def _advance(self) -> Published:
         self._next = (self._next + 1) % self._length
-        return self._before(self._next, 1)
+        return self.published_last()
 
     def rate(self) -> FloatArray:
         """Return the mean rate, since a log has no current rate."""

@@ -68,6 +68,8 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     | `harvest_age_squared` | Σ a² | 0 | ∞ | (ΣC/M·T)² |
     | `harvest_log` | Σ ln w, w: utility when collected | −∞ | ∞ | 1 |
     | `harvest_age_log` | Σ a ln w | −∞ | ∞ | ΣC/M·T |
+    | `pings` | number of pings in the last step | 0 | ∞ | 1 |
+    | `pings_aged` | Σ e^{−μ·age} over the pings since the last crawl; with a delay see Signals | 0 | ∞ | 1 |
 
     `scaled=True` maps every feature x that has a scale s to sign(x)·z/(1 + z), z = ln(1 + |x|/s),
     which is strictly increasing and within (−1, 1), or [0, 1) if x ≥ 0: s is mapped to .41, 10 s
@@ -152,6 +154,27 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     capacities, failure rates and hosts are parameters of the fleet, see `Sources`. A failed crawl
     costs as much as a successful one and leaves the content in place. Under deterministic arrivals
     the content of a source with a capacity is the mean under Poisson arrivals.
+
+    ## Signals
+    Sources may announce items by pings (WebSub, sitemaps, webhooks), some of which are false or
+    missing. An item triggers a ping with probability r, the recall, after an exponential time of
+    mean d, the delay; false pings arrive at such a rate that a fraction p of all pings, the
+    precision, is true. A ping says which source it is from and nothing else. `signals` takes
+    `Signals(recall, precision, delay)` of numbers or one per source, a dictionary of these, a name
+    ("perfect", "websub", "webhook", "sitemap"; see `Signals`), or the path of a log of pings, which
+    is replayed with the log of items that it belongs to.
+
+    Sources without signals, with signals and observed ones can be in one fleet: unobserved is the
+    case r = 0. The belief of a source with signals is its mean value given the times of the crawls
+    and the pings. With τ the time since the crawl, a the age of a ping, and no delay, it is
+    (1 − r)Λξ̄(1 − e^{−μτ})/μ + pξ̄ Σ e^{−μa} = (1 − r)Λξ̄(1 − e^{−μτ})/μ + pξ̄·`pings_aged`. With
+    k = μ + 1/d it is larger by rΛξ̄(1 − e^{−kτ})/k, the mean of the items whose pings are on the
+    way, and the terms of `pings_aged` have the factor (1 − e^{−k(τ − a)})/(1 + μd). At sources of
+    finite capacity only the part without pings is limited.
+
+    Pings have a random stream of their own. So arrivals are the same with and without signals, and
+    pings do not depend on what is crawled or observed. Signals need arrivals that draw single
+    items. The value cannot be set by `reset(options=…)` then.
 
     ## Registration
     Importing `crawl_env` registers the id. Gymnasium 1 loads no plugins, so where the package has
@@ -310,6 +333,7 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
             self.np_random.bit_generator.state = deepcopy(state["generator"])
         else:
             self.np_random = future
+            self.world.seed_signals(future)
         return self._simulation.observe()
 
     def render(self) -> Any:

@@ -196,6 +196,7 @@ class CrawlVectorEnv(  # type: ignore[misc]  # `spec` is a property
             self.np_random.bit_generator.state = deepcopy(state["generator"])
         else:
             self.np_random = future
+            self.world.seed_signals(future)
         return self._simulation.observe()
 
     def render(self) -> tuple[NDArray[np.uint8], ...] | None:

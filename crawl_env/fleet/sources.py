@@ -26,7 +26,7 @@ from crawl_env.errors import (
 from crawl_env.files import table
 from crawl_env.files.table import Column
 from crawl_env.fleet.capacity import CappedContent
-from crawl_env.fleet.parameters import DESCRIBED, FIXED, PARAMETERS
+from crawl_env.fleet.parameters import DESCRIBED, FIXED, PARAMETERS, SIGNALS
 from crawl_env.numerics import FloatArray, IntArray
 
 _ARRAYS = (*PARAMETERS, *FIXED)
@@ -314,6 +314,12 @@ class Sources:
     def silent_rate(self) -> FloatArray:
         """(1 − r)Λ, (N,), items / time: the rate of the items that trigger no ping."""
         return _fixed((1.0 - self.recall) * self.arrival_rate)
+
+    @cached_property
+    def silent(self) -> Sources:
+        """The fleet of the items that trigger no ping: Λ is (1 − r)Λ, and there are no signals."""
+        plain = {name: DESCRIBED[name].default for name in SIGNALS}
+        return Sources(**{**self.__getstate__(), **plain, "arrival_rate": self.silent_rate})
 
     @cached_property
     def delay(self) -> FloatArray:

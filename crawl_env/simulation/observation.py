@@ -33,7 +33,10 @@ FEATURES: dict[str, tuple[float, float]] = {  # bounds that hold for all paramet
     "harvest_age_squared": (0.0, np.inf),
     "harvest_log": (-np.inf, np.inf),
     "harvest_age_log": (-np.inf, np.inf),
+    "pings": (0.0, np.inf),
+    "pings_aged": (0.0, np.inf),
 }
+HEARD = ("pings", "pings_aged")  # features for which pings must be kept
 COUNTED = ("items", "changed")  # features for which items must be counted
 SUMMED = tuple(f"harvest_{name}" for name in SUMS)  # features for which items must be stored
 _LARGEST = 0.998  # scaled; larger ones would not be finite when unscaled

@@ -17,7 +17,7 @@ from crawl_env.fleet.parameters import PARAMETERS
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import FloatArray, IntArray
 from crawl_env.rng import generator
-from crawl_env.simulation.observation import COUNTED, POWERS_OF_TIME, SUMMED, scaled
+from crawl_env.simulation.observation import COUNTED, HEARD, POWERS_OF_TIME, SUMMED, scaled
 from crawl_env.simulation.selection import KERNEL_TYPES, refuse_nan, select, whole_budget
 from crawl_env.simulation.task import Task
 from crawl_env.simulation.top import Priority, top_kernel
@@ -61,8 +61,6 @@ class Simulation:
     """
 
     def __init__(self, task: Task, num_envs: int | None = None) -> None:
-        if task.sources.is_signalled:
-            raise NotImplementedError("environments cannot simulate signals yet")
         self.task = task
         self._alone = num_envs is None
         self._action_shape = (task.n,) if num_envs is None else (num_envs, task.n)
@@ -77,6 +75,8 @@ class Simulation:
             count=not set(COUNTED).isdisjoint(task.features),
             track_belief=hidden,
             store_items=not set(SUMMED).isdisjoint(task.features),
+            show_pings=not set(HEARD).isdisjoint(task.features),
+            log=task.pings,
         )
         self.balance = np.full(num_envs, task.budget)
         # The fields of a `Harvest`.
@@ -217,6 +217,9 @@ class Simulation:
                 np.copyto(out, world.value, where=self.task.observed, casting="same_kind")
         elif name == "age":
             out[...] = world.age
+        elif name in HEARD:
+            heard = getattr(world, name)
+            out[...] = 0.0 if heard is None else heard
         elif name == "available":
             out[...] = 1.0 if world.available is None else world.available
         elif name == "balance":
@@ -329,6 +332,11 @@ class Simulation:
                 "options['value'] cannot be set if items are stored singly (a trace, "
                 "non-exponential decay, capacities, features such as harvest_age); set "
                 "options['age'] instead"
+            )
+        if "value" in options and self.task.sources.is_signalled:
+            raise ValueError(
+                "options['value'] cannot be set if sources send signals, since pings announce the "
+                "items of which the content consists; set options['age'] instead"
             )
         value, age = (self._option(name, options.get(name)) for name in OPTIONS)
         if value is not None and age is None:

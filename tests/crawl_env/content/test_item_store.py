@@ -12,8 +12,9 @@ from scipy import stats
 
 from crawl_env import Arrivals, Sources
 from crawl_env.content.process import Published
+from crawl_env.content.stock import ItemStore
 from crawl_env.content.utility import StretchedDecay
-from crawl_env.content.world import NEVER, ItemStore, World
+from crawl_env.content.world import NEVER, World
 from crawl_env.numerics import FloatArray
 from tests.references import Z_LIMIT, plainly, z_of_mean, z_of_variance
 

@@ -33,7 +33,11 @@ ENVS = {
 def test_the_channels_are_those_of_the_page() -> None:
     found = ("number", "age", "age_squared", "log", "age_log")
     sums = (f"harvest_{name}" for name in found)
-    assert list(FEATURES) == [*CHANNELS, "available", "failed", "changed", *sums]
+    assert list(FEATURES) == [
+        *(*CHANNELS, "available", "failed", "changed"),
+        *sums,
+        *("pings", "pings_aged"),
+    ]
 
 
 @pytest.mark.parametrize("name", CHANNELS)

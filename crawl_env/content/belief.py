@@ -1,0 +1,232 @@
+"""`PingBelief`: the mean of the uncollected utility, given the crawls and the pings.
+
+A ping is true with probability p, independently of all others: thinning and superposition split the
+items of a source into announced and silent ones, and its pings into true and false ones, all of
+which are independent Poisson processes. The mean of the uncollected utility, given the pings and
+the times of the crawls, is therefore the mean of the silent items plus a term for each ping. With
+r, p and d the recall, precision and mean delay of the signals, τ the time since the crawl, k the
+rate μ + 1/d, and a the age of a ping, it is
+
+    (1 − r) Λξ̄ (1 − e^{−μτ})/μ + rΛξ̄ (1 − e^{−kτ})/k + pξ̄ Σ e^{−μa} (1 − e^{−k(τ − a)})/(1 + μd).
+
+The second term is the mean of the items whose pings are on the way. Without a delay it is 0, and
+the last factor is 1. Of what crawls bring nothing is used but that it is gone: where signals come
+with a delay, the number of items found also tells something of the pings on the way.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from crawl_env.compiled import compiled
+from crawl_env.content.arrivals import Deterministic
+from crawl_env.content.pings import PingFeed, Pings, RecordedPings, SimulatedPings
+from crawl_env.content.stock import MeanStock, Stock
+from crawl_env.content.trace import TraceFeed
+from crawl_env.fleet.sources import Sources
+from crawl_env.log.ping_log import PingLog
+from crawl_env.numerics import FloatArray, IntArray
+
+
+class PingBelief(MeanStock):
+    """The belief at the sources of a world that send signals, or do not.
+
+    Rates are taken as constant and decay as exponential, whatever the arrivals are.
+
+    Arguments:
+        sources: the fleet, (N,), or a batch (B, N).
+        stock: the content, whose items are announced.
+        log: recorded pings, or None to simulate them.
+        show: whether to keep `pings` and `aged`.
+
+    Attributes:
+        value: (B, N) the belief.
+        pings: (B, N) number of pings in the last step, or None.
+        aged: (B, N) sum, over the pings since the crawl, of the expected fraction of utility that
+            is left if the ping is true: e^{−μa} without a delay. Or None.
+    """
+
+    def __init__(
+        self, sources: Sources, stock: Stock, log: PingLog | None = None, show: bool = False
+    ) -> None:
+        shape = stock.value.shape
+        self._stock, self._log = stock, log
+        self.pings = np.zeros(shape) if show else None
+        self.aged = np.zeros(shape) if show or sources.is_capped else None
+        delayed = bool((sources.signal_delay > 0).any())
+        # (B, N) mean content of the items whose pings are on the way, and steps since the crawl.
+        self._late = np.zeros(shape if delayed else (0, 0))
+        self._since = np.zeros_like(self._late)
+        self._heard = np.empty(0, dtype=np.intp)  # cells with pings in the last step
+        self._feed_of_pings: PingFeed | None = None
+        super().__init__(self._bound(sources), shape)
+
+    def change_sources(self, sources: Sources) -> None:
+        """Replace the publishing sources from the next step on."""
+        self.change_feed(self._bound(sources))
+
+    def _bound(self, sources: Sources) -> Any:
+        """Compute what depends on the sources; return the mean feed of the silent items."""
+        num_envs, _ = shape = self._stock.value.shape
+        pings: PingFeed
+        if self._log is None:
+            pings = SimulatedPings(sources, shape)
+        else:
+            feed = self._stock.feed
+            assert isinstance(feed, TraceFeed)  # the task checks that pings are recorded with items
+            pings = RecordedPings(self._log, feed)
+        if self._feed_of_pings is not None:
+            pings.set_state(self._feed_of_pings.get_state())
+        self._feed_of_pings = pings
+        # Parameters of the cells, (N,) or (B·N,), per step.
+        self._decay = np.ravel(sources.decay_per_step)
+        self._retention = np.exp(-self._decay)
+        self._worth = np.ravel(sources.precision * sources.mean_utility)
+        delay = np.ravel(sources.signal_delay) / sources.period
+        with np.errstate(divide="ignore"):
+            self._gone = np.where(delay > 0, self._decay + 1.0 / delay, 0.0)  # k, or 0: no delay
+        self._share = 1.0 / (1.0 + self._decay * delay)
+        announced = np.ravel(sources.recall * sources.arrival_rate * sources.mean_utility)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            late = announced * sources.period / self._gone
+        self._most_late = np.where(delay > 0, late, 0.0)  # that of a source never crawled
+        return Deterministic().bind(sources.silent, num_envs)
+
+    def seed(self, rng: np.random.Generator) -> None:
+        """Begin the random stream of the pings that belongs to the seed of `rng`."""
+        assert self._feed_of_pings is not None
+        self._feed_of_pings.seed(rng)
+
+    def start(self, envs: IntArray, steps: FloatArray, rng: np.random.Generator) -> None:
+        super().start(envs, steps, rng)
+        if self._late.size:
+            cells = self._numbers(envs) % self._gone.size
+            left = -np.expm1(-self._gone[cells] * steps.ravel())
+            self._late[envs] = (self._most_late[cells] * left).reshape(steps.shape)
+            self._since[envs] = steps
+            self.value[envs] += self._late[envs]
+        for shown in (self.pings, self.aged):
+            if shown is not None:
+                shown[envs] = 0.0
+        assert self._feed_of_pings is not None
+        pings = self._feed_of_pings.start(envs, steps, self._stock.published)
+        self._receive(pings)
+        self._heard = np.concatenate((self._heard, pings.cell))
+
+    def advance(self, rng: np.random.Generator) -> None:
+        if self._late.size:
+            law = self._retention, self.flow[1], self._gone, self._most_late
+            _advance_late(self.flat, self._late.reshape(-1), self._since.reshape(-1), *law)
+        else:
+            super().advance(rng)
+        if self.aged is not None:
+            _fade(self.aged.reshape(-1), self._retention)
+        if self.pings is not None:
+            self.pings.reshape(-1)[self._heard] = 0.0
+        assert self._feed_of_pings is not None
+        pings = self._feed_of_pings.advance(self._stock.published)
+        self._receive(pings)
+        self._heard = pings.cell
+
+    def _receive(self, pings: Pings) -> None:
+        _receive(
+            *pings,
+            self._worth,
+            self._decay,
+            self._gone,
+            self._share,
+            self.flat,
+            self._since.reshape(-1),
+            _NOTHING if self.aged is None else self.aged.reshape(-1),
+            _NOTHING if self.pings is None else self.pings.reshape(-1),
+        )
+
+    def announced(self, which: IntArray) -> FloatArray:
+        """Return the part of the belief that is not of silent items at some sources, (B, n)."""
+        assert self.aged is not None
+        worth = np.broadcast_to(self._worth.reshape(-1, self.value.shape[1]), self.value.shape)
+        late = self._late[:, which] if self._late.size else 0.0
+        return np.asarray(worth[:, which] * self.aged[:, which] + late)
+
+    def empty(self, cells: IntArray) -> None:
+        super().empty(cells)
+        for content in (self.aged, self._late, self._since):
+            if content is not None and content.size:
+                content.reshape(-1)[cells] = 0.0
+
+    def get_state(self) -> dict[str, Any]:
+        assert self._feed_of_pings is not None
+        arrays = {name: getattr(self, name) for name in _STATE}
+        copies = {name: None if x is None else x.copy() for name, x in arrays.items()}
+        return {**copies, "feed": self._feed_of_pings.get_state()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        assert self._feed_of_pings is not None
+        for name in _STATE:
+            if getattr(self, name) is not None:
+                getattr(self, name)[...] = state[name]
+        if self.pings is not None:
+            self._heard = np.flatnonzero(self.pings)
+        self._feed_of_pings.set_state(state["feed"])
+
+
+_STATE = ("value", "pings", "aged", "_late", "_since")
+_NOTHING = np.zeros(0)
+
+
+@compiled
+def _advance_late(
+    value: FloatArray,
+    late: FloatArray,
+    since: FloatArray,
+    retention: FloatArray,
+    inflow: FloatArray,
+    gone: FloatArray,
+    most: FloatArray,
+) -> None:
+    """Advance flat values, of which `late` is the part whose pings are on the way."""
+    for cell in range(value.size):
+        i, j = cell % gone.size, cell % inflow.size
+        kept = (value[cell] - late[cell]) * retention[i] + inflow[j]
+        if gone[i] > 0.0:
+            left = math.exp(-gone[i])
+            late[cell] = late[cell] * left + most[i] * (1.0 - left)
+        since[cell] += 1.0
+        value[cell] = kept + late[cell]
+
+
+@compiled
+def _fade(aged: FloatArray, retention: FloatArray) -> None:
+    for start in range(0, aged.size, retention.size):
+        for i in range(retention.size):
+            aged[np.uintp(start + i)] *= retention[i]
+
+
+@compiled
+def _receive(
+    cell: IntArray,
+    age: FloatArray,
+    worth: FloatArray,
+    decay: FloatArray,
+    gone: FloatArray,
+    share: FloatArray,
+    value: FloatArray,
+    since: FloatArray,
+    aged: FloatArray,
+    pings: FloatArray,
+) -> None:
+    """Add pings to flat values, to the sum of their ages, and to the number of the last step."""
+    for j in range(cell.size):
+        c = cell[j]
+        i = c % decay.size
+        left = math.exp(-decay[i] * age[j])
+        if since.size > 0 and gone[i] > 0.0:
+            left *= -math.expm1(-gone[i] * (since[c] - age[j])) * share[i]
+        value[c] += worth[i] * left
+        if aged.size > 0:
+            aged[c] += left
+        if pings.size > 0 and age[j] <= 1.0:
+            pings[c] += 1.0

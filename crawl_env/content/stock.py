@@ -1,0 +1,350 @@
+"""Stocks: the uncollected utility of the cells of a world, by recursion or item by item."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from crawl_env.compiled import compiled
+from crawl_env.content.arrivals import MeanFeed
+from crawl_env.content.process import Block, Feed, Published, generators
+from crawl_env.numerics import FloatArray, IntArray
+from crawl_env.threads import each
+
+Add = Callable[[FloatArray, FloatArray | None, np.random.Generator], None]
+
+
+class Stock:
+    """Uncollected utility that obeys the recursion X ← αX + U.
+
+    Arguments:
+        feed: the arrivals.
+        shape: (B, N).
+        count: whether to count items too.
+        announce: whether to keep the items that arrived last, which requires that they are drawn
+            singly.
+
+    Attributes:
+        value: (B, N) uncollected utility.
+        count: (B, N) number of items published since the last crawl, or None.
+        published: the items that arrived in the last step, or at the last `start`, if announced.
+    """
+
+    def __init__(
+        self, feed: Feed, shape: tuple[int, int], count: bool = False, announce: bool = False
+    ) -> None:
+        self.value = np.zeros(shape)
+        self.count = np.zeros(shape) if count else None
+        self.published: list[Published] = []
+        self._announce = announce
+        self.change_feed(feed)
+
+    def change_feed(self, feed: Feed) -> None:
+        """Replace the feed from which content arrives."""
+        self._feed = feed
+        self.flat = self.value.reshape(-1)
+        self._flat_count = None if self.count is None else self.count.reshape(-1)
+        self._drawn: list[list[Published]] = [[] for _ in feed.blocks]
+        self._blocks: list[tuple[FloatArray, FloatArray | None, FloatArray, Add]] = []
+        for i, (here, block) in enumerate(feed.blocks):
+            add = self._noting(i, here, block) if self._announce else block.add
+            self._blocks.append((self.flat[here], self._count_of(here), block.cells.retention, add))
+
+    def _noting(self, i: int, here: slice, block: Block) -> Add:
+        """Return a function that does what `block.add` does, and notes the items in `_drawn`."""
+
+        def add(value: FloatArray, count: FloatArray | None, rng: np.random.Generator) -> None:
+            drawn = []
+            for items in block.draw(rng):
+                block.cells.collect(items, value, count)
+                drawn.append(_numbered(items, here))
+            self._drawn[i] = drawn
+
+        return add
+
+    @property
+    def feed(self) -> Feed:
+        """The feed from which content arrives."""
+        return self._feed
+
+    def _count_of(self, cells: slice) -> FloatArray | None:
+        return None if self._flat_count is None else self._flat_count[cells]
+
+    def start(self, envs: IntArray, steps: FloatArray, rng: np.random.Generator) -> None:
+        """Replace the content of the environments `envs` (b,) by that of `steps` (b, N) steps."""
+        past = self._feed.past(envs, steps.ravel())
+        value, count = np.zeros(steps.size), np.zeros(steps.size)
+        if self._announce:
+            cells, self.published = self._numbers(envs), []
+            for items in past.draw(rng):
+                past.cells.collect(items, value, count)
+                self.published.append(items._replace(cell=cells[items.cell]))
+        else:
+            past.add(value, count, rng)
+        self._set(envs, steps, value, count)
+
+    def _numbers(self, envs: IntArray) -> IntArray:
+        """Return the numbers of the cells of some environments."""
+        return np.arange(self.value.size).reshape(self.value.shape)[envs].ravel()
+
+    def _set(self, envs: IntArray, steps: FloatArray, value: FloatArray, count: FloatArray) -> None:
+        self.value[envs] = value.reshape(steps.shape)
+        if self.count is not None:
+            # The stationary distribution has infinitely many items: count from the start instead.
+            self.count[envs] = np.where(np.isinf(steps), 0.0, count.reshape(steps.shape))
+
+    def advance(self, rng: np.random.Generator) -> None:
+        """Advance by one step: content decays, then new content arrives."""
+        own = generators(self._feed.blocks, rng)
+        if own[0] is rng:
+            for i in range(len(own)):
+                self._advance_block(i, rng)
+        else:
+            each(lambda i: self._advance_block(i, own[i]), len(own))
+        if self._announce:
+            self.published = list(chain.from_iterable(self._drawn))
+
+    def _advance_block(self, i: int, rng: np.random.Generator) -> None:
+        value, count, retention, add = self._blocks[i]
+        np.multiply(value, retention, value)
+        add(value, count, rng)
+
+    def empty(self, cells: IntArray) -> None:
+        """Remove the content of the cells env·N + source."""
+        self.flat[cells] = 0.0
+        if self._flat_count is not None:
+            self._flat_count[cells] = 0.0
+
+    def get_state(self) -> dict[str, Any]:
+        """Return a copy of the time-dependent state, without that of the feed."""
+        return {
+            "value": self.value.copy(),
+            "items": None if self.count is None else self.count.copy(),
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Restore a state returned by `get_state`."""
+        self.value[...] = state["value"]
+        if self.count is not None:
+            self.count[...] = state["items"]
+
+    def __getstate__(self) -> dict[str, Any]:
+        views = ("flat", "_flat_count", "_blocks", "_drawn")
+        return {name: value for name, value in vars(self).items() if name not in views}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.change_feed(self._feed)
+
+
+class MeanStock(Stock):
+    """Content that is its mean."""
+
+    def change_feed(self, feed: Feed) -> None:
+        assert isinstance(feed, MeanFeed)
+        self._feed = feed
+        self.flat = self.value.reshape(-1)
+        self._flat_count = None if self.count is None else self.count.reshape(-1)
+        self.flow, self._items = feed.flow, feed.items
+
+    def advance(self, rng: np.random.Generator) -> None:
+        _advance(self.flat, self.flow)
+        if self._flat_count is not None:
+            rows = self._flat_count.size // self._items.size * self._items.size
+            self._flat_count[:rows].reshape(-1, self._items.size)[...] += self._items
+            self._flat_count[rows:] += self._items[: self._flat_count.size - rows]
+
+
+@compiled
+def _advance(value: FloatArray, flow: FloatArray) -> None:
+    """Let flat values decay and add the inflow; see `MeanFeed` for `flow`."""
+    for start in range(0, value.size, flow.shape[1]):
+        for i in range(min(flow.shape[1], value.size - start)):
+            cell = np.uintp(start + i)
+            value[cell] = value[cell] * flow[0, i] + flow[1, i]
+
+
+class ItemStock(Stock):
+    """Content whose items are stored singly.
+
+    Arguments:
+        feed: the arrivals; it must draw single items.
+        shape: (B, N).
+        count, announce: as in `Stock`.
+        capacity: (B·N,) number of latest items that a source shows, or None for all.
+        recursive: whether the value is computed by the recursion, which requires exponential decay
+            and no capacities; it is then bit for bit the same as without stored items.
+    """
+
+    def __init__(
+        self,
+        feed: Feed,
+        shape: tuple[int, int],
+        count: bool,
+        announce: bool,
+        capacity: FloatArray | None,
+        recursive: bool,
+    ) -> None:
+        self.store = ItemStore(feed, shape[0] * shape[1], capacity)
+        self._capacity, self._recursive = capacity, recursive
+        super().__init__(feed, shape, count, announce)
+
+    def change_feed(self, feed: Feed) -> None:
+        super().change_feed(feed)
+        self.store.feed = feed
+
+    def start(self, envs: IntArray, steps: FloatArray, rng: np.random.Generator) -> None:
+        past, cells = self._feed.past(envs, steps.ravel()), self._numbers(envs)
+        self.store.empty(cells)
+        value, count = np.zeros(steps.size), np.zeros(steps.size)
+        drawn = []
+        for items in past.draw(rng):
+            past.cells.collect(items, value, count)
+            drawn.append(items._replace(cell=cells[items.cell]))
+        self._add(drawn)
+        if not self._recursive:
+            value = self.store.value()[cells]
+        if self._capacity is not None:
+            count = np.minimum(count, self._capacity[cells])
+        self._set(envs, steps, value, count)
+
+    def _add(self, drawn: list[Published]) -> None:
+        for items in drawn:
+            self.store.append(items)
+        self.store.settle()
+        if self._announce:
+            self.published = drawn
+
+    def advance(self, rng: np.random.Generator) -> None:
+        self.store.advance()
+        drawn = []
+        blocks = self._feed.blocks
+        for (here, block), own in zip(blocks, generators(blocks, rng), strict=True):
+            value, count = self.flat[here], self._count_of(here)
+            np.multiply(value, block.cells.retention, value)
+            for items in block.draw(own):
+                block.cells.collect(items, value, count)
+                drawn.append(_numbered(items, here))
+        self._add(drawn)
+        if not self._recursive:
+            self.flat[...] = self.store.value()
+        if self._flat_count is not None and self._capacity is not None:
+            np.minimum(self._flat_count, self._capacity, out=self._flat_count)
+
+    def empty(self, cells: IntArray) -> None:
+        super().empty(cells)
+        self.store.empty(cells)
+
+    def get_state(self) -> dict[str, Any]:
+        return {**super().get_state(), "store": self.store.get_state()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        super().set_state(state)
+        self.store.set_state(state["store"])
+
+
+def _numbered(items: Published, here: slice) -> Published:
+    """Return the items of a block with their cells numbered as in the world."""
+    return items if here.start == 0 else items._replace(cell=items.cell + here.start)
+
+
+class ItemStore:
+    """The uncollected items at B·N cells; with capacities, sorted from oldest to newest.
+
+    Arguments:
+        feed: the arrivals, whose `survival` gives the fraction of utility left.
+        size: B·N.
+        capacity: (B·N,) number of latest items that a source shows, or None for all.
+    """
+
+    def __init__(self, feed: Feed, size: int, capacity: FloatArray | None) -> None:
+        self.feed = feed
+        self._size, self._capacity = size, capacity
+        self._new: list[Published] = []
+        self._items = Published.concatenate([])
+        self._left = np.empty(0)  # (n,) surviving fraction of each item's utility
+
+    def empty(self, cells: IntArray) -> None:
+        """Remove all items of the given cells."""
+        if self._items.cell.size:
+            gone = np.zeros(self._size, dtype=bool)
+            gone[cells] = True
+            self._keep(~gone[self._items.cell])
+
+    def advance(self) -> None:
+        """Advance by one step: the age of every item grows by 1."""
+        self._items = self._items._replace(age=self._items.age + 1.0)
+
+    def append(self, items: Published) -> None:
+        """Queue new items, with cells numbered env·N + source, until `settle` adds them."""
+        self._new.append(items)
+
+    def settle(self) -> None:
+        """Add the queued items; drop those without utility and those beyond the capacity."""
+        self._items = Published.concatenate([self._items, *self._new])
+        self._new = []
+        if self._capacity is not None:
+            self._items = self._items.only(np.argsort(-self._items.age, kind="stable"))
+        self._left = self.feed.survival(self._items)
+        if self._capacity is None:
+            self._keep(self._left > 0)
+            return
+        # Items without utility still occupy a place until newer items displace them.
+        capacity = self._capacity[self._items.cell]
+        newer = _rank_from_last(self._items.cell)
+        self._keep((newer < capacity) & ((self._left > 0) | np.isfinite(capacity)))
+
+    def value(self) -> FloatArray:
+        """Return the uncollected utility, (B·N,)."""
+        present = self._items.utility * self._left
+        return np.bincount(self._items.cell, present, self._size).astype(np.float64)
+
+    def uncollected(self) -> tuple[FloatArray, FloatArray]:
+        """Return the number of items with utility left and the sum of their ages in steps, (B·N,)
+        each."""
+        alive = self._items.only(self._left > 0)
+        number = np.bincount(alive.cell, minlength=self._size).astype(np.float64)
+        return number, np.bincount(alive.cell, alive.age, self._size).astype(np.float64)
+
+    def sums(self, cells: IntArray) -> FloatArray:
+        """Return sums over the items of the given cells that have utility left, (5, B·N).
+
+        The sums are those of 1, a, a², ln w and a ln w, where a is the age in steps and w the
+        current utility; they are 0 at other cells.
+        """
+        asked = np.zeros(self._size, dtype=bool)
+        asked[cells] = True
+        present = self._items.utility * self._left
+        which = asked[self._items.cell] & (present > 0)
+        cell, age, log = self._items.cell[which], self._items.age[which], np.log(present[which])
+        terms = (np.ones_like(age), age, age * age, log, age * log)
+        return np.stack([np.bincount(cell, term, self._size) for term in terms])
+
+    def get_state(self) -> Published:
+        """Return a copy of the items."""
+        return deepcopy(self._items)
+
+    def set_state(self, state: Any) -> None:
+        """Restore a state returned by `get_state`, which may be a list of its columns."""
+        self._items = Published(*deepcopy(tuple(state)))
+        self._left = self.feed.survival(self._items)
+
+    def _keep(self, which: Any) -> None:
+        if not which.all():
+            self._items = self._items.only(which)
+            self._left = self._left[which]
+
+
+def _rank_from_last(cell: IntArray) -> IntArray:
+    """Return, for each entry, the number of later entries of the same cell, (n,)."""
+    backwards = cell[::-1]
+    order = np.argsort(backwards, kind="stable")
+    here = backwards[order]
+    begins = np.flatnonzero(np.diff(here, prepend=-1))
+    rank = np.empty_like(cell)
+    rank[order] = np.arange(cell.size) - np.repeat(begins, np.diff(begins, append=cell.size))
+    return rank[::-1]

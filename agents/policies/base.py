@@ -122,8 +122,7 @@ class ObservationView:
         if not self.shows_pings:
             return sources.content_at(age)
         told = sources.precision * sources.mean_utility * self["pings_aged"]
-        belief = sources.silent_content_at(age) + told
-        return np.where(self._task.observed, sources.content_at(age), belief)
+        return sources.silent_content_at(age) + told
 
 
 def needs(task: Task, agent: str, *any_of: str) -> None:

@@ -55,7 +55,7 @@ class Freshness(Agent):
     """
 
     name = "freshness"
-    features = ("age",)
+    features = ("age", "pings")
 
     def __init__(self, env: Environment, *, weight: str = "flow", seed: int | None = None) -> None:
         super().__init__(env, seed=seed)
@@ -132,7 +132,7 @@ class LambdaCrawl(FreshnessStatic):
     """
 
     name = "lambda-crawl"
-    features = ("crawled",)
+    features = ("crawled", "pings")
 
     def __init__(self, env: Environment, *, weight: str = "flow", seed: int | None = None) -> None:
         task = task_of(env)

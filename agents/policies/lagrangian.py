@@ -137,8 +137,8 @@ class Lagrangian(Agent):
     of cost ranks by (W + λ*C)/C, which has the order of W/C. Under `budget_rule="average"` sources
     with W < 0 are not crawled.
 
-    If random content is observed, the gain is that of deterministic arrivals, like the Whittle
-    index.
+    If random content is observed or announced by signals, the gain is that of deterministic
+    arrivals at the value or the belief, like the Whittle index.
     """
 
     name = "lagrangian"

@@ -60,7 +60,7 @@ class PingFirst(Agent):
     """
 
     name = "ping-first"
-    features = ("age",)
+    features = ("age", "pings")
 
     def __init__(self, env: Environment, *, seed: int | None = None) -> None:
         super().__init__(env, seed=seed)

@@ -50,12 +50,13 @@ def spendable(sources: Sources, task: Task) -> tuple[Sources, float]:
 class BudgetMultiplier:
     """λ* of the task's fleet, or of each fleet of a batch; kept while the fleets stay the same.
 
-    Where content is not observed it is the multiplier of the relaxation, at which the spending of
-    the Whittle index meets the budget exactly. Where random content is observed, the index reaches
-    λ at other times than its mean does; λ* is then found by simulating every source as if alone,
-    crawled when its index reaches λ, and raising λ while more than the budget is spent, lowering it
-    otherwise (stochastic approximation with a fixed seed; a few per cent of error). Call it when an
-    agent is made: the simulation takes up to some seconds.
+    Where nothing is known of the content before a crawl, it is the multiplier of the relaxation, at
+    which the spending of the Whittle index meets the budget exactly. Where random content is
+    observed or announced by signals, the index reaches λ at other times than its mean does; λ* is
+    then found by simulating every source as if alone, crawled when its index reaches λ, and raising
+    λ while more than the budget is spent, lowering it otherwise (stochastic approximation with a
+    fixed seed; a few per cent of error). Call it when an agent is made: the simulation takes up to
+    some seconds.
 
     Arguments:
         task: the task, for its budget, arrivals, observed sources and hosts.
@@ -93,7 +94,8 @@ class BudgetMultiplier:
         task = self._task
         blind = np.atleast_1d(relaxation(sources, task.budget, task.per_host).multiplier)
         calm = sources.arrival_rate.max() * sources.period > _MANY
-        if not task.arrivals.random or calm or not task.observed.any():
+        informed = task.observed | (task.sources.recall > 0)
+        if not task.arrivals.random or calm or not informed.any():
             return blind
         found = self._simulate(sources, blind)
         # A budget for all sources needs no multiplier.
@@ -103,7 +105,8 @@ class BudgetMultiplier:
         task, rows = self._task, blind.size
         # The rest of a log is not known when λ is set.
         replay = isinstance(task.arrivals, Trace)
-        arrivals = (Arrivals() if replay else task.arrivals).model(items=sources.is_capped)
+        needs_items = sources.is_capped or sources.is_signalled
+        arrivals = (Arrivals() if replay else task.arrivals).model(items=needs_items)
         world = World(sources, arrivals, rows, track_belief=not task.observed.all())
         rng = generator(0, "multiplier")
         world.start(np.ones(world.shape), rng)

@@ -78,7 +78,8 @@ def net_reward(sources: Sources, multiplier: FloatArray) -> FloatArray:
 
 
 def relaxed_bound(sources: Sources, budget: float, per_host: int = 1) -> float:
-    """Return the reward per step (utility) that no policy can exceed; see `relaxation`.
+    """Return the reward per step (utility) that no policy can exceed which learns of content only
+    by crawling; see `relaxation`, and `task_bound` where content is observed or sends signals.
 
     >>> round(relaxed_bound(Sources.preset("table1"), 1), 6)
     260.38993

@@ -43,7 +43,8 @@ def thresholds(
     """
     n = len(value)
     matrix = np.zeros((n + 1, n + 2))
-    matrix[:n, :n] = np.eye(n) - stay
+    np.negative(stay, out=matrix[:n, :n])
+    np.einsum("ii->i", matrix[:n, :n])[...] += 1.0
     matrix[:n, n], matrix[:n, n + 1] = 1.0, drift
     matrix[n, :n] = fresh
     reached = n

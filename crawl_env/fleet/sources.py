@@ -256,10 +256,10 @@ class Sources:
     def silent_content_at(self, age: ArrayLike) -> FloatArray:
         """Return the belief `age` steps after a crawl if no ping has come since, utility, (..., N).
 
-        (1 − r)x_k, and with delayed signals the items whose ping is still to come,
-        rΛξ̄ (1 − e^(−(μ + 1/d)τ))/(μ + 1/d), τ = kT; x_k where no signals are sent.
+        The content of the silent items, and with delayed signals that of the items whose ping is
+        on the way, rΛξ̄ (1 − e^(−(μ + 1/d)τ))/(μ + 1/d), τ = kT; x_k where no signals are sent.
         """
-        content = (1.0 - self.recall) * self.content_at(age)
+        content = self.silent.content_at(age)
         lag = self.decay_rate * self.signal_delay
         if not (self.recall * lag).any():
             return content

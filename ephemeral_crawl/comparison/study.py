@@ -13,8 +13,9 @@ import tyro
 from agents.adaptive.live import REVEALED
 from agents.adaptive.policies import Adaptive
 from agents.policies.industry import Rule
+from agents.policies.simple import PingFirst
 from agents.registry import AGENTS, ON_REQUEST, find
-from crawl_env import Sources
+from crawl_env import Signals, Sources
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation.task import make_sources
 from ephemeral_crawl.comparison.present import Present, since_last_crawl
@@ -39,6 +40,7 @@ class ComparisonStudy(ParallelStudy):
         "schedule.csv",
         "schedule.parquet",
         "sources.csv",
+        "signals.csv",
         question.FILE,
         *ParallelStudy.outputs,
     )
@@ -62,6 +64,15 @@ class ComparisonStudy(ParallelStudy):
     empty: never). By default no source was crawled before."""
     max_interval: Annotated[float, tyro.conf.arg(metavar="TIME")] = 0.0
     """Crawl every source at least once in this time, and say what that costs; 0 for no limit."""
+    recall: float | None = None
+    """Signals: the fraction of the items of every source that trigger a ping. By default that of
+    the fleet's column recall, and none without it."""
+    precision: float | None = None
+    """Signals: the fraction of the pings that an item triggered; the others are false. By default
+    that of the fleet's column precision, and 1 without it."""
+    delay: Annotated[float | None, tyro.conf.arg(metavar="TIME")] = None
+    """Signals: the mean time from an item to its ping. By default that of the fleet's column
+    signal_delay, and 0 without it."""
     observed: bool = False
     """Whether the crawler observes the uncollected utility of a source before crawling it."""
     budget_rule: Literal["step", "average"] = "step"
@@ -72,8 +83,9 @@ class ComparisonStudy(ParallelStudy):
         tuple[str, ...],
         tyro.conf.arg(
             help=f"Policies to compare: {_NAMES}. {REFERENCE} and {FLOOR} are always included; "
-            "whittle-exact only if random content is observed, since it is the same as whittle "
-            f"otherwise; and {', '.join(ON_REQUEST)} only if they are named."
+            "whittle-exact only if random content is observed or announced by signals, since it is "
+            f"the same as whittle otherwise; and {', '.join(ON_REQUEST)} only if they are named, "
+            f"but for {PingFirst.name} with signals."
         ),
     ] = tuple(name for name in AGENTS if name not in ON_REQUEST)
     seed: int = 0
@@ -126,17 +138,32 @@ class ComparisonStudy(ParallelStudy):
             )
         return sorted(set(found))
 
-    def _names(self) -> tuple[str, ...]:
+    def _names(self, signalled: bool = False) -> tuple[str, ...]:
+        """Return the policies to compare; if the sources send signals, also the usual rule that
+        fetches whatever pinged."""
         for name in self.agents:
             if name not in self.known:
                 find(name)
-        return tuple(dict.fromkeys((REFERENCE, *self.agents, FLOOR)))
+        more = (PingFirst.name,) if signalled else ()
+        return tuple(dict.fromkeys((REFERENCE, *self.agents, *more, FLOOR)))
 
     def _present(self, fleet: Sources) -> Present | None:
         return Present.of(self.present, fleet) if self.present else None
 
     def _since(self, fleet: Sources) -> FloatArray | None:
         return since_last_crawl(self.last_crawls, fleet) if self.last_crawls else None
+
+    def _with_signals(self, fleet: Sources) -> Sources:
+        """Return the fleet with the signals that the options give."""
+        quality = self.recall, self.precision, self.delay
+        if any(x is not None for x in quality):
+            fleet = Signals(*quality).of(fleet)
+        if fleet.is_signalled and self.observed:
+            raise ValueError(
+                "--observed is given with signals, which tell nothing of content that is observed "
+                "anyway; leave out one of them"
+            )
+        return fleet
 
     def _longest(self, period: float) -> float:
         """Return the maximum interval in steps."""

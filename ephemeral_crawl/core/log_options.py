@@ -1,4 +1,4 @@
-"""The options with which commands read a log of items."""
+"""The options with which commands read a log of items, and one of pings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from crawl_env import ItemLog
+from crawl_env import ItemLog, PingLog
 from crawl_env.files.table import is_number
 from crawl_env.log.clock import unix_moments, unix_unit_of
 
@@ -16,7 +16,7 @@ _NAMED = 3  # items in a message
 
 @dataclass(kw_only=True)
 class LogOptions:
-    """How a log of items is read."""
+    """How a log of items is read, and one of pings."""
 
     unit: str = "hour"
     """Unit of time of the log and of the rates: second, minute, hour or day. Numbers in the column
@@ -26,9 +26,15 @@ class LogOptions:
     unix-s, unix-ms, unix-us or unix-ns. By default Unix times are recognised."""
     drop_duplicates: bool = False
     """Of rows with the same identifier in the column item, keep only the earliest publication;
-    without this column, of rows with the same source, time and utility."""
+    without this column, of rows with the same source, time and utility. Of pings, keep the first
+    with the same source and time."""
     drop_outliers: bool = False
     """Drop items that lie so far before or after all others that their date must be wrong."""
+    signals: Path | None = None
+    """Log of the pings with which sources announced items: a table with the columns source, time
+    (as published); .csv, .csv.gz or .parquet."""
+    drop_unknown: bool = False
+    """Leave out pings of sources that the log of items lacks."""
 
     def read(
         self,
@@ -77,6 +83,26 @@ class LogOptions:
         start = first if far[0] else log.start
         end = float(np.nextafter(last, np.inf)) if far[-1] else log.end
         return log.covering(start, end).with_notes(f"{found}. They are left out.")
+
+    def pings(self, log: ItemLog) -> PingLog | None:
+        """Return the pings on the clock of a log, for its sources and its span; None if no log of
+        pings was given. Its notes say what was assumed and left out.
+
+        Raises:
+            ValueError: the log of pings is invalid, or does not fit the log of items.
+        """
+        if self.signals is None:
+            return None
+        read = PingLog.from_csv(
+            self.signals,
+            unit=self.unit,
+            time_unit=self.time_unit,
+            drop_duplicates=self.drop_duplicates,
+        )
+        try:
+            return read.aligned_with(log, self.drop_unknown)
+        except ValueError as error:
+            raise ValueError(f"{self.signals}: {error}") from None
 
 
 def _listed(log: ItemLog, which: np.ndarray) -> str:

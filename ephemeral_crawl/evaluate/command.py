@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ import tyro
 from agents.evaluation import statistics
 from agents.evaluation.rollout import Evaluation
 from agents.evaluation.statistics import FEWEST_RUNS, number
+from agents.registry import CLAIRVOYANT
 from agents.scheduling.scheduler import POLICIES
 from crawl_env import Sources, Task
 from crawl_env.content.names import GRAMMAR, make_arrivals
@@ -21,6 +22,7 @@ from crawl_env.fleet.columns import FleetColumns
 from crawl_env.fleet.sources import PRESETS
 from crawl_env.simulation.selection import whole_budget
 from ephemeral_crawl.comparison import present as present_rule
+from ephemeral_crawl.comparison import signals
 from ephemeral_crawl.comparison.frequencies import per_source
 from ephemeral_crawl.comparison.present import PLAYED, Equal, Measured, Present
 from ephemeral_crawl.comparison.sample import MOST, sample
@@ -30,7 +32,7 @@ from ephemeral_crawl.core import evaluation
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.results import provenance
 from ephemeral_crawl.core.runner import Job
-from ephemeral_crawl.core.tables import REFERENCE, records
+from ephemeral_crawl.core.tables import FLOOR, REFERENCE, records
 from ephemeral_crawl.evaluate import large, summary
 
 Runs = dict[float, dict[str, Evaluation]]  # by budget and agent
@@ -55,15 +57,16 @@ class Evaluate(ComparisonStudy):
         tyro.conf.arg(
             help="CSV file of the fleet, with the columns source, arrival_rate (items / time), "
             "mean_utility, decay_rate (1 / time) and, optional, cost, crawl_delay (time), host, "
-            f"capacity (items) and failure_rate; or the name of a preset ({', '.join(PRESETS)})."
+            "capacity (items), failure_rate, recall, precision and signal_delay (time); or the "
+            f"name of a preset ({', '.join(PRESETS)})."
         ),
     ] = ""
     arrivals: Annotated[
         str,
         tyro.conf.arg(
             help=f"{GRAMMAR}; poisson means poisson-items, that is, single items are drawn, if "
-            f"sources have a finite capacity or the fleet publishes at most {_ITEMS:.0f} items per "
-            "step."
+            "sources have a finite capacity or send signals, or the fleet publishes at most "
+            f"{_ITEMS:.0f} items per step."
         ),
     ] = "poisson"
     start: Literal["fresh", "empty", "full", "random"] = "fresh"
@@ -82,20 +85,22 @@ class Evaluate(ComparisonStudy):
         if (columns := large.columns_of(self)) is not None:
             self._run_large(columns)
             return
-        fleet, given = fleet_of(self.sources, self.period), self._budgets()
+        fleet, given = self._with_signals(fleet_of(self.sources, self.period)), self._budgets()
+        quiet = signals.without_signals(fleet) if fleet.is_signalled else fleet
         if not self.quick and (columns := large.as_columns(self, fleet)) is not None:
             self._run_large(columns, fleet.names)
             return
         rule, longest = self._present(fleet), self._longest(self.period)
         names = self._entrants(fleet, rule)
         since = self._since(fleet)
-        plans = {m: Schedule(self._task(fleet, m), longest, since) for m in given}
+        plans = {m: Schedule(self._task(quiet, m), longest, since) for m in given}
         for plan in plans.values():
             _ = plan.best  # raises ValueError if the maximum interval cannot be kept
         part = sample(fleet, given, MOST if self.quick else len(fleet))
         simulated = part.of(fleet) if self.quick else fleet
         if rule is not None and rule.rates is not None:
             rule = rule._replace(rates=part.crawls(rule.rates))
+        net = self._net_worth(simulated, dict(zip(given, part.budgets, strict=True)))
         parts: dict[tuple[float, str], list[Job]] = {}
         for m, plan, own in zip(given, plans.values(), part.budgets, strict=True):
             rates = {_OF_SCHEDULE: plan.free.crawls}
@@ -131,7 +136,8 @@ class Evaluate(ComparisonStudy):
             setting=self._setting(simulated),
         )
         report = Report(f"Schedule of the {len(fleet):,} sources of {Path(self.sources).name}")
-        rows = summary.write(report, found)
+        worth = self._worth(net, parts, runs)
+        rows = summary.write(report, found, worth)
         records_ = [
             row
             for m, of_budget in runs.items()
@@ -144,6 +150,7 @@ class Evaluate(ComparisonStudy):
                 "schedule.csv": rows,
                 "records.csv": records_,
                 "sources.csv": per_source(simulated, runs),
+                **signals.files(worth, simulated),
             },
         )
 
@@ -190,12 +197,11 @@ class Evaluate(ComparisonStudy):
     # ------------------------------------------------------------------------ jobs
 
     def _entrants(self, fleet: Sources, rule: Present | None) -> tuple[str, ...]:
-        names = self._names()
+        names = self._names(fleet.is_signalled)
         if rule is not None and rule.rates is None:
             names = tuple(dict.fromkeys((*names, rule.name)))
-        return evaluation.entrants(
-            names, {"arrivals": self._arrivals(fleet), "observed": self.observed}
-        )
+        known = {"arrivals": self._arrivals(fleet), "observed": self.observed}
+        return evaluation.entrants(names, {**known, "signals": fleet.is_signalled or None})
 
     def _jobs(
         self,
@@ -232,6 +238,44 @@ class Evaluate(ComparisonStudy):
 
     def _joined(self, results: Sequence[Any]) -> Evaluation:
         return evaluation.as_evaluation(evaluation.joined(results), self._seeds)
+
+    def _net_worth(
+        self, fleet: Sources, budgets: Mapping[float, float]
+    ) -> dict[float, signals.NetWorth]:
+        """Return what the signals are worth by the model, by budget; nothing without signals."""
+        if not fleet.is_signalled:
+            return {}
+        jobs = {m: self._jobs(fleet, REFERENCE, own)[0] for m, own in budgets.items()}
+        return {m: signals.net_worth_of(job) for m, job in jobs.items()}
+
+    def _worth(
+        self,
+        net: Mapping[float, signals.NetWorth],
+        parts: Mapping[tuple[float, str], Sequence[Job]],
+        runs: Runs,
+    ) -> dict[float, signals.Found]:
+        """Return what the signals gain each policy, and are worth by source, by budget."""
+        kinds = {key: jobs for key, jobs in parts.items() if signals.may_use(key[1])}
+        if not net:
+            return {}
+        quiet = [signals.silenced(job) for jobs in kinds.values() for job in jobs]
+        print(f"The same without signals: {len(quiet)} parts")
+        results = iter(self.runner.run(quiet, evaluation.work))
+        without: Runs = {m: {} for m in net}
+        for (m, name), jobs in kinds.items():
+            without[m][name] = self._joined([next(results) for _ in jobs])
+        found: dict[float, signals.Found] = {}
+        for m, of in net.items():
+            now = [{**job, "measured": "by source"} for job in parts[m, REFERENCE]]
+            both = [*now, *(signals.silenced(job) for job in now)]
+            per_source = self.runner.run(both, signals.collected, quiet=True)
+            gains = {
+                name: signals.gain_of(run.reward, without[m].get(name, run).reward)
+                for name, run in runs[m].items()
+                if name not in (CLAIRVOYANT, FLOOR, _OF_SCHEDULE, _OF_LIMIT, PLAYED)
+            }
+            found[m] = gains, signals.Worth.of(of, per_source[: len(now)], per_source[len(now) :])
+        return found
 
     def _equal(
         self, fleet: Sources, budget: float, rule: Present | None, runs: dict[str, Evaluation]
@@ -306,10 +350,11 @@ class Evaluate(ComparisonStudy):
 
     def _arrivals(self, fleet: Sources) -> str:
         """Return the name of the arrivals, which draw single items if sources have a finite
-        capacity, or if there are few enough."""
+        capacity or send signals, or if there are few enough."""
         process = make_arrivals(self.arrivals)
         few = fleet.arrival_rate.sum() * fleet.period <= _ITEMS
-        if process.random and not process.items and (fleet.is_capped or few):
+        single = fleet.is_capped or fleet.is_signalled or few
+        if process.random and not process.items and single:
             return f"{self.arrivals}-items"
         return self.arrivals
 

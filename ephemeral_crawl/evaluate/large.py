@@ -69,6 +69,8 @@ class Options(Protocol):
     def max_interval(self) -> float: ...
     @property
     def start(self) -> str: ...
+    @property
+    def recall(self) -> float | None: ...
 
 
 def columns_of(options: Options) -> FleetColumns | None:
@@ -83,8 +85,20 @@ def columns_of(options: Options) -> FleetColumns | None:
 
 
 def as_columns(options: Options, fleet: Sources) -> FleetColumns | None:
-    """Return a fleet as columns, if it is large and its crawls can be simulated alone."""
-    if len(fleet) < LARGE or fleet.is_capped or _against(options):
+    """Return a fleet as columns, if it is large and its crawls can be simulated alone.
+
+    Raises:
+        ValueError: the fleet is large and sends signals.
+    """
+    if len(fleet) < LARGE:
+        return None
+    if fleet.is_signalled:
+        raise ValueError(
+            f"the fleet has {len(fleet):,} sources and sends signals, which arrive whether or not "
+            f"a source is crawled: from {LARGE:,} sources on, only crawls are simulated. Use a "
+            "sample (--quick), a part of the fleet, or no signals (--recall 0)"
+        )
+    if fleet.is_capped or _against(options):
         return None
     return FleetColumns.of(fleet)
 
@@ -100,6 +114,7 @@ def _against(options: Options) -> list[str]:
         "--last-crawls": bool(options.last_crawls),
         "--max-interval": options.max_interval > 0,
         "--present": bool(options.present) and options.present not in POLICIES,
+        "--recall": bool(options.recall),
         "--start": options.start not in ("fresh", "random"),
     }
     return [name for name, given in asked.items() if given]

@@ -16,6 +16,7 @@ from agents.theory.task_bound import Bound, task_bound
 from crawl_env import Sources, Task
 from crawl_env.numerics import IntArray
 from ephemeral_crawl.comparison import schedule as schedules
+from ephemeral_crawl.comparison import signals
 from ephemeral_crawl.comparison.answer import (
     POLICIES,
     against,
@@ -83,9 +84,16 @@ class Found(NamedTuple):
         return {name: run for name, run in peers.items() if name not in self.checks}
 
 
-def write(report: Report, found: Found) -> list[dict[str, Any]]:
-    """Write the report; return the rows of schedule.csv."""
-    report.answer(_answer(found))
+def write(
+    report: Report, found: Found, worth: Mapping[float, signals.Found] | None = None
+) -> list[dict[str, Any]]:
+    """Write the report; return the rows of schedule.csv.
+
+    Arguments:
+        worth: what signals are worth, by budget; empty or None without signals.
+    """
+    fleet = next(iter(found.tasks.values())).sources
+    report.answer(_answer(found) + signals.answer(worth or {}, fleet))
     if found.note:
         report.paragraph(found.note)
     views = {m: View(task) for m, task in found.tasks.items()}
@@ -108,6 +116,8 @@ def write(report: Report, found: Found) -> list[dict[str, Any]]:
         _checked(report, found, m)
         advice(report, views[m], peers)
         table(report, views[m], m, peers, found.runs[m].get(CLAIRVOYANT))
+        if worth:
+            signals.write(report, m, *worth[m], fleet)
     with report.details("How this was measured, and definitions"):
         report.paragraph(found.setting)
         glossary(report)

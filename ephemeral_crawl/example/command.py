@@ -12,7 +12,8 @@ from crawl_env.files import table
 from ephemeral_crawl.core.study import Study
 from ephemeral_crawl.example import world
 
-_LOG, _CURVES, _SOURCES, _INTERVALS = "log.csv", "curves.csv", "sources.csv", "intervals.csv"
+_LOG, _CURVES, _PINGS = "log.csv", "curves.csv", "pings.csv"
+_SOURCES, _INTERVALS = "sources.csv", "intervals.csv"
 
 
 @dataclass(kw_only=True)
@@ -20,11 +21,12 @@ class Example(Study):
     """Writes example files to a folder, and prints the commands that go from a log to a schedule.
 
     The files are twelve weeks of 24 invented feeds: log.csv has their items, curves.csv how fast
-    the items lose their readers, sources.csv the rates from which both were drawn, and
-    intervals.csv a present rule. One feed closes and one opens within this time.
+    the items lose their readers, pings.csv the pings that announce some of them, sources.csv the
+    rates from which all were drawn, and intervals.csv a present rule. One feed closes and one opens
+    within this time.
     """
 
-    outputs: ClassVar[tuple[str, ...]] = (_LOG, _CURVES, _SOURCES, _INTERVALS)
+    outputs: ClassVar[tuple[str, ...]] = (_LOG, _CURVES, _PINGS, _SOURCES, _INTERVALS)
 
     out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("example")
     """Folder of the files; replaced as a whole, unless it holds anything else."""
@@ -38,13 +40,15 @@ class Example(Study):
             table.write(folder / _LOG, world.rows(log))
             assert log.curves is not None
             log.curves.to_csv(folder / _CURVES)
+            table.write(folder / _PINGS, world.ping_rows(world.pings(log, self.seed)))
             world.fleet().to_csv(folder / _SOURCES)
             rule = world.intervals()
             table.write(folder / _INTERVALS, {"source": rule, "interval": rule.values()})
-        items, curves = self.out / _LOG, self.out / _CURVES
+        items, curves, pings = (self.out / name for name in (_LOG, _CURVES, _PINGS))
         print(
             f"Wrote {len(log):,} items of {len(log.names)} feeds to {items}, their curves to "
-            f"{curves}, the true rates to {self.out / _SOURCES}, and a present rule to "
+            f"{curves}, pings to {pings}, the true rates to {self.out / _SOURCES}, and a present "
+            f"rule to "
             f"{self.out / _INTERVALS}. Rates and intervals are per hour and in hours.\n\n"
             f"1. Estimate the rates, utilities and decay of the feeds from the log:\n\n"
             f"   ephemeral-crawl fit --items {items} --curves {curves} --out fitted.csv\n\n"
@@ -54,5 +58,8 @@ class Example(Study):
             f"{self.out / _INTERVALS}\n\n"
             f"3. Make a schedule from the fitted feeds, in which each is fetched at least once in "
             f"two days:\n\n"
-            f"   ephemeral-crawl evaluate --sources fitted.csv --budget 3 --max-interval 48"
+            f"   ephemeral-crawl evaluate --sources fitted.csv --budget 3 --max-interval 48\n\n"
+            f"4. What would the pings be worth, to each policy and of each source?\n\n"
+            f"   ephemeral-crawl evaluate --items {items} --curves {curves} --signals {pings} "
+            f"--budget 3 --out {Path('results/signals')}"
         )

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import numpy as np
 
-from crawl_env import DecayCurves, ItemLog, Sources
+from crawl_env import DecayCurves, ItemLog, PingLog, Sources
 from crawl_env.numerics import FloatArray
 
 WEEK = 168.0  # hours
@@ -17,6 +17,14 @@ CLOSED, OPENED = "festival-2026", "harbour-podcast"
 _CLOSES, _OPENS = 5.5 * WEEK, 7 * WEEK
 
 _HALF_LIFE = {"news": 3.0, "forum": 6.0, "blog": 18.0, "video": 30.0}  # hours
+# Recall, precision and mean delay (hours) of the pings: WebSub, a webhook for new threads, a
+# sitemap that changes for any reason, and none.
+_SIGNALS = {
+    "news": (0.9, 0.95, 0.03),
+    "forum": (0.6, 0.7, 0.25),
+    "blog": (0.5, 0.2, 1.0),
+    "video": (0.0, 1.0, 0.0),
+}
 # Name, kind, items per week, mean utility (readers who would still open an item).
 _FEEDS: tuple[tuple[str, str, float, float], ...] = (
     ("city-news", "news", 70, 40),
@@ -50,11 +58,15 @@ _AGES = np.array([0.0, 1.0, 3.0, 6.0, 12.0, 24.0])  # hours, at which readers we
 def fleet() -> Sources:
     """Return the feeds as they are on average while they publish, per hour."""
     kinds = [kind for _, kind, _, _ in _FEEDS]
+    recall, precision, delay = zip(*(_SIGNALS[kind] for kind in kinds), strict=True)
     return Sources(
         [rate / WEEK for _, _, rate, _ in _FEEDS],
         [utility for _, _, _, utility in _FEEDS],
         [np.log(2) / _HALF_LIFE[kind] for kind in kinds],
         names=[name for name, _, _, _ in _FEEDS],
+        recall=recall,
+        precision=precision,
+        signal_delay=delay,
     )
 
 
@@ -81,19 +93,45 @@ def log(seed: int) -> ItemLog:
 
 def rows(log: ItemLog) -> dict[str, Iterable[str]]:
     """Return the columns of the log as a table with time stamps."""
-    origin = datetime.fromisoformat(ORIGIN)
-    stamps = (origin + timedelta(hours=float(t)) for t in log.published)
     return {
         "source": (log.names[i] for i in log.source),
-        "published": (x.isoformat(timespec="seconds").replace("+00:00", "Z") for x in stamps),
+        "published": _stamps(log.published),
         "utility": (f"{x:.0f}" for x in log.utility),
         "item": map(str, range(len(log))),
     }
 
 
+def pings(items: ItemLog, seed: int) -> PingLog:
+    """Return the pings of the feeds: of some items, after an exponential delay, and false ones at a
+    constant rate while a feed publishes."""
+    rng, feeds = np.random.default_rng((seed, 1)), fleet()
+    true = rng.random(len(items)) < feeds.recall[items.source]
+    source = items.source[true]
+    time = items.published[true] + rng.exponential(feeds.signal_delay[source])
+    starts = np.array([_OPENS if name == OPENED else 0.0 for name in feeds.names])
+    ends = np.array([_CLOSES if name == CLOSED else SPAN for name in feeds.names])
+    false = rng.poisson(feeds.false_rate * (ends - starts))
+    of = np.repeat(np.arange(len(feeds)), false)
+    source = np.concatenate((source, of))
+    received = np.round(np.concatenate((time, rng.uniform(starts[of], ends[of]))), 3)
+    seen = received < SPAN
+    return PingLog(feeds.names, source[seen], received[seen], 0.0, SPAN, origin=ORIGIN)
+
+
+def ping_rows(log: PingLog) -> dict[str, Iterable[str]]:
+    """Return the columns of the pings as a table with time stamps."""
+    return {"source": (log.names[i] for i in log.source), "time": _stamps(log.time)}
+
+
 def intervals() -> dict[str, str]:
     """Return a rule such as many crawlers have: news every two hours, all others every twelve."""
     return {name: "2" if kind == "news" else "12" for name, kind, _, _ in _FEEDS}
+
+
+def _stamps(times: FloatArray) -> Iterable[str]:
+    origin = datetime.fromisoformat(ORIGIN)
+    moments = (origin + timedelta(hours=float(t)) for t in times)
+    return (x.isoformat(timespec="seconds").replace("+00:00", "Z") for x in moments)
 
 
 def _cycled(rng: np.random.Generator, rate: float, first: float, last: float) -> FloatArray:

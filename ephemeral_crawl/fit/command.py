@@ -9,11 +9,11 @@ from typing import Annotated, ClassVar
 import numpy as np
 import tyro
 
-from crawl_env import ItemLog, Sources
+from crawl_env import ItemLog, PingLog, Sources
 from ephemeral_crawl.core.log_options import LogOptions
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.study import Study
-from ephemeral_crawl.fit import checks, decay, estimate, summary
+from ephemeral_crawl.fit import checks, decay, estimate, signals, summary
 from ephemeral_crawl.fit.lives import lives
 from ephemeral_crawl.fit.results import FitResults
 
@@ -25,7 +25,8 @@ class Fit(LogOptions, Study):
     The log is a table with one row an item: source, published (a number, or a time stamp in ISO
     8601 or RFC 822), utility (by default 1) and item, an identifier by which duplicates are found
     and curves joined; as .csv, .csv.gz or .parquet. Sources that appear in the middle of the log or
-    fall silent are fitted over their own lives.
+    fall silent are fitted over their own lives. With a log of pings, recall, precision and delay of
+    the sources' signals are estimated, too.
     """
 
     outputs: ClassVar[tuple[str, ...]] = ("estimates.csv", "report.html")
@@ -52,12 +53,16 @@ class Fit(LogOptions, Study):
     """Leave sources that fell silent out of the fleet; they stay in estimates.csv."""
     decay_window: float = 0.0
     """Maximum age at which decay is fitted, in units of time; by default 24 hours."""
+    skew: Annotated[float | None, tyro.conf.arg(metavar="TIME")] = None
+    """Time by which a ping may precede the recorded publication of what it announces, since clocks
+    differ; by default found from the log."""
     seed: int = 0
-    """Seed of the bootstrap and of simulated tests."""
+    """Seed of the bootstrap, of simulated tests, and of the draws of which ping announced which
+    item."""
 
     def run(self) -> None:
         self._check()
-        found = self._found(self._log())
+        found = self._found(*self._log())
         log, dead = found.log, found.lives.dead
         kept = np.flatnonzero(~dead) if self.drop_dead else np.arange(len(log.names))
         if not kept.size:
@@ -69,6 +74,8 @@ class Fit(LogOptions, Study):
             rates[kept],
             names=[log.names[i] for i in kept],
         )
+        if found.signals is not None:
+            fleet = found.signals.of(fleet, kept)
         report = Report(f"{len(log.names)} sources fitted to {self.items.name}")
         summary.write(report, found)
         fleet.to_csv(self.out, status=[found.lives.status[i] for i in kept])
@@ -102,14 +109,19 @@ class Fit(LogOptions, Study):
             raise ValueError(f"--decay-window is {self.decay_window:g}; it must be positive")
         if self.out.suffix != ".csv":
             raise ValueError(f"--out {self.out.name} is the CSV of the fleet; name it ….csv")
-        if any(self.out.resolve() == p.resolve() for p in (self.items, self.curves) if p):
+        if any(
+            self.out.resolve() == p.resolve() for p in (self.items, self.curves, self.signals) if p
+        ):
             raise ValueError(f"--out {self.out.name} is an input of this command; name another")
-        self.check(self.items, self.curves, self.out)
+        if self.skew is not None and not 0 <= self.skew < np.inf:
+            raise ValueError(f"--skew is {self.skew:g}; it must be zero or positive (time)")
+        self.check(self.items, self.curves, self.signals, self.out)
         self.out.resolve().parent.mkdir(parents=True, exist_ok=True)
 
-    def _log(self) -> ItemLog:
-        """Return the part of the log to fit."""
+    def _log(self) -> tuple[ItemLog, PingLog | None]:
+        """Return the part of the log to fit, and the pings on its clock."""
         log = self.read(self.items, self.curves, since=self.since, until=self.until)
+        pings = self.pings(log)
         counts = np.bincount(log.source, minlength=len(log.names))
         names = [name for name, n in zip(log.names, counts, strict=True) if n >= self.min_items]
         if not names or not len(log):
@@ -123,9 +135,9 @@ class Fit(LogOptions, Study):
                 f"{len(log) - len(kept):,} items of {few:,} sources with fewer than "
                 f"{self.min_items} items are left out."
             )
-        return kept
+        return kept, None if pings is None else _of(pings, names)
 
-    def _found(self, log: ItemLog) -> FitResults:
+    def _found(self, log: ItemLog, pings: PingLog | None) -> FitResults:
         alive = lives(log)
         fitted = None
         if self.curves is not None:
@@ -147,4 +159,13 @@ class Fit(LogOptions, Study):
             fitted,
             np.full(len(log.names), self.decay_rate or 0.0),
             done,
+            None if pings is None else signals.measure(log, pings, alive, self.skew, self.seed),
         )
+
+
+def _of(pings: PingLog, names: list[str]) -> PingLog:
+    """Return the pings of the named sources."""
+    kept = pings.select(names)
+    if left_out := len(pings) - len(kept):
+        return kept.with_notes(f"{left_out:,} pings are of sources without items in the fit.")
+    return kept

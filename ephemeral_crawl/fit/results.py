@@ -13,6 +13,7 @@ from ephemeral_crawl.fit.checks import Check
 from ephemeral_crawl.fit.decay import Decay
 from ephemeral_crawl.fit.estimate import Estimates
 from ephemeral_crawl.fit.lives import Lives
+from ephemeral_crawl.fit.signals import SignalFit
 
 
 class FitResults(NamedTuple):
@@ -25,6 +26,7 @@ class FitResults(NamedTuple):
     decay: Decay | None
     given_decay: FloatArray  # (N,) used where there are no curves
     checks: dict[str, Check]
+    signals: SignalFit | None = None
 
     @property
     def items(self) -> NDArray[np.intp]:

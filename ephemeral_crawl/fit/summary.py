@@ -9,7 +9,7 @@ import numpy as np
 from agents.evaluation.statistics import number
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.results import provenance
-from ephemeral_crawl.fit import checks, figures
+from ephemeral_crawl.fit import checks, figures, signal_summary
 from ephemeral_crawl.fit.estimate import Estimates
 from ephemeral_crawl.fit.lives import LEVEL, LONGER, NEEDED
 from ephemeral_crawl.fit.results import FitResults
@@ -88,6 +88,8 @@ def write(report: Report, found: FitResults) -> None:
     )
     _estimates(report, found)
     _lives(report, found)
+    if found.signals is not None:
+        signal_summary.write(report, log, found.signals)
     report.heading("Tests of the assumptions")
     for sentence in findings(found):
         report.paragraph(sentence)
@@ -344,6 +346,8 @@ def records(found: FitResults) -> list[dict[str, Any]]:
             row[f"{parameter}_error"] = _written(estimates.error[i])
             row[f"{parameter}_own"] = _written(estimates.raw[i], estimates.raw_error[i])
             row[f"{parameter}_own_error"] = _written(estimates.raw_error[i])
+        if found.signals is not None:
+            row |= signal_summary.columns(found.signals, i)
         for test, check in found.checks.items():
             row[test.replace(" ", "_")] = _written(check.statistic[i])
             row[f"{test.replace(' ', '_')}_p"] = _written(check.p[i])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Annotated, Any, ClassVar
@@ -13,10 +13,13 @@ import numpy as np
 import tyro
 
 from agents.adaptive.policies import Thompson
+from agents.policies.simple import PingFirst
+from agents.registry import CLAIRVOYANT, ON_REQUEST
 from crawl_env import Sources, Task
 from crawl_env.log.clock import HOURS
 from crawl_env.simulation.selection import whole_budget
 from ephemeral_crawl.comparison import present as present_rule
+from ephemeral_crawl.comparison import signals
 from ephemeral_crawl.comparison.frequencies import per_source
 from ephemeral_crawl.comparison.present import PLAYED, Equal, Measured, Present
 from ephemeral_crawl.comparison.sample import MOST, sample
@@ -57,20 +60,27 @@ class ReplayLog(ComparisonStudy):
         tuple[str, ...],
         tyro.conf.arg(
             help=f"Policies to compare: {', '.join(known)}, which is the agent of LiveCrawl that "
-            f"starts from the fleet. {REFERENCE} and {FLOOR} are always included."
+            f"starts from the fleet. {REFERENCE} and {FLOOR} are always included; "
+            f"{', '.join(ON_REQUEST)} only if they are named, but for {PingFirst.name} with "
+            "signals."
         ),
-    ] = known
+    ] = tuple(name for name in known if name not in ON_REQUEST)
     seeds: Annotated[int | None, tyro.conf.arg(metavar="S")] = None
     """Runs of each policy, each of which starts one step after the previous one; by default 4, with
     --quick 2."""
 
     def run(self) -> None:
-        self.check(self.log.items, self.log.curves, self.sources, self.present, self.last_crawls)
+        self.check(
+            *(self.log.items, self.log.curves, self.log.signals),
+            *(self.sources, self.present, self.last_crawls),
+        )
         self._check_options()
-        given, names = self._budgets(), self._names()
+        given = self._budgets()
+        _ = self._names()  # raises ValueError for an unknown one
         given_fleet = fleet_of(self.sources, self.period) if self.sources else None
         steps = _QUICK["steps"] if self.quick and self.steps is None else self.steps
-        split = self.log.split(given_fleet, self.period, steps)
+        split = self._announced(self.log.split(given_fleet, self.period, steps))
+        names = self._names(split.fleet.is_signalled)
         rule, longest = self._present(split.fleet), self._longest(self.period)
         if rule is not None and rule.rates is None:
             names = tuple(dict.fromkeys((*names, rule.name)))
@@ -102,7 +112,8 @@ class ReplayLog(ComparisonStudy):
             f"{len(split.fleet)} sources × {split.steps} steps × {self._runs(split)} runs × "
             f"{len(entrants)} policies × {len(given)} budgets, in {len(todo)} parts"
         )
-        results = self.runner.run(todo, partial(play.work, split.trace))
+        net = self._net_worth(split, dict(zip(given, part.budgets, strict=True)))
+        results = self.runner.run(todo, partial(play.work, split.trace, pings=split.announced))
         runs: dict[float, dict[str, Replay]] = {m: {} for m in given}
         for (m, name), result in zip(parts, results, strict=True):
             runs[m][name] = play.replay_of(result)
@@ -123,13 +134,15 @@ class ReplayLog(ComparisonStudy):
         )
         assert self.log.items is not None
         report = Report(f"Replay of {self.log.items.name}: what each policy would have collected")
-        schedule = summary.write(report, found)
+        worth = self._worth(net, view, parts, runs)
+        schedule = summary.write(report, found, worth)
         self.publish(
             report,
             {
                 "schedule.csv": schedule,
                 "records.csv": records(view, runs, {"observed": self.observed, **provenance()}),
                 "sources.csv": per_source(split.fleet, runs),
+                **signals.files(worth, split.fleet),
             },
         )
 
@@ -176,6 +189,59 @@ class ReplayLog(ComparisonStudy):
             observed=self.observed,
         )
 
+    def _announced(self, split: Split) -> Split:
+        """Return the split with the signals that the options give."""
+        refitted = split.refitted and self._with_signals(split.refitted)
+        quiet = signals.without_signals(split.latest)
+        return replace(
+            split, fleet=self._with_signals(split.fleet), refitted=refitted, latest=quiet
+        )
+
+    def _net_worth(
+        self, split: Split, budgets: Mapping[float, float]
+    ) -> dict[float, signals.NetWorth]:
+        """Return what the signals are worth by the model, as if arrivals were Poisson, by budget;
+        nothing without signals."""
+        if not split.fleet.is_signalled:
+            return {}
+        jobs = {m: self._job(split, own, REFERENCE) for m, own in budgets.items()}
+        poisson = {"arrivals": "poisson-items"}
+        return {
+            m: signals.net_worth_of({**job, "arguments": {**job["arguments"], **poisson}})
+            for m, job in jobs.items()
+        }
+
+    def _worth(
+        self,
+        net: Mapping[float, signals.NetWorth],
+        view: View,
+        parts: Mapping[tuple[float, str], Job],
+        runs: Mapping[float, Mapping[str, Replay]],
+    ) -> dict[float, signals.Found]:
+        """Return what the signals gain each policy, and are worth by source, by budget."""
+        if not net:
+            return {}
+        kinds = {key: job for key, job in parts.items() if signals.may_use(key[1])}
+        work, by_source = (
+            partial(of, view.split.trace, pings=view.split.announced)
+            for of in (play.work, play.work_by_source)
+        )
+        quiet = [signals.silenced(job) for job in kinds.values()]
+        print(f"The same without signals: {len(quiet)} parts")
+        results = self.runner.run(quiet, work)
+        without = dict(zip(kinds, map(play.replay_of, results), strict=True))
+        found: dict[float, signals.Found] = {}
+        for m, of in net.items():
+            job = {**parts[m, REFERENCE], "block": view.block}
+            both = self.runner.run([job, signals.silenced(job)], by_source, quiet=True)
+            gains = {
+                name: _gain(view, run, without.get((m, name), run))
+                for name, run in runs[m].items()
+                if name not in (CLAIRVOYANT, REFITTED, FLOOR, _OF_SCHEDULE, _OF_LIMIT, PLAYED)
+            }
+            found[m] = gains, signals.Worth.of(of, both[:1], both[1:])
+        return found
+
     def _equal(
         self, view: View, budget: float, rule: Present | None, runs: dict[str, Replay]
     ) -> Equal | None:
@@ -195,7 +261,8 @@ class ReplayLog(ComparisonStudy):
     def _measured(self, view: View, rule: Replay, budget: float) -> Measured:
         split = view.split
         job = self._job(split, budget, REFERENCE)
-        (found,) = self.runner.run([job], partial(play.work, split.trace), quiet=True)
+        work = partial(play.work, split.trace, pings=split.announced)
+        (found,) = self.runner.run([job], work, quiet=True)
         run = play.replay_of(found)
         gain = view.gain(run, rule).low
         least = -np.inf if np.isnan(gain) else (1 + gain) * rule.total / split.steps
@@ -233,6 +300,12 @@ class ReplayLog(ComparisonStudy):
         options = super()._asked()
         log: Log = options.pop("log")
         return {**options, **vars(log)}
+
+
+def _gain(view: View, run: Replay, without: Replay) -> signals.Gain:
+    """Return what a policy gains by signals, with an interval over blocks of time."""
+    totals = without.total / view.steps, run.total / view.steps
+    return signals.Gain(*totals, view.gain(run, without))
 
 
 def _bound(task: Task, budget: float) -> float:

@@ -19,7 +19,7 @@ from agents.policies.lagrangian import Lagrangian
 from agents.policies.simple import Fixed, OldestFirst
 from agents.policies.static import Scheduled, Static
 from agents.registry import make
-from crawl_env import CrawlVectorEnv, ItemLog, Sources, Trace
+from crawl_env import CrawlVectorEnv, ItemLog, PingLog, Signals, Sources, Trace
 from crawl_env.compiled import compiled
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
 from ephemeral_crawl.core import evaluation
@@ -73,11 +73,35 @@ def entrants(agents: Iterable[str], split: Split, observed: bool) -> tuple[str, 
     return found if split.refitted is None else (*found, REFITTED)
 
 
-def work(trace: Trace, job: Job) -> Result:
-    """Run the replays of a job's agent."""
+def work(trace: Trace, job: Job, pings: PingLog | None = None) -> Result:
+    """Run the replays of a job's agent; with recorded pings, if the job has signals."""
     with warnings.catch_warnings():  # the command has shown them once for all jobs
         warnings.simplefilter("ignore")
-        return result_of(play(rollout_of(job, trace), trace, job["steps"]))
+        return result_of(play(rollout_of(job, trace, pings), trace, job["steps"]))
+
+
+def work_by_source(trace: Trace, job: Job, pings: PingLog | None = None) -> Result:
+    """Return the utility that a job's agent collects from each source, per step in each of W equal
+    parts of the time, which are as long as a block or somewhat longer, (W, N); mean over the
+    runs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        rollout = rollout_of(job, trace, pings)
+    _begin(rollout)
+    env, steps = rollout.env, job["steps"]
+    runs, n = env.world.shape
+    parts = max(1, steps // job["block"])
+    when = np.arange(steps)[:, None] + np.arange(runs)
+    length = np.bincount(when[when < steps] * parts // steps, minlength=parts)
+    total = np.zeros((parts, n))
+    for step in range(steps):
+        rollout.step()
+        picked, value = env.harvest.picked, env.harvest.value
+        at = step + picked // n
+        inside = at < steps
+        places = at[inside] * parts // steps, picked[inside] % n
+        np.add.at(total, places, value[inside])
+    return {"collected": (total / length[:, None]).tolist()}
 
 
 def result_of(replay: Replay) -> Result:
@@ -94,10 +118,12 @@ def replay_of(result: Result) -> Replay:
     return Replay(**{**result, "reward": reward, "frequency": frequency})
 
 
-def rollout_of(job: Job, trace: Trace) -> Rollout:
+def rollout_of(job: Job, trace: Trace, pings: PingLog | None = None) -> Rollout:
     """Return a job's agent in environments that replay a trace, one for each of its runs."""
     name = job["agent"]
     arguments = {**evaluation.arguments_of(job), "arrivals": trace}
+    if pings is not None and arguments["sources"].is_signalled:
+        arguments["signals"] = Signals(log=pings)
     if name != LIVE and "rates" not in job:
         name, arguments = with_features(name, arguments)
 
@@ -166,9 +192,7 @@ def play(rollout: Rollout, trace: Trace, steps: int) -> Replay:
     """
     env = rollout.env
     runs = env.num_envs
-    state = env.get_state()
-    state["world"]["feed"] = np.arange(runs)
-    rollout.restart(state)
+    _begin(rollout)
     tally, reward = _Tally(trace.log, env.world.sources, runs, steps), np.zeros((runs, steps))
     for step in range(steps):
         found = rollout.step()
@@ -177,6 +201,13 @@ def play(rollout: Rollout, trace: Trace, steps: int) -> Replay:
         picked, _, _, failed = env.harvest
         tally.count(picked, failed, step)
     return tally.read(reward)
+
+
+def _begin(rollout: Rollout) -> None:
+    """Let run s of a rollout start at step s of the trace."""
+    state = rollout.env.get_state()
+    state["world"]["feed"] = np.arange(rollout.env.num_envs)
+    rollout.restart(state)
 
 
 class _Tally:

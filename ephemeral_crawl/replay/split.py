@@ -13,12 +13,12 @@ import numpy as np
 import tyro
 from numpy.typing import ArrayLike
 
-from crawl_env import ItemLog, Sources, Trace
+from crawl_env import ItemLog, PingLog, Sources, Trace
 from crawl_env.log.clock import HOURS
 from crawl_env.log.event_log import time_of
 from crawl_env.numerics import FloatArray
 from ephemeral_crawl.core.log_options import LogOptions, given_time
-from ephemeral_crawl.fit import decay, estimate
+from ephemeral_crawl.fit import decay, estimate, signals
 from ephemeral_crawl.fit.lives import Lives, lives
 
 WEEK = 168.0  # hours
@@ -37,6 +37,7 @@ class Split:
     dead: Mapping[
         str, float
     ]  # sources that fell silent in the whole log: the time of the last item
+    pings: PingLog | None = None  # during the rest, of all sources
 
     @cached_property
     def steps(self) -> int:
@@ -58,9 +59,14 @@ class Split:
         return Trace(log, random_start=False)
 
     @cached_property
+    def announced(self) -> PingLog | None:
+        """Return the pings of the sources of `trace`; None if they are not recorded."""
+        return None if self.pings is None else self.pings.select(self.trace.log.names)
+
+    @cached_property
     def digest(self) -> str:
         """Return a hash of the rest, so that stored results of another log are not used."""
-        return digest(self.rest)
+        return digest(self.rest, self.pings)
 
     def sampled(self, fleet: Sources) -> Split:
         """Return the parts of the log that some of the sources published, and these sources."""
@@ -69,7 +75,8 @@ class Split:
             which = [refitted.names.index(name) for name in fleet.names]
             refitted = refitted.select(which).with_period(fleet.period)
         past, rest = (log.select(list(fleet.names)) for log in (self.past, self.rest))
-        return Split(past, rest, fleet, refitted, self.latest, self.end, self.dead)
+        others = self.latest, self.end, self.dead, self.pings
+        return Split(past, rest, fleet, refitted, *others)
 
     @cached_property
     def unknown(self) -> dict[str, float]:
@@ -118,15 +125,20 @@ class Log(LogOptions):
             raise ValueError("no log was given; give --items log.csv")
         self._check(fleet)
         log = self.read(self.items, self.curves)
+        pings = self.pings(log)
         at = self._moment(log)
         end = log.end if steps is None else min(log.end, at + steps * period)
         past, rest = log.between(log.start, at), log.between(at, end)
         if not len(rest):
             raise ValueError(f"the log has no items from {at:g} on; give an earlier --train-until")
+        before = None if pings is None else pings.between(log.start, at)
+        later_pings = None if pings is None else pings.between(at, end)
         if fleet is not None:
             _check_fleet(fleet, log)
             own = fleet.with_period(period)
-            return Split(past, rest, own, None, own, log.end, _dead(log, lives(log)))
+            if before is not None and not own.is_signalled:
+                own = _announced(own, past, before)
+            return Split(past, rest, own, None, own, log.end, _dead(log, lives(log)), later_pings)
         published = np.bincount(past.source, minlength=len(past.names))
         alive = lives(log)
         known = [name for name, n in zip(past.names, published, strict=True) if n]
@@ -137,7 +149,11 @@ class Log(LogOptions):
         rate = np.where(alive.dead, 0.0, latest.arrival_rate)
         latest = Sources(**{**latest.__getstate__(), "arrival_rate": rate})
         fitted = _fitted(past, fading, period)
-        return Split(past, rest, fitted, refitted, latest, log.end, _dead(log, alive))
+        if before is not None and later_pings is not None:
+            fitted = _announced(fitted, past, before)
+            refitted = refitted and _announced(refitted, later, later_pings)
+        dead = _dead(log, alive)
+        return Split(past, rest, fitted, refitted, latest, log.end, dead, later_pings)
 
     def _moment(self, log: ItemLog) -> float:
         """Return where the first part ends."""
@@ -175,12 +191,14 @@ def _dead(log: ItemLog, alive: Lives) -> dict[str, float]:
     return {log.names[i]: float(alive.last[i]) for i in np.flatnonzero(alive.dead)}
 
 
-def digest(log: ItemLog) -> str:
-    """Return a hash of a log."""
+def digest(log: ItemLog, pings: PingLog | None = None) -> str:
+    """Return a hash of a log, and of a log of pings."""
     found = hashlib.sha256(repr((log.names, log.start, log.end, log.unit)).encode())
     arrays = [log.source, log.published, log.utility]
     if log.curves is not None:
         arrays += [log.curves.first, log.curves.age, log.curves.remaining]
+    if pings is not None:
+        arrays += [pings.source, pings.time]
     for array in arrays:
         found.update(array.tobytes())
     return found.hexdigest()[:24]
@@ -192,6 +210,17 @@ def _fitted(log: ItemLog, decay_rate: ArrayLike, period: float) -> Sources:
     rate = estimate.rates(alive.counts(log), alive.span)
     utility = estimate.utilities(log.source, log.utility, n)
     return Sources(rate.value, utility.value, decay_rate, period=period, names=log.names)
+
+
+def _announced(fleet: Sources, log: ItemLog, pings: PingLog) -> Sources:
+    """Return the fleet with the signals that are fitted to a log and its pings; sources without
+    items in the log send none that are known of."""
+    known = [name for name in fleet.names if name in set(log.names)]
+    part = log.select(known)
+    found = signals.measure(part, pings.select(known), lives(part))
+    place = {name: i for i, name in enumerate(known)}
+    which = np.array([place.get(name, -1) for name in fleet.names], dtype=np.intp)
+    return found.of(fleet, which)
 
 
 def _check_fleet(fleet: Sources, log: ItemLog) -> None:

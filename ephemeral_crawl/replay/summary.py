@@ -11,6 +11,7 @@ from agents.adaptive.policies import SelfTuning
 from agents.evaluation.statistics import Estimate, number
 from agents.registry import CLAIRVOYANT
 from ephemeral_crawl.comparison import schedule as schedules
+from ephemeral_crawl.comparison import signals
 from ephemeral_crawl.comparison.answer import (
     POLICIES,
     against,
@@ -66,11 +67,19 @@ class Found(NamedTuple):
         return {name: run for name, run in runs.items() if name not in self.checks}
 
 
-def write(report: Report, found: Found) -> list[dict[str, Any]]:
-    """Write the report; return the rows of schedule.csv."""
+def write(
+    report: Report, found: Found, worth: Mapping[float, signals.Found] | None = None
+) -> list[dict[str, Any]]:
+    """Write the report; return the rows of schedule.csv.
+
+    Arguments:
+        worth: what signals are worth, by budget; empty or None without signals.
+    """
     view, runs = found.view, {m: found.ranked(m) for m in found.runs}
-    report.answer(_answer(found, runs))
-    for note in filter(None, (view.note, *view.split.past.notes)):
+    fleet, pings = view.split.fleet, view.split.pings
+    report.answer(_answer(found, runs) + signals.answer(worth or {}, fleet))
+    of_pings = () if pings is None else pings.notes
+    for note in filter(None, (view.note, *view.split.past.notes, *of_pings)):
         report.paragraph(note)
     if len(runs) > 1:
         _curve(report, view, runs)
@@ -83,6 +92,8 @@ def write(report: Report, found: Found) -> list[dict[str, Any]]:
         _advice(report, view, m, found.own[m], of_budget)
         _table(report, view, m, of_budget)
         _weeks(report, view, m, of_budget)
+        if worth:
+            signals.write(report, m, *worth[m], fleet)
     _changed(report, view, any(np.isfinite(plan.longest) for plan in found.plans.values()))
     _time_of_day(report, view, runs)
     with report.details("How this was measured, and definitions"):

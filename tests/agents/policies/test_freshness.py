@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 import numpy as np
+import pytest
 from scipy.stats import poisson
 
 import agents
@@ -13,6 +14,7 @@ from agents.evaluation.rollout import evaluate, with_features
 from agents.theory.freshness import FreshnessArm, importance
 from agents.theory.freshness_rates import (
     freshness_at,
+    harmonic_rates,
     periodic_rates,
     randomized_rates,
 )
@@ -20,6 +22,7 @@ from crawl_env import CrawlVectorEnv, Sources
 
 FLEET = Sources(
     [0.3, 1.0, 0.05, 0.6, 2.5], [2.0, 1.0, 6.0, 0.5, 0.3], 0.2,
+    recall=[0.8, 0.5, 0.0, 1.0, 0.3], precision=[0.9, 0.4, 1.0, 1.0, 0.7],
 )  # fmt: skip
 TASK: dict[str, Any] = {"sources": FLEET, "arrivals": "poisson-items", "observed": False}
 
@@ -43,6 +46,34 @@ def played(name: str, steps: int, rows: int = 3, **task: Any) -> Any:
 # ------------------------------------------------------------------------------- what they do
 
 
+@pytest.mark.parametrize("rule", ["step", "average"])
+def test_freshness_ranks_by_the_index_of_time_and_pings(rule: str) -> None:
+    arm = FreshnessArm(
+        FLEET.arrival_rate, FLEET.recall, FLEET.precision, importance(FLEET), FLEET.cost
+    )
+    pings = np.zeros((3, 5))
+    most = 0.0
+    for seen, action, crawled in played("freshness", 150, budget=1, budget_rule=rule):
+        pings += seen["pings"]
+        index = arm.index(seen["age"], pings)
+        scale = index.max(axis=1, keepdims=True)
+        np.testing.assert_allclose(action, index / (index + scale), rtol=1e-6)
+        most = max(most, pings.max())
+        pings[crawled] = 0.0
+    assert most >= 3
+
+
+def test_ping_first_fetches_the_oldest_ping_and_the_rest_in_turn() -> None:
+    since = np.full((3, 5), np.inf)  # the step of the first ping without a fetch
+    at = np.zeros((3, 5))  # the step of the last fetch
+    for t, (seen, _, crawled) in enumerate(played("ping-first", 150, budget=2)):
+        since = np.where((seen["pings"] > 0) & np.isinf(since), t, since)
+        for row in range(3):
+            order = sorted(range(5), key=lambda i: (since[row, i], at[row, i], i))
+            assert set(order[:2]) == set(np.flatnonzero(crawled[row]))
+        since[crawled], at[crawled] = np.inf, t + 1
+
+
 def test_without_signals() -> None:
     """`ping-first` goes round; the freshness index is that of time alone."""
     silent = Sources(FLEET.arrival_rate, FLEET.mean_utility, FLEET.decay_rate)
@@ -62,6 +93,38 @@ def test_without_signals() -> None:
 def test_freshness_static_keeps_its_rates() -> None:
     found = evaluate("freshness-static", {**TASK, "budget": 2}, steps=2000, seeds=2)
     np.testing.assert_allclose(found.frequency, randomized_rates(FLEET, 2), atol=2e-3)
+
+
+@pytest.mark.parametrize("rule", ["step", "average"])
+def test_lambda_crawl_keeps_its_rates_and_waits_for_changes(rule: str) -> None:
+    told = np.array([False, False, False, True, False])
+    rates = harmonic_rates(FLEET, 1.5, told=told)
+    assert 0.1 < rates[3] < FLEET.arrival_rate[3]
+    pings, total = np.zeros(3), np.zeros(5)
+    steps = 1500
+    task = {"budget": 1.5, "budget_rule": rule, "sources": FLEET}
+    if rule == "step":
+        task |= {"budget": 2, "sources": Sources(**{**FLEET.__getstate__(), "cost": 2.0})}
+    for seen, _, crawled in played("lambda-crawl", steps, **task):
+        pings = np.where(seen["crawled"][:, 3] > 0, 0.0, pings) + seen["pings"][:, 3]
+        assert (pings[crawled[:, 3]] > 0).all()
+        total += crawled.sum(axis=0)
+    if rule == "average":
+        np.testing.assert_allclose(total / steps / 3, rates, atol=0.03)
+
+
+def test_other_weights_and_refusals() -> None:
+    env = CrawlVectorEnv(2, **TASK, budget=2, features=("age", "pings", "crawled"))
+    for name in ("freshness", "freshness-static", "lambda-crawl"):
+        one, other = (agents.make(name, env, weight=w) for w in ("flow", "equal"))
+        seen, _ = env.reset(seed=0)
+        assert (one.predict(seen)[0] != other.predict(seen)[0]).any()
+        with pytest.raises(ValueError, match="unknown weight 'votes'"):
+            agents.make(name, env, weight="votes")
+    for name, lacks in (("freshness", "pings"), ("ping-first", "pings"), ("lambda-crawl", "pings")):
+        blind = CrawlVectorEnv(2, **TASK, budget=2, features=("age", "crawled"))
+        with pytest.raises(ValueError, match=f"agent '{name}' needs the feature {lacks}"):
+            agents.make(name, blind)
 
 
 # ------------------------------------------------------------------------------- how good they are

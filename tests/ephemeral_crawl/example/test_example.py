@@ -17,7 +17,7 @@ def test_the_printed_commands_run(tmp_path, monkeypatch, capsys):
     Example().run()
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
     commands = [shlex.split(line) for line in lines if line.startswith("ephemeral-crawl ")]
-    assert [command[1] for command in commands] == ["fit", "replay", "evaluate"]
+    assert [command[1] for command in commands] == ["fit", "replay", "evaluate", "evaluate"]
     few = {
         "fit": [],
         "replay": ["--steps", "150", "--seeds", "1", "--agents", "nutch", "--quick"],

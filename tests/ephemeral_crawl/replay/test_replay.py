@@ -365,11 +365,11 @@ def test_a_stopped_replay_goes_on_and_one_of_another_log_does_not(tmp_path, monk
     played: list[str] = []
     work = replay.work
 
-    def stopping(trace: Trace, unit: runner.Job) -> runner.Result:
+    def stopping(trace: Trace, unit: runner.Job, pings: None) -> runner.Result:
         played.append(unit["agent"])
         if len(played) == 3:
             raise KeyboardInterrupt
-        return work(trace, unit)
+        return work(trace, unit, pings)
 
     monkeypatch.setattr(command.play, "work", stopping)
     with pytest.raises(SystemExit) as stop:

@@ -1,0 +1,182 @@
+"""Recall, precision and delay of each source's signals, from a log of items and a log of pings.
+
+The model of pings is that of `assignment`, and the posterior is drawn by `posterior`. A ping may
+come before the recorded publication of its item, as clocks differ and feeds date items late. One
+clock skew of all pings is therefore found first: that of the largest likelihood, if recall,
+precision and delay were the same for all sources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import expit
+
+from crawl_env import ItemLog, PingLog, Signals, Sources
+from crawl_env.log.clock import HOURS
+from crawl_env.numerics import FloatArray, IntArray
+from ephemeral_crawl.fit.assignment import Events, log_likelihood
+from ephemeral_crawl.fit.lives import Lives
+from ephemeral_crawl.fit.posterior import Quality, sample
+
+_POOL = 10_000  # events from which the start and the clock skew are found
+_SECOND = 1 / 3600  # hours: shorter delays are those of the time stamps
+_SKEWS = np.array([1, 2, 5, 10, 20, 60, 120, 300, 600, 1800, 3600, 7200]) / 3600  # hours
+_EVIDENCE = 12.0  # log likelihood ratio from which clocks count as different
+
+
+class SignalFit(NamedTuple):
+    """The signals of N sources as fitted to a log."""
+
+    recall: Quality
+    precision: Quality
+    delay: Quality  # time
+    items: IntArray  # (N,) in the lives of the sources
+    pings: IntArray  # (N,) in the lives of the sources
+    outside: int  # pings outside the lives of their sources
+    skew: float  # time by which pings may precede the recorded publication
+    notes: tuple[str, ...]  # of the log of pings
+
+    def of(self, fleet: Sources, which: IntArray) -> Sources:
+        """Return a fleet with the signals of the sources `which`; those of −1 send none."""
+        known = which >= 0
+        recall, precision, delay = (
+            np.where(known, of.value[which], otherwise)
+            for of, otherwise in ((self.recall, 0.0), (self.precision, 1.0), (self.delay, 0.0))
+        )
+        return Signals(recall, precision, delay).of(fleet)
+
+
+def measure(
+    log: ItemLog,
+    pings: PingLog,
+    lives: Lives,
+    skew: float | None = None,
+    seed: int = 0,
+) -> SignalFit:
+    """Fit the signals of all sources.
+
+    Errors and intervals are those of the posterior. In simulations of fleets like the prior, 95 %
+    intervals cover the true recall, precision and delay of 91 to 96 % of the sources.
+
+    Arguments:
+        pings: on the clock of the log, see `PingLog.aligned_with`.
+        lives: the time over which each source is fitted.
+        skew: the time by which pings may precede the recorded publication of what they announce;
+            None to find it. Pings are moved by it, and delays count from the publication all the
+            same, so that they are at least 0.
+        seed: of the draws.
+
+    Raises:
+        ValueError: there are no pings.
+    """
+    second = _SECOND / HOURS[log.unit]
+    rng = np.random.default_rng(seed)
+    if not _events(log, pings, lives, 0.0).pings.any():
+        raise ValueError(
+            "there is no ping within the lives of the sources, so that their signals cannot be "
+            "fitted; fit without the log of pings"
+        )
+    pool = _pool(log, pings, lives, rng)
+    if skew is None:
+        skew, start = _skew(pool, second)
+    else:
+        start = _pooled(pool(skew), second)[1]
+    events = _events(log, pings, lives, skew)
+    of_recall, of_precision, of_delay = sample(events, start, second / 10, rng)
+    outside = len(pings) - int(events.pings.sum())
+    found = of_recall, of_precision, _from_publication(of_delay, skew, second)
+    return SignalFit(*found, events.items, events.pings, outside, skew, pings.notes)
+
+
+def _events(log: ItemLog, pings: PingLog, lives: Lives, skew: float) -> Events:
+    # The last pings of the log stay in it.
+    received = np.minimum(pings.time + skew, np.nextafter(log.end, -np.inf))
+    return Events.of(lives.start, lives.end, log.source, log.published, pings.source, received)
+
+
+# --------------------------------------------------------------------------------- start and skew
+
+
+def _pool(
+    log: ItemLog, pings: PingLog, lives: Lives, rng: np.random.Generator
+) -> Callable[[float], Events]:
+    """Return a function from a clock skew to the events of some sources, drawn at random, or to
+    the first events of a long one."""
+    everything = _events(log, pings, lives, 0.0)
+    size = everything.items + everything.pings
+    order = rng.permutation(np.flatnonzero(everything.pings))
+    chosen = np.sort(order[: 1 + np.searchsorted(np.cumsum(size[order]), _POOL)])
+    part = np.minimum(1.0, _POOL / np.maximum(size, 1))
+    shorter = lives._replace(end=lives.start + part * lives.span)
+
+    def pooled(skew: float) -> Events:
+        return _events(log, pings, shorter, skew).of_sources(chosen)
+
+    return pooled
+
+
+def _pooled(
+    events: Events, second: float, start: FloatArray | None = None
+) -> tuple[float, FloatArray]:
+    """Return the maximum of the log likelihood if recall, precision and delay are the same for
+    all sources, and its place (logit r, logit p, ln d)."""
+    span = events.span
+    typical = span.sum() / max(events.items.sum(), 1)
+    longest = np.log(max(span.max(), 10 * second))
+    rate = events.pings / span
+
+    def loss(x: FloatArray) -> float:
+        r, p = expit(np.clip(x[:2], -12.0, 12.0))
+        d = np.exp(np.clip(x[2], np.log(second / 10), longest))
+        n = np.ones(span.size)
+        found = log_likelihood(events, r * n, (1 - p) * rate + 1e-9 / span, d * n).sum()
+        # A weak prior, so that the maximum is finite.
+        return float(-found - np.log(r * (1 - r) * p * (1 - p)) / 2)
+
+    delays = (60 * second, 0.02 * typical, 0.2 * typical) if start is None else (60 * second,)
+    starts = [np.array([0.0, 0.0, np.log(d)]) for d in delays]
+    starts += [] if start is None else [start]
+    best = min(
+        (
+            minimize(
+                loss,
+                x,
+                method="Nelder-Mead",
+                options={"maxfev": 150, "xatol": 0.01, "fatol": 0.01},
+            )
+            for x in starts
+        ),
+        key=lambda found: found.fun,
+    )
+    return -float(best.fun), np.asarray(best.x)
+
+
+def _skew(pool: Callable[[float], Events], second: float) -> tuple[float, FloatArray]:
+    """Return the clock skew of the largest likelihood, which is 0 unless another one is much
+    larger, and the parameters common to all sources there."""
+    least, start = _pooled(pool(0.0), second)
+    gained = np.inf
+    while gained > 0.1:  # the search may end early
+        before = least
+        least, start = _pooled(pool(0.0), second, start)
+        gained = least - before
+    best, skew, place = least + _EVIDENCE, 0.0, start
+    for candidate in _SKEWS * (second / _SECOND):
+        found, x = _pooled(pool(float(candidate)), second, start)
+        if found > best:
+            best, skew, place = found, float(candidate), x
+    return skew, place
+
+
+def _from_publication(delay: Quality, skew: float, second: float) -> Quality:
+    """Return delays from the recorded publication on, at least 0; below a second, which is the
+    resolution of time stamps, they are 0."""
+    later = [np.maximum(x - skew, 0.0) for x in (delay.value, delay.low, delay.high)]
+    value, low, high = (np.where(x < second, 0.0, x) for x in later)
+    mean = max(delay.mean - skew, 0.0)
+    of_fleet = mean if mean >= second else 0.0, delay.spread
+    return Quality(value, delay.error, low, np.maximum(high, second), *of_fleet)

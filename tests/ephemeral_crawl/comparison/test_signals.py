@@ -1,0 +1,181 @@
+"""What signals are worth, as `evaluate` and `replay` say it."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from agents.theory.task_bound import task_bound
+from crawl_env import Sources, Task
+from ephemeral_crawl import __main__ as cli
+from ephemeral_crawl.comparison.signals import net_worth, without_signals
+from ephemeral_crawl.evaluate import large
+from ephemeral_crawl.example import world
+from ephemeral_crawl.example.command import Example
+from tests.refusals import refused
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def table(report: Path, of: str) -> str:
+    """The text of a report from a caption on."""
+    return report.read_text(encoding="utf-8").split(of, 1)[1]
+
+
+def test_the_worth_by_the_model_bounds_what_signals_can_add() -> None:
+    fleet = Sources.preset("fleet-f")
+    before = np.zeros(len(fleet))
+    for recall, precision in ((0.3, 0.5), (0.6, 0.5), (0.6, 0.9), (1.0, 1.0)):
+        task = Task(
+            fleet,
+            budget=3,
+            signals={"recall": recall, "precision": precision},
+            observed=False,
+            budget_rule="average",
+        )
+        quiet = task.replaced(sources=without_signals(task.sources), signals=None)
+        worth = net_worth(task, quiet)
+        assert worth.each is not None
+        assert np.all(worth.each >= before - 1e-9 * fleet.ceiling)
+        before = worth.each
+        gained = task_bound(task).bound - task_bound(quiet).bound
+        assert 0 < gained <= worth.each.sum() * (1 + 1e-9)
+        assert worth.multiplier == pytest.approx(task_bound(quiet).multiplier)
+
+
+def test_evaluate_says_what_signals_are_worth(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    few = [
+        "--budget",
+        "2",
+        "--quick",
+        "--steps",
+        "150",
+        "--warmup",
+        "20",
+        "--seeds",
+        "3",
+        "--agents",
+        "oldest-first",
+    ]
+    quality = ["--recall", ".6", "--precision", ".9", "--delay", ".2"]
+    cli.main(["evaluate", "--sources", "fleet-f", *few, *quality, "--out", "given"])
+    printed = capsys.readouterr().out
+    assert "With its signals the fleet gives whittle" in printed
+    assert "information" not in printed.split("With its signals")[0]
+    found = rows(tmp_path / "given" / "signals.csv")
+    assert len(found) == len(Sources.preset("fleet-f"))
+    assert {row["recall"] for row in found} == {"0.6"}
+    reward = {
+        row["run"]: float(row["reward"])
+        for row in rows(tmp_path / "given" / "records.csv")
+        if row["agent"] == "whittle"
+    }
+    # A fleet of one's own with these columns gives the same.
+    fleet = Sources.preset("fleet-f")
+    state = {**fleet.__getstate__(), "recall": 0.6, "precision": 0.9, "signal_delay": 0.2}
+    Sources(**state).to_csv("fleet.csv")
+    cli.main(["evaluate", "--sources", "fleet.csv", *few, "--out", "columns"])
+    again = rows(tmp_path / "columns" / "signals.csv")
+    assert [float(row["gain"]) for row in again] == [float(row["gain"]) for row in found]
+    # The gains of the sources add up to that of whittle, run by run on the same arrivals.
+    cli.main(["evaluate", "--sources", "fleet-f", *few, "--arrivals", "poisson", "--out", "none"])
+    quiet = {
+        row["run"]: float(row["reward"])
+        for row in rows(tmp_path / "none" / "records.csv")
+        if row["agent"] == "whittle"
+    }
+    gain = np.mean([reward[run] - quiet[run] for run in reward])
+    assert sum(float(row["gain"]) for row in found) == pytest.approx(gain, rel=1e-9)
+    assert not (tmp_path / "none" / "signals.csv").exists()
+    in_turn = table(tmp_path / "given" / "report.html", "Policies without and with signals")
+    assert "oldest-first" in in_turn
+    assert "0.00%" in in_turn.split("oldest-first")[1][:400]
+
+
+def test_a_replay_with_recorded_pings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Example().run()
+    words = "--items example/log.csv --decay-rate .1 --budget 2 --quick --steps 400 --seeds 1"
+    replayed = ["evaluate", *words.split(), "--agents", "oldest-first"]
+    cli.main([*replayed, "--signals", "example/pings.csv", "--out", "pings"])
+    assert "With its signals the fleet gives whittle" in capsys.readouterr().out
+    cli.main([*replayed, "--out", "none"])
+    found = rows(tmp_path / "pings" / "signals.csv")
+    reward = {}
+    for name in ("pings", "none"):
+        of = [r for r in rows(tmp_path / name / "records.csv") if r["agent"] == "whittle"]
+        reward[name] = sum(float(row["reward"]) for row in of)
+    assert reward["pings"] > reward["none"]
+    gained = 400 * sum(float(row["gain"]) for row in found)
+    assert gained == pytest.approx(reward["pings"] - reward["none"], rel=1e-9)
+    # Fitted to the first half of the log: news announce nearly all items, videos none.
+    recall = {row["source"]: float(row["recall"]) for row in found}
+    assert recall["city-news"] > 0.8
+    assert recall["street-food-channel"] < 0.2
+    assert max(found, key=lambda row: float(row["worth"]))["source"] == "national-news"
+    cli.main([*replayed, "--recall", ".9", "--out", "simulated"])
+    simulated = rows(tmp_path / "simulated" / "signals.csv")
+    assert {row["recall"] for row in simulated} == {"0.9"}
+    assert sum(float(row["worth"]) for row in simulated) > sum(float(r["worth"]) for r in found)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--sources table1 --recall 1.5", "recall is 1.5"),
+        ("--sources table1 --precision .5", "no source has a recall above 0"),
+        ("--sources table1 --recall .5 --precision 0", "precision is 0"),
+        ("--sources table1 --recall .5 --delay -1", "delay is -1"),
+        ("--sources table1 --recall .5 --observed", "--observed is given with signals"),
+        ("--sources table1 --recall .5 --arrivals deterministic", "poisson-items"),
+        ("--items example/log.csv --decay-rate .1 --signals strange.csv", "sources that the log"),
+        ("--items example/log.csv --decay-rate .1 --signals numbers.csv", "are numbers"),
+        ("--items example/log.csv --decay-rate .1 --signals late.csv", "no ping is within"),
+    ],
+)
+def test_what_is_refused(
+    words: str,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if "--items" in words:
+        Example().run()
+        Path("strange.csv").write_text("source,time\nnobody,2026-03-03T00:00:00Z\n")
+        Path("numbers.csv").write_text("source,time\ncity-news,3\n")
+        Path("late.csv").write_text("source,time\ncity-news,2027-03-03T00:00:00Z\n")
+    with pytest.raises(SystemExit, match=message):
+        cli.main(["evaluate", *words.split(), "--budget", "2", "--quick"])
+
+
+def test_large_fleets_with_signals_are_refused() -> None:
+    class Options:
+        arrivals, observed, budget_rule, last_crawls = "poisson", False, "step", ""
+        max_interval, present, start, recall = 0.0, "", "fresh", None
+
+    fleet = Sources(np.ones(large.LARGE), 1.0, 1.0)
+    assert large.as_columns(Options(), fleet) is not None  # type: ignore[arg-type]
+    announced = Sources(np.ones(large.LARGE), 1.0, 1.0, recall=0.5)
+    with refused("200,000 sources and sends signals", "--quick"):
+        large.as_columns(Options(), announced)  # type: ignore[arg-type]
+
+
+def test_the_pings_of_the_example_are_those_of_its_fleet() -> None:
+    log = world.log(0)
+    pings, fleet = world.pings(log, 0), world.fleet()
+    expected = fleet.ping_rate * world.SPAN
+    for i, name in enumerate(fleet.names):
+        if name not in (world.CLOSED, world.OPENED):
+            assert abs(pings.counts[i] - expected[i]) < 5 * np.sqrt(expected[i]) + 1e-9

@@ -60,7 +60,6 @@ class PingBelief(MeanStock):
         # (B, N) mean content of the items whose pings are on the way, and steps since the crawl.
         self._late = np.zeros(shape if delayed else (0, 0))
         self._since = np.zeros_like(self._late)
-        self._heard = np.empty(0, dtype=np.intp)  # cells with pings in the last step
         self._feed_of_pings: PingFeed | None = None
         super().__init__(self._bound(sources), shape)
 
@@ -112,9 +111,7 @@ class PingBelief(MeanStock):
             if shown is not None:
                 shown[envs] = 0.0
         assert self._feed_of_pings is not None
-        pings = self._feed_of_pings.start(envs, steps, self._stock.published)
-        self._receive(pings)
-        self._heard = np.concatenate((self._heard, pings.cell))
+        self._receive(self._feed_of_pings.start(envs, steps, self._stock.published))
 
     def advance(self, rng: np.random.Generator) -> None:
         if self._late.size:
@@ -125,24 +122,16 @@ class PingBelief(MeanStock):
         if self.aged is not None:
             _fade(self.aged.reshape(-1), self._retention)
         if self.pings is not None:
-            self.pings.reshape(-1)[self._heard] = 0.0
+            self.pings[...] = 0.0
         assert self._feed_of_pings is not None
-        pings = self._feed_of_pings.advance(self._stock.published)
-        self._receive(pings)
-        self._heard = pings.cell
+        self._receive(self._feed_of_pings.advance(self._stock.published))
 
-    def _receive(self, pings: Pings) -> None:
-        _receive(
-            *pings,
-            self._worth,
-            self._decay,
-            self._gone,
-            self._share,
-            self.flat,
-            self._since.reshape(-1),
-            _NOTHING if self.aged is None else self.aged.reshape(-1),
-            _NOTHING if self.pings is None else self.pings.reshape(-1),
-        )
+    def _receive(self, batches: list[Pings]) -> None:
+        law = self._worth, self._decay, self._gone, self._share
+        shown = (_NOTHING if x is None else x.reshape(-1) for x in (self.aged, self.pings))
+        flat = self.flat, self._since.reshape(-1), *shown
+        for pings in batches:
+            _receive(*pings, *law, *flat)
 
     def announced(self, which: IntArray) -> FloatArray:
         """Return the part of the belief that is not of silent items at some sources, (B, n)."""
@@ -168,8 +157,6 @@ class PingBelief(MeanStock):
         for name in _STATE:
             if getattr(self, name) is not None:
                 getattr(self, name)[...] = state[name]
-        if self.pings is not None:
-            self._heard = np.flatnonzero(self.pings)
         self._feed_of_pings.set_state(state["feed"])
 
 
@@ -219,9 +206,13 @@ def _receive(
     pings: FloatArray,
 ) -> None:
     """Add pings to flat values, to the sum of their ages, and to the number of the last step."""
+    first = 0
     for j in range(cell.size):
         c = cell[j]
-        i = c % decay.size
+        i = c - first
+        if i < 0 or i >= decay.size:
+            first = c - c % decay.size
+            i = c - first
         left = math.exp(-decay[i] * age[j])
         if since.size > 0 and gone[i] > 0.0:
             left *= -math.expm1(-gone[i] * (since[c] - age[j])) * share[i]

@@ -35,8 +35,6 @@ class Pings(NamedTuple):
     @staticmethod
     def concatenate(batches: Sequence[Pings]) -> Pings:
         """Return the pings of all batches, in order."""
-        if len(batches) == 1:
-            return batches[0]
         none = Pings(np.empty(0, dtype=np.intp), np.empty(0))
         return Pings(*(np.concatenate(column) for column in zip(none, *batches, strict=True)))
 
@@ -47,12 +45,12 @@ class PingFeed(Protocol):
     def seed(self, rng: np.random.Generator) -> None:
         """Begin the random stream of the pings that belongs to the seed of `rng`."""
 
-    def start(self, envs: IntArray, steps: FloatArray, items: Iterable[Published]) -> Pings:
-        """Return the pings of the `steps` (b, N) steps before an episode of the environments
-        `envs`, in which `items` were published."""
+    def start(self, envs: IntArray, steps: FloatArray, items: Iterable[Published]) -> list[Pings]:
+        """Return the pings, in batches, of the `steps` (b, N) steps before an episode of the
+        environments `envs`, in which `items` were published."""
 
-    def advance(self, items: Iterable[Published]) -> Pings:
-        """Return the pings of the next step, in which `items` are published."""
+    def advance(self, items: Iterable[Published]) -> list[Pings]:
+        """Return the pings, in batches, of the next step, in which `items` are published."""
 
     def get_state(self) -> Any:
         """Return a copy of the state."""
@@ -98,7 +96,7 @@ class SimulatedPings:
     def seed(self, rng: np.random.Generator) -> None:
         self._stream = stream(beside(rng, "signals"))
 
-    def start(self, envs: IntArray, steps: FloatArray, items: Iterable[Published]) -> Pings:
+    def start(self, envs: IntArray, steps: FloatArray, items: Iterable[Published]) -> list[Pings]:
         begun = np.zeros(self._shape[0], dtype=bool)
         begun[envs] = True
         self._waiting = self._waiting.only(~begun[self._waiting.cell // self._shape[1]])
@@ -116,12 +114,12 @@ class SimulatedPings:
         way."""
         finite = np.isfinite(window)
         on_the_way = self._sources.recall * self._sources.arrival_rate * self._sources.signal_delay
-        number = self._flat(on_the_way / self._sources.period, cells)
+        number = self._flat(on_the_way, cells)
         times = PoissonTimes(np.where(finite, number, 0.0), np.ones(cells.size))
         for where, _ in times.drawn(self._stream):
             yield self._announced(cells[where], window[where], np.ones(1))
 
-    def advance(self, items: Iterable[Published]) -> Pings:
+    def advance(self, items: Iterable[Published]) -> list[Pings]:
         waiting = Pings(self._waiting.cell, self._waiting.age + 1.0)
         found = [self._announced(batch.cell, batch.age, self._recall) for batch in items]
         found += [Pings(where, age) for where, age in self._false.drawn(self._stream)]
@@ -130,17 +128,20 @@ class SimulatedPings:
     def _announced(self, cell: IntArray, age: FloatArray, recall: FloatArray) -> Pings:
         """Return the pings that items of some ages trigger."""
         where, ages = np.empty(cell.size, dtype=np.intp), np.empty(cell.size)
-        n = _announce(cell, age, recall, self._delay, self._stream, where, ages)
-        return Pings(where[:n], ages[:n])
+        n = _announce(cell, age, recall, self._stream, where, ages)
+        pings = Pings(where[:n], ages[:n])
+        if self._is_delayed:
+            _delay(*pings, self._delay, self._stream)
+        return pings
 
-    def _received(self, found: Sequence[Pings]) -> Pings:
+    def _received(self, found: list[Pings]) -> list[Pings]:
         """Return the pings that have been received, and keep those on the way."""
-        pings = Pings.concatenate(found)
         if not self._is_delayed:
-            return pings
+            return found
+        pings = Pings.concatenate(found)
         here = pings.age >= 0.0
         self._waiting = pings.only(~here)
-        return pings.only(here)
+        return [pings.only(here)]
 
     def get_state(self) -> dict[str, Any]:
         return {"waiting": deepcopy(self._waiting), "stream": self._stream.copy()}
@@ -155,21 +156,30 @@ def _announce(
     cell: IntArray,
     age: FloatArray,
     recall: FloatArray,
-    delay: FloatArray,
     state: Stream,
     where: IntArray,
     ages: FloatArray,
 ) -> int:
-    """Write the cells and ages of the pings that items trigger, and return their number."""
-    n = 0
+    """Write the cells and ages of the items that trigger pings, and return their number."""
+    n, first = 0, 0
     for j in range(cell.size):
-        r = recall[cell[j] % recall.size]
-        if r > 0.0 and uniform(state) < r:
-            mean = delay[cell[j] % delay.size]
-            where[n] = cell[j]
-            ages[n] = age[j] - mean * exponential(state) if mean > 0.0 else age[j]
-            n += 1
+        i = cell[j] - first
+        if i < 0 or i >= recall.size:
+            first = cell[j] - cell[j] % recall.size
+            i = cell[j] - first
+        where[n] = cell[j]
+        ages[n] = age[j]
+        n += uniform(state) < recall[i]  # no branch, which could not be predicted
     return n
+
+
+@compiled
+def _delay(cell: IntArray, age: FloatArray, delay: FloatArray, state: Stream) -> None:
+    """Subtract an exponential time of mean `delay` from the age of each ping."""
+    for j in range(cell.size):
+        mean = delay[cell[j] % delay.size]
+        if mean > 0.0:
+            age[j] -= mean * exponential(state)
 
 
 class RecordedPings:
@@ -187,15 +197,15 @@ class RecordedPings:
     def seed(self, rng: np.random.Generator) -> None:
         """Do nothing, since nothing is random."""
 
-    def start(self, envs: IntArray, steps: FloatArray, items: Iterable[Published]) -> Pings:
+    def start(self, envs: IntArray, steps: FloatArray, items: Iterable[Published]) -> list[Pings]:
         self._replay.set_state(self._items.get_state())
         cells = np.arange(self._replay.rate().size).reshape(-1, steps.shape[1])[envs].ravel()
         past = self._replay.published_before(envs, steps.ravel())
-        return Pings(cells[past.cell], past.age)
+        return [Pings(cells[past.cell], past.age)]
 
-    def advance(self, items: Iterable[Published]) -> Pings:
+    def advance(self, items: Iterable[Published]) -> list[Pings]:
         self._replay.set_state(self._items.get_state())
-        return Pings(*self._replay.published_last()[:2])
+        return [Pings(*self._replay.published_last()[:2])]
 
     def get_state(self) -> None:
         """Return None: the state is that of the items."""

@@ -1,0 +1,265 @@
+"""Signals: what pings are drawn, and the belief that they imply."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.envs.registration import EnvSpec
+
+from crawl_env import Arrivals, CrawlEnv, CrawlVectorEnv, ItemLog, PingLog, Signals, Sources, Trace
+from crawl_env.content.signals import make_signals
+from crawl_env.fleet.columns import FleetColumns
+from crawl_env.simulation.task import Task
+
+FLEET = Sources(
+    [2.0, 5.0, 0.3], [1.0, 2.0, 3.0], [0.2, 0.5, 0.05], period=0.5, names=["a", "b", "c"]
+)
+FEATURES = ("value", "age", "pings", "pings_aged")
+CONSTANT = Arrivals(utility="constant", sampler="items")
+MIXED = Signals([0.5, 0.8, 0.0], [0.8, 0.2, 1.0])
+DELAYED = Signals([0.5, 0.8, 0.3], [0.8, 0.2, 1.0], [2.0, 0.7, 0.0])
+
+
+def env_of(**arguments: Any) -> CrawlEnv:
+    return CrawlEnv(
+        FLEET, **{"arrivals": "poisson-items", "start": "random", "observed": False, **arguments}
+    )
+
+
+def actions(seed: int, steps: int = 60) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(seed).uniform(-1, 1, (steps, 3))
+
+
+def shown(env: CrawlEnv, moves: Any, seed: int = 4) -> np.ndarray[Any, Any]:
+    return np.array([env.reset(seed=seed)[0], *(env.step(move)[0] for move in moves)])
+
+
+@pytest.mark.parametrize("extra", [(), ("harvest_age",)], ids=["recursion", "items"])
+def test_perfect_signals_of_known_marks_are_observation_and_none_are_not(extra: Any) -> None:
+    features = ("value", *extra)
+    for signals, observed in ((Signals(1.0), True), (Signals(0.0), False)):
+        plain = env_of(arrivals=CONSTANT, features=features, observed=observed)
+        env = env_of(arrivals=CONSTANT, features=features, signals=signals)
+        np.testing.assert_array_equal(shown(env, actions(0)), shown(plain, actions(0)))
+
+
+def test_a_source_without_signals_in_a_fleet_with_them_has_the_old_belief() -> None:
+    for signals in (MIXED, Signals([0.5, 0.8, 0.0], [0.8, 0.2, 1.0], [1.0, 0.0, 0.0])):
+        seen = shown(env_of(signals=signals), actions(1))
+        plain = shown(env_of(), actions(1))
+        np.testing.assert_array_equal(seen[:, 2], plain[:, 2])
+        assert not np.array_equal(seen[:, :2], plain[:, :2])
+
+
+@pytest.mark.parametrize("signals", [MIXED, DELAYED], ids=["at once", "delayed"])
+def test_signals_change_nothing_that_arrives_and_actions_change_no_ping(signals: Signals) -> None:
+    env = env_of(signals=signals, features=FEATURES)
+    plain = env_of()
+    ours, other = shown(env, actions(2)), shown(env, actions(3))
+    np.testing.assert_array_equal(ours[1:, :, 2], other[1:, :, 2])
+    for world in (shown(env, actions(2)), shown(plain, actions(2))):
+        assert world.shape[0] == 61
+    np.testing.assert_array_equal(env.world.value, plain.world.value)
+    vector = CrawlVectorEnv(
+        1,
+        FLEET,
+        arrivals="poisson-items",
+        start="random",
+        observed=False,
+        signals=signals,
+        features=FEATURES,
+    )
+    rows = [vector.reset(seed=4)[0][0], *(vector.step(a[None])[0][0] for a in actions(2))]
+    np.testing.assert_array_equal(rows, ours)
+
+
+def test_the_state_holds_pings_on_the_way_and_a_planner_gets_others() -> None:
+    env = env_of(signals=DELAYED, features=FEATURES)
+    shown(env, actions(0, 5))
+    state, moves = env.get_state(), actions(1, 30)
+    futures = []
+    for seed in (None, None, 1, 1, 2):
+        env.set_state(state, seed=seed)
+        futures.append(np.array([env.step(move)[0] for move in moves]))
+    np.testing.assert_array_equal(futures[0], futures[1])
+    np.testing.assert_array_equal(futures[2], futures[3])
+    assert len({future[..., 2].tobytes() for future in futures}) == 3
+
+
+@pytest.mark.parametrize("signals", [MIXED, DELAYED], ids=["at once", "delayed"])
+def test_the_belief_is_the_conditional_mean(signals: Signals) -> None:
+    """96 z values, of which none is beyond 4.5 with probability .9993."""
+    rows = 20_000
+    env = CrawlVectorEnv(
+        rows, FLEET, arrivals="poisson-items", start="random", signals=signals, features=FEATURES
+    )
+    rng = np.random.default_rng(0)
+    for steps in (0, 2, 6):
+        env.reset(seed=steps)
+        for _ in range(steps):
+            env.step(rng.uniform(-1, 1, (rows, 3)))
+        world = env.world
+        error = world.value - world.belief
+        for source in range(3):
+            for age in range(1, 5):
+                here = world.age[:, source] == age
+                heard = world.pings_aged[:, source]
+                many = heard > (np.median(heard[here]) if here.any() else 0.0)
+                for part in (here & many, here & ~many):
+                    if part.sum() > 200:
+                        z = error[part, source]
+                        assert abs(z.mean()) < 4.5 * z.std() / np.sqrt(z.size), (steps, source, age)
+
+
+def test_pings_come_at_their_rate_from_the_first_step_on() -> None:
+    rows = 20_000
+    for signals in (MIXED, DELAYED):
+        env = CrawlVectorEnv(
+            rows, FLEET, arrivals="poisson-items", signals=signals, features=("pings",)
+        )
+        expected = signals.of(FLEET).ping_rate * FLEET.period
+        for pings in (env.reset(seed=1)[0], env.step(np.zeros((rows, 3)))[0]):
+            z = (pings[..., 0].mean(0) - expected) / np.sqrt(np.maximum(expected, 1e-9) / rows)
+            assert (np.abs(z) < 4.5).all()
+
+
+def recorded(delay: float) -> tuple[ItemLog, PingLog, Signals]:
+    rng = np.random.default_rng(7)
+    when, heard = rng.uniform(0, 20, 90), rng.uniform(0, 20, 60)
+    items = ItemLog(("a", "b", "c"), rng.integers(0, 3, 90), when, np.ones(90), 0, 20)
+    pings = PingLog(("b", "a"), rng.integers(0, 2, 60), heard, 0, 20)
+    return items, pings, Signals([0.5, 0.8, 0.0], [0.8, 0.2, 1.0], delay, pings)
+
+
+@pytest.mark.parametrize("delay", [0.0, 1.3])
+def test_recorded_pings_are_replayed_and_the_belief_is_its_formula(delay: float) -> None:
+    items, pings, signals = recorded(delay)
+    env = env_of(
+        arrivals=Trace(items, random_start=False), start="empty", signals=signals, features=FEATURES
+    )
+    fleet = env.sources
+    env.reset(seed=0)
+    crawled, rng = np.zeros(3), np.random.default_rng(1)
+    place = np.array([1, 0])[pings.source]
+    for step in range(1, 39):
+        action = rng.uniform(-1, 1, 3)
+        crawled[action.argmax()] = (step - 1) * 0.5
+        seen, *_ = env.step(action)
+        now = step * 0.5
+        for i in range(3):
+            tau, mu, r = now - crawled[i], fleet.decay_rate[i], fleet.recall[i]
+            flow = fleet.arrival_rate[i] * fleet.mean_utility[i]
+            mine = pings.time[place == i]
+            times = mine[(mine >= crawled[i]) & (mine < now)]
+            left = np.exp(-mu * (now - times))
+            belief = (1 - r) * flow * -np.expm1(-mu * tau) / mu
+            if delay:
+                k = mu + 1 / delay
+                belief += r * flow * -np.expm1(-k * tau) / k
+                left *= -np.expm1(-k * (times - crawled[i])) / (1 + mu * delay)
+            belief += fleet.precision[i] * fleet.mean_utility[i] * left.sum()
+            expected = (belief, tau / 0.5, ((mine >= now - 0.5) & (mine < now)).sum(), left.sum())
+            np.testing.assert_allclose(seen[i], expected, rtol=2e-6, atol=1e-6)
+
+
+def test_features_of_pings_are_zero_without_signals() -> None:
+    env = env_of(arrivals="deterministic", features=FEATURES)
+    assert not shown(env, actions(0))[..., 2:].any()
+
+
+def test_at_capacities_only_the_part_without_pings_is_limited() -> None:
+    fleet = Sources(4.0, 1.0, 0.1, capacity=2, recall=[0.5, 0.0], precision=0.8)
+    env = CrawlEnv(fleet, features=("value", "age", "pings_aged"), observed=False)
+    env.reset(seed=0)
+    for _ in range(9):
+        seen, *_ = env.step(np.array([-1.0, -1.0]))
+    silent = fleet.silent.content_at(seen[:, 1])
+    np.testing.assert_allclose(seen[:, 0], silent + 0.8 * seen[:, 2], rtol=1e-6)
+
+
+@pytest.mark.parametrize("signals", ["websub", {"recall": 0.5, "delay": 2}, recorded(0.5)[2]])
+def test_a_specification_in_json_makes_the_same_environment(signals: Any) -> None:
+    recordings = {"arrivals": Trace(recorded(0)[0])} if isinstance(signals, Signals) else {}
+    env = gym.make("EphemeralCrawl-v0", sources=FLEET, signals=signals, **recordings)
+    assert env.spec is not None
+    again = gym.make(EnvSpec.from_json(env.spec.to_json()))
+    assert again.unwrapped.task.signals == make_signals(signals)  # type: ignore[attr-defined]
+    for made in (env, again):
+        made.reset(seed=3)
+    for action in actions(0, 9).astype(np.float32):
+        np.testing.assert_array_equal(env.step(action)[0], again.step(action)[0])
+    json.dumps(make_signals(signals).describe())  # type: ignore[union-attr]
+
+
+def test_fleets_drawn_at_reset_get_the_signals() -> None:
+    def drawn(rng: np.random.Generator) -> Sources:
+        return Sources(rng.uniform(1, 3, 4), 1.0, 0.2)
+
+    env = CrawlVectorEnv(3, drawn, signals=DELAYED_FOUR, features=FEATURES, horizon=4)
+    env.reset(seed=0)
+    for _ in range(12):
+        env.step(np.zeros((3, 4)))
+    assert (env.world.sources.recall == 0.5).all()
+    assert len(np.unique(env.world.sources.ping_rate)) == 12
+
+
+DELAYED_FOUR = Signals(0.5, 0.8, 1.0)
+BAD: dict[str, tuple[Any, list[str]]] = {
+    "totals": ({"arrivals": "poisson"}, ["single items", "poisson-items"]),
+    "means": ({"arrivals": "deterministic"}, ["single items", "poisson-items"]),
+    "recall": ({"signals": {"recall": [0.5, 1.5, 0]}}, ["source 1", "recall is 1.5", "0 and 1"]),
+    "precision": ({"signals": {"recall": 1, "precision": 0}}, ["precision is 0", "above 0"]),
+    "delay": ({"signals": {"recall": 1, "delay": -1}}, ["delay is -1"]),
+    "length": ({"signals": Signals([0.5, 0.5])}, ["2 numbers of recall for 3 sources"]),
+    "no recall": ({"signals": Signals(precision=0.5)}, ["recall above 0", "fit"]),
+    "name": ({"signals": "sitmap"}, ["did you mean 'sitemap'"]),
+    "argument": ({"signals": {"recal": 0.5}}, ["did you mean 'recall'"]),
+    "number": ({"signals": 0.5}, ["signals is 0.5", "Signals"]),
+    "simulated items": ({"signals": recorded(0)[2]}, ["recorded items", "Trace"]),
+    "many": ({"signals": Signals(1, 1e-12)}, ["false pings", "precision"]),
+}
+
+
+@pytest.mark.parametrize(("arguments", "words"), BAD.values(), ids=BAD)
+def test_bad_signals_are_refused(arguments: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(ValueError, match=words[0]) as error:
+        CrawlEnv(FLEET, **{"signals": MIXED, **arguments})
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_recorded_pings_of_sources_without_signals_are_refused() -> None:
+    items, pings, _ = recorded(0)
+    with pytest.raises(ValueError, match=r"30 pings of 1 sources .*\(b\)"):
+        Task(FLEET, arrivals=Trace(items), signals=Signals([0.5, 0.0, 0.0], log=pings))
+    strange = PingLog(("a", "x"), [0, 1], [1.0, 2.0])
+    with pytest.raises(ValueError, match=r"\(x\)"):
+        Task(FLEET, arrivals=Trace(items), signals=Signals(0.5, log=strange))
+    late = PingLog(("a",), [0, 0], [1.0, 25.0])
+    with pytest.warns(UserWarning, match="outside the time"):
+        Task(FLEET, arrivals=Trace(items), signals=Signals(0.5, log=late))
+
+
+def test_what_cannot_have_signals_refuses_them() -> None:
+    signalled = MIXED.of(FLEET)
+    with pytest.raises(ValueError, match="signals"):
+        FleetColumns.of(signalled)
+    with pytest.raises(ValueError, match=r"options\['value'\]"):
+        env_of(signals=MIXED).reset(options={"value": np.ones(3)})
+    torch_env = pytest.importorskip("crawl_env.envs.torch_env")
+    with pytest.raises(ValueError, match="signals"):
+        torch_env.TorchCrawlVectorEnv(2, signalled, arrivals="poisson-items")
+
+
+def test_columns_of_signals_are_read_and_written(tmp_path: Any) -> None:
+    path = tmp_path / "fleet.csv"
+    fleet = DELAYED.of(FLEET)
+    fleet.to_csv(path)
+    assert Sources.from_csv(path, period=0.5) == fleet
+    assert not Task(path).observed.any()
+    FLEET.to_csv(path)
+    assert "recall" not in path.read_text(encoding="utf-8")

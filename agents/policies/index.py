@@ -153,7 +153,7 @@ class WhittleExact(Whittle):
     and is used there. It is also used for other arrivals, for which no exact index is known. The
     index of each distinct source that is observed or sends signals is computed when it first
     occurs, in some milliseconds. Failures enter as higher costs, capacities as in
-    `agents.theory.renewal.simplified`, and delayed signals as if they came at once.
+    `agents.theory.renewal.simplified`, and delayed signals as in `agents.theory.arm.at_once`.
 
     Raises:
         ValueError: as for other index agents, or there are too many distinct sources.
@@ -174,9 +174,11 @@ class WhittleExact(Whittle):
 
 
 class _ExactMultiplier(BudgetMultiplier):
-    """λ* of the exact relaxation, which ignores delays and hosts; with these it is simulated."""
+    """λ* of the exact relaxation, which ignores hosts and delays, of crawls and of signals; with
+    these it is simulated."""
 
     def _find(self, sources: Sources) -> FloatArray:
-        if sources.is_delayed or Hosts.of(sources, self._task.per_host) is not None:
+        late = sources.is_delayed or bool((sources.recall * sources.signal_delay).any())
+        if late or Hosts.of(sources, self._task.per_host) is not None:
             return super()._find(sources)
         return np.atleast_1d(task_bound(self._task, simplified(sources)).multiplier)

@@ -89,9 +89,9 @@ def arm_of(task: Task, sources: Sources | None = None) -> SingleArm:
 
     Their index is the exact one of each source: Theorem 1 and its like where content is
     deterministic or nothing is known of it before a crawl, and the tabulated one where Poisson
-    content is observed or sends signals, with failures and capacities as in `simplified` and as if
-    signals came without delay. Where no exact index is known, it is that of the fleet not observed,
-    under exponential decay and constant rates.
+    content is observed or sends signals, with failures and capacities as in `simplified`, and
+    delayed signals as in `at_once`. Where no exact index is known, it is that of the fleet not
+    observed, under exponential decay and constant rates.
 
     Raises:
         ValueError: there are too many different sources to tabulate.
@@ -99,8 +99,33 @@ def arm_of(task: Task, sources: Sources | None = None) -> SingleArm:
     fleet = task.sources if sources is None else sources
     known = information(task)
     if known.is_informed and isinstance(task.arrivals, Arrivals):
-        return ObservedArm(fleet, task.observed, utility_of(task))
+        return ObservedArm(at_once(fleet), task.observed, utility_of(task))
     return renewal_arm(fleet, EXPONENTIAL if known is Information.UNKNOWN else decay_of(task))
+
+
+def at_once(sources: Sources) -> Sources:
+    """Return sources whose signals have no delay and approximate the given ones.
+
+    When its ping comes, an item has lost all but 1/(1 + μd) of its utility on average: so much less
+    is announced by a ping, and in all, while pings are as frequent. Recall and precision are
+    divided by 1 + μd. The items whose pings are on the way count as silent ones, which is exact but
+    for the first steps after a crawl.
+
+    >>> slow = Sources(1.0, 1.0, 0.5, recall=0.6, precision=0.9, signal_delay=1.0)
+    >>> at_once(slow).recall.round(3), at_once(slow).precision.round(3)
+    (array([0.4]), array([0.6]))
+    >>> bool(at_once(slow).ping_rate.round(9) == slow.ping_rate.round(9))
+    True
+    """
+    if not (sources.recall * sources.signal_delay).any():
+        return sources
+    lost = 1.0 + sources.decay_rate * sources.signal_delay
+    columns = {
+        "recall": sources.recall / lost,
+        "precision": sources.precision / lost,
+        "signal_delay": 0.0,
+    }
+    return Sources(**{**sources.__getstate__(), **columns})
 
 
 def decay_of(task: Task) -> Decay:

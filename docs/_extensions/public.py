@@ -16,6 +16,7 @@ MODULES = (
     "agents.learning",
     "agents.scheduling",
     "ephemeral_crawl.cluster",
+    "ephemeral_crawl.live",
 )
 
 

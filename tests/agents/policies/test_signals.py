@@ -72,14 +72,14 @@ def test_who_sees_no_pings_acts_as_without_signals() -> None:
     )
 
 
-@pytest.mark.parametrize(("budget", "precision"), [(2, 0.8), (10, 0.2)])
+@pytest.mark.parametrize(("budget", "precision", "delay"), [(2, 0.8, 0), (10, 0.2, 0), (2, 0.8, 8)])
 def test_the_exact_index_loses_nothing_and_none_exceeds_the_bound(
-    budget: float, precision: float
+    budget: float, precision: float, delay: float
 ) -> None:
     task = {
         "sources": "fleet-f",
         "budget": budget,
-        "signals": {"recall": 0.5, "precision": precision},
+        "signals": {"recall": 0.5, "precision": precision, "delay": delay},
     }
     runs = compare(["whittle", "whittle-exact", "clairvoyant"], task, **{**RUNS, "seeds": 20})
     rewards = {name: run.reward for name, run in runs.items()}

@@ -284,12 +284,14 @@ def test_names_of_information_sets(arguments: dict[str, object], name: str) -> N
     assert found.name == "unknown" or found.name in HOLDS_FOR
 
 
-def test_delays_change_neither_arm_nor_bound() -> None:
-    late = fleet(signal_delay=4.0)
+def test_delays_change_the_index_but_not_the_bound() -> None:
+    late = fleet(signal_delay=2.0)  # 1 + μd = 1.6
     assert bound(sources=late) == bound()
     x = np.random.default_rng(0).exponential(2.0, (3, 6))
-    found = [arm_of(Task(one, budget=1.5)).index(x) for one in (late, fleet())]
-    np.testing.assert_array_equal(*found)
+    early = fleet(0.5 / 1.6, 0.8 / 1.6)
+    one, other, ignored = (arm_of(Task(s, budget=1.5)).index(x) for s in (late, early, fleet()))
+    np.testing.assert_allclose(one, other, rtol=1e-9)
+    assert (one != ignored).any(axis=0).tolist() == [True, True, False, False, True, True]
 
 
 def test_every_source_of_a_mixed_fleet_has_its_own_arm() -> None:

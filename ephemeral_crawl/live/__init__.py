@@ -1,0 +1,6 @@
+"""The live scheduler: which source to fetch next, when, and why."""
+
+from ephemeral_crawl.live.explanation import Explanation
+from ephemeral_crawl.live.scheduler import Lease, Scheduler, Status
+
+__all__ = ["Explanation", "Lease", "Scheduler", "Status"]

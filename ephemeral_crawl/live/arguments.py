@@ -1,0 +1,169 @@
+"""Arguments of the live scheduler: durations, rates, names and items, checked as they come in.
+
+Inside, times are float seconds since 1970 and durations float seconds.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from numbers import Real
+
+from crawl_env.errors import check_within, shown
+
+_UNITS = {
+    "s": 1.0,
+    "sec": 1.0,
+    "second": 1.0,
+    "m": 60.0,
+    "min": 60.0,
+    "minute": 60.0,
+    "h": 3600.0,
+    "hour": 3600.0,
+    "d": 86_400.0,
+    "day": 86_400.0,
+    "w": 604_800.0,
+    "week": 604_800.0,
+}
+_NUMBER = r"\s*(\d{1,15}(?:\.\d{0,15})?|\.\d{1,15})"
+_DURATION = re.compile(_NUMBER + r"\s*([a-z]{1,7})\s*", re.ASCII)
+_RATE = re.compile(_NUMBER + r"\s*(?:/|per)\s*(?:(\d{1,9})\s*)?([a-z]{1,7})\s*", re.ASCII)
+LONGEST = 3.2e9  # seconds in a duration, a hundred years
+EARLIEST, LATEST = -62_135_596_800.0, 253_402_300_799.0  # times: the years 1 to 9999
+MOST_WORTH = 1e12  # of an item
+MOST_COST = 1e6
+LONGEST_NAME = 2048  # characters
+MOST_ITEMS = 1_000_000  # in a report
+
+Duration = str | float | timedelta
+Time = float | datetime
+Item = tuple[Time | None, float]
+
+
+def seconds(name: str, value: object, least: float = 0.0) -> float:
+    """Return a duration in seconds: "5min", "1.5h", a number of seconds, or a `timedelta`.
+
+    >>> seconds("timeout", "5min"), seconds("timeout", 90), seconds("timeout", "1.5 days")
+    (300.0, 90.0, 129600.0)
+    >>> seconds("timeout", "soon")
+    Traceback (most recent call last):
+    ...
+    ValueError: timeout is 'soon'; give a duration such as '5min', '24h' or a number of seconds
+    """
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, str):
+        match = _DURATION.fullmatch(value)
+        unit = _unit(match[2]) if match else None
+        if not match or unit is None:
+            raise ValueError(
+                f"{name} is {shown(value)}; give a duration such as '5min', '24h' or a number of "
+                "seconds"
+            )
+        value = float(match[1]) * unit
+    return check_within(name, value, least, LONGEST, unit="seconds")
+
+
+def per_second(name: str, value: object) -> float:
+    """Return a rate per second: "20/h", "3 per minute", "1/10s".
+
+    >>> per_second("budget", "36/h"), per_second("budget", "1 / 10s")
+    (0.01, 0.1)
+    >>> per_second("budget", 20)
+    Traceback (most recent call last):
+    ...
+    ValueError: budget is 20; give a rate such as '20/h', '3/min' or '1/10s'
+    """
+    match = _RATE.fullmatch(value) if isinstance(value, str) else None
+    unit = _unit(match[3]) if match else None
+    if not match or unit is None or match[2] == "0":
+        raise ValueError(
+            f"{name} is {shown(value)}; give a rate such as '20/h', '3/min' or '1/10s'"
+        )
+    rate = float(match[1]) / (int(match[2] or 1) * unit)
+    return check_within(name, rate, 1e-9, 1e9, unit="per second")
+
+
+def _unit(word: str) -> float | None:
+    return _UNITS.get(word) or _UNITS.get(word.removesuffix("s"))
+
+
+def name_of(kind: str, value: object) -> str:
+    """Return a name: of 1 to 2048 characters, none of which is a control character, and without
+    surrounding whitespace.
+
+    >>> name_of("source", "https://example.org/a b\\n")
+    Traceback (most recent call last):
+    ...
+    ValueError: source is 'https://example.org/a b\\n'; a name has no control characters
+    """
+    if not isinstance(value, str):
+        raise ValueError(f"{kind} is {shown(value)}; give its name, a string")
+    if not value or len(value) > LONGEST_NAME:
+        raise ValueError(
+            f"{kind} is {shown(value)}, of {len(value)} characters; a name has 1 to {LONGEST_NAME}"
+        )
+    if any(_is_control(character) for character in value):
+        raise ValueError(f"{kind} is {shown(value)}; a name has no control characters")
+    if value != value.strip():
+        raise ValueError(f"{kind} is {shown(value)}; remove the surrounding whitespace")
+    return value
+
+
+def _is_control(character: str) -> bool:
+    """Return whether a character is a control character, a separator of lines, a surrogate, or one
+    that changes the direction of text."""
+    code = ord(character)
+    return (
+        code < 32
+        or 127 <= code < 160
+        or 0xD800 <= code < 0xE000
+        or code in (0x2028, 0x2029, 0xFEFF)
+        or 0x202A <= code <= 0x202E
+        or 0x2066 <= code <= 0x2069
+    )
+
+
+def time_of(name: str, value: object) -> float:
+    """Return a time in seconds since 1970, given so or as a `datetime` with a time zone."""
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise ValueError(
+                f"{name} is {value.isoformat()}, without a time zone; give one, such as "
+                "datetime(…, tzinfo=timezone.utc)"
+            )
+        value = value.timestamp()
+    return check_within(name, value, EARLIEST, LATEST, unit="seconds since 1970")
+
+
+def items_of(items: Iterable[object]) -> tuple[list[float], list[float]]:
+    """Return the times of publication, NaN if unknown, and worths of the items of a report.
+
+    Raises:
+        ValueError: an item is not a pair of a time, or None, and a worth that is zero or positive;
+            or there are more than 10⁶.
+    """
+    try:
+        pairs = list(items)
+    except TypeError:
+        raise ValueError(
+            f"items is {shown(items)}; give a list of pairs (published, worth)"
+        ) from None
+    if len(pairs) > MOST_ITEMS:
+        raise ValueError(f"there are {len(pairs)} items; report at most {MOST_ITEMS} at once")
+    times, worths = [], []
+    for number, pair in enumerate(pairs):
+        if not (isinstance(pair, tuple | list) and len(pair) == 2):
+            raise ValueError(f"item {number} is {shown(pair)}; give a pair (published, worth)")
+        published, worth = pair
+        # The usual case first, since there can be many.
+        if type(published) is not float or not EARLIEST <= published <= LATEST:
+            name = f"item {number}: published"
+            published = math.nan if published is None else time_of(name, published)
+        if not (isinstance(worth, Real) and not isinstance(worth, bool)):
+            raise ValueError(f"item {number}: worth is {shown(worth)}; it must be a number")
+        times.append(published)
+        worths.append(check_within(f"item {number}: worth", worth, 0.0, MOST_WORTH))
+    return times, worths

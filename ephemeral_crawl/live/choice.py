@@ -1,0 +1,114 @@
+"""Which sources a lease gives: those that are due, best first, within budget and politeness."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from ephemeral_crawl.live import heap as heaps
+from ephemeral_crawl.live import price
+from ephemeral_crawl.live.columns import NEVER, NO_HOST
+from ephemeral_crawl.live.state import State
+
+_ROUNDING = 1e-9
+_AGAIN = 1.0  # seconds to which the next time is determined
+
+
+class Choice(NamedTuple):
+    """A source that is due."""
+
+    row: int
+    gain: float  # its index
+    reason: str  # "new", "ceiling", "rotation", "signal" or "index"
+
+
+def choose(state: State, limit: int, now: float) -> list[Choice]:
+    """Return the sources to fetch now, at most `limit`.
+
+    First come the sources whose maximum interval has passed, then all others in decreasing order of
+    their index, as long as it is at least the price. Sources that are new, or that were not fetched
+    for a whole rotation, count as if their index were at least the price.
+    """
+    balance = state.balance_at(now)
+    if not balance > 0.0:
+        return []
+    state.update_keys(now)
+    rows = heaps.due(state.heap, now)
+    if len(state.host_names):
+        rows = _with_open_host(state, rows, now)
+    if not len(rows):
+        return []
+    sources, accepted = state.sources, state.accepted_at(now)
+    index = price.indices(sources, state.shared, rows, now)
+    since = now - sources.fetched[rows]
+    new = sources.fetched[rows] == NEVER
+    late = ~new & (since >= sources.longest[rows])
+    turn = ~new & (since >= state.rotation)
+    rank = np.where(new | turn, np.maximum(index, accepted), index)
+    order = np.lexsort((rows, -rank, ~late))
+    chosen: list[Choice] = []
+    busy: set[int] = set()
+    burst = state.settings.burst
+    for k in order:
+        i = int(rows[k])
+        if len(chosen) == limit or not (late[k] or rank[k] >= accepted):
+            break
+        cost = float(sources.cost[i])
+        # What costs more than a full bucket holds is fetched when the bucket is full.
+        if balance < min(cost, burst) - _ROUNDING:
+            break
+        host = int(sources.host[i])
+        if host != NO_HOST and state.hosts.interval[host] > 0.0:
+            if host in busy:
+                continue
+            busy.add(host)
+        balance -= cost
+        reason = (
+            "ceiling" if late[k] else
+            "new" if new[k] else
+            "signal" if index[k] >= accepted and sources.pending[i] > 0.0 else
+            "index" if index[k] >= accepted else
+            "rotation"
+        )  # fmt: skip
+        chosen.append(Choice(i, float(index[k]), reason))
+    return chosen
+
+
+def _with_open_host(
+    state: State, rows: np.ndarray[tuple[int], np.dtype[np.int32]], now: float
+) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    """Return the sources whose host accepts a fetch; the others are moved to when it does."""
+    hosts = state.hosts
+    limited = hosts.interval > 0.0
+    last = np.where(limited, np.maximum(hosts.fetched + hosts.interval, hosts.held), -math.inf)
+    opens = np.maximum(last, hosts.blocked)
+    host = state.sources.host[rows]
+    until = np.where(host == NO_HOST, -math.inf, opens[np.maximum(host, 0)])
+    shut = until > now
+    for i, at, time in zip(
+        rows[shut].tolist(), host[shut].tolist(), until[shut].tolist(), strict=True
+    ):
+        heaps.move(state.heap, i, time)
+        state.waiting.setdefault(at, set()).add(i)
+    return rows[~shut]
+
+
+def next_time(state: State, now: float) -> float:
+    """Return when `choose` next returns something, to a second, if nothing else happens."""
+    if choose(state, 1, now):
+        return now
+    step = _AGAIN
+    while not choose(state, 1, now + step):
+        step *= 2.0
+        if step > 3.2e9:
+            return math.inf
+    low, high = 0.5 * step if step > _AGAIN else 0.0, step
+    while high - low > _AGAIN:
+        middle = 0.5 * (low + high)
+        if choose(state, 1, now + middle):
+            high = middle
+        else:
+            low = middle
+    return now + high

@@ -1,0 +1,191 @@
+"""Why a source is due when it is, in numbers and in sentences."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from ephemeral_crawl.live import learning, price
+from ephemeral_crawl.live.columns import NEVER, NO_HOST, PAUSED
+from ephemeral_crawl.live.state import State
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What is known about a source, and what follows from it.
+
+    Rates are per hour, durations in seconds, and times in seconds since 1970; None if there is no
+    such time. Errors are standard errors.
+    """
+
+    source: str
+    rate: float  # items per hour, with and without pings
+    rate_error: float
+    worth: float  # mean worth of an item at publication
+    worth_error: float
+    half_life: float
+    half_life_error: float  # 0 if it was declared
+    precision: float | None  # of its pings; None if it was never pinged
+    silent_rate: float  # items per hour that no ping announces
+    fetched_at: float | None
+    value: float  # expected worth that a fetch would collect now
+    index: float  # what a fetch is worth per budget unit, compared with waiting
+    price: float  # of a budget unit: a source is due when its index reaches it
+    due_at: float | None
+    interval: float | None  # between two fetches, if no ping comes
+    reason: str  # what determines when it is due
+    due_after_ping: float | None  # when it would be due if it were pinged now
+    interval_at_double_budget: float | None  # if the price fell by half
+    leased: bool
+    paused: bool
+    failures: int  # consecutive
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.source}: {_number(self.rate)} ± {_number(self.rate_error)} items per hour, "
+            f"worth {_number(self.worth)} ± {_number(self.worth_error)} each when published; the "
+            f"worth halves in {_duration(self.half_life)}"
+            + (f" ± {_duration(self.half_life_error)}." if self.half_life_error else "."),
+            "It was not fetched yet."
+            if self.fetched_at is None
+            else f"It was last fetched at {_time(self.fetched_at)}.",
+            f"A fetch now would collect {_number(self.value)}; its index is {_number(self.index)}, "
+            f"and the price of a budget unit is {_number(self.price)}.",
+            f"Due: {'never' if self.due_at is None else _time(self.due_at)}, {self.reason}.",
+        ]
+        if self.interval is not None and self.interval_at_double_budget is not None:
+            lines.append(
+                f"At this price it is fetched every {_duration(self.interval)}; at half of the "
+                f"price it would be every {_duration(self.interval_at_double_budget)}."
+            )
+        if self.precision is not None:
+            when = "never" if self.due_after_ping is None else _time(self.due_after_ping)
+            lines.append(
+                f"{self.precision:.0%} of its pings announce an item; {_number(self.silent_rate)} "
+                f"items per hour come without. With a ping now it would be due: {when}."
+            )
+        if self.failures:
+            lines.append(f"The last {self.failures} fetches failed.")
+        return "\n".join(lines)
+
+
+def next_due(state: State, i: int, now: float) -> tuple[float, str]:
+    """Return when a source is due at the present price, infinite if never, and what decides it."""
+    sources = state.sources
+    if sources.flags[i] & PAUSED:
+        return math.inf, "since it is paused"
+    value = state.price_at(now)
+    free = price.due_at(sources, state.shared, i, value, now)
+    reason = "when its index reaches the price"
+    if sources.fetched[i] == NEVER:
+        free, reason = now, "since it was not fetched yet"
+    else:
+        fetched = float(sources.fetched[i])
+        longest = float(sources.longest[i])
+        if fetched + longest < free:
+            free, reason = fetched + longest, "by its maximum interval"
+        if fetched + state.rotation < free:
+            free = fetched + state.rotation
+            reason = "in the rotation that looks after sources that are hardly worth a fetch"
+        shortest = fetched + float(sources.shortest[i])
+        if shortest > free:
+            free, reason = shortest, "by its minimum interval"
+    if sources.pending[i] > 0.0 and free <= now:
+        reason = "since it was pinged"
+    if sources.blocked[i] > free:
+        free = float(sources.blocked[i])
+        if sources.lease[i]:
+            reason = "when its lease ends"
+        elif sources.failures[i]:
+            reason = "since its last fetch failed"
+        else:
+            reason = "as asked with the last report"
+    host = int(sources.host[i])
+    if host != NO_HOST and state.host_open_at(host) > free:
+        free = state.host_open_at(host)
+        reason = f"when its host {state.host_names[host]} accepts a fetch"
+    return max(free, float(sources.fetched[i])), reason
+
+
+def explain(state: State, i: int, now: float, offset: float) -> Explanation:
+    """Return the explanation of a source."""
+    sources, shared = state.sources, state.shared
+    known = learning.belief(sources, shared, i)
+    pinged = bool(sources.pending[i] > 0 or sources.pinged_for[i] > 0)
+    decay_error = 0.0
+    if not state.settings.half_life and not sources.half_life[i]:
+        decay, error = state.totals.decay()
+        decay_error = math.log(2.0) / decay * error / decay
+    number = float(sources.worth_items[i]) + shared.worth_items
+    value = state.price_at(now)
+    due, reason = next_due(state, i, now)
+    leased = state.leased_until(i) > now
+    name = state.names[i]
+    assert name is not None
+    return Explanation(
+        source=name,
+        rate=3600.0 * (known.silent + known.precision * known.ping_rate),
+        rate_error=3600.0 * known.error,
+        worth=known.worth,
+        worth_error=known.worth * math.sqrt(state.totals.variation / max(number, 1e-9)),
+        half_life=math.log(2.0) / known.decay,
+        half_life_error=decay_error,
+        precision=known.precision if pinged else None,
+        silent_rate=3600.0 * known.silent,
+        fetched_at=_clock(float(sources.fetched[i]), offset),
+        value=price.value_now(sources, shared, i, now),
+        index=price.index_now(sources, shared, i, now),
+        price=value,
+        due_at=_clock(due, offset),
+        interval=_interval(state, i, value),
+        reason=reason,
+        due_after_ping=_clock(_due_after_ping(state, i, value, now), offset),
+        interval_at_double_budget=_interval(state, i, 0.5 * value),
+        leased=leased,
+        paused=bool(sources.flags[i] & PAUSED),
+        failures=int(sources.failures[i]),
+    )
+
+
+def _interval(state: State, i: int, value: float) -> float | None:
+    """Return the time between two fetches at a price without pings, None if it is infinite."""
+    interval = price.interval_at(state.sources, state.shared, i, value, state.rotation)
+    return interval if interval < math.inf else None
+
+
+def _due_after_ping(state: State, i: int, value: float, now: float) -> float:
+    sources = state.sources
+    if sources.fetched[i] == NEVER or sources.flags[i] & PAUSED:
+        return next_due(state, i, now)[0]
+    before = float(sources.shot[i]), float(sources.pinged[i]), float(sources.pending[i])
+    decay = learning.decay_of(sources, state.shared, i)
+    left = before[0] * math.exp(-decay * max(now - before[1], 0.0)) if before[0] else 0.0
+    try:
+        sources.shot[i], sources.pinged[i], sources.pending[i] = left + 1.0, now, before[2] + 1
+        return next_due(state, i, now)[0]
+    finally:
+        sources.shot[i], sources.pinged[i], sources.pending[i] = before
+
+
+def _clock(time: float, offset: float) -> float | None:
+    """Return a time of the scheduler in the clock's, None if it is infinite."""
+    return time - offset if abs(time) < math.inf else None
+
+
+def _number(x: float) -> str:
+    return f"{x:.3g}"
+
+
+def _duration(seconds: float) -> str:
+    for unit, name in ((86_400.0, "d"), (3600.0, "h"), (60.0, "min")):
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:.3g} {name}"
+    return f"{seconds:.3g} s"
+
+
+def _time(seconds: float) -> str:
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):
+        return f"{seconds:.0f} s"

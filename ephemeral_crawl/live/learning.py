@@ -1,0 +1,215 @@
+"""What the scheduler learns about a source: its rate, its items' worth, its signals' precision.
+
+**Rate.** The items of a source are a Poisson process of unknown rate, which may change. Its rate
+has a Gamma posterior with each of the `MEMORIES` h in parallel: what was observed a time s ago has
+the weight e^(−s/h). The weights of the memories are the likelihoods of their predictions, one step
+ahead (negative binomial), themselves discounted (dynamic model averaging: Raftery, Kárný & Ettler
+2010). So a constant rate is averaged over months, and a source that falls silent or wakes up is
+seen within a few fetches. The prior is fitted to the fleet
+(`agents.adaptive.estimators.counts.fit_prior`), and scaled by the mean of the sources of the same
+host.
+
+**Worth.** The mean worth of a source's items is Σ worth ÷ Σ share + a few items of the fleet's
+mean, where the share of an item's worth that is left at the fetch is known from its age.
+
+**Signals.** In a gap τ with n pings, k items are Poisson(Λ_s τ) + Binomial(n, p) with the silent
+rate Λ_s and the precision p. The expected number of true pings given k, n and the estimates so far
+is added to the counts of p, and the other items to those of Λ_s.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crawl_env.compiled import compiled
+from ephemeral_crawl.live.columns import NO_HOST, Sources
+
+MEMORIES = (43_200.0, 5.0 * 86_400, 100.0 * 86_400)  # seconds
+_MEMORIES = len(MEMORIES)
+_MEMORY = np.array(MEMORIES)
+_PRIOR_WEIGHT = np.log([0.1, 0.3, 0.6])
+_KEPT = 0.98  # of the logarithms of weights, per observation
+PRECISION_PINGS = 4.0  # weight of the fleet's precision, in pings of the source
+_EXACT = 64  # number of pings up to which the expected number of true ones is summed exactly
+_SHORTEST = 1.0  # seconds; shorter gaps do not tell memories apart
+UNSIGNALLED = 5.0  # items that the silent rate keeps when the first pings come
+
+
+class Shared(NamedTuple):
+    """What the sources of a fleet share. Rates are per second."""
+
+    shape: float  # of the prior of the rates
+    rate: float  # seconds
+    worth: float  # mean worth of an item over the fleet
+    worth_items: float  # its weight, in items
+    decay: float  # per second, of sources without a half-life of their own
+    optimism: float  # standard errors added to the rate in decisions
+    precision: NDArray[np.float64]  # (K,) precision of each kind of signal over the fleet
+    factor: NDArray[np.float64]  # (H,) mean rate of a host's sources ÷ that of the fleet
+
+
+class Belief(NamedTuple):
+    """The estimates of one source; rates per second."""
+
+    silent: float  # rate of items that no ping announces
+    error: float  # standard error of it
+    worth: float  # mean worth of an item
+    precision: float
+    ping_rate: float
+    decay: float
+
+
+@compiled
+def _below(sources: Sources, shared: Shared, i: int) -> float:
+    """Return the rate parameter of the prior of source i."""
+    host = sources.host[i]
+    return shared.rate / (shared.factor[host] if host != NO_HOST else 1.0)
+
+
+@compiled
+def belief(sources: Sources, shared: Shared, i: int) -> Belief:
+    """Return the estimates of source i."""
+    below = _below(sources, shared, i)
+    most = -np.inf
+    for m in range(_MEMORIES):
+        most = max(most, np.float64(sources.weight[i, m]) + _PRIOR_WEIGHT[m])
+    total, mean, square = 0.0, 0.0, 0.0
+    for m in range(_MEMORIES):
+        weight = np.exp(np.float64(sources.weight[i, m]) + _PRIOR_WEIGHT[m] - most)
+        above = shared.shape + np.float64(sources.items[i, m])
+        under = below + np.float64(sources.exposure[i, m])
+        rate = above / under
+        total += weight
+        mean += weight * rate
+        square += weight * (rate * rate + rate / under)
+    mean /= total
+    error = np.sqrt(max(square / total - mean * mean, 0.0))
+    worth = (np.float64(sources.worth[i]) + shared.worth_items * shared.worth) / (
+        np.float64(sources.worth_items[i]) + shared.worth_items
+    )
+    true, ping_rate = 0.0, 0.0
+    if sources.pending[i] > 0.0 or sources.pinged_for[i] > 0.0:
+        true = precision(sources, shared, i)
+        if sources.pinged_for[i] > 0.0:
+            ping_rate = np.float64(sources.pings[i]) / np.float64(sources.pinged_for[i])
+    half_life = np.float64(sources.half_life[i])
+    decay = math.log(2.0) / half_life if half_life > 0.0 else shared.decay
+    return Belief(mean, error, worth, true, ping_rate, decay)
+
+
+@compiled
+def precision(sources: Sources, shared: Shared, i: int) -> float:
+    """Return the precision of the pings of source i."""
+    prior = shared.precision[sources.kind[i]]
+    return (PRECISION_PINGS * prior + np.float64(sources.true_pings[i])) / (
+        PRECISION_PINGS + np.float64(sources.pings[i])
+    )
+
+
+@compiled
+def observe(
+    sources: Sources, shared: Shared, i: int, counts: NDArray[np.float64], time: float
+) -> None:
+    """Add items found in parts of equal length of a gap, the oldest first.
+
+    Arguments:
+        counts: (P,) number of items of each part.
+        time: length of a part, seconds.
+    """
+    below = _below(sources, shared, i)
+    for part in range(len(counts)):
+        n = counts[part]
+        gap = max(time, _SHORTEST)
+        for m in range(_MEMORIES):
+            memory = _MEMORY[m]
+            kept = np.exp(-time / memory)
+            items = kept * np.float64(sources.items[i, m])
+            exposure = kept * np.float64(sources.exposure[i, m])
+            above, under = shared.shape + items, below + exposure
+            likelihood = (
+                math.lgamma(above + n)
+                - math.lgamma(above)
+                + above * np.log(under / (under + gap))
+                + n * np.log(gap / (under + gap))
+            )
+            sources.weight[i, m] = _KEPT * np.float64(sources.weight[i, m]) + likelihood
+            within = 1.0 - 0.5 * time / memory
+            if time > 0.01 * memory:
+                within = (1.0 - kept) * memory / time
+            sources.items[i, m] = items + n * within
+            sources.exposure[i, m] = exposure + time * within
+        most = max(sources.weight[i, 0], max(sources.weight[i, 1], sources.weight[i, 2]))
+        for m in range(_MEMORIES):
+            sources.weight[i, m] -= most
+
+
+@compiled
+def limit(sources: Sources, i: int, most: float) -> None:
+    """Reduce what is known about the rate of source i to this number of items, with its mean."""
+    for m in range(_MEMORIES):
+        items = np.float64(sources.items[i, m])
+        if items > most:
+            sources.items[i, m] = most
+            sources.exposure[i, m] = np.float64(sources.exposure[i, m]) * most / items
+
+
+@compiled
+def true_pings(items: float, pings: float, silent: float, precision: float) -> float:
+    """Return the expected number of true pings, of n, given k items in a gap.
+
+    Arguments:
+        items, pings: k, n.
+        silent: Λ_s τ, the expected number of items that no ping announces.
+        precision: p.
+
+    >>> round(true_pings(1.0, 1.0, 0.5, 0.5), 4)  # 1/(1 + silent × (1 − p)/p)
+    0.6667
+    """
+    most = min(items, pings)
+    if most <= 0.0 or precision <= 0.0:
+        return 0.0
+    if silent <= 0.0 or precision >= 1.0:
+        return most
+    if pings > _EXACT:
+        expected = pings * precision
+        return min(most, items * expected / (expected + silent))
+    odds = np.log(precision / (1.0 - precision)) - np.log(silent)
+    highest = -np.inf
+    for pick in range(2):
+        total, mean = 0.0, 0.0
+        for j in range(int(most) + 1):
+            score = (
+                j * odds
+                - math.lgamma(j + 1.0)
+                - math.lgamma(pings - j + 1.0)
+                - math.lgamma(items - j + 1.0)
+            )
+            if pick == 0:
+                highest = max(highest, score)
+            else:
+                weight = np.exp(score - highest)
+                total += weight
+                mean += j * weight
+    return mean / total
+
+
+@compiled
+def decay_of(sources: Sources, shared: Shared, i: int) -> float:
+    """Return the decay rate of source i, per second."""
+    return belief(sources, shared, i).decay
+
+
+@compiled
+def worth_of(sources: Sources, shared: Shared, i: int) -> float:
+    """Return the mean worth of an item of source i."""
+    return belief(sources, shared, i).worth
+
+
+@compiled
+def silent_rate(sources: Sources, shared: Shared, i: int) -> float:
+    """Return the rate of items of source i that no ping announces, per second."""
+    return belief(sources, shared, i).silent

@@ -1,0 +1,282 @@
+"""When a source is due: continuous-time Whittle index, due time at a price, and the price itself.
+
+With y = x/u*, the belief x as a fraction of the ceiling u* = Λξ̄/μ, the index in continuous time is
+
+    γ = (u*/C)[y + (1 − y) ln(1 − y)],    γ = x/C for x ≥ u*,
+
+the limit T → 0 of Theorem 1 (Avrachenkov & Borkar 2015); a time τ after a fetch, without pings, it
+is (u*/C)[1 − e^−z (1 + z)] with z = μτ. A source is due when γ reaches the price λ of a budget
+unit, and λ is such that the fetches of the fleet cost the budget.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crawl_env.compiled import compiled
+from ephemeral_crawl.live.columns import EXISTS, NEVER, NO_HOST, PAUSED, Sources
+from ephemeral_crawl.live.learning import Belief, Shared, belief
+
+_RANGE = math.log(1e9)  # of prices, from the highest index
+_TOLERANCE = 1e-3  # of the logarithm of the price
+_LATEST = 1e12  # seconds since 1970, from which on a source is never due
+
+
+@compiled
+def index_at(level: float, ceiling: float) -> float:
+    """Return the index times the cost, for a belief of `level` times the ceiling.
+
+    >>> round(index_at(0.5, 1.0), 4), index_at(2.0, 3.0)
+    (0.1534, 6.0)
+    """
+    if level >= 1.0:
+        return level * ceiling
+    if level < 1e-3:  # the series, since the closed form cancels
+        return ceiling * level * level * (0.5 + level / 6.0 + level * level / 12.0)
+    return ceiling * (level + (1.0 - level) * math.log1p(-level))
+
+
+@compiled
+def level_reaching(share: float) -> float:
+    """Return the level y < 1 at which y + (1 − y) ln(1 − y) is `share`; infinite if share ≥ 1.
+
+    >>> round(level_reaching(index_at(0.3, 1.0)), 12)
+    0.3
+    """
+    if not share < 1.0:
+        return np.inf
+    return -math.expm1(-age_reaching(share))
+
+
+@compiled
+def age_reaching(share: float) -> float:
+    """Return z with 1 − e^−z (1 + z) = share < 1, by Newton's method on z − ln(1 + z).
+
+    >>> z = age_reaching(0.2)
+    >>> round(1 - math.exp(-z) * (1 + z), 12)
+    0.2
+    """
+    if share <= 0.0:
+        return 0.0
+    if share < 1e-12:
+        return math.sqrt(2.0 * share)
+    target = -math.log1p(-share)
+    z = target + math.sqrt(2.0 * target)  # not below the solution: from there Newton descends
+    for _ in range(60):
+        less = (z - math.log1p(z) - target) * (1.0 + z) / z
+        z -= less
+        if less <= 1e-13 * z:
+            break
+    return z
+
+
+@compiled
+def planned(known: Belief, optimism: float) -> tuple[float, float]:
+    """Return the ceiling u*, and that of items that no ping announces, for decisions."""
+    silent = known.silent + optimism * known.error
+    unit = known.worth / known.decay
+    return (silent + known.precision * known.ping_rate) * unit, silent * unit
+
+
+@compiled
+def waiting(
+    sources: Sources, i: int, now: float, known: Belief, ceiling: float, quiet: float
+) -> float:
+    """Return the expected worth that a fetch of source i would collect."""
+    if sources.fetched[i] == NEVER:
+        return ceiling
+    x = -quiet * math.expm1(-known.decay * max(now - sources.fetched[i], 0.0))
+    if sources.shot[i] > 0.0:
+        since = max(now - sources.pinged[i], 0.0)
+        x += known.precision * known.worth * sources.shot[i] * math.exp(-known.decay * since)
+    return x
+
+
+@compiled
+def index_now(sources: Sources, shared: Shared, i: int, now: float) -> float:
+    """Return the index of source i."""
+    known = belief(sources, shared, i)
+    ceiling, quiet = planned(known, shared.optimism)
+    x = waiting(sources, i, now, known, ceiling, quiet)
+    if not ceiling > 0.0:
+        return x / sources.cost[i]
+    return index_at(x / ceiling, ceiling) / sources.cost[i]
+
+
+@compiled
+def value_now(sources: Sources, shared: Shared, i: int, now: float) -> float:
+    """Return the expected worth that a fetch of source i would collect, without optimism."""
+    known = belief(sources, shared, i)
+    ceiling, quiet = planned(known, 0.0)
+    return waiting(sources, i, now, known, ceiling, quiet)
+
+
+@compiled
+def due_at(sources: Sources, shared: Shared, i: int, price: float, now: float) -> float:
+    """Return when the index of source i reaches the price if no ping comes, infinite if never.
+
+    The belief x tends exponentially to the ceiling A of items without pings: x(t) = A − (A − x₀)
+    e^−μ(t − t₀). It reaches the level of the price at once, in between, or never.
+    """
+    if sources.fetched[i] == NEVER:
+        return -np.inf
+    known = belief(sources, shared, i)
+    ceiling, quiet = planned(known, shared.optimism)
+    level = level_reaching(price * sources.cost[i] / ceiling) * ceiling
+    if not ceiling > 0.0 or level == np.inf:
+        level = price * sources.cost[i]
+    start = sources.fetched[i]
+    if sources.shot[i] > 0.0:
+        start = max(start, now)
+    x = waiting(sources, i, start, known, ceiling, quiet)
+    if x >= level:
+        return start
+    if not quiet > level:
+        return np.inf
+    return start + math.log((quiet - x) / (quiet - level)) / known.decay
+
+
+@compiled
+def floored(sources: Sources, i: int, due: float, rotation: float) -> float:
+    """Return when source i can be leased: its due time within its floors and ceilings."""
+    flags = sources.flags[i]
+    if flags & EXISTS == 0 or flags & PAUSED:
+        return np.inf
+    fetched = sources.fetched[i]
+    if fetched != NEVER:
+        due = min(due, fetched + min(np.float64(sources.longest[i]), rotation))
+        due = max(due, fetched + np.float64(sources.shortest[i]))
+    due = max(due, sources.blocked[i])
+    return due if due < _LATEST else np.inf
+
+
+@compiled
+def key_of(
+    sources: Sources, shared: Shared, i: int, price: float, rotation: float, now: float
+) -> float:
+    """Return the key of source i in the heap, at the price from which on it is a candidate."""
+    return floored(sources, i, due_at(sources, shared, i, price, now), rotation)
+
+
+@compiled
+def all_keys(
+    sources: Sources, shared: Shared, rows: int, price: float, rotation: float, now: float
+) -> NDArray[np.float64]:
+    """Return the keys of all sources, (rows,)."""
+    keys = np.empty(rows)
+    for i in range(rows):
+        keys[i] = key_of(sources, shared, i, price, rotation, now)
+    return keys
+
+
+@compiled
+def indices(
+    sources: Sources, shared: Shared, which: NDArray[np.int32], now: float
+) -> NDArray[np.float64]:
+    """Return the indices of some sources, (K,)."""
+    found = np.empty(len(which))
+    for k in range(len(which)):
+        found[k] = index_now(sources, shared, which[k], now)
+    return found
+
+
+@compiled
+def spending(
+    sources: Sources,
+    shared: Shared,
+    which: NDArray[np.int64],
+    price: float,
+    rotation: float,
+    host_interval: NDArray[np.float64],
+) -> float:
+    """Return the cost per second of fetching some sources whenever they are due at a price.
+
+    Sources of a host that accepts one fetch per interval share these at most.
+    """
+    total = 0.0
+    fetches = np.zeros(len(host_interval))
+    costs = np.zeros(len(host_interval))
+    for k in range(len(which)):
+        i = which[k]
+        known = belief(sources, shared, i)
+        ceiling, _ = planned(known, shared.optimism)
+        cost = np.float64(sources.cost[i])
+        share = price * cost / ceiling if ceiling > 0.0 else np.inf
+        interval = age_reaching(share) / known.decay if share < 1.0 else np.inf
+        interval = min(interval, min(np.float64(sources.longest[i]), rotation))
+        interval = max(interval, max(np.float64(sources.shortest[i]), 1.0))
+        host = sources.host[i]
+        if host != NO_HOST and host_interval[host] > 0.0:
+            fetches[host] += 1.0 / interval
+            costs[host] += cost / interval
+        else:
+            total += cost / interval
+    for host in range(len(host_interval)):
+        if fetches[host] > 0.0:
+            total += costs[host] * min(1.0, 1.0 / (host_interval[host] * fetches[host]))
+    return total
+
+
+@compiled
+def highest_index(sources: Sources, shared: Shared, which: NDArray[np.int64]) -> float:
+    """Return the largest index of some sources at their ceilings."""
+    most = 0.0
+    for k in range(len(which)):
+        ceiling, _ = planned(belief(sources, shared, which[k]), shared.optimism)
+        most = max(most, ceiling / sources.cost[which[k]])
+    return most
+
+
+def market_price(
+    sources: Sources,
+    shared: Shared,
+    which: NDArray[np.int64],
+    budget: float,
+    rotation: float,
+    host_interval: NDArray[np.float64],
+    guess: float,
+) -> float:
+    """Return the price at which some sources are fetched for `budget` units per second.
+
+    It is between 10⁻⁹ times the highest index, if the budget exceeds what can be spent, and the
+    highest index, if maximum intervals alone cost more than the budget.
+    """
+    most = highest_index(sources, shared, which)
+    if not most > 0.0:
+        return guess
+
+    def above(log_price: float) -> bool:
+        price = math.exp(log_price)
+        return spending(sources, shared, which, price, rotation, host_interval) > budget
+
+    top = math.log(most)
+    bottom = top - _RANGE
+    low = high = min(max(math.log(guess), bottom), top)
+    width = 0.05
+    if above(low):
+        while high < top and above(high):
+            low, high, width = high, min(high + width, top), 2.0 * width
+    else:
+        while low > bottom and not above(low):
+            high, low, width = low, max(low - width, bottom), 2.0 * width
+    while high - low > _TOLERANCE:
+        middle = 0.5 * (low + high)
+        if above(middle):
+            low = middle
+        else:
+            high = middle
+    return math.exp(0.5 * (low + high))
+
+
+@compiled
+def interval_at(sources: Sources, shared: Shared, i: int, price: float, rotation: float) -> float:
+    """Return the time between two fetches of source i at a price, if no ping comes."""
+    known = belief(sources, shared, i)
+    ceiling, quiet = planned(known, shared.optimism)
+    level = level_reaching(price * sources.cost[i] / ceiling) * ceiling if ceiling > 0.0 else np.inf
+    interval = -math.log1p(-level / quiet) / known.decay if level < quiet else np.inf
+    interval = min(interval, min(np.float64(sources.longest[i]), rotation))
+    return max(interval, np.float64(sources.shortest[i]))

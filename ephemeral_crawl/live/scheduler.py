@@ -1,0 +1,770 @@
+"""`Scheduler`: which source to fetch next, when, and why."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from crawl_env.errors import check_flag, check_whole, check_within, shown, unknown
+from ephemeral_crawl.live import choice, explanation, price, snapshot
+from ephemeral_crawl.live.arguments import (
+    MOST_COST,
+    Duration,
+    Item,
+    Time,
+    items_of,
+    name_of,
+    seconds,
+    time_of,
+)
+from ephemeral_crawl.live.columns import NEVER, NO_HOST, PAUSED
+from ephemeral_crawl.live.explanation import Explanation
+from ephemeral_crawl.live.journal import Journal, open_journal
+from ephemeral_crawl.live.settings import Settings, SourceSettings
+from ephemeral_crawl.live.state import Event, State
+
+_STEP = 60.0  # seconds by which a clock may differ from the last event without being set
+_SINGLE = 1000  # items of a report whose dates are kept; further, older ones are only counted
+_MOST_LEASES = 10_000  # at once
+_RETRY, _MOST_RETRY = 300.0, 86_400.0  # seconds after the first and after many failures
+_MOST_ASKED = 30 * 86_400.0  # seconds for which a server's wish to be left alone is honoured
+_EVERY = 1000  # events between two snapshots, at least
+_REASONS = {
+    "new": "not fetched yet",
+    "ceiling": "its maximum interval has passed",
+    "rotation": "not fetched for a whole rotation",
+    "signal": "pinged: its index has reached the price",
+    "index": "its index has reached the price",
+}
+_SOURCE_ARGUMENTS = ("host", "cost", "min_interval", "max_interval", "half_life")
+
+
+class Moment(NamedTuple):
+    """The scheduler's time, which never falls, and what it adds to the clock's."""
+
+    time: float
+    offset: float
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The right to fetch a source, until it expires."""
+
+    id: int
+    source: str
+    value: float  # expected worth that the fetch collects
+    index: float  # what it is worth per budget unit, compared with waiting
+    price: float  # which the index has reached
+    reason: str
+    expires: float  # seconds since 1970
+
+
+@dataclass(frozen=True)
+class Status:
+    """The scheduler in numbers."""
+
+    sources: int
+    paused: int
+    new: int  # not fetched yet
+    failing: int  # of which the last fetch failed
+    leased: int
+    due: int  # whose index has reached the price
+    price: float  # worth per budget unit
+    balance: float  # budget units that can be spent now
+    budget: float  # budget units per hour
+
+
+class Scheduler:
+    """Decides which source to fetch next, and learns from the reports.
+
+    A source is *due* when its index, what a fetch is worth compared with waiting, reaches the price
+    of the budget (`ephemeral_crawl.live.price`); the price is such that the budget is spent. Rates,
+    worths and the precision of pings are learnt (`ephemeral_crawl.live.learning`). All methods can
+    be called from several threads, and several processes can use the same file.
+
+    Durations are strings such as "5min" or "24h", seconds, or `timedelta`; times are seconds since
+    1970, or `datetime` with a time zone.
+
+    Arguments:
+        store: "sqlite:///crawl.db" or a `pathlib.Path`, a file that is made if it does not exist;
+            or ":memory:", which is lost at the end.
+        budget: cost of all fetches per time, such as "20/h". It may be omitted if the file exists;
+            so may the other settings, and those given replace those stored.
+        burst: budget units that can be spent at once after a time without fetches; default: those
+            of an hour, at least 1.
+        half_life: time in which the worth of an item halves, unless a source has its own; default 3
+            hours, about that of votes on a front page. "learn" estimates it from reports with
+            `worth_at="fetch"`.
+        worth_at: what the worth of an item in a report is: "publication", its worth when it was
+            published, of which the part that its age leaves counts as collected; or "fetch", what
+            it is worth when fetched, such as the votes to come.
+        explore: fraction of the budget for visits in rotation to sources that are otherwise hardly
+            worth a fetch, to notice when they wake; default .05.
+        seed: seed of the jitter of retries; default 0.
+        clock: function that returns the time, seconds since 1970; default `time.time`. A clock that
+            is set back does not stop the scheduler; one that leaps is like an outage.
+        full: whether a change also survives a power failure, rather than only the end of the
+            process.
+
+    Raises:
+        ValueError: an argument is out of range, or the file is not a scheduler's.
+        FileNotFoundError: the folder of the file does not exist.
+
+    >>> now = 1_700_000_000.0
+    >>> scheduler = Scheduler(":memory:", budget="20/h", clock=lambda: now)
+    >>> scheduler.add("https://example.org/feed", host="example.org", max_interval="24h")
+    >>> (lease,) = scheduler.lease(limit=8, timeout="2min")
+    >>> lease.source, lease.reason
+    ('https://example.org/feed', 'not fetched yet')
+    >>> scheduler.report(lease.id, items=[(now - 3600, 1.0), (now - 600, 1.0)], status=200)
+    True
+    >>> scheduler.lease()
+    []
+    """
+
+    def __init__(
+        self,
+        store: object = "sqlite:///crawl.db",
+        *,
+        budget: str | None = None,
+        burst: float | None = None,
+        half_life: Duration | None = None,
+        worth_at: str | None = None,
+        explore: float | None = None,
+        seed: int | None = None,
+        clock: Callable[[], float] = time.time,
+        full: bool = False,
+    ) -> None:
+        if not callable(clock):
+            raise ValueError(f"clock is {shown(clock)}; give a function that returns seconds")
+        self._clock, self._steady = clock, _steady if clock is time.time else None
+        self._seen: tuple[float, float] | None = None  # the scheduler's time, and a steady clock's
+        self._jump = (math.nan, 0.0)  # time of the last event, and the offset since then
+        self._lock = threading.RLock()
+        self._journal: Journal = open_journal(store, full=check_flag("full", full))
+        self._state: State | None = None
+        self._number = self._snapshot = 0  # of the last event applied, and in the snapshot
+        try:
+            self._configure(
+                {
+                    "budget": budget,
+                    "burst": burst,
+                    "half_life": half_life,
+                    "worth_at": worth_at,
+                    "explore": explore,
+                    "seed": seed,
+                }
+            )
+        except BaseException:
+            self._journal.close()
+            raise
+
+    # ------------------------------------------------------------------------------- sources
+
+    def add(
+        self,
+        source: str,
+        *,
+        host: str | None = None,
+        cost: float = 1.0,
+        min_interval: Duration = "1min",
+        max_interval: Duration | None = None,
+        half_life: Duration | None = None,
+    ) -> None:
+        """Add a source, which is due at once.
+
+        Arguments:
+            source: its name, such as a URL: at most 2048 characters, without control characters.
+            host: name of its host, for `limit_host`, and because sources of a host are alike; any
+                name, such as a registered domain.
+            cost: budget units of a fetch.
+            min_interval: least time between two fetches; default a minute. A lease that is not
+                reported counts as fetched when it expires.
+            max_interval: largest time between two fetches, if the budget allows.
+            half_life: of its items' worth; default: that of the scheduler.
+
+        Raises:
+            ValueError: an argument is out of range, or there is a source of this name.
+        """
+        self.add_many(
+            [
+                {
+                    "source": source,
+                    "host": host,
+                    "cost": cost,
+                    "min_interval": min_interval,
+                    "max_interval": max_interval,
+                    "half_life": half_life,
+                }
+            ]
+        )
+
+    def add_many(self, sources: Iterable[Mapping[str, Any]], *, exist_ok: bool = False) -> int:
+        """Add sources, all or, if one is refused, none; return how many were new.
+
+        Arguments:
+            sources: a dictionary of the arguments of `add` for each.
+            exist_ok: whether to leave out those that are there, instead of refusing them.
+        """
+        rows: dict[str, list[Any]] = {}
+        for number, given in enumerate(sources):
+            try:
+                arguments = dict(given)
+                name = name_of("source", arguments.pop("source", None))
+                if name in rows and not exist_ok:
+                    raise ValueError(f"the source {shown(name)} appears twice")
+                rows.setdefault(name, [name, *_settings_of(arguments)])
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"source {number}: {error}") from None
+        added = 0
+
+        def decide(state: State, moment: Moment) -> Event | None:
+            nonlocal added
+            new = [row for name, row in rows.items() if name not in state.numbers]
+            if len(new) < len(rows) and not exist_ok:
+                name = next(name for name in rows if name in state.numbers)
+                raise ValueError(f"there is a source {shown(name)}; use `update` to change it")
+            added = len(new)
+            return {"kind": "add", "sources": new} if new else None
+
+        self._change(decide)
+        return added
+
+    def remove(self, source: str) -> None:
+        """Remove a source and what was learnt about it. Reports of its leases are ignored."""
+        self._change(lambda state, moment: {"kind": "remove", "source": _named(state, source)})
+
+    def rename(self, source: str, name: str) -> None:
+        """Change the name of a source, such as after a permanent redirect.
+
+        Raises:
+            ValueError: there is no such source, or there is one of the new name.
+        """
+        name = name_of("name", name)
+
+        def decide(state: State, moment: Moment) -> Event:
+            old = _named(state, source)
+            if name in state.numbers and name != old:
+                raise ValueError(f"there is a source {shown(name)}; remove one of the two first")
+            return {"kind": "rename", "source": old, "name": name}
+
+        self._change(decide)
+
+    def update(self, source: str, *, paused: bool | None = None, **settings: Any) -> None:
+        """Change settings of a source: those of `add`, and `paused`; the others stay."""
+
+        def decide(state: State, moment: Moment) -> Event:
+            i = state.numbers[_named(state, source)]
+            stop = bool(state.sources.flags[i] & PAUSED)
+            if paused is not None:
+                stop = check_flag("paused", paused)
+            values = _settings_of(settings, _stored(state, i))
+            return {"kind": "update", "source": source, "settings": values, "paused": stop}
+
+        self._change(decide)
+
+    def pause(self, source: str) -> None:
+        """Do not lease a source until `resume`."""
+        self.update(source, paused=True)
+
+    def resume(self, source: str) -> None:
+        """End a pause."""
+        self.update(source, paused=False)
+
+    def limit_host(self, host: str, interval: Duration) -> None:
+        """Lease one source of a host at a time, and the next one `interval` after its fetch.
+
+        With an interval of 0 there is no limit. A lease that is not reported counts as fetched when
+        it expires.
+        """
+        name, least = name_of("host", host), seconds("interval", interval)
+        self._change(lambda state, moment: {"kind": "host", "host": name, "interval": least})
+
+    def __len__(self) -> int:
+        with self._reading() as (state, _):
+            return len(state)
+
+    def __contains__(self, source: object) -> bool:
+        with self._reading() as (state, _):
+            return source in state.numbers
+
+    def sources(self) -> list[str]:
+        """Return the names of all sources, in the order in which they are stored."""
+        with self._reading() as (state, _):
+            return [name for name in state.names if name is not None]
+
+    # ------------------------------------------------------------------------------- fetching
+
+    def lease(self, limit: int = 1, timeout: Duration = "5min") -> list[Lease]:
+        """Return the sources that are due, best first; nobody else is given them until they expire.
+
+        Arguments:
+            limit: largest number of sources.
+            timeout: time within which each must be reported, or it is given to others.
+
+        Raises:
+            ValueError: an argument is out of range.
+        """
+        limit = min(check_whole("limit", limit), _MOST_LEASES)
+        time_left = seconds("timeout", timeout, 1e-3)
+        leases: list[Lease] = []
+
+        def decide(state: State, moment: Moment) -> Event | None:
+            leases.clear()
+            now = moment.time
+            entries: list[list[Any]] = []
+            accepted = state.accepted_at(now)
+            for found in choice.choose(state, limit, now):
+                number = state.last_lease + len(entries) + 1
+                entries.append([number, found.row, now + time_left])
+                name = state.names[found.row]
+                assert name is not None
+                leases.append(
+                    Lease(
+                        id=number,
+                        source=name,
+                        value=price.value_now(state.sources, state.shared, found.row, now),
+                        index=found.gain,
+                        price=accepted,
+                        reason=_REASONS[found.reason],
+                        expires=now + time_left - moment.offset,
+                    )
+                )
+            return {"kind": "lease", "leases": entries} if entries else None
+
+        self._change(decide)
+        return leases
+
+    def report(
+        self,
+        fetch: int | str,
+        items: Iterable[Item] = (),
+        *,
+        status: int | None = None,
+        at: Time | None = None,
+        again_after: Duration = 0.0,
+    ) -> bool:
+        """Record a successful fetch, of a lease or of a source that was fetched without one.
+
+        Arguments:
+            fetch: `id` of the lease, even if it has expired, or the name of a source.
+            items: a pair (published, worth) for each item that is new to you; `published` is None
+                if it is unknown. Dates before the last fetch count as of then, dates in the future
+                as now. In the first report of a source give all its items: their dates tell its
+                rate.
+            status: HTTP status, which is stored; 304 and an empty list mean the same.
+            at: time of the fetch; default now.
+            again_after: time after the fetch during which the source must not be fetched again,
+                such as that of `Cache-Control` or `ttl`.
+
+        Returns:
+            Whether the report counts: False if the lease was reported before, or its source was
+            removed.
+
+        Raises:
+            ValueError: an argument is out of range, or there is no such lease or source. Nothing is
+                recorded.
+        """
+        times, worths = items_of(items)
+        fetched_at = None if at is None else time_of("at", at)
+        wait = min(seconds("again_after", again_after), _MOST_ASKED)
+        code = _status(status)
+
+        def decide(state: State, moment: Moment) -> Event | None:
+            found = _found(state, fetch)
+            if found is None:
+                return None
+            row, lease = found
+            clock = moment.time - moment.offset
+            then = clock if fetched_at is None else min(fetched_at, clock)
+            ages = [None if math.isnan(x) else max(then - x, 0.0) for x in times]
+            kept, values, more, more_worth = _newest(ages, worths)
+            return {
+                "kind": "report",
+                "row": row,
+                "lease": lease,
+                "at": then + moment.offset,
+                "until": then + moment.offset + wait if wait else 0.0,
+                "ages": kept,
+                "worths": values,
+                "more": more,
+                "more_worth": more_worth,
+                "status": code,
+            }
+
+        return self._change(decide)
+
+    def failed(
+        self,
+        fetch: int | str,
+        *,
+        retry_after: Duration | None = None,
+        status: int | None = None,
+        at: Time | None = None,
+    ) -> bool:
+        """Record a fetch that failed, of a lease or of a source.
+
+        The source is tried again after 5 minutes, and after about twice as long with each further
+        failure, at most a day. Nothing is learnt about its rate.
+
+        Arguments:
+            fetch: as for `report`.
+            retry_after: what the server asked for; then its whole host is left alone for that time,
+                if the source has one.
+            status: HTTP status, which is stored.
+            at: time of the fetch; default now.
+
+        Returns:
+            As for `report`.
+        """
+        asked = (
+            None if retry_after is None else min(seconds("retry_after", retry_after), _MOST_ASKED)
+        )
+        failed_at = None if at is None else time_of("at", at)
+        code = _status(status)
+
+        def decide(state: State, moment: Moment) -> Event | None:
+            found = _found(state, fetch)
+            if found is None:
+                return None
+            row, lease = found
+            now = moment.time
+            then = now if failed_at is None else min(failed_at + moment.offset, now)
+            failures = int(state.sources.failures[row])
+            pause = min(_RETRY * 2.0 ** min(failures, 30), _MOST_RETRY)
+            draw = np.random.default_rng([state.settings.seed, self._number]).random()
+            pause = max(pause * (0.75 + 0.5 * draw), asked or 0.0)
+            return {
+                "kind": "fail",
+                "row": row,
+                "lease": lease,
+                "at": then,
+                "until": now + pause,
+                "host_until": now + asked if asked else 0.0,
+                "status": code,
+            }
+
+        return self._change(decide)
+
+    def release(self, lease: int, *, again_after: Duration = 0.0) -> bool:
+        """Give a lease back without a fetch, which costs nothing; return whether it was open.
+
+        Arguments:
+            again_after: time after which the source may be leased again.
+        """
+        wait = min(seconds("again_after", again_after), _MOST_ASKED)
+        if isinstance(lease, str):
+            raise ValueError(f"lease is {shown(lease)}; give the id of a lease")
+
+        def decide(state: State, moment: Moment) -> Event | None:
+            found = _found(state, lease)
+            if found is None:
+                return None
+            row, number = found
+            until = moment.time + wait if wait else 0.0
+            return {"kind": "release", "row": row, "lease": number, "until": until}
+
+        return self._change(decide)
+
+    def signal(self, source: str, kind: str = "ping", *, at: Time | None = None) -> None:
+        """Record a ping: a notice that the source may have something new.
+
+        How often a ping is true is learnt from the fetches after it; until then, from the pings of
+        the same kind at other sources.
+
+        Arguments:
+            source: its name.
+            kind: kind of signal, such as "websub" or "sitemap". If a source has pings of several
+                kinds, they are counted together.
+            at: time of the ping; default now.
+        """
+        kind = name_of("kind", kind)
+        pinged_at = None if at is None else time_of("at", at)
+
+        def decide(state: State, moment: Moment) -> Event:
+            now = moment.time
+            then = now if pinged_at is None else min(pinged_at + moment.offset, now)
+            return {"kind": "signal", "source": _named(state, source), "signal": kind, "at": then}
+
+        self._change(decide)
+
+    # ------------------------------------------------------------------------------- asking
+
+    def next_due(self, source: str | None = None) -> float | None:
+        """Return when a source is due at the present price, or when `lease` next gives something.
+
+        This is for callers with a queue of their own, and to wait. It holds until the next report,
+        ping or change.
+
+        Arguments:
+            source: its name; default: when `lease` next gives something, to a second.
+
+        Returns:
+            Seconds since 1970; None if never. It may be in the past.
+        """
+        with self._reading() as (state, moment):
+            if source is None:
+                due = choice.next_time(state, moment.time)
+            else:
+                i = state.numbers[_named(state, source)]
+                due, _ = explanation.next_due(state, i, moment.time)
+            return due - moment.offset if abs(due) < math.inf else None
+
+    def explain(self, source: str) -> Explanation:
+        """Return what is known about a source, when it is due, why, and what would change it."""
+        with self._reading() as (state, moment):
+            i = state.numbers[_named(state, source)]
+            return explanation.explain(state, i, moment.time, moment.offset)
+
+    def status(self) -> Status:
+        """Return the scheduler in numbers."""
+        with self._reading() as (state, moment):
+            sources, now = state.sources, moment.time
+            rows = np.array(sorted(state.numbers.values()), dtype=np.int32)
+            running = (sources.flags[rows] & PAUSED) == 0
+            index = price.indices(sources, state.shared, rows, now)
+            free = running & (sources.blocked[rows] <= now)
+            value = state.price_at(now)
+            return Status(
+                sources=len(rows),
+                paused=int((~running).sum()),
+                new=int((sources.fetched[rows] == NEVER).sum()),
+                failing=int((sources.failures[rows] > 0).sum()),
+                leased=sum(state.leased_until(i) > now for i, _ in state.leases.values()),
+                due=int((free & (index >= value)).sum()),
+                price=value,
+                balance=state.balance_at(now),
+                budget=3600.0 * state.settings.budget,
+            )
+
+    # ------------------------------------------------------------------------------- storage
+
+    def close(self) -> None:
+        """Write a snapshot and close the file. A scheduler need not be closed."""
+        with self._lock:
+            if self._state is not None and self._number > self._snapshot:
+                self._write_snapshot()
+            self._journal.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _configure(self, given: dict[str, Any]) -> None:
+        """Store settings that differ from those stored."""
+        given = {name: value for name, value in given.items() if value is not None}
+
+        def decide(state: State, moment: Moment) -> Event | None:
+            if self._number == 0:
+                if "budget" not in given:
+                    raise ValueError("the scheduler is new: give its budget, such as '20/h'")
+                settings = Settings.of(**given)
+            else:
+                settings = state.settings.changed(**given)
+                if settings == state.settings:
+                    return None
+            return {"kind": "configure", "settings": settings.as_dict()}
+
+        self._change(decide)
+
+    def _change(self, decide: Callable[[State, Moment], Event | None]) -> bool:
+        """Append the event that is decided, given the present state, and apply it.
+
+        It is committed before it is applied: an error before leaves everything as it was, and if
+        one occurs while it is applied, the state is read again.
+        """
+        with self._lock:
+            with self._journal.exclusive():
+                state = self._current()
+                moment = self._now(state)
+                event = decide(state, moment)
+                if event is None:
+                    return False
+                event |= {"time": moment.time, "offset": moment.offset}
+                number = self._journal.append(event)
+            self._apply(state, number, event)
+            if self._number - self._snapshot >= max(_EVERY, state.rows):
+                self._write_snapshot()
+            return True
+
+    def _apply(self, state: State, number: int, event: Event) -> None:
+        try:
+            state.apply(event)
+        except BaseException:
+            self._state = None
+            raise
+        self._number = number
+
+    def _current(self) -> State:
+        """Return the state with all events in the journal applied."""
+        if self._state is not None:
+            missed = self._journal.since(self._number)
+            if missed is not None:
+                return self._caught_up(self._state, missed)
+        self._state, self._number = State(), 0
+        stored = self._journal.snapshot()
+        if stored is not None:
+            self._number, data = stored
+            self._snapshot = self._number
+            self._state = snapshot.from_bytes(data)
+        missed = self._journal.since(self._number)
+        if missed is None:
+            self._state = None
+            raise ValueError("the journal is damaged: events after the snapshot are missing")
+        return self._caught_up(self._state, missed)
+
+    def _caught_up(self, state: State, missed: list[tuple[int, Event]]) -> State:
+        for number, event in missed:
+            try:
+                self._apply(state, number, event)
+            except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
+                raise ValueError(f"the journal is damaged: event {number}: {error}") from error
+        return state
+
+    def _write_snapshot(self) -> None:
+        """Store the state, unless another process has just done so."""
+        with self._journal.exclusive():
+            state = self._current()
+            self._journal.write_snapshot(self._number, snapshot.to_bytes(state))
+            self._snapshot = self._number
+
+    def _now(self, state: State) -> Moment:
+        clock = check_within("the clock's time", self._clock(), -1e11, 1e12, unit="seconds")
+        # A jump that no event has recorded yet is remembered here.
+        offset = self._jump[1] if self._jump[0] == state.time else state.offset
+        now = clock + offset
+        if self._steady is not None:
+            steady = self._steady()
+            if self._seen is not None:
+                expected = self._seen[0] + (steady - self._seen[1])
+                if now - expected > _STEP:  # the clock was set, rather than time passed
+                    now = max(expected, state.time)
+                    offset = now - clock
+            self._seen = max(now, state.time), steady
+        if now < state.time - _STEP:
+            now, offset = state.time, state.time - clock
+        self._jump = state.time, offset
+        return Moment(max(now, state.time), offset)
+
+    def _reading(self) -> _Reading:
+        return _Reading(self)
+
+
+_NEW = SourceSettings()
+
+
+class _Reading:
+    """The present state and time, while no other thread changes it."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def __enter__(self) -> tuple[State, Moment]:
+        scheduler = self._scheduler
+        scheduler._lock.acquire()
+        try:
+            state = scheduler._current()
+            return state, scheduler._now(state)
+        except BaseException:
+            scheduler._lock.release()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self._scheduler._lock.release()
+
+
+def _steady() -> float:
+    """Return a clock that cannot be set, and counts the time in which the machine sleeps."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def _named(state: State, source: object) -> str:
+    if not isinstance(source, str) or source not in state.numbers:
+        raise ValueError(f"there is no source {shown(source)}; `add` it first")
+    return source
+
+
+def _found(state: State, fetch: object) -> tuple[int, int | None] | None:
+    """Return row and number of a lease, or row and None of a source; None if it is reported."""
+    if isinstance(fetch, str):
+        return state.numbers[_named(state, fetch)], None
+    lease = check_whole("the lease's id", fetch)
+    if lease > state.last_lease:
+        raise ValueError(f"there was no lease {lease}; give the id of a lease, or a source's name")
+    if lease not in state.leases:
+        return None
+    return state.leases[lease][0], lease
+
+
+def _settings_of(arguments: dict[str, Any], stored: SourceSettings = _NEW) -> list[Any]:
+    """Return the settings of a source from arguments of `add`, with those stored as defaults."""
+    for name in arguments:
+        if name not in _SOURCE_ARGUMENTS:
+            raise unknown("argument", name, _SOURCE_ARGUMENTS)
+    host, half_life = stored.host, stored.half_life
+    shortest, longest, cost = stored.shortest, stored.longest, stored.cost
+    if "host" in arguments:
+        host = arguments["host"]
+        host = None if host is None else name_of("host", host)
+    if "cost" in arguments:
+        cost = check_within(
+            "cost", arguments["cost"], 0.0, MOST_COST, open_low=True, unit="budget units"
+        )
+    if "min_interval" in arguments:
+        shortest = seconds("min_interval", arguments["min_interval"])
+    if "max_interval" in arguments:
+        value = arguments["max_interval"]
+        longest = None if value is None else seconds("max_interval", value, 1.0)
+    if "half_life" in arguments:
+        value = arguments["half_life"]
+        half_life = None if value is None else seconds("half_life", value, 1.0)
+    settings = SourceSettings(host, cost, shortest, longest, half_life)
+    return [settings.host, cost, shortest, longest, half_life]
+
+
+def _stored(state: State, i: int) -> SourceSettings:
+    sources = state.sources
+    host, longest = int(sources.host[i]), float(sources.longest[i])
+    return SourceSettings(
+        host=None if host == NO_HOST else state.host_names[host],
+        cost=float(sources.cost[i]),
+        shortest=float(sources.shortest[i]),
+        longest=longest if longest < math.inf else None,
+        half_life=float(sources.half_life[i]) or None,
+    )
+
+
+def _status(status: object) -> int | None:
+    if status is None:
+        return None
+    return int(check_within("status", check_whole("status", status), 100, 999))
+
+
+def _newest(
+    ages: list[float | None], worths: list[float]
+) -> tuple[list[float | None], list[float], int, float]:
+    """Return ages and worths of the newest items, and number and worth of the others."""
+    if len(ages) <= _SINGLE:
+        return ages, worths, 0, 0.0
+    order = np.argsort([math.inf if age is None else age for age in ages], kind="stable").tolist()
+    kept, rest = order[:_SINGLE], order[_SINGLE:]
+    return (
+        [ages[j] for j in kept],
+        [worths[j] for j in kept],
+        len(rest),
+        math.fsum(worths[j] for j in rest),
+    )

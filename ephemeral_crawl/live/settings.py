@@ -1,0 +1,109 @@
+"""The settings of a scheduler, which are stored with it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from crawl_env.errors import check_choice, check_whole, check_within, unknown
+from ephemeral_crawl.live.arguments import MOST_COST, per_second, seconds
+
+LEARNT = "learn"
+WORTH_AT = ("publication", "fetch")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a scheduler is asked to do, in seconds and per second."""
+
+    budget: float  # budget units / second
+    burst: float  # budget units that can be spent at once
+    half_life: float  # of the worth of items, seconds; 0: learnt
+    worth_at: str  # the moment to which reported worths refer, one of `WORTH_AT`
+    explore: float  # fraction of the budget that looks after sources that are never due
+    seed: int  # of the jitter
+
+    @staticmethod
+    def of(budget: object, **others: Any) -> Settings:
+        """Return the settings of a new scheduler, from the arguments of `Scheduler`."""
+        rate = per_second("budget", budget)
+        return Settings(rate, _burst(rate), 10_800.0, "publication", 0.05, 0).changed(**others)
+
+    def changed(
+        self,
+        *,
+        budget: object = None,
+        burst: object = None,
+        half_life: object = None,
+        worth_at: object = None,
+        explore: object = None,
+        seed: object = None,
+    ) -> Settings:
+        """Return the settings with those given, as arguments of `Scheduler`, in their place."""
+        values = self.as_dict()
+        if budget is not None:
+            values["budget"] = per_second("budget", budget)
+            values["burst"] = _burst(values["budget"])
+        if burst is not None:
+            values["burst"] = check_within("burst", burst, 0.0, 1e9, open_low=True)
+        if half_life is not None:
+            values["half_life"] = (
+                0.0 if half_life == LEARNT else seconds("half_life", half_life, 1.0)
+            )
+        if worth_at is not None:
+            values["worth_at"] = check_choice("worth_at", worth_at, WORTH_AT)
+        if explore is not None:
+            values["explore"] = check_within("explore", explore, 0.0, 0.5)
+        if seed is not None:
+            values["seed"] = check_whole("seed", seed, 0)
+        return Settings.from_dict(values)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the settings as JSON can hold them."""
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(values: dict[str, Any]) -> Settings:
+        """Return stored settings, checked."""
+        names = {field.name for field in fields(Settings)}
+        for name in values:
+            if name not in names:
+                raise unknown("setting", name, names)
+        settings = Settings(**values)
+        check_within("budget", settings.budget, 1e-9, 1e9)
+        check_within("burst", settings.burst, 0.0, 1e9, open_low=True)
+        check_within("half_life", settings.half_life, 0.0, 3.2e9)
+        check_choice("worth_at", settings.worth_at, WORTH_AT)
+        check_within("explore", settings.explore, 0.0, 0.5)
+        check_whole("seed", settings.seed, 0)
+        if settings.half_life == 0.0 and settings.worth_at == "publication":
+            raise ValueError(
+                "half_life is 'learn' and worth_at is 'publication'; what an item was worth when "
+                "it was published does not tell how its worth decays. Give the half-life, or "
+                "report what items are worth when they are fetched, with worth_at='fetch'"
+            )
+        return settings
+
+
+def _burst(budget: float) -> float:
+    """Return the default burst, the budget of an hour."""
+    return max(3600.0 * budget, 1.0)
+
+
+@dataclass(frozen=True)
+class SourceSettings:
+    """What the user says about a source, in seconds."""
+
+    host: str | None = None
+    cost: float = 1.0
+    shortest: float = 60.0
+    longest: float | None = None
+    half_life: float | None = None  # None: that of the fleet
+
+    def __post_init__(self) -> None:
+        if self.longest is not None and self.longest < self.shortest:
+            raise ValueError(
+                f"max_interval is {self.longest:g} s and min_interval {self.shortest:g} s; the "
+                "largest interval must not be below the least"
+            )
+        check_within("cost", self.cost, 0.0, MOST_COST, open_low=True, unit="budget units")

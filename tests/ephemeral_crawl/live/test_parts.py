@@ -1,0 +1,114 @@
+"""The parts: heap, index, due times, price, true pings."""
+
+import math
+
+import numpy as np
+import pytest
+
+from agents.theory.index import index_at_age
+from crawl_env import Sources
+from ephemeral_crawl.live import columns, heap, learning, price
+from ephemeral_crawl.live.fitting import Totals, unfitted
+from tests.ephemeral_crawl.live.world import HOUR
+
+
+def test_the_heap_gives_what_sorting_gives():
+    rng = np.random.default_rng(0)
+    h, keys = heap.Heap.empty(50), np.full(50, np.inf)
+    for _ in range(2000):
+        i = int(rng.integers(50))
+        keys[i] = np.inf if rng.random() < 0.2 else rng.integers(20)
+        heap.move(h, i, keys[i])
+        now = rng.integers(20)
+        assert set(heap.due(h, now)) == set(np.flatnonzero(keys <= now))
+    assert int(h.size[0]) == np.isfinite(keys).sum()
+
+
+def test_the_index_is_the_limit_of_theorem_1():
+    step = 1e-4  # hours
+    fleet = Sources(
+        arrival_rate=[0.7], mean_utility=[2.0], decay_rate=[0.23], cost=[3.0], period=step
+    )
+    ceiling = 0.7 * 2.0 / 0.23
+    for age in (0.5, 4.0, 30.0):
+        limit = price.index_at(-math.expm1(-0.23 * age), ceiling) / 3.0
+        assert limit == pytest.approx(float(index_at_age(age / step, fleet)[0]), rel=1e-3)
+
+
+@pytest.mark.parametrize("share", [1e-14, 1e-9, 1e-3, 0.5, 0.999, 1 - 1e-12])
+def test_the_level_reaches_the_share(share):
+    z = price.age_reaching(share)
+    assert -math.expm1(-z) - z * math.exp(-z) == pytest.approx(
+        share, rel=1e-3 if share < 1e-8 else 1e-9
+    )
+
+
+def fleet(n=8, seed=0):
+    rng = np.random.default_rng(seed)
+    sources = columns.Sources.empty(n)
+    sources.flags[:] = columns.EXISTS
+    sources.host[:] = -1
+    sources.cost[:] = rng.uniform(0.5, 3, n)
+    sources.longest[:] = math.inf
+    sources.items[:] = rng.uniform(1, 50, (n, 1))
+    sources.exposure[:] = rng.uniform(10, 300, (n, 1)) * HOUR
+    sources.fetched[:] = -rng.uniform(0, 5, n) * HOUR
+    shared = unfitted(math.log(2) / (3 * HOUR))
+    return sources, shared
+
+
+def test_sources_are_due_when_their_index_reaches_the_price():
+    sources, shared = fleet()
+    sources.shot[::2], sources.pinged_for[::2], sources.pings[::2] = 0.5, 50 * HOUR, 4.0
+    sources.pinged[:] = -HOUR
+    reached = 0
+    for i in range(8):
+        for value in (0.01, 0.3, 2.0):
+            due = price.due_at(sources, shared, i, value, 0.0)
+            if due > 0 and due < math.inf:
+                reached += 1
+                assert price.index_now(sources, shared, i, due) == pytest.approx(value, rel=1e-6)
+            elif due <= 0:
+                assert price.index_now(sources, shared, i, 0.0) >= value * (1 - 1e-6)
+            else:
+                later = [price.index_now(sources, shared, i, t * HOUR) for t in range(100)]
+                assert max(later) < value
+    assert reached > 3
+
+
+def test_the_market_price_spends_the_budget():
+    sources, shared = fleet(20)
+    which, hosts = np.arange(20), columns.Hosts.empty(2)
+    sources.host[:5] = 0
+    hosts.interval[0] = HOUR
+    for budget in (0.5 / HOUR, 4 / HOUR):
+        value = price.market_price(sources, shared, which, budget, 1e6, hosts.interval, 1.0)
+        # Spending jumps where a source is no longer worth a fetch.
+        more, less = (
+            price.spending(sources, shared, which, value * factor, 1e6, hosts.interval)
+            for factor in (0.998, 1.002)
+        )
+        assert less <= budget <= more
+
+
+def test_true_pings_are_those_of_bayes_rule():
+    rng = np.random.default_rng(0)
+    n, p, silent = 3, 0.4, 1.2
+    true = rng.binomial(n, p, 400_000)
+    items = true + rng.poisson(silent, true.size)
+    for k in range(6):
+        of_k = true[items == k]
+        error = 5 * of_k.std() / math.sqrt(of_k.size) + 1e-12
+        assert abs(learning.true_pings(float(k), float(n), silent, p) - of_k.mean()) < error
+
+
+def test_the_decay_is_the_slope_within_fetches():
+    rng = np.random.default_rng(0)
+    totals, decay = Totals(), math.log(2) / (8 * HOUR)
+    for _ in range(400):
+        worth = rng.lognormal(0, 2)  # differs between sources; valuable ones are fetched sooner
+        age = rng.uniform(0, 10 * HOUR / worth**0.2, rng.integers(1, 6))
+        totals.add_ages(age, worth * rng.exponential(1.0, age.size) * np.exp(-decay * age))
+    found, error = totals.decay()
+    assert abs(found - decay) < 4 * error
+    assert error < 0.2 * decay

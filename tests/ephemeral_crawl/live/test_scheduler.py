@@ -1,0 +1,427 @@
+"""Leases, reports, politeness, clocks and threads."""
+
+import math
+import threading
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+from ephemeral_crawl.live import Scheduler
+from tests.ephemeral_crawl.live.world import DAY, HOUR, START, Clock
+from tests.refusals import refused
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def scheduler(clock):
+    scheduler = Scheduler(":memory:", budget="1/h", burst=50, clock=clock)
+    for i in range(5):
+        scheduler.add(f"feed {i}")
+    return scheduler
+
+
+def dated(clock, *ages, worth=1.0):
+    return [(clock() - age, worth) for age in ages]
+
+
+def known(scheduler, clock, interval=HOUR):
+    """Report a backlog of one item per interval for every source."""
+    for lease in scheduler.lease(100):
+        scheduler.report(lease.id, dated(clock, *(interval * k for k in range(1, 11))))
+
+
+def test_every_source_is_leased_once_at_first(scheduler):
+    leases = scheduler.lease(3) + scheduler.lease(3)
+    assert len(leases) == len({lease.source for lease in leases}) == 5
+    assert {lease.reason for lease in leases} == {"not fetched yet"}
+    assert scheduler.lease() == []
+
+
+def test_a_lease_expires_and_a_late_report_counts(scheduler, clock):
+    old = scheduler.lease(5, timeout="2min")
+    clock.now += 60
+    assert scheduler.lease(5) == []
+    clock.now += 119
+    assert scheduler.lease(5) == []  # it may have been fetched just before
+    clock.now += 2
+    new = scheduler.lease(5)
+    assert {lease.source for lease in new} == {lease.source for lease in old}
+    source = old[0].source
+    assert scheduler.report(old[0].id, dated(clock, 10, 400, 9000))
+    assert scheduler.explain(source).fetched_at == clock()
+    assert scheduler.explain(source).leased  # by the other worker, whose report counts, too
+    assert scheduler.report(next(lease for lease in new if lease.source == source).id)
+
+
+def test_a_report_counts_once(scheduler, clock):
+    (lease,) = scheduler.lease()
+    items = dated(clock, 600, 1200, 4000)
+    assert scheduler.report(lease.id, items)
+    before = scheduler.explain(lease.source)
+    assert not scheduler.report(lease.id, items)
+    assert not scheduler.failed(lease.id)
+    assert not scheduler.release(lease.id)
+    assert scheduler.explain(lease.source) == before
+
+
+def test_unasked_reports_count_and_cost(scheduler, clock):
+    balance = scheduler.status().balance
+    assert scheduler.report("feed 3", dated(clock, 60, 700, 900, 2000), status=200)
+    told = scheduler.explain("feed 3")
+    assert told.fetched_at == clock()
+    assert told.rate > 1
+    assert scheduler.status().balance == balance - 1
+
+
+def test_a_released_source_has_neither_failed_nor_cost(scheduler):
+    balance = scheduler.status().balance
+    (lease,) = scheduler.lease()
+    assert scheduler.release(lease.id)
+    told = scheduler.explain(lease.source)
+    assert (told.failures, told.leased, told.fetched_at) == (0, False, None)
+    assert scheduler.status().balance == balance
+    assert len(scheduler.lease(5)) == 5
+
+
+def test_reports_of_removed_sources_are_ignored(scheduler, clock):
+    lease = scheduler.lease()[0]
+    scheduler.remove(lease.source)
+    assert lease.source not in scheduler
+    assert len(scheduler) == 4
+    scheduler.add("another")  # in the same row
+    assert not scheduler.report(lease.id, dated(clock, 60, 700))
+    assert scheduler.explain("another").fetched_at is None
+
+
+def test_a_renamed_source_keeps_what_was_learnt(scheduler, clock):
+    known(scheduler, clock)
+    before = scheduler.explain("feed 0")
+    scheduler.rename("feed 0", "https://moved.example")
+    after = scheduler.explain("https://moved.example")
+    assert (after.rate, after.due_at) == (before.rate, before.due_at)
+    assert "feed 0" not in scheduler.sources()
+    with refused("there is a source"):
+        scheduler.rename("feed 1", "feed 2")
+
+
+def test_a_paused_source_is_not_leased(scheduler):
+    scheduler.pause("feed 1")
+    assert scheduler.explain("feed 1").due_at is None
+    assert "feed 1" not in {lease.source for lease in scheduler.lease(9)}
+    scheduler.resume("feed 1")
+    assert [lease.source for lease in scheduler.lease(9)] == ["feed 1"]
+
+
+def test_failures_back_off_with_jitter(scheduler, clock):
+    waits = []
+    for _ in range(12):
+        clock.now += 40 * DAY
+        lease = next(x for x in scheduler.lease(9) if x.source == "feed 2")
+        scheduler.failed(lease.id, status=500)
+        waits.append(scheduler.next_due("feed 2") - clock())
+    expected = np.minimum(300 * 2.0 ** np.arange(12), DAY)
+    ratio = np.array(waits) / expected
+    assert (ratio >= 0.75).all()
+    assert (ratio <= 1.25).all()
+    assert len(set(ratio.round(6))) == 12
+    assert scheduler.explain("feed 2").failures == 12
+    scheduler.report("feed 2")
+    assert scheduler.explain("feed 2").failures == 0
+
+
+def test_retry_after_holds_for_the_host(clock):
+    scheduler = Scheduler(":memory:", budget="600/h", clock=clock)
+    for i in range(4):
+        scheduler.add(str(i), host="a" if i < 3 else "b")
+    (lease,) = scheduler.lease(1)
+    assert lease.source == "0"
+    scheduler.failed(lease.id, retry_after="2h", status=429)
+    assert {x.source for x in scheduler.lease(9)} == {"3"}
+    clock.now += 2 * HOUR - 1
+    assert "1" not in {x.source for x in scheduler.lease(9)}
+    clock.now += 1
+    assert {"0", "1", "2"} <= {x.source for x in scheduler.lease(9)}
+
+
+def test_cache_control_is_a_floor_and_max_interval_a_ceiling(scheduler, clock):
+    scheduler.update("feed 0", max_interval="90min", min_interval="10min")
+    known(scheduler, clock, interval=5 * DAY)
+    assert scheduler.next_due("feed 0") <= clock() + 1.5 * HOUR
+    assert "maximum interval" in scheduler.explain("feed 0").reason
+    scheduler.report("feed 0", again_after="3h")
+    assert scheduler.next_due("feed 0") == clock() + 3 * HOUR
+
+
+def test_politeness_is_never_violated(clock):
+    """40 sources on four hosts, of which two are limited; workers that are slow or die."""
+    rng = np.random.default_rng(0)
+    scheduler = Scheduler(":memory:", budget="400/h", clock=clock)
+    limits = {"a": 300.0, "b": 40.0}
+    for host, interval in limits.items():
+        scheduler.limit_host(host, interval)
+    for i in range(40):
+        scheduler.add(str(i), host="abcd"[i % 4], min_interval="2min")
+    # Workers fetch at a random moment of their lease; the server sees these moments.
+    seen: dict[str, list[float]] = {host: [] for host in "abcd"}
+    fetches: dict[str, list[float]] = {}
+    pending: list[tuple[float, int, str, float]] = []
+    cost = 0
+    for _ in range(3000):
+        clock.now += rng.exponential(5.0)
+        for entry in [entry for entry in pending if entry[0] <= clock.now]:
+            pending.remove(entry)
+            _, lease, source, fetched = entry
+            seen["abcd"[int(source) % 4]].append(fetched)
+            fetches.setdefault(source, []).append(fetched)
+            if rng.random() < 0.9:
+                scheduler.report(lease, [(START + fetched, 1.0)])
+        for lease in scheduler.lease(5, timeout=60.0):
+            cost += 1
+            if rng.random() < 0.1:
+                continue  # the worker dies
+            end = clock.now + rng.uniform(1.0, 55.0)
+            pending.append((end, lease.id, lease.source, rng.uniform(clock.now, end)))
+    assert min(np.diff(np.sort(times)).min(initial=1e9) for times in fetches.values()) >= 120
+    for host, interval in limits.items():
+        assert len(seen[host]) > 20
+        assert np.diff(np.sort(seen[host])).min() >= interval
+    assert len(seen["c"]) > len(seen["a"])
+    assert cost <= 400 / HOUR * clock.now + 400 + 1
+
+
+def test_the_budget_is_spent_and_not_exceeded(clock):
+    rng = np.random.default_rng(1)
+    scheduler = Scheduler(":memory:", budget="30/h", burst=5, clock=clock)
+    costs = {str(i): float(rng.integers(1, 4)) for i in range(30)}
+    scheduler.add_many({"source": name, "cost": cost} for name, cost in costs.items())
+    spent = [0.0]
+    while clock.now < 5 * DAY:
+        clock.now += 60.0
+        for lease in scheduler.lease(10):
+            number = rng.poisson((1 + int(lease.source)) / 30 * 0.2)
+            scheduler.report(lease.id, dated(clock, *rng.uniform(0, 600, number)))
+            spent.append(spent[-1] + costs[lease.source])
+    assert spent[-1] <= 30 * 120 + 5
+    assert spent[-1] >= 0.97 * 30 * 120
+
+
+def test_a_ping_makes_due_what_its_precision_deserves(scheduler, clock):
+    known(scheduler, clock, interval=2 * DAY)
+    clock.now += HOUR
+    told = scheduler.explain("feed 0")
+    assert told.due_at > clock() + HOUR
+    assert told.due_after_ping < told.due_at
+    scheduler.signal("feed 0", "websub")
+    assert scheduler.next_due("feed 0") == pytest.approx(told.due_after_ping)
+    good, bad = "feed 1", "feed 2"
+    for _ in range(15):  # one source always has news after a ping, the other never
+        clock.now += 5 * HOUR
+        scheduler.signal(good, "websub")
+        scheduler.signal(bad, "sitemap")
+        clock.now += 60
+        scheduler.report(good, dated(clock, 60))
+        scheduler.report(bad)
+    assert scheduler.explain(good).precision > 0.8
+    assert scheduler.explain(bad).precision < 0.15
+    assert scheduler.explain(good).silent_rate < 0.1 * scheduler.explain(good).rate
+    clock.now += HOUR
+    scheduler.signal(good, "websub")
+    scheduler.signal(bad, "sitemap")
+    assert scheduler.next_due(good) < scheduler.next_due(bad)
+
+
+def test_a_ping_before_the_last_fetch_announces_nothing(scheduler, clock):
+    known(scheduler, clock)
+    before = scheduler.next_due("feed 0")
+    scheduler.signal("feed 0", at=clock() - 60)
+    assert scheduler.next_due("feed 0") == before
+
+
+def test_a_source_that_falls_silent_is_visited_less_and_noticed_when_it_wakes(scheduler, clock):
+    def every_hour(days, news):
+        for _ in range(int(24 * days)):
+            clock.now += HOUR
+            scheduler.report("feed 0", dated(clock, 1800) if news else [])
+        return scheduler.explain("feed 0").rate
+
+    assert every_hour(20, True) == pytest.approx(1.0, abs=0.15)
+    assert every_hour(4, False) < 0.2
+    assert every_hour(3, True) > 0.7
+
+
+def test_the_first_fetch_teaches_from_dated_items(scheduler, clock):
+    ages = [HOUR * (k + 0.5) for k in range(20)]
+    scheduler.report("feed 0", dated(clock, *ages))
+    assert scheduler.explain("feed 0").rate == pytest.approx(1.0, rel=0.25)
+    scheduler.report("feed 1", dated(clock, *ages[:12], *[DAY * 300 * k for k in range(1, 6)]))
+    assert scheduler.explain("feed 1").rate == pytest.approx(1.0, rel=0.35)  # pinned entries
+    scheduler.report("feed 2", dated(clock, *[30 * DAY + x for x in ages]))
+    assert scheduler.explain("feed 2").rate < 0.1  # it has fallen silent
+    scheduler.report("feed 3", [(None, 1.0)] * 20)
+    untouched = scheduler.explain("feed 4").rate
+    assert scheduler.explain("feed 3").rate == pytest.approx(untouched, rel=0.5)
+
+
+def test_an_outage_does_not_look_like_silence(scheduler, clock):
+    known(scheduler, clock, interval=HOUR)
+    for _ in range(48):
+        clock.now += HOUR
+        scheduler.report("feed 0", dated(clock, 1800))
+    clock.now += 10 * DAY  # the feed shows its last twenty items only
+    scheduler.report("feed 0", dated(clock, *(HOUR * (k + 0.5) for k in range(20))))
+    assert scheduler.explain("feed 0").rate == pytest.approx(1.0, rel=0.3)
+
+
+def test_absurd_dates_and_numbers_do_no_lasting_harm(scheduler, clock):
+    known(scheduler, clock)
+    dates = [0.0, 4.09e9, clock() + 5, datetime(1970, 1, 1, tzinfo=UTC), None]
+    clock.now += HOUR
+    assert scheduler.report("feed 0", [(date, 1e12) for date in dates])
+    assert scheduler.report("feed 1", [(clock() - k, 1.0) for k in range(100_000)])
+    assert scheduler.report("feed 2", [(0.0, 0.0)] * 100_000)
+    for i in range(5):
+        told = scheduler.explain(f"feed {i}")
+        assert all(math.isfinite(x) for x in (told.rate, told.worth, told.index, told.price))
+        assert told.rate >= 0
+    for _ in range(200):
+        clock.now += HOUR
+        for i in range(3):
+            scheduler.report(f"feed {i}", dated(clock, 1800))
+    for i in range(3):
+        assert scheduler.explain(f"feed {i}").rate == pytest.approx(1.0, rel=0.6)
+
+
+def test_a_clock_set_back_or_forth_stops_nothing(scheduler, clock):
+    known(scheduler, clock)
+    clock.now -= 3 * DAY
+    due = scheduler.next_due("feed 0")
+    assert clock() < due < clock() + DAY
+    clock.now = due - START + 1
+    assert scheduler.lease(1)
+    clock.now += 400 * DAY
+    assert scheduler.lease(1)
+    clock.now -= 400 * DAY - HOUR
+    assert scheduler.next_due() < clock() + DAY
+    clock.now += DAY
+    assert scheduler.lease(5)
+
+
+def test_next_due_is_when_a_lease_is_given(scheduler, clock):
+    known(scheduler, clock)
+    for _ in range(20):
+        due = scheduler.next_due()
+        if due > clock() + 2:
+            clock.now = due - START - 2
+            assert not scheduler.lease()
+        clock.now = due - START
+        (lease,) = scheduler.lease()
+        scheduler.report(lease.id, dated(clock, 30))
+
+
+def test_explanations_are_sentences(scheduler, clock):
+    known(scheduler, clock)
+    scheduler.signal("feed 0", "websub")
+    text = str(scheduler.explain("feed 0"))
+    for part in ("items per hour", "halves in 3 h", "price of a budget unit", "pings announce"):
+        assert part in text
+    told = scheduler.explain("feed 1")
+    assert told.interval_at_double_budget < told.interval
+    assert told.due_at == pytest.approx(scheduler.next_due("feed 1"))
+
+
+def test_threads_share_a_scheduler(clock):
+    scheduler = Scheduler(":memory:", budget="3600/h", burst=400, clock=clock)
+    scheduler.add_many({"source": str(i), "max_interval": "1min"} for i in range(200))
+    seen: list[str] = []
+    errors: list[BaseException] = []
+
+    def work(number):
+        try:
+            for k in range(25):
+                for lease in scheduler.lease(2):
+                    seen.append(lease.source)
+                    scheduler.report(lease.id, [(None, 1.0)] * (k % 3))
+                scheduler.signal(str(number), "ping")
+                scheduler.explain(str(k))
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert len(seen) == len(set(seen)) == 200
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda s: s.add("a\x00b"), "control characters"),
+        (lambda s: s.add("a\u202eb"), "control characters"),
+        (lambda s: s.add("\udc80"), "control characters"),
+        (lambda s: s.add(" a"), "whitespace"),
+        (lambda s: s.add("a" * 3000), "1 to 2048"),
+        (lambda s: s.add(""), "1 to 2048"),
+        (lambda s: s.add(7), "give its name"),
+        (lambda s: s.add("feed 0"), "there is a source"),
+        (lambda s: s.add("x", cost=math.nan), "cost is nan"),
+        (lambda s: s.add("x", cost=0), "cost is 0"),
+        (lambda s: s.add("x", max_interval="1min", min_interval="1h"), "largest interval"),
+        (lambda s: s.add("x", half_life="never"), "duration such as"),
+        (lambda s: s.add_many([{"source": "x", "cots": 1}]), "did you mean 'cost'"),
+        (lambda s: s.add_many([{"source": "x"}, {"source": "x"}]), "twice"),
+        (lambda s: s.add_many(["x"]), "source 0"),
+        (lambda s: s.lease(0), "limit is 0"),
+        (lambda s: s.lease(timeout=-1), "timeout is -1"),
+        (lambda s: s.report("unknown"), "no source 'unknown'"),
+        (lambda s: s.report(99), "no lease 99"),
+        (lambda s: s.report(True), "lease's id is True"),
+        (lambda s: s.report("feed 0", 3), "list of pairs"),
+        (lambda s: s.report("feed 0", [3]), "item 0 is 3"),
+        (lambda s: s.report("feed 0", [(math.nan, 1)]), "published is nan"),
+        (lambda s: s.report("feed 0", [(1e300, 1)]), "published is 1e+300"),
+        (lambda s: s.report("feed 0", [(datetime(2026, 1, 1), 1)]), "time zone"),
+        (lambda s: s.report("feed 0", [(None, -1)]), "worth is -1"),
+        (lambda s: s.report("feed 0", [(None, math.inf)]), "worth is inf"),
+        (lambda s: s.report("feed 0", [(None, "1")]), "worth is '1'"),
+        (lambda s: s.report("feed 0", status=20), "status is 20"),
+        (lambda s: s.failed("feed 0", retry_after="-5min"), "duration such as"),
+        (lambda s: s.signal("feed 0", "a\nb"), "control characters"),
+        (lambda s: s.signal("nobody"), "no source"),
+        (lambda s: s.limit_host("h", math.inf), "interval is inf"),
+        (lambda s: s.release("feed 0"), "id of a lease"),
+        (lambda s: s.update("feed 0", paused=1), "True or False"),
+    ],
+)
+def test_what_is_refused_changes_nothing(scheduler, call, words):
+    before = [scheduler.explain(name) for name in scheduler.sources()], scheduler.status()
+    with refused(words):
+        call(scheduler)
+    assert before == ([scheduler.explain(name) for name in scheduler.sources()], scheduler.status())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({}, "give its budget"),
+        ({"budget": 20}, "rate such as"),
+        ({"budget": "0/h"}, "budget is 0"),
+        ({"budget": "20/0h"}, "rate such as"),
+        ({"budget": "9" * 400 + "/h"}, "rate such as"),
+        ({"budget": "1/h", "burst": 0}, "burst is 0"),
+        ({"budget": "1/h", "half_life": "learn"}, "worth_at='fetch'"),
+        ({"budget": "1/h", "worth_at": "sunrise"}, "publication"),
+        ({"budget": "1/h", "clock": 5}, "clock is 5"),
+        ({"budget": "1/h", "store": "mysql://x"}, "sqlite:///crawl.db"),
+    ],
+)
+def test_settings_that_are_refused(arguments, words):
+    with refused(words):
+        Scheduler(arguments.pop("store", ":memory:"), **arguments)

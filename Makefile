@@ -3,7 +3,7 @@ BIN := .venv/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: setup build benchmark test lint docs linkcheck clean
+.PHONY: setup build benchmark test pytest lint docs linkcheck clean
 
 setup: .venv/.ready
 
@@ -19,8 +19,11 @@ build: setup
 benchmark: setup
 	$(BIN)/python -m experiments benchmark
 
-test: lint
-	$(BIN)/pytest --numprocesses auto
+test: setup
+	$(MAKE) --jobs 2 lint pytest  # types are checked by one process: beside the tests
+
+pytest: setup
+	$(BIN)/pytest --numprocesses auto --dist worksteal
 
 lint: setup
 	$(BIN)/ruff format --check .

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import numba
 import numpy as np
+from numba import types
 
 # What reading an index of cached machine code raises if it was cut off, or if it names a class that
 # an upgrade has moved.
@@ -57,11 +58,27 @@ def _compile(function: Function, options: dict[str, Any]) -> Function:
     try:
         made: Any = numba.njit(cache=True, **options)(function)
     except RuntimeError:  # no folder for the cache can be written, or there is no source file
-        return numba.njit(**options)(function)
-    file = made._cache._cache_file
-    _track_callees(made, file)
-    _tolerate_failures(file)
-    return made
+        made = numba.njit(**options)(function)
+    else:
+        file = made._cache._cache_file
+        _track_callees(made, file)
+        _tolerate_failures(file)
+    _widen_literals(made)
+    result: Function = made
+    return result
+
+
+def _widen_literals(dispatcher: Any) -> None:
+    """Compile one version of a function for all integers, where numba would compile another one
+    for each constant with which it is called."""
+    template = dispatcher.get_call_template
+    widened: Callable[[Any], Any] = types.unliteral
+
+    def of_any(args: Any, kws: Any) -> Any:
+        named = {name: widened(kind) for name, kind in kws.items()}
+        return template(tuple(map(widened, args)), named)
+
+    dispatcher.get_call_template = of_any
 
 
 def _track_callees(dispatcher: Any, file: Any) -> None:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from agents.adaptive.content import ContentEstimator, Harvests, HarvestSums, from_utility
 from agents.adaptive.estimators import make_estimator
 from agents.adaptive.estimators.counts import (
+    MOST_ITEMS,
     CrawlOutcome,
     Estimator,
     Posterior,
@@ -207,7 +208,7 @@ def _of_fleet_at_content(
 
 @compiled
 def _count_pings(
-    pings: NDArray[np.floating],
+    pings: FloatArray,
     decay: FloatArray,
     crawled: BoolArray,
     number: FloatArray,
@@ -288,6 +289,8 @@ class Adaptive(Agent):
     """
 
     features: tuple[str, ...] = ("age", "crawled", "harvest")
+    # Those that evaluations add where there are signals.
+    signal_features: ClassVar[tuple[str, ...]] = ("items", "pings")
     parameters: ClassVar[tuple[str, ...]] = ("mean_utility", "decay_rate", "cost")  # known ones
 
     def __init__(
@@ -516,7 +519,7 @@ class Adaptive(Agent):
         period = self.known.period
         signals: tuple[FloatArray, ...] = ()
         if pings is not None:
-            signals = pings.reshape(-1)[cells], view["pings"]
+            signals = pings.reshape(-1)[cells], self._arrived(view)
         gaps = before * period
         outcome = CrawlOutcome.at(age.shape, cells, gaps, items, changed, period, *signals)
         if name is None and self.estimator.counts:
@@ -554,6 +557,11 @@ class Adaptive(Agent):
             array.reshape(-1)[fresh] = draw
         return drawn, Quality(*drawn)
 
+    def _arrived(self, view: ObservationView) -> FloatArray:
+        """Return the number of pings in the last step, (B, N); impossible numbers count as 0."""
+        pings = view["pings"]
+        return np.where((pings >= 0) & (pings < MOST_ITEMS), pings, 0.0)
+
     def _counted_pings(
         self,
         view: ObservationView,
@@ -564,8 +572,8 @@ class Adaptive(Agent):
         """Return the number of pings since the last crawl and their discounted sum, (B, N), after
         one more step."""
         number, aged = (array.copy() for array in pings)
-        column, decay = self._column(view, "pings"), arms.decay_per_step
-        _count_pings(column, decay, crawled.reshape(-1), number.reshape(-1), aged.reshape(-1))
+        arrived, decay = self._arrived(view).reshape(-1), arms.decay_per_step
+        _count_pings(arrived, decay, crawled.reshape(-1), number.reshape(-1), aged.reshape(-1))
         return number, aged
 
     def _unit_arms(self, view: ObservationView) -> UnitArms:
@@ -744,6 +752,7 @@ class SelfTuning(Adaptive):
     """
 
     name = "adaptive-self-tuning"
+    signal_features: ClassVar[tuple[str, ...]] = (*HarvestSums.features, "items", "pings")
     parameters: ClassVar[tuple[str, ...]] = ("cost",)
 
     def __init__(

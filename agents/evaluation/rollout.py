@@ -21,7 +21,7 @@ from agents.evaluation.models import (
 )
 from agents.policies.base import Agent, Environment, Policy, Predictor, State
 from agents.registry import CLAIRVOYANT, find, make
-from crawl_env import NEVER, CrawlVectorEnv, Sources
+from crawl_env import NEVER, CrawlVectorEnv, Sources, Task
 from crawl_env.compiled import compiled
 from crawl_env.envs.wrappers import VectorSubsetAction
 from crawl_env.errors import check_whole, check_within, shown
@@ -103,7 +103,8 @@ def evaluate(
             arguments of an environment. New environments of the same task are made; the given one
             is not stepped. Its `horizon` is ignored: runs are not divided into episodes. For agents
             given by name or class, the `features` of the class are added to those of the task:
-            `adaptive-thompson`, for example, observes the harvest. Actions of `env` may be subsets
+            `adaptive-thompson`, for example, observes the harvest; and if there are signals, its
+            `signal_features`, the pings and the number of items. Actions of `env` may be subsets
             (`EphemeralCrawlDiscrete-v0`); agents give priorities all the same.
         steps: number of steps that are measured, after `warmup` steps that are not.
         seeds: S, the number of runs, each with its own arrivals.
@@ -255,6 +256,9 @@ def with_features(agent: AgentLike, env: EnvironmentLike) -> tuple[AgentLike, di
     kind: Any = find(agent) if isinstance(agent, str) else agent
     if isinstance(agent, str) or (isinstance(kind, type) and issubclass(kind, Agent)):
         more += tuple(getattr(kind, "features", ()))
+        announced = tuple(getattr(kind, "signal_features", ()))
+        if announced and Task(**{**arguments, "features": "value"}).sources.is_signalled:
+            more += announced
     arguments |= form_of(agent)
     shown = check_features(arguments.get("features", ("value",)))
     arguments["features"] = (*shown, *(name for name in more if name not in shown))

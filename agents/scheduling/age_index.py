@@ -56,6 +56,14 @@ class Parameters(NamedTuple):
     prior_rate: float = 0.0  # time
 
 
+def fixed(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a read-only, contiguous view of an array, or of a copy if it is not contiguous:
+    functions are compiled anew for each type, and both are a part of it."""
+    view = np.ascontiguousarray(array)[:]
+    view.flags.writeable = False
+    return view
+
+
 @compiled
 def whole(number: Any) -> int:
     """Return a number as a signed integer of 64 bits, in which steps are computed."""

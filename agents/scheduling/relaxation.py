@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.scheduling.age_index import NEVER, WHITTLE, Parameters, scale_of
+from agents.scheduling.age_index import NEVER, WHITTLE, Parameters, fixed, scale_of
 from agents.scheduling.age_index import age_reaching as retry_age_reaching
 from agents.theory.closed_form import age_reaching, decayed, time_constants
 from crawl_env.compiled import compiled
@@ -132,7 +132,7 @@ def whittle_parameters(
 
     def column(name: str, kind: type[np.generic] = np.float32) -> np.ndarray:
         found = getattr(columns, name)
-        return np.zeros(0, kind) if found is None else np.asarray(found)[which]
+        return fixed(np.zeros(0, kind) if found is None else np.asarray(found)[which])
 
     return Parameters(
         column("arrival_rate"),

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from agents.scheduling import age_index
 from agents.scheduling import candidates as pool
-from agents.scheduling.age_index import NEVER, Parameters
+from agents.scheduling.age_index import NEVER, Parameters, fixed
 from agents.scheduling.calendar import ENTRIES, Calendar
 from agents.scheduling.candidates import Candidates, Crawls
 from agents.scheduling.signals import (
@@ -879,12 +879,12 @@ def _parameters_of(columns: Columns, kind: int) -> Parameters:
     failure_rate = _varying(getattr(columns, "failure_rate", None), 0.0, rate.dtype)
     delay = _varying(getattr(columns, "delay", None), 1.0, np.dtype(np.uint32))
     return Parameters(
-        rate,
-        np.asarray(columns.mean_utility),
-        np.asarray(columns.decay_rate),
-        none if cost is None else cost,
-        none if failure_rate is None else failure_rate,
-        np.zeros(0, np.uint32) if delay is None else delay,
+        fixed(rate),
+        fixed(np.asarray(columns.mean_utility)),
+        fixed(np.asarray(columns.decay_rate)),
+        fixed(none if cost is None else cost),
+        fixed(none if failure_rate is None else failure_rate),
+        fixed(np.zeros(0, np.uint32) if delay is None else delay),
         kind,
         float(columns.period),
         0.0,

@@ -40,11 +40,10 @@ class PingBelief(MeanStock):
         sources: the fleet, (N,), or a batch (B, N).
         stock: the content, whose items are announced.
         log: recorded pings, or None to simulate them.
-        show: whether to keep `pings` and `aged`.
+        show: whether to keep `aged`.
 
     Attributes:
         value: (B, N) the belief.
-        pings: (B, N) number of pings in the last step, or None.
         aged: (B, N) sum, over the pings since the crawl, of the expected fraction of utility that
             is left if the ping is true: e^{−μa} without a delay. Or None.
     """
@@ -54,12 +53,12 @@ class PingBelief(MeanStock):
     ) -> None:
         shape = stock.value.shape
         self._stock, self._log = stock, log
-        self.pings = np.zeros(shape) if show else None
         self.aged = np.zeros(shape) if show or sources.is_capped else None
         delayed = bool((sources.signal_delay > 0).any())
         # (B, N) mean content of the items whose pings are on the way, and steps since the crawl.
         self._late = np.zeros(shape if delayed else (0, 0))
         self._since = np.zeros_like(self._late)
+        self._heard: list[Pings] = []  # of the last step, or before the episode
         self._feed_of_pings: PingFeed | None = None
         super().__init__(self._bound(sources), shape)
 
@@ -107,11 +106,15 @@ class PingBelief(MeanStock):
             self._late[envs] = (self._most_late[cells] * left).reshape(steps.shape)
             self._since[envs] = steps
             self.value[envs] += self._late[envs]
-        for shown in (self.pings, self.aged):
-            if shown is not None:
-                shown[envs] = 0.0
+        if self.aged is not None:
+            self.aged[envs] = 0.0
         assert self._feed_of_pings is not None
-        self._receive(self._feed_of_pings.start(envs, steps, self._stock.published))
+        pings = self._feed_of_pings.start(envs, steps, self._stock.published)
+        self._receive(pings)
+        begun = np.zeros(self.value.shape[0], dtype=bool)
+        begun[envs] = True
+        other = (old.only(~begun[old.cell // self.value.shape[1]]) for old in self._heard)
+        self._heard = [*other, *pings]
 
     def advance(self, rng: np.random.Generator) -> None:
         if self._late.size:
@@ -121,15 +124,22 @@ class PingBelief(MeanStock):
             super().advance(rng)
         if self.aged is not None:
             _fade(self.aged.reshape(-1), self._retention)
-        if self.pings is not None:
-            self.pings[...] = 0.0
         assert self._feed_of_pings is not None
-        self._receive(self._feed_of_pings.advance(self._stock.published))
+        self._heard = self._feed_of_pings.advance(self._stock.published)
+        self._receive(self._heard)
+
+    @property
+    def pings(self) -> FloatArray:
+        """The number of pings in the last step, (B, N)."""
+        number = np.zeros(self.flat.size)
+        for cell, age in self._heard:
+            number += np.bincount(cell[age <= 1.0], minlength=number.size)
+        return number.reshape(self.value.shape)
 
     def _receive(self, batches: list[Pings]) -> None:
         law = self._worth, self._decay, self._gone, self._share
-        shown = (_NOTHING if x is None else x.reshape(-1) for x in (self.aged, self.pings))
-        flat = self.flat, self._since.reshape(-1), *shown
+        aged = _NOTHING if self.aged is None else self.aged.reshape(-1)
+        flat = self.flat, self._since.reshape(-1), aged
         for pings in batches:
             _receive(*pings, *law, *flat)
 
@@ -150,17 +160,19 @@ class PingBelief(MeanStock):
         assert self._feed_of_pings is not None
         arrays = {name: getattr(self, name) for name in _STATE}
         copies = {name: None if x is None else x.copy() for name, x in arrays.items()}
-        return {**copies, "feed": self._feed_of_pings.get_state()}
+        heard = Pings.concatenate(self._heard)
+        return {**copies, "heard": heard, "feed": self._feed_of_pings.get_state()}
 
     def set_state(self, state: dict[str, Any]) -> None:
         assert self._feed_of_pings is not None
         for name in _STATE:
             if getattr(self, name) is not None:
                 getattr(self, name)[...] = state[name]
+        self._heard = [Pings.concatenate([Pings(*state["heard"])])]
         self._feed_of_pings.set_state(state["feed"])
 
 
-_STATE = ("value", "pings", "aged", "_late", "_since")
+_STATE = ("value", "aged", "_late", "_since")
 _NOTHING = np.zeros(0)
 
 
@@ -203,9 +215,8 @@ def _receive(
     value: FloatArray,
     since: FloatArray,
     aged: FloatArray,
-    pings: FloatArray,
 ) -> None:
-    """Add pings to flat values, to the sum of their ages, and to the number of the last step."""
+    """Add pings to flat values, and to `aged` if it is not empty."""
     first = 0
     for j in range(cell.size):
         c = cell[j]
@@ -219,5 +230,3 @@ def _receive(
         value[c] += worth[i] * left
         if aged.size > 0:
             aged[c] += left
-        if pings.size > 0 and age[j] <= 1.0:
-            pings[c] += 1.0

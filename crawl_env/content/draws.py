@@ -34,13 +34,19 @@ def stream(rng: np.random.Generator) -> Stream:
 
 
 @inlined
+def mixed(z: np.uint64) -> np.uint64:
+    """Return 64 random bits that belong to a counter."""
+    z = (z ^ (z >> _S30)) * _MIX_1
+    z = (z ^ (z >> _S27)) * _MIX_2
+    return z ^ (z >> _S31)
+
+
+@inlined
 def bits(state: Stream) -> np.uint64:
     """Return the next 64 random bits of a stream."""
     z = state[0] + (state[1] | _ONE)
     state[0] = z
-    z = (z ^ (z >> _S30)) * _MIX_1
-    z = (z ^ (z >> _S27)) * _MIX_2
-    return z ^ (z >> _S31)
+    return mixed(z)
 
 
 @inlined

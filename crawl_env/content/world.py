@@ -35,7 +35,7 @@ class World:
             source is unobserved. If sources send signals, pings are drawn for it.
         store_items: whether to store single items, and to sum over those that crawls collect in
             `harvested`.
-        show_pings: whether to keep `pings` and `pings_aged`.
+        show_pings: whether to draw pings and keep `pings_aged`.
         log: recorded pings, on the clock of recorded arrivals; None: pings are simulated.
 
     None of the last five changes what arrives.
@@ -49,7 +49,7 @@ class World:
             is a view of it.
         tried_at: (B, N) step of the last attempt, successful or not, on the world's clock.
         belief: (B, N) posterior mean of `value` given the crawls and the pings.
-        pings: (B, N) number of pings in the last step, or None.
+        pings: (B, N) number of pings in the last step, or None if none are drawn.
         pings_aged: (B, N) sum, over the pings since the last crawl, of the expected fraction of
             utility that is left if the ping is true (`PingBelief`), or None.
         rate: (B, N) items / time, the arrival rate of the next step; equal to the fleet's
@@ -104,7 +104,6 @@ class World:
         self._seeded_by: np.random.Generator | None = None
         self.value, self.items = self._stock.value, self._stock.count
         self.belief = self._belief.value
-        self.pings = None if self._pings is None else self._pings.pings
         self.pings_aged = self._pings.aged if self._pings is not None and show_pings else None
         self.flat_crawled_at = self.crawled_at.reshape(-1)
 
@@ -146,6 +145,10 @@ class World:
     @property
     def age(self) -> FloatArray:
         return self._clock - self.crawled_at
+
+    @property
+    def pings(self) -> FloatArray | None:
+        return None if self._pings is None else self._pings.pings
 
     @property
     def rate(self) -> FloatArray:

@@ -24,7 +24,8 @@ def text(frame: Frame) -> str:
     lines = ["   ".join(f"{label} {value}" for label, value in frame.headline())]
     belief = "" if frame.belief is None else f"{'belief':>10}"
     axis = "uncollected utility (square-root scale)" if frame.root else "uncollected utility"
-    lines += [f"{'source':<14} {axis:<{WIDTH}}{'value':>10}{belief}{'age':>7}  crawled"]
+    pings = "" if frame.pings is None else f"{'pings':>7}"
+    lines += [f"{'source':<14} {axis:<{WIDTH}}{'value':>10}{belief}{pings}{'age':>7}  crawled"]
     lines += [_line(frame, i) for i in shown.tolist()]
     if shown.size < len(frame.names):
         lines += [_rest(frame, shown)]
@@ -46,9 +47,11 @@ def _shown(frame: Frame) -> IntArray:
 def _line(frame: Frame, i: int) -> str:
     name = _cut(frame.names[i], 14)
     belief = "" if frame.belief is None else f"{number(frame.belief[i], 4):>10}"
+    pings = "" if frame.pings is None else f"{number(frame.pings[i]):>7}"
     age = "never" if frame.age[i] >= NEVER else number(frame.age[i])
     crawled = f"  ● +{number(frame.collected[i], 4)}" if frame.crawled[i] else ""
-    return f"{name:<14} {_bar(frame, i)}{number(frame.value[i], 4):>10}{belief}{age:>7}{crawled}"
+    numbers = f"{number(frame.value[i], 4):>10}{belief}{pings}{age:>7}"
+    return f"{name:<14} {_bar(frame, i)}{numbers}{crawled}"
 
 
 def _rest(frame: Frame, shown: IntArray) -> str:

@@ -27,6 +27,7 @@ class Frame:
     crawled: NDArray[np.bool_]  # (N,) whether the last step crawled the source
     collected: FloatArray  # (N,) utility, in the last step
     age: FloatArray  # (N,) steps since the last crawl; ≥ NEVER: never crawled
+    pings: FloatArray | None  # (N,) number in the last step; None if no source sends signals
     step: int  # steps elapsed
     rewards: FloatArray | None  # (up to step,) latest last; None if they are not recorded
     budget: float  # budget units / step
@@ -48,7 +49,7 @@ class Frame:
         fleet = world.sources
         sources = fleet.fleet(env) if fleet.arrival_rate.ndim == 2 else fleet
         crawled, collected = _last_harvest(simulation, env)
-        unsure = world.belief is not world.value
+        unsure, pings = world.belief is not world.value, world.pings
         return Frame(
             names=sources.names,
             value=world.value[env].copy(),
@@ -57,6 +58,7 @@ class Frame:
             crawled=crawled,
             collected=collected,
             age=world.age[env],
+            pings=None if pings is None else pings[env],
             step=int(elapsed),
             rewards=None if rewards is None else np.array(rewards, dtype=np.float64),
             budget=task.budget,
@@ -86,6 +88,8 @@ class Frame:
         pairs += [("budget", number(self.budget, 4))]
         if self.balance is not None:
             pairs += [("balance", number(self.balance, 4))]
+        if self.pings is not None:
+            pairs += [("pings", number(self.pings.sum(), 4))]
         return [*pairs, ("crawled", f"{self.crawled.sum()} of {self.crawled.size}")]
 
 

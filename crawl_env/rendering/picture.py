@@ -187,6 +187,8 @@ def _table(frame: Frame) -> list[tuple[str, Colour, list[str]]]:
     rows = [("source", INK, list(frame.names)), ("value", BLUE, _short(frame.value, frame.scale))]
     if frame.belief is not None:
         rows += [("belief", INK, _short(frame.belief, frame.scale))]
+    if frame.pings is not None:
+        rows += [("pings", GREY, [number(n) if n else "" for n in frame.pings.tolist()])]
     ages = ["–" if age >= NEVER else number(age) for age in frame.age]
     return [*rows, ("collected", ORANGE, _short(collected, frame.scale)), ("age", GREY, ages)]
 

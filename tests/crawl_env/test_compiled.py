@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from crawl_env import Arrivals, CrawlEnv, CrawlVectorEnv, Sources
+from crawl_env.compiled import compiled
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -120,6 +121,19 @@ def test_a_cache_that_names_a_class_which_is_gone_is_made_again(folder: Path) ->
         module = loaded("module")
         assert module.first(module.Pair(5.0)) == 5.0
         assert hits(module.first) == 0
+
+
+def test_one_version_serves_all_constants() -> None:
+    @compiled
+    def sum_of(n: int, times: float) -> float:
+        return n * times
+
+    @compiled
+    def several(x: float) -> float:
+        return sum_of(1, x) + sum_of(2, times=x) + sum_of(int(x), x)
+
+    assert several(3.0) == 18.0
+    assert len(sum_of.overloads) == 1
 
 
 STEP = """

@@ -270,7 +270,7 @@ def _add_crawls(
     for i in range(cells.size):
         cell, w = cells[i], weight[row[i]]
         shape, rate = prior_shape[row[i]], prior_rate[row[i]]
-        gap, k, n = gaps[i], found[i], pings[i]
+        gap, k, n = gaps[i], np.floor(found[i]), np.floor(pings[i])
         _share(cell, row[i], -np.expm1(-hazard * gap), likelihood, fraction)
         for j in range(precisions.size):
             a = shape + w * more_shape[cell, j]

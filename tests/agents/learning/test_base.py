@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
 import signal
 import struct
 import subprocess
 import sys
 import time
+from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -62,49 +65,63 @@ def test_runs_repeat_differ_with_the_seed_and_resume_exactly(
     assert same.learn(100).learn(100).steps == 800  # it adds, as in Stable-Baselines3
 
 
-RUN = """
-import sys
-from agents.learning import LEARNERS
-from crawl_env import CrawlVectorEnv
-env = CrawlVectorEnv(1, features=("age", "crawled", "harvest"), arrivals="poisson")
-print("begun", flush=True)
-agent = LEARNERS["lagrange-q"](env, seed=5)
-agent.learn(int(sys.argv[2]), checkpoint=sys.argv[1], checkpoint_interval=0)
-"""
+def run(path: Path, epochs: int) -> None:
+    """Learn in a process of its own, and say so if Ctrl-C stops it."""
+    try:
+        LEARNERS["lagrange-q"](crawl(), seed=5).learn(
+            epochs, checkpoint=path, checkpoint_interval=0
+        )
+    except KeyboardInterrupt:
+        sys.exit(STOPPED)
 
 
-def begun(path: Path, epochs: int) -> subprocess.Popen[str]:
+STOPPED = 130
+
+
+@pytest.fixture(scope="module")
+def server() -> ForkServerContext:
+    """Where processes start that have imported this module once."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
+
+
+def begun(server: ForkServerContext, path: Path) -> ForkServerProcess:
     """Start a run, and return when it has written a checkpoint newer than the one there was."""
     before = path.stat().st_mtime_ns if path.exists() else 0
-    command = [sys.executable, "-c", RUN, str(path), str(epochs)]
-    run = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, stderr=subprocess.PIPE)
-    for _ in range(3000):
+    started = server.Process(target=run, args=(path, 10**9))
+    started.start()
+    for _ in range(6000):
         if path.exists() and path.stat().st_mtime_ns > before:
-            return run
+            return started
         time.sleep(0.01)
-    raise AssertionError("no checkpoint within 30 s")
+    raise AssertionError("no checkpoint within a minute")
 
 
-def test_a_killed_run_goes_on_and_ends_as_one_that_was_not(tmp_path: Path) -> None:
+def test_a_killed_run_goes_on_and_ends_as_one_that_was_not(
+    tmp_path: Path, server: ForkServerContext
+) -> None:
     path, rng = tmp_path / "killed", np.random.default_rng(0)
-    for _ in range(3):
-        run = begun(path, 10**9)
+    for _ in range(5):
+        started = begun(server, path)
         time.sleep(rng.uniform(0, 0.1))  # into learning or into writing
-        run.kill()
-        run.communicate()
+        started.kill()
+        started.join()
     reached = storage.load(path)["steps"]
     whole = LEARNERS["lagrange-q"](crawl(), seed=5).learn(reached + 500)
     whole.save(tmp_path / "whole")
-    done = subprocess.run([sys.executable, "-c", RUN, path, str(reached + 500)], check=True)
-    assert done.returncode == 0
+    run(path, reached + 500)
     assert content(path) == content(tmp_path / "whole")
 
 
-def test_a_run_stopped_by_ctrl_c_leaves_a_checkpoint(tmp_path: Path) -> None:
-    run = begun(tmp_path / "stopped", 10**9)
-    run.send_signal(signal.SIGINT)
-    _, errors = run.communicate(timeout=30)
-    assert "KeyboardInterrupt" in errors
+def test_a_run_stopped_by_ctrl_c_leaves_a_checkpoint(
+    tmp_path: Path, server: ForkServerContext
+) -> None:
+    started = begun(server, tmp_path / "stopped")
+    assert started.pid is not None
+    os.kill(started.pid, signal.SIGINT)
+    started.join()
+    assert started.exitcode == STOPPED
     agent = load(tmp_path / "stopped", crawl())
     assert agent.steps > 0
     assert [file.name for file in tmp_path.iterdir()] == ["stopped"]

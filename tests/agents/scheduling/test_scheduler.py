@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from agents.scheduling import AdaptiveFleetScheduler, FleetScheduler
 from agents.scheduling.age_index import NEVER
 from agents.scheduling.calendar import ENTRIES
+from agents.scheduling.relaxation import whittle_parameters
 from crawl_env import Sources
 from crawl_env.fleet.columns import FleetColumns
 from tests.agents.scheduling.dense import DenseScheduler
@@ -70,6 +72,20 @@ def test_static_crawls_by_lateness():
 @pytest.mark.parametrize("policy", ["whittle", "myopic"])
 def test_a_large_fleet(policy):
     assert_same(Sources.random(20_000, seed=1), 100, policy, "full", 15)
+
+
+def test_one_version_is_compiled_for_all_fleets_of_one_precision():
+    single = FleetColumns([1.0, 2.0], 1.0, 0.1)
+    fleets = [
+        Sources([1.0, 2.0], 1.0, 0.1, **optional)
+        for optional in ({}, {"cost": [1, 2]}, {"failure_rate": 0.5}, {"crawl_delay": [1, 9]})
+    ]
+    precise = {numba.typeof(FleetScheduler(fleet, 1)._parameters) for fleet in fleets}
+    assert len(precise) == 1
+    costly = FleetColumns([1.0, 2.0], 1.0, 0.1, [1.0, 2.0], delay=[1, 9])
+    kinds = {numba.typeof(FleetScheduler(fleet, 1)._parameters) for fleet in (single, costly)}
+    kinds |= {numba.typeof(whittle_parameters(fleet)) for fleet in (single, costly)}
+    assert len(kinds) == 1
 
 
 def test_given_ages_count_from_the_start():

@@ -255,6 +255,20 @@ def test_what_cannot_have_signals_refuses_them() -> None:
         torch_env.TorchCrawlVectorEnv(2, signalled, arrivals="poisson-items")
 
 
+def test_pictures_show_the_pings_of_the_last_step() -> None:
+    env = env_of(signals=MIXED, features=("pings",), render_mode="ansi")
+    env.reset(seed=0)
+    heard = env.step(np.zeros(3))[0][:, 0]
+    head, titles, *lines = str(env.render()).splitlines()
+    assert heard.sum() > 0
+    assert f"pings {heard.sum():g}" in head
+    place = titles.index("pings")
+    assert [float(line[place : place + 5]) for line in lines] == heard.tolist()
+    plain = env_of(render_mode="ansi")
+    plain.reset(seed=0)
+    assert "pings" not in str(plain.render())
+
+
 def test_columns_of_signals_are_read_and_written(tmp_path: Any) -> None:
     path = tmp_path / "fleet.csv"
     fleet = DELAYED.of(FLEET)

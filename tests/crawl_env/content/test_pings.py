@@ -128,6 +128,14 @@ def test_the_belief_is_the_conditional_mean(signals: Signals) -> None:
                         assert abs(z.mean()) < 4.5 * z.std() / np.sqrt(z.size), (steps, source, age)
 
 
+@pytest.mark.parametrize("start", ["empty", "full"])
+def test_every_start_has_a_finite_belief(start: str) -> None:
+    env = env_of(signals=DELAYED, features=FEATURES, start=start)
+    first, *_ = seen = shown(env, actions(0))
+    assert np.isfinite(seen).all()
+    assert first[:, [0, 2, 3]].any() == (start == "full")
+
+
 def test_pings_come_at_their_rate_from_the_first_step_on() -> None:
     rows = 20_000
     for signals in (MIXED, DELAYED):

@@ -10,9 +10,9 @@ from ephemeral_crawl.core.tables import REFERENCE
 # A description of the policies for the reports.
 POLICIES = (
     "whittle crawls the sources of the largest Whittle index; whittle-exact uses the index of "
-    "random content that is observed. myopic maximises the reward of the next step per unit of "
-    "cost; oldest-first crawls the sources in turn; fixed always crawls the same sources, those "
-    "of the largest expected utility per unit of cost; random selects them at random. lagrangian "
+    "random content that is observed or announced by signals. myopic maximises the reward of the "
+    "next step per unit of cost; oldest-first crawls the sources in turn; fixed always crawls the "
+    "same sources, those of the largest expected utility per unit of cost; random selects them at random. lagrangian "
     "crawls the sources whose index exceeds the optimal Lagrange multiplier λ*; static crawls "
     "every source at its own optimal constant frequency. nutch and miniflux are scheduling rules "
     "of existing crawlers, based on the results of their own crawls only: the crawl interval of "
@@ -22,8 +22,9 @@ POLICIES = (
     "arrival rates and estimate them from their crawls: certainty uses the posterior means, "
     "optimism upper confidence bounds, thompson draws from the posterior; self-tuning estimates "
     "utilities and decay as well. clairvoyant, where listed, is whittle with observed content: a "
-    "reference that cannot be used in practice. In a program, agents.index_at_age(age, sources) "
-    "returns the index by which whittle ranks the sources."
+    "reference that cannot be used in practice. ping-first, which joins if sources send signals, "
+    "fetches whatever pinged, and the other sources in turn. In a program, "
+    "agents.index_at_age(age, sources) returns the index by which whittle ranks the sources."
 )
 
 

@@ -84,8 +84,9 @@ class PingBelief(MeanStock):
         self._retention = np.exp(-self._decay)
         self._worth = np.ravel(sources.precision * sources.mean_utility)
         delay = np.ravel(sources.signal_delay) / sources.period
-        with np.errstate(divide="ignore"):
-            self._gone = np.where(delay > 0, self._decay + 1.0 / delay, 0.0)  # k, or 0: no delay
+        with np.errstate(divide="ignore", over="ignore"):
+            gone = np.minimum(self._decay + 1.0 / delay, np.finfo(float).max)
+        self._gone = np.where(delay > 0, gone, 0.0)  # k, or 0: no delay
         self._share = 1.0 / (1.0 + self._decay * delay)
         announced = np.ravel(sources.recall * sources.arrival_rate * sources.mean_utility)
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -150,6 +150,8 @@ def _schedule(report: Report, found: Found, budget: float) -> list[dict[str, Any
             f"{free.total / runs[REFERENCE].total:.2%} of what whittle collects, which decides "
             "step by step. The next crawl is the time at which whittle would crawl a source, if it "
             f"began at the end of the log, {plan.assumed}."
+            + schedules.WITHOUT_SIGNALS
+            * view.split.fleet.is_signalled
         )
     if np.isfinite(plan.longest):
         lost = None
@@ -316,7 +318,7 @@ def _advice(report: Report, view: View, budget: float, own: float, runs: Runs) -
             if most
         ]
         gains = f"Whittle's gain {', '.join(against)}. " if against else ""
-        report.paragraph(f"{gains}It collects {', '.join(limits)}.")
+        report.paragraph(f"{gains}{'It' if gains else 'Whittle'} collects {', '.join(limits)}.")
 
 
 def _sum(runs: Runs, name: str) -> float:

@@ -333,7 +333,7 @@ def _table(report: Report, view: View, budget: float, runs: Runs) -> None:
         run = runs[name]
         rows.append(
             [
-                LABELS.get(name, name),
+                _label(view, name),
                 _percent(run.total, published),
                 "" if name == REFERENCE else points(view.lead(run, runs[REFERENCE])),
                 number(run.total / view.steps),
@@ -359,6 +359,13 @@ def _table(report: Report, view: View, budget: float, runs: Runs) -> None:
         ],
         [*rows, most],
     )
+
+
+def _label(view: View, name: str) -> str:
+    """Return what a policy is called in the tables; `LiveCrawl` does not use signals."""
+    if name == SelfTuning.name and view.split.fleet.is_signalled:
+        return name
+    return LABELS.get(name, name)
 
 
 def _percent(part: float, whole: float) -> str:
@@ -415,7 +422,7 @@ def _curve(report: Report, view: View, runs: Mapping[float, Runs]) -> None:
     shown = [*names, *(name for name in REFERENCES if name in runs[budgets[0]])]
     rows = [
         [
-            LABELS.get(name, name),
+            _label(view, name),
             *(_percent(runs[m][name].total, published) for m in budgets),
         ]
         for name in shown
@@ -451,7 +458,7 @@ def _time_of_day(report: Report, view: View, runs: Mapping[float, Runs]) -> None
             if name in of_budget:
                 reward = of_budget[name].reward.mean(axis=0)
                 fractions = [_percent(reward[w].sum(), published[w].sum()) for w in hours]
-                rows.append([f"{m:g}", LABELS.get(name, name), *fractions])
+                rows.append([f"{m:g}", _label(view, name), *fractions])
     ratio = published[hours[0]].sum() / published[hours[1]].sum()
     report.heading("Time of day")
     report.table(

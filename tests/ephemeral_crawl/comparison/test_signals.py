@@ -108,9 +108,13 @@ def test_a_replay_with_recorded_pings(
     Example().run()
     words = "--items example/log.csv --decay-rate .1 --budget 2 --quick --steps 400 --seeds 1"
     replayed = ["evaluate", *words.split(), "--agents", "oldest-first"]
-    cli.main([*replayed, "--signals", "example/pings.csv", "--out", "pings"])
-    assert "With signals, whittle collects" in capsys.readouterr().out
-    cli.main([*replayed, "--out", "none"])
+    learning = [*replayed, "adaptive-self-tuning"]
+    cli.main([*learning, "--signals", "example/pings.csv", "--out", "pings"])
+    printed = capsys.readouterr().out
+    assert "With signals, whittle collects" in printed
+    assert "LiveCrawl that knows nothing" not in printed  # it does not use signals
+    cli.main([*learning, "--out", "none"])
+    assert "LiveCrawl that knows nothing" in capsys.readouterr().out
     found = rows(tmp_path / "pings" / "signals.csv")
     reward = {}
     for name in ("pings", "none"):

@@ -15,6 +15,7 @@ from agents.policies.index import WhittleExact
 from agents.policies.static import Scheduled
 from agents.registry import CLAIRVOYANT, AgentOptions, make
 from crawl_env import CrawlVectorEnv, Sources
+from crawl_env.fleet.parameters import DESCRIBED, SIGNALS
 from crawl_env.numerics import FloatArray, IntArray
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.tables import bound_of
@@ -49,8 +50,14 @@ def collected(content: FloatArray, picked: IntArray) -> FloatArray:
 
 
 def fleet_as_json(sources: Sources) -> dict[str, Any]:
-    """Return a fleet as JSON, so that a job's key changes with its numbers."""
+    """Return a fleet as JSON, so that a job's key changes with its numbers.
+
+    Parameters of signals are left out where they have no effect, so that earlier records are found.
+    """
     state = sources.__getstate__()
+    for name in SIGNALS:
+        if (state[name] == DESCRIBED[name].default).all():
+            del state[name]
     return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in state.items()}
 
 

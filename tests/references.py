@@ -161,6 +161,66 @@ class PlainWorld:
         return collected
 
 
+# ------------------------------------------------------------------------------- signals
+
+
+def theorem_one(x: np.ndarray, ceiling: np.ndarray, alpha: np.ndarray) -> np.ndarray:
+    """Return the index of Theorem 1 as printed, and x above the ceiling; costs are 1."""
+    y = np.minimum(x / ceiling, 1.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        eta = np.ceil(np.log1p(-y) / np.log(alpha))
+        below = ceiling * (1 - alpha**eta - eta * (1 - alpha) * (1 - y))
+    return np.where(y < 1, below, x)
+
+
+def share_collected(
+    rate: np.ndarray,
+    utility: np.ndarray,
+    decay: np.ndarray,
+    budget: int,
+    recall: float,
+    precision: float,
+    observed: bool,
+    runs: int,
+    steps: int,
+    seed: int,
+) -> np.ndarray:
+    """Return the share of the utility published that Theorem 1 at the belief collects, (runs,).
+
+    Items are drawn one by one, with exponential utilities; each triggers a ping with probability
+    `recall`, and false pings come as often as `precision` takes. Steps last 1.
+    """
+    rng, alpha, n = np.random.default_rng(seed), np.exp(-decay), rate.size
+    ceiling = rate * utility / decay
+    content, belief = np.zeros((2, runs, n))
+    collected, published = np.zeros((2, runs))
+    cells = np.arange(runs * n)
+    for _ in range(steps):
+        known = content if observed else belief
+        score = theorem_one(known, ceiling, alpha)
+        crawled = np.argsort(-score, axis=1, kind="stable")[:, :budget]
+        collected += np.take_along_axis(content, crawled, 1).sum(axis=1)
+        for amount in (content, belief):
+            np.put_along_axis(amount, crawled, 0.0, 1)
+        at = np.repeat(cells, rng.poisson(rate, (runs, n)).ravel())
+        age, worth = rng.random(at.size), rng.exponential(utility[at % n])
+        published += np.bincount(at // n, worth, runs)
+        true = rng.random(at.size) < recall
+        false = np.repeat(
+            cells, rng.poisson(recall * rate * (1 / precision - 1), (runs, n)).ravel()
+        )
+        ping, since = np.append(at[true], false), np.append(age[true], rng.random(false.size))
+        left = np.exp(-decay[at % n] * age) * worth
+        expected = np.exp(-decay[ping % n] * since) * precision * utility[ping % n]
+        content = alpha * content + np.bincount(at, left, runs * n).reshape(runs, n)
+        belief = (
+            alpha * belief
+            + (1 - recall) * ceiling * (1 - alpha)
+            + np.bincount(ping, expected, runs * n).reshape(runs, n)
+        )
+    return collected / published
+
+
 # ------------------------------------------------------------------------------- bounds
 
 

@@ -37,6 +37,7 @@ def test_every_committed_record_is_that_of_a_study():
         "benchmark",
         "adaptive",
         "sb3-time",
+        "signals",
     }
     assert {*committed, "throughput", *FOLDERS} <= set(RECORDS)
 
@@ -59,7 +60,7 @@ def test_a_record_is_read_and_may_be_replaced_by_its_study(folder):
     assert any({"commit", "numpy", "machine"} <= set(read_csv(file)[0]) for file in tables)
 
 
-@pytest.mark.parametrize("name", ["sb3-time", "throughput", "decay"])
+@pytest.mark.parametrize("name", ["sb3-time", "throughput", "decay", "signals"])
 def test_a_report_can_be_written_again_and_does_not_change_its_record(name, tmp_path, capsys):
     out = tmp_path / name
     shutil.copytree(RESULTS / name, out)

@@ -35,7 +35,10 @@ COMMANDS = {
     page: [line for line in blocks("sh", text).replace("\\\n", " ").splitlines() if line]
     for page, text in PAGES.items()
 }
-QUICK = {name: ["--quick", "--steps", "50"] for name in ("evaluate", "replay")}
+# Options in front of those that the page gives, which prevail.
+QUICK = {
+    name: ["--quick", "--steps", "50", "--engine", "sequential"] for name in ("evaluate", "replay")
+}
 
 
 @pytest.mark.parametrize("page", [page for page, code in PYTHON.items() if code])
@@ -62,7 +65,14 @@ def test_commands_of_the_page_run(page, tmp_path):
             continue
         assert program == "ephemeral-crawl", f"{page}: say how to test {line!r}"
         done = subprocess.run(
-            [sys.executable, "-m", "ephemeral_crawl", *words, *QUICK.get(words[0], [])],
+            [
+                sys.executable,
+                "-m",
+                "ephemeral_crawl",
+                words[0],
+                *QUICK.get(words[0], []),
+                *words[1:],
+            ],
             cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             capture_output=True,

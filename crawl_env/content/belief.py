@@ -84,13 +84,16 @@ class PingBelief(MeanStock):
         self._retention = np.exp(-self._decay)
         self._worth = np.ravel(sources.precision * sources.mean_utility)
         delay = np.ravel(sources.signal_delay) / sources.period
-        with np.errstate(divide="ignore"):
-            self._gone = np.where(delay > 0, self._decay + 1.0 / delay, 0.0)  # k, or 0: no delay
+        with np.errstate(divide="ignore", over="ignore"):
+            gone = np.minimum(self._decay + 1.0 / delay, np.finfo(float).max)
+        self._gone = np.where(delay > 0, gone, 0.0)  # k, or 0: no delay
         self._share = 1.0 / (1.0 + self._decay * delay)
         announced = np.ravel(sources.recall * sources.arrival_rate * sources.mean_utility)
         with np.errstate(divide="ignore", invalid="ignore"):
             late = announced * sources.period / self._gone
         self._most_late = np.where(delay > 0, late, 0.0)  # that of a source never crawled
+        left = np.exp(-self._gone)
+        self._late_flow = left, self._most_late * (1.0 - left)  # that a step leaves, and adds
         return Deterministic().bind(sources.silent, num_envs)
 
     def seed(self, rng: np.random.Generator) -> None:
@@ -102,8 +105,9 @@ class PingBelief(MeanStock):
         super().start(envs, steps, rng)
         if self._late.size:
             cells = self._numbers(envs) % self._gone.size
-            left = -np.expm1(-self._gone[cells] * steps.ravel())
-            self._late[envs] = (self._most_late[cells] * left).reshape(steps.shape)
+            rate = np.where(self._gone > 0, self._gone, 1.0)[cells]  # 0 × inf would be NaN
+            arrived = -np.expm1(-rate * steps.ravel())
+            self._late[envs] = (self._most_late[cells] * arrived).reshape(steps.shape)
             self._since[envs] = steps
             self.value[envs] += self._late[envs]
         if self.aged is not None:
@@ -118,8 +122,9 @@ class PingBelief(MeanStock):
 
     def advance(self, rng: np.random.Generator) -> None:
         if self._late.size:
-            law = self._retention, self.flow[1], self._gone, self._most_late
-            _advance_late(self.flat, self._late.reshape(-1), self._since.reshape(-1), *law)
+            late = self._late.reshape(-1), self._since.reshape(-1)
+            inflow = self.flow[1, : self._retention.size]  # which repeats small fleets
+            _advance_late(self.flat, *late, self._retention, inflow, *self._late_flow)
         else:
             super().advance(rng)
         if self.aged is not None:
@@ -183,18 +188,17 @@ def _advance_late(
     since: FloatArray,
     retention: FloatArray,
     inflow: FloatArray,
-    gone: FloatArray,
-    most: FloatArray,
+    late_left: FloatArray,
+    late_inflow: FloatArray,
 ) -> None:
     """Advance flat values, of which `late` is the part whose pings are on the way."""
-    for cell in range(value.size):
-        i, j = cell % gone.size, cell % inflow.size
-        kept = (value[cell] - late[cell]) * retention[i] + inflow[j]
-        if gone[i] > 0.0:
-            left = math.exp(-gone[i])
-            late[cell] = late[cell] * left + most[i] * (1.0 - left)
-        since[cell] += 1.0
-        value[cell] = kept + late[cell]
+    for start in range(0, value.size, retention.size):
+        for i in range(retention.size):
+            cell = np.uintp(start + i)
+            kept = (value[cell] - late[cell]) * retention[i] + inflow[i]
+            late[cell] = late[cell] * late_left[i] + late_inflow[i]
+            since[cell] += 1.0
+            value[cell] = kept + late[cell]
 
 
 @compiled

@@ -122,10 +122,12 @@ class SimulatedPings:
             yield self._announced(cells[where], window[where], np.ones(1))
 
     def advance(self, items: Iterable[Published]) -> list[Pings]:
-        waiting = Pings(self._waiting.cell, self._waiting.age + 1.0)
         found = [self._announced(batch.cell, batch.age, self._recall) for batch in items]
         found += [Pings(where, age) for where, age in self._false.drawn(self._stream)]
-        return self._received([*found, waiting] if self._is_delayed else found)
+        if self._is_delayed:
+            found.append(Pings(self._waiting.cell, self._waiting.age + 1.0))
+            self._waiting = Pings.concatenate([])
+        return self._received(found)
 
     def _announced(self, cell: IntArray, age: FloatArray, recall: FloatArray) -> Pings:
         """Return the pings that items of some ages trigger."""
@@ -140,10 +142,9 @@ class SimulatedPings:
         """Return the pings that have been received, and keep those on the way."""
         if not self._is_delayed:
             return found
-        pings = Pings.concatenate(found)
-        here = pings.age >= 0.0
-        self._waiting = pings.only(~here)
-        return [pings.only(here)]
+        parts = [_split(*pings) for pings in found]
+        self._waiting = Pings.concatenate([*(Pings(*later) for _, later in parts), self._waiting])
+        return [Pings(*here) for here, _ in parts]
 
     def get_state(self) -> dict[str, Any]:
         return {"waiting": deepcopy(self._waiting), "stream": self._stream.copy()}
@@ -179,10 +180,31 @@ def _announce(
 
 
 @compiled
+def _split(
+    cell: IntArray, age: FloatArray
+) -> tuple[tuple[IntArray, FloatArray], tuple[IntArray, FloatArray]]:
+    """Return the pings that have been received, and those on the way."""
+    here, here_age = np.empty_like(cell), np.empty_like(age)
+    later, later_age = np.empty_like(cell), np.empty_like(age)
+    n = 0
+    for j in range(cell.size):  # without a branch, which could not be predicted
+        here[n], here_age[n] = cell[j], age[j]
+        later[j - n], later_age[j - n] = cell[j], age[j]
+        n += age[j] >= 0.0
+    m = cell.size - n
+    return (here[:n], here_age[:n]), (later[:m], later_age[:m])
+
+
+@compiled
 def _delay(cell: IntArray, age: FloatArray, delay: FloatArray, state: Stream) -> None:
     """Subtract an exponential time of mean `delay` from the age of each ping."""
+    first = 0
     for j in range(cell.size):
-        mean = delay[cell[j] % delay.size]
+        i = cell[j] - first
+        if i < 0 or i >= delay.size:
+            first = cell[j] - cell[j] % delay.size
+            i = cell[j] - first
+        mean = delay[i]
         if mean > 0.0:
             age[j] -= mean * exponential(state)
 

@@ -57,6 +57,9 @@ class TorchWorld:
         self.sources = sources
         self._content = Content(sources, self.arrivals, self._count, self.value.new_ones(()))
 
+    def seed_signals(self, rng: np.random.Generator) -> None:
+        """Do nothing: no source sends signals here."""
+
     @property
     def age(self) -> Tensor:
         """(B, N) int32, steps since the last crawl; ≥ 1e9 if never crawled."""

@@ -327,6 +327,8 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
         (True, 3)
         """
         future = None if seed is None else self._simulation.generator(seed)
+        # The state has the stream of the pings, which a reset without a seed continues.
+        self.world.seed_signals(self.np_random)
         self._simulation.set_state(state)
         self._elapsed, self._rewards = state["elapsed"], []
         if future is None:

@@ -188,6 +188,8 @@ class CrawlVectorEnv(  # type: ignore[misc]  # `spec` is a property
         `seed` gives another future, see `CrawlEnv.set_state`.
         """
         future = None if seed is None else self._simulation.generator(seed)
+        # The state has the stream of the pings, which a reset without a seed continues.
+        self.world.seed_signals(self.np_random)
         self._simulation.set_state(state)
         self._begun, self._over = self._clock - state["elapsed"], state["over"].copy()
         self._any_over = bool(self._over.any())

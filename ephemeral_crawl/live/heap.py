@@ -62,6 +62,13 @@ def move(heap: Heap, i: int, key: float) -> None:
 
 
 @compiled
+def remove(heap: Heap, sources: NDArray[np.int32]) -> None:
+    """Remove some sources."""
+    for k in range(len(sources)):
+        move(heap, sources[k], np.inf)
+
+
+@compiled
 def _settle(heap: Heap, at: int) -> None:
     """Move the source at a place up or down until the heap is in order."""
     key_of, order, place, size = heap

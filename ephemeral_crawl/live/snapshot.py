@@ -96,7 +96,7 @@ def _state(data: bytes) -> State:
         raise ValueError("a lease refers to a source that does not exist")
     if rows and state.sources.kind.max() >= max(len(state.kinds), 1):
         raise ValueError("a source refers to a signal that does not exist")
-    state.heap = Heap.empty(rows)
+    state.heap, state.ranked = Heap.empty(rows), np.zeros(rows, np.bool_)
     known = {name: float(header["shared"][name]) for name in _SHARED}
     state.shared = Shared(
         **known, precision=precisions(state.kind_pings), factor=state.hosts.factor

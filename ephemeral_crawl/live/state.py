@@ -72,6 +72,11 @@ class State:
         self.correction = 0.0  # logarithm of the factor by which the price differs
         self.changes = 0  # since the last fit
         self.keyed = math.nan  # price for which the heap was made
+        # Candidates that have left the heap, in order of their index when they were ranked; a row
+        # is valid as long as it is marked.
+        self.ranking = np.empty(0, np.int32)
+        self.ranked = np.zeros(0, np.bool_)  # (R,)
+        self.ranked_at = -math.inf
         self.waiting: dict[int, set[int]] = {}  # rows that the heap has when their host opens
 
     # ------------------------------------------------------------------------------- reading
@@ -146,6 +151,7 @@ class State:
         if abs(math.log(value / self.keyed)) <= _REKEY if self.keyed > 0.0 else False:
             return
         self.keyed, self.waiting = value, {}
+        self.ranking, self.ranked = self.ranking[:0], np.zeros(len(self.sources.fetched), np.bool_)
         keys = price.all_keys(self.sources, self.shared, self.rows, LOW * value, self.rotation, now)
         self.heap = heaps.Heap.empty(len(self.sources.fetched))
         order = np.argsort(keys, kind="stable")
@@ -155,9 +161,16 @@ class State:
         self.heap.place[order] = np.arange(len(order))
         self.heap.size[0] = len(order)
 
+    def rank(self, rows: NDArray[np.int32], now: float) -> None:
+        """Move candidates, in this order, from the heap to the ranking."""
+        heaps.remove(self.heap, rows)
+        self.ranking, self.ranked_at = rows, now
+        self.ranked[rows] = True
+
     def _rekey(self, i: int) -> None:
         if not self.keyed > 0.0:
             return
+        self.ranked[i] = False
         key = price.key_of(self.sources, self.shared, i, LOW * self.keyed, self.rotation, self.time)
         heaps.move(self.heap, i, key)
 
@@ -212,6 +225,9 @@ class State:
                     rows = max(64, i + 1 + i // 2)
                     self.sources = self.sources.with_rows(rows)
                     self.heap = self.heap.with_rows(rows)
+                    self.ranked = np.concatenate(
+                        [self.ranked, np.zeros(rows - len(self.ranked), np.bool_)]
+                    )
             self.numbers[name] = i
             self.sources.fetched[i] = NEVER
             self.sources.flags[i] = EXISTS
@@ -256,6 +272,7 @@ class State:
         self.names[i] = None
         self.free.append(i)
         self.changes += 1
+        self.ranked[i] = False
         heaps.move(self.heap, i, math.inf)
 
     def _rename(self, event: Event) -> None:

@@ -74,7 +74,8 @@ def write(report: Report, rows: Rows) -> None:
         f"{DESCRIPTION} The share of all utility published that the Whittle policy collects, with "
         "the closed-form index at the belief. Recall r: the fraction of items that trigger a "
         "ping. Precision p: the fraction of pings that are true. “Observed” sees the utility that "
-        "waits at every source, which pings never tell, not even with r = p = 1."
+        "waits at every source, which pings never tell, not even with r = p = 1. The bound is "
+        "that of the information set; means exceed it by chance, as the intervals say."
     )
     report.figure(
         picture(results),

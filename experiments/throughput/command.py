@@ -15,7 +15,17 @@ from crawl_env.errors import check_choice
 from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.study import RecordedStudy, Rows, attributed
-from experiments.throughput import files, policy, replay, scheduler, startup, tensors, versus, world
+from experiments.throughput import (
+    files,
+    policy,
+    replay,
+    scheduler,
+    signals,
+    startup,
+    tensors,
+    versus,
+    world,
+)
 from experiments.throughput.figure import Figure
 from experiments.throughput.files import FileCost
 from experiments.throughput.world import RATES, Cost
@@ -36,9 +46,9 @@ class Throughput(RecordedStudy):
     rounds: int = 9
     """Rounds of each measurement."""
     only: Annotated[tuple[str, ...], tyro.conf.arg(metavar="PART")] = ()
-    """Parts to measure: gymnasium, whittle, content, adaptive, scheduler, tensors, start, replay,
-    sizes, files; by default all. The record of the other parts is kept, so that a machine with a
-    GPU can add its rows by --only tensors."""
+    """Parts to measure: gymnasium, whittle, content, signals, adaptive, scheduler, tensors, start,
+    replay, sizes, files; by default all. The record of the other parts is kept, so that a machine
+    with a GPU can add its rows by --only tensors."""
     items: str = ""
     """Log of items for the replay, as for `ephemeral-crawl evaluate`; without it none is made."""
     curves: str = ""
@@ -82,6 +92,7 @@ class Throughput(RecordedStudy):
             "gymnasium": lambda: versus.figures(rounds),
             "whittle": lambda: policy.whittle_figures(rounds, min(self.largest, policy.N)),
             "content": lambda: policy.content_figures(rounds),
+            "signals": lambda: signals.figures(rounds),
             "adaptive": lambda: policy.adaptive_figures(rounds, min(self.largest, policy.LEARNING)),
             "scheduler": lambda: scheduler.figures(rounds) if fits else iter(()),
             "tensors": lambda: tensors.figures(rounds),

@@ -88,6 +88,19 @@ def test_the_state_holds_pings_on_the_way_and_a_planner_gets_others() -> None:
     np.testing.assert_array_equal(futures[0], futures[1])
     np.testing.assert_array_equal(futures[2], futures[3])
     assert len({future[..., 2].tobytes() for future in futures}) == 3
+    again = env_of(signals=DELAYED, features=FEATURES)
+    for restored in (env, again):
+        restored.set_state(state)
+    for _ in range(2):  # resets without a seed go on with the stream of the state
+        np.testing.assert_array_equal(env.reset()[0], again.reset()[0])
+
+
+@pytest.mark.parametrize("start", ["empty", "full"])
+def test_delays_of_some_sources_and_very_short_ones_have_finite_beliefs(start: Any) -> None:
+    beliefs = shown(env_of(signals=DELAYED, start=start), actions(0, 5))
+    assert np.isfinite(beliefs).all()
+    shortest = Signals([0.5, 0.8, 0.3], [0.8, 0.2, 1.0], [5e-324, 1e-12, 0.0])
+    assert np.isfinite(shown(env_of(signals=shortest, start=start), actions(0, 5))).all()
 
 
 @pytest.mark.parametrize("signals", [MIXED, DELAYED], ids=["at once", "delayed"])
@@ -113,6 +126,14 @@ def test_the_belief_is_the_conditional_mean(signals: Signals) -> None:
                     if part.sum() > 200:
                         z = error[part, source]
                         assert abs(z.mean()) < 4.5 * z.std() / np.sqrt(z.size), (steps, source, age)
+
+
+@pytest.mark.parametrize("start", ["empty", "full"])
+def test_every_start_has_a_finite_belief(start: str) -> None:
+    env = env_of(signals=DELAYED, features=FEATURES, start=start)
+    first, *_ = seen = shown(env, actions(0))
+    assert np.isfinite(seen).all()
+    assert first[:, [0, 2, 3]].any() == (start == "full")
 
 
 def test_pings_come_at_their_rate_from_the_first_step_on() -> None:

@@ -14,6 +14,7 @@ import pytest
 from ephemeral_crawl.cluster import tasks
 from ephemeral_crawl.cluster.connection import connect
 from ephemeral_crawl.core.runner import Runner
+from tests.conftest import wait_until
 
 
 def squares(job):
@@ -135,6 +136,7 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path, local_ray):
         text=True,
     )
     wait_for(tmp_path / "tries3")
+    wait_until(lambda: len(list((tmp_path / "kept").glob("*.json"))) == 3)
     time.sleep(0.2)
     os.killpg(started.pid, signal.SIGINT)
     said, _ = started.communicate(timeout=60)

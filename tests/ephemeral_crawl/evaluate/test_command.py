@@ -261,7 +261,8 @@ def test_the_value_of_more_budget_falls_with_budget_also_where_it_pays_for_few(t
 
 def test_a_killed_run_goes_on_where_it_stopped(tmp_path):
     out = tmp_path / "out"
-    words = ["evaluate", "--sources", str(EXAMPLE), "--budget", "4", "--engine", "sequential"]
+    many = ",".join(map(str, range(1, 10)))  # parts, so that the run is stopped long before its end
+    words = ["evaluate", "--sources", str(EXAMPLE), "--budget", many, "--engine", "sequential"]
     words += ["--steps", "400", "--warmup", "0", "--seeds", "40", "--out", str(out)]
     command = [sys.executable, "-m", "ephemeral_crawl", *words]
     kept = tmp_path / ".out.kept"

@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 
-from tests.ephemeral_crawl.live.world import World, crawl, miniflux, oracle, round_robin
+from ephemeral_crawl.live import Scheduler, choice
+from tests.ephemeral_crawl.live.world import (
+    START,
+    Clock,
+    World,
+    crawl,
+    miniflux,
+    oracle,
+    round_robin,
+)
 
 SEEDS = (1, 2)
 
@@ -16,6 +25,12 @@ def mean(collect, per_hour, **world):
 @pytest.mark.parametrize(("per_hour", "least"), [(3, 0.93), (12, 0.96)])
 def test_it_collects_nearly_what_known_parameters_would(per_hour, least):
     assert mean(crawl, per_hour) > least * mean(oracle, per_hour)
+
+
+def test_a_ranking_of_many_candidates_changes_little(monkeypatch):
+    exact = crawl(World(1, days=5.0), 12)
+    monkeypatch.setattr(choice, "_FEW", 2)
+    assert crawl(World(1, days=5.0), 12) == pytest.approx(exact, rel=0.02)
 
 
 def test_it_collects_more_than_rules_in_use():
@@ -33,9 +48,6 @@ def test_pings_are_worth_something():
 
 def test_half_lives_can_be_learnt():
     """With worths as they are when fetched; the first guess is 3 hours."""
-    from ephemeral_crawl.live import Scheduler
-    from tests.ephemeral_crawl.live.world import START, Clock
-
     world, clock = World(3, days=4.0), Clock()
     world.decay /= 4.0  # half-life 12 h
     scheduler = Scheduler(

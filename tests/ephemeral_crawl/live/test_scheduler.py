@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from ephemeral_crawl.live import Scheduler
+from ephemeral_crawl.live import Scheduler, choice
 from tests.ephemeral_crawl.live.world import DAY, HOUR, START, Clock
 from tests.refusals import refused
 
@@ -192,6 +192,35 @@ def test_politeness_is_never_violated(clock):
         assert np.diff(np.sort(seen[host])).min() >= interval
     assert len(seen["c"]) > len(seen["a"])
     assert cost <= 400 / HOUR * clock.now + 400 + 1
+
+
+def test_a_ranking_of_many_candidates_gives_the_same_leases(monkeypatch):
+    def leased(few):
+        monkeypatch.setattr(choice, "_FEW", few)
+        clock, rows = Clock(), range(300)
+        scheduler = Scheduler(":memory:", budget="30/h", burst=1000, clock=clock)
+        scheduler.add_many(
+            {"source": str(i), "host": f"h{i % 10}", "min_interval": "2h"} for i in rows
+        )
+        for i in rows:
+            dates = (HOUR * (1 + i % 40) * k for k in range(1, 6))
+            scheduler.report(str(i), dated(clock, *dates))
+        for host in range(10):
+            scheduler.limit_host(f"h{host}", "1min")
+        clock.now += DAY
+        found, last = [], {}
+        while len(found) < 150:
+            leases = scheduler.lease(7)
+            assert len({int(lease.source) % 10 for lease in leases}) == len(leases)
+            for lease in leases:
+                assert clock.now - last.get(lease.source, -DAY) >= 2 * HOUR
+                last[lease.source] = clock.now
+                assert scheduler.report(lease.id)
+                found.append(lease.source)
+            clock.now += 0.0 if leases else 60.0
+        return found
+
+    assert leased(10) == leased(10_000)
 
 
 def test_the_budget_is_spent_and_not_exceeded(clock):

@@ -7,7 +7,16 @@ import pytest
 
 from ephemeral_crawl.core.results import read_csv, write_csv
 from experiments.clock import Timing, interleaved
-from experiments.throughput import policy, replay, scheduler, startup, tensors, versus, world
+from experiments.throughput import (
+    policy,
+    replay,
+    scheduler,
+    signals,
+    startup,
+    tensors,
+    versus,
+    world,
+)
 from experiments.throughput.command import Throughput
 from experiments.throughput.figure import Figure, absent, faster, longer
 
@@ -56,6 +65,12 @@ def test_large_fleets_are_measured_beside_copies(monkeypatch):
     per_crawl, growth = scheduler.figures(2, 1000, 4000, 50)
     assert per_crawl.unit == "µs"
     assert growth.ours > 0
+
+
+def test_signals_are_measured_beside_none():
+    figures = list(signals.figures(1, (2, 10)))
+    assert len(figures) == 6
+    assert all(figure.value > 0 and figure.limit == 1.3 for figure in figures)
 
 
 def test_without_a_gpu_its_rows_are_empty_and_say_why(monkeypatch):

@@ -16,7 +16,7 @@ from tests.agents.learning.finite import STATES, RestartArms, restart_index
 
 def test_finds_the_index_of_the_restart_chain() -> None:
     settings = QWINNSettings(epsilon=1.0, max_age=STATES)
-    agent = QWINN(RestartArms(8, 4), settings).learn(2000)
+    agent = QWINN(RestartArms(8, 4), settings).learn(1250)
     found = agent.score(np.arange(1.0, STATES + 1)[:, None, None].repeat(4, axis=1)).T
     error = np.abs(found - restart_index(0.99))
     assert error.mean() < 0.1

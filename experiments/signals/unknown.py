@@ -36,11 +36,8 @@ AGENTS = {
     "adaptive-self-tuning": "forgetting",
 }
 KNOWN, IGNORED = ", quality known", ", pings ignored"
-SOURCES = 50
-FLEETS = {
-    "sparse": (f"drawn-sparse-{SOURCES}", (1, 5)),
-    "dense": (f"drawn-dense-{SOURCES}", (2,)),
-}
+# By regime: sources, budgets, and runs at most; dense ones have many items, and little noise.
+FLEETS = {"sparse": (50, (1, 5), 24), "dense": (20, (2,), 8)}
 RECALL, PRECISIONS = 0.5, (0.8, 0.2, 0.02)
 HALF, FALLS = "half of the sources never ping", "the precision falls"
 LEFT = 0.1  # fraction of the true pings that still come after the fall; false ones replace the rest
@@ -76,35 +73,36 @@ class KnownQuality(SignalQuality):
 
 
 def jobs(size: Size) -> list[Job]:
-    steps = size.steps if size.quick else STEPS // 2
+    steps = size.steps // 4 if size.quick else STEPS // 2
     size = replace(size, steps=steps, warmup=steps)
+    fleets = list(FLEETS.items())[: 1 if size.quick else None]
     return [
         runs.job(
             PART,
             f"{fleet}, M = {budget}, {name}",
             agent,
             {
-                "sources": sources,
+                "sources": f"drawn-{fleet}-{n}",
                 "budget": budget,
                 "signals": quality,
                 "features": [*SHOWN, *PARAMETERS],
             },
-            size,
+            replace(size, seeds=min(size.seeds, most)),
             fleet=fleet,
             signals=name,
         )
-        for fleet, (sources, budgets) in FLEETS.items()
+        for fleet, (n, budgets, most) in fleets
         for budget in (budgets[:1] if size.quick else budgets)
-        for name, quality in _qualities(size.quick)
+        for name, quality in _qualities(n, size.quick)
         for agent in _entrants(name)
     ]
 
 
-def _qualities(quick: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+def _qualities(n: int, quick: bool) -> Iterator[tuple[str, dict[str, Any]]]:
     for precision in PRECISIONS[:1] if quick else PRECISIONS:
         yield label(RECALL, precision), signals(RECALL, precision)
     if not quick:
-        recalls = [RECALL, 0.0] * (SOURCES // 2)
+        recalls = [RECALL, 0.0] * (n // 2)
         yield HALF, {"recall": recalls, "precision": PRECISIONS[0]}
     yield FALLS, signals(RECALL, PRECISIONS[0])
 
@@ -180,8 +178,9 @@ def write(report: Report, rows: Rows) -> None:
     report.paragraph(
         "Adaptive agents that know neither the arrival rates nor the recall and precision of any "
         "source (`adaptive-self-tuning`: nor utilities and decay) learn from pings and crawls: the "
-        f"share of utility collected in the second half of {STEPS:,} steps, {SOURCES} sources, a "
-        "fleet drawn for each run, relative to the same agent that knows recall and precision, to "
+        f"share of utility collected in the second half of {STEPS:,} steps, of "
+        f"{FLEETS['sparse'][0]} sparse or {FLEETS['dense'][0]} dense sources, a fleet drawn for "
+        "each run, relative to the same agent that knows recall and precision, to "
         "`whittle`, which knows everything, and to the same agent without pings. 95 % intervals "
         f"(Fieller). “{FALLS.capitalize()}”: from the middle on, a tenth of the true pings is "
         "left, and false ones replace the others; agents are not told."

@@ -10,10 +10,13 @@ from ephemeral_crawl.core.program import Program
 PROGRAM = Program("ephemeral-crawl", Path(__file__).resolve().parent, __doc__)
 
 
+_RECORDED = ("--items", "--signals")  # options that give a log
+
+
 def main(words: list[str] | None = None) -> None:
     """Run the command that the words name, by default those of the command line."""
     asked = sys.argv[1:] if words is None else words
-    if asked[:1] == ["evaluate"] and any(w.partition("=")[0] == "--items" for w in asked):
+    if asked[:1] == ["evaluate"] and any(w.partition("=")[0] in _RECORDED for w in asked):
         asked = ["replay", *asked[1:]]  # a log is replayed
     PROGRAM.run(asked)
 

@@ -15,6 +15,9 @@ from ephemeral_crawl.cluster.connection import connect
 settings.register_profile("ephemeral-crawl", deadline=None)
 settings.load_profile("ephemeral-crawl")
 
+# Pools of processes have one, unless a test asks for more: the cores are busy with other tests.
+os.environ.setdefault("LOKY_MAX_CPU_COUNT", "1")
+
 # A node that is killed is noticed after 1.5 s.
 HEALTH_CHECKS = {
     "RAY_health_check_initial_delay_ms": "0",

@@ -35,10 +35,7 @@ COMMANDS = {
     page: [line for line in blocks("sh", text).replace("\\\n", " ").splitlines() if line]
     for page, text in PAGES.items()
 }
-# Options in front of those that the page gives, which prevail.
-QUICK = {
-    name: ["--quick", "--steps", "50", "--engine", "sequential"] for name in ("evaluate", "replay")
-}
+QUICK = {name: ["--quick", "--steps", "50"] for name in ("evaluate", "replay")}
 
 
 @pytest.mark.parametrize("page", [page for page, code in PYTHON.items() if code])

@@ -32,7 +32,7 @@ can do as well, so that the net reward remains a bound.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import exp, expm1, sqrt
 from typing import NamedTuple
 
@@ -186,7 +186,7 @@ class ObservedArm:
     """
 
     def __init__(self, sources: Sources, observed: BoolArray, utility: Distribution) -> None:
-        self._unobserved = renewal_arm(sources)
+        self._unobserved, self._sources = renewal_arm(sources), sources
         sources = simplified(sources)
         shape = np.broadcast_shapes(observed.shape, sources.ceiling.shape)
         informed = (observed | (sources.recall > 0)) & (sources.ceiling > 0)
@@ -285,9 +285,21 @@ class ObservedArm:
             _each_net_reward(
                 charge, self._cell, self._arm, self._columns, *tables, gain.reshape(-1)
             )
-            # Signals never cost anything: but for rounding, which this removes.
-            gain.reshape(-1)[self._floored] = np.maximum(gain.reshape(-1)[self._floored], without)
+            if self._floored.size:
+                # Signals never cost anything, and say no more than the time of every item: but for
+                # rounding and the lattices, which this removes.
+                told = self._told.net_reward(multiplier).reshape(-1)[self._floored]
+                signalled = np.minimum(gain.reshape(-1)[self._floored], told)
+                gain.reshape(-1)[self._floored] = np.maximum(signalled, without)
         return gain
+
+    @cached_property
+    def _told(self) -> ObservedArm:
+        """The arms as if those that send signals told every item at once."""
+        others = np.zeros(self._is_informed.shape, dtype=bool)
+        others.reshape(-1)[self._floored] = True
+        silent = Sources(**{**self._sources.__getstate__(), "recall": 0.0})
+        return ObservedArm(silent, others, Constant())
 
     def max_multiplier(self) -> FloatArray:
         """Return a multiplier from which on nothing is crawled, (..., 1)."""

@@ -116,8 +116,13 @@ class SimulatedPings:
         way."""
         finite = np.isfinite(window)
         on_the_way = self._sources.recall * self._sources.arrival_rate * self._sources.signal_delay
-        number = self._flat(on_the_way, cells)
-        times = PoissonTimes(np.where(finite, number, 0.0), np.ones(cells.size))
+        number = np.where(finite, self._flat(on_the_way, cells), 0.0)
+        if (total := float(number.sum())) > MOST_ITEMS:
+            raise ValueError(
+                f"{total:.3g} pings would be on the way at the start and have to be drawn singly; "
+                "use a shorter delay of the signals"
+            )
+        times = PoissonTimes(number, np.ones(cells.size))
         for where, _ in times.drawn(self._stream):
             yield self._announced(cells[where], window[where], np.ones(1))
 

@@ -248,7 +248,8 @@ def _distinct(source: IntArray, time: FloatArray, drop: bool) -> tuple[IntArray,
     alike = (np.diff(source[order]) == 0) & (np.diff(time[order]) == 0)
     if not alike.any():
         return np.arange(source.size), []
-    note = f"{alike.sum():,} of {source.size:,} rows repeat another one (same source and time)"
+    verb = "repeats" if alike.sum() == 1 else "repeat"
+    note = f"{alike.sum():,} of {source.size:,} pings {verb} another one (same source and time)"
     if drop:
         return np.sort(order[np.append(True, ~alike)]), [f"{note}; they were dropped."]
     return np.arange(source.size), [

@@ -273,10 +273,16 @@ class Task:
     def replaced(self, **changes: Unpack[TaskArguments]) -> Task:
         """Return the task with some arguments replaced.
 
+        Where signals are replaced, and the sources without signals were the observed ones, this
+        remains so.
+
         >>> Task("table1").replaced(budget=3).budget
         3.0
         """
         arguments: TaskArguments = {**self.arguments, **changes}
+        usual = np.array_equal(self.observed, self.sources.recall == 0)
+        if usual and "observed" not in changes and changes.get("signals") is not None:
+            arguments["observed"] = None
         return Task(**arguments)
 
     def portable(self) -> Task:

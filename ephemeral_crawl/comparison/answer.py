@@ -10,20 +10,21 @@ from ephemeral_crawl.core.tables import REFERENCE
 # A description of the policies for the reports.
 POLICIES = (
     "whittle crawls the sources of the largest Whittle index; whittle-exact uses the index of "
-    "random content that is observed. myopic maximises the reward of the next step per unit of "
-    "cost; oldest-first crawls the sources in turn; fixed always crawls the same sources, those "
-    "of the largest expected utility per unit of cost; random selects them at random. lagrangian "
-    "crawls the sources whose index exceeds the optimal Lagrange multiplier λ*; static crawls "
-    "every source at its own optimal constant frequency. nutch and miniflux are scheduling rules "
-    "of existing crawlers, based on the results of their own crawls only: the crawl interval of "
-    "nutch shrinks by a fifth after a crawl that found new items and grows by two fifths "
-    "otherwise; that of miniflux is a week divided by the number of items of the week, with a "
-    "step in place of an hour. Policies whose names begin with adaptive- are not given the "
+    "random content that is observed or announced by signals. myopic maximises the reward of the "
+    "next step per unit of cost; oldest-first crawls the sources in turn; fixed always crawls the "
+    "same sources, those of the largest expected utility per unit of cost; random selects them at "
+    "random. lagrangian crawls the sources whose index exceeds the optimal Lagrange multiplier "
+    "λ*; static crawls every source at its own optimal constant frequency. nutch and miniflux are "
+    "scheduling rules of existing crawlers, based on the results of their own crawls only: the "
+    "crawl interval of nutch shrinks by a fifth after a crawl that found new items and grows by "
+    "two fifths otherwise; that of miniflux is a week divided by the number of items of the week, "
+    "with a step in place of an hour. Policies whose names begin with adaptive- are not given the "
     "arrival rates and estimate them from their crawls: certainty uses the posterior means, "
     "optimism upper confidence bounds, thompson draws from the posterior; self-tuning estimates "
     "utilities and decay as well. clairvoyant, where listed, is whittle with observed content: a "
-    "reference that cannot be used in practice. In a program, agents.index_at_age(age, sources) "
-    "returns the index by which whittle ranks the sources."
+    "reference that cannot be used in practice. ping-first, which joins if sources send signals, "
+    "fetches whatever pinged, and the other sources in turn. In a program, "
+    "agents.index_at_age(age, sources) returns the index by which whittle ranks the sources."
 )
 
 

@@ -162,9 +162,15 @@ def answer(found: Mapping[float, Found], fleet: Sources) -> str:
     best = [i for i in worth.order[:_NAMED] if _value(worth, i) > 0]
     most = ", ".join(f"{fleet.name(i)} ({number(_value(worth, i))} per step)" for i in best)
     under = f" (under budget {next(iter(found)):g})" * bool(more)
+    gain = gains[REFERENCE].gain
+    if gain.mean < 0:
+        return (
+            f" With signals, whittle collects less than without: a gain of {percent(gain)}{under}."
+        )
     return (
-        f" With its signals the fleet gives whittle {percent(gains[REFERENCE].gain)} more than "
-        f"without{under}" + f"; those of {most} are worth most" * bool(most) + "."
+        f" With signals, whittle collects {percent(gain)} more than without{under}"
+        + f"; those of {most} are worth most" * bool(most)
+        + "."
     )
 
 

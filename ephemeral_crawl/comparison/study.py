@@ -101,6 +101,7 @@ class ComparisonStudy(ParallelStudy):
     def check(self, *inputs: str | Path | None) -> None:
         super().check(*inputs)
         question.check_question(self.folder, self._question, self.replace)
+        _ = self._signals  # raises ValueError for an impossible quality
 
     def publish(self, report: Report, files: Mapping[str, Content], forget: bool = True) -> None:
         text = question.text_of(self._question)
@@ -153,11 +154,22 @@ class ComparisonStudy(ParallelStudy):
     def _since(self, fleet: Sources) -> FloatArray | None:
         return since_last_crawl(self.last_crawls, fleet) if self.last_crawls else None
 
+    @property
+    def _signals(self) -> Signals | None:
+        """Return the signals that the options describe; None without these options."""
+        quality = self.recall, self.precision, self.delay
+        return Signals(*quality) if any(x is not None for x in quality) else None
+
     def _with_signals(self, fleet: Sources) -> Sources:
         """Return the fleet with the signals that the options give."""
-        quality = self.recall, self.precision, self.delay
-        if any(x is not None for x in quality):
-            fleet = Signals(*quality).of(fleet)
+        given = self._signals
+        if given is not None:
+            if self.recall is None and not fleet.is_signalled:
+                raise ValueError(
+                    "--precision and --delay say how good signals are, but no source sends any; "
+                    "give --recall, the fraction of the items that trigger a ping, too"
+                )
+            fleet = given.of(fleet)
         if fleet.is_signalled and self.observed:
             raise ValueError(
                 "--observed is given with signals, which tell nothing of content that is observed "

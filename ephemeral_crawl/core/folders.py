@@ -9,6 +9,7 @@ begins, then finishes what is left: a complete folder is put in its place.
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import os
 import re
@@ -118,8 +119,9 @@ def _take_place(complete: Path, path: Path, token: str) -> None:
             try:
                 os.replace(complete, path)
                 break
-            except OSError:  # another process has put its own folder there meanwhile
-                if not path.exists():
+            except OSError as error:
+                # Another process has put its own folder there, which a third may have moved since.
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) and not path.exists():
                     raise
     finally:  # also where Ctrl-C has stopped it between the two
         if complete.exists() and not path.exists():

@@ -160,6 +160,8 @@ def _checked(report: Report, found: Found, budget: float) -> None:
             f"{number(plan.best.multiplier)}. Crawled at fixed intervals, as in schedule.csv, the "
             f"sources give {free.reward.mean() / best:.2%} of what whittle collects, which decides "
             f"step by step. The next crawl is the time from now {plan.assumed}."
+            + schedules.WITHOUT_SIGNALS
+            * next(iter(found.tasks.values())).sources.is_signalled
         )
     if np.isfinite(plan.longest):
         ratio = None

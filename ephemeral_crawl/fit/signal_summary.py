@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from agents.evaluation.statistics import number
 from crawl_env import ItemLog
 from crawl_env.log.clock import HOURS
 from ephemeral_crawl.core import plots
@@ -111,7 +110,7 @@ def _figure(found: SignalFit) -> Any:
 
 
 def _plus_minus(of: Quality) -> str:
-    return f"{number(of.mean)} ± {of.spread:.2g}"
+    return f"{of.mean:.3g} ± {of.spread:.2g}"
 
 
 def _interval(of: Quality, i: int) -> str:

@@ -136,8 +136,9 @@ class Log(LogOptions):
         if fleet is not None:
             _check_fleet(fleet, log)
             own = fleet.with_period(period)
-            if before is not None and not own.is_signalled:
-                own = _announced(own, past, before)
+            if before is not None and later_pings is not None and not own.is_signalled:
+                own, note = _announced(own, past, before)
+                later_pings = later_pings.with_notes(*note)
             return Split(past, rest, own, None, own, log.end, _dead(log, lives(log)), later_pings)
         published = np.bincount(past.source, minlength=len(past.names))
         alive = lives(log)
@@ -150,8 +151,9 @@ class Log(LogOptions):
         latest = Sources(**{**latest.__getstate__(), "arrival_rate": rate})
         fitted = _fitted(past, fading, period)
         if before is not None and later_pings is not None:
-            fitted = _announced(fitted, past, before)
-            refitted = refitted and _announced(refitted, later, later_pings)
+            fitted, note = _announced(fitted, past, before)
+            refitted = refitted and _announced(refitted, later, later_pings)[0]
+            later_pings = later_pings.with_notes(*note)
         dead = _dead(log, alive)
         return Split(past, rest, fitted, refitted, latest, log.end, dead, later_pings)
 
@@ -212,15 +214,21 @@ def _fitted(log: ItemLog, decay_rate: ArrayLike, period: float) -> Sources:
     return Sources(rate.value, utility.value, decay_rate, period=period, names=log.names)
 
 
-def _announced(fleet: Sources, log: ItemLog, pings: PingLog) -> Sources:
-    """Return the fleet with the signals that are fitted to a log and its pings; sources without
-    items in the log send none that are known of."""
+def _announced(fleet: Sources, log: ItemLog, pings: PingLog) -> tuple[Sources, tuple[str, ...]]:
+    """Return the fleet with the signals that are fitted to a log and its pings, and a note if
+    pings come before their items; sources without items in the log send none that are known of."""
     known = [name for name in fleet.names if name in set(log.names)]
     part = log.select(known)
     found = signals.measure(part, pings.select(known), lives(part))
     place = {name: i for i, name in enumerate(known)}
     which = np.array([place.get(name, -1) for name in fleet.names], dtype=np.intp)
-    return found.of(fleet, which)
+    note = (
+        f"Pings precede the recorded publication of what they announce by up to {found.skew:.3g} "
+        f"{log.unit}s: clocks differ, or items are dated late. They are replayed as recorded, so "
+        "that a fetch may come before the item, and their worth is understated; check the time "
+        "zones, or add this time to those of the pings."
+    )
+    return found.of(fleet, which), (note,) * (found.skew > 0)
 
 
 def _check_fleet(fleet: Sources, log: ItemLog) -> None:

@@ -150,6 +150,8 @@ def _schedule(report: Report, found: Found, budget: float) -> list[dict[str, Any
             f"{free.total / runs[REFERENCE].total:.2%} of what whittle collects, which decides "
             "step by step. The next crawl is the time at which whittle would crawl a source, if it "
             f"began at the end of the log, {plan.assumed}."
+            + schedules.WITHOUT_SIGNALS
+            * view.split.fleet.is_signalled
         )
     if np.isfinite(plan.longest):
         lost = None
@@ -316,7 +318,7 @@ def _advice(report: Report, view: View, budget: float, own: float, runs: Runs) -
             if most
         ]
         gains = f"Whittle's gain {', '.join(against)}. " if against else ""
-        report.paragraph(f"{gains}It collects {', '.join(limits)}.")
+        report.paragraph(f"{gains}{'It' if gains else 'Whittle'} collects {', '.join(limits)}.")
 
 
 def _sum(runs: Runs, name: str) -> float:
@@ -331,7 +333,7 @@ def _table(report: Report, view: View, budget: float, runs: Runs) -> None:
         run = runs[name]
         rows.append(
             [
-                LABELS.get(name, name),
+                _label(view, name),
                 _percent(run.total, published),
                 "" if name == REFERENCE else points(view.lead(run, runs[REFERENCE])),
                 number(run.total / view.steps),
@@ -357,6 +359,13 @@ def _table(report: Report, view: View, budget: float, runs: Runs) -> None:
         ],
         [*rows, most],
     )
+
+
+def _label(view: View, name: str) -> str:
+    """Return what a policy is called in the tables; `LiveCrawl` does not use signals."""
+    if name == SelfTuning.name and view.split.fleet.is_signalled:
+        return name
+    return LABELS.get(name, name)
 
 
 def _percent(part: float, whole: float) -> str:
@@ -413,7 +422,7 @@ def _curve(report: Report, view: View, runs: Mapping[float, Runs]) -> None:
     shown = [*names, *(name for name in REFERENCES if name in runs[budgets[0]])]
     rows = [
         [
-            LABELS.get(name, name),
+            _label(view, name),
             *(_percent(runs[m][name].total, published) for m in budgets),
         ]
         for name in shown
@@ -449,7 +458,7 @@ def _time_of_day(report: Report, view: View, runs: Mapping[float, Runs]) -> None
             if name in of_budget:
                 reward = of_budget[name].reward.mean(axis=0)
                 fractions = [_percent(reward[w].sum(), published[w].sum()) for w in hours]
-                rows.append([f"{m:g}", LABELS.get(name, name), *fractions])
+                rows.append([f"{m:g}", _label(view, name), *fractions])
     ratio = published[hours[0]].sum() / published[hours[1]].sum()
     report.heading("Time of day")
     report.table(

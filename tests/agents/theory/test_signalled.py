@@ -14,7 +14,7 @@ from agents.theory.relaxation import net_reward
 from agents.theory.shot_noise import Content, one_item
 from agents.theory.task_bound import Bound, task_bound
 from agents.theory.thresholds import thresholds
-from crawl_env import Arrivals, DailyCycle, Sources, Task
+from crawl_env import Arrivals, DailyCycle, Signals, Sources, Task
 from crawl_env.content.utility import Constant, Exponential, LomaxDecay
 from ephemeral_crawl.core.tables import HOLDS_FOR
 
@@ -255,6 +255,17 @@ def test_bounds_lie_in_the_order_of_what_is_known() -> None:
         rising = np.array([*exact, *grid, at(1.0, 1.0), float(ends.bound)])
         assert np.diff(rising).min() >= -1e-12
     assert at(1e-9, 0.7) == pytest.approx(exact[0], rel=1e-8)
+
+
+def test_no_signals_have_a_larger_bound_than_perfect_ones() -> None:
+    """Items that decay within a step: the lattice of pings is not that of observed content."""
+    fleet = Sources([0.7, 3.0], [1.3, 1.0], [1.75, 0.5], cost=[0.5, 0.6], period=4.0)
+    bounds = [
+        task_bound(Task(fleet, 0.6, arrivals="poisson-items", signals=Signals(recall, precision)))
+        for recall, precision in ((0.9, 0.9), (1.0, 0.99), (1.0, 0.999), (1.0, 1.0))
+    ]
+    found = [float(each.bound) for each in bounds]
+    assert np.diff(found).min() >= -ROUNDING * float(fleet.inflow.sum())
 
 
 def test_perfect_signals_have_the_bound_of_constant_utilities_observed() -> None:

@@ -298,3 +298,17 @@ def test_columns_of_signals_are_read_and_written(tmp_path: Any) -> None:
     assert not Task(path).observed.any()
     FLEET.to_csv(path)
     assert "recall" not in path.read_text(encoding="utf-8")
+
+
+def test_too_many_pings_on_the_way_are_refused_in_words_of_signals() -> None:
+    with pytest.raises(ValueError, match="shorter delay"):
+        env_of(signals=Signals(0.5, 0.5, 1e12)).reset(seed=0)
+
+
+def test_signals_that_replace_others_are_heard() -> None:
+    task = Task(FLEET, arrivals="poisson-items").replaced(signals=MIXED)
+    assert task.observed.tolist() == [False, False, True]
+    again = task.replaced(signals=Signals([0.0, 0.8, 0.0]))
+    assert again.observed.tolist() == [True, False, True]
+    seen = Task(FLEET, arrivals="poisson-items", observed=False).replaced(signals=MIXED)
+    assert not seen.observed.any()

@@ -558,6 +558,34 @@ def test_nothing_returned_is_a_view_of_the_state(features: tuple[str, ...], budg
         assert np.array_equal(earlier, copy_)
 
 
+@pytest.mark.parametrize("rows", [None, 3])
+@pytest.mark.parametrize("features", [("value",), ("value", "crawled")])
+def test_what_a_step_returned_stays_and_a_refused_step_changes_nothing(
+    rows: int | None, features: tuple[str, ...]
+) -> None:
+    env: Any = CrawlEnv(budget=2, features=features)
+    if rows is not None:
+        env = CrawlVectorEnv(rows, budget=2, features=features)
+    env.reset(seed=0)
+    rng, kept = np.random.default_rng(0), []
+    for _ in range(20):
+        action = rng.random(env.action_space.shape, dtype=np.float32)
+        returned = env.step(action)
+        kept += [(array, array.copy()) for array in arrays_in(returned[:4])]
+        if rows is None:  # the memory of an earlier info is free again
+            crawled, collected = returned[4]["crawled"], returned[4]["collected"]
+            assert np.flatnonzero(crawled).tolist() == np.flatnonzero(collected).tolist()
+            assert crawled.sum() == 2
+        action.flat[-1] = np.nan
+        before = env._simulation.harvest
+        with pytest.raises(ValueError, match="NaN"):
+            env.step(action)
+        for one, other in zip(before[:2], env._simulation.harvest[:2], strict=True):
+            assert np.array_equal(one, other)
+    for earlier, copy_ in kept:
+        assert np.array_equal(earlier, copy_)
+
+
 def test_what_was_given_is_not_kept() -> None:
     mask = np.array([True, False, True, False, True])
     value, age = np.arange(1.0, 6.0), np.arange(2.0, 7.0)

@@ -89,7 +89,7 @@ def test_duplicates_are_counted_and_dropped_on_request(tmp_path: Path) -> None:
     path = write(tmp_path / "p.csv", HEADER + "a,2\nb,1\na,2\nb,2\na,2\n")
     log = PingLog.from_csv(path)
     assert len(log) == 5
-    assert log.notes[0].startswith("2 of 5 rows repeat another one")
+    assert log.notes[0].startswith("2 of 5 pings repeat another one")
     log = PingLog.from_csv(path, drop_duplicates=True)
     assert (log.counts.tolist(), log.time.tolist()) == ([1, 2], [1.0, 2.0, 2.0])
     assert log.notes[0].endswith("they were dropped.")

@@ -69,8 +69,8 @@ def test_evaluate_says_what_signals_are_worth(
     quality = ["--recall", ".6", "--precision", ".9", "--delay", ".2"]
     cli.main(["evaluate", "--sources", "fleet-f", *few, *quality, "--out", "given"])
     printed = capsys.readouterr().out
-    assert "With its signals the fleet gives whittle" in printed
-    assert "information" not in printed.split("With its signals")[0]
+    assert "With signals, whittle collects" in printed
+    assert "information" not in printed.split("With signals")[0]
     found = rows(tmp_path / "given" / "signals.csv")
     assert len(found) == len(Sources.preset("fleet-f"))
     assert {row["recall"] for row in found} == {"0.6"}
@@ -108,9 +108,13 @@ def test_a_replay_with_recorded_pings(
     Example().run()
     words = "--items example/log.csv --decay-rate .1 --budget 2 --quick --steps 400 --seeds 1"
     replayed = ["evaluate", *words.split(), "--agents", "oldest-first"]
-    cli.main([*replayed, "--signals", "example/pings.csv", "--out", "pings"])
-    assert "With its signals the fleet gives whittle" in capsys.readouterr().out
-    cli.main([*replayed, "--out", "none"])
+    learning = [*replayed, "adaptive-self-tuning"]
+    cli.main([*learning, "--signals", "example/pings.csv", "--out", "pings"])
+    printed = capsys.readouterr().out
+    assert "With signals, whittle collects" in printed
+    assert "LiveCrawl that knows nothing" not in printed  # it does not use signals
+    cli.main([*learning, "--out", "none"])
+    assert "LiveCrawl that knows nothing" in capsys.readouterr().out
     found = rows(tmp_path / "pings" / "signals.csv")
     reward = {}
     for name in ("pings", "none"):
@@ -128,13 +132,21 @@ def test_a_replay_with_recorded_pings(
     simulated = rows(tmp_path / "simulated" / "signals.csv")
     assert {row["recall"] for row in simulated} == {"0.9"}
     assert sum(float(row["worth"]) for row in simulated) > sum(float(r["worth"]) for r in found)
+    # A zone that is wrong by two hours makes pings precede their items, which is said.
+    stamps = Path("example/pings.csv").read_text(encoding="utf-8").replace("Z\n", "+02:00\n")
+    Path("early.csv").write_text(stamps, encoding="utf-8")
+    cli.main([*replayed, "--signals", "early.csv", "--out", "early"])
+    printed = capsys.readouterr().out
+    assert "Pings precede the recorded publication" in printed
+    assert "by up to 2 hours" in printed
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         ("--sources table1 --recall 1.5", "recall is 1.5"),
-        ("--sources table1 --precision .5", "no source has a recall above 0"),
+        ("--sources table1 --precision .5", "give --recall"),
+        ("--sources table1 --signals example/pings.csv", "give --items"),
         ("--sources table1 --recall .5 --precision 0", "precision is 0"),
         ("--sources table1 --recall .5 --delay -1", "delay is -1"),
         ("--sources table1 --recall .5 --observed", "--observed is given with signals"),

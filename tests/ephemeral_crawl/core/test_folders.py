@@ -1,5 +1,6 @@
 """Folders of results, and processes that are killed while they write them."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -111,6 +112,21 @@ def test_processes_that_replace_a_folder_at_once_leave_one_whole(tmp_path):
         thread.join()
     assert (path / "records.csv").read_text() in texts
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_place_that_was_taken_for_a_moment_is_tried_again(tmp_path, monkeypatch):
+    replace, taken = os.replace, [True]
+
+    def busy(source, target):
+        if target == tmp_path / "out" and taken.pop():
+            taken.append(False)
+            raise OSError(errno.ENOTEMPTY, "Directory not empty")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", busy)
+    write(tmp_path / "out", "new")
+    assert taken == []
+    assert (tmp_path / "out" / "records.csv").read_text() == "new"
 
 
 def test_only_results_of_the_same_study_are_replaced(tmp_path):

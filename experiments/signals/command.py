@@ -12,15 +12,15 @@ import tyro
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.study import ParallelStudy, RecordedStudy, Rows, attributed
-from experiments.signals import checks, delay, exact, freshness, mixed, quality, recordings
+from experiments.signals import checks, delay, exact, freshness, mixed, quality, recordings, unknown
 from experiments.signals.runs import FULL, QUICK, Size
 
 # Every part is a module with PART, jobs, work, records, write and finding; see `quality`.
 PARTS: dict[str, Any] = {
-    module.PART: module for module in (quality, exact, freshness, delay, mixed, recordings)
+    module.PART: module for module in (quality, exact, freshness, delay, mixed, unknown, recordings)
 }
 
-Part = Literal["quality", "exact", "freshness", "delay", "mixed", "recordings"]
+Part = Literal["quality", "exact", "freshness", "delay", "mixed", "unknown", "recordings"]
 
 
 @dataclass(kw_only=True)

@@ -44,6 +44,7 @@ _LARGE, _LOG_LARGE = 1e200, float(np.log(1e200))
 _LEAST_WEIGHT = 1e-50  # of past observations, below which their sums are rescaled
 _LEAST_RATE = 1e-12  # of silent rates, relative to the prior mean
 _LEAST_SHAPE = 1e-6
+_RARE = 1e-9  # probability of anything new below which it is a single item
 _TINY = 1e-300
 
 
@@ -365,6 +366,8 @@ def _after_change(
         return log, mean, variance
     nothing = np.exp(log)
     something = max(-np.expm1(log), _TINY)
+    if something < _RARE:  # one item in no time; the differences below would be mere rounding
+        return np.log(something), (a + 1.0) / (b + gap), (a + 1.0) / (b + gap) ** 2
     before, square = a / b, a * (a + 1.0) / (b * b)
     of_both = (before - nothing * mean) / something
     squares = (square - nothing * (variance + mean * mean)) / something

@@ -23,7 +23,7 @@ from crawl_env.errors import unknown
 from crawl_env.extras import missing, sharing_a_name
 
 if TYPE_CHECKING:
-    from ephemeral_crawl.core.study import Study
+    from ephemeral_crawl.core.base import Command
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Program:
                 print("\nstopped", file=sys.stderr)
             sys.exit(130)
 
-    def asked_for(self, words: list[str]) -> Study:
+    def asked_for(self, words: list[str]) -> Command:
         """Return the command that the words ask for, with its options."""
         known = self.commands()
         if not words or words[0] in ("-h", "--help"):
@@ -102,15 +102,15 @@ class Program:
             lines += [f"{'':{width + 4}}{line}" for line in text[1:]]
         return "\n".join(lines)
 
-    def _kind(self, name: str) -> type[Study]:
+    def _kind(self, name: str) -> type[Command]:
         module = import_module(f"{self.folder.name}.{name.replace('-', '_')}.command")
-        from ephemeral_crawl.core.study import Study
+        from ephemeral_crawl.core.base import Command
 
         (kind,) = (
             kind
             for kind in vars(module).values()
             if inspect.isclass(kind)
-            and issubclass(kind, Study)
+            and issubclass(kind, Command)
             and kind.__module__ == module.__name__
         )
         return kind
@@ -165,15 +165,17 @@ def summary(module: Path) -> str:
     """Return the first sentence of a command's docstring, as it stands in its module."""
     tree = ast.parse(module.read_text(encoding="utf-8"))
     for node in tree.body:
-        if isinstance(node, ast.ClassDef) and _is_study(node):
+        if isinstance(node, ast.ClassDef) and _is_command(node):
             text = " ".join((ast.get_docstring(node) or "").split())
             ends = [i + 1 for end in (". ", "? ", "! ") if (i := text.find(end)) >= 0]
             return text[: min(ends, default=len(text))]
-    raise TypeError(f"{module} defines no subclass of ephemeral_crawl.core.study.Study")
+    raise TypeError(f"{module} defines no subclass of ephemeral_crawl.core.base.Command")
 
 
-def _is_study(node: ast.ClassDef) -> bool:
-    return any(isinstance(base, ast.Name) and base.id.endswith("Study") for base in node.bases)
+def _is_command(node: ast.ClassDef) -> bool:
+    return any(
+        isinstance(base, ast.Name) and base.id.endswith(("Command", "Study")) for base in node.bases
+    )
 
 
 def _is_ours(name: str) -> bool:

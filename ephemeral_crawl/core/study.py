@@ -21,7 +21,7 @@ Nothing else has to be registered.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +30,7 @@ from typing import Annotated, Any, ClassVar
 
 import tyro
 
+from ephemeral_crawl.core.base import Command
 from ephemeral_crawl.core.folders import check_folder, recover, whole_folder
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.results import provenance, read_csv, write_csv
@@ -40,7 +41,7 @@ Content = Rows | str | Callable[[Path], object]  # of a file
 
 
 @dataclass(kw_only=True)
-class Study(ABC):
+class Study(Command):
     """A study whose results are a folder: a report, and the tables that it rests on."""
 
     # The files it writes, or patterns of their names. A folder with any other file is not replaced.
@@ -52,11 +53,6 @@ class Study(ABC):
     @abstractmethod
     def run(self) -> None:
         """Run the study and write its results."""
-
-    @classmethod
-    def name(cls) -> str:
-        """Return the name of the command, which is that of the study's folder."""
-        return cls.__module__.split(".")[-2].replace("_", "-")
 
     @property
     def folder(self) -> Path:

@@ -38,7 +38,7 @@ LONGEST_NAME = 2048  # characters
 MOST_ITEMS = 1_000_000  # in a report
 
 Duration = str | float | timedelta
-Time = float | datetime
+Time = float | datetime | str
 Item = tuple[Time | None, float]
 
 
@@ -127,7 +127,24 @@ def _is_control(character: str) -> bool:
 
 
 def time_of(name: str, value: object) -> float:
-    """Return a time in seconds since 1970, given so or as a `datetime` with a time zone."""
+    """Return a time in seconds since 1970, given so, as a `datetime`, or in ISO 8601; the latter
+    two with a time zone.
+
+    >>> time_of("at", "2026-11-23T10:00:00Z"), time_of("at", 1.5)
+    (1795428000.0, 1.5)
+    >>> time_of("at", "yesterday")
+    Traceback (most recent call last):
+    ...
+    ValueError: at is 'yesterday'; give a time such as '2026-11-23T10:00:00Z', or seconds since 1970
+    """
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value[:64])
+        except ValueError:
+            raise ValueError(
+                f"{name} is {shown(value)}; give a time such as '2026-11-23T10:00:00Z', or seconds "
+                "since 1970"
+            ) from None
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise ValueError(

@@ -25,6 +25,7 @@ from ephemeral_crawl.live.arguments import (
     time_of,
 )
 from ephemeral_crawl.live.columns import NEVER, NO_HOST, PAUSED
+from ephemeral_crawl.live.errors import SourceExists, UnknownLease, UnknownSource
 from ephemeral_crawl.live.explanation import Explanation
 from ephemeral_crawl.live.journal import Journal, open_journal
 from ephemeral_crawl.live.settings import Settings, SourceSettings
@@ -90,7 +91,7 @@ class Scheduler:
     be called from several threads, and several processes can use the same file.
 
     Durations are strings such as "5min" or "24h", seconds, or `timedelta`; times are seconds since
-    1970, or `datetime` with a time zone.
+    1970, `datetime` with a time zone, or strings such as "2026-11-23T10:00:00Z".
 
     Arguments:
         store: "sqlite:///crawl.db" or a `pathlib.Path`, a file that is made if it does not exist;
@@ -191,7 +192,8 @@ class Scheduler:
             half_life: of its items' worth; default: that of the scheduler.
 
         Raises:
-            ValueError: an argument is out of range, or there is a source of this name.
+            ValueError: an argument is out of range.
+            SourceExists: there is a source of this name.
         """
         self.add_many(
             [
@@ -230,7 +232,7 @@ class Scheduler:
             new = [row for name, row in rows.items() if name not in state.numbers]
             if len(new) < len(rows) and not exist_ok:
                 name = next(name for name in rows if name in state.numbers)
-                raise ValueError(f"there is a source {shown(name)}; use `update` to change it")
+                raise SourceExists(f"there is a source {shown(name)}; use `update` to change it")
             added = len(new)
             return {"kind": "add", "sources": new} if new else None
 
@@ -245,14 +247,15 @@ class Scheduler:
         """Change the name of a source, such as after a permanent redirect.
 
         Raises:
-            ValueError: there is no such source, or there is one of the new name.
+            UnknownSource: there is no such source.
+            SourceExists: there is one of the new name.
         """
         name = name_of("name", name)
 
         def decide(state: State, moment: Moment) -> Event:
             old = _named(state, source)
             if name in state.numbers and name != old:
-                raise ValueError(f"there is a source {shown(name)}; remove one of the two first")
+                raise SourceExists(f"there is a source {shown(name)}; remove one of the two first")
             return {"kind": "rename", "source": old, "name": name}
 
         self._change(decide)
@@ -369,8 +372,8 @@ class Scheduler:
             removed.
 
         Raises:
-            ValueError: an argument is out of range, or there is no such lease or source. Nothing is
-                recorded.
+            ValueError: an argument is out of range. Nothing is recorded.
+            UnknownLease, UnknownSource: there is no such lease or source.
         """
         times, worths = items_of(items)
         fetched_at = None if at is None else time_of("at", at)
@@ -694,7 +697,7 @@ def _steady() -> float:
 
 def _named(state: State, source: object) -> str:
     if not isinstance(source, str) or source not in state.numbers:
-        raise ValueError(f"there is no source {shown(source)}; `add` it first")
+        raise UnknownSource(f"there is no source {shown(source)}; `add` it first")
     return source
 
 
@@ -704,7 +707,9 @@ def _found(state: State, fetch: object) -> tuple[int, int | None] | None:
         return state.numbers[_named(state, fetch)], None
     lease = check_whole("the lease's id", fetch)
     if lease > state.last_lease:
-        raise ValueError(f"there was no lease {lease}; give the id of a lease, or a source's name")
+        raise UnknownLease(
+            f"there was no lease {lease}; give the id of a lease, or a source's name"
+        )
     if lease not in state.leases:
         return None
     return state.leases[lease][0], lease

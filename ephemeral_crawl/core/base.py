@@ -1,0 +1,30 @@
+"""Base class of all commands.
+
+A command is a folder with a module `command.py`, which defines one subclass of `Command`: its
+fields are the options, its docstring is the help, and the first sentence of that is shown by the
+program's `--help`. Nothing else has to be registered. Those that write a folder of results are
+studies (`ephemeral_crawl.core.study`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+
+@dataclass(kw_only=True)
+class Command(ABC):
+    """What a program does when its name is given."""
+
+    @abstractmethod
+    def run(self) -> None:
+        """Do it.
+
+        Raises:
+            ValueError, OSError: what the user should read, without a traceback.
+        """
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the command, which is that of its folder."""
+        return cls.__module__.split(".")[-2].replace("_", "-")

@@ -1,0 +1,15 @@
+"""Errors of the live scheduler that callers may want to tell from other invalid arguments."""
+
+from __future__ import annotations
+
+
+class UnknownSource(ValueError):
+    """There is no source of this name."""
+
+
+class UnknownLease(ValueError):
+    """There was no lease of this number."""
+
+
+class SourceExists(ValueError):
+    """There is a source of this name."""

@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -24,7 +24,8 @@ from ephemeral_crawl.live.arguments import (
     seconds,
     time_of,
 )
-from ephemeral_crawl.live.columns import NEVER, NO_HOST, PAUSED
+from ephemeral_crawl.live.columns import EXISTS, NEVER, NO_HOST, PAUSED
+from ephemeral_crawl.live.counts import Counts
 from ephemeral_crawl.live.errors import SourceExists, UnknownLease, UnknownSource
 from ephemeral_crawl.live.explanation import Explanation
 from ephemeral_crawl.live.journal import Journal, open_journal
@@ -80,6 +81,7 @@ class Status:
     price: float  # worth per budget unit
     balance: float  # budget units that can be spent now
     budget: float  # budget units per hour
+    counts: Counts  # since the scheduler was made
 
 
 class Scheduler:
@@ -530,10 +532,10 @@ class Scheduler:
         """Return the scheduler in numbers."""
         with self._reading() as (state, moment):
             sources, now = state.sources, moment.time
-            rows = np.array(sorted(state.numbers.values()), dtype=np.int32)
+            rows = np.flatnonzero(sources.flags[: state.rows] & EXISTS).astype(np.int32)
             running = (sources.flags[rows] & PAUSED) == 0
-            index = price.indices(sources, state.shared, rows, now)
             free = running & (sources.blocked[rows] <= now)
+            index = price.indices(sources, state.shared, rows[free], now)
             value = state.price_at(now)
             return Status(
                 sources=len(rows),
@@ -541,10 +543,11 @@ class Scheduler:
                 new=int((sources.fetched[rows] == NEVER).sum()),
                 failing=int((sources.failures[rows] > 0).sum()),
                 leased=sum(state.leased_until(i) > now for i, _ in state.leases.values()),
-                due=int((free & (index >= value)).sum()),
+                due=int((index >= value).sum()),
                 price=value,
                 balance=state.balance_at(now),
                 budget=3600.0 * state.settings.budget,
+                counts=replace(state.counts),
             )
 
     # ------------------------------------------------------------------------------- storage

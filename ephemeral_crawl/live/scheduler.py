@@ -14,6 +14,7 @@ import numpy as np
 
 from crawl_env.errors import check_flag, check_whole, check_within, shown, unknown
 from ephemeral_crawl.live import choice, explanation, price, snapshot
+from ephemeral_crawl.live import overview as overviews
 from ephemeral_crawl.live.arguments import (
     MOST_COST,
     Duration,
@@ -29,6 +30,7 @@ from ephemeral_crawl.live.counts import Counts
 from ephemeral_crawl.live.errors import SourceExists, UnknownLease, UnknownSource
 from ephemeral_crawl.live.explanation import Explanation
 from ephemeral_crawl.live.journal import Journal, open_journal
+from ephemeral_crawl.live.overview import Overview
 from ephemeral_crawl.live.settings import Settings, SourceSettings
 from ephemeral_crawl.live.state import Event, State
 
@@ -305,6 +307,38 @@ class Scheduler:
         with self._reading() as (state, _):
             return [name for name in state.names if name is not None]
 
+    def find(self, text: str = "", *, start: int = 0, limit: int = 100) -> tuple[list[str], int]:
+        """Return names of sources that contain a text, page by page.
+
+        Arguments:
+            text: what to look for, in upper or lower case as it stands; default: all sources.
+            start: where to begin: 0, or what the page before returned.
+            limit: largest number of names.
+
+        Returns:
+            The names, and where the next page begins; 0 after the last.
+
+        >>> scheduler = Scheduler(":memory:", budget="20/h")
+        >>> scheduler.add_many({"source": f"feed {i}"} for i in range(12))
+        12
+        >>> scheduler.find("1", limit=2)
+        (['feed 1', 'feed 10'], 11)
+        >>> scheduler.find("1", start=11, limit=2)
+        (['feed 11'], 0)
+        """
+        start, limit = check_whole("start", start, 0), check_whole("limit", limit)
+        if not isinstance(text, str):
+            raise ValueError(f"text is {shown(text)}; give a string")
+        found: list[str] = []
+        with self._reading() as (state, _):
+            for i in range(min(start, state.rows), state.rows):
+                name = state.names[i]
+                if name is not None and text in name:
+                    found.append(name)
+                    if len(found) == limit:
+                        return found, i + 1 if i + 1 < state.rows else 0
+        return found, 0
+
     # ------------------------------------------------------------------------------- fetching
 
     def lease(self, limit: int = 1, timeout: Duration = "5min") -> list[Lease]:
@@ -549,6 +583,19 @@ class Scheduler:
                 budget=3600.0 * state.settings.budget,
                 counts=replace(state.counts),
             )
+
+    def overview(self, limit: int = 20) -> Overview:
+        """Return the fleet at a glance: what is due and why, what fails or waits, and what the
+        budget buys, a half of it, twice as much and so on.
+
+        It takes some tenths of a second for 10⁶ sources, in which nothing else can be asked.
+
+        Arguments:
+            limit: largest length of each of its lists.
+        """
+        limit = check_whole("limit", limit)
+        with self._reading() as (state, moment):
+            return overviews.overview(state, limit, moment.time, moment.offset)
 
     # ------------------------------------------------------------------------------- storage
 

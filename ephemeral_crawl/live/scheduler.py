@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from crawl_env.errors import check_flag, check_whole, check_within, shown, unknown
 from ephemeral_crawl.live import choice, explanation, price, snapshot
+from ephemeral_crawl.live import overview as overviews
 from ephemeral_crawl.live.arguments import (
     MOST_COST,
     Duration,
@@ -24,10 +25,12 @@ from ephemeral_crawl.live.arguments import (
     seconds,
     time_of,
 )
-from ephemeral_crawl.live.columns import NEVER, NO_HOST, PAUSED
+from ephemeral_crawl.live.columns import EXISTS, NEVER, NO_HOST, PAUSED
+from ephemeral_crawl.live.counts import Counts
 from ephemeral_crawl.live.errors import SourceExists, UnknownLease, UnknownSource
 from ephemeral_crawl.live.explanation import Explanation
 from ephemeral_crawl.live.journal import Journal, open_journal
+from ephemeral_crawl.live.overview import Overview
 from ephemeral_crawl.live.settings import Settings, SourceSettings
 from ephemeral_crawl.live.state import Event, State
 
@@ -80,6 +83,7 @@ class Status:
     price: float  # worth per budget unit
     balance: float  # budget units that can be spent now
     budget: float  # budget units per hour
+    counts: Counts  # since the scheduler was made
 
 
 class Scheduler:
@@ -302,6 +306,38 @@ class Scheduler:
         """Return the names of all sources, in the order in which they are stored."""
         with self._reading() as (state, _):
             return [name for name in state.names if name is not None]
+
+    def find(self, text: str = "", *, start: int = 0, limit: int = 100) -> tuple[list[str], int]:
+        """Return names of sources that contain a text, page by page.
+
+        Arguments:
+            text: what to look for, in upper or lower case as it stands; default: all sources.
+            start: where to begin: 0, or what the page before returned.
+            limit: largest number of names.
+
+        Returns:
+            The names, and where the next page begins; 0 after the last.
+
+        >>> scheduler = Scheduler(":memory:", budget="20/h")
+        >>> scheduler.add_many({"source": f"feed {i}"} for i in range(12))
+        12
+        >>> scheduler.find("1", limit=2)
+        (['feed 1', 'feed 10'], 11)
+        >>> scheduler.find("1", start=11, limit=2)
+        (['feed 11'], 0)
+        """
+        start, limit = check_whole("start", start, 0), check_whole("limit", limit)
+        if not isinstance(text, str):
+            raise ValueError(f"text is {shown(text)}; give a string")
+        found: list[str] = []
+        with self._reading() as (state, _):
+            for i in range(min(start, state.rows), state.rows):
+                name = state.names[i]
+                if name is not None and text in name:
+                    found.append(name)
+                    if len(found) == limit:
+                        return found, i + 1 if i + 1 < state.rows else 0
+        return found, 0
 
     # ------------------------------------------------------------------------------- fetching
 
@@ -530,10 +566,10 @@ class Scheduler:
         """Return the scheduler in numbers."""
         with self._reading() as (state, moment):
             sources, now = state.sources, moment.time
-            rows = np.array(sorted(state.numbers.values()), dtype=np.int32)
+            rows = np.flatnonzero(sources.flags[: state.rows] & EXISTS).astype(np.int32)
             running = (sources.flags[rows] & PAUSED) == 0
-            index = price.indices(sources, state.shared, rows, now)
             free = running & (sources.blocked[rows] <= now)
+            index = price.indices(sources, state.shared, rows[free], now)
             value = state.price_at(now)
             return Status(
                 sources=len(rows),
@@ -541,11 +577,25 @@ class Scheduler:
                 new=int((sources.fetched[rows] == NEVER).sum()),
                 failing=int((sources.failures[rows] > 0).sum()),
                 leased=sum(state.leased_until(i) > now for i, _ in state.leases.values()),
-                due=int((free & (index >= value)).sum()),
+                due=int((index >= value).sum()),
                 price=value,
                 balance=state.balance_at(now),
                 budget=3600.0 * state.settings.budget,
+                counts=replace(state.counts),
             )
+
+    def overview(self, limit: int = 20) -> Overview:
+        """Return the fleet at a glance: what is due and why, what fails or waits, and what the
+        budget buys, a half of it, twice as much and so on.
+
+        It takes some tenths of a second for 10⁶ sources, in which nothing else can be asked.
+
+        Arguments:
+            limit: largest length of each of its lists.
+        """
+        limit = check_whole("limit", limit)
+        with self._reading() as (state, moment):
+            return overviews.overview(state, limit, moment.time, moment.offset)
 
     # ------------------------------------------------------------------------------- storage
 

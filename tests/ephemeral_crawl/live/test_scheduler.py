@@ -454,3 +454,23 @@ def test_what_is_refused_changes_nothing(scheduler, call, words):
 def test_settings_that_are_refused(arguments, words):
     with refused(words):
         Scheduler(arguments.pop("store", ":memory:"), **arguments)
+
+
+def test_what_was_done_is_counted_and_stored(tmp_path):
+    clock = Clock()
+    with Scheduler(tmp_path / "crawl.db", budget="9/h", half_life="1h", clock=clock) as live:
+        live.add_many({"source": name} for name in ("a", "b", "c"))
+        first, second, third = live.lease(3)
+        live.report(first.id, dated(clock, 0.0, HOUR, 2 * HOUR, worth=4.0))
+        live.failed(second.id)
+        live.release(third.id)
+        assert not live.release(third.id)  # counted once
+        live.signal(first.source)
+        clock.now += HOUR
+        live.report(first.source, [(None, 1.0)])  # within the hour: ½/ln 2 are left
+        counts = live.status().counts
+    assert (counts.leases, counts.fetched, counts.failed, counts.released) == (3, 2, 1, 1)
+    assert (counts.pings, counts.items) == (1, 4)
+    assert counts.collected == pytest.approx(4 + 2 + 1 + 0.5 / math.log(2))
+    with Scheduler(tmp_path / "crawl.db", clock=clock) as live:
+        assert live.status().counts == counts

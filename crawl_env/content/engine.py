@@ -115,7 +115,7 @@ def make_engine(engine: object) -> Engine | None:
             raise unknown("argument of Engine", name, taken)
     if "rate" not in engine:
         raise ValueError(
-            "engine, a dictionary, lacks the rate; give the number of items indexed per step, as in "
+            "engine, a dictionary, lacks the rate; give the items indexed per step, as in "
             '{"rate": 3}'
         )
     return Engine(**engine)

@@ -31,22 +31,21 @@ class Problem(BaseModel):
     )
 
 
-class Refused(Exception):
+class Refused(HTTPException):
     """An answer that is not what was asked for."""
 
     def __init__(
         self, status: int, error: str, message: str, headers: Mapping[str, str] | None = None
     ) -> None:
-        super().__init__(message)
-        self.status, self.error, self.message = status, error, message
-        self.headers = dict(headers or {})
+        super().__init__(status, message, dict(headers or {}))
+        self.error, self.message = error, message
 
     def response(self) -> Response:
         """Return it as an answer."""
         return JSONResponse(
             {"error": self.error, "message": redacted(self.message)},
-            self.status,
-            {**self.headers, "Cache-Control": "no-store"},
+            self.status_code,
+            {**(self.headers or {}), "Cache-Control": "no-store"},
         )
 
 
@@ -132,7 +131,7 @@ def answer_errors(app: FastAPI) -> None:
 
     async def answer(request: Request, error: Exception) -> Response:
         refused = refusal(error)
-        if refused.status >= 500 and refused.error != "busy":
+        if refused.status_code >= 500 and refused.error != "busy":
             _LOG.error("%s failed", request.scope["path"][:200], exc_info=error)
         return refused.response()
 

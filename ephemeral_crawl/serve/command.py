@@ -50,7 +50,7 @@ class Serve(Command):
         from ephemeral_crawl.serve.access import VARIABLE, find_token, is_loopback
         from ephemeral_crawl.serve.app import make_app
         from ephemeral_crawl.serve.door import Limits
-        from ephemeral_crawl.serve.server import listen, serve
+        from ephemeral_crawl.serve.server import listen, make_server
         from ephemeral_crawl.serve.service import Service
 
         token = find_token(self.token_file)
@@ -74,4 +74,4 @@ class Serve(Command):
         address, port = listener.getsockname()[:2]
         shown = f"[{address}]" if ":" in address else address
         print(f"Serving http://{shown}:{port}/ ({len(scheduler):,} sources)", flush=True)
-        serve(make_app(service, token, limits), service, listener, limits)
+        make_server(make_app(service, token, limits), service, limits).run([listener])

@@ -85,10 +85,12 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self._service = service
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)
-        self._loop.call_soon_threadsafe(self._service.stop)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._service.stop)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
@@ -108,6 +110,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(address)
+            listener.listen(2048)
         except OSError:
             listener.close()
             raise
@@ -117,19 +120,18 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def serve(app: FastAPI, service: Service, listener: socket.socket, limits: Limits) -> None:
-    """Serve until SIGTERM or SIGINT; then requests under way are answered, and the scheduler is
-    closed."""
+def make_server(app: FastAPI, service: Service, limits: Limits) -> Server:
+    """Return a server; `run([listener])` serves until SIGTERM or SIGINT. Then requests under way
+    are answered, and the scheduler is closed."""
     handler = logging.StreamHandler()
     handler.setFormatter(Redacted("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     for name in ("uvicorn.error", "ephemeral_crawl"):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(logging.WARNING)
-    protocol = type("Limited", (Patient,), {"limits": limits})
     config = uvicorn.Config(
         app,
-        http=protocol,
+        http=type("Limited", (Patient,), {"limits": limits}),
         ws="none",
         log_config=None,
         access_log=False,
@@ -138,4 +140,4 @@ def serve(app: FastAPI, service: Service, listener: socket.socket, limits: Limit
         timeout_keep_alive=int(limits.patience),
         timeout_graceful_shutdown=_GRACE,
     )
-    Server(config, service).run([listener])
+    return Server(config, service)

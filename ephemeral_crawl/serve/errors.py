@@ -40,6 +40,9 @@ class Refused(HTTPException):
         super().__init__(status, message, dict(headers or {}))
         self.error, self.message = error, message
 
+    def __str__(self) -> str:
+        return self.message
+
     def response(self) -> Response:
         """Return it as an answer."""
         return JSONResponse(

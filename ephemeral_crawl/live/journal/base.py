@@ -30,8 +30,8 @@ class Journal(Protocol):
         """Return the numbers and events after a number; None if some of them were removed."""
         ...
 
-    def append(self, event: Event) -> int:
-        """Add an event, in an exclusive context, and return its number."""
+    def append(self, number: int, event: Event) -> None:
+        """Add an event, in an exclusive context; its number is that of the last one plus 1."""
         ...
 
     def snapshot(self) -> tuple[int, bytes] | None:
@@ -58,9 +58,8 @@ class NoJournal:
     def since(self, number: int) -> list[tuple[int, Event]] | None:
         return [] if number == self._number else None
 
-    def append(self, event: Event) -> int:
-        self._number += 1
-        return self._number
+    def append(self, number: int, event: Event) -> None:
+        self._number = number
 
     def snapshot(self) -> tuple[int, bytes] | None:
         return None
@@ -96,14 +95,9 @@ class SqlJournal(ABC):
             return None
         return [(at, self._decoded(at, text)) for at, text in rows]
 
-    def append(self, event: Event) -> int:
+    def append(self, number: int, event: Event) -> None:
         text = json.dumps(event, allow_nan=False, separators=(",", ":"))
-        ((number,),) = self.rows(
-            "INSERT INTO journal (number, event) "
-            "SELECT coalesce(max(number), 0) + 1, ? FROM journal RETURNING number",
-            [text],
-        )
-        return int(number)
+        self.rows("INSERT INTO journal (number, event) VALUES (?, ?)", [number, text])
 
     def snapshot(self) -> tuple[int, bytes] | None:
         rows = self.rows("SELECT number, state FROM snapshot ORDER BY part")

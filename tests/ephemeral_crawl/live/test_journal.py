@@ -90,6 +90,22 @@ def test_the_state_is_a_replay_of_the_journal(store, monkeypatch):
     assert dump(memory) == expected
 
 
+def test_a_copy_goes_on_where_it_was_made(store, tmp_path):
+    clock = Clock()
+    live = Scheduler(store.address, budget="40/h", clock=clock)
+    busy(live, clock, steps=20)
+    with refused("there is a scheduler"):
+        live.copy(store.address)
+    backup = f"sqlite:///{tmp_path / 'backup.db'}"
+    live.copy(backup)
+    with Scheduler(backup, clock=clock) as copy:
+        assert dump(copy) == dump(live)
+        copy.add("only in the copy")
+    with Scheduler(backup, clock=clock) as copy:
+        assert "only in the copy" in copy
+        assert "only in the copy" not in live
+
+
 def test_settings_are_stored_and_can_be_changed(tmp_path):
     path = tmp_path / "crawl.db"
     Scheduler(path, budget="20/h", half_life="6h", burst=3).close()

@@ -44,6 +44,7 @@ _NODES, _WEIGHTS = 0.5 * (_NODES + 1.0), 0.5 * _WEIGHTS  # on [0, 1]
 _PANEL = 0.5  # fall of ln R on a panel
 _GRADED = 4.0 ** -np.arange(1.0, 25.0)  # of the first panel, where R may have no derivative
 _HALVINGS = 100
+_LARGE = 800.0  # e^−t is 0 from here on
 
 
 class Excess:
@@ -74,7 +75,8 @@ class Excess:
             case Constant():
                 return np.asarray(t <= 1.0, dtype=np.float64)
             case Exponential():
-                return np.where(t < np.inf, (1.0 + t) * np.exp(-t), 0.0)
+                least = np.minimum(t, _LARGE)
+                return np.asarray((1.0 + least) * np.exp(-least))
             case Gamma(shape):
                 return np.asarray(special.gammaincc(shape + 1.0, shape * t))
             case Lognormal(sigma):
@@ -107,12 +109,10 @@ class WaitingItems:
     >>> from crawl_env import Sources
     >>> items = WaitingItems(Sources.preset("table1"), Exponential())
     >>> items.number(np.array([1.0]), 0.0), items.number(np.array([1.0]), 0.5).round(1)
-    (array([250., 250., 250., 250.]), array([117.7, 105.9,   7.2,   0. ]))
+    (array([250., 250., 250., 250.]), array([122.5, 106.7,   8.5,   0.3]))
     """
 
-    def __init__(
-        self, sources: Sources, utility: Distribution, decay: Decay = EXPONENTIAL
-    ) -> None:
+    def __init__(self, sources: Sources, utility: Distribution, decay: Decay = EXPONENTIAL) -> None:
         self.sources, self.decay = sources, decay
         self._excess = Excess(utility)
         self._known: tuple[FloatArray, FloatArray] | None = None  # c and the whole panels

@@ -44,7 +44,7 @@ def joining(
     >>> from crawl_env.content.utility import Constant
     >>> found = joining(Sources([2.0], [1.0], [0.1]), 0, 3, 30, 0.0, Constant())
     >>> found.number, found.utility.sum(axis=1).round(4), found.utility[2, :2].round(4)
-    (array([2., 4., 6.]), array([1.9033, 3.6254, 5.1836]), array([0.9501, 0.8991]))
+    (array([2., 4., 6.]), array([1.9033, 3.6254, 5.1836]), array([0.9506, 0.8949]))
     """
     step, mean = float(sources.decay_per_step[i]), float(sources.mean_utility[i])
     z = step * (np.arange(ages)[:, None] + 0.5 * (_NODES + 1.0))
@@ -58,7 +58,9 @@ def joining(
     number = np.cumsum(each)
     younger = (number - each)[:, None] + passing @ _antiderivative().T
     odds = stats.poisson.pmf(np.arange(places), younger[..., None])
-    return Joining(number, np.cumsum(0.5 * np.einsum("kn,knj,n->kj", worth, odds, _WEIGHTS), axis=0))
+    return Joining(
+        number, np.cumsum(0.5 * np.einsum("kn,knj,n->kj", worth, odds, _WEIGHTS), axis=0)
+    )
 
 
 def _antiderivative() -> FloatArray:

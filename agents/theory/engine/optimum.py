@@ -63,9 +63,9 @@ class EngineProcess:
         self._capacity = engine.capacity
         self._longest = engine.capacity + int(self.service.places.max())  # before service
         self._served = served(self.service, self._capacity, self._longest)
-        self._kept = kept_at_place(
-            self.service, self._capacity, self._longest, sources.retention
-        )[:, :, None]
+        self._kept = kept_at_place(self.service, self._capacity, self._longest, sources.retention)[
+            :, :, None
+        ]
         # For every (threshold, action): what the action credits, and where the queue goes.
         self._choices = [
             (action, *self._outcome(action, level))
@@ -158,9 +158,9 @@ class EngineProcess:
         others = after.shape[1:-1]
         columns = np.moveaxis(after, -1, 1).reshape(after.shape[0] * after.shape[-1], -1)
         shape = credit.shape
-        found = moves.reshape(-1, columns.shape[0]) @ columns
-        found = credit[..., None] + found.reshape(*shape, -1)
-        found = found.reshape(*shape, *others)  # (F, ages of the action…, b, of the others…)
+        later = (moves.reshape(-1, columns.shape[0]) @ columns).reshape(*shape, -1)
+        # (F, ages of the action…, b, ages of the others…)
+        found = (credit[..., None] + later).reshape(*shape, *others)
         rest = [i for i in range(n) if i not in action]
         axes = [0] * (n + 2)
         for position, i in enumerate(action):

@@ -30,7 +30,7 @@ class Service(NamedTuple):
     left: (F,) the fractions of an item that a deterministic engine may have left over: its states.
     places: (F, S) how many items may be indexed in a step.
     odds: (S,) with which probability.
-    onward: (F, S) the next state if items remain; if none do, it is the first.
+    onward: (F, S) the next state if there was more to index; else it is the first.
     """
 
     left: FloatArray
@@ -68,9 +68,7 @@ def service_of(engine: Engine) -> Service:
             )
         places.append(int(whole))
         onward.append(int(known[0]) if known.size else len(left) - 1)
-    return Service(
-        np.array(left), np.array(places)[:, None], np.ones(1), np.array(onward)[:, None]
-    )
+    return Service(np.array(left), np.array(places)[:, None], np.ones(1), np.array(onward)[:, None])
 
 
 def forgetful(engine: Engine) -> Service:
@@ -91,14 +89,15 @@ def forgetful(engine: Engine) -> Service:
 def served(service: Service, capacity: int, longest: int) -> FloatArray:
     """Return the probabilities of what waits after a step, (F, L + 1, F, K + 1): from a state and
     0 … L items before service to a state and 0 … K items."""
-    phases, before = len(service.left), np.arange(longest + 1)
+    phases = len(service.left)
     moves = np.zeros((phases, longest + 1, phases, capacity + 1))
     for f in range(phases):
         for places, odds, onward in zip(
             service.places[f], service.odds, service.onward[f], strict=True
         ):
-            left = np.clip(before - places, 0, capacity)
-            np.add.at(moves, (f, before, np.where(left > 0, onward, 0), left), odds)
+            for before in range(longest + 1):
+                after = min(max(before - places, 0), capacity)
+                moves[f, before, onward if before > places else 0, after] += odds
     return moves
 
 
@@ -170,9 +169,7 @@ class Robots(NamedTuple):
     loss: float  # probability that a page is lost
 
 
-def best_robots(
-    weight: float, each: float = 0.1, service: float = 1.0, places: int = 10
-) -> Robots:
+def best_robots(weight: float, each: float = 0.1, service: float = 1.0, places: int = 10) -> Robots:
     """Return the number n of robots of least cost γ P(empty) + P(a page is lost).
 
     The robots deliver pages as a Poisson process of rate n·`each`; service times are exponential,

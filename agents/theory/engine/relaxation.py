@@ -9,6 +9,15 @@ with x_k(κ) = Λ ∫_0^{kT} E (v − κ)⁺ da (`agents.theory.engine.content`)
 worth at most v, its utility when it was collected, so that each earns at most κ + (v − κ)⁺, and at
 most s are indexed per step on average. The bound is 1 where nothing else is: λ is the marginal
 value of the budget, κ that of a place in the engine. At κ = 0 it is the bound without an engine.
+
+If every item that is found must be indexed, a source that is served passes on all of its ΛT items
+per step, whatever the interval: the price decides whether it is served,
+
+    min_{λ, κ ≥ 0}  λM + κs + Σ_i max(0, max_k (x_ik − λC_i)/k − κΛ_iT).
+
+This is a bound for queues that lose nothing. It is none for an engine whose buffer overflows, since
+losing items costs no place: one source, 10 items a step, and an engine that takes one of them has
+the variant's bound x_1/10, the worth of an average item, and indexes the newest.
 """
 
 from __future__ import annotations
@@ -95,6 +104,7 @@ def engine_relaxation(
     utility: Distribution | None = None,
     decay: Decay = EXPONENTIAL,
     per_host: int = 1,
+    refuse: bool = True,
 ) -> EngineRelaxation:
     """Minimise λM + κs + Σ_i max_k max(0, (x_ik(κ) − λC_i)/k) over λ, κ ≥ 0.
 
@@ -108,13 +118,16 @@ def engine_relaxation(
         budget: M, budget units / step.
         rate: s > 0, items / step, or infinity.
         utility: the distribution of ξ/ξ̄; exponential by default.
+        refuse: False for the variant in which everything that is found must be indexed, which
+            bounds no engine that may lose items.
 
     Raises:
         ValueError: budget or rate is not positive.
 
     >>> table1 = Sources.preset("table1")
     >>> ample, scarce = (engine_relaxation(table1, 2, rate) for rate in (1000, 100))
-    >>> ample.price, round(ample.bound, 5), round(scarce.bound, 3), round(scarce.price, 3)
+    >>> round(ample.bound, 5), ample.price, round(scarce.bound, 3), round(scarce.price, 3)
+    (338.05394, 0.0, 173.892, 1.046)
     """
     check_positive("budget", budget, "budget units / step")
     if rate != np.inf:
@@ -125,9 +138,11 @@ def engine_relaxation(
     most = _highest_price(items, rate)
     if most == 0.0:
         return without
-    dual = _Dual(items, budget, rate)
+    dual = _Dual(items, budget, rate, refuse)
     if dual(np.array([without.multiplier * (1 - 1e-9), 0.0]))[1][1] >= 0.0:
         return without
+    if not refuse:
+        most = float((items.sources.mean_utility).max())  # all that an item can be worth on average
     corner = np.array([max(without.multiplier, dual.most_multiplier), most])
     at, bound = least_convex(dual, corner)
     if bound > without.bound:
@@ -138,21 +153,25 @@ def engine_relaxation(
 class _Dual:
     """λM + κs + Σ net rewards at (λ, κ), and its derivative."""
 
-    def __init__(self, items: WaitingItems, budget: float, rate: float) -> None:
-        self._items, self._budgets = items, np.array([budget, rate])
+    def __init__(self, items: WaitingItems, budget: float, rate: float, refuse: bool) -> None:
+        self._items, self._budgets, self._refuse = items, np.array([budget, rate]), refuse
+        self._flow = items.sources.arrival_rate * items.sources.period
 
     @property
     def most_multiplier(self) -> float:
         return float(PricedArm(self._items, 0.0).max_multiplier()[0])
 
     def __call__(self, at: FloatArray) -> tuple[float, FloatArray]:
-        arm = PricedArm(self._items, float(at[1]))
+        arm = PricedArm(self._items, float(at[1]) if self._refuse else 0.0)
         charge = at[0] * arm.sources.cost
         interval = arm.interval(np.array([at[0]]))
         net = arm.reward_rate(interval, charge)
+        if not self._refuse:
+            passed, net = self._flow, net - at[1] * self._flow
         crawled = np.where(net > 0, arm.crawl_rate(interval), 0.0)
         spent = float(crawled @ arm.sources.cost)
-        passed = arm.numbers.cycle_reward(interval) / arm.cycle_length(interval)
+        if self._refuse:
+            passed = arm.numbers.cycle_reward(interval) / arm.cycle_length(interval)
         used = np.array([spent, float(np.where(net > 0, passed, 0.0).sum())])
         return float(self._budgets @ at + np.maximum(net, 0.0).sum()), self._budgets - used
 
@@ -233,4 +252,6 @@ def _highest_price(items: WaitingItems, rate: float) -> float:
 
 
 def _uncapped(sources: Sources) -> Sources:
-    return Sources(**{**sources.__getstate__(), "capacity": np.inf}) if sources.is_capped else sources
+    return (
+        Sources(**{**sources.__getstate__(), "capacity": np.inf}) if sources.is_capped else sources
+    )

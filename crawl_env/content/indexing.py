@@ -86,9 +86,8 @@ class IndexQueue:
         """Let the items of crawls join the queues, and index what the engines can.
 
         Arguments:
-            items: those that have utility left, in the order of their cells and, in each, in the
-                order in which they are to join the queue.
-            present: (n,) their utility now.
+            items: those collected.
+            present: (n,) their utility now; items without any are left out.
             collected: (B,) its sum, or what equals it up to rounding.
 
         Returns:
@@ -96,6 +95,9 @@ class IndexQueue:
             are indexed.
         """
         ledger, engine = self._ledger, self.engine
+        order = np.lexsort((items.age, items.cell))
+        order = order[present[order] > 0]
+        items, present = items.only(order), present[order]
         together = Published.concatenate([self._items, items])
         worth = np.concatenate([self._present, present])
         kept = np.empty(worth.size, dtype=np.intp)

@@ -625,10 +625,9 @@ class Scheduler:
         try:
             with self._reading() as (state, _):
                 number, data = self._number, snapshot.to_bytes(state)
-            with target.exclusive():
-                if target.snapshot() is not None or target.since(0) != []:
-                    raise ValueError("there is a scheduler in the store; give another")
-                target.write_snapshot(number, data)
+            if target.snapshot() is not None or target.since(0) != []:
+                raise ValueError("there is a scheduler in the store; give another")
+            target.write_snapshot(number, [data])
         finally:
             target.close()
 
@@ -723,11 +722,10 @@ class Scheduler:
         return state
 
     def _write_snapshot(self) -> None:
-        """Store the state, unless another process has just done so."""
-        with self._journal.exclusive():
-            state = self._current()
-            self._journal.write_snapshot(self._number, snapshot.to_bytes(state))
-            self._snapshot = self._number
+        """Store the state."""
+        state = self._current()
+        self._journal.write_snapshot(self._number, [snapshot.to_bytes(state)])
+        self._snapshot = self._number
 
     def _now(self, state: State) -> Moment:
         clock = check_within("the clock's time", self._clock(), -1e11, 1e12, unit="seconds")

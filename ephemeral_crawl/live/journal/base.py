@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from crawl_env.errors import shown
 
 Event = dict[str, Any]
 
-VERSION = 1  # of the tables
+VERSION = 2  # of the tables
 KEPT = 100_000  # events before the last snapshot
 PATIENCE = 30.0  # seconds to wait for another process, or for the database
-_PART = 1 << 26  # bytes of a snapshot in one row
+_REMOVED = 1000  # events in a transaction
 
 
 class Journal(Protocol):
@@ -38,8 +39,12 @@ class Journal(Protocol):
         """Return the last snapshot and the number of the last event in it."""
         ...
 
-    def write_snapshot(self, number: int, data: bytes) -> None:
-        """Replace the snapshot, in an exclusive context."""
+    def write_snapshot(self, number: int, parts: Iterable[bytes]) -> None:
+        """Store a snapshot, unless there is a later one, and remove the one before.
+
+        It is called outside of exclusive contexts, from any thread, and lets others write between
+        the parts. If it does not come to its end, the snapshot before remains.
+        """
         ...
 
     def close(self) -> None: ...
@@ -64,7 +69,7 @@ class NoJournal:
     def snapshot(self) -> tuple[int, bytes] | None:
         return None
 
-    def write_snapshot(self, number: int, data: bytes) -> None:
+    def write_snapshot(self, number: int, parts: Iterable[bytes]) -> None:
         pass
 
     def close(self) -> None:
@@ -100,36 +105,72 @@ class SqlJournal(ABC):
         self.rows("INSERT INTO journal (number, event) VALUES (?, ?)", [number, text])
 
     def snapshot(self) -> tuple[int, bytes] | None:
-        rows = self.rows("SELECT number, state FROM snapshot ORDER BY part")
-        if not rows:
-            return None
-        if len({number for number, _ in rows}) > 1:
-            raise ValueError(f"{self.name}: the snapshot is damaged: its parts do not fit together")
-        return rows[0][0], b"".join(part for _, part in rows)
+        rows = self.rows(
+            "SELECT number, state FROM snapshot "
+            "WHERE number = (SELECT max(number) FROM snapshot WHERE last = 1) ORDER BY part"
+        )
+        return (rows[0][0], b"".join(state for _, state in rows)) if rows else None
 
-    def write_snapshot(self, number: int, data: bytes) -> None:
-        self.rows("DELETE FROM snapshot")
-        for part, start in enumerate(range(0, len(data), _PART)):
-            self.rows(
-                "INSERT INTO snapshot (part, number, state) VALUES (?, ?, ?)",
-                [part, number, data[start : start + _PART]],
+    def write_snapshot(self, number: int, parts: Iterable[bytes]) -> None:
+        beside = self.again()
+        try:
+            beside._write_snapshot(number, parts)
+        finally:
+            beside.close()
+
+    def _write_snapshot(self, number: int, parts: Iterable[bytes]) -> None:
+        ((newest,),) = self.rows("SELECT max(number) FROM snapshot WHERE last = 1")
+        if newest is not None and newest >= number:
+            return
+        # Only snapshots that nobody has finished, whose writers have died, or give up below.
+        self.rows("DELETE FROM snapshot WHERE number <> ?", [-1 if newest is None else newest])
+        part, state = 0, b""
+        for following in itertools.chain(parts, [None]):
+            if following is not None:
+                if part:
+                    self._write_part(number, part, state)
+                part, state = part + 1, following
+        with self.exclusive():
+            ((stored,),) = self.rows(
+                "SELECT count(*) FROM snapshot WHERE number = ? AND part < ?", [number, part]
             )
-        self.rows("DELETE FROM journal WHERE number <= ?", [number - KEPT])
+            if stored != part - 1:
+                return
+            self._write_part(number, part, state, last=True)
+        # Some at a time, so that nobody waits long.
+        for row in self.rows("SELECT number, part FROM snapshot WHERE number < ?", [number]):
+            self.rows("DELETE FROM snapshot WHERE number = ? AND part = ?", row)
+        ((oldest,),) = self.rows("SELECT min(number) FROM journal")
+        for first in range(oldest or number, number - KEPT + 1, _REMOVED):
+            end = min(first + _REMOVED - 1, number - KEPT)
+            self.rows("DELETE FROM journal WHERE number <= ?", [end])
 
-    def migrate(self, version: int, steps: Mapping[int, Sequence[str]]) -> None:
-        """Bring tables of an earlier version to the present one, in an exclusive context.
+    def _write_part(self, number: int, part: int, state: bytes, last: bool = False) -> None:
+        # Of a snapshot that two processes write, the parts are the same.
+        self.rows(
+            "INSERT INTO snapshot (number, part, last, state) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT DO NOTHING",
+            [number, part, int(last), state],
+        )
+
+    @abstractmethod
+    def again(self) -> Self:
+        """Return the same journal with a connection of its own."""
+
+    def migrate(self, version: int, steps: Sequence[Sequence[str]]) -> None:
+        """Bring the tables to the present version, in an exclusive context.
 
         Arguments:
-            version: that of the tables.
+            version: that of the tables, 0 if there are none.
             steps: the statements that lead from each version to the next.
         """
-        if not 0 < version <= VERSION:
+        if not 0 <= version <= VERSION:
             raise ValueError(
                 f"{self.name} has version {version} of the tables and this program has {VERSION}; "
                 "use the program that wrote it"
             )
-        for step in range(version, VERSION):
-            for statement in steps[step]:
+        for statements in steps[version:VERSION]:
+            for statement in statements:
                 self.rows(statement)
 
     def _decoded(self, number: int, text: str) -> Event:

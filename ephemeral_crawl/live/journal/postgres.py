@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode
 
 from crawl_env.errors import shown
@@ -22,7 +22,15 @@ except ImportError as error:  # pragma: no cover
 
 SCHEMA = "ephemeral_crawl"  # unless the address names another
 _TABLES = ("journal", "snapshot", "version")
-_STEPS: dict[int, tuple[str, ...]] = {}  # statements that lead from a version to the next
+_STEPS: list[list[str]] = [  # from each version of the tables to the next
+    [],  # there was no version 1
+    [
+        "CREATE TABLE version (version integer NOT NULL)",
+        "CREATE TABLE journal (number bigint PRIMARY KEY, event text NOT NULL)",
+        "CREATE TABLE snapshot (number bigint NOT NULL, part integer NOT NULL, "
+        "last integer NOT NULL, state bytea NOT NULL, PRIMARY KEY (number, part))",
+    ],
+]
 _LOST = (psycopg.OperationalError, psycopg.InterfaceError)
 _PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds between attempts to connect
 
@@ -46,6 +54,7 @@ class PostgresJournal(SqlJournal):
     """
 
     def __init__(self, address: str) -> None:
+        self._given = address
         self._address, self._schema = _parted(address)
         known = psycopg.conninfo.conninfo_to_dict(self._address)
         # Nothing else of the address is shown: it may hold a password.
@@ -117,22 +126,15 @@ class PostgresJournal(SqlJournal):
                 "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [self._schema]
             )
             version = self._version()
-            if version is not None:
-                self.migrate(version, _STEPS)
-            else:
-                self._create(connection)
+            if version is None:
+                self._create_schema(connection)
+            self.migrate(version or 0, _STEPS)
             self.rows("DELETE FROM version")
             self.rows("INSERT INTO version (version) VALUES (?)", [VERSION])
 
-    def _create(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    def _create_schema(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         if not self.rows("SELECT 1 FROM pg_namespace WHERE nspname = ?", [self._schema]):
             connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(self._schema)))
-        self.rows("CREATE TABLE version (version integer NOT NULL)")
-        self.rows("CREATE TABLE journal (number bigint PRIMARY KEY, event text NOT NULL)")
-        self.rows(
-            "CREATE TABLE snapshot (part integer PRIMARY KEY, number bigint NOT NULL, "
-            "state bytea NOT NULL)"
-        )
 
     def _version(self) -> int | None:
         """Return the version of the tables, None if there are none; refuse tables of others."""
@@ -207,6 +209,9 @@ class PostgresJournal(SqlJournal):
         if connection is not None and not connection.closed and connection.info.transaction_status:
             return attempt()  # part of a transaction, which is not made again
         return self._patiently(attempt)
+
+    def again(self) -> Self:
+        return type(self)(self._given)
 
     def close(self) -> None:
         self._closed = True

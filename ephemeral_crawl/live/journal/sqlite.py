@@ -7,13 +7,29 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from ephemeral_crawl.live.journal.base import PATIENCE, VERSION, SqlJournal
 
 APPLICATION = 0x4570436C  # "EpCl", which marks the file as one of these
-_TABLES = {"journal", "snapshot"}
-_STEPS: dict[int, tuple[str, ...]] = {}  # statements that lead from a version to the next
+_KEYS = ("index", "sqlite_autoindex_snapshot_1")  # of the primary key
+_OBJECTS = {("table", "journal"), ("table", "snapshot"), _KEYS}
+_STEPS = [  # from each version of the tables to the next
+    [
+        "CREATE TABLE journal (number INTEGER PRIMARY KEY, event TEXT NOT NULL) STRICT",
+        "CREATE TABLE snapshot (part INTEGER PRIMARY KEY, number INTEGER NOT NULL, "
+        "state BLOB NOT NULL) STRICT",
+        f"PRAGMA application_id = {APPLICATION}",
+    ],
+    [
+        "ALTER TABLE snapshot RENAME TO older",
+        "CREATE TABLE snapshot (number INTEGER NOT NULL, part INTEGER NOT NULL, "
+        "last INTEGER NOT NULL, state BLOB NOT NULL, PRIMARY KEY (number, part)) STRICT",
+        "INSERT INTO snapshot SELECT number, part, part = (SELECT max(part) FROM older), state "
+        "FROM older",
+        "DROP TABLE older",
+    ],
+]
 
 
 class SqliteJournal(SqlJournal):
@@ -70,24 +86,15 @@ class SqliteJournal(SqlJournal):
             return
         with self.exclusive():
             objects = self.rows("SELECT type, name FROM sqlite_master")
-            if objects:  # another process may have made or migrated them
-                self.migrate(self._check(objects), _STEPS)
-            else:
-                self.rows(
-                    "CREATE TABLE journal (number INTEGER PRIMARY KEY, event TEXT NOT NULL) STRICT"
-                )
-                self.rows(
-                    "CREATE TABLE snapshot (part INTEGER PRIMARY KEY, number INTEGER NOT NULL, "
-                    "state BLOB NOT NULL) STRICT"
-                )
-                self.rows(f"PRAGMA application_id = {APPLICATION}")
+            # Another process may have made them since.
+            self.migrate(self._check(objects) if objects else 0, _STEPS)
             self.rows(f"PRAGMA user_version = {VERSION}")
 
     def _check(self, objects: Sequence[tuple[Any, ...]]) -> int:
         """Return the version; refuse files of others, and those with triggers or views."""
         ((application,),) = self.rows("PRAGMA application_id")
         ((version,),) = self.rows("PRAGMA user_version")
-        others = [name for kind, name in objects if kind != "table" or name not in _TABLES]
+        others = [name for kind, name in objects if (kind, name) not in _OBJECTS]
         if application != APPLICATION or others:
             raise ValueError(
                 f"{self.name} is a SQLite file, but not one of a scheduler; give the name of a new "
@@ -117,6 +124,9 @@ class SqliteJournal(SqlJournal):
 
     def rows(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         return self._use().execute(statement, parameters).fetchall()
+
+    def again(self) -> Self:
+        return type(self)(self._path, full=self._full)
 
     def close(self) -> None:
         self._closed = True

@@ -193,9 +193,9 @@ def test_foreign_and_damaged_files_are_refused(tmp_path):
         ("UPDATE journal SET event = '{\"time\": NaN}' WHERE number = 2", "a number is NaN"),
         ('UPDATE journal SET event = \'{"kind": "run"}\' WHERE number = 2', "event 2"),
         ("DELETE FROM journal WHERE number = 1", "events after the snapshot are missing"),
-        ("INSERT INTO snapshot VALUES (1, 3, x'00')", "stored state is damaged"),
+        ("INSERT INTO snapshot VALUES (3, 1, 1, x'00')", "stored state is damaged"),
         ("CREATE TRIGGER t AFTER INSERT ON journal BEGIN SELECT 1; END", "not one of a scheduler"),
-        ("PRAGMA user_version = 2", "version 2"),
+        ("PRAGMA user_version = 9", "version 9"),
     ],
 )
 def test_damaged_journals_are_refused(tmp_path, change, words):
@@ -245,9 +245,9 @@ def test_a_fork_has_a_connection_of_its_own(store):
 def next_version(monkeypatch):
     """A program whose tables have one more column."""
     version = base.VERSION
-    step = {version: ["ALTER TABLE journal ADD COLUMN note text"]}
     for module in (sqlite, postgres):
-        monkeypatch.setattr(module, "_STEPS", step)
+        steps = [*module._STEPS, ["ALTER TABLE journal ADD COLUMN note text"]]
+        monkeypatch.setattr(module, "_STEPS", steps)
     for module in (base, sqlite, postgres):
         monkeypatch.setattr(module, "VERSION", version + 1)
 
@@ -267,6 +267,49 @@ def test_tables_of_an_earlier_version_are_migrated(store, request):
     request.getfixturevalue("monkeypatch").undo()
     with refused(f"version {base.VERSION + 1}"):
         Scheduler(store.address)
+
+
+def test_files_of_version_1_are_migrated(tmp_path):
+    clock, path = Clock(), tmp_path / "old.db"
+    with Scheduler(tmp_path / "new.db", budget="40/h", clock=clock) as live:
+        busy(live, clock, steps=3)
+        number, state = live._number, dump(live)
+    with sqlite3.connect(path) as old:
+        for statement in sqlite._STEPS[0]:
+            old.execute(statement)
+        half = len(state) // 2
+        parts = [(0, number, state[:half]), (1, number, state[half:])]
+        old.executemany("INSERT INTO snapshot VALUES (?, ?, ?)", parts)
+        old.execute("PRAGMA user_version = 1")
+    old.close()
+    with Scheduler(path, clock=clock) as live:
+        assert dump(live) == state
+
+
+def test_a_snapshot_that_is_not_finished_changes_nothing(store):
+    live = Scheduler(store.address, budget="20/h")
+    live.add("a")
+    live._write_snapshot()
+    before = live._journal.snapshot()
+
+    def dies():
+        yield b"part"
+        yield b"part"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        live._journal.write_snapshot(before[0] + 5, dies())
+    assert live._journal.snapshot() == before
+
+    def overtaken():
+        yield b"part"
+        yield b"part"
+        live._journal.write_snapshot(before[0] + 6, [b"later", b"one"])
+
+    live._journal.write_snapshot(before[0] + 5, overtaken())
+    assert live._journal.snapshot() == (before[0] + 6, b"laterone")
+    live._journal.write_snapshot(before[0] + 5, [b"earlier"])
+    assert store.run("SELECT DISTINCT number FROM snapshot") == [(before[0] + 6,)]
 
 
 # ------------------------------------------------------------------------------- PostgreSQL

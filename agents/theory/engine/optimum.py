@@ -8,6 +8,8 @@ known when it joins the queue, so that its utility can be credited at once.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy import sparse, stats
 
@@ -148,7 +150,7 @@ class EngineProcess:
         """Return what a choice is worth in every state: credit (F, k…, b), moves (F, k…, b, f, b'),
         over the ages of the crawled sources."""
         n = len(self.sources)
-        after = value  # at the ages of the next step, (f, ages of the others…, b')
+        after: Any = value  # at the ages of the next step, (f, ages of the others…, b')
         for i in reversed(range(n)):
             if i in action:
                 after = after.take(0, axis=1 + i)

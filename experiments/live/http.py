@@ -246,7 +246,7 @@ def write(report: Report, rows: Sequence[Mapping[str, Any]]) -> None:
             "up to two items in a report. Times are those of the clients, which run in one process "
             f"beside the server. The metrics are read every {_METRICS:g} s and the page every "
             f"{_PAGE:g} s. Per core: divided by the processor time of the server, which depends "
-            f"less on what else the machine does. Adding the sources took {first['adding_s']} s and "
-            f"fetching each once, in process, {first['fetching_s']} s. Start: from the command to "
-            "the first answer."
+            "less on what else the machine does. Adding the sources took "
+            f"{first['adding_s']} s and fetching each once, in process, "
+            f"{first['fetching_s']} s. Start: from the command to the first answer."
         )

@@ -31,7 +31,7 @@ from ephemeral_crawl.live.journal import Journal, open_journal
 from ephemeral_crawl.live.outcomes import (
     Moment,
     each,
-    outcome_events,
+    outcome_event,
     outcome_of,
     ping_events,
     ping_of,
@@ -45,16 +45,16 @@ _STEP = 60.0  # seconds by which a clock may differ from the last event without 
 _MOST_LEASES = 10_000  # at once
 _EVERY = 1000  # events between two snapshots, at least
 _REASONS = {
-    "new": "not fetched yet",
-    "ceiling": "its maximum interval has passed",
-    "rotation": "not fetched for a whole rotation",
-    "signal": "pinged: its index has reached the price",
-    "index": "its index has reached the price",
+    choice.NEW: "not fetched yet",
+    choice.CEILING: "its maximum interval has passed",
+    choice.ROTATION: "not fetched for a whole rotation",
+    choice.SIGNAL: "pinged: its index has reached the price",
+    choice.INDEX: "its index has reached the price",
 }
 _SOURCE_ARGUMENTS = ("host", "cost", "min_interval", "max_interval", "half_life")
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Lease:
     """The right to fetch a source, until it expires."""
 
@@ -266,7 +266,7 @@ class Scheduler:
 
         def decide(state: State, moment: Moment) -> Event:
             i = state.numbers[_named(state, source)]
-            stop = bool(state.sources.flags[i] & PAUSED)
+            stop = bool(state.sources.marks[i] & PAUSED)
             if paused is not None:
                 stop = check_flag("paused", paused)
             values = _settings_of(settings, _stored(state, i))
@@ -355,25 +355,21 @@ class Scheduler:
         def decide(state: State, moment: Moment) -> Event | None:
             leases.clear()
             now = moment.time
-            entries: list[list[Any]] = []
-            accepted = state.accepted_at(now)
-            for found in choice.choose(state, limit, now):
-                number = state.last_lease + len(entries) + 1
-                entries.append([number, found.row, now + time_left])
-                name = state.names[found.row]
-                assert name is not None
+            found = choice.choose(state, limit, now)
+            if not len(found.row):
+                return None
+            rows = found.row.tolist()
+            first, end, asked = state.last_lease + 1, now + time_left, state.accepted_at(now)
+            values = price.values(state.table, state.shared, found.row, now).tolist()
+            expires, names = end - moment.offset, state.names
+            for k, (row, value, index, reason) in enumerate(
+                zip(rows, values, found.gain.tolist(), found.reason.tolist(), strict=True)
+            ):
+                name = names[row] or ""
                 leases.append(
-                    Lease(
-                        id=number,
-                        source=name,
-                        value=price.value_now(state.sources, state.shared, found.row, now),
-                        index=found.gain,
-                        price=accepted,
-                        reason=_REASONS[found.reason],
-                        expires=now + time_left - moment.offset,
-                    )
+                    Lease(first + k, name, value, index, asked, _REASONS[reason], expires)
                 )
-            return {"kind": "lease", "leases": entries} if entries else None
+            return {"kind": "lease", "first": first, "rows": rows, "end": end}
 
         self._change(decide)
         return leases
@@ -417,10 +413,9 @@ class Scheduler:
 
         def decide(state: State, moment: Moment) -> Event | None:
             counts.clear()
-            decided = outcome_events(state, parsed, moment, self._number)
-            counts.extend(event is not None for event in decided)
-            events = [event for event in decided if event is not None]
-            return {"kind": "record", "outcomes": events} if events else None
+            event, counted = outcome_event(state, parsed, moment, self._number)
+            counts.extend(counted)
+            return event
 
         self._change(decide)
         return counts
@@ -573,8 +568,8 @@ class Scheduler:
         """Return the scheduler in numbers."""
         with self._reading() as (state, moment):
             sources, now = state.sources, moment.time
-            rows = np.flatnonzero(sources.flags[: state.rows] & EXISTS).astype(np.int32)
-            running = (sources.flags[rows] & PAUSED) == 0
+            rows = np.flatnonzero(sources.marks[: state.rows] & EXISTS).astype(np.int32)
+            running = (sources.marks[rows] & PAUSED) == 0
             free = running & (sources.blocked[rows] <= now)
             index = price.indices(sources, state.shared, rows[free], now)
             value = state.price_at(now)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ephemeral_crawl.live import Scheduler, scheduler, snapshot
+from ephemeral_crawl.live import Scheduler, reporting, scheduler, snapshot
 from ephemeral_crawl.live.state import State
 from tests.ephemeral_crawl.live.world import Clock
 from tests.refusals import refused
@@ -151,8 +151,8 @@ def test_kill_9_loses_no_acknowledged_report(tmp_path):
     assert len(acknowledged) >= 10
     with sqlite3.connect(path) as connection:
         reports = connection.execute(
-            "SELECT json_extract(value, '$.lease'), json_array_length(value, '$.ages') "
-            "FROM journal, json_each(event, '$.outcomes')"
+            "SELECT json_extract(event, '$.lease[0]'), json_array_length(event, '$.worth') "
+            "FROM journal WHERE json_extract(event, '$.kind') = 'record'"
         ).fetchall()
     numbers = [lease for lease, _ in reports]
     assert len(numbers) == len(set(numbers))  # none counts twice
@@ -172,7 +172,7 @@ def test_an_error_while_applying_leaves_the_file_in_charge(tmp_path, monkeypatch
     live = Scheduler(path, budget="20/h", clock=clock)
     live.add("a")
     with monkeypatch.context() as patch:
-        patch.setattr(State, "_learn", lambda *_: 1 / 0)
+        patch.setattr(reporting, "apply", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             live.report("a", [(None, 1.0)])
     assert live.explain("a").fetched_at == clock()  # it had been committed

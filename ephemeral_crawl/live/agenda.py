@@ -40,6 +40,7 @@ EXACT = 1024  # sources up to which every key is at a price that is asked for
 LOOKED_AT = 256  # sources that are compared at a time, at least
 BELOW, ABOVE = 0.05, 0.02  # logarithm of price asked for ÷ price of keys, in small, large fleets
 TOLERANCE = 0.1  # logarithm by which keys of large fleets can be at a higher price
+_MOST = 4096  # sources that are looked at, where far more are due than are asked for
 _SLICE = 1024  # keys that are computed anew at a time, where that is urgent
 _LINE = 128  # sources in line in front of a host
 _ROUNDS = 8  # largest number of times that the heap is looked at in a call
@@ -62,19 +63,27 @@ class Agenda:
         self.heap = Heap.empty(0)
         self.marks = np.zeros(0, np.uint8)  # (R,) where a source that is not in the heap is
         self.price = math.nan  # highest price that a key was computed for; NaN: there are none
+        self.stale = False  # whether estimates have changed for which keys were computed
+        self.look = LOOKED_AT  # sources to look at next time
         self._next = 0  # row whose key is computed anew next
         self._left = 0  # rows whose keys are at too high a price
         self._lines: dict[int, list[int]] = {}  # of each host; those not marked have left it
         self._opening: list[tuple[float, int]] = []  # heap of when hosts accept the next fetch
         self._tickets: dict[int, float] = {}  # last ticket of each host
 
+    def floor(self, state: State, asked: float) -> float:
+        """Return the index down to which all sources that have it are found among those due."""
+        if state.rows <= EXACT:
+            return asked
+        return max(asked, self.price * math.exp(-TOLERANCE))
+
     def prepare(self, state: State, asked: float, now: float) -> None:
         """Make keys for a price that is asked for, where there are none that serve."""
         small = state.rows <= EXACT
         if not self.price > 0.0 or len(self.marks) < state.rows:
             self._build(state, self._aim(state, asked), now)
-        elif small and self.price > asked:
-            self.price = self._aim(state, asked)
+        elif small and (self.price > asked or self.stale):
+            self.price, self.stale = min(self.price, self._aim(state, asked)), False
             self._renew(state, state.rows, now)
 
     def _aim(self, state: State, asked: float) -> float:
@@ -194,38 +203,56 @@ class Agenda:
         rows = np.array(self._lines.pop(host, []), dtype=np.int32)
         self.rekey(state, rows[self.marks[rows] == _IN_LINE], state.time)
 
+    def lower(self, state: State, asked: float, limit: int, now: float) -> bool:
+        """Compute some keys anew at a lower price, if fewer than `limit` were found that are near
+        to the highest price of keys; return whether there were any to compute."""
+        if state.rows <= EXACT:
+            return False
+        high = self.price > asked * math.exp(TOLERANCE)
+        if self._left == 0 and (high or self.stale):
+            if high:
+                step = self.price * math.exp(-TOLERANCE)
+                self.price = max(step, self._aim(state, asked))
+            self._left, self.stale = state.rows, False
+        number = min(self._left, max(_SLICE, 32 * limit))
+        self._renew(state, number, now)
+        return number > 0
+
     def settle(
-        self, state: State, looked: Ranked, order: NDArray[np.int64], given: int, limit: int,
-        asked: float, more: bool, now: float,
-    ) -> None:  # fmt: skip
+        self,
+        state: State,
+        looked: Ranked,
+        chosen: NDArray[np.int64],
+        limit: int,
+        asked: float,
+        more: bool,
+        now: float,
+    ) -> None:
         """Learn from a choice which sources to look at next.
 
         Arguments:
-            looked, order: those that were looked at, and their order, best first.
-            given: number of them that were chosen.
+            chosen: places of those in `looked` that were chosen.
             limit: how many were wanted.
             asked: the price that was asked for.
             more: whether there may be others that are due.
         """
+        self._renew(state, 2 * len(chosen), now)
         aim = self._aim(state, asked)
-        refused = looked.row[looked.rank < asked]
-        if len(refused) and (aim > self.price or state.rows > EXACT):
-            self.rekey(state, refused, now, aim)
-        urgent = 0
-        if state.rows > EXACT:
-            half = max(LOOKED_AT // 2, 2 * limit)
-            if more and len(order) > half:
-                # Too many are due: only the better half of these is looked at again before their
-                # index has risen, so that others come into view.
-                worse = order[half:]
-                level = float(looked.gain[order[half]])
-                if level > asked:
-                    self.rekey(state, looked.row[worse], now, level)
-            elif given < limit:
-                if self._left == 0 and self.price > asked * math.exp(TOLERANCE):
-                    self.price, self._left = aim, state.rows
-                urgent = min(self._left, max(_SLICE, 32 * limit))
-        self._renew(state, max(urgent, 2 * given), now)
+        if state.rows <= EXACT:
+            if aim > self.price:
+                self.rekey(state, looked.row[looked.rank < asked], now, aim)
+            return
+        value = aim
+        enough = LOOKED_AT // 2 + 2 * limit
+        if more and len(looked.row) > enough:
+            # Too many are due. Only the best of these are looked at again before their index has
+            # risen, so that others come into view.
+            value = max(aim, self.price, float(np.partition(looked.gain, -enough)[-enough]))
+        worse = looked.gain < (value if value > aim else asked)
+        worse[chosen] = False
+        self.rekey(state, looked.row[worse], now, value)
+        useful = 2 * int(worse.sum()) > len(worse)
+        self.look = min(2 * self.look, _MOST) if more and useful else max(self.look // 2, LOOKED_AT)
 
 
 @compiled

@@ -19,6 +19,7 @@ Rows = NDArray[np.int32]
 
 NEW, CEILING, ROTATION, SIGNAL, INDEX = range(5)  # reasons
 _ROUNDING = 1e-9
+_LOOKS = 8  # largest number of times that others are looked at if too few are due
 _AGAIN = 1.0  # seconds to which the next time is determined
 _HORIZON = 3.2e9  # seconds
 
@@ -30,28 +31,39 @@ def choose(state: State, limit: int, now: float) -> Ranked:
     their index, as long as it is at least the price. Sources that are new, or that were not fetched
     for a whole rotation, count as if their index were at least the price.
 
-    In fleets of at most `agenda.EXACT` sources that is so exactly. In larger ones, a source can be
-    given late, when its index is above the price by `agenda.TOLERANCE`; and if many more are due
-    than are asked for, the best are found among those that were looked at so far, some hundred at
-    a call, until only these few are above the rest.
+    In fleets of at most `agenda.EXACT` sources that is so exactly. In larger ones a source can be
+    late until its index is above the price by `agenda.TOLERANCE`, and come before others whose
+    index is higher by twice that. If suddenly far more are due than are asked for, as after an
+    outage, they are looked at some thousand at a call, and the best of these are given.
     """
     balance = state.balance_at(now)
     if not balance > 0.0:
         return _NONE
     asked, agenda = state.accepted_at(now), state.agenda
     agenda.prepare(state, asked, now)
-    most = max(agendas.LOOKED_AT, 4 * limit)
+    most = max(agenda.look, 4 * limit)
     if state.rows <= agendas.EXACT:
         most = max(most, state.rows + 1)
-    rows, more = agenda.candidates(state, most, now)
-    looked = Ranked(rows, *ranks(state.table, state.shared, rows, asked, state.rotation, now))
-    order = np.lexsort((rows, -looked.rank, looked.reason != CEILING))
+    looked, more = _look(state, most, asked, now)
+    for _ in range(_LOOKS):
+        near = (looked.rank >= agenda.floor(state, asked)) | (looked.reason == CEILING)
+        if near.sum() >= limit or not agenda.lower(state, asked, limit, now):
+            break
+        looked, more = _look(state, most, asked, now)
+    order = np.lexsort((looked.row, -looked.rank, looked.reason != CEILING))
     chosen = pick(
         state.table, state.hosts_table, looked, order, asked, balance, state.settings.burst, limit
     )
-    agenda.settle(state, looked, order, len(chosen), limit, asked, more, now)
+    agenda.settle(state, looked, chosen, limit, asked, more, now)
     row, gain, rank, reason = looked
     return Ranked(row[chosen], gain[chosen], rank[chosen], reason[chosen])
+
+
+def _look(state: State, most: int, asked: float, now: float) -> tuple[Ranked, bool]:
+    """Return sources that may be due, and whether there may be more."""
+    rows, more = state.agenda.candidates(state, most, now)
+    found = ranks(state.table, state.shared, rows, asked, state.rotation, now)
+    return Ranked(rows, *found), more
 
 
 _NONE = Ranked(

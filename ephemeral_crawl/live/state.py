@@ -164,7 +164,7 @@ class State:
 
     def _fit(self) -> None:
         """Fit what the sources share, and the price."""
-        self.changes, self.fitted = 0, self.time
+        self.changes, self.fitted, self.agenda.stale = 0, self.time, True
         which, s = self.existing(), self.settings
         declared = math.log(2.0) / s.half_life if s.half_life > 0.0 else 0.0
         self.shared = fitted(

@@ -43,7 +43,8 @@ from ephemeral_crawl.live.state import Event, State
 
 _STEP = 60.0  # seconds by which a clock may differ from the last event without being set
 _MOST_LEASES = 10_000  # at once
-_EVERY = 1000  # events between two snapshots, at least
+_EVERY = 1000  # changes of a source between two snapshots, at least
+_AT_ONCE = 10_000  # sources of which a snapshot takes some milliseconds
 _REASONS = {
     choice.NEW: "not fetched yet",
     choice.CEILING: "its maximum interval has passed",
@@ -96,8 +97,10 @@ class Scheduler:
 
     Arguments:
         store: "sqlite:///crawl.db" or a `pathlib.Path`, a file that is made if it does not exist;
-            or ":memory:", which is lost at the end.
-        budget: cost of all fetches per time, such as "20/h". It may be omitted if the file exists;
+            "postgresql://user@host/database", for several machines, whose tables are in the schema
+            "ephemeral_crawl" or, with "?schema=name", in another; or ":memory:", which is lost at
+            the end.
+        budget: cost of all fetches per time, such as "20/h". It may be omitted if the store exists;
             so may the other settings, and those given replace those stored.
         burst: budget units that can be spent at once after a time without fetches; default: those
             of an hour, at least 1.
@@ -112,12 +115,14 @@ class Scheduler:
         seed: seed of the jitter of retries; default 0.
         clock: function that returns the time, seconds since 1970; default `time.time`. A clock that
             is set back does not stop the scheduler; one that leaps is like an outage.
-        full: whether a change also survives a power failure, rather than only the end of the
-            process.
+        full: whether a change in a file also survives a power failure, rather than only the end of
+            the process. In PostgreSQL the server's settings decide.
 
     Raises:
         ValueError: an argument is out of range, or the file is not a scheduler's.
         FileNotFoundError: the folder of the file does not exist.
+        ConnectionError: the server of the database cannot be used; also later, by every method.
+        ImportError: the package psycopg is missing.
 
     >>> now = 1_700_000_000.0
     >>> scheduler = Scheduler(":memory:", budget="20/h", clock=lambda: now)
@@ -153,6 +158,8 @@ class Scheduler:
         self._journal: Journal = open_journal(store, full=check_flag("full", full))
         self._state: State | None = None
         self._number = self._snapshot = 0  # of the last event applied, and in the snapshot
+        self._changes = 0  # of a source, since the snapshot
+        self._writer: threading.Thread | None = None  # of a snapshot
         try:
             self._configure(
                 {
@@ -601,12 +608,39 @@ class Scheduler:
 
     # ------------------------------------------------------------------------------- storage
 
+    def copy(self, store: object) -> None:
+        """Write everything to another store: as a backup, or to move to it.
+
+        The copy is a scheduler in its present state. Others can use this one meanwhile.
+
+        Arguments:
+            store: as for the constructor, without a scheduler in it.
+
+        Raises:
+            ValueError: there is a scheduler in the store.
+        """
+        target = open_journal(store, full=True)
+        try:
+            with self._reading() as (state, _):
+                number, data = self._number, snapshot.to_bytes(state)
+            if target.snapshot() is not None or target.since(0) != []:
+                raise ValueError("there is a scheduler in the store; give another")
+            target.write_snapshot(number, [data])
+        finally:
+            target.close()
+
     def close(self) -> None:
         """Write a snapshot and close the file. A scheduler need not be closed."""
         with self._lock:
+            self._await_snapshot()
             if self._state is not None and self._number > self._snapshot:
                 self._write_snapshot()
+                self._await_snapshot()
             self._journal.close()
+
+    def _await_snapshot(self) -> None:
+        if self._writer is not None:
+            self._writer.join()
 
     def __enter__(self) -> Self:
         return self
@@ -650,9 +684,10 @@ class Scheduler:
                 if event is None:
                     return False
                 event |= {"time": moment.time, "offset": moment.offset}
-                number = self._journal.append(event)
+                number = self._number + 1
+                self._journal.append(number, event)
             self._apply(state, number, event)
-            if self._number - self._snapshot >= max(_EVERY, state.rows):
+            if self._changes >= max(_EVERY, state.rows):
                 self._write_snapshot()
             return True
 
@@ -663,6 +698,7 @@ class Scheduler:
             self._state = None
             raise
         self._number = number
+        self._changes += state.size_of(event)
 
     def _current(self) -> State:
         """Return the state with all events in the journal applied."""
@@ -691,11 +727,19 @@ class Scheduler:
         return state
 
     def _write_snapshot(self) -> None:
-        """Store the state, unless another process has just done so."""
-        with self._journal.exclusive():
-            state = self._current()
-            self._journal.write_snapshot(self._number, snapshot.to_bytes(state))
-            self._snapshot = self._number
+        """Store the state: at once if it is small, else by a thread, so that nobody waits."""
+        if self._writer is not None and self._writer.is_alive():
+            return
+        state = self._current()
+        arguments = self._number, snapshot.parts(state)
+        self._snapshot, self._changes = self._number, 0
+        if state.rows <= _AT_ONCE:
+            self._journal.write_snapshot(*arguments)
+        else:
+            self._writer = threading.Thread(
+                target=self._journal.write_snapshot, args=arguments, name="snapshot"
+            )
+            self._writer.start()
 
     def _now(self, state: State) -> Moment:
         clock = check_within("the clock's time", self._clock(), -1e11, 1e12, unit="seconds")

@@ -42,6 +42,7 @@ _GAIN = 0.2  # of the correction of the price, per round
 _MOST_CORRECTION = 2.0
 _LARGEST_SHOT = 1e6
 _MOST_KINDS = 255
+_LISTS = ("row", "rows", "pings", "sources")  # of sources, in events
 
 
 class State:
@@ -152,6 +153,11 @@ class State:
         _APPLY[event["kind"]](self, event)
         if self._is_fit_due() or event["kind"] == "configure":
             self._fit()
+
+    @staticmethod
+    def size_of(event: Event) -> int:
+        """Return how many sources an event changes, about."""
+        return max((len(event[name]) for name in _LISTS if name in event), default=1)
 
     def _is_fit_due(self) -> bool:
         """Return whether enough has changed since the last fit, which takes some milliseconds."""

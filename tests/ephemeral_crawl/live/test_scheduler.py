@@ -288,7 +288,7 @@ def large_fleet(clock, monkeypatch, budget):
     monkeypatch.setattr(agenda, "EXACT", 0)
     monkeypatch.setattr(agenda, "LOOKED_AT", 64)
     monkeypatch.setattr(agenda, "_SLICE", 64)
-    rng, number = np.random.default_rng(0), 3000
+    rng, number = np.random.default_rng(0), 1500
     scheduler = Scheduler(":memory:", budget=budget, burst=400, explore=0, clock=clock)
     scheduler.add_many({"source": str(i)} for i in range(number))
     for i in range(number):
@@ -322,7 +322,7 @@ def test_in_large_fleets_nobody_is_much_too_late(clock, monkeypatch):
     )
     scheduler = large_fleet(clock, monkeypatch, "100000/h")
     late, early = [], []
-    for k in range(300):
+    for k in range(200):
         clock.now += 600.0
         every, asked, _ = indices(scheduler)
         leases = scheduler.lease(200)
@@ -331,9 +331,8 @@ def test_in_large_fleets_nobody_is_much_too_late(clock, monkeypatch):
             late.append(every.max() / asked)
         early += [lease.index / asked for lease in leases if "index" in lease.reason]
         scheduler.record([{"lease": x.id, "items": dated(clock, 5)[: k % 2]} for x in leases])
-    assert len(late) > 100
-    print(len(late), np.sort(late)[-5:], np.mean(late[20:]))
-    assert np.max(late[20:]) < 1.2
+    assert len(late) > 60
+    assert np.max(late[20:]) < 1.11
     assert np.mean(late[20:]) < 1.1
     assert min(early) >= 1.0
 

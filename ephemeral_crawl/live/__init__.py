@@ -1,12 +1,16 @@
 """The live scheduler: which source to fetch next, when, and why."""
 
+from ephemeral_crawl.live.counts import Counts
 from ephemeral_crawl.live.errors import SourceExists, UnknownLease, UnknownSource
 from ephemeral_crawl.live.explanation import Explanation
+from ephemeral_crawl.live.overview import Overview
 from ephemeral_crawl.live.scheduler import Lease, Scheduler, Status
 
 __all__ = [
+    "Counts",
     "Explanation",
     "Lease",
+    "Overview",
     "Scheduler",
     "SourceExists",
     "Status",

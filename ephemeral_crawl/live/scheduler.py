@@ -6,36 +6,43 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 
 from crawl_env.errors import check_flag, check_whole, check_within, shown, unknown
 from ephemeral_crawl.live import choice, explanation, price, snapshot
+from ephemeral_crawl.live import overview as overviews
 from ephemeral_crawl.live.arguments import (
     MOST_COST,
     Duration,
     Item,
     Time,
-    items_of,
     name_of,
     seconds,
-    time_of,
 )
-from ephemeral_crawl.live.columns import NEVER, NO_HOST, PAUSED
-from ephemeral_crawl.live.errors import SourceExists, UnknownLease, UnknownSource
+from ephemeral_crawl.live.columns import EXISTS, NEVER, NO_HOST, PAUSED
+from ephemeral_crawl.live.counts import Counts
+from ephemeral_crawl.live.errors import SourceExists
 from ephemeral_crawl.live.explanation import Explanation
 from ephemeral_crawl.live.journal import Journal, open_journal
+from ephemeral_crawl.live.outcomes import (
+    Moment,
+    each,
+    outcome_events,
+    outcome_of,
+    ping_events,
+    ping_of,
+    row_of,
+)
+from ephemeral_crawl.live.overview import Overview
 from ephemeral_crawl.live.settings import Settings, SourceSettings
 from ephemeral_crawl.live.state import Event, State
 
 _STEP = 60.0  # seconds by which a clock may differ from the last event without being set
-_SINGLE = 1000  # items of a report whose dates are kept; further, older ones are only counted
 _MOST_LEASES = 10_000  # at once
-_RETRY, _MOST_RETRY = 300.0, 86_400.0  # seconds after the first and after many failures
-_MOST_ASKED = 30 * 86_400.0  # seconds for which a server's wish to be left alone is honoured
 _EVERY = 1000  # events between two snapshots, at least
 _REASONS = {
     "new": "not fetched yet",
@@ -45,13 +52,6 @@ _REASONS = {
     "index": "its index has reached the price",
 }
 _SOURCE_ARGUMENTS = ("host", "cost", "min_interval", "max_interval", "half_life")
-
-
-class Moment(NamedTuple):
-    """The scheduler's time, which never falls, and what it adds to the clock's."""
-
-    time: float
-    offset: float
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,7 @@ class Status:
     price: float  # worth per budget unit
     balance: float  # budget units that can be spent now
     budget: float  # budget units per hour
+    counts: Counts  # since the scheduler was made
 
 
 class Scheduler:
@@ -95,8 +96,10 @@ class Scheduler:
 
     Arguments:
         store: "sqlite:///crawl.db" or a `pathlib.Path`, a file that is made if it does not exist;
-            or ":memory:", which is lost at the end.
-        budget: cost of all fetches per time, such as "20/h". It may be omitted if the file exists;
+            "postgresql://user@host/database", for several machines, whose tables are in the schema
+            "ephemeral_crawl" or, with "?schema=name", in another; or ":memory:", which is lost at
+            the end.
+        budget: cost of all fetches per time, such as "20/h". It may be omitted if the store exists;
             so may the other settings, and those given replace those stored.
         burst: budget units that can be spent at once after a time without fetches; default: those
             of an hour, at least 1.
@@ -111,12 +114,14 @@ class Scheduler:
         seed: seed of the jitter of retries; default 0.
         clock: function that returns the time, seconds since 1970; default `time.time`. A clock that
             is set back does not stop the scheduler; one that leaps is like an outage.
-        full: whether a change also survives a power failure, rather than only the end of the
-            process.
+        full: whether a change in a file also survives a power failure, rather than only the end of
+            the process. In PostgreSQL the server's settings decide.
 
     Raises:
         ValueError: an argument is out of range, or the file is not a scheduler's.
         FileNotFoundError: the folder of the file does not exist.
+        ConnectionError: the server of the database cannot be used; also later, by every method.
+        ImportError: the package psycopg is missing.
 
     >>> now = 1_700_000_000.0
     >>> scheduler = Scheduler(":memory:", budget="20/h", clock=lambda: now)
@@ -303,6 +308,38 @@ class Scheduler:
         with self._reading() as (state, _):
             return [name for name in state.names if name is not None]
 
+    def find(self, text: str = "", *, start: int = 0, limit: int = 100) -> tuple[list[str], int]:
+        """Return names of sources that contain a text, page by page.
+
+        Arguments:
+            text: what to look for, in upper or lower case as it stands; default: all sources.
+            start: where to begin: 0, or what the page before returned.
+            limit: largest number of names.
+
+        Returns:
+            The names, and where the next page begins; 0 after the last.
+
+        >>> scheduler = Scheduler(":memory:", budget="20/h")
+        >>> scheduler.add_many({"source": f"feed {i}"} for i in range(12))
+        12
+        >>> scheduler.find("1", limit=2)
+        (['feed 1', 'feed 10'], 11)
+        >>> scheduler.find("1", start=11, limit=2)
+        (['feed 11'], 0)
+        """
+        start, limit = check_whole("start", start, 0), check_whole("limit", limit)
+        if not isinstance(text, str):
+            raise ValueError(f"text is {shown(text)}; give a string")
+        found: list[str] = []
+        with self._reading() as (state, _):
+            for i in range(min(start, state.rows), state.rows):
+                name = state.names[i]
+                if name is not None and text in name:
+                    found.append(name)
+                    if len(found) == limit:
+                        return found, i + 1 if i + 1 < state.rows else 0
+        return found, 0
+
     # ------------------------------------------------------------------------------- fetching
 
     def lease(self, limit: int = 1, timeout: Duration = "5min") -> list[Lease]:
@@ -345,6 +382,53 @@ class Scheduler:
         self._change(decide)
         return leases
 
+    def record(self, outcomes: Iterable[Mapping[str, Any]]) -> list[bool]:
+        """Record what became of leases, or of sources that were fetched without one.
+
+        All are recorded in one transaction, in their order; if one is refused, none is. Many at
+        once are faster than one by one.
+
+        Arguments:
+            outcomes: a dictionary for each:
+
+                - `lease`, the id of a lease, even if it has expired; or `source`, a name, of a
+                  source that was fetched without a lease;
+                - `outcome`: "fetched" (the default), "failed" or "released";
+                - the arguments of `report`, `failed` or `release`, such as `items`.
+
+        Returns:
+            For each, whether it counts: False if the lease was reported before, or its source was
+            removed.
+
+        Raises:
+            ValueError: an argument is out of range. Nothing is recorded.
+            UnknownLease, UnknownSource: there is no such lease or source.
+
+        >>> now = 1_700_000_000.0
+        >>> scheduler = Scheduler(":memory:", budget="20/h", clock=lambda: now)
+        >>> scheduler.add_many({"source": name} for name in ("a", "b"))
+        2
+        >>> leases = scheduler.lease(2)
+        >>> scheduler.record([
+        ...     {"lease": leases[0].id, "items": [(now - 600, 1.0)], "status": 200},
+        ...     {"lease": leases[1].id, "outcome": "failed", "retry_after": "1h"},
+        ...     {"lease": leases[1].id, "outcome": "released"},
+        ... ])
+        [True, True, False]
+        """
+        parsed = each("outcome", outcome_of, outcomes)
+        counts: list[bool] = []
+
+        def decide(state: State, moment: Moment) -> Event | None:
+            counts.clear()
+            decided = outcome_events(state, parsed, moment, self._number)
+            counts.extend(event is not None for event in decided)
+            events = [event for event in decided if event is not None]
+            return {"kind": "record", "outcomes": events} if events else None
+
+        self._change(decide)
+        return counts
+
     def report(
         self,
         fetch: int | str,
@@ -375,34 +459,15 @@ class Scheduler:
             ValueError: an argument is out of range. Nothing is recorded.
             UnknownLease, UnknownSource: there is no such lease or source.
         """
-        times, worths = items_of(items)
-        fetched_at = None if at is None else time_of("at", at)
-        wait = min(seconds("again_after", again_after), _MOST_ASKED)
-        code = _status(status)
-
-        def decide(state: State, moment: Moment) -> Event | None:
-            found = _found(state, fetch)
-            if found is None:
-                return None
-            row, lease = found
-            clock = moment.time - moment.offset
-            then = clock if fetched_at is None else min(fetched_at, clock)
-            ages = [None if math.isnan(x) else max(then - x, 0.0) for x in times]
-            kept, values, more, more_worth = _newest(ages, worths)
-            return {
-                "kind": "report",
-                "row": row,
-                "lease": lease,
-                "at": then + moment.offset,
-                "until": then + moment.offset + wait if wait else 0.0,
-                "ages": kept,
-                "worths": values,
-                "more": more,
-                "more_worth": more_worth,
-                "status": code,
+        return self._record_one(
+            {
+                **_fetch(fetch),
+                "items": items,
+                "status": status,
+                "at": at,
+                "again_after": again_after,
             }
-
-        return self._change(decide)
+        )
 
     def failed(
         self,
@@ -427,34 +492,8 @@ class Scheduler:
         Returns:
             As for `report`.
         """
-        asked = (
-            None if retry_after is None else min(seconds("retry_after", retry_after), _MOST_ASKED)
-        )
-        failed_at = None if at is None else time_of("at", at)
-        code = _status(status)
-
-        def decide(state: State, moment: Moment) -> Event | None:
-            found = _found(state, fetch)
-            if found is None:
-                return None
-            row, lease = found
-            now = moment.time
-            then = now if failed_at is None else min(failed_at + moment.offset, now)
-            failures = int(state.sources.failures[row])
-            pause = min(_RETRY * 2.0 ** min(failures, 30), _MOST_RETRY)
-            draw = np.random.default_rng([state.settings.seed, self._number]).random()
-            pause = max(pause * (0.75 + 0.5 * draw), asked or 0.0)
-            return {
-                "kind": "fail",
-                "row": row,
-                "lease": lease,
-                "at": then,
-                "until": now + pause,
-                "host_until": now + asked if asked else 0.0,
-                "status": code,
-            }
-
-        return self._change(decide)
+        given = {"outcome": "failed", "retry_after": retry_after, "status": status, "at": at}
+        return self._record_one({**_fetch(fetch), **given})
 
     def release(self, lease: int, *, again_after: Duration = 0.0) -> bool:
         """Give a lease back without a fetch, which costs nothing; return whether it was open.
@@ -462,19 +501,14 @@ class Scheduler:
         Arguments:
             again_after: time after which the source may be leased again.
         """
-        wait = min(seconds("again_after", again_after), _MOST_ASKED)
-        if isinstance(lease, str):
-            raise ValueError(f"lease is {shown(lease)}; give the id of a lease")
+        given = {"outcome": "released", "again_after": again_after}
+        return self._record_one({**_fetch(lease), **given})
 
-        def decide(state: State, moment: Moment) -> Event | None:
-            found = _found(state, lease)
-            if found is None:
-                return None
-            row, number = found
-            until = moment.time + wait if wait else 0.0
-            return {"kind": "release", "row": row, "lease": number, "until": until}
-
-        return self._change(decide)
+    def _record_one(self, outcome: Mapping[str, Any]) -> bool:
+        try:
+            return self.record([outcome])[0]
+        except ValueError as error:
+            raise type(error)(str(error).removeprefix("outcome 0: ")) from error.__cause__
 
     def signal(self, source: str, kind: str = "ping", *, at: Time | None = None) -> None:
         """Record a ping: a notice that the source may have something new.
@@ -487,14 +521,27 @@ class Scheduler:
             kind: kind of signal, such as "websub" or "sitemap". If a source has pings of several
                 kinds, they are counted together.
             at: time of the ping; default now.
-        """
-        kind = name_of("kind", kind)
-        pinged_at = None if at is None else time_of("at", at)
 
-        def decide(state: State, moment: Moment) -> Event:
-            now = moment.time
-            then = now if pinged_at is None else min(pinged_at + moment.offset, now)
-            return {"kind": "signal", "source": _named(state, source), "signal": kind, "at": then}
+        Raises:
+            ValueError: an argument is out of range.
+            UnknownSource: there is no such source.
+        """
+        try:
+            self.signal_many([{"source": source, "kind": kind, "at": at}])
+        except ValueError as error:
+            raise type(error)(str(error).removeprefix("ping 0: ")) from error.__cause__
+
+    def signal_many(self, pings: Iterable[Mapping[str, Any]]) -> None:
+        """Record pings, all or, if one is refused, none.
+
+        Arguments:
+            pings: a dictionary of the arguments of `signal` for each.
+        """
+        parsed = each("ping", ping_of, pings)
+
+        def decide(state: State, moment: Moment) -> Event | None:
+            events = ping_events(state, parsed, moment)
+            return {"kind": "signal", "pings": events} if events else None
 
         self._change(decide)
 
@@ -530,10 +577,10 @@ class Scheduler:
         """Return the scheduler in numbers."""
         with self._reading() as (state, moment):
             sources, now = state.sources, moment.time
-            rows = np.array(sorted(state.numbers.values()), dtype=np.int32)
+            rows = np.flatnonzero(sources.flags[: state.rows] & EXISTS).astype(np.int32)
             running = (sources.flags[rows] & PAUSED) == 0
-            index = price.indices(sources, state.shared, rows, now)
             free = running & (sources.blocked[rows] <= now)
+            index = price.indices(sources, state.shared, rows[free], now)
             value = state.price_at(now)
             return Status(
                 sources=len(rows),
@@ -541,13 +588,48 @@ class Scheduler:
                 new=int((sources.fetched[rows] == NEVER).sum()),
                 failing=int((sources.failures[rows] > 0).sum()),
                 leased=sum(state.leased_until(i) > now for i, _ in state.leases.values()),
-                due=int((free & (index >= value)).sum()),
+                due=int((index >= value).sum()),
                 price=value,
                 balance=state.balance_at(now),
                 budget=3600.0 * state.settings.budget,
+                counts=replace(state.counts),
             )
 
+    def overview(self, limit: int = 20) -> Overview:
+        """Return the fleet at a glance: what is due and why, what fails or waits, and what the
+        budget buys, a half of it, twice as much and so on.
+
+        It takes some tenths of a second for 10⁶ sources, in which nothing else can be asked.
+
+        Arguments:
+            limit: largest length of each of its lists.
+        """
+        limit = check_whole("limit", limit)
+        with self._reading() as (state, moment):
+            return overviews.overview(state, limit, moment.time, moment.offset)
+
     # ------------------------------------------------------------------------------- storage
+
+    def copy(self, store: object) -> None:
+        """Write everything to another store: as a backup, or to move to it.
+
+        The copy is a scheduler in its present state. Others can use this one meanwhile.
+
+        Arguments:
+            store: as for the constructor, without a scheduler in it.
+
+        Raises:
+            ValueError: there is a scheduler in the store.
+        """
+        target = open_journal(store, full=True)
+        try:
+            with self._reading() as (state, _):
+                number, data = self._number, snapshot.to_bytes(state)
+            if target.snapshot() is not None or target.since(0) != []:
+                raise ValueError("there is a scheduler in the store; give another")
+            target.write_snapshot(number, [data])
+        finally:
+            target.close()
 
     def close(self) -> None:
         """Write a snapshot and close the file. A scheduler need not be closed."""
@@ -598,7 +680,8 @@ class Scheduler:
                 if event is None:
                     return False
                 event |= {"time": moment.time, "offset": moment.offset}
-                number = self._journal.append(event)
+                number = self._number + 1
+                self._journal.append(number, event)
             self._apply(state, number, event)
             if self._number - self._snapshot >= max(_EVERY, state.rows):
                 self._write_snapshot()
@@ -639,11 +722,10 @@ class Scheduler:
         return state
 
     def _write_snapshot(self) -> None:
-        """Store the state, unless another process has just done so."""
-        with self._journal.exclusive():
-            state = self._current()
-            self._journal.write_snapshot(self._number, snapshot.to_bytes(state))
-            self._snapshot = self._number
+        """Store the state."""
+        state = self._current()
+        self._journal.write_snapshot(self._number, [snapshot.to_bytes(state)])
+        self._snapshot = self._number
 
     def _now(self, state: State) -> Moment:
         clock = check_within("the clock's time", self._clock(), -1e11, 1e12, unit="seconds")
@@ -696,23 +778,12 @@ def _steady() -> float:
 
 
 def _named(state: State, source: object) -> str:
-    if not isinstance(source, str) or source not in state.numbers:
-        raise UnknownSource(f"there is no source {shown(source)}; `add` it first")
-    return source
+    row_of(state, source)
+    return str(source)
 
 
-def _found(state: State, fetch: object) -> tuple[int, int | None] | None:
-    """Return row and number of a lease, or row and None of a source; None if it is reported."""
-    if isinstance(fetch, str):
-        return state.numbers[_named(state, fetch)], None
-    lease = check_whole("the lease's id", fetch)
-    if lease > state.last_lease:
-        raise UnknownLease(
-            f"there was no lease {lease}; give the id of a lease, or a source's name"
-        )
-    if lease not in state.leases:
-        return None
-    return state.leases[lease][0], lease
+def _fetch(fetch: object) -> dict[str, Any]:
+    return {"source" if isinstance(fetch, str) else "lease": fetch}
 
 
 def _settings_of(arguments: dict[str, Any], stored: SourceSettings = _NEW) -> list[Any]:
@@ -750,26 +821,4 @@ def _stored(state: State, i: int) -> SourceSettings:
         shortest=float(sources.shortest[i]),
         longest=longest if longest < math.inf else None,
         half_life=float(sources.half_life[i]) or None,
-    )
-
-
-def _status(status: object) -> int | None:
-    if status is None:
-        return None
-    return int(check_within("status", check_whole("status", status), 100, 999))
-
-
-def _newest(
-    ages: list[float | None], worths: list[float]
-) -> tuple[list[float | None], list[float], int, float]:
-    """Return ages and worths of the newest items, and number and worth of the others."""
-    if len(ages) <= _SINGLE:
-        return ages, worths, 0, 0.0
-    order = np.argsort([math.inf if age is None else age for age in ages], kind="stable").tolist()
-    kept, rest = order[:_SINGLE], order[_SINGLE:]
-    return (
-        [ages[j] for j in kept],
-        [worths[j] for j in kept],
-        len(rest),
-        math.fsum(worths[j] for j in rest),
     )

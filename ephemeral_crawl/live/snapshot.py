@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ephemeral_crawl.live.columns import HOST_LAYOUT, LAYOUT, Hosts, Sources
+from ephemeral_crawl.live.counts import Counts
 from ephemeral_crawl.live.fitting import Totals, precisions
 from ephemeral_crawl.live.heap import Heap
 from ephemeral_crawl.live.learning import Shared
@@ -37,6 +38,7 @@ def to_bytes(state: State) -> bytes:
         "time": state.time if state.time > -math.inf else None,
         "leases": [(lease, *entry) for lease, entry in state.leases.items()],
         "totals": asdict(state.totals),
+        "counts": asdict(state.counts),
         "shared": {name: getattr(state.shared, name) for name in _SHARED},
     }
     text = json.dumps(header, allow_nan=False).encode()
@@ -72,6 +74,7 @@ def _state(data: bytes) -> State:
     state.time = -math.inf if header["time"] is None else float(header["time"])
     state.leases = {int(lease): (int(i), float(end)) for lease, i, end in header["leases"]}
     state.totals = Totals(**{name: float(x) for name, x in header["totals"].items()})
+    state.counts = Counts.from_dict(header.get("counts", {}))  # files of earlier versions: none
     state.numbers = {str(name): i for i, name in enumerate(state.names) if name is not None}
     state.host_numbers = {str(name): i for i, name in enumerate(state.host_names)}
     rows, hosts = state.rows, len(state.host_names)

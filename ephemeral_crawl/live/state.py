@@ -25,6 +25,7 @@ from ephemeral_crawl.live.columns import (
     Hosts,
     Sources,
 )
+from ephemeral_crawl.live.counts import Counts, left
 from ephemeral_crawl.live.fitting import Totals, fitted, precisions, unfitted
 from ephemeral_crawl.live.settings import Settings
 
@@ -64,6 +65,7 @@ class State:
         self.last_lease = 0
         self.cost = 0.0  # of fetching each source once
         self.totals = Totals()
+        self.counts = Counts()
         self.shared = unfitted(math.log(2.0) / self.settings.half_life)
         self.time = -math.inf  # of the last event
         self.offset = 0.0  # what is added to the clock's time
@@ -299,6 +301,7 @@ class State:
         for lease, i, end in event["leases"]:
             self.leases[lease] = (i, end)
             self.last_lease = lease
+            self.counts.leases += 1
             self.sources.lease[i] = lease
             # If it is never reported, it may have been fetched at the end.
             until = end + float(self.sources.shortest[i])
@@ -345,6 +348,7 @@ class State:
     def _report(self, event: Event) -> None:
         i, _ = self._end_lease(event)
         self._fetched(event, i)
+        self.counts.fetched += 1
         self.sources.failures[i] = 0
         self._learn(i, event)
         self.sources.fetched[i] = max(self.sources.fetched[i], event["at"])
@@ -355,6 +359,7 @@ class State:
     def _fail(self, event: Event) -> None:
         i, _ = self._end_lease(event)
         self._fetched(event, i)
+        self.counts.failed += 1
         self.sources.failures[i] = min(int(self.sources.failures[i]) + 1, 250)
         self.sources.blocked[i] = max(self.sources.blocked[i], event["until"])
         host = int(self.sources.host[i])
@@ -364,14 +369,22 @@ class State:
 
     def _release(self, event: Event) -> None:
         i, current = self._end_lease(event)
+        self.counts.released += 1
         self.balance = min(self.balance + float(self.sources.cost[i]), self.settings.burst)
         if current:
             self.sources.blocked[i] = max(self.sources.blocked[i], event["until"])
         self._rekey(i)
 
+    def _record(self, event: Event) -> None:
+        for outcome in event["outcomes"]:
+            _OUTCOMES[outcome["kind"]](self, outcome)
+
     def _signal(self, event: Event) -> None:
-        i, sources = self.numbers[event["source"]], self.sources
-        kind = event["signal"]
+        for row, kind, at in event["pings"]:
+            self._ping(row, kind, at)
+
+    def _ping(self, i: int, kind: str, at: float) -> None:
+        sources = self.sources
         if kind not in self.kinds:
             if len(self.kinds) >= _MOST_KINDS:
                 kind = self.kinds[-1]
@@ -380,7 +393,7 @@ class State:
                 self.kind_pings.append([0.0, 0.0])
                 self.shared = self.shared._replace(precision=precisions(self.kind_pings))
         sources.kind[i] = self.kinds.index(kind)
-        at = event["at"]
+        self.counts.pings += 1
         if sources.fetched[i] == NEVER or at < sources.fetched[i]:
             return  # it announces nothing that is not known
         decay = learning.decay_of(sources, self.shared, i)
@@ -404,6 +417,12 @@ class State:
         gap = math.inf if first else max(at - float(sources.fetched[i]), 0.0)
         age = np.minimum(age, gap)
         later = bool(sources.pending[i] > 0.0 and sources.pinged[i] > at)  # than the fetch
+        self.counts.items += number
+        if self.settings.worth_at == "fetch":
+            self.counts.collected += float(worth.sum()) + event["more_worth"]
+        else:
+            decay = learning.decay_of(sources, self.shared, i)
+            self.counts.collected += left(age, worth, decay, gap)
         self._learn_worth(i, age, worth, event["more"], event["more_worth"], gap)
         if first:
             self._learn_backlog(i, np.sort(age[~np.isnan(age)]))
@@ -522,8 +541,11 @@ _APPLY: dict[str, Callable[[State, Event], None]] = {
     "update": State._update,
     "host": State._limit_host,
     "lease": State._lease,
+    "record": State._record,
+    "signal": State._signal,
+}
+_OUTCOMES: dict[str, Callable[[State, Event], None]] = {
     "report": State._report,
     "fail": State._fail,
     "release": State._release,
-    "signal": State._signal,
 }

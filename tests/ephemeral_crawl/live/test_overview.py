@@ -1,0 +1,85 @@
+"""The fleet at a glance."""
+
+import math
+
+import numpy as np
+import pytest
+
+from ephemeral_crawl.live import Scheduler
+from tests.ephemeral_crawl.live.world import DAY, HOUR, Clock
+
+
+@pytest.fixture(scope="module")
+def told():
+    """A fleet of 40 known sources, its overview, and the explanations of its sources."""
+    clock = Clock()
+    live = Scheduler(":memory:", budget="60/h", burst=1000, explore=0.0, clock=clock)
+    live.add_many({"source": f"s{i}", "host": "slow" if i % 8 == 0 else None} for i in range(42))
+    for lease in live.lease(40):
+        i = int(lease.source[1:])
+        live.report(lease.id, [(clock() - k * HOUR / (1 + i % 5), 1 + i % 3) for k in range(1, 12)])
+    clock.now += 2 * HOUR
+    live.pause("s1")
+    for _ in range(3):
+        live.failed("s2", retry_after="1h")
+    live.limit_host("slow", "1d")
+    live.report("s0")
+    return live.overview(8), {name: live.explain(name) for name in live.sources()}, clock()
+
+
+def test_due_sources_come_best_first_with_their_reasons(told):
+    seen, explained, now = told
+    assert len(seen.due) == 8
+    assert "s40" not in {x.source for x in seen.due}  # new, and of a host in wait
+    assert [x.index for x in seen.due] == sorted((x.index for x in seen.due), reverse=True)
+    for x in seen.due:
+        why = explained[x.source]
+        assert (x.reason, x.value, x.index) == (why.reason, why.value, why.index)
+        assert x.due_at <= now
+        assert not why.paused
+    assert [x.due_at for x in seen.soon] == sorted(x.due_at for x in seen.soon)
+    assert all(x.due_at > now for x in seen.soon)
+
+
+def test_failing_sources_and_hosts_in_wait(told):
+    seen, _, now = told
+    assert [(x.source, x.failures) for x in seen.failing] == [("s2", 3)]
+    assert seen.failing[0].again_at > now + 0.9 * HOUR
+    assert [(x.host, x.sources, x.until - now) for x in seen.hosts] == [("slow", 6, DAY)]
+    assert seen.hosts_waiting == 1
+
+
+def test_what_the_budget_buys_is_what_fetches_at_these_intervals_collect(told):
+    seen, explained, _ = told
+    here = seen.budgets.index(60.0)
+    worth, cost, published = 0.0, 0.0, 0.0
+    limited = []
+    for name, x in explained.items():
+        if x.paused:
+            continue
+        # Simulated: items of a Poisson process, each worth w 2^(-age/h), fetched every interval.
+        hours, halves = x.interval / HOUR, x.half_life / HOUR
+        age = (np.arange(4000) + 0.5) / 4000 * hours
+        collected = x.rate * x.worth * np.exp2(-age / halves).mean()
+        published += x.rate * x.worth
+        if name in {f"s{i}" for i in range(0, 42, 8)}:
+            limited.append((1 / hours, collected))
+        else:
+            worth, cost = worth + collected, cost + 1 / hours
+    share = min(1.0, 1 / 24 / sum(fetches for fetches, _ in limited))
+    worth += share * sum(collected for _, collected in limited)
+    cost += share * sum(fetches for fetches, _ in limited)
+    assert seen.published == pytest.approx(published, rel=1e-5)
+    assert seen.collects[here] == pytest.approx(worth, rel=0.02)
+    assert cost == pytest.approx(60.0, rel=0.25)  # the price in use depends on the bucket, too
+    gains = np.diff(seen.collects) / np.diff(seen.budgets)
+    assert (gains > 0).all()
+    assert (np.diff(gains) < 0).all()  # each further fetch buys less
+    assert seen.collects[-1] < seen.published
+
+
+def test_an_empty_fleet_has_an_overview():
+    seen = Scheduler(":memory:", budget="6/h").overview()
+    assert (seen.due, seen.soon, seen.failing, seen.hosts, seen.published) == ([], [], [], [], 0.0)
+    assert seen.collects == [0.0] * len(seen.budgets)
+    assert math.isclose(seen.budgets[3], 6.0)

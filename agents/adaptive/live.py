@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from agents.adaptive.base import Adaptive
 from agents.adaptive.content import HarvestSums
 from agents.adaptive.estimators import Posterior, make_estimator
-from agents.adaptive.policies import Adaptive, SelfTuning, Thompson
+from agents.adaptive.policies import SelfTuning, Thompson
 from agents.policies.base import ObservationView
 from crawl_env import NEVER, Sources, Task
 from crawl_env.errors import check_positive, check_whole

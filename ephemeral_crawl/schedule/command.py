@@ -159,8 +159,8 @@ def _write(
         report.paragraph(
             "Expected values of Poisson arrivals with the rates and mean worths of the log, "
             "fetched at equal intervals, which are optimal for these rates. Sources that fell "
-            "silent count as if they published nothing. Next fetches are counted from the end of the log, "
-            f"{plan.assumed}."
+            "silent count as if they published nothing. Next fetches are counted from the end of "
+            f"the log, {plan.assumed}."
         )
         for note in log.notes:
             report.paragraph(note)

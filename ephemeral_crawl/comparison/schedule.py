@@ -231,7 +231,7 @@ def write(report: Report, schedule: Schedule, rows: Sequence[dict[str, Any]], un
     }
     there = [name for name in columns if name in rows[0]]
     report.table(
-        f"Schedule under budget {schedule.task.budget:g} ({what})",
+        f"Schedule under budget {rows[0]['budget']} ({what})",
         [columns[name] for name in there],
         [[_cell(name, row[name]) for name in there] for row in shown],
     )

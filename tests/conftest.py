@@ -26,8 +26,6 @@ HEALTH_CHECKS = {
 }
 
 
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
     """What is imported and collected stays until the end: Python need not look for garbage in it

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.policies.base import Environment, ObservationView, needs
+from agents.policies.base import Environment, ObservationView, State, needs
 from agents.policies.index import Whittle
 from agents.theory.arm import PerFleet, decay_of, item_utility
-from agents.theory.engine.backlog import QueueIndex
+from agents.theory.engine.backlog import QueueIndex, known_service
 from agents.theory.engine.relaxation import EngineRelaxation, engine_relaxation
 from agents.theory.engine.tables import IndexTable, priced_table
 from agents.theory.multiplier import payable
@@ -18,9 +18,16 @@ from crawl_env import Arrivals, CrawlVectorEnv, Engine, Sources, Trace
 from crawl_env.content.utility import ExponentialDecay
 from crawl_env.numerics import FloatArray
 
-_RUNS, _STEPS, _WARMUP = 16, 250, 50  # of the comparison with the plain index
-_MANY = 2e7  # sources × steps above which it is left out
+_RUNS, _STEPS, _WARMUP = 8, 250, 50  # of the comparison with the plain index
+_WORK, _FEWEST = 1e6, 60  # sources and items of it: some seconds; steps below which it is left out
 _SLACK = 1e-6  # part of λ* by which an index may be rounded below it
+
+
+class Made(NamedTuple):
+    """What is found of a fleet."""
+
+    tables: tuple[IndexTable, ...]  # by what the engine has left over
+    multiplier: float  # λ*, 0 under a hard budget
 
 
 class WhittleEngine(Whittle):
@@ -46,10 +53,11 @@ class WhittleEngine(Whittle):
 
     def __init__(self, env: Environment, *, seed: int | None = None) -> None:
         self._table_of = PerFleet(self._made)
-        self._drawn: dict[int, PerFleet[tuple[IndexTable, float] | None]] = {}
+        self._drawn: dict[int, PerFleet[Made | None]] = {}
         super().__init__(env, seed=seed)
         if self._engine is None:
             return
+        self._service = known_service(self._engine)
         needs(self.task, self.name, "backlog")
         if not self.task.observed.all():
             needs(self.task, self.name, "age")
@@ -69,45 +77,61 @@ class WhittleEngine(Whittle):
         live, budget = payable(fleet, task)
         return engine_relaxation(live, budget, rate, item_utility(task), decay_of(task))
 
-    def priority(self, view: ObservationView) -> NDArray[Any]:
+    def begin(self, view: ObservationView) -> State:
+        """The state is what a deterministic engine of fractional rate has left over, by number."""
+        return () if self._engine is None else (np.full(view.batch, -1),)
+
+    def decide(self, view: ObservationView, state: State) -> tuple[NDArray[Any], State]:
         if self._engine is None:
-            return super().priority(view)
-        if self.task.draw is None:
-            made = self._table_of(view.sources)
-            return super().priority(view) if made is None else self._graded(view, *made)
+            return self.priority(view), state
+        backlog, (phase,) = view["backlog"][:, 0], state
+        # Where nothing waits now, the engine could index all there was, and nothing is left over.
+        first = phase < 0
+        onward = self._service.onward[:, 0]
+        phase = np.where(first | (backlog == 0), 0, onward[phase])
         plain, out = None, np.empty((view.batch, self.task.n), dtype=np.float32)
-        for b in range(view.batch):
-            made = self._tables(view.sources.fleet(b), b)
+        rows: list[int | None] = [None] if self.task.draw is None else [*range(view.batch)]
+        for b in rows:
+            made = (
+                self._table_of(view.sources)
+                if b is None
+                else self._tables(view.sources.fleet(b), b)
+            )
+            which = slice(None) if b is None else slice(b, b + 1)
             if made is None:
-                plain = super().priority(view) if plain is None else plain
-                out[b] = plain[b]
+                plain = self.priority(view) if plain is None else plain
+                out[which] = plain[which]
             else:
-                out[b] = self._graded(view, *made, slice(b, b + 1))[0]
-        return out
+                out[which] = self._graded(view, made, phase, which)
+        return out, (phase,)
 
     # ------------------------------------------------------------------------------- the index
 
-    def _tables(self, sources: Sources, env: int) -> tuple[IndexTable, float] | None:
+    def _tables(self, sources: Sources, env: int) -> Made | None:
         """Return what `_made` does, kept for each environment whose fleet is drawn."""
         if env not in self._drawn:
             self._drawn[env] = PerFleet(self._made)
         return self._drawn[env](sources)
 
-    def _made(self, sources: Sources) -> tuple[IndexTable, float] | None:
+    def _made(self, sources: Sources) -> Made | None:
         """Return the index and λ*; None for the plain Whittle index."""
         task, engine = self.task, self._engine
         assert engine is not None
         fleet, budget = payable(sources, task)
         if self._is_queue(sources) and QueueIndex.fits(fleet, engine):
             queue = QueueIndex(fleet, budget, engine, item_utility(task))
-            return None if queue.is_plain else (queue.table, 0.0)
+            backlog = np.arange(queue.table.shape[-1], dtype=np.float64)
+            tables = tuple(IndexTable(index, backlog) for index in queue.table)
+            return None if queue.is_plain else Made(tables, 0.0)
         prices = self.prices(sources)
         multiplier = prices.multiplier if task.budget_rule == "average" else 0.0
         table = priced_table(fleet, engine, prices.price, item_utility(task), decay_of(task))
-        made = table, multiplier
-        if task.draw is not None or len(sources) * _STEPS * _RUNS > _MANY:
+        made = Made((table,), multiplier)
+        size = len(sources) + float(sources.arrival_rate.sum()) * sources.period
+        steps = int(min(_STEPS, _WORK / (_RUNS * size)))
+        if task.draw is not None or steps < _FEWEST:
             return made
-        gain = self._simulated(made) - self._simulated(None)
+        gain = self._simulated(made, steps) - self._simulated(None, steps)
         return made if gain.mean() > 2.0 * gain.std(ddof=1) / np.sqrt(_RUNS) else None
 
     def _is_queue(self, sources: Sources) -> bool:
@@ -120,27 +144,26 @@ class WhittleEngine(Whittle):
         fifo = task.engine.discipline == "fifo" and task.budget_rule == "step"
         return exponential and plain and blind and fifo
 
-    def _simulated(self, made: tuple[IndexTable, float] | None) -> FloatArray:
+    def _simulated(self, made: Made | None, steps: int) -> FloatArray:
         """Return the reward of an index in each of some runs with the same model arrivals."""
         task, given = self.task, self.task.arrivals
         arrivals = given if isinstance(given, Arrivals) else "poisson-items"
-        env = CrawlVectorEnv(
-            _RUNS,
-            **{
-                **task.arguments,
-                "arrivals": arrivals,
-                "signals": None if isinstance(given, Trace) else task.signals,
-                "features": ("value", "age", "backlog"),
-                "flat": False,
-                "scaled": False,
-                "horizon": None,
-            },
-        )
+        posed: Any = {
+            **task.arguments,
+            "arrivals": arrivals,
+            "signals": None if isinstance(given, Trace) else task.signals,
+            "features": ("value", "age", "backlog"),
+            "flat": False,
+            "scaled": False,
+            "horizon": None,
+        }
+        env = CrawlVectorEnv(_RUNS, **posed)
         observation, _ = env.reset(seed=0)
         total = np.zeros(_RUNS)
-        for step in range(_WARMUP + _STEPS):
+        for step in range(_WARMUP + steps):
             view = ObservationView(observation, env.task)
-            action = super().priority(view) if made is None else self._graded(view, *made)
+            first = np.zeros(_RUNS, dtype=np.intp)
+            action = self.priority(view) if made is None else self._graded(view, made, first)
             observation, reward, *_ = env.step(action)
             total += reward * (step >= _WARMUP)
         return total
@@ -150,14 +173,18 @@ class WhittleEngine(Whittle):
     def _graded(
         self,
         view: ObservationView,
-        table: IndexTable,
-        multiplier: float,
+        made: Made,
+        phase: NDArray[np.intp],
         rows: slice = slice(None),
     ) -> NDArray[Any]:
         """Return priorities that increase with the index, negative below λ*."""
         age, above = self._ages(view)
-        index = table.at(age[rows], view["backlog"][rows, 0]) * above[rows]
-        excess = index - multiplier * (1.0 - _SLACK)
+        age, above, backlog, phase = age[rows], above[rows], view["backlog"][rows, 0], phase[rows]
+        index = np.empty(age.shape)
+        for f, table in enumerate(made.tables):
+            some = phase % len(made.tables) == f
+            index[some] = table.at(age[some], backlog[some])
+        excess = index * above - made.multiplier * (1.0 - _SLACK)
         scale = np.abs(excess).max(axis=-1, keepdims=True)
         return (excess / (np.abs(excess) + np.where(scale > 0, scale, 1.0))).astype(np.float32)
 

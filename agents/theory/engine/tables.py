@@ -19,23 +19,23 @@ _FADED = 6.0  # time constants after which a source is taken to be as old as it 
 class IndexTable(NamedTuple):
     """The index of N sources at ages 1 … A and some backlogs.
 
-    index: (N, A, G) utility / budget unit; the last age stands for all beyond.
+    values: (N, A, G) utility / budget unit; the last age stands for all beyond.
     backlog: (G,) increasing; others are rounded to the nearest.
     """
 
-    index: FloatArray
+    values: FloatArray
     backlog: FloatArray
 
     def at(self, age: FloatArray, backlog: FloatArray) -> FloatArray:
         """Return the index, (B, N), linear between two ages and below age 1; backlog: (B,)."""
-        n, ages, _ = self.index.shape
+        n, ages, _ = self.values.shape
         middles = 0.5 * (self.backlog[1:] + self.backlog[:-1])
         column = np.searchsorted(middles, backlog)[:, None]
         k = np.clip(age, 1.0, ages) - 1.0
         low = np.minimum(k.astype(np.intp), ages - 1)
         high = np.minimum(low + 1, ages - 1)
         source = np.arange(n)
-        first, second = self.index[source, low, column], self.index[source, high, column]
+        first, second = self.values[source, low, column], self.values[source, high, column]
         return np.asarray((first + (k - low) * (second - first)) * np.minimum(age, 1.0))
 
 

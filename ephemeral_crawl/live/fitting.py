@@ -41,6 +41,13 @@ class Totals:
         self.squares = kept * self.squares + float(np.minimum(relative**2, 1e4).sum())
         self.number = kept * self.number + len(relative)
 
+    def add_squares(self, mean: float, number: float) -> None:
+        """Add a number of items of one source, given the mean square of their worth ÷ its mean."""
+        kept = _KEPT**number
+        used = (1.0 - kept) / (1.0 - _KEPT)
+        self.squares = kept * self.squares + used * min(mean, 1e4)
+        self.number = kept * self.number + used
+
     def add_ages(self, age: NDArray[np.float64], worth: NDArray[np.float64]) -> None:
         """Add the items of one fetch, whose worths are those at the fetch."""
         useful = (worth > 0.0) & (age < _WINDOW * math.log(2.0) / self.decay()[0])

@@ -44,6 +44,7 @@ _LEAST_SPAN = 60.0  # seconds between items of a first fetch that tell a rate
 _LARGEST_SHOT = 1e6
 _UNUSUAL = 8.0  # expected items in the time without any that says that items are missing
 _MOST_KINDS = 255
+_MOST_TAUGHT = 500.0  # items in a lesson about worth
 
 
 class State:
@@ -401,6 +402,25 @@ class State:
 
     # ------------------------------------------------------------------------------- learning
 
+    def _teach(self, event: Event) -> None:
+        """Learn from what is known of sources that were not fetched yet."""
+        sources, memory = self.sources, np.array(learning.MEMORIES, dtype=np.float64)
+        for name, counts, part, since, worth, squares in event["lessons"]:
+            i, number = self.numbers[name], math.fsum(counts)
+            learning.observe(sources, self.shared, i, np.array(counts, dtype=np.float64), part)
+            kept = np.exp(-since / memory)
+            sources.items[i] *= kept
+            sources.exposure[i] *= kept
+            # Worths do not change as rates do: a few hundred items say what their mean is.
+            used = min(number, _MOST_TAUGHT)
+            if number > 0.0:
+                sources.worth[i] += worth / number * used
+                sources.worth_items[i] += used
+            if worth > 0.0 and squares > 0.0:
+                self.totals.add_squares(squares * number / worth**2, number)
+            self._rekey(i)
+        self.changes = len(self)  # what the sources share changes at once
+
     def _learn(self, i: int, event: Event) -> None:
         """Learn from the items of a fetch."""
         sources, at = self.sources, event["at"]
@@ -461,6 +481,8 @@ class State:
         the older half spreads over far more time than the newer half, as pinned entries and
         archives do, only the newer half is used.
         """
+        if self.sources.exposure[i, -1] > 0.0:  # it was taught, and these items were counted
+            return
         number = len(age)
         half = (number + 1) // 2
         used = number if number and age[-1] <= 4.0 * max(age[half - 1], _LEAST_SPAN) else half
@@ -539,4 +561,5 @@ _APPLY: dict[str, Callable[[State, Event], None]] = {
     "fail": State._fail,
     "release": State._release,
     "signal": State._signal,
+    "teach": State._teach,
 }

@@ -9,6 +9,7 @@ documents the task and its arguments, `Sources` the fleets. The policies and the
 import gymnasium as gym
 
 from crawl_env.content.arrivals import Arrivals, Deterministic
+from crawl_env.content.engine import Engine
 from crawl_env.content.hawkes import Hawkes
 from crawl_env.content.process import ArrivalProcess
 from crawl_env.content.rates import Constant, DailyCycle, Drift, Jumps
@@ -37,6 +38,7 @@ __all__ = [
     "DecayCurves",
     "Deterministic",
     "Drift",
+    "Engine",
     "Hawkes",
     "ItemLog",
     "Jumps",

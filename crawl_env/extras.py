@@ -10,6 +10,9 @@ EXTRAS = {
     "commands": ("cycler", "jinja2", "joblib", "markupsafe", "matplotlib", "scipy", "tqdm", "tyro"),
     "ray": ("ray",),
     "serve": ("fastapi", "prometheus_client", "pydantic", "starlette", "uvicorn"),
+    "crawl": ("defusedxml", "feedparser", "httpcore", "httpx", "publicsuffixlist"),
+    "scrapy": ("scrapy",),
+    "reader": ("reader",),
     "experiments": ("optuna",),
 }
 

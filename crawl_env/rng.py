@@ -20,6 +20,7 @@ STREAMS = {
     "planner": 6,  # the simulated future of a planner, see `CrawlEnv.set_state`
     "device": 7,  # content that is drawn on a torch device, see `TorchCrawlVectorEnv`
     "signals": 8,  # which items trigger pings and when, and false pings
+    "engine": 9,  # how many items an indexing engine can index in each step
 }
 
 

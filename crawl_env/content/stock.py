@@ -310,6 +310,16 @@ class ItemStore:
         number = np.bincount(alive.cell, minlength=self._size).astype(np.float64)
         return number, np.bincount(alive.cell, alive.age, self._size).astype(np.float64)
 
+    def taken(self, cells: IntArray) -> tuple[Published, FloatArray]:
+        """Return the items of the given cells that have utility left, and their current utility;
+        by cell, in each the newest first."""
+        asked = np.zeros(self._size, dtype=bool)
+        asked[cells] = True
+        present = self._items.utility * self._left
+        which = np.flatnonzero(asked[self._items.cell] & (present > 0))
+        which = which[np.lexsort((self._items.age[which], self._items.cell[which]))]
+        return self._items.only(which), present[which]
+
     def sums(self, cells: IntArray) -> FloatArray:
         """Return sums over the items of the given cells that have utility left, (5, B·N).
 

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 from crawl_env.compiled import compiled
 from crawl_env.content.arrivals import Deterministic, MeanFeed
 from crawl_env.content.belief import PingBelief
-from crawl_env.content.process import ArrivalProcess, require_items
+from crawl_env.content.engine import Engine
+from crawl_env.content.indexing import IndexQueue
+from crawl_env.content.process import ArrivalProcess, Published, require_items
 from crawl_env.content.stock import ItemStock, MeanStock, Stock
 from crawl_env.fleet.sources import Sources
 from crawl_env.log.ping_log import PingLog
@@ -37,8 +39,9 @@ class World:
             `harvested`.
         show_pings: whether to draw pings and keep `pings_aged`.
         log: recorded pings, on the clock of recorded arrivals; None: pings are simulated.
+        engine: the indexing engine of each environment, or None.
 
-    None of the last five changes what arrives.
+    None of the last six changes what arrives.
 
     Attributes:
         value: (B, N) uncollected utility.
@@ -56,9 +59,10 @@ class World:
             `arrival_rate` if this is constant or arrivals are recorded.
         harvested: (5, B, N) the sums `SUMS` over the items with utility left that the crawls of the
             last step collected, ages in steps; or None.
+        queue: the items that wait to be indexed, or None without an engine.
 
-    A step is `crawl`, which collects content, followed by `advance`, in which content decays and
-    new content arrives.
+    A step is `crawl`, which collects content, then, with an engine, `index`, then `advance`, in
+    which content decays and new content arrives.
 
     Raises:
         ValueError: single items are needed and `arrivals` does not draw them, or there would be too
@@ -84,6 +88,7 @@ class World:
         store_items: bool = False,
         show_pings: bool = False,
         log: PingLog | None = None,
+        engine: Engine | None = None,
     ) -> None:
         self.arrivals = arrivals
         self.shape = (num_envs, len(sources))
@@ -93,6 +98,8 @@ class World:
         self.tried_at = np.zeros(self.shape) if sources.fails else self.crawled_at
         self.harvested = np.zeros((len(SUMS), *self.shape)) if store_items else None
         self._listens = sources.is_signalled and (track_belief or show_pings)
+        self.queue = None if engine is None else IndexQueue(engine, *self.shape)
+        self._collected = Published.concatenate([]), np.empty(0)  # by the crawls of this step
         self._bind(sources)
         self._stock = self._new_stock(count, store_items)
         self._belief = self._stock
@@ -130,13 +137,16 @@ class World:
             require_items(self.arrivals, "items are to be counted")
         if store_items:
             require_items(self.arrivals, "features such as harvest_age sum over items")
+        if self.queue is not None:
+            require_items(self.arrivals, "an indexing engine takes one item after the other")
         if capped:
             require_items(self.arrivals, "some sources have a finite capacity")
         if self._listens:
             require_items(self.arrivals, "some sources send signals, which announce items")
         if isinstance(self._feed, MeanFeed):
             return MeanStock(self._feed, self.shape, count)
-        if not (capped or store_items or not self.arrivals.exponential):
+        stored = capped or store_items or self.queue is not None
+        if not stored and self.arrivals.exponential:
             return Stock(self._feed, self.shape, count, self._listens)
         capacity = np.broadcast_to(self.sources.capacity, self.shape).ravel() if capped else None
         recursive = self.arrivals.exponential and not capped
@@ -203,11 +213,11 @@ class World:
         ago.
 
         Content of that age is drawn, and the belief is its mean; if `value` is given, it replaces
-        both. Pings have a random stream of their own, which a new `rng` begins anew; see
-        `seed_signals`.
+        both. Pings and engines have random streams of their own, which a new `rng` begins anew;
+        see `seed_beside`.
         """
-        if self._pings is not None and rng is not self._seeded_by:
-            self.seed_signals(rng)
+        if rng is not self._seeded_by:
+            self.seed_beside(rng)
         numbers = np.arange(self.shape[0])[envs]
         self._feed.start(numbers, rng)
         steps = np.where(age >= NEVER, np.inf, age)
@@ -218,14 +228,20 @@ class World:
             self.value[envs] = self.belief[envs] = value
         if self.harvested is not None:
             self.harvested[:, envs] = 0.0
+        if self.queue is not None:
+            self.queue.start(numbers)
         self.crawled_at[envs] = self.tried_at[envs] = self._clock - age
         self._hold_capacity()
 
-    def seed_signals(self, rng: np.random.Generator) -> None:
-        """Begin the random stream of the pings that belongs to the seed of a generator."""
+    def seed_beside(self, rng: np.random.Generator) -> None:
+        """Begin the random streams of pings and engines that belong to the seed of a generator."""
+        if self._pings is None and self.queue is None:
+            return
         self._seeded_by = rng
         if self._pings is not None:
             self._pings.seed(rng)
+        if self.queue is not None:
+            self.queue.seed(rng)
 
     def crawl(self, picked: IntArray, failed: NDArray[np.bool_] | None = None) -> FloatArray:
         """Empty the picked cells (env·N + source, any shape) and return the utility collected.
@@ -242,11 +258,19 @@ class World:
         if self.harvested is not None and isinstance(self._stock, ItemStock):
             sums = self._stock.store.sums(picked.ravel())
             self.harvested[...] = sums.reshape(self.harvested.shape)
+        if self.queue is not None and isinstance(self._stock, ItemStock):
+            self._collected = self._stock.store.taken(picked.ravel())
         self.flat_crawled_at[picked] = self._clock
         self._stock.empty(picked)
         if self._belief is not self._stock:
             self._belief.empty(picked)
         return collected
+
+    def index(self, collected: FloatArray) -> FloatArray:
+        """Return the utility that the engines index in this step, (B,), of the items that wait and
+        those of the last `crawl`, whose utility in each environment is `collected`, (B,)."""
+        assert self.queue is not None
+        return self.queue.index(*self._collected, collected)
 
     @property
     def is_mean(self) -> bool:
@@ -302,6 +326,8 @@ class World:
             self._belief.advance(rng)
         if self._capped is not None:
             self._hold_capacity()
+        if self.queue is not None:
+            self.queue.advance(self._feed)
 
     def _hold_capacity(self) -> None:
         """Set the mean content of sources with a finite capacity, which is a function of the age
@@ -322,8 +348,10 @@ class World:
 
     def get_state(self) -> dict[str, Any]:
         """Return a copy of the time-dependent state."""
+        queue = {} if self.queue is None else {"queue": self.queue.get_state()}
         return {
             **self._stock.get_state(),
+            **queue,
             "age": self.age,
             "steps_since_attempt": self.steps_since_attempt,
             "belief": self.belief.copy(),
@@ -343,6 +371,8 @@ class World:
         self._feed.set_state(state["feed"])
         if self.harvested is not None:
             self.harvested[...] = state["harvested"]
+        if self.queue is not None:
+            self.queue.set_state(state["queue"])
 
 
 @compiled

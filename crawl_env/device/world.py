@@ -57,8 +57,8 @@ class TorchWorld:
         self.sources = sources
         self._content = Content(sources, self.arrivals, self._count, self.value.new_ones(()))
 
-    def seed_signals(self, rng: np.random.Generator) -> None:
-        """Do nothing: no source sends signals here."""
+    def seed_beside(self, rng: np.random.Generator) -> None:
+        """Do nothing: there are neither signals nor engines here."""
 
     @property
     def age(self) -> Tensor:

@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
+from crawl_env.content.engine import Engine
 from crawl_env.content.process import ArrivalProcess
 from crawl_env.content.signals import Signals
 from crawl_env.content.world import World
@@ -216,6 +217,7 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
         arrivals: str | Path | Mapping[str, Any] | ArrivalProcess | None = None,
         observed: bool | ArrayLike | None = None,
         signals: Signals | str | Path | Mapping[str, Any] | None = None,
+        engine: Engine | Mapping[str, Any] | None = None,
         features: str | Sequence[str] = ("value",),
         flat: bool = False,
         scaled: bool = False,
@@ -233,6 +235,7 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
             arrivals=arrivals,
             observed=observed,
             signals=signals,
+            engine=engine,
             features=features,
             flat=flat,
             scaled=scaled,
@@ -327,15 +330,15 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
         (True, 3)
         """
         future = None if seed is None else self._simulation.generator(seed)
-        # The state has the stream of the pings, which a reset without a seed continues.
-        self.world.seed_signals(self.np_random)
+        # The state has the streams beside it, which a reset without a seed continues.
+        self.world.seed_beside(self.np_random)
         self._simulation.set_state(state)
         self._elapsed, self._rewards = state["elapsed"], []
         if future is None:
             self.np_random.bit_generator.state = deepcopy(state["generator"])
         else:
             self.np_random = future
-            self.world.seed_signals(future)
+            self.world.seed_beside(future)
         return self._simulation.observe()
 
     def render(self) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
+from crawl_env.content.engine import Engine
 from crawl_env.content.names import describe_arrivals
 from crawl_env.content.process import ArrivalProcess
 from crawl_env.content.signals import Signals
@@ -86,7 +87,7 @@ def _fields(spec: EnvSpec) -> list[dataclasses.Field[Any]]:
 
 def _plain(name: str, value: Any) -> Any:
     """Return an argument of an environment as JSON can hold it."""
-    if isinstance(value, (Sources, Signals)):
+    if isinstance(value, (Sources, Signals, Engine)):
         return value.describe()
     if isinstance(value, ArrivalProcess):
         try:

@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike
 
+from crawl_env.content.engine import Engine
 from crawl_env.content.process import ArrivalProcess
 from crawl_env.content.signals import Signals
 from crawl_env.envs.vector_env import CrawlVectorEnv
@@ -81,6 +82,7 @@ class TorchCrawlVectorEnv(CrawlVectorEnv):
         arrivals: str | Path | Mapping[str, Any] | ArrivalProcess | None = None,
         observed: bool | ArrayLike | None = None,
         signals: Signals | str | Path | Mapping[str, Any] | None = None,
+        engine: Engine | Mapping[str, Any] | None = None,
         features: str | Sequence[str] = ("value",),
         flat: bool = False,
         scaled: bool = False,
@@ -102,6 +104,7 @@ class TorchCrawlVectorEnv(CrawlVectorEnv):
             arrivals=arrivals,
             observed=observed,
             signals=signals,
+            engine=engine,
             features=features,
             flat=flat,
             scaled=scaled,

@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
+from crawl_env.content.engine import Engine
 from crawl_env.content.process import ArrivalProcess
 from crawl_env.content.signals import Signals
 from crawl_env.content.world import World
@@ -63,6 +64,7 @@ class CrawlVectorEnv(  # type: ignore[misc]  # `spec` is a property
         arrivals: str | Path | Mapping[str, Any] | ArrivalProcess | None = None,
         observed: bool | ArrayLike | None = None,
         signals: Signals | str | Path | Mapping[str, Any] | None = None,
+        engine: Engine | Mapping[str, Any] | None = None,
         features: str | Sequence[str] = ("value",),
         flat: bool = False,
         scaled: bool = False,
@@ -85,6 +87,7 @@ class CrawlVectorEnv(  # type: ignore[misc]  # `spec` is a property
             arrivals=arrivals,
             observed=observed,
             signals=signals,
+            engine=engine,
             features=features,
             flat=flat,
             scaled=scaled,
@@ -188,8 +191,8 @@ class CrawlVectorEnv(  # type: ignore[misc]  # `spec` is a property
         `seed` gives another future, see `CrawlEnv.set_state`.
         """
         future = None if seed is None else self._simulation.generator(seed)
-        # The state has the stream of the pings, which a reset without a seed continues.
-        self.world.seed_signals(self.np_random)
+        # The state has the streams beside it, which a reset without a seed continues.
+        self.world.seed_beside(self.np_random)
         self._simulation.set_state(state)
         self._begun, self._over = self._clock - state["elapsed"], state["over"].copy()
         self._any_over = bool(self._over.any())
@@ -198,7 +201,7 @@ class CrawlVectorEnv(  # type: ignore[misc]  # `spec` is a property
             self.np_random.bit_generator.state = deepcopy(state["generator"])
         else:
             self.np_random = future
-            self.world.seed_signals(future)
+            self.world.seed_beside(future)
         return self._simulation.observe()
 
     def render(self) -> tuple[NDArray[np.uint8], ...] | None:

@@ -35,6 +35,7 @@ FEATURES: dict[str, tuple[float, float]] = {  # bounds that hold for all paramet
     "harvest_age_log": (-np.inf, np.inf),
     "pings": (0.0, np.inf),
     "pings_aged": (0.0, np.inf),
+    "backlog": (0.0, np.inf),
 }
 HEARD = ("pings", "pings_aged")  # features for which pings must be kept
 COUNTED = ("items", "changed")  # features for which items must be counted

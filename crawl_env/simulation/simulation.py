@@ -77,6 +77,7 @@ class Simulation:
             store_items=not set(SUMMED).isdisjoint(task.features),
             show_pings=not set(HEARD).isdisjoint(task.features),
             log=task.pings,
+            engine=task.engine,
         )
         self.balance = np.full(num_envs, task.budget)
         # The fields of a `Harvest`.
@@ -185,7 +186,8 @@ class Simulation:
         if self._on_average:
             spent = self._per_env(picked, np.broadcast_to(self._cost, world.shape).take(picked))
             self.balance += self.task.budget - spent
-        return self._per_env(picked, value)
+        collected = self._per_env(picked, value)
+        return collected if world.queue is None else world.index(collected)
 
     def observe(self) -> NDArray[np.float32]:
         """Return the observations as a new array: (B, N, F), or (B, N·F) if they are flat, without
@@ -224,6 +226,8 @@ class Simulation:
             out[...] = 1.0 if world.available is None else world.available
         elif name == "balance":
             out[...] = self.balance[:, None]
+        elif name == "backlog":
+            out[...] = 0.0 if world.queue is None else world.queue.backlog[:, None]
         elif name in SUMMED:
             assert world.harvested is not None  # guaranteed by the task's features
             which = SUMMED.index(name)
@@ -257,6 +261,10 @@ class Simulation:
             crawled[picked] = ~failed
         if self._on_average:
             info["balance"] = self.balance.item()
+        if self.world.queue is not None:
+            info["engine"] = {
+                name: entry[0] for name, entry in self.world.queue.ledger._asdict().items()
+            }
         return info
 
     def get_state(self) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
+from crawl_env.content.engine import Engine, make_engine
 from crawl_env.content.names import make_arrivals
 from crawl_env.content.process import ArrivalProcess, require_items
 from crawl_env.content.signals import Signals, make_signals
@@ -58,6 +59,7 @@ class TaskArguments(TypedDict, total=False):
     arrivals: str | Path | Mapping[str, Any] | ArrivalProcess | None
     observed: bool | ArrayLike | None
     signals: Signals | str | Path | Mapping[str, Any] | None
+    engine: Engine | Mapping[str, Any] | None
     features: str | Sequence[str]
     flat: bool
     scaled: bool
@@ -117,6 +119,7 @@ class Task:
     arrivals: ArrivalProcess
     observed: NDArray[np.bool_]  # (N,)
     signals: Signals | None  # as given; the columns of `sources` contain them
+    engine: Engine | None  # the indexing engine
     features: tuple[str, ...]
     flat: bool  # observations (N·F,) instead of (N, F)
     scaled: bool  # whether unbounded features are mapped to (−1, 1)
@@ -134,6 +137,7 @@ class Task:
         arrivals: str | Path | Mapping[str, Any] | ArrivalProcess | None = None,
         observed: bool | ArrayLike | None = None,
         signals: Signals | str | Path | Mapping[str, Any] | None = None,
+        engine: Engine | Mapping[str, Any] | None = None,
         features: str | Sequence[str] = ("value",),
         flat: bool = False,
         scaled: bool = False,
@@ -146,8 +150,10 @@ class Task:
         fleet = make_sources(draw(np.random.default_rng(0)) if draw is not None else sources)
         announced = make_signals(signals)
         fleet = fleet if announced is None else announced.of(fleet)
+        indexed = make_engine(engine)
         if arrivals is None:
-            arrivals = "poisson-items" if fleet.is_signalled else "deterministic"
+            items = fleet.is_signalled or indexed is not None
+            arrivals = "poisson-items" if items else "deterministic"
         check_choice("budget_rule", budget_rule, BUDGET_RULES)
         check_choice("start", start, STARTS)
         channels = check_features(features)
@@ -160,6 +166,7 @@ class Task:
             "arrivals": make_arrivals(arrivals),
             "observed": _mask(fleet.recall == 0 if observed is None else observed, len(fleet)),
             "signals": announced,
+            "engine": indexed,
             "features": channels,
             "flat": check_flag("flat", flat),
             "scaled": check_flag("scaled", scaled),
@@ -383,6 +390,10 @@ class Task:
             require_items(arrivals, f"features {', '.join(counted)}")
         if arrivals.random and fleet.is_capped:
             require_items(arrivals, "some sources have a finite capacity")
+        if self.engine is not None:
+            require_items(
+                arrivals, f"engine is {self.engine!r}, which takes one item after the other"
+            )
         self._check_signals()
         arrivals.check(fleet if self.draw is None else Sources.stack([fleet]))
 

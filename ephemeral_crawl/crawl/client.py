@@ -137,8 +137,7 @@ class Client:
             FetchError: there was no answer, or one that is refused.
         """
         headers = {
-            "Accept": "application/atom+xml, application/rss+xml, application/xml;q=0.9, "
-            "*/*;q=0.5"
+            "Accept": "application/atom+xml, application/rss+xml, application/xml;q=0.9, */*;q=0.5"
         }
         if etag:
             headers["If-None-Match"] = etag

@@ -93,9 +93,7 @@ class CrawlFeeds(Command):
                 if kind_of(path) == "csv":
                     done = exchange.import_csv(scheduler, path, per_host=self.per_host)
                 else:
-                    done = exchange.import_opml(
-                        scheduler, path, per_host=self.per_host, **settings
-                    )
+                    done = exchange.import_opml(scheduler, path, per_host=self.per_host, **settings)
                 self._say(f"{path}: {done}")
             if self.items:
                 done = exchange.import_log(scheduler, self.items, per_host=self.per_host)

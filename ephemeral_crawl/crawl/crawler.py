@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import Any, NamedTuple, TextIO
+from typing import NamedTuple, TextIO
 
 from ephemeral_crawl.crawl.client import Client, FetchError, Response
 from ephemeral_crawl.crawl.feeds import Feed, FeedItem, Parser
@@ -19,7 +19,7 @@ from ephemeral_crawl.live import Lease, Scheduler, UnknownSource
 from ephemeral_crawl.live.arguments import Duration
 
 LONGEST_PAUSE = 86_400.0  # seconds for which a feed's own wish not to be fetched is honoured
-_SHORTEST_SLEEP, _LONGEST_SLEEP = 1.0, 60.0  # seconds between two looks at the schedule
+_SHORTEST_SLEEP = 1.0  # seconds between two looks at the schedule
 _GONE = 410
 
 
@@ -44,6 +44,7 @@ class Crawler:
         parallel: largest number of fetches at once.
         lease_time: time in which a fetch must end.
         per_host: least time between two fetches of a host to which a feed moves.
+        poll: longest time between two looks at the schedule, seconds: others may change it.
         clock: that of the scheduler.
         done: called after each fetch.
     """
@@ -59,49 +60,59 @@ class Crawler:
         parallel: int = 8,
         lease_time: Duration = "5min",
         per_host: Duration = 0.0,
+        poll: float = 60.0,
         clock: Callable[[], float] = time.time,
         done: Callable[[Visit], object] = lambda visit: None,
     ) -> None:
         self._scheduler, self._client, self._parse = scheduler, client, parse
         self._memory, self._output, self._clock, self._done = memory, output, clock, done
         self._parallel, self._lease_time, self._per_host = parallel, lease_time, per_host
-        self._stop = asyncio.Event()
+        self._poll = poll
+        self._stop, self._news = asyncio.Event(), asyncio.Event()
 
     def stop(self) -> None:
         """Let the fetches under way end, and begin no other."""
         self._stop.set()
+        self._news.set()
+
+    def look(self) -> None:
+        """Look at the schedule at once, since it was changed, such as by a ping."""
+        self._news.set()
 
     async def run(self, *, once: bool = False) -> None:
         """Crawl until `stop` is called, or, with `once`, until nothing more is due."""
         under_way: set[asyncio.Task[None]] = set()
-        stop = asyncio.ensure_future(self._stop.wait())
         try:
             while not self._stop.is_set():
+                self._news.clear()
                 free = self._parallel - len(under_way)
                 leases = self._scheduler.lease(free, self._lease_time) if free else []
                 for lease in leases:
                     under_way.add(asyncio.create_task(self._visit(lease)))
                 if once and not under_way:
                     return
-                wait = self._until_due() if free > len(leases) else _LONGEST_SLEEP
-                ended, _ = await asyncio.wait(
-                    {stop, *under_way}, timeout=wait, return_when=asyncio.FIRST_COMPLETED
+                news = asyncio.create_task(self._news.wait())
+                wait = self._until_due() if free > len(leases) else self._poll
+                await asyncio.wait(
+                    {news, *under_way}, timeout=wait, return_when=asyncio.FIRST_COMPLETED
                 )
-                self._finish(ended - {stop}, under_way)
+                news.cancel()
+                self._finish(under_way)
         finally:
-            stop.cancel()
             if under_way:
-                self._finish((await asyncio.wait(under_way))[0], under_way)
+                await asyncio.wait(under_way)
+                self._finish(under_way)
 
     def _until_due(self) -> float:
         due = self._scheduler.next_due()
-        wait = _LONGEST_SLEEP if due is None else due - self._clock()
-        return min(max(wait, _SHORTEST_SLEEP), _LONGEST_SLEEP)
+        wait = self._poll if due is None else due - self._clock()
+        return min(max(wait, _SHORTEST_SLEEP), self._poll)
 
-    def _finish(self, ended: set[Any], under_way: set[asyncio.Task[None]]) -> None:
-        for task in ended:
+    def _finish(self, under_way: set[asyncio.Task[None]]) -> None:
+        """Leave out the fetches that have ended; raise what should not have happened."""
+        for task in [task for task in under_way if task.done()]:
             under_way.discard(task)
-            task.result()  # raises what should not have happened
+            task.result()
 
     # ------------------------------------------------------------------------------- one fetch
 

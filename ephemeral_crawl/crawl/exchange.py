@@ -82,9 +82,7 @@ def import_opml(
     return _added(scheduler, rows, per_host, refused)
 
 
-def export_opml(
-    scheduler: Scheduler, path: PathName, titles: dict[str, str] | None = None
-) -> int:
+def export_opml(scheduler: Scheduler, path: PathName, titles: dict[str, str] | None = None) -> int:
     """Write the sources whose names are URLs as OPML, and return how many."""
     named = titles or {}
     urls = [name for name in scheduler.sources() if name.startswith(("http://", "https://"))]

@@ -66,8 +66,8 @@ def parse_feed(body: bytes, content_type: str = "", url: str = "", worth: str = 
     Raises:
         ValueError: it is not a feed.
 
-    >>> feed = parse_feed(b"<rss version='2.0'><channel><ttl>60</ttl><item><guid>1</guid>"
-    ...                   b"<pubDate>Thu, 01 Jan 1970 00:01:00 GMT</pubDate></item></channel></rss>")
+    >>> item = b"<item><guid>1</guid><pubDate>Thu, 01 Jan 1970 00:01:00 GMT</pubDate></item>"
+    >>> feed = parse_feed(b"<rss version='2.0'><channel><ttl>60</ttl>%b</channel></rss>" % item)
     >>> feed.pause, feed.items[0].published
     (3600.0, 60.0)
     """

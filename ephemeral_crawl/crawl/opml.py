@@ -73,7 +73,7 @@ class _Outlines(ContentHandler):
         self.found: list[Subscription] = []
         self._depth = 0
 
-    def startElement(self, name: str, attrs: AttributesImpl) -> None:  # noqa: N802
+    def startElement(self, name: str, attrs: AttributesImpl) -> None:
         if self._depth == 0 and name.lower() != "opml":
             raise ValueError(f"its root is <{shown(name)[1:-1]}>, not <opml>")
         self._depth += 1
@@ -87,7 +87,7 @@ class _Outlines(ContentHandler):
             line = self._locator.getLineNumber() if self._locator else 0  # type: ignore[attr-defined]
             self.found.append(Subscription(url, title.strip()[:_LONGEST_TITLE], line))
 
-    def endElement(self, name: str) -> None:  # noqa: N802
+    def endElement(self, name: str) -> None:
         self._depth -= 1
 
 

@@ -3,8 +3,8 @@
 from ephemeral_crawl.live.counts import Counts
 from ephemeral_crawl.live.errors import SourceExists, UnknownLease, UnknownSource
 from ephemeral_crawl.live.explanation import Explanation
-from ephemeral_crawl.live.overview import Overview
 from ephemeral_crawl.live.lessons import Lesson
+from ephemeral_crawl.live.overview import Overview
 from ephemeral_crawl.live.scheduler import Lease, Scheduler, Status
 
 __all__ = [

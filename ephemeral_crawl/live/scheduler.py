@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -20,26 +20,30 @@ from ephemeral_crawl.live.arguments import (
     Duration,
     Item,
     Time,
-    items_of,
     name_of,
     seconds,
-    time_of,
 )
 from ephemeral_crawl.live.columns import EXISTS, NEVER, NO_HOST, PAUSED
 from ephemeral_crawl.live.counts import Counts
-from ephemeral_crawl.live.errors import SourceExists, UnknownLease, UnknownSource
+from ephemeral_crawl.live.errors import SourceExists
 from ephemeral_crawl.live.explanation import Explanation
 from ephemeral_crawl.live.journal import Journal, open_journal
-from ephemeral_crawl.live.overview import Overview
 from ephemeral_crawl.live.lessons import Lesson
+from ephemeral_crawl.live.outcomes import (
+    Moment,
+    each,
+    outcome_events,
+    outcome_of,
+    ping_events,
+    ping_of,
+    row_of,
+)
+from ephemeral_crawl.live.overview import Overview
 from ephemeral_crawl.live.settings import Settings, SourceSettings
 from ephemeral_crawl.live.state import Event, State
 
 _STEP = 60.0  # seconds by which a clock may differ from the last event without being set
-_SINGLE = 1000  # items of a report whose dates are kept; further, older ones are only counted
 _MOST_LEASES = 10_000  # at once
-_RETRY, _MOST_RETRY = 300.0, 86_400.0  # seconds after the first and after many failures
-_MOST_ASKED = 30 * 86_400.0  # seconds for which a server's wish to be left alone is honoured
 _EVERY = 1000  # events between two snapshots, at least
 _REASONS = {
     "new": "not fetched yet",
@@ -49,13 +53,6 @@ _REASONS = {
     "index": "its index has reached the price",
 }
 _SOURCE_ARGUMENTS = ("host", "cost", "min_interval", "max_interval", "half_life")
-
-
-class Moment(NamedTuple):
-    """The scheduler's time, which never falls, and what it adds to the clock's."""
-
-    time: float
-    offset: float
 
 
 @dataclass(frozen=True)
@@ -429,6 +426,53 @@ class Scheduler:
         self._change(decide)
         return leases
 
+    def record(self, outcomes: Iterable[Mapping[str, Any]]) -> list[bool]:
+        """Record what became of leases, or of sources that were fetched without one.
+
+        All are recorded in one transaction, in their order; if one is refused, none is. Many at
+        once are faster than one by one.
+
+        Arguments:
+            outcomes: a dictionary for each:
+
+                - `lease`, the id of a lease, even if it has expired; or `source`, a name, of a
+                  source that was fetched without a lease;
+                - `outcome`: "fetched" (the default), "failed" or "released";
+                - the arguments of `report`, `failed` or `release`, such as `items`.
+
+        Returns:
+            For each, whether it counts: False if the lease was reported before, or its source was
+            removed.
+
+        Raises:
+            ValueError: an argument is out of range. Nothing is recorded.
+            UnknownLease, UnknownSource: there is no such lease or source.
+
+        >>> now = 1_700_000_000.0
+        >>> scheduler = Scheduler(":memory:", budget="20/h", clock=lambda: now)
+        >>> scheduler.add_many({"source": name} for name in ("a", "b"))
+        2
+        >>> leases = scheduler.lease(2)
+        >>> scheduler.record([
+        ...     {"lease": leases[0].id, "items": [(now - 600, 1.0)], "status": 200},
+        ...     {"lease": leases[1].id, "outcome": "failed", "retry_after": "1h"},
+        ...     {"lease": leases[1].id, "outcome": "released"},
+        ... ])
+        [True, True, False]
+        """
+        parsed = each("outcome", outcome_of, outcomes)
+        counts: list[bool] = []
+
+        def decide(state: State, moment: Moment) -> Event | None:
+            counts.clear()
+            decided = outcome_events(state, parsed, moment, self._number)
+            counts.extend(event is not None for event in decided)
+            events = [event for event in decided if event is not None]
+            return {"kind": "record", "outcomes": events} if events else None
+
+        self._change(decide)
+        return counts
+
     def report(
         self,
         fetch: int | str,
@@ -459,34 +503,15 @@ class Scheduler:
             ValueError: an argument is out of range. Nothing is recorded.
             UnknownLease, UnknownSource: there is no such lease or source.
         """
-        times, worths = items_of(items)
-        fetched_at = None if at is None else time_of("at", at)
-        wait = min(seconds("again_after", again_after), _MOST_ASKED)
-        code = _status(status)
-
-        def decide(state: State, moment: Moment) -> Event | None:
-            found = _found(state, fetch)
-            if found is None:
-                return None
-            row, lease = found
-            clock = moment.time - moment.offset
-            then = clock if fetched_at is None else min(fetched_at, clock)
-            ages = [None if math.isnan(x) else max(then - x, 0.0) for x in times]
-            kept, values, more, more_worth = _newest(ages, worths)
-            return {
-                "kind": "report",
-                "row": row,
-                "lease": lease,
-                "at": then + moment.offset,
-                "until": then + moment.offset + wait if wait else 0.0,
-                "ages": kept,
-                "worths": values,
-                "more": more,
-                "more_worth": more_worth,
-                "status": code,
+        return self._record_one(
+            {
+                **_fetch(fetch),
+                "items": items,
+                "status": status,
+                "at": at,
+                "again_after": again_after,
             }
-
-        return self._change(decide)
+        )
 
     def failed(
         self,
@@ -511,34 +536,8 @@ class Scheduler:
         Returns:
             As for `report`.
         """
-        asked = (
-            None if retry_after is None else min(seconds("retry_after", retry_after), _MOST_ASKED)
-        )
-        failed_at = None if at is None else time_of("at", at)
-        code = _status(status)
-
-        def decide(state: State, moment: Moment) -> Event | None:
-            found = _found(state, fetch)
-            if found is None:
-                return None
-            row, lease = found
-            now = moment.time
-            then = now if failed_at is None else min(failed_at + moment.offset, now)
-            failures = int(state.sources.failures[row])
-            pause = min(_RETRY * 2.0 ** min(failures, 30), _MOST_RETRY)
-            draw = np.random.default_rng([state.settings.seed, self._number]).random()
-            pause = max(pause * (0.75 + 0.5 * draw), asked or 0.0)
-            return {
-                "kind": "fail",
-                "row": row,
-                "lease": lease,
-                "at": then,
-                "until": now + pause,
-                "host_until": now + asked if asked else 0.0,
-                "status": code,
-            }
-
-        return self._change(decide)
+        given = {"outcome": "failed", "retry_after": retry_after, "status": status, "at": at}
+        return self._record_one({**_fetch(fetch), **given})
 
     def release(self, lease: int, *, again_after: Duration = 0.0) -> bool:
         """Give a lease back without a fetch, which costs nothing; return whether it was open.
@@ -546,19 +545,14 @@ class Scheduler:
         Arguments:
             again_after: time after which the source may be leased again.
         """
-        wait = min(seconds("again_after", again_after), _MOST_ASKED)
-        if isinstance(lease, str):
-            raise ValueError(f"lease is {shown(lease)}; give the id of a lease")
+        given = {"outcome": "released", "again_after": again_after}
+        return self._record_one({**_fetch(lease), **given})
 
-        def decide(state: State, moment: Moment) -> Event | None:
-            found = _found(state, lease)
-            if found is None:
-                return None
-            row, number = found
-            until = moment.time + wait if wait else 0.0
-            return {"kind": "release", "row": row, "lease": number, "until": until}
-
-        return self._change(decide)
+    def _record_one(self, outcome: Mapping[str, Any]) -> bool:
+        try:
+            return self.record([outcome])[0]
+        except ValueError as error:
+            raise type(error)(str(error).removeprefix("outcome 0: ")) from error.__cause__
 
     def signal(self, source: str, kind: str = "ping", *, at: Time | None = None) -> None:
         """Record a ping: a notice that the source may have something new.
@@ -571,14 +565,27 @@ class Scheduler:
             kind: kind of signal, such as "websub" or "sitemap". If a source has pings of several
                 kinds, they are counted together.
             at: time of the ping; default now.
-        """
-        kind = name_of("kind", kind)
-        pinged_at = None if at is None else time_of("at", at)
 
-        def decide(state: State, moment: Moment) -> Event:
-            now = moment.time
-            then = now if pinged_at is None else min(pinged_at + moment.offset, now)
-            return {"kind": "signal", "source": _named(state, source), "signal": kind, "at": then}
+        Raises:
+            ValueError: an argument is out of range.
+            UnknownSource: there is no such source.
+        """
+        try:
+            self.signal_many([{"source": source, "kind": kind, "at": at}])
+        except ValueError as error:
+            raise type(error)(str(error).removeprefix("ping 0: ")) from error.__cause__
+
+    def signal_many(self, pings: Iterable[Mapping[str, Any]]) -> None:
+        """Record pings, all or, if one is refused, none.
+
+        Arguments:
+            pings: a dictionary of the arguments of `signal` for each.
+        """
+        parsed = each("ping", ping_of, pings)
+
+        def decide(state: State, moment: Moment) -> Event | None:
+            events = ping_events(state, parsed, moment)
+            return {"kind": "signal", "pings": events} if events else None
 
         self._change(decide)
 
@@ -794,23 +801,12 @@ def _steady() -> float:
 
 
 def _named(state: State, source: object) -> str:
-    if not isinstance(source, str) or source not in state.numbers:
-        raise UnknownSource(f"there is no source {shown(source)}; `add` it first")
-    return source
+    row_of(state, source)
+    return str(source)
 
 
-def _found(state: State, fetch: object) -> tuple[int, int | None] | None:
-    """Return row and number of a lease, or row and None of a source; None if it is reported."""
-    if isinstance(fetch, str):
-        return state.numbers[_named(state, fetch)], None
-    lease = check_whole("the lease's id", fetch)
-    if lease > state.last_lease:
-        raise UnknownLease(
-            f"there was no lease {lease}; give the id of a lease, or a source's name"
-        )
-    if lease not in state.leases:
-        return None
-    return state.leases[lease][0], lease
+def _fetch(fetch: object) -> dict[str, Any]:
+    return {"source" if isinstance(fetch, str) else "lease": fetch}
 
 
 def _settings_of(arguments: dict[str, Any], stored: SourceSettings = _NEW) -> list[Any]:
@@ -848,26 +844,4 @@ def _stored(state: State, i: int) -> SourceSettings:
         shortest=float(sources.shortest[i]),
         longest=longest if longest < math.inf else None,
         half_life=float(sources.half_life[i]) or None,
-    )
-
-
-def _status(status: object) -> int | None:
-    if status is None:
-        return None
-    return int(check_within("status", check_whole("status", status), 100, 999))
-
-
-def _newest(
-    ages: list[float | None], worths: list[float]
-) -> tuple[list[float | None], list[float], int, float]:
-    """Return ages and worths of the newest items, and number and worth of the others."""
-    if len(ages) <= _SINGLE:
-        return ages, worths, 0, 0.0
-    order = np.argsort([math.inf if age is None else age for age in ages], kind="stable").tolist()
-    kept, rest = order[:_SINGLE], order[_SINGLE:]
-    return (
-        [ages[j] for j in kept],
-        [worths[j] for j in kept],
-        len(rest),
-        math.fsum(worths[j] for j in rest),
     )

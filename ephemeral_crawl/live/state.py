@@ -376,9 +376,16 @@ class State:
             self.sources.blocked[i] = max(self.sources.blocked[i], event["until"])
         self._rekey(i)
 
+    def _record(self, event: Event) -> None:
+        for outcome in event["outcomes"]:
+            _OUTCOMES[outcome["kind"]](self, outcome)
+
     def _signal(self, event: Event) -> None:
-        i, sources = self.numbers[event["source"]], self.sources
-        kind = event["signal"]
+        for row, kind, at in event["pings"]:
+            self._ping(row, kind, at)
+
+    def _ping(self, i: int, kind: str, at: float) -> None:
+        sources = self.sources
         if kind not in self.kinds:
             if len(self.kinds) >= _MOST_KINDS:
                 kind = self.kinds[-1]
@@ -388,7 +395,6 @@ class State:
                 self.shared = self.shared._replace(precision=precisions(self.kind_pings))
         sources.kind[i] = self.kinds.index(kind)
         self.counts.pings += 1
-        at = event["at"]
         if sources.fetched[i] == NEVER or at < sources.fetched[i]:
             return  # it announces nothing that is not known
         decay = learning.decay_of(sources, self.shared, i)
@@ -557,9 +563,12 @@ _APPLY: dict[str, Callable[[State, Event], None]] = {
     "update": State._update,
     "host": State._limit_host,
     "lease": State._lease,
+    "record": State._record,
+    "signal": State._signal,
+    "teach": State._teach,
+}
+_OUTCOMES: dict[str, Callable[[State, Event], None]] = {
     "report": State._report,
     "fail": State._fail,
     "release": State._release,
-    "signal": State._signal,
-    "teach": State._teach,
 }

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ephemeral_crawl.live import Scheduler, choice
+from ephemeral_crawl.live.state import State
 from tests.ephemeral_crawl.live.world import DAY, HOUR, START, Clock
 from tests.refusals import refused
 
@@ -67,6 +68,58 @@ def test_a_report_counts_once(scheduler, clock):
     assert not scheduler.failed(lease.id)
     assert not scheduler.release(lease.id)
     assert scheduler.explain(lease.source) == before
+
+
+def test_many_outcomes_are_those_of_single_calls(clock, monkeypatch):
+    monkeypatch.setattr(State, "_fit", lambda _: None)  # which happens between events
+
+    def crawled(many):
+        clock.now = 0.0
+        scheduler = Scheduler(":memory:", budget="100/h", clock=clock)
+        scheduler.add_many({"source": str(i), "host": f"h{i % 2}"} for i in range(8))
+        counts = []
+        for k in range(6):
+            clock.now += 3 * HOUR
+            outcomes = [
+                {"lease": lease.id, "items": dated(clock, 60, 700)[: j % 3], "status": 200}
+                if j % 4
+                else {"lease": lease.id, "outcome": "released", "again_after": "1min"}
+                for j, lease in enumerate(scheduler.lease(5))
+            ]
+            outcomes += [outcomes[-1], {"source": str(k), "again_after": "2h"}]
+            pings = [{"source": str(i), "kind": "websub"} for i in (k, 0)]
+            if many:
+                counts += scheduler.record(outcomes)
+                scheduler.signal_many(pings)
+            else:
+                counts += [scheduler.record([outcome])[0] for outcome in outcomes]
+                for ping in pings:
+                    scheduler.signal(**ping)
+        return counts, [str(scheduler.explain(str(i))) for i in range(8)]
+
+    assert crawled(True) == crawled(False)
+
+
+def test_a_batch_with_a_wrong_outcome_changes_nothing(scheduler):
+    leases = scheduler.lease(3)
+    good = {"lease": leases[0].id}
+    for bad, words in (
+        ({"lease": 99}, "outcome 1: there was no lease 99"),
+        ({"source": "nobody"}, "outcome 1: there is no source 'nobody'"),
+        ({"lease": leases[1].id, "outcome": "lost"}, "outcome 1: unknown outcome 'lost'"),
+        ({"lease": leases[1].id, "source": "feed 1"}, "outcome 1: give either"),
+        ({"source": "feed 1", "outcome": "released"}, "id of the lease"),
+        ({"lease": leases[1].id, "retry_after": 5}, "outcome 1: unknown argument"),
+        (7, "outcome 1: it is 7"),
+    ):
+        with refused(words):
+            scheduler.record([good, bad])
+    with refused("ping 1: there is no source 'nobody'"):
+        scheduler.signal_many([{"source": "feed 1"}, {"source": "nobody"}])
+    assert scheduler.status().counts.fetched == scheduler.status().counts.pings == 0
+    twice = [good, good, {"source": leases[0].source, "outcome": "failed", "status": 500}]
+    assert scheduler.record([*twice, twice[-1]]) == [True, False, True, True]
+    assert scheduler.explain(leases[0].source).failures == 2
 
 
 def test_unasked_reports_count_and_cost(scheduler, clock):
@@ -411,7 +464,7 @@ def test_threads_share_a_scheduler(clock):
         (lambda s: s.lease(timeout=-1), "timeout is -1"),
         (lambda s: s.report("unknown"), "no source 'unknown'"),
         (lambda s: s.report(99), "no lease 99"),
-        (lambda s: s.report(True), "lease's id is True"),
+        (lambda s: s.report(True), "lease is True"),
         (lambda s: s.report("feed 0", 3), "list of pairs"),
         (lambda s: s.report("feed 0", [3]), "item 0 is 3"),
         (lambda s: s.report("feed 0", [(math.nan, 1)]), "published is nan"),
@@ -425,7 +478,7 @@ def test_threads_share_a_scheduler(clock):
         (lambda s: s.signal("feed 0", "a\nb"), "control characters"),
         (lambda s: s.signal("nobody"), "no source"),
         (lambda s: s.limit_host("h", math.inf), "interval is inf"),
-        (lambda s: s.release("feed 0"), "id of a lease"),
+        (lambda s: s.release("feed 0"), "id of the lease"),
         (lambda s: s.update("feed 0", paused=1), "True or False"),
     ],
 )

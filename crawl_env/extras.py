@@ -9,6 +9,7 @@ EXTRAS = {
     "learning": ("stable_baselines3", "sb3_contrib", "torch", "safetensors", "tensorboard"),
     "commands": ("cycler", "jinja2", "joblib", "markupsafe", "matplotlib", "scipy", "tqdm", "tyro"),
     "ray": ("ray",),
+    "postgres": ("psycopg",),
     "serve": ("fastapi", "prometheus_client", "pydantic", "starlette", "uvicorn"),
     "crawl": ("defusedxml", "feedparser", "httpcore", "httpx", "publicsuffixlist"),
     "scrapy": ("scrapy",),

@@ -71,23 +71,24 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     | `harvest_age_log` | Σ a ln w | −∞ | ∞ | ΣC/M·T |
     | `pings` | number of pings in the last step | 0 | ∞ | 1 |
     | `pings_aged` | Σ e^{−μ·age} over the pings since the last crawl; with a delay see Signals | 0 | ∞ | 1 |
+    | `backlog` | items that wait to be indexed, the same in every row | 0 | ∞ | s or 1 |
 
     `scaled=True` maps every feature x that has a scale s to sign(x)·z/(1 + z), z = ln(1 + |x|/s),
     which is strictly increasing and within (−1, 1), or [0, 1) if x ≥ 0: s is mapped to .41, 10 s
     to .71, 100 s to .82, and the age 10⁹ to .95 at s = 4. `Task.natural` inverts the map; agents
     apply it, so that they select as without `scaled`, but for the rounding to float32 stated there.
-    Medians are over the sources of positive parameter; if fleets are drawn at reset, over an
+    s is the rate of the engine if it is finite. Medians are over the sources of positive parameter; if fleets are drawn at reset, over an
     example. ΣC/M is the number of steps, at least 1, in which every source can be crawled once, and
     T the period. u is the median ceiling (mean utility of a source never crawled) if the features
     include `value` or a parameter other than `cost`, and 1 otherwise, so that scales do not reveal
     parameters which the crawler does not know.
 
-    The last five features are the sufficient statistics of a regression of ln w on a, whose slope
+    The features from `harvest_number` to `harvest_age_log` are the sufficient statistics of a regression of ln w on a, whose slope
     is −μ. They, `items` and `changed` require arrivals that draw single items, such as
     "poisson-items", or a log; under deterministic arrivals `items` is the mean number.
 
     ## Rewards
-    The utility collected in this step.
+    The utility collected in this step; with an indexing engine, the utility indexed in it.
 
     ## Starting State
     Set by `start`: with `"fresh"` all sources were crawled one step ago; with `"empty"` X = 0; with
@@ -104,7 +105,8 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     `step` returns arrays (N,): `crawled`, whether the source was crawled successfully;
     `collected`, the utility collected; `failed`, whether the crawl failed (only for fleets with
     failure rates). It also returns `cost`, the budget units spent in this step, and `balance`,
-    those available in the next one (only under `budget_rule="average"`). `reset` returns {}.
+    those available in the next one (only under `budget_rule="average"`). With an indexing engine
+    `engine` is a dictionary of what became of the items, see below. `reset` returns {}.
 
     ## Arguments
     `EphemeralCrawlFlat-v0` is the environment with `flat=True, scaled=True`, and
@@ -115,9 +117,10 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     | `sources` | `Sources`, str, path, dict or callable | `"table1"` | the fleet: an object, or a dictionary of its arguments; a preset ("table1", "fleet-f", "recovering-<n>", "hacker-news"; see `Sources.preset`); a CSV; or `rng → Sources`, drawn at each reset (N, period and limits fixed) |
     | `budget` | float | `1.0` | M > 0, budget units per step |
     | `budget_rule` | `"step"`, `"average"` | `"step"` | Σ cost ≤ M in every step; or a token bucket: the balance grows by M per step, and sources are selected while it is positive, so that the last selection may leave it negative |
-    | `arrivals` | str, path, dict or object | `None` | the arrival process, see below; None: "deterministic", or "poisson-items" if some source sends signals |
+    | `arrivals` | str, path, dict or object | `None` | the arrival process, see below; None: "deterministic", or "poisson-items" if some source sends signals or there is an engine |
     | `observed` | bool or (N,) bool | `None` | whether the value of a source is observed; None: of every source without signals |
     | `signals` | `Signals`, str, path or dict | `None` | pings that announce items, see below; None: those of the fleet's columns `recall`, `precision` and `signal_delay`, by default none |
+    | `engine` | `Engine` or dict | `None` | the indexing engine, see below; None: items are indexed when they are collected |
     | `features` | sequence of str | `("value",)` | columns of the observation |
     | `flat` | bool | `False` | whether the observation has the shape (N·F,), for libraries that need vectors |
     | `scaled` | bool | `False` | whether unbounded features are mapped to (−1, 1), see Observation Space |
@@ -176,6 +179,29 @@ class CrawlEnv(  # type: ignore[misc]  # `spec` is a property
     Pings have a random stream of their own. So arrivals are the same with and without signals, and
     pings do not depend on what is crawled or observed. Signals need arrivals that draw single
     items. The value cannot be set by `reset(options=…)` then.
+
+    ## Indexing engine
+    With `engine=Engine(rate, capacity, discipline, service, threshold)` the items that crawls
+    collect join a queue, and their utility is the reward of the step in which they are indexed. In
+    a step, in this order:
+
+    1. The crawls collect the items that have utility left.
+    2. Those worth less than the threshold κ are refused.
+    3. The others join the queue. Under "fifo" they stand behind those that wait, by number of their
+       source, of one source the newest first; under "value" the queue is ordered by present utility.
+    4. The engine indexes up to s items from the front of the queue, new ones included.
+    5. Of the rest the first K stay; the others are lost.
+    6. Time passes: waiting items decay like uncollected ones, and leave the queue without utility.
+
+    So an engine that is fast enough gives exactly the rewards without one, whatever K is. `backlog`
+    is the number that waits before step 1. `info["engine"]` has arrays (2,), number and utility of
+    the items: `collected`, `refused`, `indexed`, `lost`, `decayed` (while they waited; the number
+    is of those without any utility left) and `backlog` (after step 6), of which collected + the
+    backlog before = refused + indexed + lost + decayed + backlog.
+
+    Engines need arrivals that draw single items. "poisson" service has a random stream of its own:
+    what arrives, which pings are sent and what the engine can do depend neither on each other nor
+    on what is crawled. The value cannot be set by `reset(options=…)`.
 
     ## Registration
     Importing `crawl_env` registers the id. Gymnasium 1 loads no plugins, so where the package has

@@ -15,6 +15,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
 from crawl_env.content.engine import Engine
+from crawl_env.content.indexing import Ledger
 from crawl_env.content.process import ArrivalProcess
 from crawl_env.content.signals import Signals
 from crawl_env.content.world import World
@@ -33,7 +34,8 @@ class CrawlVectorEnv(  # type: ignore[misc]  # `spec` is a property
 
     All of them use one random generator. Observations are (B, N, F), actions (B, N), rewards
     (B,) float64. To save a fifth of the time of a step, `info` is empty except for the final
-    observations under `SAME_STEP`; `harvest` has the crawls of the last step.
+    observations under `SAME_STEP`; `harvest` has the crawls of the last step, and `ledger` what
+    became of the items if there is an indexing engine.
 
     Arguments:
         num_envs: B.
@@ -130,6 +132,12 @@ class CrawlVectorEnv(  # type: ignore[misc]  # `spec` is a property
     def harvest(self) -> Harvest:
         """The crawls of the last step and what they collected."""
         return self._simulation.harvest
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """What became of the items of the last step, (B, 2) each; None without an engine."""
+        queue = self.world.queue
+        return None if queue is None else queue.ledger
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -11,6 +11,7 @@ from crawl_env.rendering.frame import Frame, number
 ALL = 24  # number of sources up to which each has a line of its own
 SOME = 12  # above it: number of lines for the largest values, and for the largest harvests
 WIDTH = 40  # characters in the longest bar
+QUEUE = 20  # characters in the bar of the queue
 EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
@@ -18,10 +19,13 @@ def text(frame: Frame) -> str:
     """Return one line per source: a bar of its value (dots: up to the ceiling), numbers, crawls.
 
     Large fleets have lines only for the largest values and the largest harvests, and one line for
-    all other sources.
+    all other sources. An indexing engine has a line for its queue.
     """
     shown = _shown(frame)
     lines = ["   ".join(f"{label} {value}" for label, value in frame.headline())]
+    if frame.queue is not None:
+        bar = "█" * round(frame.queue.full * QUEUE)
+        lines += [f"{'queue':<14} {bar:·<{QUEUE}}  {frame.queue}"]
     belief = "" if frame.belief is None else f"{'belief':>10}"
     axis = "uncollected utility (square-root scale)" if frame.root else "uncollected utility"
     pings = "" if frame.pings is None else f"{'pings':>7}"

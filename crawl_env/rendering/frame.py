@@ -9,11 +9,46 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from crawl_env.content.world import World
 from crawl_env.fleet.sources import Sources
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation.simulation import Simulation
 
 UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+@dataclass(frozen=True, eq=False)
+class Queue:
+    """The queue in front of an indexing engine, and what became of items in the last step."""
+
+    waiting: int
+    capacity: int | None  # None: any number
+    indexed: int
+    refused: int
+    lost: int
+
+    @staticmethod
+    def of(world: World, env: int) -> Queue | None:
+        """Return the queue of an environment, or None if it has no engine."""
+        if world.queue is None:
+            return None
+        ledger, capacity = world.queue.ledger, world.queue.engine.capacity
+        entries = ledger.backlog, ledger.indexed, ledger.refused, ledger.lost
+        waiting, indexed, refused, lost = (int(entry[env, 0]) for entry in entries)
+        return Queue(waiting, capacity, indexed, refused, lost)
+
+    @property
+    def full(self) -> float:
+        """The part of the places that is taken; of the next power of ten if there is no limit."""
+        if self.capacity is None:
+            return self.waiting / 10 ** max(1, int(np.ceil(np.log10(max(self.waiting, 1)))))
+        return self.waiting / max(self.capacity, 1)
+
+    def __str__(self) -> str:
+        places = "" if self.capacity is None else f" of {number(self.capacity)}"
+        words = [f"{number(self.waiting)}{places} waiting", f"{number(self.indexed)} indexed"]
+        more = (("refused", self.refused), ("lost", self.lost))
+        return ", ".join(words + [f"{number(count)} {name}" for name, count in more if count])
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +63,7 @@ class Frame:
     collected: FloatArray  # (N,) utility, in the last step
     age: FloatArray  # (N,) steps since the last crawl; ≥ NEVER: never crawled
     pings: FloatArray | None  # (N,) number in the last step; None if no source sends signals
+    queue: Queue | None  # None without an engine
     step: int  # steps elapsed
     rewards: FloatArray | None  # (up to step,) latest last; None if they are not recorded
     budget: float  # budget units / step
@@ -59,6 +95,7 @@ class Frame:
             collected=collected,
             age=world.age[env],
             pings=None if pings is None else pings[env],
+            queue=Queue.of(world, env),
             step=int(elapsed),
             rewards=None if rewards is None else np.array(rewards, dtype=np.float64),
             budget=task.budget,

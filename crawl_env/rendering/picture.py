@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from crawl_env.content.world import NEVER
 from crawl_env.numerics import FloatArray
-from crawl_env.rendering.frame import Frame, number
+from crawl_env.rendering.frame import Frame, Queue, number
 
 Colour = tuple[int, int, int]
 
@@ -31,6 +31,7 @@ NAMED = 25  # number of sources up to which each bar has its name and numbers
 BARS = 240  # largest number of bars; for more sources, a bar is the mean of several
 STEPS = 100  # length of the history of rewards
 ROW = 15  # height of a row of the table, pixels
+STRIP = 22  # height of the strip of the queue, pixels
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,11 @@ def paint(frame: Frame, surface: pygame.Surface) -> None:
     canvas = Canvas(surface)
     _headline(canvas, frame)
     _legend(canvas, frame)
-    _sources(canvas, frame, bottom=SIZE[1] - 12 if frame.rewards is None else 362)
+    bottom = SIZE[1] - 12 if frame.rewards is None else 362
+    if frame.queue is not None:
+        bottom -= STRIP
+        _queue(canvas, frame.queue, top=bottom + 8)
+    _sources(canvas, frame, bottom=bottom)
     if frame.rewards is not None:
         _history(canvas, frame.rewards, frame.step, top=394, bottom=452)
 
@@ -229,6 +234,15 @@ def _marks(canvas: Canvas, frame: Frame, bars: Bars, area: Area) -> None:
     if n > k:
         note += f"; a bar is the mean of {n // k}" + (f" or {n // k + 1}" if n % k else "")
     canvas.text(LEFT, area.bottom + 13, note, GREY, 16)
+
+
+def _queue(canvas: Canvas, queue: Queue, top: float) -> None:
+    """Draw how full the queue of the indexing engine is, and write what became of items."""
+    canvas.text(LEFT - 8, top, "queue", GREY, 16, align=1)
+    half = (RIGHT - LEFT) // 2
+    canvas.fill(LEFT, top, half, 12, TRACK)
+    canvas.fill(LEFT, top, queue.full * half, 12, BLUE)
+    canvas.text(LEFT + half + 10, top, str(queue), INK, 16)
 
 
 def _history(canvas: Canvas, rewards: FloatArray, last_step: int, top: int, bottom: int) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
+from crawl_env.content.engine import Engine
 from crawl_env.content.world import NEVER, SUMS
 from crawl_env.errors import unknown
 from crawl_env.fleet.parameters import PARAMETERS
@@ -71,7 +72,9 @@ def observation_space(
     )
 
 
-def scales_of(features: Sequence[str], sources: Sources, budget: float) -> FloatArray:
+def scales_of(
+    features: Sequence[str], sources: Sources, budget: float, engine: Engine | None = None
+) -> FloatArray:
     """Return the scale s of each feature for `scaled`, (F,); NaN for those bounded without it.
 
     Unless the features show the value or a parameter of the content, no scale depends on these
@@ -86,6 +89,7 @@ def scales_of(features: Sequence[str], sources: Sources, budget: float) -> Float
         "harvest": utility,
         "age": tour,
         "balance": budget,
+        "backlog": 1.0 if engine is None or np.isinf(engine.rate) else engine.rate,
         "harvest_age": tour * sources.period,
         "harvest_age_squared": (tour * sources.period) ** 2,
         "harvest_age_log": tour * sources.period,

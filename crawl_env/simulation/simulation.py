@@ -338,7 +338,7 @@ class Simulation:
         if "value" in options and self.world.keeps_items:
             raise ValueError(
                 "options['value'] cannot be set if items are stored singly (a trace, "
-                "non-exponential decay, capacities, features such as harvest_age); set "
+                "non-exponential decay, capacities, an engine, features such as harvest_age); set "
                 "options['age'] instead"
             )
         if "value" in options and self.task.sources.is_signalled:

@@ -218,7 +218,7 @@ class Task:
         """The scales of the features, (F,), NaN if the feature is not scaled; None if none is."""
         if not self.scaled:
             return None
-        return scales_of(self.features, self.sources, self.budget)
+        return scales_of(self.features, self.sources, self.budget, self.engine)
 
     def natural(self, observation: ArrayLike) -> NDArray[Any]:
         """Return observations as rows of features in natural units, (B, N, F).

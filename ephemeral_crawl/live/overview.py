@@ -122,7 +122,10 @@ def overview(state: State, limit: int, now: float, offset: float) -> Overview:
     budgets, collects, published = _worths(state)
     return Overview(
         due=_nexts(state, due[_first(-index, limit)].tolist(), now, offset),
-        soon=_nexts(state, soon[later[soon] < math.inf].tolist(), now, offset),
+        soon=sorted(
+            _nexts(state, soon[later[soon] < math.inf].tolist(), now, offset),
+            key=lambda found: found.due_at,
+        ),
         failing=[
             Failing(_name(state, i), int(fails[i]), max(float(sources.blocked[i]), now) - offset)
             for i in _first(-fails.astype(float), limit)

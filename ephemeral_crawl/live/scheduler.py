@@ -97,8 +97,10 @@ class Scheduler:
 
     Arguments:
         store: "sqlite:///crawl.db" or a `pathlib.Path`, a file that is made if it does not exist;
-            or ":memory:", which is lost at the end.
-        budget: cost of all fetches per time, such as "20/h". It may be omitted if the file exists;
+            "postgresql://user@host/database", for several machines, whose tables are in the schema
+            "ephemeral_crawl" or, with "?schema=name", in another; or ":memory:", which is lost at
+            the end.
+        budget: cost of all fetches per time, such as "20/h". It may be omitted if the store exists;
             so may the other settings, and those given replace those stored.
         burst: budget units that can be spent at once after a time without fetches; default: those
             of an hour, at least 1.
@@ -113,12 +115,14 @@ class Scheduler:
         seed: seed of the jitter of retries; default 0.
         clock: function that returns the time, seconds since 1970; default `time.time`. A clock that
             is set back does not stop the scheduler; one that leaps is like an outage.
-        full: whether a change also survives a power failure, rather than only the end of the
-            process.
+        full: whether a change in a file also survives a power failure, rather than only the end of
+            the process. In PostgreSQL the server's settings decide.
 
     Raises:
         ValueError: an argument is out of range, or the file is not a scheduler's.
         FileNotFoundError: the folder of the file does not exist.
+        ConnectionError: the server of the database cannot be used; also later, by every method.
+        ImportError: the package psycopg is missing.
 
     >>> now = 1_700_000_000.0
     >>> scheduler = Scheduler(":memory:", budget="20/h", clock=lambda: now)
@@ -654,6 +658,27 @@ class Scheduler:
 
     # ------------------------------------------------------------------------------- storage
 
+    def copy(self, store: object) -> None:
+        """Write everything to another store: as a backup, or to move to it.
+
+        The copy is a scheduler in its present state. Others can use this one meanwhile.
+
+        Arguments:
+            store: as for the constructor, without a scheduler in it.
+
+        Raises:
+            ValueError: there is a scheduler in the store.
+        """
+        target = open_journal(store, full=True)
+        try:
+            with self._reading() as (state, _):
+                number, data = self._number, snapshot.to_bytes(state)
+            if target.snapshot() is not None or target.since(0) != []:
+                raise ValueError("there is a scheduler in the store; give another")
+            target.write_snapshot(number, [data])
+        finally:
+            target.close()
+
     def close(self) -> None:
         """Write a snapshot and close the file. A scheduler need not be closed."""
         with self._lock:
@@ -703,7 +728,8 @@ class Scheduler:
                 if event is None:
                     return False
                 event |= {"time": moment.time, "offset": moment.offset}
-                number = self._journal.append(event)
+                number = self._number + 1
+                self._journal.append(number, event)
             self._apply(state, number, event)
             if self._number - self._snapshot >= max(_EVERY, state.rows):
                 self._write_snapshot()
@@ -744,11 +770,10 @@ class Scheduler:
         return state
 
     def _write_snapshot(self) -> None:
-        """Store the state, unless another process has just done so."""
-        with self._journal.exclusive():
-            state = self._current()
-            self._journal.write_snapshot(self._number, snapshot.to_bytes(state))
-            self._snapshot = self._number
+        """Store the state."""
+        state = self._current()
+        self._journal.write_snapshot(self._number, [snapshot.to_bytes(state)])
+        self._snapshot = self._number
 
     def _now(self, state: State) -> Moment:
         clock = check_within("the clock's time", self._clock(), -1e11, 1e12, unit="seconds")

@@ -6,11 +6,26 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
+import pytest
+from gymnasium.envs.registration import EnvSpec
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from crawl_env import CrawlEnv, Engine, ItemLog, Sources, Trace
+from crawl_env import (
+    CrawlEnv,
+    CrawlVectorEnv,
+    DecayCurves,
+    Engine,
+    ItemLog,
+    Sources,
+    Trace,
+    task_of,
+)
+from crawl_env.envs.wrappers import SequentialSelection
+from tests.refusals import refused
 
 DECAY = (0.1, 0.7, 0.3)
 STEPS = 12
@@ -132,3 +147,315 @@ def test_item_by_item_as_a_plain_simulation(
             np.testing.assert_allclose(info["engine"][name], numbers, 1e-9, 1e-9, err_msg=name)
         np.testing.assert_allclose(reward, expected["indexed"][1], 1e-9, 1e-12)
         assert np.all(observation == expected["backlog"][0])
+
+
+def test_batch_is_a_loop_bit_for_bit() -> None:
+    rng = np.random.default_rng(5)
+    published = [(k / 64, rng.gamma(2.0), int(rng.integers(3))) for k in range(0, 64 * STEPS, 9)]
+    engine = Engine(rate=2.3, capacity=4, discipline="value", threshold=0.3)
+    actions = rng.uniform(-1, 1, (STEPS, 4, 3)).astype(np.float32)
+    one = env_of(published, engine=engine)
+    vec = CrawlVectorEnv(4, **one.task.arguments)
+    vec.reset(seed=0)
+    rows = [env_of(published, engine=engine) for _ in range(4)]
+    for row in rows:
+        row.reset(seed=0)
+    lost = 0.0
+    for action in actions:
+        observation, reward, *_ = vec.step(action)
+        for i, row in enumerate(rows):
+            alone, earned, _, _, info = row.step(action[i])
+            assert reward[i] == earned
+            assert np.array_equal(observation[i], alone)
+            assert vec.ledger is not None
+            for name, entry in vec.ledger._asdict().items():
+                assert np.array_equal(entry[i], info["engine"][name]), name
+            lost += info["engine"]["lost"][0]
+    assert lost > 0
+
+
+LIMITED = Sources.random(8, seed=3)
+LIMITED = Sources(
+    **{
+        **LIMITED.__getstate__(),
+        "capacity": [2, np.inf, 5, 1, 8, np.inf, 3, 4],
+        "failure_rate": 0.2,
+        "crawl_delay": [0, 2, 1, 0, 3, 0, 0, 1],
+        "hosts": ["a", "a", "b", "", "b", "", "", "a"],
+    }
+)
+TASKS: list[dict[str, Any]] = [
+    {"sources": "table1", "budget": 2},
+    {"sources": Sources.random(8, seed=3), "budget": 2, "arrivals": "poisson-hawkes-lognormal"},
+    {"sources": Sources.random(8, seed=3), "budget": 2, "arrivals": "poisson-gamma-lomax"},
+    {"sources": LIMITED, "budget": 2.5, "budget_rule": "average", "observed": False},
+    {"sources": Sources.random(8, seed=3), "signals": {"recall": 0.5}, "start": "full"},
+]
+
+
+def run(
+    seed: int, steps: int, engine: Engine | None, **arguments: Any
+) -> tuple[list[Any], list[Any], list[Any]]:
+    """Return the observations, the rewards and the numbers of items indexed under priorities that
+    `seed` determines."""
+    given = {"arrivals": "poisson-items", "features": ("value", "age", "pings"), **arguments}
+    vec = CrawlVectorEnv(2, engine=engine, **{"horizon": 15} | given)
+    rng, told = np.random.default_rng(seed), ([vec.reset(seed=7)[0]], [], [])
+    for _ in range(steps):
+        observation, reward, *_ = vec.step(rng.random((2, vec.task.n), dtype=np.float32))
+        indexed = None if vec.ledger is None else vec.ledger.indexed[:, 0]
+        for column, entry in zip(told, (observation, reward, indexed), strict=True):
+            column.append(entry)
+    return told
+
+
+def same(one: list[Any], other: list[Any]) -> bool:
+    return all(map(np.array_equal, one, other)) and len(one) == len(other)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_an_engine_that_is_fast_enough_changes_nothing(task: dict[str, Any]) -> None:
+    without = run(1, 40, None, **task)
+    for engine in (Engine(math.inf, 0), Engine(1e6, 3, "value", "poisson")):
+        found = run(1, 40, engine, **task)
+        assert same(found[0], without[0])
+        assert same(found[1], without[1])
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_arrivals_and_pings_depend_on_no_engine(task: dict[str, Any]) -> None:
+    slow = run(1, 30, Engine(0.5, 1, "value", "poisson", 0.1), **task)
+    without = run(1, 30, None, **task)
+    assert same(slow[0], without[0])
+    assert not same(slow[1], without[1])
+
+
+def test_service_depends_on_the_seed_alone() -> None:
+    """Both engines are busy in every step: in each, about 500 items are published."""
+    engine = Engine(3.0, None, "fifo", "poisson")
+    one, other = (run(seed, 30, engine, sources="table1", start="full") for seed in (1, 2))
+    assert not same(one[1], other[1])
+    assert same(one[2], other[2])
+    assert len({*np.ravel(one[2]).tolist()}) > 3
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("discipline", ["fifo", "value"])
+def test_nothing_is_lost_without_account(task: dict[str, Any], discipline: Any) -> None:
+    engine = Engine(2.5, 6, discipline, "poisson", threshold=0.2)
+    vec = CrawlVectorEnv(3, engine=engine, **{"arrivals": "poisson-items", **task})
+    vec.reset(seed=2)
+    rng, before = np.random.default_rng(0), np.zeros((3, 2))
+    total = np.zeros((6, 3, 2))
+    for _ in range(60):
+        reward = vec.step(rng.random((3, vec.task.n), dtype=np.float32))[1]
+        ledger = vec.ledger
+        assert ledger is not None
+        gone = ledger.refused + ledger.indexed + ledger.lost + ledger.decayed + ledger.backlog
+        balance = ledger.collected + before - gone
+        assert np.all(balance[:, 0] == 0)
+        np.testing.assert_allclose(balance[:, 1], 0.0, atol=1e-9 * (1 + gone[:, 1].max()))
+        assert np.array_equal(ledger.indexed[:, 1], reward)
+        assert ledger.backlog[:, 0].max() <= 6
+        before = ledger.backlog
+        total += ledger
+    assert np.all(total.sum(axis=1)[:4, 0] > 0)  # all of it happened
+
+
+def test_fractions_of_the_rate_add_up_while_there_is_more_to_index() -> None:
+    def indexed(rate: float, capacity: int | None, per_step: list[int]) -> list[float]:
+        published = [
+            (step + (k + 1) / 16, 1.0, 0) for step, n in enumerate(per_step) for k in range(n)
+        ]
+        env = env_of(published, engine=Engine(rate, capacity))
+        env.reset(seed=0)
+        steps = [env.step(np.ones(3))[4]["engine"]["indexed"][0] for _ in range(len(per_step) + 1)]
+        return [float(n) for n in steps[1:]]
+
+    assert indexed(0.5, 0, [1] * 6) == [0, 1, 0, 1, 0, 1]  # the others are lost
+    assert indexed(0.5, None, [1, 0, 0, 0, 1, 0, 0]) == [0, 1, 0, 0, 0, 1, 0]  # no work in advance
+    assert indexed(1.5, None, [4, 0, 0, 2, 0]) == [1, 2, 1, 1, 1]
+    assert sum(indexed(0.1, 2, [1] * 11)) == 1  # ten times 0.1 is one item
+    assert indexed(2.0, 1, [5, 0, 0]) == [2, 1, 0]
+
+
+def test_what_is_worth_the_threshold_is_not_refused() -> None:
+    published = [(0.25, 2.0, 1)]
+
+    def first(**engine: Any) -> Any:
+        env = env_of(published, engine={"rate": 1, **engine})
+        env.reset(seed=0)
+        env.step(np.ones(3))
+        return env.step(np.array([0, 1, 0]))[4]["engine"]
+
+    worth = float(first()["indexed"][1])
+    np.testing.assert_allclose(worth, 2 * math.exp(-0.7 * 0.75), rtol=1e-14)
+    assert first(threshold=worth)["indexed"].tolist() == [1, worth]
+    refused = first(threshold=math.nextafter(worth, 9))
+    assert refused["refused"].tolist() == [1, worth]
+    assert refused["indexed"].tolist() == [0, 0]
+
+
+def test_recorded_curves_hold_for_waiting_items() -> None:
+    curves = DecayCurves([0, 3, 6], [0.0, 1.0, 2.0, 0.0, 1.0, 2.0], [1, 0.5, 0.25, 1, 0.8, 0.0])
+    log = ItemLog(["a"], [0, 0], [0.0, 0.5], [4.0, 1.0], 0.0, 4.0, curves=curves)
+    fleet = Sources([1.0, 1.0], [1.0] * 2, [1e-9] * 2, names=["a", "b"])
+    trace = Trace(log, random_start=False)
+    env = CrawlEnv(fleet, 1, arrivals=trace, start="empty", engine=Engine(1))
+    env.reset(seed=0)
+    found = [env.step(np.array([1, 0]))[1] for _ in range(4)]
+    np.testing.assert_allclose(found, [0.0, 0.9, 1.0, 0.0])  # newest first, at ages ½ and 2
+
+
+# ------------------------------------------------------------------------------ poisson service
+
+
+def stationary(arrivals: float, service: float, places: int) -> NDArray[np.float64]:
+    """Return the distribution of the backlog before a step in which Poisson numbers arrive and can
+    be indexed, of these means."""
+    most = 80
+    number = np.arange(most)
+    factorial = np.array([math.lgamma(k + 1) for k in number])
+    come, done = (np.exp(number * math.log(m) - m - factorial) for m in (arrivals, service))
+    move = np.zeros((places + 1, places + 1))
+    for n in range(places + 1):
+        for a in number:
+            for s in number:
+                move[n, min(max(n + a - s, 0), places)] += come[a] * done[s]
+    values, vectors = np.linalg.eig(move.T)
+    law = np.real(vectors[:, np.argmax(np.real(values))])
+    return np.asarray(law / law.sum())
+
+
+def markovian(load: float, places: int) -> NDArray[np.float64]:
+    """Return the distribution of the number in the queue M/M/1/K."""
+    law = load ** np.arange(places + 1)
+    return np.asarray(law / law.sum())
+
+
+@pytest.mark.parametrize(("period", "load"), [(1.0, 1.2), (0.05, 1.0)])
+def test_poisson_service_has_the_law_of_the_queue(period: float, load: float) -> None:
+    """Frequencies of 200 independent runs are within 5 standard errors of the exact ones; the 12
+    comparisons together fail for one of 10⁵ seeds."""
+    places, rate = 5, 2.0
+    fleet = Sources([load * rate, 0.0], [1.0] * 2, [0.01] * 2, period=period)
+    engine = Engine(rate * period, places, service="poisson")
+    vec = CrawlVectorEnv(200, fleet, 1, engine=engine, features=("backlog",), horizon=None)
+    vec.reset(seed=1)
+    action = np.tile(np.array([1, -1], dtype=np.float32), (200, 1))
+    seen = np.zeros((200, places + 1))
+    lost = np.zeros((200, 2))
+    steps = int(100 + 100 / period)
+    for step in range(steps):
+        backlog = vec.step(action)[0][:, 0, 0].astype(int)
+        if step >= 100 / period * 0.2:
+            seen[np.arange(200), backlog] += 1
+            assert vec.ledger is not None
+            lost += np.stack([vec.ledger.lost[:, 0], vec.ledger.collected[:, 0]], axis=1)
+    frequency = seen / seen.sum(axis=1, keepdims=True)
+    law = stationary(load * rate * period, rate * period, places)
+    error = frequency.std(axis=0, ddof=1) / math.sqrt(200)
+    assert np.all(np.abs(frequency.mean(axis=0) - law) < 5 * error)
+    if period < 0.1:  # near the limit of continuous time
+        limit = markovian(load, places)
+        assert np.abs(law - limit).max() < 0.2 * period
+        finer = stationary(load * rate * period / 8, rate * period / 8, places)
+        assert np.abs(finer - limit).max() < 0.15 * np.abs(law - limit).max()
+        share = lost[:, 0].sum() / lost[:, 1].sum()  # arrivals see the stationary law
+        assert abs(share - limit[-1]) < 0.1 * limit[-1]
+
+
+# ------------------------------------------------------------- state, forms, and what is refused
+
+
+def busy(**arguments: Any) -> CrawlEnv:
+    engine = Engine(20, 300, "value", "poisson")
+    return CrawlEnv(engine=engine, features=("age", "backlog"), **arguments)
+
+
+def test_the_state_holds_the_queue() -> None:
+    env, rng = busy(), np.random.default_rng(0)
+    env.reset(seed=3)
+    actions = rng.random((20, 4), dtype=np.float32)
+    for action in actions:
+        env.step(action)
+    state = env.get_state()
+    ahead = [env.step(action)[:2] for action in actions]
+    other = busy()
+    again = []
+    for place in (env, other):
+        assert place.set_state(state)[0, 1] == 300
+        again.append([place.step(action)[:2] for action in actions])
+    for one, two, three in zip(ahead, *again, strict=True):
+        assert one[1] == two[1] == three[1]
+        assert np.array_equal(one[0], two[0])
+    env.set_state(state, seed=1)
+    assert [env.step(action)[1] for action in actions] != [reward for _, reward in ahead]
+
+
+def test_a_reset_empties_the_queues_of_its_environments_alone() -> None:
+    vec = CrawlVectorEnv(
+        3, engine={"rate": 20}, features="backlog", autoreset_mode="Disabled", horizon=None
+    )
+    vec.reset(seed=0)
+    before = vec.step(np.ones((3, 4)))[0][:, 0, 0]
+    after = vec.reset(options={"reset_mask": np.array([False, True, False])})[0][:, 0, 0]
+    assert before.min() > 0
+    assert after.tolist() == [before[0], 0, before[2]]
+
+
+def test_forms_of_the_environment() -> None:
+    engine = Engine(rate=3, capacity=10, discipline="value", threshold=0.5)
+    env = gym.make("EphemeralCrawl-v0", engine=engine)
+    assert env.spec is not None
+    again = gym.make(EnvSpec.from_json(env.spec.to_json()))
+    assert task_of(again).engine == engine
+    assert task_of(gym.make("EphemeralCrawl-v0", engine={"rate": 3})).engine == Engine(rate=3)
+    assert "engine=Engine(rate=3, capacity=10" in repr(task_of(env))
+    flat: Any = gym.make("EphemeralCrawlDiscrete-v0", engine=engine, features=("age", "backlog"))
+    flat.reset(seed=0)
+    observation = [flat.step(0)[0] for _ in range(5)][-1]
+    assert flat.observation_space.contains(observation)
+    assert flat.unwrapped.task.natural(observation)[0, :, 1].tolist() == [10] * 4
+    picks = SequentialSelection(gym.make("EphemeralCrawl-v0", budget=2, engine=engine))
+    picks.reset(seed=0)
+    picks.step(0)
+    assert picks.step(1)[4]["engine"]["indexed"][0] == 3
+    idle = CrawlEnv(features=("backlog",))  # without an engine nothing waits
+    assert not idle.reset(seed=0)[0].any()
+
+
+@pytest.mark.parametrize(
+    ("engine", "parts"),
+    [
+        ({"rate": 0}, ("rate is 0", "must be positive")),
+        ({"rate": math.nan}, ("rate is nan",)),
+        ({"rate": "3"}, ("rate is '3'",)),
+        ({"rate": True}, ("rate is True",)),
+        ({"rate": 3, "capacity": -1}, ("capacity is -1", "whole number of items, at least 0")),
+        ({"rate": 3, "capacity": 2.5}, ("capacity is 2.5",)),
+        ({"rate": 3, "discipline": "lifo"}, ("unknown discipline 'lifo'", "fifo, value")),
+        ({"rate": 3, "service": "possion"}, ("did you mean 'poisson'?",)),
+        ({"rate": 3, "threshold": -0.1}, ("threshold is -0.1", "zero or positive")),
+        ({"rate": 3, "threshold": math.inf}, ("threshold is inf",)),
+        ({"rates": 3}, ("unknown argument of Engine 'rates'", "did you mean 'rate'?")),
+        ({"capacity": 3}, ("lacks the rate", '{"rate": 3}')),
+        (3, ("engine is 3", "Engine(rate=")),
+        ("fifo", ("engine is 'fifo'", "Engine(rate=")),
+    ],
+)
+def test_bad_engines_are_refused(engine: Any, parts: tuple[str, ...]) -> None:
+    with refused(*parts):
+        CrawlEnv(engine=engine)
+
+
+@pytest.mark.parametrize("arrivals", ["deterministic", "poisson"])
+def test_engines_need_items(arrivals: str) -> None:
+    with refused("engine is Engine(rate=3)", "single items are needed", "poisson-items"):
+        CrawlEnv(arrivals=arrivals, engine={"rate": 3})
+
+
+def test_infinite_capacities_are_none() -> None:
+    assert Engine(1, math.inf) == Engine(1)  # type: ignore[arg-type]
+    with refused("options['value'] cannot be set", "engine"):
+        CrawlEnv(engine={"rate": 1}).reset(options={"value": np.ones(4)})

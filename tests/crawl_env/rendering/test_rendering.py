@@ -165,6 +165,29 @@ def test_frame_tells_belief_from_value() -> None:
     assert frame_of(started(None)).belief is None
 
 
+def test_queue_is_shown() -> None:
+    """Source 1 publishes 250 items per step."""
+    engine = {"rate": 2, "capacity": 8, "threshold": 0.5}
+    env, drawn = (started(mode, sources=NAMED, engine=engine) for mode in ("ansi", "rgb_array"))
+    empty = picture(drawn)
+    for one in (env, drawn):
+        one.step(FIRST)
+    line = lines_of(env)[1]
+    assert line.startswith("queue          ████████████████████  8 of 8 waiting, 2 indexed, ")
+    assert line.endswith(" lost")
+    assert "refused" in line
+    assert len(line) <= 100
+    strip = (picture(drawn) != empty).any(axis=-1)[348:360, 80:780]  # a bar, and text behind it
+    assert strip[:, :352].all()
+    assert strip[:, 360:].any()
+    other = started("ansi", sources=NAMED, engine={"rate": 1e6})
+    assert lines_of(other)[1].split()[2:] == ["0", "waiting,", "0", "indexed"]
+    other.step(FIRST)
+    assert frame_of(other).queue is not None
+    assert "0 waiting" in lines_of(other)[1]
+    assert frame_of(started("ansi")).queue is None
+
+
 def test_axis_does_not_jump() -> None:
     env = started(None, arrivals="poisson")
     scale = frame_of(env).scale

@@ -5,12 +5,16 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from ephemeral_crawl.live import Scheduler, scheduler, snapshot
+from ephemeral_crawl.live.journal import base, postgres, sqlite
 from ephemeral_crawl.live.state import State
+from tests.ephemeral_crawl.live import kills
+from tests.ephemeral_crawl.live.stores import NO_SERVER, Store, reported, servers
 from tests.ephemeral_crawl.live.world import Clock
 from tests.refusals import refused
 
@@ -21,12 +25,25 @@ def dump(live):
     return snapshot.to_bytes(live._state)
 
 
-def replayed(path):
+@pytest.fixture(scope="module")
+def server():
+    yield from servers()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def store(request, tmp_path):
+    if request.param == "sqlite":
+        return Store(f"sqlite:///{tmp_path / 'crawl.db'}", tmp_path / "crawl.db")
+    server = request.getfixturevalue("server")
+    if server is None:
+        pytest.skip(NO_SERVER)
+    return server.new()
+
+
+def replayed(store):
     """Return the state as all events of the journal, from the first, give it."""
-    with sqlite3.connect(path) as connection:
-        events = connection.execute("SELECT event FROM journal ORDER BY number").fetchall()
     state = State()
-    for (event,) in events:
+    for (event,) in store.run("SELECT event FROM journal ORDER BY number"):
         state.apply(json.loads(event))
     return snapshot.to_bytes(state)
 
@@ -54,16 +71,16 @@ def busy(live, clock, steps=60):
     live.pause("4")
 
 
-def test_the_state_is_a_replay_of_the_journal(tmp_path, monkeypatch):
+def test_the_state_is_a_replay_of_the_journal(store, monkeypatch):
     monkeypatch.setattr(scheduler, "_EVERY", 50)  # snapshots
-    path, clock = tmp_path / "crawl.db", Clock()
-    with Scheduler(path, budget="40/h", clock=clock) as live:
+    clock = Clock()
+    with Scheduler(store.address, budget="40/h", clock=clock) as live:
         busy(live, clock)
         expected = dump(live)
-        assert replayed(path) == expected
+        assert replayed(store) == expected
         assert live._snapshot > 100
         told = live.explain("eleven")
-    with Scheduler(path, clock=clock) as again:
+    with Scheduler(store.address, clock=clock) as again:
         assert dump(again) == expected
         assert again.explain("eleven") == told
     # In memory the same happens.
@@ -71,6 +88,22 @@ def test_the_state_is_a_replay_of_the_journal(tmp_path, monkeypatch):
     memory = Scheduler(":memory:", budget="40/h", clock=memory_clock)
     busy(memory, memory_clock)
     assert dump(memory) == expected
+
+
+def test_a_copy_goes_on_where_it_was_made(store, tmp_path):
+    clock = Clock()
+    live = Scheduler(store.address, budget="40/h", clock=clock)
+    busy(live, clock, steps=20)
+    with refused("there is a scheduler"):
+        live.copy(store.address)
+    backup = f"sqlite:///{tmp_path / 'backup.db'}"
+    live.copy(backup)
+    with Scheduler(backup, clock=clock) as copy:
+        assert dump(copy) == dump(live)
+        copy.add("only in the copy")
+    with Scheduler(backup, clock=clock) as copy:
+        assert "only in the copy" in copy
+        assert "only in the copy" not in live
 
 
 def test_settings_are_stored_and_can_be_changed(tmp_path):
@@ -92,9 +125,9 @@ def test_a_closed_scheduler_says_so(tmp_path):
         live.lease()
 
 
-def test_two_schedulers_on_a_file_are_one(tmp_path):
-    path, clock = tmp_path / "crawl.db", Clock()
-    one, two = (Scheduler(path, budget="600/h", clock=clock) for _ in range(2))
+def test_two_schedulers_on_a_store_are_one(store):
+    clock = Clock()
+    one, two = (Scheduler(store.address, budget="600/h", clock=clock) for _ in range(2))
     one.add_many({"source": str(i)} for i in range(10))
     first, second = one.lease(5), two.lease(10)
     assert len({lease.source for lease in first + second}) == 10
@@ -105,61 +138,19 @@ def test_two_schedulers_on_a_file_are_one(tmp_path):
     assert dump(one) == dump(two)
 
 
-WORKERS = """
-import os, sys, time
-from ephemeral_crawl.live import Scheduler
-
-path, out = sys.argv[1:]
-
-def work(ready):
-    live = Scheduler("sqlite:///" + path, budget="100000/h", burst=1e6)
-    live.add_many(({"source": str(i), "max_interval": "1s", "min_interval": 0} for i in range(400)),
-                  exist_ok=True)
-    file = os.open(out, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    while True:
-        for lease in live.lease(3, timeout="1h"):
-            live.report(lease.id, [(None, 1.0)] * (lease.id % 4))
-            os.write(file, f"{lease.id}\\n".encode())
-            os.write(ready, b"x")
-
-warm = Scheduler(":memory:", budget="1/h")  # compiles
-warm.add("a")
-warm.report(warm.lease()[0].id, [(None, 1.0)])
-for k in range(10):
-    reading, writing = os.pipe()
-    workers = []
-    for _ in range(2):
-        child = os.fork()
-        if child == 0:
-            work(writing)
-        workers.append(child)
-    os.read(reading, 1)
-    time.sleep(0.005 * k)
-    for worker in workers:
-        os.kill(worker, 9)
-        os.waitpid(worker, 0)
-"""
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_kill_9_loses_no_acknowledged_report(tmp_path):
-    """Pairs of processes on one file are killed at random moments, twenty in all."""
-    path, out = tmp_path / "crawl.db", tmp_path / "acknowledged"
-    command = [sys.executable, "-c", WORKERS, str(path), str(out)]
+def test_kill_9_loses_no_acknowledged_report(store, tmp_path):
+    """Processes on one store are killed at random moments."""
+    out = tmp_path / "acknowledged"
+    command = [sys.executable, "-m", kills.__name__, store.address, str(out), "20"]
     subprocess.run(command, cwd=ROOT, check=True)
     acknowledged = {int(line) for line in out.read_text().splitlines()}
     assert len(acknowledged) >= 10
-    with sqlite3.connect(path) as connection:
-        reports = connection.execute(
-            "SELECT json_extract(value, '$.lease'), json_array_length(value, '$.ages') "
-            "FROM journal, json_each(event, '$.outcomes')"
-        ).fetchall()
-    numbers = [lease for lease, _ in reports]
-    assert len(numbers) == len(set(numbers))  # none counts twice
-    assert acknowledged <= set(numbers)  # none is lost
-    assert all(items == lease % 4 for lease, items in reports)
-    live = Scheduler(path)
-    assert dump(live) == replayed(path)
+    reports = reported(store)  # none counts twice
+    assert acknowledged <= set(reports)  # none is lost
+    assert all(n == kills.items_of(lease) for lease, n in reports.items() if lease > 1)
+    live = Scheduler(store.address)
+    assert dump(live) == replayed(store)
     # Leases of the dead end, and can still be reported once.
     held = sorted(live._state.leases)
     assert all(live.report(lease) for lease in held)
@@ -167,16 +158,16 @@ def test_kill_9_loses_no_acknowledged_report(tmp_path):
     assert live.status().leased == 0
 
 
-def test_an_error_while_applying_leaves_the_file_in_charge(tmp_path, monkeypatch):
-    path, clock = tmp_path / "crawl.db", Clock()
-    live = Scheduler(path, budget="20/h", clock=clock)
+def test_an_error_while_applying_leaves_the_journal_in_charge(store, monkeypatch):
+    clock = Clock()
+    live = Scheduler(store.address, budget="20/h", clock=clock)
     live.add("a")
     with monkeypatch.context() as patch:
         patch.setattr(State, "_learn", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             live.report("a", [(None, 1.0)])
     assert live.explain("a").fetched_at == clock()  # it had been committed
-    assert dump(live) == replayed(path)
+    assert dump(live) == replayed(store)
 
 
 def test_foreign_and_damaged_files_are_refused(tmp_path):
@@ -202,9 +193,9 @@ def test_foreign_and_damaged_files_are_refused(tmp_path):
         ("UPDATE journal SET event = '{\"time\": NaN}' WHERE number = 2", "a number is NaN"),
         ('UPDATE journal SET event = \'{"kind": "run"}\' WHERE number = 2', "event 2"),
         ("DELETE FROM journal WHERE number = 1", "events after the snapshot are missing"),
-        ("INSERT INTO snapshot VALUES (1, 3, x'00')", "stored state is damaged"),
+        ("INSERT INTO snapshot VALUES (3, 1, 1, x'00')", "stored state is damaged"),
         ("CREATE TRIGGER t AFTER INSERT ON journal BEGIN SELECT 1; END", "not one of a scheduler"),
-        ("PRAGMA user_version = 2", "version 2"),
+        ("PRAGMA user_version = 9", "version 9"),
     ],
 )
 def test_damaged_journals_are_refused(tmp_path, change, words):
@@ -220,31 +211,163 @@ def test_damaged_journals_are_refused(tmp_path, change, words):
         Scheduler(path)
 
 
-def test_the_journal_is_cut_behind_snapshots(tmp_path, monkeypatch):
+def test_the_journal_is_cut_behind_snapshots(store, monkeypatch):
     monkeypatch.setattr(scheduler, "_EVERY", 20)
-    monkeypatch.setattr("ephemeral_crawl.live.journal.KEPT", 10)
-    path, clock = tmp_path / "crawl.db", Clock()
-    slow, live = (Scheduler(path, budget="40/h", clock=clock) for _ in range(2))
+    monkeypatch.setattr(base, "KEPT", 10)
+    clock = Clock()
+    slow, live = (Scheduler(store.address, budget="40/h", clock=clock) for _ in range(2))
     busy(live, clock)
-    with sqlite3.connect(path) as connection:
-        ((oldest,),) = connection.execute("SELECT min(number) FROM journal").fetchall()
+    ((oldest,),) = store.run("SELECT min(number) FROM journal")
     assert oldest > 50
     assert slow.explain("eleven") == live.explain("eleven")  # it reads the snapshot
     assert dump(slow) == dump(live)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_a_fork_has_a_connection_of_its_own(tmp_path):
-    path, clock = tmp_path / "crawl.db", Clock()
-    live = Scheduler(path, budget="20/h", clock=clock)
+def test_a_fork_has_a_connection_of_its_own(store):
+    live = Scheduler(store.address, budget="20/h")
     live.add("a")
-    code = (
-        "import os, sys; from ephemeral_crawl.live import Scheduler\n"
-        f"live = Scheduler({f'sqlite:///{path}'!r})\n"
-        "child = os.fork()\n"
-        "live.add('child' if child == 0 else 'parent')\n"
-        "os._exit(0) if child == 0 else os.waitpid(child, 0)\n"
-        "sys.exit(sorted(live.sources()) != ['a', 'child', 'parent'])\n"
+    child = os.fork()
+    if child == 0:
+        try:
+            live.add("child")
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    live.add("parent")
+    assert sorted(live.sources()) == ["a", "child", "parent"]
+
+
+# ------------------------------------------------------------------------------- versions
+
+
+@pytest.fixture
+def next_version(monkeypatch):
+    """A program whose tables have one more column."""
+    version = base.VERSION
+    for module in (sqlite, postgres):
+        steps = [*module._STEPS, ["ALTER TABLE journal ADD COLUMN note text"]]
+        monkeypatch.setattr(module, "_STEPS", steps)
+    for module in (base, sqlite, postgres):
+        monkeypatch.setattr(module, "VERSION", version + 1)
+
+
+def test_tables_of_an_earlier_version_are_migrated(store, request):
+    clock = Clock()
+    with Scheduler(store.address, budget="40/h", clock=clock) as live:
+        busy(live, clock, steps=3)
+        before = dump(live)
+    request.getfixturevalue("next_version")
+    with Scheduler(store.address, clock=clock) as live:
+        assert dump(live) == before
+        live.add("later")
+        assert store.run("SELECT note FROM journal") == [(None,)] * live._number
+    with Scheduler(store.address, clock=clock) as live:  # and only once
+        assert "later" in live
+    request.getfixturevalue("monkeypatch").undo()
+    with refused(f"version {base.VERSION + 1}"):
+        Scheduler(store.address)
+
+
+def test_files_of_version_1_are_migrated(tmp_path):
+    clock, path = Clock(), tmp_path / "old.db"
+    with Scheduler(tmp_path / "new.db", budget="40/h", clock=clock) as live:
+        busy(live, clock, steps=3)
+        number, state = live._number, dump(live)
+    with sqlite3.connect(path) as old:
+        for statement in sqlite._STEPS[0]:
+            old.execute(statement)
+        half = len(state) // 2
+        parts = [(0, number, state[:half]), (1, number, state[half:])]
+        old.executemany("INSERT INTO snapshot VALUES (?, ?, ?)", parts)
+        old.execute("PRAGMA user_version = 1")
+    old.close()
+    with Scheduler(path, clock=clock) as live:
+        assert dump(live) == state
+
+
+def test_a_snapshot_that_is_not_finished_changes_nothing(store):
+    live = Scheduler(store.address, budget="20/h")
+    live.add("a")
+    live._write_snapshot()
+    before = live._journal.snapshot()
+
+    def dies():
+        yield b"part"
+        yield b"part"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        live._journal.write_snapshot(before[0] + 5, dies())
+    assert live._journal.snapshot() == before
+
+    def overtaken():
+        yield b"part"
+        yield b"part"
+        live._journal.write_snapshot(before[0] + 6, [b"later", b"one"])
+
+    live._journal.write_snapshot(before[0] + 5, overtaken())
+    assert live._journal.snapshot() == (before[0] + 6, b"laterone")
+    live._journal.write_snapshot(before[0] + 5, [b"earlier"])
+    assert store.run("SELECT DISTINCT number FROM snapshot") == [(before[0] + 6,)]
+
+
+# ------------------------------------------------------------------------------- PostgreSQL
+
+
+def test_a_restart_of_the_server_is_survived(server, store, monkeypatch):
+    if store.file is not None:
+        pytest.skip("SQLite has no server")
+    live = Scheduler(store.address, budget="20/h")
+    live.add("a")
+    server.stop("immediate")  # as if it had crashed
+    threading.Timer(0.3, server.start).start()
+    live.add("b")  # waits
+    assert live.sources() == ["a", "b"]
+    now = live._now(live._state)
+    ((session,),) = live._journal.rows("SELECT pg_backend_pid()")
+    monkeypatch.setattr(  # just before an event is stored
+        live,
+        "_now",
+        lambda state: (store.run(f"SELECT pg_terminate_backend({session})"), now)[1],
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False)
-    assert done.returncode == 0
+    with pytest.raises(ConnectionError, match="may or may not"):
+        live.add("d")
+    monkeypatch.undo()
+    live.add("c")
+    assert live.sources() == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("postgresql://user:secret@127.0.0.1:1/db", "Connection refused"),
+        ("postgresql://user:secret@127.0.0.1:x/db", "invalid integer value"),
+        ("postgresql://user:secret@127.0.0.1/db?nothing=1", "cannot be read"),
+        ("postgresql://user:secret@[::1/db", "cannot be read"),
+        ("postgresql://user:secret@127.0.0.1/db?schema=A b", "lower-case"),
+        ("postgresql://user:secret@127.0.0.1/db?schema=pg_catalog", "lower-case"),
+    ],
+)
+def test_addresses_that_are_wrong(address, words):
+    with pytest.raises((ValueError, ConnectionError), match=words) as error:
+        Scheduler(address, budget="1/h")
+    assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TABLE {}.journal (number integer)",
+        "CREATE VIEW {}.version AS SELECT 1 AS version",
+    ],
+)
+def test_schemas_of_others_are_refused(server, statement):
+    if server is None:
+        pytest.skip(NO_SERVER)
+    store = server.new()
+    schema = store.address.rpartition("=")[2]
+    store.run(f"CREATE SCHEMA {schema}")
+    store.run(statement.format(schema))
+    with refused("not one of a scheduler"):
+        Scheduler(store.address, budget="1/h")

@@ -1,0 +1,40 @@
+"""The journal: every change of a scheduler, in order, in a database or nowhere.
+
+A change is acknowledged once its event has been committed. The state is the last snapshot with the
+events since then applied to it, so that nothing acknowledged is lost when a process is killed, and
+several processes that share a database have the same state: each applies what the others appended.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from crawl_env.errors import shown
+from ephemeral_crawl.live.journal.base import Event, Journal, NoJournal
+from ephemeral_crawl.live.journal.sqlite import SqliteJournal
+
+__all__ = ["Event", "Journal", "open_journal"]
+
+_SERVERS = ("postgresql://", "postgres://")
+
+
+def open_journal(store: object, *, full: bool) -> Journal:
+    """Return the journal for ":memory:", "sqlite:///file.db", the path of a SQLite file, or
+    "postgresql://host/database"."""
+    if isinstance(store, os.PathLike):
+        return SqliteJournal(Path(store), full=full)
+    if store == ":memory:":
+        return NoJournal()
+    if isinstance(store, str) and store.startswith("sqlite:///") and len(store) > 10:
+        if "\0" in store:
+            raise ValueError(f"store is {shown(store)}; a path has no NUL characters")
+        return SqliteJournal(Path(store.removeprefix("sqlite:///")), full=full)
+    if isinstance(store, str) and store.startswith(_SERVERS):
+        from ephemeral_crawl.live.journal.postgres import PostgresJournal  # an optional dependency
+
+        return PostgresJournal(store)
+    raise ValueError(
+        f"store is {shown(store)}; give ':memory:', 'sqlite:///crawl.db', "
+        "'sqlite:////var/crawl.db', a pathlib.Path or 'postgresql://user@host/database'"
+    )

@@ -1,0 +1,187 @@
+"""What a journal is, and what journals in SQL databases have in common."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol, Self
+
+from crawl_env.errors import shown
+
+Event = dict[str, Any]
+
+VERSION = 2  # of the tables
+KEPT = 100_000  # events before the last snapshot
+PATIENCE = 30.0  # seconds to wait for another process, or for the database
+_REMOVED = 1000  # events in a transaction
+
+
+class Journal(Protocol):
+    """Where the events of a scheduler are stored."""
+
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Return a context in which no other process changes the journal; it commits at its end,
+        and changes nothing if it is left by an exception."""
+        ...
+
+    def since(self, number: int) -> list[tuple[int, Event]] | None:
+        """Return the numbers and events after a number; None if some of them were removed."""
+        ...
+
+    def append(self, number: int, event: Event) -> None:
+        """Add an event, in an exclusive context; its number is that of the last one plus 1."""
+        ...
+
+    def snapshot(self) -> tuple[int, bytes] | None:
+        """Return the last snapshot and the number of the last event in it."""
+        ...
+
+    def write_snapshot(self, number: int, parts: Iterable[bytes]) -> None:
+        """Store a snapshot, unless there is a later one, and remove the one before.
+
+        It is called outside of exclusive contexts, from any thread, and lets others write between
+        the parts. If it does not come to its end, the snapshot before remains.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+class NoJournal:
+    """Stores nothing, for a scheduler in memory."""
+
+    def __init__(self) -> None:
+        self._number = 0
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        yield
+
+    def since(self, number: int) -> list[tuple[int, Event]] | None:
+        return [] if number == self._number else None
+
+    def append(self, number: int, event: Event) -> None:
+        self._number = number
+
+    def snapshot(self) -> tuple[int, bytes] | None:
+        return None
+
+    def write_snapshot(self, number: int, parts: Iterable[bytes]) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class SqlJournal(ABC):
+    """A journal in two tables of a database: one row per event, and the parts of the snapshot."""
+
+    name: str  # of the database, for messages; without a password
+
+    @abstractmethod
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Return a transaction that no other process writes beside."""
+
+    @abstractmethod
+    def rows(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Run a statement, whose parameters are written as ?, and return the rows it gives."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def since(self, number: int) -> list[tuple[int, Event]] | None:
+        rows = self.rows(
+            "SELECT number, event FROM journal WHERE number > ? ORDER BY number", [number]
+        )
+        if rows and rows[0][0] != number + 1:
+            return None
+        return [(at, self._decoded(at, text)) for at, text in rows]
+
+    def append(self, number: int, event: Event) -> None:
+        text = json.dumps(event, allow_nan=False, separators=(",", ":"))
+        self.rows("INSERT INTO journal (number, event) VALUES (?, ?)", [number, text])
+
+    def snapshot(self) -> tuple[int, bytes] | None:
+        rows = self.rows(
+            "SELECT number, state FROM snapshot "
+            "WHERE number = (SELECT max(number) FROM snapshot WHERE last = 1) ORDER BY part"
+        )
+        return (rows[0][0], b"".join(state for _, state in rows)) if rows else None
+
+    def write_snapshot(self, number: int, parts: Iterable[bytes]) -> None:
+        beside = self.again()
+        try:
+            beside._write_snapshot(number, parts)
+        finally:
+            beside.close()
+
+    def _write_snapshot(self, number: int, parts: Iterable[bytes]) -> None:
+        ((newest,),) = self.rows("SELECT max(number) FROM snapshot WHERE last = 1")
+        if newest is not None and newest >= number:
+            return
+        # Only snapshots that nobody has finished, whose writers have died, or give up below.
+        self.rows("DELETE FROM snapshot WHERE number <> ?", [-1 if newest is None else newest])
+        part, state = 0, b""
+        for following in itertools.chain(parts, [None]):
+            if following is not None:
+                if part:
+                    self._write_part(number, part, state)
+                part, state = part + 1, following
+        with self.exclusive():
+            ((stored,),) = self.rows(
+                "SELECT count(*) FROM snapshot WHERE number = ? AND part < ?", [number, part]
+            )
+            if stored != part - 1:
+                return
+            self._write_part(number, part, state, last=True)
+        # Some at a time, so that nobody waits long.
+        for row in self.rows("SELECT number, part FROM snapshot WHERE number < ?", [number]):
+            self.rows("DELETE FROM snapshot WHERE number = ? AND part = ?", row)
+        ((oldest,),) = self.rows("SELECT min(number) FROM journal")
+        for first in range(oldest or number, number - KEPT + 1, _REMOVED):
+            end = min(first + _REMOVED - 1, number - KEPT)
+            self.rows("DELETE FROM journal WHERE number <= ?", [end])
+
+    def _write_part(self, number: int, part: int, state: bytes, last: bool = False) -> None:
+        # Of a snapshot that two processes write, the parts are the same.
+        self.rows(
+            "INSERT INTO snapshot (number, part, last, state) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT DO NOTHING",
+            [number, part, int(last), state],
+        )
+
+    @abstractmethod
+    def again(self) -> Self:
+        """Return the same journal with a connection of its own."""
+
+    def migrate(self, version: int, steps: Sequence[Sequence[str]]) -> None:
+        """Bring the tables to the present version, in an exclusive context.
+
+        Arguments:
+            version: that of the tables, 0 if there are none.
+            steps: the statements that lead from each version to the next.
+        """
+        if not 0 <= version <= VERSION:
+            raise ValueError(
+                f"{self.name} has version {version} of the tables and this program has {VERSION}; "
+                "use the program that wrote it"
+            )
+        for statements in steps[version:VERSION]:
+            for statement in statements:
+                self.rows(statement)
+
+    def _decoded(self, number: int, text: str) -> Event:
+        try:
+            event = json.loads(text, parse_constant=_refuse)
+            if not isinstance(event, dict):
+                raise ValueError(f"it is {shown(event)}")
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{self.name}: event {number} is damaged: {error}") from error
+        return event
+
+
+def _refuse(name: str) -> float:
+    raise ValueError(f"a number is {name}")

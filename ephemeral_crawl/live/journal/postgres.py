@@ -1,0 +1,251 @@
+"""A journal in a PostgreSQL database, which several machines can share."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Self, TypeVar
+from urllib.parse import parse_qsl, quote, urlencode
+
+from crawl_env.errors import shown
+from crawl_env.extras import missing
+from ephemeral_crawl.live.journal.base import PATIENCE, VERSION, SqlJournal
+
+try:
+    import psycopg
+    from psycopg import sql
+except ImportError as error:  # pragma: no cover
+    raise ImportError(missing("psycopg", "a scheduler in PostgreSQL")) from error
+
+SCHEMA = "ephemeral_crawl"  # unless the address names another
+_TABLES = ("journal", "snapshot", "version")
+_STEPS: list[list[str]] = [  # from each version of the tables to the next
+    [],  # there was no version 1
+    [
+        "CREATE TABLE version (version integer NOT NULL)",
+        "CREATE TABLE journal (number bigint PRIMARY KEY, event text NOT NULL)",
+        "CREATE TABLE snapshot (number bigint NOT NULL, part integer NOT NULL, "
+        "last integer NOT NULL, state bytea NOT NULL, PRIMARY KEY (number, part))",
+    ],
+]
+_LOST = (psycopg.OperationalError, psycopg.InterfaceError)
+_PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds between attempts to connect
+
+Result = TypeVar("Result")
+
+
+class PostgresJournal(SqlJournal):
+    """A journal in a schema of a PostgreSQL database.
+
+    A commit is as durable as the server makes it; by default it survives a power failure. When the
+    server is restarted, the connection is made again; a change during which it was lost may or may
+    not have been stored, and a `ConnectionError` says so.
+
+    Arguments:
+        address: "postgresql://user@host:port/database?schema=name", with the parameters of libpq;
+            the password is better in a file (`passfile`) or in the environment.
+
+    Raises:
+        ConnectionError: the server cannot be reached, or refuses.
+        ValueError: the address is wrong, or the schema is not one of a scheduler.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._given = address
+        self._address, self._schema = _parted(address)
+        known = psycopg.conninfo.conninfo_to_dict(self._address)
+        # Nothing else of the address is shown: it may hold a password.
+        self.name = f"postgresql://{known.get('host', '')}/{known.get('dbname', '')}"
+        self._closed = False
+        self._connection: psycopg.Connection[tuple[Any, ...]] | None = None  # of this process:
+        self._process = os.getpid()
+        try:
+            self._connect()
+            self._prepare()
+        except psycopg.Error as error:
+            self.close()
+            raise _unreachable(self.name, error) from None
+        except BaseException:
+            self.close()
+            raise
+
+    # ---------------------------------------------------------------------------- connection
+
+    def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:
+        connection = psycopg.connect(
+            self._address,
+            autocommit=True,
+            connect_timeout=10,
+            application_name="ephemeral-crawl",
+        )
+        path = sql.SQL("SET search_path = {}").format(sql.Identifier(self._schema))
+        connection.execute(path)
+        connection.execute(f"SET lock_timeout = '{PATIENCE:g}s'".encode())
+        self._connection, self._process = connection, os.getpid()
+        return connection
+
+    def _use(self) -> psycopg.Connection[tuple[Any, ...]]:
+        """Return the connection, a new one after a fork or if the last one was lost."""
+        if self._closed:
+            raise ValueError(f"the scheduler of {self.name} is closed; open it again")
+        if self._process != os.getpid():
+            self._forked = self._connection  # closing it would end the parent's
+            self._connection = None
+        if self._connection is None or self._connection.closed:
+            return self._connect()
+        return self._connection
+
+    def _patiently(self, attempt: Callable[[], Result]) -> Result:
+        """Return the result of something that changes nothing, also while a server restarts."""
+        end, pause = time.monotonic() + PATIENCE, _PAUSE
+        while True:
+            try:
+                return attempt()
+            except psycopg.errors.LockNotAvailable:
+                raise
+            except _LOST as error:
+                if self._connection is not None and not self._connection.closed:
+                    raise  # the server is there, and refuses
+                if time.monotonic() + pause > end:
+                    raise _unreachable(self.name, error) from None
+                time.sleep(pause)
+                pause = min(2.0 * pause, _LONGEST_PAUSE)
+
+    # ---------------------------------------------------------------------------- tables
+
+    def _prepare(self) -> None:
+        if self._version() == VERSION:
+            return
+        connection = self._use()
+        with connection.transaction():
+            # Of several processes that start at once, one makes the tables.
+            connection.execute(
+                "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [self._schema]
+            )
+            version = self._version()
+            if version is None:
+                self._create_schema(connection)
+            self.migrate(version or 0, _STEPS)
+            self.rows("DELETE FROM version")
+            self.rows("INSERT INTO version (version) VALUES (?)", [VERSION])
+
+    def _create_schema(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+        if not self.rows("SELECT 1 FROM pg_namespace WHERE nspname = ?", [self._schema]):
+            connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(self._schema)))
+
+    def _version(self) -> int | None:
+        """Return the version of the tables, None if there are none; refuse tables of others."""
+        found = self.rows(
+            "SELECT relname, relkind::text, relhastriggers OR relhasrules FROM pg_class "
+            "WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = ?) "
+            "AND relkind <> 'i' AND relkind <> 't'",
+            [self._schema],
+        )
+        if not found:
+            return None
+        tables = {(name, "r", False) for name in _TABLES}
+        versions = self.rows("SELECT version FROM version") if set(found) == tables else []
+        if len(versions) != 1 or not isinstance(versions[0][0], int):
+            raise ValueError(
+                f"the schema {self._schema} of {self.name} is not one of a scheduler; name another "
+                "with ?schema= in the address"
+            )
+        return versions[0][0]
+
+    # ---------------------------------------------------------------------------- journal
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        try:
+            connection = self._patiently(self._begin)
+        except psycopg.errors.LockNotAvailable:
+            raise TimeoutError(
+                f"{self.name} is locked by another process for more than {PATIENCE:g} s; nothing "
+                "was changed. Try again"
+            ) from None
+        except psycopg.Error as error:
+            raise _unreachable(self.name, error) from None
+        try:
+            yield
+            connection.execute("COMMIT")
+        except _LOST as error:
+            if not connection.closed:  # the server is there, and refuses
+                connection.execute("ROLLBACK")
+                raise _unreachable(self.name, error) from None
+            raise ConnectionError(
+                f"the connection to {self.name} was lost: the change may or may not have been "
+                f"stored ({_line(error)}). Make it again: what is already recorded is not recorded "
+                "twice, and leases that nobody received expire"
+            ) from None
+        except BaseException:
+            if not connection.closed:
+                try:
+                    connection.execute("ROLLBACK")
+                except psycopg.Error:
+                    connection.close()
+            raise
+
+    def _begin(self) -> psycopg.Connection[tuple[Any, ...]]:
+        connection = self._use()
+        try:
+            # Others can read, but not write; parameters would need a round trip each.
+            connection.execute("BEGIN; LOCK TABLE journal IN EXCLUSIVE MODE")
+        except psycopg.errors.LockNotAvailable:
+            connection.execute("ROLLBACK")
+            raise
+        return connection
+
+    def rows(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        query = statement.replace("?", "%s").encode()  # no statement has another ? or a %
+
+        def attempt() -> list[tuple[Any, ...]]:
+            cursor = self._use().execute(query, parameters or None)
+            return cursor.fetchall() if cursor.description else []
+
+        connection = self._connection
+        if connection is not None and not connection.closed and connection.info.transaction_status:
+            return attempt()  # part of a transaction, which is not made again
+        return self._patiently(attempt)
+
+    def again(self) -> Self:
+        return type(self)(self._given)
+
+    def close(self) -> None:
+        self._closed = True
+        if self._connection is not None and self._process == os.getpid():
+            self._connection.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_process"):
+            self.close()
+
+
+def _parted(address: str) -> tuple[str, str]:
+    """Return the address as libpq takes it, and the schema."""
+    try:
+        plain, _, query = address.partition("?")
+        parameters = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
+        schema = dict(parameters).get("schema", SCHEMA)
+        rest = [(name, value) for name, value in parameters if name != "schema"]
+        plain += "?" + urlencode(rest, quote_via=quote) if rest else ""
+        psycopg.conninfo.conninfo_to_dict(plain)
+    except (ValueError, psycopg.Error):
+        # The message of libpq repeats the address.
+        raise ValueError(
+            "the address of the PostgreSQL database cannot be read; write it as "
+            "postgresql://user@host:5432/database"
+        ) from None
+    if not re.fullmatch("[a-z_][a-z0-9_]{0,62}", schema) or schema.startswith("pg_"):
+        raise ValueError(f"schema is {shown(schema)}; use lower-case letters, digits and _")
+    return plain, schema
+
+
+def _unreachable(name: str, error: Exception) -> ConnectionError:
+    return ConnectionError(f"{name} cannot be used: {_line(error)}")
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

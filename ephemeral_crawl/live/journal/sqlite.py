@@ -1,0 +1,134 @@
+"""A journal in a SQLite file."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from ephemeral_crawl.live.journal.base import PATIENCE, VERSION, SqlJournal
+
+APPLICATION = 0x4570436C  # "EpCl", which marks the file as one of these
+_KEYS = ("index", "sqlite_autoindex_snapshot_1")  # of the primary key
+_OBJECTS = {("table", "journal"), ("table", "snapshot"), _KEYS}
+_STEPS = [  # from each version of the tables to the next
+    [
+        "CREATE TABLE journal (number INTEGER PRIMARY KEY, event TEXT NOT NULL) STRICT",
+        "CREATE TABLE snapshot (part INTEGER PRIMARY KEY, number INTEGER NOT NULL, "
+        "state BLOB NOT NULL) STRICT",
+        f"PRAGMA application_id = {APPLICATION}",
+    ],
+    [
+        "ALTER TABLE snapshot RENAME TO older",
+        "CREATE TABLE snapshot (number INTEGER NOT NULL, part INTEGER NOT NULL, "
+        "last INTEGER NOT NULL, state BLOB NOT NULL, PRIMARY KEY (number, part)) STRICT",
+        "INSERT INTO snapshot SELECT number, part, part = (SELECT max(part) FROM older), state "
+        "FROM older",
+        "DROP TABLE older",
+    ],
+]
+
+
+class SqliteJournal(SqlJournal):
+    """A journal in a SQLite file with a write-ahead log.
+
+    Commits survive that the process is killed. With `full`, they also survive a power failure, at
+    the price of a write to the disk per commit.
+
+    Raises:
+        FileNotFoundError: the folder does not exist.
+        ValueError: the file is not one of a scheduler, or of a later version.
+    """
+
+    def __init__(self, path: Path, *, full: bool = False) -> None:
+        if not path.parent.is_dir():
+            raise FileNotFoundError(f"the folder {path.parent} does not exist; make it first")
+        if path.is_dir():
+            raise ValueError(f"{path} is a folder; give the name of a file")
+        self.name, self._path, self._full, self._closed = str(path), path, full, False
+        try:
+            self._open()
+            self._prepare()
+        except sqlite3.DatabaseError as error:
+            self.close()
+            if isinstance(error, sqlite3.OperationalError) and "locked" in str(error):
+                raise
+            raise ValueError(f"{path} is not a database of a scheduler: {error}") from error
+        except ValueError:
+            self.close()
+            raise
+
+    def _open(self) -> None:
+        self._connection = sqlite3.connect(
+            self._path, timeout=PATIENCE, isolation_level=None, check_same_thread=False
+        )
+        self._process = os.getpid()
+        self._connection.execute("PRAGMA trusted_schema = OFF")
+        self._connection.execute(f"PRAGMA synchronous = {'FULL' if self._full else 'NORMAL'}")
+
+    def _use(self) -> sqlite3.Connection:
+        """Return the connection, a new one after a fork: SQLite's do not survive it."""
+        if self._closed:
+            raise ValueError(f"the scheduler of {self.name} is closed; open it again")
+        if self._process != os.getpid():
+            self._forked = self._connection  # closing it would release the parent's locks
+            self._open()
+        return self._connection
+
+    def _prepare(self) -> None:
+        objects = self.rows("SELECT type, name FROM sqlite_master")
+        if not objects:
+            self.rows("PRAGMA journal_mode = WAL")
+        elif self._check(objects) == VERSION:
+            return
+        with self.exclusive():
+            objects = self.rows("SELECT type, name FROM sqlite_master")
+            # Another process may have made them since.
+            self.migrate(self._check(objects) if objects else 0, _STEPS)
+            self.rows(f"PRAGMA user_version = {VERSION}")
+
+    def _check(self, objects: Sequence[tuple[Any, ...]]) -> int:
+        """Return the version; refuse files of others, and those with triggers or views."""
+        ((application,),) = self.rows("PRAGMA application_id")
+        ((version,),) = self.rows("PRAGMA user_version")
+        others = [name for kind, name in objects if (kind, name) not in _OBJECTS]
+        if application != APPLICATION or others:
+            raise ValueError(
+                f"{self.name} is a SQLite file, but not one of a scheduler; give the name of a new "
+                "file"
+            )
+        return int(version)
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        connection = self._use()
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error):
+                raise
+            raise TimeoutError(
+                f"{self.name} is locked by another process for more than {PATIENCE:g} s; nothing "
+                "was changed. Try again"
+            ) from error
+        try:
+            yield
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+    def rows(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        return self._use().execute(statement, parameters).fetchall()
+
+    def again(self) -> Self:
+        return type(self)(self._path, full=self._full)
+
+    def close(self) -> None:
+        self._closed = True
+        if self._process == os.getpid():
+            self._connection.close()

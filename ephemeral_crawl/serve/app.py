@@ -1,0 +1,93 @@
+"""The application: routes, metrics and the page behind one door."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from fastapi import FastAPI
+from fastapi.responses import HTMLResponse, PlainTextResponse
+
+from crawl_env import __version__
+from ephemeral_crawl.live import UnknownSource
+from ephemeral_crawl.serve.access import Token
+from ephemeral_crawl.serve.door import Door, Limits
+from ephemeral_crawl.serve.errors import answer_errors, responses
+from ephemeral_crawl.serve.metrics import Requests
+from ephemeral_crawl.serve.page import POLICY, show
+from ephemeral_crawl.serve.routes import hooks, routes
+from ephemeral_crawl.serve.service import Service
+
+_METRICS = "text/plain; version=0.0.4; charset=utf-8"
+_ABOUT = """\
+Which source to fetch next, when, and why.
+
+Lease what is due, fetch it, record what became of it; or ask for `next_due` if you keep a queue of
+your own. Each method of `Scheduler` is a route of the same name, with the same arguments; those
+that change something take a JSON object by POST. Durations are strings such as `5min`, or seconds;
+times are ISO 8601 with a time zone, or seconds since 1970. Answers other than 2xx hold `error`, a
+word, and `message`, a sentence.
+"""
+
+
+def make_app(service: Service, token: Token | None = None, limits: Limits | None = None) -> FastAPI:
+    """Return the application.
+
+    Arguments:
+        service: of the scheduler, which is closed when the application ends.
+        token: what clients must send; without one, only requests under a name of this machine are
+            answered, such as localhost.
+    """
+    limits, requests = limits or Limits(), Requests()
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        sampling = asyncio.create_task(service.keep_sampling())
+        yield
+        sampling.cancel()
+        with suppress(asyncio.CancelledError):
+            await sampling
+        await asyncio.to_thread(service.close)
+
+    app = FastAPI(
+        title="ephemeral-crawl",
+        version=__version__,
+        summary="The live scheduler over HTTP",
+        description=_ABOUT,
+        lifespan=lifespan,
+        docs_url=None,  # their scripts come from elsewhere
+        redoc_url=None,
+    )
+    answer_errors(app)
+    app.add_middleware(Door, token=token, limits=limits, requests=requests)
+    app.include_router(routes(service, limits))
+    if token is not None:
+        app.include_router(hooks(service, token))
+
+    @app.get("/healthz", tags=["operation"], response_class=PlainTextResponse)
+    async def healthz() -> PlainTextResponse:
+        """Answer "ok" if the scheduler answers, without a token."""
+        await service.call(len, service.scheduler)
+        return PlainTextResponse("ok\n")
+
+    @app.get(
+        "/metrics", tags=["operation"], response_class=PlainTextResponse, responses=responses()
+    )
+    async def metrics() -> PlainTextResponse:
+        """Return metrics in the text format of Prometheus."""
+        return PlainTextResponse(requests.text(await service.sample()), media_type=_METRICS)
+
+    @app.get("/", response_class=HTMLResponse, include_in_schema=False)
+    async def page(source: str = "") -> HTMLResponse:
+        status, fleet = await service.sample(), await service.overview()
+        explanation, names = None, list[str]()
+        if source:
+            try:
+                explanation = await service.call(service.scheduler.explain, source)
+            except UnknownSource:
+                names, _ = await service.call(service.scheduler.find, source, limit=20)
+        text = show(service, status, fleet, source, explanation, names)
+        return HTMLResponse(text, headers={"Content-Security-Policy": POLICY})
+
+    return app

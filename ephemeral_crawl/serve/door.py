@@ -1,0 +1,225 @@
+"""What every request passes before it reaches a route: who asks, how much, how fast."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ephemeral_crawl.serve.access import Token, is_local_name
+from ephemeral_crawl.serve.errors import Refused
+from ephemeral_crawl.serve.metrics import Requests
+
+_MOST_CLIENTS = 10_000  # whose rates are remembered
+_SAFE = ("GET", "HEAD")
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one client may ask for."""
+
+    body: int = 8 * 2**20  # bytes
+    batch: int = 10_000  # leases, outcomes, pings or sources in a request
+    rate: float = 2000.0  # requests per second of one address, on average
+    guesses: float = 1.0  # wrong tokens per second of one address, on average
+    patience: float = 10.0  # seconds for a request to arrive, and between two of a connection
+    connections: int = 1000
+
+
+class Rate:
+    """A token bucket for each client, of the latest clients.
+
+    >>> rate = Rate(2.0, burst=3.0)
+    >>> [rate.wait("a", now=0.0) for _ in range(4)], rate.wait("b", now=0.0)
+    ([0.0, 0.0, 0.0, 0.5], 0.0)
+    """
+
+    def __init__(self, per_second: float, burst: float) -> None:
+        self._rate, self._burst = per_second, burst
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def wait(self, client: str, now: float, cost: float = 1.0) -> float:
+        """Take from the bucket of a client; return 0, or if it is empty the seconds until not."""
+        left, at = self._left.pop(client, (self._burst, now))
+        left = min(left + (now - at) * self._rate, self._burst)
+        allowed = left >= cost
+        self._left[client] = (left - cost if allowed else left, now)
+        if len(self._left) > _MOST_CLIENTS:
+            self._left.popitem(last=False)
+        return 0.0 if allowed else max((cost - left) / self._rate, 1e-3)
+
+
+@dataclass
+class Door:
+    """Middleware: lets in those who may, with what is small and soon enough.
+
+    Arguments:
+        token: without one, only requests under a name of this machine pass.
+    """
+
+    app: ASGIApp
+    token: Token | None
+    limits: Limits
+    requests: Requests
+    _rate: Rate = field(init=False)
+    _guesses: Rate = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._rate = Rate(self.limits.rate, 2.0 * self.limits.rate)
+        self._guesses = Rate(self.limits.guesses, 10.0 * self.limits.guesses)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        start, status = time.perf_counter(), 0
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+            async with asyncio.timeout(self.limits.patience):  # of those who do not read
+                await send(message)
+
+        try:
+            try:
+                self._let_in(scope)
+                body = await self._body(scope, receive)
+            except Refused as refused:
+                response = refused.response()
+                if scope["method"] not in _SAFE:  # there may be a body that nobody reads
+                    response.headers["Connection"] = "close"
+                await response(scope, receive, answer)
+                return
+            await self.app(scope, _replayed(body, receive), answer)
+        finally:
+            self.requests.add(_route(scope), status, time.perf_counter() - start)
+
+    def _let_in(self, scope: Scope) -> None:
+        """Raise Refused unless the client may ask for this."""
+        headers, client = Headers(scope=scope), (scope.get("client") or ("",))[0]
+        now = time.monotonic()
+        wait = self._rate.wait(client, now)
+        if wait:
+            raise _too_many("requests", wait)
+        open_to_all = scope["path"] == "/healthz" or scope["path"].startswith("/hooks/")
+        if self.token is None:
+            if not is_local_name(headers.get("host")):
+                raise Refused(
+                    403,
+                    "host",
+                    "without a token, this server answers only under the names localhost, "
+                    "127.0.0.1 and [::1]; start it with --token-file",
+                )
+        elif not open_to_all and not self.token.accepts(headers.get("authorization")):
+            wait = self._guesses.wait(client, now)
+            if wait:
+                raise _too_many("wrong tokens", wait)
+            raise Refused(
+                401,
+                "token",
+                "the token is missing or wrong; send the header 'Authorization: Bearer TOKEN'",
+                {"WWW-Authenticate": 'Basic realm="ephemeral-crawl", charset="UTF-8"'},
+            )
+        if scope["method"] not in _SAFE and not scope["path"].startswith("/hooks/"):
+            kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+            if kind != "application/json":
+                message = "send JSON, with the header 'Content-Type: application/json'"
+                raise Refused(415, "content_type", message)
+
+    async def _body(self, scope: Scope, receive: Receive) -> bytes:
+        """Return the body of a request."""
+        size = Headers(scope=scope).get("content-length", "0")
+        if not size.isdecimal() or len(size) > 15 or int(size) > self.limits.body:
+            raise self._too_large()
+        parts, length = [], 0
+        try:
+            async with asyncio.timeout(self.limits.patience):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise Refused(400, "gone", "the client left")
+                    parts.append(message.get("body", b""))
+                    length += len(parts[-1])
+                    if length > self.limits.body:
+                        raise self._too_large()
+                    if not message.get("more_body"):
+                        return b"".join(parts)
+        except TimeoutError:
+            text = f"the body did not arrive within {self.limits.patience:g} s"
+            raise Refused(408, "slow", text) from None
+
+    def _too_large(self) -> Refused:
+        message = f"the body is larger than {self.limits.body} bytes; send smaller batches"
+        return Refused(413, "too_large", message)
+
+
+def _too_many(what: str, wait: float) -> Refused:
+    seconds = str(max(1, round(wait + 0.5)))
+    return Refused(
+        429, "rate", f"too many {what} from this address; wait", {"Retry-After": seconds}
+    )
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """Return a function that gives the body, and then what else comes."""
+    given = False
+
+    async def again() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again
+
+
+def _route(scope: Scope) -> str:
+    """Return the template of the route that answered, or "other"."""
+    return getattr(scope.get("route"), "path", "other")
+
+
+def strict_json(body: bytes) -> Any:
+    """Return what JSON says.
+
+    Raises:
+        Refused: it is not JSON, not UTF-8, nested too deeply, or has numbers that JSON has not.
+
+    >>> strict_json(b'{"limit": NaN}')
+    Traceback (most recent call last):
+    ...
+    ephemeral_crawl.serve.errors.Refused: the body is not JSON: NaN is not a number
+    """
+    try:
+        return json.loads(body.decode("utf-8"), parse_constant=_refuse)
+    except RecursionError:
+        message = "the body is nested too deeply"
+    except UnicodeDecodeError:
+        message = "the body is not UTF-8"
+    except json.JSONDecodeError as error:
+        message = f"the body is not JSON: {error.msg} at character {error.pos}"
+    except ValueError as error:
+        message = f"the body is not JSON: {error}"
+    raise Refused(400, "not_json", message)
+
+
+def _refuse(name: str) -> float:
+    raise ValueError(f"{name} is not a number")

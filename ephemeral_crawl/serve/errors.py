@@ -1,0 +1,144 @@
+"""Errors as the clients see them: a status code, a word for programs and a sentence for people."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+
+from crawl_env.errors import shown
+from ephemeral_crawl.live import SourceExists, UnknownLease, UnknownSource
+from ephemeral_crawl.serve.access import redacted
+from ephemeral_crawl.serve.service import Busy
+
+_LOG = logging.getLogger(__name__)
+
+
+class Problem(BaseModel):
+    """What every answer but 2xx holds."""
+
+    error: str = Field(examples=["unknown_source"], description="A word for programs.")
+    message: str = Field(
+        examples=["there is no source 'https://example.org/feed'; `add` it first"],
+        description="What happened, why, and what to do.",
+    )
+
+
+class Refused(HTTPException):
+    """An answer that is not what was asked for."""
+
+    def __init__(
+        self, status: int, error: str, message: str, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(status, message, dict(headers or {}))
+        self.error, self.message = error, message
+
+    def __str__(self) -> str:
+        return self.message
+
+    def response(self) -> Response:
+        """Return it as an answer."""
+        return JSONResponse(
+            {"error": self.error, "message": redacted(self.message)},
+            self.status_code,
+            {**(self.headers or {}), "Cache-Control": "no-store"},
+        )
+
+
+# Status codes that a route can answer with, for its documentation.
+MEANINGS = {
+    400: "The body is not JSON, or not UTF-8.",
+    401: "The token is missing or wrong.",
+    403: "The request came under the name of another host.",
+    404: "There is no such source or lease.",
+    408: "The request did not arrive in time.",
+    409: "There is a source of this name.",
+    410: "The lease was reported before, or its source was removed. Nothing is recorded.",
+    413: "The body is too large.",
+    415: "The body is not of type application/json.",
+    422: "An argument is invalid. Nothing is recorded.",
+    429: "Too many requests; `Retry-After` says when to come again.",
+    503: "The server is busy or stops; `Retry-After` says when to come again.",
+}
+ALWAYS = (401, 403, 429, 503)
+WITH_BODY = (400, 408, 413, 415, 422)
+
+
+def responses(*codes: int) -> dict[int | str, dict[str, Any]]:
+    """Return the documentation of answers that are errors."""
+    return {
+        code: {"model": Problem, "description": MEANINGS[code]}
+        for code in sorted({*ALWAYS, *codes})
+    }
+
+
+def refusal(error: Exception) -> Refused:
+    """Return the answer to an error."""
+    again = {"Retry-After": "1"}
+    match error:
+        case Refused():
+            return error
+        case UnknownSource():
+            return Refused(404, "unknown_source", str(error))
+        case UnknownLease():
+            return Refused(404, "unknown_lease", str(error))
+        case SourceExists():
+            return Refused(409, "source_exists", str(error))
+        case RequestValidationError():
+            return Refused(422, "invalid", _said(error))
+        case HTTPException(status_code=404):
+            return Refused(404, "no_route", "there is no such page; see /openapi.json")
+        case HTTPException(status_code=405):
+            message = "this path has other methods; see /openapi.json"
+            return Refused(405, "method", message, error.headers)
+        case HTTPException():
+            return Refused(error.status_code, "invalid", "the request cannot be understood")
+        case ValueError() | TypeError():
+            return Refused(422, "invalid", str(error))
+        case Busy():
+            message = "the server has more requests than it gets done; try again"
+            return Refused(503, "busy", message, again)
+        case TimeoutError():
+            return Refused(503, "locked", "the store is in use by others; try again", again)
+        case sqlite3.Error() | OSError():
+            return Refused(503, "store", f"the store cannot be used: {error}", again)
+        case _:
+            message = "the server failed; its log says why. Nothing may have been recorded"
+            return Refused(500, "failed", message)
+
+
+def _said(error: RequestValidationError) -> str:
+    """Return the first error of the arguments, in our words."""
+    first = error.errors()[0]
+    where = [str(part) for part in first["loc"] if part not in ("body", "query")]
+    name = shown(where[0])[1:-1] if where else "the body"
+    match first["type"]:
+        case "missing":
+            return f"{name} is missing"
+        case "extra_forbidden":
+            return f"there is no argument {name}; see /openapi.json"
+        case _:
+            wanted = str(first["msg"]).removeprefix("Value error, ").removeprefix("Input ")
+            return f"{name} is {shown(first.get('input'))}; it {wanted}"
+
+
+def answer_errors(app: FastAPI) -> None:
+    """Let an app answer errors with `Problem`."""
+
+    async def answer(request: Request, error: Exception) -> Response:
+        refused = refusal(error)
+        if refused.status_code >= 500 and refused.error != "busy":
+            _LOG.error("%s failed", request.scope["path"][:200], exc_info=error)
+        return refused.response()
+
+    # Exception is answered outside of all, and then raised again: so errors that we know are named.
+    known = (HTTPException, RequestValidationError, Refused, ValueError, TypeError, Busy, OSError)
+    for kind in (*known, sqlite3.Error, Exception):
+        app.add_exception_handler(kind, answer)

@@ -1,0 +1,263 @@
+"""The page at /: what is due and why, what was collected, what the budget buys."""
+
+from __future__ import annotations
+
+import math
+import time
+from base64 import b64encode
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import cache
+from hashlib import sha256
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from markupsafe import Markup
+
+import ephemeral_crawl
+from crawl_env import __version__
+from ephemeral_crawl.live import Explanation, Overview, Status
+from ephemeral_crawl.serve.access import redacted
+from ephemeral_crawl.serve.service import Service
+
+_PAGE = Path(__file__).parent / "page"
+_STYLE = (Path(ephemeral_crawl.__file__).parent / "core" / "page" / "report.css").read_text(
+    encoding="utf-8"
+) + (_PAGE / "fleet.css").read_text(encoding="utf-8")
+_SCRIPT = (_PAGE / "fleet.js").read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+# Nothing from elsewhere, no script and no style but ours, no frame around it.
+POLICY = (
+    f"default-src 'none'; script-src {_digest(_SCRIPT)}; style-src {_digest(_STYLE)}; "
+    "img-src data:; connect-src 'self'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'"
+)
+_NAMES = {0.25: "a quarter", 0.5: "half", 1.0: "as now", 2.0: "double", 4.0: "four times"}
+_UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
+_FEWEST = 4  # samples of a history
+
+
+def show(
+    service: Service,
+    status: Status,
+    fleet: Overview,
+    asked: str,
+    explanation: Explanation | None,
+    names: Sequence[str],
+) -> str:
+    """Return the page.
+
+    Arguments:
+        asked: the source that is looked for, or "".
+        explanation: of this source, if there is one.
+        names: of sources that contain what is looked for, if there is none.
+    """
+    return _template().render(
+        status=status,
+        fleet=fleet,
+        asked=asked,
+        explanation=explanation,
+        reasons=str(explanation).splitlines(),
+        names=names,
+        answer=answer(fleet, status),
+        numbers=[
+            ("sources", whole(status.sources)),
+            ("not fetched yet", whole(status.new)),
+            ("due", whole(status.due)),
+            ("leased", whole(status.leased)),
+            ("failing", whole(status.failing)),
+            ("paused", whole(status.paused)),
+            ("budget units left", short(status.balance)),
+            ("price of a unit", short(status.price)),
+        ],
+        budgets=_budgets(fleet, status),
+        buys=_buys(fleet, status),
+        history=_history([(at, s.counts.collected) for at, s in service.samples]),
+        now=time.time(),
+    )
+
+
+def answer(fleet: Overview, status: Status) -> str:
+    """Return what the budget buys in a sentence."""
+    if not status.sources:
+        return "There are no sources yet. Add some with POST /v1/add."
+    if not fleet.published > 0.0:
+        return "Nothing is known of the sources yet."
+    by = dict(zip((b / status.budget for b in fleet.budgets), fleet.collects, strict=True))
+    found = {factor: _near(by, factor) / fleet.published for factor in (0.5, 1.0, 2.0)}
+    return (
+        f"{short(status.budget)} budget units an hour collect {found[1.0]:.0%} of what "
+        f"{whole(status.sources)} sources publish; half of it would collect {found[0.5]:.0%}, and "
+        f"double {found[2.0]:.0%}."
+    )
+
+
+def _near(values: dict[float, float], key: float) -> float:
+    return values[min(values, key=lambda other: abs(other - key))]
+
+
+def _budgets(fleet: Overview, status: Status) -> list[dict[str, Any]]:
+    here = _near(dict(zip(fleet.budgets, fleet.collects, strict=True)), status.budget)
+    rows = []
+    for budget, worth in zip(fleet.budgets, fleet.collects, strict=True):
+        factor = round(budget / status.budget, 2)
+        rows.append(
+            {
+                "name": _NAMES.get(factor, f"× {factor:g}"),
+                "present": factor == 1.0,
+                "budget": budget,
+                "worth": worth,
+                "share": f"{worth / fleet.published:.0%}" if fleet.published > 0.0 else "",
+                "change": f"{worth / here - 1.0:+.0%}" if here > 0.0 and factor != 1.0 else "",
+            }
+        )
+    return rows
+
+
+class Tick(NamedTuple):
+    at: float
+    label: str
+
+
+class Line(NamedTuple):
+    kind: str
+    points: list[tuple[float, float]]
+
+
+class Plot(NamedTuple):
+    """A picture in pixels."""
+
+    lines: list[Line]
+    x_ticks: list[Tick]
+    y_ticks: list[Tick]
+    mark: tuple[float, float] | None = None
+    width: int = 640
+    height: int = 230
+    left: int = 56
+    right: int = 620
+
+
+def _plot(
+    lines: dict[str, list[tuple[float, float]]],
+    x_ticks: list[tuple[float, str]],
+    mark: tuple[float, float] | None = None,
+) -> Plot:
+    """Return curves as a picture, whose ordinate begins at 0."""
+    points = [point for line in lines.values() for point in line]
+    low, high = min(x for x, _ in points), max(x for x, _ in points)
+    top = max((y for _, y in points), default=0.0) or 1.0
+    left, right, bottom, above = 56, 620, 200, 14
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        across = (x - low) / (high - low) if high > low else 0.5
+        return round(left + across * (right - left), 1), round(
+            bottom - y / top * (bottom - above), 1
+        )
+
+    step = _step(top / 4.0)
+    y_values = [k * step for k in range(int(top / step + 1e-9) + 1)]
+    return Plot(
+        lines=[Line(kind, [place(*point) for point in line]) for kind, line in lines.items()],
+        x_ticks=[Tick(place(x, 0.0)[0], label) for x, label in x_ticks],
+        y_ticks=[Tick(place(low, y)[1], f"{y:g}") for y in y_values],
+        mark=place(*mark) if mark else None,
+    )
+
+
+def _step(least: float) -> float:
+    """Return a round number that is not below another.
+
+    >>> _step(0.17), _step(3.0), _step(60.0)
+    (0.2, 5.0, 100.0)
+    """
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(factor * power for factor in (1.0, 2.0, 5.0, 10.0) if factor * power >= least)
+
+
+def _buys(fleet: Overview, status: Status) -> Plot:
+    curve = [(0.0, 0.0), *zip(fleet.budgets, fleet.collects, strict=True)]
+    limit = [(0.0, fleet.published), (fleet.budgets[-1], fleet.published)]
+    here = _near(dict(zip(fleet.budgets, fleet.collects, strict=True)), status.budget)
+    ticks = [(status.budget * factor, short(status.budget * factor)) for factor in (0, 1, 2, 3, 4)]
+    return _plot({"limit": limit, "curve": curve}, ticks, (status.budget, here))
+
+
+def _history(samples: list[tuple[float, float]]) -> Plot | None:
+    """Return the worth collected per hour over time, in at most a hundred parts."""
+    kept = samples[:: len(samples) // 100 + 1]
+    rates = [
+        (0.5 * (before + at), 3600.0 * (worth - less) / (at - before))
+        for (before, less), (at, worth) in pairwise(kept)
+        if at > before
+    ]
+    if len(rates) < _FEWEST - 1:
+        return None
+    first, last = rates[0][0], rates[-1][0]
+    ticks = [
+        (at, datetime.fromtimestamp(at, UTC).strftime("%H:%M UTC"))
+        for at in (first, 0.5 * (first + last), last)
+    ]
+    return _plot({"curve": rates}, ticks)
+
+
+def short(value: float) -> str:
+    """Return a number with three digits.
+
+    >>> short(0.0), short(12.345), short(1234567.0), short(0.00012)
+    ('0', '12.3', '1,234,567', '0.00012')
+    """
+    return f"{value:,.0f}" if abs(value) >= 1000.0 else f"{value:.3g}"
+
+
+def whole(value: float) -> str:
+    """Return a whole number with commas."""
+    return f"{value:,.0f}"
+
+
+def relative(at: float, now: float) -> str:
+    """Return a time as seen from now.
+
+    >>> relative(90.0, 0.0), relative(0.0, 7200.0), relative(0.2, 0.0)
+    ('in 90 s', '2 h ago', 'now')
+    """
+    away = abs(at - now)
+    if away < 1.0:
+        return "now"
+    unit, name = next((u for u in _UNITS if away >= 2.0 * u[0]), _UNITS[-1])
+    text = f"{away / unit:.0f} {name}"
+    return f"in {text}" if at > now else f"{text} ago"
+
+
+def iso(at: float) -> str:
+    """Return a time in ISO 8601."""
+    try:
+        return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return ""
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=FileSystemLoader(_PAGE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        hidden=redacted, short=short, whole=whole, relative=relative, iso=iso
+    )
+    environment.globals.update(
+        style=Markup(_STYLE),  # our own files
+        script=Markup(_SCRIPT),
+        version=__version__,
+    )
+    return environment.get_template("fleet.html")

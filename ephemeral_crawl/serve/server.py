@@ -1,0 +1,143 @@
+"""The server: uvicorn, with time limits for slow clients and a graceful end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from ephemeral_crawl.serve.access import redacted
+from ephemeral_crawl.serve.door import Limits
+from ephemeral_crawl.serve.service import Service
+
+_MOST_HEADERS = 32 * 1024  # bytes before the body of a request
+_GRACE = 10  # seconds for requests under way when the server is asked to end
+
+
+class Redacted(logging.Formatter):
+    """Log lines without the credentials of URLs."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redacted(super().format(record))
+
+
+class Patient(HttpToolsProtocol):
+    """A connection whose client must send the headers of a request in time, and not too long."""
+
+    limits: Limits
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._size: int | None = 0  # bytes of the headers so far, None while there is a body
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self.limits.connections:
+            transport.abort()
+            return
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._relax()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._size is not None:
+            self._size += len(data)
+        super().data_received(data)
+        if self._size is not None and self._size > _MOST_HEADERS and self.transport:
+            self.transport.abort()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._size = 0
+        self._watch()
+
+    def on_headers_complete(self) -> None:
+        self._size = None
+        self._relax()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._size = 0
+        super().on_message_complete()
+
+    def _watch(self) -> None:
+        self._relax()
+        self._timer = self.loop.call_later(self.limits.patience, self.transport.abort)
+
+    def _relax(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class Server(uvicorn.Server):
+    """Lets leases that wait return when it is asked to end."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._service.stop)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        await super().startup(sockets)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens.
+
+    Raises:
+        ValueError: the address cannot be used.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(address)
+            listener.listen(2048)
+        except OSError:
+            listener.close()
+            raise
+    except (OSError, OverflowError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(f"cannot listen on {host} port {port}: {reason}; give another") from None
+    return listener
+
+
+def make_server(app: FastAPI, service: Service, limits: Limits) -> Server:
+    """Return a server; `run([listener])` serves until SIGTERM or SIGINT. Then requests under way
+    are answered, and the scheduler is closed."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(Redacted("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    for name in ("uvicorn.error", "ephemeral_crawl"):
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(logging.WARNING)
+    config = uvicorn.Config(
+        app,
+        http=type("Limited", (Patient,), {"limits": limits}),
+        ws="none",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=int(limits.patience),
+        timeout_graceful_shutdown=_GRACE,
+    )
+    return Server(config, service)

@@ -1,0 +1,144 @@
+"""The scheduler as a service: one call at a time in a thread of its own, and leases that wait."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ParamSpec, TypeVar
+
+from ephemeral_crawl.live import Lease, Overview, Scheduler, Status
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_MOST_CALLS = 512  # that wait for the scheduler
+_AGAIN = 0.5  # seconds after which a waiting lease looks again, if nothing changes before
+_EVERY = 60.0  # seconds between two samples
+_SAMPLES = 24 * 60  # kept: those of a day
+_OLD = 15.0  # seconds for which an overview is shown again
+_OLD_PER_SECOND = 50.0  # and for so many times as long as it took to make
+
+
+class Busy(Exception):
+    """There is more to do than the scheduler gets done."""
+
+
+class Service:
+    """Calls of a scheduler from the event loop.
+
+    Arguments:
+        scheduler: it should not be used by others in this process.
+        most_wait: longest time that a lease may wait, seconds.
+    """
+
+    def __init__(self, scheduler: Scheduler, most_wait: float = 60.0) -> None:
+        self.scheduler, self.most_wait = scheduler, most_wait
+        self.started = time.time()
+        self.samples: deque[tuple[float, Status]] = deque(maxlen=_SAMPLES)
+        self.stopping = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, "scheduler")
+        self._calls = 0
+        self._changed = asyncio.Event()
+        self._turn = asyncio.Lock()
+        self._overview: tuple[float, Overview] | None = None
+        self._overview_lock = asyncio.Lock()
+
+    async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a method of the scheduler, after all those asked for before.
+
+        Raises:
+            Busy: too many wait.
+        """
+        if self._calls >= _MOST_CALLS:
+            raise Busy
+        self._calls += 1
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._thread, lambda: function(*args, **kwargs))
+        finally:
+            self._calls -= 1
+
+    async def change(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a method that changes something, for which leases may wait."""
+        try:
+            return await self.call(function, *args, **kwargs)
+        finally:
+            self._changed.set()
+
+    async def lease(
+        self, limit: int, timeout: Any, wait: float, gone: Callable[[], Any]
+    ) -> list[Lease]:
+        """Lease sources; if nothing is due, wait until something is.
+
+        Of those that wait, only the first looks, again and again.
+
+        Arguments:
+            wait: seconds.
+            gone: asynchronous function that tells whether the client has left; it is given nothing.
+        """
+        lease = self.scheduler.lease
+        found = await self.call(lease, limit, timeout)
+        if found or not wait > 0.0:
+            return found
+        try:
+            async with asyncio.timeout(min(wait, self.most_wait)), self._turn:
+                while not (found or self.stopping.is_set() or await gone()):
+                    self._changed.clear()
+                    # Not to be interrupted by the timeout: leases would be lost until they expire.
+                    asked = asyncio.ensure_future(self.call(lease, limit, timeout))
+                    try:
+                        found = await asyncio.shield(asked)
+                    except asyncio.CancelledError:
+                        found = await asked
+                        raise
+                    if not found:
+                        await self._pause()
+        except TimeoutError:
+            pass
+        return found
+
+    async def _pause(self) -> None:
+        """Return when something has changed, or after a moment."""
+        waits = [asyncio.ensure_future(e.wait()) for e in (self._changed, self.stopping)]
+        try:
+            await asyncio.wait(waits, timeout=_AGAIN, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def overview(self) -> Overview:
+        """Return the fleet at a glance, as it was some seconds ago at most; longer ago if it takes
+        long to make."""
+        async with self._overview_lock:
+            now = time.monotonic()
+            if self._overview is None or now >= self._overview[0]:
+                made = await self.call(self.scheduler.overview)
+                took = time.monotonic() - now
+                self._overview = now + max(_OLD, _OLD_PER_SECOND * took), made
+            return self._overview[1]
+
+    async def sample(self) -> Status:
+        """Return the status, and keep it if the last sample is a minute old."""
+        status = await self.call(self.scheduler.status)
+        now = time.time()
+        if not self.samples or not 0.0 <= now - self.samples[-1][0] < 0.9 * _EVERY:
+            self.samples.append((now, status))
+        return status
+
+    async def keep_sampling(self) -> None:
+        """Take a sample every minute, for ever."""
+        while True:
+            await self.sample()
+            await asyncio.sleep(_EVERY)
+
+    def stop(self) -> None:
+        """Let all that wait return."""
+        self.stopping.set()
+
+    def close(self) -> None:
+        """Wait for the calls under way, and close the scheduler."""
+        self._thread.shutdown(wait=True)
+        self.scheduler.close()

@@ -1,0 +1,95 @@
+"""A server in this process, and a client that sends what it is told to."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from ephemeral_crawl.live import Scheduler
+from ephemeral_crawl.serve.access import Token
+from ephemeral_crawl.serve.app import make_app
+from ephemeral_crawl.serve.door import Limits
+from ephemeral_crawl.serve.server import Server, listen, make_server
+from ephemeral_crawl.serve.service import Service
+
+SECRET = "correct-horse-battery-staple"
+BEARER = {"Authorization": f"Bearer {SECRET}"}
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    text: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+
+class Client:
+    """Requests to a server; of a scheduler that is not to be used while it runs."""
+
+    def __init__(self, port: int, scheduler: Scheduler, server: Server) -> None:
+        self.port, self.scheduler, self.server = port, scheduler, server
+
+    def ask(
+        self, method: str, path: str, body: bytes | None = None, timeout: float = 10, **headers: str
+    ) -> Answer:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        try:
+            named = {name.replace("_", "-"): value for name, value in headers.items()}
+            connection.request(method, path, body, named)
+            answer = connection.getresponse()
+            text = answer.read().decode()
+            return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, text)
+        finally:
+            connection.close()
+
+    def get(self, path: str, **headers: str) -> Answer:
+        return self.ask("GET", path, **headers)
+
+    def post(self, method: str, arguments: Any, timeout: float = 10, **headers: str) -> Answer:
+        headers = {"Content_Type": "application/json", **headers}
+        body = json.dumps(arguments).encode()
+        return self.ask("POST", f"/v1/{method}", body, timeout, **headers)
+
+    def raw(self, data: bytes, timeout: float = 5) -> bytes:
+        """Send bytes; return what comes until the server closes, or is silent."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=timeout) as connection:
+            connection.sendall(data)
+            parts = []
+            try:
+                while part := connection.recv(65536):
+                    parts.append(part)
+            except (TimeoutError, ConnectionResetError):
+                pass
+            return b"".join(parts)
+
+
+@contextmanager
+def running(
+    scheduler: Scheduler, token: str | None = None, limits: Limits | None = None
+) -> Iterator[Client]:
+    """Serve a scheduler on a free port."""
+    limits = limits or Limits()
+    service = Service(scheduler)
+    listener = listen("127.0.0.1", 0)
+    server = make_server(
+        make_app(service, Token(token) if token else None, limits), service, limits
+    )
+    thread = threading.Thread(target=server.run, args=([listener],))
+    thread.start()
+    client = Client(listener.getsockname()[1], scheduler, server)
+    try:
+        assert client.ask("GET", "/healthz").status == 200
+        yield client
+    finally:
+        server.handle_exit(signal.SIGTERM, None)
+        thread.join(20)
+        assert not thread.is_alive()

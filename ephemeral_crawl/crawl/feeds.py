@@ -18,7 +18,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol
-from urllib.parse import urljoin
+from urllib.parse import urljoin, urlsplit
 
 MOST_ITEMS = 2000  # of a feed, the newest; further ones are not looked at
 MOST_WORTH = 1e9
@@ -94,6 +94,7 @@ def _item(entry: Any, url: str, worth: str) -> FeedItem:
     link = _text(entry.get("link"))
     try:
         address = urljoin(url, link) if link else ""
+        _ = urlsplit(address).port  # refused if it is not a URL
     except ValueError:
         address = ""
     identity = (
@@ -114,8 +115,9 @@ def _item(entry: Any, url: str, worth: str) -> FeedItem:
 def _date(entry: Any) -> float | None:
     for name in ("published_parsed", "updated_parsed"):
         with suppress(TypeError, ValueError, OverflowError):
-            if entry.get(name):
-                return float(calendar.timegm(entry[name]))
+            # Asked for one date, the entry itself may return the other, with a warning.
+            if moment := dict.get(entry, name):
+                return float(calendar.timegm(moment))
     return None
 
 

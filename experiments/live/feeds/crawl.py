@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import io
 from contextlib import suppress
+from typing import Any
 
-from ephemeral_crawl.crawl.client import Client
+from ephemeral_crawl.crawl.client import Client, Response
 from ephemeral_crawl.crawl.crawler import Crawler, Visit
 from ephemeral_crawl.crawl.feeds import InProcess
 from ephemeral_crawl.crawl.memory import Memory
@@ -41,7 +42,7 @@ def crawl(
     done = visits.append if visits is not None else lambda visit: None
 
     async def main() -> None:
-        async with serving(world, loop) as port, _client() as client:
+        async with serving(world, loop) as port, WarpedClient(loop, resolve=_loopback) as client:
             urls = [address(world, i, port) for i in range(world.number)]
             scheduler.add_many({"source": url, "host": host_of(url)} for url in urls)
             for host in {host_of(url) for url in urls} if per_host else ():
@@ -71,11 +72,20 @@ def crawl(
     return scheduler
 
 
-def _client() -> Client:
-    async def resolve(host: str, port: int) -> list[str]:
-        return ["127.0.0.1"]
+class WarpedClient(Client):
+    """A client in accelerated time, of servers on loopback."""
 
-    return Client(allow_private=True, resolve=resolve)
+    def __init__(self, loop: WarpedLoop, **options: Any) -> None:
+        super().__init__(**{"allow_private": True, **options})
+        self._loop = loop
+
+    async def get(self, url: str, etag: str = "", modified: str = "") -> Response:
+        with self._loop.request():
+            return await super().get(url, etag, modified)
+
+
+async def _loopback(host: str, port: int) -> list[str]:
+    return ["127.0.0.1"]
 
 
 async def _tell(

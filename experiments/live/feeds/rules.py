@@ -1,7 +1,7 @@
-"""Rules that a crawler may follow, in the world without HTTP: an oracle, Miniflux's, round robin.
+"""Rules that a crawler may follow: an oracle's, Miniflux's and round robin; without HTTP.
 
-Each fetches the feed that is most urgent at every moment that the budget gives, of those that may be
-fetched. They honour Retry-After and the limits of hosts, and give up a feed that is gone.
+Each fetches the feed that is most urgent at every moment that the budget gives, of those that it
+may fetch. They honour Retry-After and the limits of hosts, and give up a feed that is gone.
 """
 
 from __future__ import annotations

@@ -68,7 +68,8 @@ async def _answer(
         status = 302 if feed.nature.value.startswith("redirects") else 301 if i % 2 else 308
         return _message(status, {"Location": address(world, i, port, second=True)})
     if found.delay:
-        await asyncio.sleep(found.delay)
+        with loop.request(-1):
+            await asyncio.sleep(found.delay)
     if found.status != 200:
         asked = found.retry_after
         if not asked:

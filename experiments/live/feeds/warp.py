@@ -1,20 +1,20 @@
 """An event loop whose clock leaps to the next timer whenever nothing else is to be done.
 
 Days of a crawl over real sockets then take seconds, with the code as it is: sleeps, time-outs and
-slow servers included. Servers have to run in the same loop; what connections on loopback carry is
-there at the next look at them.
+slow servers included. Servers have to run in the same loop. While a request is under way, the clock
+stands still, unless its server waits on purpose.
 """
 
 from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 START = 1_700_000_000.0  # seconds since 1970 at which a loop begins
-_PATIENCE = 1e-3  # real seconds to wait for what the kernel may still have to deliver
-_IDLE = 1.0  # real seconds between two looks where there is no timer
+_PATIENCE = 3.0  # real seconds to wait for what is under way
 
 Result = TypeVar("Result")
 
@@ -22,13 +22,14 @@ Result = TypeVar("Result")
 class _Selector(selectors.SelectSelector):
     def __init__(self) -> None:
         super().__init__()
-        self.now = 0.0
+        self.now, self.under_way = 0.0, 0
 
     def select(self, timeout: float | None = None) -> list[Any]:
         ready = super().select(0)
         if ready or (timeout is not None and timeout <= 0.0):
             return ready
-        ready = super().select(_IDLE if timeout is None else _PATIENCE)
+        if self.under_way > 0 or timeout is None:
+            ready = super().select(_PATIENCE)
         if not ready and timeout is not None:
             self.now += timeout
         return ready
@@ -54,6 +55,16 @@ class WarpedLoop(asyncio.SelectorEventLoop):
     def clock(self) -> float:
         """Return the time in seconds since 1970."""
         return START + self._warped.now
+
+    @contextmanager
+    def request(self, number: int = 1) -> Iterator[None]:
+        """Let the clock stand still, since a request is under way; with −1, let it go on for a
+        server that waits on purpose."""
+        self._warped.under_way += number
+        try:
+            yield
+        finally:
+            self._warped.under_way -= number
 
     def run(self, main: Coroutine[Any, Any, Result]) -> Result:
         """Run a coroutine until it ends, and close the loop."""

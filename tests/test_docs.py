@@ -36,6 +36,7 @@ COMMANDS = {
     for page, text in PAGES.items()
 }
 QUICK = {name: ["--quick", "--steps", "50"] for name in ("evaluate", "replay")}
+QUICK["backtest"] = ["--quick", "--begin", "0.95"]
 
 
 @pytest.mark.parametrize("page", [page for page, code in PYTHON.items() if code])

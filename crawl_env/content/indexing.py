@@ -14,6 +14,7 @@ from crawl_env.content.process import Feed, Published
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
 from crawl_env.rng import beside
 
+_RUN = 16  # items that are sorted by insertion
 # What is missing from a whole item because of rounding.
 _ROUNDING = 1e-9
 
@@ -86,9 +87,8 @@ class IndexQueue:
         """Let the items of crawls join the queues, and index what the engines can.
 
         Arguments:
-            items: those that have utility left, in the order of their cells and, in each, in the
-                order in which they are to join the queue.
-            present: (n,) their utility now.
+            items: those collected.
+            present: (n,) their utility now; items without any are left out.
             collected: (B,) its sum, or what equals it up to rounding.
 
         Returns:
@@ -96,12 +96,18 @@ class IndexQueue:
             are indexed.
         """
         ledger, engine = self._ledger, self.engine
+        order = np.argsort(items.cell, kind="stable")
+        _newest_first(items.cell, items.age, order)
+        if not present.all():
+            order = order[present[order] > 0]
+        items, present = items.only(order), present[order]
         together = Published.concatenate([self._items, items])
         worth = np.concatenate([self._present, present])
         kept = np.empty(worth.size, dtype=np.intp)
         number = _index(
             together.cell // self._n,
             worth,
+            -worth,
             self._items.cell.size,
             self._size,
             self._credit,
@@ -152,9 +158,53 @@ class IndexQueue:
 
 
 @compiled
+def _sort(key: FloatArray, numbers: IntArray, start: int, stop: int, spare: IntArray) -> None:
+    """Sort numbers[start:stop] by their keys, ascending and stably; `spare` is as long as
+    `numbers`. (numpy's sort takes numba seconds to compile.)"""
+    for low in range(start, stop, _RUN):  # each run by insertion; then pairs of runs are merged
+        for j in range(low + 1, min(low + _RUN, stop)):
+            number, place = numbers[j], j
+            while place > low and key[numbers[place - 1]] > key[number]:
+                numbers[place] = numbers[place - 1]
+                place -= 1
+            numbers[place] = number
+    width = _RUN
+    while width < stop - start:
+        for low in range(start, stop - width, 2 * width):
+            middle, high = low + width, min(low + 2 * width, stop)
+            for j in range(low, middle):
+                spare[j] = numbers[j]
+            i, j, place = low, middle, low
+            while i < middle and j < high:
+                if key[numbers[j]] < key[spare[i]]:
+                    numbers[place] = numbers[j]
+                    j += 1
+                else:
+                    numbers[place] = spare[i]
+                    i += 1
+                place += 1
+            while i < middle:
+                numbers[place] = spare[i]
+                i += 1
+                place += 1
+        width *= 2
+
+
+@compiled
+def _newest_first(cell: IntArray, age: FloatArray, order: IntArray) -> None:
+    """Sort numbers of items that are in order of their cells by the age in each cell, stably."""
+    spare, start = np.empty_like(order), 0
+    for stop in range(1, order.size + 1):
+        if stop == order.size or cell[order[stop]] != cell[order[start]]:
+            _sort(age, order, start, stop, spare)
+            start = stop
+
+
+@compiled
 def _index(
     env: IntArray,
     worth: FloatArray,
+    key: FloatArray,
     waiting: int,
     size: IntArray,
     credit: FloatArray,
@@ -173,13 +223,14 @@ def _index(
     Arguments:
         env, worth: (n,) environment and utility of the items: first those that wait, then new ones,
             each one environment after the other.
+        key: (n,), by which "value" sorts the items.
         waiting: number of the former.
         size: (B,) how many of them each environment has; set to what waits afterwards.
         credit: (B,) fractions of items that have been indexed; changed.
         kept: (n,), written.
         ledger: (6, B, 2), as `Ledger`; all but the last two are written.
     """
-    line = np.empty(worth.size, np.intp)  # of one environment
+    line, spare = np.empty(worth.size, np.intp), np.empty(worth.size, np.intp)
     old, new, number = 0, waiting, 0
     for e in range(size.size):
         for entry in range(_DECAYED):
@@ -210,8 +261,7 @@ def _index(
             credit[e] = credit[e] - places if n > places else 0.0
         served = n if n <= places else int(places)
         if by_value and served < n:
-            order = np.argsort(-worth[line[:n]], kind="mergesort")
-            line[:n] = line[:n][order]
+            _sort(key, line, 0, n, spare)
         total = 0.0
         if served == n and n == waited + found:  # all that was collected is indexed
             total = collected[e]

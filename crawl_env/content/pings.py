@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
-from copy import deepcopy
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from crawl_env.compiled import compiled
-from crawl_env.content.draws import Stream, exponential, mixed, stream
+from crawl_env.content.draws import Stream, exponential, mixed, poisson, stream
 from crawl_env.content.items import MOST_ITEMS, PoissonTimes
-from crawl_env.content.process import Published
+from crawl_env.content.process import Published, blocks_of
 from crawl_env.content.totals import FADED
 from crawl_env.content.trace import TraceFeed
 from crawl_env.fleet.sources import Sources
@@ -21,6 +20,7 @@ from crawl_env.log.ping_log import PingLog
 from crawl_env.numerics import FloatArray, IntArray
 from crawl_env.rng import beside
 
+_BATCH = 2**14  # false pings drawn at a time, which fit in the cache
 _ONE, _SHIFT = np.uint64(1), np.uint64(11)
 
 
@@ -28,7 +28,7 @@ class Pings(NamedTuple):
     """n pings, in any order."""
 
     cell: IntArray  # (n,) env·N + source
-    age: FloatArray  # (n,) steps since it was received; negative if it is still on the way
+    age: FloatArray  # (n,) steps since it was received
 
     def only(self, which: Any) -> Pings:
         """Return the pings selected by a mask."""
@@ -65,6 +65,8 @@ class SimulatedPings:
     """Pings drawn from a random stream of their own; see `PingFeed`.
 
     They depend on the items that are published, on the signals of the sources, and on the seed.
+    Delays are exponential, hence memoryless: of the pings on the way no more than their number is
+    kept, and each comes within the next step with probability 1 − e^{−1/d}.
 
     Raises:
         ValueError: there would be too many false pings.
@@ -75,41 +77,46 @@ class SimulatedPings:
         self._recall = sources.recall.ravel()
         self._delay = (sources.signal_delay / sources.period).ravel()  # steps
         self._is_delayed = bool((self._delay > 0).any())
+        with np.errstate(divide="ignore", over="ignore"):
+            self._arrives = -np.expm1(-1.0 / self._delay)  # within a step
         self._everywhere = np.arange(shape[0] * shape[1])
-        self._false = self._times(sources.false_rate, self._everywhere, 1.0)
-        self._waiting = Pings.concatenate([])
+        self._false = self._false_pings()
+        self._waiting = np.zeros(self._everywhere.size if self._is_delayed else 0, dtype=np.intp)
         self._stream: Stream = np.zeros(2, dtype=np.uint64)
 
     def _flat(self, parameter: FloatArray, cells: IntArray) -> FloatArray:
         return parameter.ravel()[cells % parameter.size]
 
-    def _times(self, rate: FloatArray, cells: IntArray, window: ArrayLike) -> PoissonTimes:
-        """Return the times at which pings of a `rate` (N,) or (B, N) per unit of time come within
-        the last `window` steps at some cells."""
-        line = np.broadcast_to(window, cells.shape)
-        pings = self._flat(rate, cells) * self._sources.period
-        if (number := float((pings * line).sum())) > MOST_ITEMS:
-            raise ValueError(
-                f"{number:.3g} false pings would have to be drawn singly; use a higher precision, "
-                "another start or a shorter period"
-            )
-        return PoissonTimes(pings, line)
+    def _false_pings(self) -> list[tuple[int, _UnsortedTimes]]:
+        """Return the false pings of a step, block by block, each with its first cell."""
+        rate = self._sources.false_rate
+        total = float(rate.sum()) * self._everywhere.size / rate.size * self._sources.period
+        _check_number(total)
+        of_blocks: dict[int, _UnsortedTimes] = {}
+        made = []
+        for here, block in blocks_of(self._sources, self._shape[0]):
+            if id(block) not in of_blocks:
+                pings = self._flat(rate, self._everywhere[here]) * self._sources.period
+                of_blocks[id(block)] = _UnsortedTimes(pings)
+            made.append((here.start, of_blocks[id(block)]))
+        return made
 
     def seed(self, rng: np.random.Generator) -> None:
         self._stream = stream(beside(rng, "signals"))
 
     def start(self, envs: IntArray, steps: FloatArray, items: Iterable[Published]) -> list[Pings]:
-        begun = np.zeros(self._shape[0], dtype=bool)
-        begun[envs] = True
-        self._waiting = self._waiting.only(~begun[self._waiting.cell // self._shape[1]])
         cells, window = self._everywhere.reshape(self._shape)[envs].ravel(), steps.ravel()
+        if self._is_delayed:
+            self._waiting[cells] = 0
         found = [self._announced(batch.cell, batch.age, self._recall) for batch in items]
         if self._is_delayed:
             found += self._overdue(cells, window)
         recent = np.minimum(window, FADED / self._flat(self._sources.decay_per_step, cells))
-        false = self._times(self._sources.false_rate, cells, recent)
+        pings = self._flat(self._sources.false_rate, cells) * self._sources.period
+        _check_number(float((pings * recent).sum()))
+        false = PoissonTimes(pings, recent)
         found += [Pings(cells[where], age) for where, age in false.drawn(self._stream)]
-        return self._received(found)
+        return found
 
     def _overdue(self, cells: IntArray, window: FloatArray) -> Iterator[Pings]:
         """Yield the pings of items published before the `window`, at whose begin they were on the
@@ -127,36 +134,115 @@ class SimulatedPings:
             yield self._announced(cells[where], window[where], np.ones(1))
 
     def advance(self, items: Iterable[Published]) -> list[Pings]:
-        found = [self._announced(batch.cell, batch.age, self._recall) for batch in items]
-        found += [Pings(where, age) for where, age in self._false.drawn(self._stream)]
+        found = []
         if self._is_delayed:
-            found.append(Pings(self._waiting.cell, self._waiting.age + 1.0))
-            self._waiting = Pings.concatenate([])
-        return self._received(found)
+            found.append(self._late())
+        found += [self._announced(batch.cell, batch.age, self._recall) for batch in items]
+        for first, false in self._false:
+            found += [Pings(*batch) for batch in false.drawn(first, self._stream)]
+        return found
+
+    def _late(self) -> Pings:
+        """Return the pings that were on the way before the step and come within it."""
+        total = int(self._waiting.sum())
+        where, ages = np.empty(total + 1, dtype=np.intp), np.empty(total + 1)
+        law = self._delay, self._arrives
+        n = _arrive(self._waiting, *law, self._stream, where, ages)
+        return Pings(where[:n], ages[:n])
 
     def _announced(self, cell: IntArray, age: FloatArray, recall: FloatArray) -> Pings:
-        """Return the pings that items of some ages trigger."""
+        """Return the pings that items of some ages trigger, without those that remain on the
+        way."""
         where, ages = np.empty(cell.size, dtype=np.intp), np.empty(cell.size)
         n = _announce(cell, age, recall, self._stream, where, ages)
-        pings = Pings(where[:n], ages[:n])
         if self._is_delayed:
-            _delay(*pings, self._delay, self._stream)
-        return pings
-
-    def _received(self, found: list[Pings]) -> list[Pings]:
-        """Return the pings that have been received, and keep those on the way."""
-        if not self._is_delayed:
-            return found
-        parts = [_split(*pings) for pings in found]
-        self._waiting = Pings.concatenate([*(Pings(*later) for _, later in parts), self._waiting])
-        return [Pings(*here) for here, _ in parts]
+            n = _postpone(where[:n], ages[:n], self._delay, self._waiting, self._stream)
+        return Pings(where[:n], ages[:n])
 
     def get_state(self) -> dict[str, Any]:
-        return {"waiting": deepcopy(self._waiting), "stream": self._stream.copy()}
+        return {"waiting": self._waiting.copy(), "stream": self._stream.copy()}
 
     def set_state(self, state: Any) -> None:
-        self._waiting = Pings(*deepcopy(tuple(state["waiting"])))
+        if self._is_delayed:  # sources that replace others may send at once what these delayed
+            waiting = np.array(state["waiting"], dtype=np.intp)
+            self._waiting = waiting if waiting.size else np.zeros_like(self._waiting)
         self._stream = np.array(state["stream"], dtype=np.uint64)
+
+
+def _check_number(pings: float) -> None:
+    if pings > MOST_ITEMS:
+        raise ValueError(
+            f"{pings:.3g} false pings would have to be drawn singly; use a higher precision, "
+            "another start or a shorter period"
+        )
+
+
+class _UnsortedTimes:
+    """The times of the last step, in any order, of Poisson processes of constant `rates` (n,).
+
+    Their number is drawn first, then the process of each, by Walker's alias method: place j of n is
+    that of process j with probability `own[j]`, else that of `other[j]`.
+    """
+
+    def __init__(self, rates: FloatArray) -> None:
+        self._mean = float(rates.sum())
+        self._own, self._other = np.ones(rates.size), np.arange(rates.size)
+        if self._mean > 0.0:
+            _fill_aliases(rates * (rates.size / self._mean), self._own, self._other)
+
+    def drawn(self, first: int, state: Stream) -> Iterator[tuple[IntArray, FloatArray]]:
+        """Yield batches of processes, numbered from `first` on, and of ages in steps."""
+        number = _poisson(state, self._mean) if self._mean > 0.0 else 0
+        while number > 0:
+            size = min(number, _BATCH)
+            where, age = np.empty(size, dtype=np.intp), np.empty(size)
+            _place(first, self._own, self._other, state, where, age)
+            yield where, age
+            number -= size
+
+
+@compiled
+def _poisson(state: Stream, mean: float) -> int:
+    return int(poisson(state, mean))
+
+
+@compiled
+def _fill_aliases(weight: FloatArray, own: FloatArray, other: IntArray) -> None:
+    """Fill in the table of the alias method for weights of mean 1, which are used up."""
+    low, high, n = 0, 0, weight.size
+    while True:
+        while high < n and weight[high] <= 1.0:
+            high += 1
+        while low < n and weight[low] >= 1.0:
+            low += 1
+        if high == n or low == n:
+            return
+        j = low
+        while weight[j] < 1.0 and high < n:
+            own[j], other[j] = weight[j], high
+            weight[high] -= 1.0 - weight[j]
+            weight[j] = 1.0
+            if weight[high] <= 1.0:  # it is filled up next, since `low` may have passed it
+                j = high
+                while high < n and weight[high] <= 1.0:
+                    high += 1
+
+
+@compiled
+def _place(
+    first: int, own: FloatArray, other: IntArray, state: Stream, where: IntArray, age: FloatArray
+) -> None:
+    """Fill in the processes and ages of events."""
+    counter, step = state[0], state[1] | _ONE
+    for j in range(where.size):
+        counter += step
+        place = np.float64(np.int64(mixed(counter) >> _SHIFT)) * 2.0**-53 * own.size
+        i = np.int64(place)
+        alias = other[i]
+        where[j] = first + (i if place - i < own[i] else alias)
+        counter += step
+        age[j] = np.float64(np.int64(mixed(counter) >> _SHIFT)) * 2.0**-53
+    state[0] = counter
 
 
 @compiled
@@ -179,39 +265,62 @@ def _announce(
         ages[n] = age[j]
         counter += step
         # As `uniform`, with the counter in a register, and without a branch to predict.
-        n += (np.float64(mixed(counter) >> _SHIFT) + 0.5) * 2.0**-53 < recall[i]
+        n += (np.float64(np.int64(mixed(counter) >> _SHIFT)) + 0.5) * 2.0**-53 < recall[i]
     state[0] = counter
     return n
 
 
 @compiled
-def _split(
-    cell: IntArray, age: FloatArray
-) -> tuple[tuple[IntArray, FloatArray], tuple[IntArray, FloatArray]]:
-    """Return the pings that have been received, and those on the way."""
-    here, here_age = np.empty_like(cell), np.empty_like(age)
-    later, later_age = np.empty_like(cell), np.empty_like(age)
-    n = 0
-    for j in range(cell.size):  # without a branch, which could not be predicted
-        here[n], here_age[n] = cell[j], age[j]
-        later[j - n], later_age[j - n] = cell[j], age[j]
-        n += age[j] >= 0.0
-    m = cell.size - n
-    return (here[:n], here_age[:n]), (later[:m], later_age[:m])
+def _postpone(
+    cell: IntArray, age: FloatArray, delay: FloatArray, waiting: IntArray, state: Stream
+) -> int:
+    """Subtract an exponential time of mean `delay` from the age of each ping.
+
+    Those that have been received are moved to the front, and their number is returned; the others
+    are counted in `waiting`, (B·N,).
+    """
+    n, first = 0, 0
+    for j in range(cell.size):
+        c = cell[j]
+        i = c - first
+        if i < 0 or i >= delay.size:
+            first = c - c % delay.size
+            i = c - first
+        left = age[j]
+        if delay[i] > 0.0:
+            left -= delay[i] * exponential(state)
+        cell[n], age[n] = c, left
+        n += left >= 0.0
+        waiting[c] += left < 0.0
+    return n
 
 
 @compiled
-def _delay(cell: IntArray, age: FloatArray, delay: FloatArray, state: Stream) -> None:
-    """Subtract an exponential time of mean `delay` from the age of each ping."""
-    first = 0
-    for j in range(cell.size):
-        i = cell[j] - first
-        if i < 0 or i >= delay.size:
-            first = cell[j] - cell[j] % delay.size
-            i = cell[j] - first
-        mean = delay[i]
-        if mean > 0.0:
-            age[j] -= mean * exponential(state)
+def _arrive(
+    waiting: IntArray,
+    delay: FloatArray,
+    arrives: FloatArray,
+    state: Stream,
+    where: IntArray,
+    ages: FloatArray,
+) -> int:
+    """Write the cells and ages of the pings on the way that come within a step, and return their
+    number. Each comes with probability `arrives`, after a time −d ln(1 − u)."""
+    n, counter, step = 0, state[0], state[1] | _ONE
+    for start in range(0, waiting.size, delay.size):
+        for i in range(delay.size):
+            c = start + i
+            before = n
+            for _ in range(waiting[c]):
+                counter += step
+                u = np.float64(np.int64(mixed(counter) >> _SHIFT)) * 2.0**-53
+                where[n], ages[n] = c, u
+                n += u < arrives[i]
+            for j in range(before, n):
+                ages[j] = max(1.0 + delay[i] * math.log1p(-ages[j]), 0.0)
+            waiting[c] -= n - before
+    state[0] = counter
+    return n
 
 
 class RecordedPings:

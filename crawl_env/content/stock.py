@@ -11,6 +11,7 @@ import numpy as np
 
 from crawl_env.compiled import compiled
 from crawl_env.content.arrivals import MeanFeed
+from crawl_env.content.item_lists import ItemLists
 from crawl_env.content.process import Block, Feed, Published, generators
 from crawl_env.numerics import FloatArray, IntArray
 from crawl_env.threads import each
@@ -189,8 +190,9 @@ class ItemStock(Stock):
         capacity: FloatArray | None,
         recursive: bool,
     ) -> None:
-        self.store = ItemStore(feed, shape[0] * shape[1], capacity)
-        self._capacity, self._recursive = capacity, recursive
+        size = shape[0] * shape[1]
+        self.store = ItemLists(feed, size) if recursive else ItemStore(feed, size, capacity)
+        self._capacity = capacity
         super().__init__(feed, shape, count, announce)
 
     def change_feed(self, feed: Feed) -> None:
@@ -206,16 +208,14 @@ class ItemStock(Stock):
             past.cells.collect(items, value, count)
             drawn.append(items._replace(cell=cells[items.cell]))
         self._add(drawn)
-        if not self._recursive:
+        if isinstance(self.store, ItemStore):
             value = self.store.value()[cells]
         if self._capacity is not None:
             count = np.minimum(count, self._capacity[cells])
         self._set(envs, steps, value, count)
 
     def _add(self, drawn: list[Published]) -> None:
-        for items in drawn:
-            self.store.append(items)
-        self.store.settle()
+        self.store.add(drawn)
         if self._announce:
             self.published = drawn
 
@@ -230,7 +230,7 @@ class ItemStock(Stock):
                 block.cells.collect(items, value, count)
                 drawn.append(_numbered(items, here))
         self._add(drawn)
-        if not self._recursive:
+        if isinstance(self.store, ItemStore):
             self.flat[...] = self.store.value()
         if self._flat_count is not None and self._capacity is not None:
             np.minimum(self._flat_count, self._capacity, out=self._flat_count)
@@ -264,7 +264,6 @@ class ItemStore:
     def __init__(self, feed: Feed, size: int, capacity: FloatArray | None) -> None:
         self.feed = feed
         self._size, self._capacity = size, capacity
-        self._new: list[Published] = []
         self._items = Published.concatenate([])
         self._left = np.empty(0)  # (n,) surviving fraction of each item's utility
 
@@ -279,14 +278,10 @@ class ItemStore:
         """Advance by one step: the age of every item grows by 1."""
         self._items = self._items._replace(age=self._items.age + 1.0)
 
-    def append(self, items: Published) -> None:
-        """Queue new items, with cells numbered env·N + source, until `settle` adds them."""
-        self._new.append(items)
-
-    def settle(self) -> None:
-        """Add the queued items; drop those without utility and those beyond the capacity."""
-        self._items = Published.concatenate([self._items, *self._new])
-        self._new = []
+    def add(self, batches: list[Published]) -> None:
+        """Add items, with cells numbered env·N + source; drop those without utility and those
+        beyond the capacity."""
+        self._items = Published.concatenate([self._items, *batches])
         if self._capacity is not None:
             self._items = self._items.only(np.argsort(-self._items.age, kind="stable"))
         self._left = self.feed.survival(self._items)
@@ -310,29 +305,14 @@ class ItemStore:
         number = np.bincount(alive.cell, minlength=self._size).astype(np.float64)
         return number, np.bincount(alive.cell, alive.age, self._size).astype(np.float64)
 
-    def taken(self, cells: IntArray) -> tuple[Published, FloatArray]:
-        """Return the items of the given cells that have utility left, and their current utility;
-        by cell, in each the newest first."""
+    def items(self, cells: IntArray) -> tuple[Published, FloatArray]:
+        """Return the items of the given cells that have utility left, and that utility; in each
+        cell in the order in which they came, or with capacities from oldest to newest."""
         asked = np.zeros(self._size, dtype=bool)
         asked[cells] = True
-        present = self._items.utility * self._left
-        which = np.flatnonzero(asked[self._items.cell] & (present > 0))
-        which = which[np.lexsort((self._items.age[which], self._items.cell[which]))]
-        return self._items.only(which), present[which]
-
-    def sums(self, cells: IntArray) -> FloatArray:
-        """Return sums over the items of the given cells that have utility left, (5, B·N).
-
-        The sums are those of 1, a, a², ln w and a ln w, where a is the age in steps and w the
-        current utility; they are 0 at other cells.
-        """
-        asked = np.zeros(self._size, dtype=bool)
-        asked[cells] = True
-        present = self._items.utility * self._left
-        which = asked[self._items.cell] & (present > 0)
-        cell, age, log = self._items.cell[which], self._items.age[which], np.log(present[which])
-        terms = (np.ones_like(age), age, age * age, log, age * log)
-        return np.stack([np.bincount(cell, term, self._size) for term in terms])
+        which = asked[self._items.cell] & (self._left > 0)
+        found = self._items.only(which)
+        return found, found.utility * self._left[which]
 
     def get_state(self) -> Published:
         """Return a copy of the items."""
@@ -347,6 +327,18 @@ class ItemStore:
         if not which.all():
             self._items = self._items.only(which)
             self._left = self._left[which]
+
+
+def sums_of(items: Published, present: FloatArray, size: int) -> FloatArray:
+    """Return sums over items of utility `present` (n,) at cells numbered below `size`, (5, size).
+
+    The sums are those of 1, a, a², ln w and a ln w, where a is the age in steps and w the current
+    utility, over the items with w > 0.
+    """
+    which = present > 0
+    cell, age, log = items.cell[which], items.age[which], np.log(present[which])
+    terms = (np.ones_like(age), age, age * age, log, age * log)
+    return np.stack([np.bincount(cell, term, size) for term in terms])
 
 
 def _rank_from_last(cell: IntArray) -> IntArray:

@@ -13,7 +13,7 @@ from crawl_env.content.belief import PingBelief
 from crawl_env.content.engine import Engine
 from crawl_env.content.indexing import IndexQueue
 from crawl_env.content.process import ArrivalProcess, Published, require_items
-from crawl_env.content.stock import ItemStock, MeanStock, Stock
+from crawl_env.content.stock import ItemStock, MeanStock, Stock, sums_of
 from crawl_env.fleet.sources import Sources
 from crawl_env.log.ping_log import PingLog
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
@@ -21,7 +21,7 @@ from crawl_env.numerics import BoolArray, FloatArray, IntArray
 # Age of a source never crawled (start="full"). It is finite, as an input of networks must be; the
 # mean content at this age equals the ceiling for every μT above 4e-8.
 NEVER = 1e9
-# Names of the sums over the items of a cell; see `ItemStore.sums`.
+# Names of the sums over the items of a cell; see `sums_of`.
 SUMS = ("number", "age", "age_squared", "log", "age_log")
 
 
@@ -255,16 +255,22 @@ class World:
         if failed is not None:
             collected = np.where(failed, 0.0, collected)
             picked = picked[~failed]
-        if self.harvested is not None and isinstance(self._stock, ItemStock):
-            sums = self._stock.store.sums(picked.ravel())
-            self.harvested[...] = sums.reshape(self.harvested.shape)
-        if self.queue is not None and isinstance(self._stock, ItemStock):
-            self._collected = self._stock.store.taken(picked.ravel())
+        if isinstance(self._stock, ItemStock):
+            self._take_items(picked.ravel(), self._stock)
         self.flat_crawled_at[picked] = self._clock
         self._stock.empty(picked)
         if self._belief is not self._stock:
             self._belief.empty(picked)
         return collected
+
+    def _take_items(self, picked: IntArray, stock: ItemStock) -> None:
+        """Sum over the items that are about to be collected, and keep them for the engines."""
+        if self.harvested is None and self.queue is None:
+            return
+        self._collected = stock.store.items(picked)
+        if self.harvested is not None:
+            sums = sums_of(*self._collected, self.value.size)
+            self.harvested[...] = sums.reshape(self.harvested.shape)
 
     def index(self, collected: FloatArray) -> FloatArray:
         """Return the utility that the engines index in this step, (B,), of the items that wait and

@@ -1,4 +1,4 @@
-"""A mix-in for spiders of Scrapy 2.13 and later, which fetch what the scheduler leases, for ever."""
+"""A mix-in for spiders of Scrapy 2.13 and later, which fetch for ever what is due."""
 
 from __future__ import annotations
 

@@ -56,6 +56,7 @@ def make_app(service: Service, token: Token | None = None, limits: Limits | None
         summary="The live scheduler over HTTP",
         description=_ABOUT,
         lifespan=lifespan,
+        redirect_slashes=False,
         docs_url=None,  # their scripts come from elsewhere
         redoc_url=None,
     )

@@ -89,6 +89,7 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)
+        self._captured_signals.clear()  # or uvicorn raises it again, and the end looks like a crash
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._service.stop)
 

@@ -24,6 +24,7 @@ from crawl_env import (
     Trace,
     task_of,
 )
+from crawl_env.content.indexing import _newest_first
 from crawl_env.envs.wrappers import SequentialSelection
 from tests.refusals import refused
 
@@ -126,7 +127,7 @@ def env_of(published: list[tuple[float, float, int]], **arguments: Any) -> Crawl
 
 
 @given(items, engines, choices, st.sampled_from(sorted(REMAINS)))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_item_by_item_as_a_plain_simulation(
     published: list[tuple[float, float, int]], engine: Engine, left_out: list[int], decay: str
 ) -> None:
@@ -305,6 +306,15 @@ def test_recorded_curves_hold_for_waiting_items() -> None:
     env.reset(seed=0)
     found = [env.step(np.array([1, 0]))[1] for _ in range(4)]
     np.testing.assert_allclose(found, [0.0, 0.9, 1.0, 0.0])  # newest first, at ages ½ and 2
+
+
+@pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 33, 500, 2048])
+def test_items_are_sorted_by_source_the_newest_first_and_stably(n: int) -> None:
+    rng = np.random.default_rng(n)
+    cell, age = np.sort(rng.integers(0, 3, n)), rng.integers(0, 40, n) / 8  # many of an age
+    order = np.argsort(cell, kind="stable")
+    _newest_first(cell, age, order)
+    assert np.array_equal(order, np.lexsort((age, cell)))
 
 
 # ------------------------------------------------------------------------------ poisson service

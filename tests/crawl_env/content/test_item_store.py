@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from crawl_env import Arrivals, Sources
+from crawl_env.content.item_lists import ItemLists
 from crawl_env.content.process import Published
-from crawl_env.content.stock import ItemStore
+from crawl_env.content.stock import ItemStore, sums_of
 from crawl_env.content.utility import StretchedDecay
 from crawl_env.content.world import NEVER, World
 from crawl_env.numerics import FloatArray
@@ -112,17 +113,27 @@ class Survival:
         return np.array([left(*item) for item in zip(items.age, items.utility, strict=True)])
 
 
-def store_of(cells: int, capacity: tuple[float, ...] | None) -> ItemStore:
+def store_of(cells: int, capacity: tuple[float, ...] | str | None) -> ItemStore | ItemLists:
     feed: Any = Survival()
+    if isinstance(capacity, str):
+        return ItemLists(feed, cells)
     return ItemStore(feed, cells, None if capacity is None else np.array(capacity))
 
 
-def publish(store: ItemStore, items: list[tuple[int, float, float]]) -> None:
+def value_of(store: ItemStore | ItemLists) -> FloatArray:
+    if isinstance(store, ItemStore):
+        return store.value()
+    items, present = store.items(np.arange(3))
+    return np.bincount(items.cell, present, 3)
+
+
+def publish(store: ItemStore | ItemLists, items: list[tuple[int, float, float]]) -> None:
     """Let items (cell, age, utility) appear, in two batches."""
+    batches = []
     for part in (items[::2], items[1::2]):
         cell, age, worth = np.array(part, dtype=float).reshape(-1, 3).T
-        store.append(Published(cell.astype(np.intp), age, worth, np.zeros(cell.size, np.intp)))
-    store.settle()
+        batches.append(Published(cell.astype(np.intp), age, worth, np.zeros(cell.size, np.intp)))
+    store.add(batches)
 
 
 one_item = st.tuples(st.integers(0, 2), st.sampled_from([0.0, 0.25, 0.5, 1.0]), st.floats(0, 5))
@@ -131,12 +142,12 @@ one_item = st.tuples(st.integers(0, 2), st.sampled_from([0.0, 0.25, 0.5, 1.0]), 
 @plainly
 @given(
     st.lists(st.lists(one_item, max_size=5), min_size=9, max_size=9),
-    st.sampled_from([None, (1.0, 2.0, np.inf), (3.0, 1.0, 1.0)]),
+    st.sampled_from([None, "lists", (1.0, 2.0, np.inf), (3.0, 1.0, 1.0)]),
     st.lists(st.sets(st.integers(0, 2)), min_size=8, max_size=8),
 )
 def test_the_store_is_three_lists(
     steps: list[list[tuple[int, float, float]]],
-    capacity: tuple[float, ...] | None,
+    capacity: tuple[float, ...] | str | None,
     crawls: list[set[int]],
 ) -> None:
     """Also where worthless items take the place of others, and after going back."""
@@ -146,7 +157,7 @@ def test_the_store_is_three_lists(
     def published(items: list[tuple[int, float, float]]) -> None:
         for cell, age, worth in sorted(items[::2] + items[1::2], key=lambda item: -item[1]):
             plain[cell].append((age, worth))
-            most = np.inf if capacity is None else capacity[cell]
+            most = capacity[cell] if isinstance(capacity, tuple) else np.inf
             plain[cell] = plain[cell][-int(min(most, 99)) :]
 
     publish(store, steps[0])
@@ -157,7 +168,7 @@ def test_the_store_is_three_lists(
         publish(store, here)
         store.set_state(list(state))  # as it comes from a file
         cells = np.array(sorted(crawled), dtype=np.intp)
-        sums = store.sums(cells)
+        sums = sums_of(*store.items(cells), 3)
         for i in range(3):
             mine = [(a, w * left(a, w)) for a, w in plain[i] if w * left(a, w) > 0 and i in crawled]
             expected = np.array([(1, a, a * a, np.log(w), a * np.log(w)) for a, w in mine])
@@ -169,7 +180,7 @@ def test_the_store_is_three_lists(
         published(here)
         alive = [[(a, w) for a, w in plain[i] if left(a, w) > 0] for i in range(3)]
         expected = [sum(w * left(a, w) for a, w in alive[i]) for i in range(3)]
-        np.testing.assert_allclose(store.value(), expected, atol=1e-12)
+        np.testing.assert_allclose(value_of(store), expected, atol=1e-12)
         number, ages = store.uncollected()
         assert number.tolist() == [len(alive[i]) for i in range(3)]
         np.testing.assert_allclose(ages, [sum(a for a, _ in alive[i]) for i in range(3)])
@@ -197,3 +208,49 @@ def test_a_worthless_item_takes_its_place_until_newer_ones_displace_it() -> None
         publish(store, items)
         seen.append((store.value()[0], store.uncollected()[0][0]))
     np.testing.assert_allclose(seen, [(4, 1), (4 * 2 / 3, 1), (5, 1), (5 * 2 / 3, 1)])
+
+
+def test_lists_age_as_if_one_were_added_in_every_step() -> None:
+    """Bit for bit, also where sums are rounded."""
+    rng = np.random.default_rng(0)
+    age = np.concatenate([rng.random(200), 40 * rng.random(50), 2.0 ** -rng.integers(0, 60, 50)])
+    store = ItemLists(Everlasting(), 1)  # type: ignore[arg-type]
+    nothing = np.zeros(age.size, dtype=np.intp)
+    store.add([Published(nothing, age, np.ones(age.size), np.arange(age.size))])
+    for step in range(300):
+        store.advance()
+        age = age + 1.0
+        if step % 7 == 0:
+            items, _ = store.items(np.zeros(1, dtype=np.intp))
+            assert np.array_equal(items.number, np.arange(age.size))
+            assert np.array_equal(items.age, age)
+
+
+class Everlasting:
+    """All that a store asks of a feed, for items that last 20 steps in the odd cells."""
+
+    def survival(self, items: Published) -> FloatArray:
+        return np.where((items.cell % 2 == 1) & (items.age > 20), 0.0, 1.0)
+
+
+def test_lists_make_room_for_what_has_utility_left_only() -> None:
+    store, rng = ItemLists(Everlasting(), 4), np.random.default_rng(0)  # type: ignore[arg-type]
+    plain: list[list[float]] = [[] for _ in range(4)]  # ages
+    for step in range(400):
+        store.advance()
+        cell, age = rng.integers(0, 4, 6), rng.random(6)
+        store.add([Published(cell, age, age + 1, cell)])
+        plain = [[a + 1 for a in ages] for ages in plain]
+        for i, a in zip(cell.tolist(), age.tolist(), strict=True):
+            plain[i].append(a)
+        plain = [[a for a in ages if i % 2 == 0 or a <= 20] for i, ages in enumerate(plain)]
+        if step % 30 == 29:
+            store.empty(np.array([2]))
+            plain[2] = []
+        if step % 110 == 109:
+            store.empty(np.array([0, 3]))
+            plain[0], plain[3] = [], []
+        items, _ = store.items(np.arange(4))
+        for i, ages in enumerate(plain):
+            np.testing.assert_allclose(items.age[items.cell == i], ages, rtol=1e-12)
+    assert store._whole.shape[1] < 1200  # of 2400 items that came

@@ -11,6 +11,9 @@ import pytest
 from gymnasium.envs.registration import EnvSpec
 
 from crawl_env import Arrivals, CrawlEnv, CrawlVectorEnv, ItemLog, PingLog, Signals, Sources, Trace
+from crawl_env.content.belief import _faded
+from crawl_env.content.draws import stream
+from crawl_env.content.pings import _UnsortedTimes
 from crawl_env.content.signals import make_signals
 from crawl_env.fleet.columns import FleetColumns
 from crawl_env.simulation.task import Task
@@ -146,6 +149,43 @@ def test_pings_come_at_their_rate_from_the_first_step_on() -> None:
         for pings in (env.reset(seed=1)[0], env.step(np.zeros((rows, 3)))[0]):
             z = (pings[..., 0].mean(0) - expected) / np.sqrt(np.maximum(expected, 1e-9) / rows)
             assert (np.abs(z) < 4.5).all()
+
+
+def test_unsorted_times_have_their_rates_and_uniform_ages() -> None:
+    """40 z values of the numbers and one of the ages, none beyond 4.5 with probability .9997."""
+    rng = np.random.default_rng(3)
+    rates = np.concatenate([rng.gamma(0.3, 3.0, 30), np.zeros(5), np.full(5, 40.0)])
+    times, state, draws = _UnsortedTimes(rates), stream(rng), 400
+    batches = [batch for _ in range(draws) for batch in times.drawn(7, state)]
+    where, age = (np.concatenate(column) for column in zip(*batches, strict=True))
+    number = np.bincount(where - 7, minlength=40)
+    assert not number[rates == 0].any()
+    z = (number - draws * rates) / np.sqrt(np.maximum(draws * rates, 1e-9))
+    assert number.size == 40
+    assert (np.abs(z[draws * rates > 20]) < 4.5).all()
+    assert abs(age.mean() - 0.5) < 4.5 / np.sqrt(12 * age.size)
+    assert 0 <= age.min() < age.max() < 1
+    assert not list(_UnsortedTimes(np.zeros(3)).drawn(0, state))
+
+
+def test_the_fast_exponential_is_exact_to_rounding() -> None:
+    for x in (0.0, 1e-300, 1e-9, *np.linspace(0.001, 700, 997)):
+        assert _faded(x) == pytest.approx(np.exp(-x), rel=5e-16, abs=0)
+    assert _faded(1e300) == _faded(np.inf) == 0.0
+
+
+def test_pings_keep_coming_at_their_rate_with_delays() -> None:
+    """27 z values, none beyond 4.5 with probability .9998: the state is a number for each cell."""
+    rows, fleet = 4000, DELAYED.of(FLEET)
+    env = CrawlVectorEnv(
+        rows, FLEET, arrivals="poisson-items", signals=DELAYED, features=("pings",), start="random"
+    )
+    env.reset(seed=2)
+    expected = fleet.ping_rate * FLEET.period
+    for _ in range(9):
+        pings = env.step(np.zeros((rows, 3)))[0][..., 0]
+        z = (pings.mean(0) - expected) / np.sqrt(expected / rows)
+        assert (np.abs(z) < 4.5).all()
 
 
 def recorded(delay: float) -> tuple[ItemLog, PingLog, Signals]:

@@ -1,0 +1,123 @@
+"""`ephemeral-crawl backtest`: what would the live scheduler have collected from your own feeds?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import tyro
+
+from crawl_env import ItemLog
+from crawl_env.errors import check_choice
+from crawl_env.log.clock import HOURS
+from ephemeral_crawl.backtest import play, summary
+from ephemeral_crawl.backtest.play import KNOWN, SCHEDULER
+from ephemeral_crawl.backtest.rules import RULES
+from ephemeral_crawl.core.log_options import LogOptions
+from ephemeral_crawl.core.question import FILE, check_question, question, text_of
+from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.runner import Job
+from ephemeral_crawl.core.study import ParallelStudy, attributed
+from ephemeral_crawl.live.arguments import seconds
+from ephemeral_crawl.live.settings import Settings
+from ephemeral_crawl.replay.split import digest
+
+_FRACTIONS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)  # of the budget
+_QUICK = (0.8, 0.6, 0.4)
+_DAY, _WEEK = 86_400.0, 7 * 86_400.0
+_FEWEST_WEEKS = 8  # with fewer, the intervals rest on days
+
+
+@dataclass(kw_only=True)
+class Backtest(LogOptions, ParallelStudy):
+    """Plays the live scheduler on a recorded log, item by item, against the rules of feed readers.
+
+    The scheduler knows nothing of the feeds at first, and learns from what its own fetches find.
+    All spend the same number of fetches: the rules fetch the feed that is due first whenever a
+    fetch can be paid for. The log is that of `fit`: source, published, utility.
+    """
+
+    outputs: ClassVar[tuple[str, ...]] = ("feeds.csv", "records.csv", "report.html", FILE)
+
+    items: Path
+    """The log."""
+    budget: str
+    """Fetches per time, such as 20/h."""
+    half_life: str = "3h"
+    """Time in which the worth of an item halves."""
+    present: Annotated[
+        str,
+        tyro.conf.arg(
+            metavar="RULE",
+            help="The rule that you use now: "
+            + "; ".join(f"{name} ({rule.about})" for name, rule in RULES.items())
+            + ".",
+        ),
+    ] = "miniflux"
+    begin: float = 0.1
+    """Part of the log after which fetches begin: what was published before is the backlog that the
+    first fetch of a feed lists."""
+    listed: int = 20
+    """Number of the newest items that a feed lists; 0 if it lists all. What has left the list is
+    lost."""
+    quick: bool = False
+    """Play four weeks at most, and the scheduler with fewer budgets."""
+    replace: bool = False
+    """Allow that the report of another question in the folder is replaced."""
+
+    def run(self) -> None:
+        check_choice("--present", self.present, RULES)
+        if not 0.0 <= self.begin < 1.0:
+            raise ValueError(f"--begin is {self.begin:g}; it must be at least 0 and below 1")
+        if self.listed < 0:
+            raise ValueError(f"--listed is {self.listed}; it must be at least 0")
+        per_hour = 3600.0 * Settings.of(self.budget).budget
+        half_life = seconds("--half-life", self.half_life, 1.0)
+        self.check(self.items, self.signals)
+        asked = question(self.name(), {**vars(self), "out": None, "replace": None, "jobs": None})
+        check_question(self.folder, asked, self.replace)
+        log = self.read(self.items)
+        feeds = self._feeds(log, half_life)
+        if not len(play.Feeds(log, **feeds).moments(per_hour)):
+            raise ValueError(
+                f"--budget {self.budget} pays for no fetch in the time that is played; take a "
+                "larger one, or a longer log"
+            )
+        names = (SCHEDULER, *RULES, KNOWN)
+        fractions = _QUICK if self.quick else _FRACTIONS
+        cases = [(name, 1.0) for name in names] + [(SCHEDULER, part) for part in fractions]
+        jobs: list[Job] = [
+            {"policy": name, "per_hour": per_hour * part, "feeds": feeds, "log": digest(log)}
+            for name, part in cases
+        ]
+        print(f"{len(log):,} items of {len(log.names):,} feeds, {len(jobs)} parts")
+        results = self.runner.run(jobs, partial(play.work, log))
+        runs = {case: play.played_of(result) for case, result in zip(cases, results, strict=True)}
+        found = summary.Found(
+            log, runs, results[0]["total"], per_hour, half_life, self.present,
+            play.Feeds(log, **feeds),
+        )  # fmt: skip
+        report = Report(f"Back-test on {self.items.name}")
+        summary.write(report, found)
+        self.publish(
+            report,
+            {
+                "feeds.csv": summary.feeds_of(found),
+                "records.csv": attributed(summary.records(found)),
+                FILE: text_of(asked),
+            },
+        )
+
+    def _feeds(self, log: ItemLog, half_life: float) -> dict[str, Any]:
+        """Return the arguments of `Feeds`."""
+        span = (log.end - log.start) * HOURS[log.unit] * 3600.0
+        length = min(span * (1.0 - self.begin), 4 * _WEEK if self.quick else span)
+        return {
+            "start": self.begin,
+            "half_life": half_life,
+            "listed": self.listed,
+            "length": length,
+            "block": _WEEK if length >= _FEWEST_WEEKS * _WEEK else _DAY,
+        }

@@ -1,0 +1,197 @@
+"""Plays a scheduler or a rule on a recorded log: every fetch finds what was published by then."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crawl_env import ItemLog
+from crawl_env.log.clock import HOURS
+from ephemeral_crawl.backtest.rules import HOUR, RULES
+from ephemeral_crawl.core.runner import Job, Result
+from ephemeral_crawl.live import Scheduler
+
+SCHEDULER, KNOWN = "scheduler", "rates known"
+_EPOCH = 1_000_000_000.0  # seconds since 1970, of the start of a log without dates
+_LEASES = 8  # at a time
+
+Floats = NDArray[np.float64]
+
+
+class Feeds:
+    """The items of a log as feeds that are fetched, on a clock in seconds.
+
+    Arguments:
+        log: the items.
+        start: position in the log's span, between 0 and 1, from which on fetches are made; items
+            before are what the first fetch of a feed lists, and are worth nothing any more.
+        half_life: time in which the worth of an item halves, seconds.
+        listed: number of the newest items that a feed lists; 0 if it lists all.
+        length: seconds that are played, at most.
+        block: seconds in which what is collected is added up.
+    """
+
+    def __init__(
+        self,
+        log: ItemLog,
+        *,
+        start: float,
+        half_life: float,
+        listed: int = 0,
+        length: float = math.inf,
+        block: float = 7 * 24 * HOUR,
+    ) -> None:
+        second = HOURS[log.unit] * HOUR
+        self.span = (log.end - log.start) * second
+        self.start = start * self.span
+        self.end = min(self.span, self.start + length)
+        self.decay = math.log(2.0) / half_life
+        self.listed, self.block = listed, block
+        self.published: list[Floats] = []
+        self.worth: list[Floats] = []
+        order = np.argsort(log.source, kind="stable")
+        cuts = np.searchsorted(log.source[order], np.arange(len(log.names) + 1))
+        for first, last in itertools.pairwise(cuts):
+            own = order[first:last]
+            self.published.append((log.published[own] - log.start) * second)
+            self.worth.append(np.asarray(log.utility[own], dtype=np.float64))
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all fetches."""
+        n = len(self.published)
+        self.seen = np.zeros(n, np.int64)  # items published by the last fetch
+        self.fetched = np.full(n, -math.inf)
+        self.fetches = np.zeros(n, np.int64)
+        self.blocks = max(1, round((self.end - self.start) / self.block))
+        self.collected = np.zeros(self.blocks)
+        self.found = 0.0  # worth when published
+        self.delay = 0.0  # of it: worth × seconds
+
+    @property
+    def total(self) -> float:
+        """Return the worth of all items that are published while fetches are made."""
+        live = (
+            float(worth[(time >= self.start) & (time < self.end)].sum())
+            for time, worth in zip(self.published, self.worth, strict=True)
+        )
+        return sum(live)
+
+    def fetch(self, i: int, now: float) -> tuple[Floats, Floats]:
+        """Fetch feed i: collect what is new, and return when it was published and its worth."""
+        time, worth = self.published[i], self.worth[i]
+        first, last = int(self.seen[i]), int(np.searchsorted(time, now, "right"))
+        if self.listed:
+            first = max(first, last - self.listed)
+        self.seen[i], self.fetched[i] = last, now
+        self.fetches[i] += 1
+        new, worths = time[first:last], worth[first:last]
+        live = new >= self.start
+        if live.any():
+            age = now - new[live]
+            part = min(
+                int((now - self.start) / (self.end - self.start) * self.blocks), self.blocks - 1
+            )
+            self.collected[part] += float((worths[live] * np.exp(-self.decay * age)).sum())
+            self.found += float(worths[live].sum())
+            self.delay += float((worths[live] * age).sum())
+        return new, worths
+
+    def moments(self, per_hour: float) -> Floats:
+        """Return the times of fetches at equal distances, (n,) seconds."""
+        number = int((self.end - self.start) * per_hour / HOUR)
+        return self.start + np.asarray(HOUR / per_hour * np.arange(number), dtype=np.float64)
+
+
+class Played(NamedTuple):
+    """What a policy collected."""
+
+    collected: Floats  # (W,) worth, by block
+    fetches: Floats  # (N,)
+    found: float  # worth of what was fetched, when it was published
+    delay: float  # seconds from publication to fetch, mean over that worth; NaN if none
+
+
+def played(feeds: Feeds, name: str, per_hour: float) -> Played:
+    """Play a policy from the start: "scheduler", "rates known" or the name of a rule."""
+    feeds.reset()
+    if name == SCHEDULER:
+        by_scheduler(feeds, per_hour)
+    elif name == KNOWN:
+        by_index(feeds, per_hour)
+    else:
+        by_rule(feeds, per_hour, name)
+    delay = feeds.delay / feeds.found if feeds.found else math.nan
+    return Played(feeds.collected, feeds.fetches.astype(float), feeds.found, delay)
+
+
+def by_scheduler(feeds: Feeds, per_hour: float) -> None:
+    """The live scheduler, which knows nothing but what its own fetches have found."""
+    now = 0.0
+    scheduler = Scheduler(
+        ":memory:",
+        budget=f"{per_hour:.9f}/h",
+        half_life=math.log(2.0) / feeds.decay,
+        clock=lambda: _EPOCH + now,
+    )
+    scheduler.add_many({"source": str(i)} for i in range(len(feeds.published)))
+    for moment in feeds.moments(per_hour).tolist():
+        now = moment
+        for lease in scheduler.lease(limit=_LEASES):
+            time, worth = feeds.fetch(int(lease.source), now)
+            items = zip((_EPOCH + time).tolist(), worth.tolist(), strict=True)
+            scheduler.report(lease.id, list(items))
+
+
+def by_rule(feeds: Feeds, per_hour: float, name: str) -> None:
+    """A rule in use: the feed that is due first whenever a fetch can be paid for."""
+    rules = [RULES[name]() for _ in feeds.published]
+    due = np.full(len(rules), -math.inf)
+    for now in feeds.moments(per_hour).tolist():
+        i = int(due.argmin())
+        time, _ = feeds.fetch(i, now)
+        due[i] = now + rules[i].after(now, time.tolist())
+
+
+def by_index(feeds: Feeds, per_hour: float) -> None:
+    """The Whittle index in continuous time, with each feed's mean rate and worth in the time that
+    is played: what the scheduler would do if it knew them."""
+    length = feeds.end - feeds.start
+    full = np.array(
+        [
+            worth[(time >= feeds.start) & (time < feeds.end)].sum() / length / feeds.decay
+            for time, worth in zip(feeds.published, feeds.worth, strict=True)
+        ]
+    )
+    for now in feeds.moments(per_hour).tolist():
+        z = feeds.decay * (now - np.maximum(feeds.fetched, feeds.start - 1e9))
+        i = int((full * (1.0 - np.exp(-z) * (1.0 + z))).argmax())
+        feeds.fetch(i, now)
+
+
+def work(log: ItemLog, job: Job) -> Result:
+    """Play a job, for the runner."""
+    feeds = Feeds(log, **job["feeds"])
+    run = played(feeds, job["policy"], job["per_hour"])
+    return {
+        "collected": run.collected.tolist(),
+        "fetches": run.fetches.tolist(),
+        "found": run.found,
+        "delay": None if math.isnan(run.delay) else run.delay,
+        "total": feeds.total,
+    }
+
+
+def played_of(result: Result) -> Played:
+    """Return what `work` has stored."""
+    delay = result["delay"]
+    return Played(
+        np.array(result["collected"]),
+        np.array(result["fetches"]),
+        float(result["found"]),
+        math.nan if delay is None else float(delay),
+    )

@@ -1,0 +1,145 @@
+"""Rules by which feed readers and crawlers in use decide when to fetch a feed again.
+
+Each sets the time of the next fetch after a fetch, with the constants of its program. Rules know
+nothing of a budget: whoever plays them fetches the feed that is due first whenever a fetch can be
+paid for, so that every rule spends the same.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from typing import ClassVar
+
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
+_LISTED = 20  # items that a feed lists at a time, where a rule reads those listed
+
+
+class Rule(ABC):
+    """When to fetch a feed again; one object for each feed.
+
+    The object keeps the times of publication of all items that it has been shown.
+    """
+
+    name: ClassVar[str]
+    about: ClassVar[str]
+
+    def __init__(self) -> None:
+        self.dates: list[float] = []  # seconds, ascending
+
+    def after(self, now: float, found: list[float]) -> float:
+        """Return the time until the next fetch, seconds.
+
+        Arguments:
+            now: time of the fetch, seconds.
+            found: when the items that it found were published, ascending.
+        """
+        self.dates += found
+        return self.interval(now, len(found))
+
+    @abstractmethod
+    def interval(self, now: float, found: int) -> float:
+        """Return the time until the next fetch, seconds, after one that found so many items."""
+
+    def _since(self, moment: float) -> list[float]:
+        return self.dates[bisect_right(self.dates, moment) :]
+
+
+class RoundRobin(Rule):
+    """All feeds in turn."""
+
+    name, about = "round robin", "all feeds in turn"
+
+    def interval(self, now: float, found: int) -> float:
+        return DAY
+
+
+class Miniflux(Rule):
+    """Miniflux's scheduler by entry frequency: a week divided by the entries of the last week,
+    between five minutes and a day."""
+
+    name = "miniflux"
+    about = "a week ÷ entries of the last week, 5 min to 1 day"
+
+    def interval(self, now: float, found: int) -> float:
+        entries = len(self._since(now - 7 * DAY))
+        return _within(7 * DAY / entries if entries else DAY, 5 * MINUTE, DAY)
+
+
+class CommaFeed(Rule):
+    """CommaFeed's empirical interval (FeedRefreshIntervalCalculator): by the age of the last entry,
+    and half of the mean gap between the listed ones, from 5 minutes to 4 hours."""
+
+    name = "commafeed"
+    about = "half of the mean gap of the listed entries, 5 min to 1 h; idle feeds up to 4 h"
+    shortest, longest = 5 * MINUTE, 4 * HOUR
+
+    def interval(self, now: float, found: int) -> float:
+        if not self.dates:
+            return self.longest
+        idle = (now - self.dates[-1]) // DAY
+        for days, parts in ((30, 1), (14, 2), (7, 4)):
+            if idle >= days:
+                return self.longest / parts
+        listed = self.dates[-_LISTED:]
+        if len(listed) < 2:
+            return self.longest
+        gap = (listed[-1] - listed[0]) / (len(listed) - 1)
+        return _within(gap / 2, self.shortest, self.longest / 4)
+
+
+class AutoTTL(Rule):
+    """FreshRSS's extension AutoTTL: the span of the entries of the last 30 days divided by their
+    number, between the default of an hour and the maximum of a day."""
+
+    name = "autottl"
+    about = "span ÷ number of the entries of 30 days, 1 h to 1 day"
+
+    def interval(self, now: float, found: int) -> float:
+        recent = self._since(now - 30 * DAY)
+        mean = (recent[-1] - recent[0]) / len(recent) if recent else 0.0
+        return _within(mean, HOUR, DAY) if mean > 0.0 else DAY
+
+
+class Aimd(Rule):
+    """Additive increase, multiplicative decrease, as in feedspool's plug-in poll_schedule_vary: the
+    interval is halved after a fetch with news and grows by 30 minutes after one without, between an
+    hour and a day."""
+
+    name = "aimd"
+    about = "interval × 0.5 after news, + 30 min without, 1 h to 1 day"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last = DAY
+
+    def interval(self, now: float, found: int) -> float:
+        changed = 0.5 * self._last if found else self._last + 30 * MINUTE
+        self._last = _within(changed, HOUR, DAY)
+        return self._last
+
+
+class Nutch(Rule):
+    """Apache Nutch's AdaptiveFetchSchedule: the interval is multiplied by 0.8 after a fetch with
+    news, else by 1.4. It begins with a day, rather than Nutch's 30, and is between a minute and 30
+    days, rather than a year: feeds are not pages."""
+
+    name = "nutch"
+    about = "interval × 0.8 after news, × 1.4 without, 1 min to 30 days"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last = DAY
+
+    def interval(self, now: float, found: int) -> float:
+        self._last = _within(self._last * (0.8 if found else 1.4), MINUTE, 30 * DAY)
+        return self._last
+
+
+RULES: dict[str, type[Rule]] = {
+    rule.name: rule for rule in (Miniflux, CommaFeed, AutoTTL, Aimd, Nutch, RoundRobin)
+}
+
+
+def _within(value: float, low: float, high: float) -> float:
+    return min(max(value, low), high)

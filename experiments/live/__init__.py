@@ -1,0 +1,1 @@
+"""The live scheduler, measured; see `command`."""

@@ -1,0 +1,153 @@
+"""A back-test plays the scheduler and the rules in use on the same items."""
+
+import csv
+import math
+
+import numpy as np
+import pytest
+
+from crawl_env import ItemLog
+from ephemeral_crawl import __main__ as cli
+from ephemeral_crawl.backtest import play, rules
+from ephemeral_crawl.backtest.play import Feeds, played
+
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
+
+
+def a_log(feeds=12, days=6.0, seed=0):
+    rng = np.random.default_rng(seed)
+    rate = np.exp(rng.normal(math.log(0.2), 1.2, feeds))
+    number = rng.poisson(rate * 24 * days)
+    source = np.repeat(np.arange(feeds), number)
+    utility = rng.exponential(np.exp(rng.normal(0, 0.8, feeds))[source])
+    published = rng.uniform(0, 24 * days, len(source))
+    order = np.argsort(published)
+    names = [f"feed {i}" for i in range(feeds)]
+    return ItemLog(names, source[order], published[order], utility[order], start=0, end=24 * days)
+
+
+ENTRIES = [40 * DAY - 2 * HOUR * k for k in range(30)][::-1]  # every two hours until day 40
+
+
+@pytest.mark.parametrize(
+    ("name", "dates", "now", "expected"),
+    [
+        ("miniflux", ENTRIES, 40 * DAY, 7 * DAY / 30),
+        ("miniflux", ENTRIES, 46.5 * DAY, 7 * DAY / 7),  # from day 39.5 on, without the first
+        ("miniflux", ENTRIES, 60 * DAY, DAY),
+        ("miniflux", [10 * DAY] * 5000, 10 * DAY, 5 * MINUTE),
+        ("commafeed", ENTRIES, 40 * DAY, HOUR),
+        ("commafeed", [DAY, DAY + 20 * MINUTE], DAY + HOUR, 10 * MINUTE),
+        ("commafeed", [DAY, DAY + MINUTE], DAY + HOUR, 5 * MINUTE),
+        ("commafeed", ENTRIES, 47 * DAY, HOUR),
+        ("commafeed", ENTRIES, 54 * DAY, 2 * HOUR),
+        ("commafeed", ENTRIES, 70 * DAY, 4 * HOUR),
+        ("commafeed", [], DAY, 4 * HOUR),
+        ("autottl", ENTRIES, 40 * DAY, 29 * 2 * HOUR / 30),
+        ("autottl", [DAY, DAY + 30 * MINUTE], 2 * DAY, HOUR),
+        ("autottl", ENTRIES, 80 * DAY, DAY),
+        ("round robin", ENTRIES, 40 * DAY, DAY),
+    ],
+)
+def test_rules_that_read_dates(name, dates, now, expected):
+    assert rules.RULES[name]().after(now, list(dates)) == pytest.approx(expected)
+
+
+def test_rules_that_ask_only_for_news():
+    aimd, nutch = rules.Aimd(), rules.Nutch()
+    assert [aimd.after(0, found) / HOUR for found in ([1.0], [2.0], [], [])] == [12, 6, 6.5, 7]
+    assert aimd.after(0, [3.0]) == 3.5 * HOUR
+    for _ in range(9):
+        aimd.after(0, [4.0])
+    assert aimd.after(0, [5.0]) == HOUR
+    assert [nutch.after(0, found) / DAY for found in ([1.0], [])] == pytest.approx([0.8, 1.12])
+    for _ in range(40):
+        nutch.after(0, [])
+    assert nutch.after(0, []) == 30 * DAY
+
+
+def test_a_feed_lists_its_newest_items_and_is_paid_by_age():
+    log = ItemLog(["a"], [0, 0, 0, 0], [1.0, 11.0, 12.0, 13.0], [8.0, 1.0, 2.0, 4.0], 0, 100)
+    feeds = Feeds(log, start=0.1, half_life=HOUR, listed=2)
+    assert feeds.total == 7.0
+    new, worth = feeds.fetch(0, 10 * HOUR)
+    assert (new / HOUR).tolist() == [1.0]
+    assert worth.tolist() == [8.0]
+    assert feeds.collected.sum() == 0.0  # backlog
+    assert (feeds.fetch(0, 14 * HOUR)[0] / HOUR).tolist() == [12.0, 13.0]  # 11 is lost
+    assert feeds.collected.sum() == pytest.approx(2 / 4 + 4 / 2)
+    assert not len(feeds.fetch(0, 15 * HOUR)[0])
+
+
+def test_the_scheduler_is_between_the_rules_and_the_known_rates():
+    feeds = Feeds(a_log(days=14), start=0.3, half_life=3 * HOUR, listed=20)
+    found = {name: played(feeds, name, 1.0) for name in (play.SCHEDULER, play.KNOWN, *rules.RULES)}
+    fetches = (feeds.end - feeds.start) / HOUR
+    assert all(abs(run.fetches.sum() - fetches) <= 2 for run in found.values())
+    worth = {name: run.collected.sum() for name, run in found.items()}
+    assert max(worth[name] for name in rules.RULES) < worth[play.SCHEDULER] < worth[play.KNOWN]
+    assert worth[play.KNOWN] < feeds.total
+    again = played(feeds, play.SCHEDULER, 1.0)
+    assert (again.collected == found[play.SCHEDULER].collected).all()
+
+
+@pytest.fixture
+def log_file(tmp_path):
+    log = a_log()
+    path = tmp_path / "log.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["source", "published", "utility"])
+        rows = zip(log.source, log.published, log.utility, strict=True)
+        writer.writerows([f"<b>{i}</b>", repr(float(t)), repr(float(w))] for i, t, w in rows)
+    return path
+
+
+def run(path, *words):
+    cli.main(["backtest", "--items", str(path), "--budget", "1/h", "--jobs", "1", *words])
+
+
+def test_the_command_resumes_and_reports(log_file, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    real, done = play.work, []
+
+    def stopped(log, job):
+        if len(done) == 3:
+            raise KeyboardInterrupt
+        done.append(job)
+        return real(log, job)
+
+    monkeypatch.setattr(play, "work", stopped)
+    with pytest.raises(SystemExit):
+        run(log_file, "--engine", "sequential", "--quick")
+    assert "3 of 11 parts are finished" in capsys.readouterr().out
+    monkeypatch.setattr(play, "work", lambda log, job: done.append(job) or real(log, job))
+    run(log_file, "--engine", "sequential", "--quick")
+    assert len(done) == 11  # three of them before
+    assert "of all worth, and the rule of miniflux" in capsys.readouterr().out
+    page = (tmp_path / "results/backtest/report.html").read_text(encoding="utf-8")
+    assert "&lt;b&gt;0" in page
+    assert "<b>0</b>" not in page
+    with (tmp_path / "results/backtest/feeds.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 12
+    assert sum(float(row["scheduler_per_day"]) for row in rows) == pytest.approx(24, abs=0.3)
+    with pytest.raises(SystemExit, match=r"another question .*--half-life 3h"):
+        run(log_file, "--half-life", "6h")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--present", "ttrss"), "ttrss"),
+        (("--begin", "1"), "below 1"),
+        (("--listed", "-1"), "at least 0"),
+        (("--budget", "1/30d"), "pays for no fetch"),
+        (("--budget", "many"), "such as '20/h'"),
+        (("--half-life", "0h"), "half-life"),
+    ],
+)
+def test_bad_options(log_file, tmp_path, monkeypatch, words, said):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match=said):
+        run(log_file, *words)

@@ -1,0 +1,290 @@
+"""Who is let in, how much is taken, and what is not told."""
+
+import base64
+import http.client
+import os
+import re
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from ephemeral_crawl.live import Scheduler
+from ephemeral_crawl.serve.access import VARIABLE, Token, find_token, redacted
+from ephemeral_crawl.serve.door import Limits
+from tests.ephemeral_crawl.serve.running import BEARER, SECRET, running
+from tests.refusals import refused
+
+ROOT = Path(__file__).parents[3]
+ROUTES = [
+    *("lease", "report", "failed", "release", "record", "signal", "signal_many", "add", "add_many"),
+    *("update", "remove", "rename", "pause", "resume", "limit_host"),
+]
+PAGES = [
+    *("/", "/?source=a", "/metrics", "/openapi.json", "/v1/status", "/v1/sources", "/v1/next_due"),
+    *("/v1/explain?source=a", "/v1/hook?source=a", "/nope", "/docs", "/redoc"),
+]
+
+
+def basic(password: str) -> str:
+    return "Basic " + base64.b64encode(f"me:{password}".encode()).decode()
+
+
+@pytest.fixture(scope="module")
+def guarded():
+    scheduler = Scheduler(":memory:", budget="60/h")
+    scheduler.add("a")
+    before = scheduler.status()
+    with running(scheduler, SECRET, Limits(guesses=1e6)) as client:
+        yield client
+        after = client.get("/v1/status", **BEARER).json
+        assert (after["sources"], after["counts"]["leases"]) == (before.sources, 0.0)
+
+
+WRONG = {
+    "none": {},
+    "another": {"Authorization": "Bearer another-token-that-is-as-long"},
+    "a part": {"Authorization": f"Bearer {SECRET[:-1]}"},
+    "more": {"Authorization": f"Bearer {SECRET}x"},
+    "empty": {"Authorization": "Bearer "},
+    "another scheme": {"Authorization": f"Digest {SECRET}"},
+    "a user": {"Authorization": "Basic " + base64.b64encode(f"{SECRET}:".encode()).decode()},
+    "no base 64": {"Authorization": "Basic ***"},
+}
+
+
+@pytest.mark.parametrize("headers", WRONG.values(), ids=WRONG)
+def test_outsiders_can_do_nothing(guarded, headers):
+    for route in ROUTES:
+        answer = guarded.post(route, {"source": "b"}, **headers)
+        assert (answer.status, answer.json["error"]) == (401, "token")
+    for page in PAGES:
+        answer = guarded.get(page, **headers)
+        assert answer.status == 401
+        assert answer.headers["www-authenticate"].startswith("Basic")
+    assert guarded.get("/healthz", **headers).text == "ok\n"
+
+
+def test_the_token_lets_in_crawlers_and_browsers(guarded):
+    assert guarded.get("/v1/status", **BEARER).status == 200
+    assert guarded.get("/", Authorization=basic(SECRET)).status == 200
+    assert guarded.get("/", Authorization=basic(SECRET), Host="crawl.example").status == 200
+
+
+def test_tokens_are_not_guessed_fast():
+    with running(Scheduler(":memory:", budget="60/h"), SECRET, Limits(guesses=0.1)) as client:
+        statuses = [
+            client.get("/v1/status", Authorization=basic("x" * 20)).status for _ in range(4)
+        ]
+        assert statuses == [401, 429, 429, 429]
+        assert client.get("/v1/status", **BEARER).status == 200  # who knows it is let in
+
+
+@pytest.fixture(scope="module")
+def local():
+    with running(Scheduler(":memory:", budget="60/h")) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8500", "0.0.0.0", ""]
+)
+def test_names_that_were_pointed_here_are_refused(local, host):
+    for method, path in (("GET", "/"), ("GET", "/v1/status"), ("POST", "/v1/lease")):
+        answer = local.ask(method, path, b"{}", Host=host, Content_Type="application/json")
+        assert (answer.status, answer.json["error"]) == (403, "host")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""],
+)
+def test_forms_of_other_sites_change_nothing(local, kind):
+    answer = local.ask("POST", "/v1/add", b'{"source": "forged"}', Content_Type=kind)
+    assert answer.status == 415
+    assert local.ask("OPTIONS", "/v1/add", Origin="https://evil.example").status in (405, 415)
+    assert local.get("/v1/sources").json["sources"] == []
+
+
+def test_answers_keep_to_themselves(local):
+    for path in ("/", "/v1/status", "/nope", "/metrics"):
+        headers = local.get(path).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cache-control"] == "no-store"
+        assert headers["cross-origin-resource-policy"] == "same-origin"
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert "frame-ancestors 'none'" in headers["content-security-policy"]
+        assert "access-control-allow-origin" not in headers
+        assert "server" not in headers
+
+
+def test_sizes_and_rates_are_limited():
+    limits = Limits(body=1000, batch=3, rate=5.0, patience=10.0)
+    with running(Scheduler(":memory:", budget="60/h"), None, limits) as client:
+        large = client.post("add", {"source": "a" * 2000})
+        assert (large.status, large.json["error"]) == (413, "too_large")
+        chunks = b"POST /v1/add HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        chunks += b"Transfer-Encoding: chunked\r\n\r\n" + 3 * (b"200\r\n" + 512 * b" " + b"\r\n")
+        assert client.raw(chunks).startswith(b"HTTP/1.1 413")
+        many = client.post("add_many", {"sources": [{"source": str(i)} for i in range(4)]})
+        assert (many.status, many.json["error"]) == (413, "too_large")
+        answers = [client.get("/v1/status") for _ in range(12)]
+        assert {answer.status for answer in answers} == {200, 429}
+        assert int(answers[-1].headers["retry-after"]) >= 1
+        assert answers[-1].json["error"] == "rate"
+        time.sleep(0.5)
+        assert client.get("/v1/status").status == 200
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        b"",
+        b"GET / HT",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ",
+        b"POST /v1/add HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Content-Length: 20\r\n\r\n{",
+    ],
+)
+def test_slow_clients_are_dropped(start):
+    with (
+        running(Scheduler(":memory:", budget="60/h"), None, Limits(patience=0.3)) as client,
+        socket.create_connection(("127.0.0.1", client.port), timeout=5) as connection,
+    ):
+        connection.sendall(start)
+        try:
+            answer = connection.recv(65536)  # raises if the server waits
+        except ConnectionResetError:
+            answer = b""
+        assert answer == b"" or answer.startswith(b"HTTP/1.1 408")
+
+
+def test_endless_headers_are_dropped(local):
+    with socket.create_connection(("127.0.0.1", local.port), timeout=5) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n")
+        endless = 10_000 * (b"X: " + 1000 * b"y" + b"\r\n")
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            connection.sendall(endless)
+    assert local.get("/healthz").status == 200
+
+
+def test_no_secret_is_told(caplog, capfd):
+    url = "https://user:hunter2@e.example/feed?api_key=s3cr3t&x=1"
+    scheduler = Scheduler(":memory:", budget="60/h")
+    scheduler.add(url)
+    with running(scheduler, SECRET) as client:
+        told = [
+            client.get("/v1/explain?source=https://user:hunter2@o.example/", **BEARER),
+            client.post("add", {"source": url}, **BEARER),
+            client.post("rename", {"source": url, "name": url + "\n"}, **BEARER),
+            client.post("lease", {url: 1}, **BEARER),
+            client.get("/", **BEARER),
+            client.get("/?source=hunter2", **BEARER),
+            client.get("/metrics", **BEARER),
+            client.get(f"/v1/status?token={SECRET}", Authorization="Bearer " + SECRET[::-1]),
+        ]
+        assert [answer.status for answer in told] == [404, 409, 422, 422, 200, 200, 200, 401]
+        for answer in told:
+            for secret in (SECRET, "s3cr3t"):
+                assert secret not in answer.text + str(answer.headers)
+            assert "hunter2@" not in answer.text
+        assert client.post("lease", {}, **BEARER).json["leases"][0]["source"] == url  # who fetches
+
+        def broken(*_: object) -> None:
+            raise RuntimeError(f"about {url}")
+
+        scheduler.status = broken
+        failed = client.get("/v1/status", **BEARER)
+        assert (failed.status, failed.json["error"]) == (500, "failed")
+        assert "about" not in failed.text
+        del scheduler.status
+    told = capfd.readouterr()
+    assert "RuntimeError" in told.err
+    for secret in (SECRET, "hunter2", "s3cr3t"):
+        assert secret not in told.err + told.out
+
+
+def test_tokens_are_kept_in_files_of_their_own(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv(VARIABLE, raising=False)
+    file = tmp_path / "token"
+    made = find_token(file)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    text = file.read_text().strip()
+    assert len(text) >= 40
+    assert text not in capsys.readouterr().out
+    assert made.fits(text)
+    assert find_token(file).fits(text)
+    file.chmod(0o644)
+    find_token(file)
+    assert "chmod 600" in capsys.readouterr().err
+    monkeypatch.setenv(VARIABLE, SECRET)
+    with refused("give one of them"):
+        find_token(file)
+    monkeypatch.setenv(VARIABLE, SECRET)
+    assert find_token(None).fits(SECRET)
+    assert VARIABLE not in os.environ
+    for bad in ("short", "a" * 15, "é" * 20, "a\tb" * 10):
+        with refused("give at least 16"):
+            Token(bad)
+
+
+def test_credentials_of_urls_are_hidden():
+    assert redacted("http://a:b@c/d https://e@f/?key=g&h=i#j") == (
+        "http://***@c/d https://***@f/?key=***&h=i#j"
+    )
+    assert redacted("https://e.example/@user/feed?page=1") == "https://e.example/@user/feed?page=1"
+
+
+def test_the_command_serves_and_stops_when_asked(tmp_path):
+    words = [sys.executable, "-m", "ephemeral_crawl", "serve", "--port", "0"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    open_to_all = subprocess.run(
+        [*words, "--host", "0.0.0.0", "--budget", "6/h"],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert open_to_all.returncode == 1
+    assert "--token-file" in open_to_all.stderr
+    assert not list(tmp_path.iterdir())
+    served = subprocess.Popen(
+        [*words, "--budget", "6/h", "--token-file", "token"],
+        cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        lines = [served.stdout.readline(), served.stdout.readline()]
+        port = int(re.search(r"http://127\.0\.0\.1:(\d+)/", lines[1])[1])
+        token = (tmp_path / "token").read_text().strip()
+        assert token not in "".join(lines)
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+
+        def post(path: str, body: bytes) -> http.client.HTTPResponse:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+            connection.request("POST", path, body, headers)
+            answer = connection.getresponse()
+            answer.text = answer.read()
+            connection.close()
+            return answer
+
+        assert post("/v1/add", b'{"source": "a"}').status == 200
+        assert b'"a"' in post("/v1/lease", b"{}").text
+        waiting = []
+        thread = threading.Thread(
+            target=lambda: waiting.append(post("/v1/lease", b'{"wait": "30s"}').text)
+        )
+        thread.start()
+        time.sleep(0.3)
+        served.send_signal(signal.SIGTERM)
+        thread.join(10)
+        assert waiting == [b'{"leases":[]}']
+        _, err = served.communicate(timeout=20)
+        assert (served.returncode, err) == (0, "")
+    finally:
+        served.kill()
+        served.wait()
+    with Scheduler(tmp_path / "crawl.db") as scheduler:
+        assert scheduler.status().leased == 1

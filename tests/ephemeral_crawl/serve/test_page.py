@@ -1,0 +1,126 @@
+"""The page at /, also in a real browser."""
+
+import re
+import time
+
+import pytest
+
+from ephemeral_crawl.live import Scheduler
+from ephemeral_crawl.serve import page
+from tests.ephemeral_crawl.live.world import HOUR
+from tests.ephemeral_crawl.serve import browser
+from tests.ephemeral_crawl.serve.running import running
+
+EVIL = (
+    "https://e.example/<img src=x onerror=document.title='evil'>"
+    "<script>document.title='evil'</script>"
+)
+
+
+@pytest.fixture(scope="module")
+def client():
+    now = time.time()
+    scheduler = Scheduler(":memory:", budget="60/h", burst=50)
+    names = [f"https://e{i}.example/feed" for i in range(5)]
+    scheduler.add_many({"source": name, "host": name[8:18]} for name in [*names, EVIL])
+    for lease in scheduler.lease(6):
+        scheduler.report(lease.id, [(now - HOUR * k, 1.0) for k in range(1, 9)])
+    scheduler.failed(names[3], retry_after="2h")
+    scheduler.add("https://me:hunter2@new.example/")
+    with running(scheduler) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory):
+    if browser.PROGRAM is None:
+        pytest.skip("no chromium is installed")
+    page = browser.Browser(tmp_path_factory.mktemp("chromium"))
+    yield page
+    page.close()
+
+
+def test_the_page_says_what_is_due_fails_waits_and_what_the_budget_buys(client):
+    text = client.get("/").text
+    assert re.search(r"60 budget units an hour collect \d+% of what 7 sources publish", text)
+    assert "since it was not fetched yet" in text  # new.example
+    assert '<h2 id="hosts">Hosts in wait</h2>' in text
+    assert re.search(r"<th scope=\"row\">e3\.example</th><td>1</td>", text)
+    assert text.count("<svg") == 1
+    assert "hunter2" not in text
+    assert "<img" not in text
+    assert text.count("<script>") == 1  # ours
+    sections = re.findall(r"<h2 id=\"(\w+)\">", text)
+    assert sections == ["due", "soon", "buys", "collected", "failing", "hosts"]
+
+
+def test_a_source_is_searched_and_explained(client):
+    found = client.get("/?source=e2.").text
+    assert "https://e2.example/feed" in found
+    why = client.get("/?source=https%3A%2F%2Fe2.example%2Ffeed").text
+    assert "items per hour, worth" in why
+    assert "its index is" in why
+    assert "There is none." in client.get("/?source=nowhere").text
+
+
+def test_pictures_hold_what_they_show():
+    plot = page._plot({"curve": [(0.0, 0.0), (10.0, 4.0)]}, [(5.0, "5")], (10.0, 4.0))
+    assert plot.lines[0].points == [(56, 200), (620, 14)]
+    assert [(tick.label, tick.at) for tick in plot.y_ticks] == [
+        ("0", 200), ("1", 153.5), ("2", 107), ("3", 60.5), ("4", 14)
+    ]  # fmt: skip
+    assert plot.mark == (620, 14)
+    rates = page._history([(60.0 * k, 2.0 * k) for k in range(300)])
+    (line,) = rates.lines
+    assert len({y for _, y in line.points}) == 1  # 120 an hour, always
+    assert len(line.points) <= 100
+    assert page._history([(0.0, 1.0), (60.0, 2.0)]) is None
+
+
+def test_a_browser_runs_nothing_of_the_data_and_refreshes_the_page(client, chromium):
+    address = f"http://127.0.0.1:{client.port}/"
+    chromium.open(address)
+    assert chromium.complaints == []  # of the content security policy, too
+    assert chromium.value("document.title") == "ephemeral-crawl: 7 sources"
+    assert "<img src=x onerror=" in chromium.value("document.body.innerText")
+    loaded = "performance.getEntriesByType('resource').map((x) => x.name)"
+    assert chromium.value(loaded) == []  # nothing else is asked for
+    chromium.value("document.querySelector('#source').value = 'half a na'")
+    assert client.post("add", {"source": "https://later.example/"}).status == 200
+    chromium.value("refresh()")
+    chromium.until("document.title == 'ephemeral-crawl: 8 sources'")
+    assert chromium.value("document.querySelector('#source').value") == "half a na"
+    assert chromium.value(loaded) == [address]
+    assert chromium.value("document.querySelector('#stale').hidden")
+    assert client.post("remove", {"source": "https://later.example/"}).status == 200
+
+
+def test_a_search_in_a_browser_leads_to_the_explanation(client, chromium):
+    chromium.open(f"http://127.0.0.1:{client.port}/")
+    chromium.value("document.querySelector('#source').value = 'e2.'")
+    chromium.value("document.querySelector('form button').click()")
+    chromium.until("document.querySelector('#found')")
+    chromium.value("document.querySelector('#found ~ ul a').click()")
+    chromium.until("document.querySelector('#why')")
+    assert "its index is" in chromium.value("document.querySelector('.why').innerText")
+
+
+@pytest.mark.parametrize("width", [400, 1300])
+@pytest.mark.parametrize("path", ["/", "/?source=https%3A%2F%2Fe2.example%2Ffeed"])
+def test_the_page_is_not_wider_than_the_screen(client, chromium, path, width):
+    chromium.open(f"http://127.0.0.1:{client.port}{path}", width)
+    assert chromium.value("innerWidth") == width
+    assert chromium.value("document.documentElement.scrollWidth") <= width
+    wide = (
+        "[...document.querySelectorAll('.scroll')].filter((x) => x.scrollWidth > x.clientWidth + 1)"
+    )
+    assert chromium.value(f"{wide}.every((x) => x.classList.contains('over'))")  # and say so
+    assert chromium.complaints == []
+
+
+def test_a_browser_says_when_the_server_is_gone(chromium):
+    with running(Scheduler(":memory:", budget="60/h")) as short_lived:
+        chromium.open(f"http://127.0.0.1:{short_lived.port}/")
+        assert "There are no sources yet" in chromium.value("document.body.innerText")
+    chromium.value("refresh()")
+    chromium.until("!document.querySelector('#stale').hidden")

@@ -42,7 +42,8 @@ class ScheduledReader:
             try:
                 self._reader.update_feed(lease.source)
             except ParseError:
-                self._scheduler.failed(lease.id)
+                if lease.source in self._leases:  # and not yet reported by the hook
+                    self._scheduler.failed(lease.id)
             except FeedNotFoundError:
                 self._scheduler.remove(lease.source)
             else:
@@ -71,12 +72,16 @@ class ScheduledReader:
             self._new.setdefault(entry.feed_url, []).append((published, 1.0))
 
     def _feed(self, reader: Reader, url: str) -> None:
-        """Report an update, and store the interval that follows from it."""
+        """Report an update, which may have failed, and store the interval that follows from it."""
         items = self._new.pop(url, [])
         if url not in self._scheduler:
             return
         lease = self._leases.pop(url, None)
-        self._scheduler.report(lease.id if lease else url, items)
+        fetch = lease.id if lease else url
+        if reader.get_feed(url).last_exception is not None:
+            self._scheduler.failed(fetch)
+            return
+        self._scheduler.report(fetch, items)
         interval = self._scheduler.explain(url).interval
         if interval is not None:
             minutes = min(max(round(interval / 60.0), 1), 31 * 24 * 60)

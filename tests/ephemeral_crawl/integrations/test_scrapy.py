@@ -21,9 +21,15 @@ from ephemeral_crawl.live import Scheduler
 class News(ScheduledSpider, scrapy.Spider):
     name = "news"
     scheduler = Scheduler(f"sqlite:///{sys.argv[1]}", budget="3600/h", burst=50)
-    custom_settings = {"CLOSESPIDER_PAGECOUNT": 8, "CLOSESPIDER_TIMEOUT": 100, "ROBOTSTXT_OBEY": True, "LOG_LEVEL": "ERROR",
-        "TELNETCONSOLE_ENABLED": False, "FEEDS": {sys.argv[2]: {"format": "jsonlines"}},
-        "CONCURRENT_REQUESTS_PER_DOMAIN": 2}
+    custom_settings = {
+        "CLOSESPIDER_PAGECOUNT": 8,
+        "CLOSESPIDER_TIMEOUT": 100,
+        "CONCURRENT_REQUESTS_PER_DOMAIN": 2,
+        "FEEDS": {sys.argv[2]: {"format": "jsonlines"}},
+        "LOG_LEVEL": "DEBUG",
+        "ROBOTSTXT_OBEY": True,
+        "TELNETCONSOLE_ENABLED": False,
+    }
 
     def find(self, response):
         if b"trap" in response.body:

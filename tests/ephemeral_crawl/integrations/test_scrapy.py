@@ -24,9 +24,10 @@ class News(ScheduledSpider, scrapy.Spider):
     custom_settings = {
         "CLOSESPIDER_PAGECOUNT": 8,
         "CLOSESPIDER_TIMEOUT": 100,
-        "CONCURRENT_REQUESTS_PER_DOMAIN": 2,
+        # While robots.txt is being fetched, Scrapy 2.19 lets others that wait for it pass.
+        "CONCURRENT_REQUESTS": 1,
         "FEEDS": {sys.argv[2]: {"format": "jsonlines"}},
-        "LOG_LEVEL": "DEBUG",
+        "LOG_LEVEL": "ERROR",
         "ROBOTSTXT_OBEY": True,
         "TELNETCONSOLE_ENABLED": False,
     }

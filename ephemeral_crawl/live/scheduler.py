@@ -343,7 +343,7 @@ class Scheduler:
                 "min_interval": stored.shortest,
                 "max_interval": stored.longest,
                 "half_life": stored.half_life,
-                "paused": bool(state.sources.flags[i] & PAUSED),
+                "paused": bool(state.sources.marks[i] & PAUSED),
             }
 
     def __len__(self) -> int:

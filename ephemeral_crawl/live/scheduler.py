@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from crawl_env.errors import check_flag, check_whole, check_within, shown, unknown
-from ephemeral_crawl.live import choice, explanation, price, snapshot
+from ephemeral_crawl.live import agenda, choice, explanation, price, snapshot
 from ephemeral_crawl.live import overview as overviews
 from ephemeral_crawl.live.arguments import (
     MOST_COST,
@@ -46,11 +46,11 @@ _MOST_LEASES = 10_000  # at once
 _EVERY = 1000  # changes of a source between two snapshots, at least
 _AT_ONCE = 10_000  # sources of which a snapshot takes some milliseconds
 _REASONS = {
-    choice.NEW: "not fetched yet",
-    choice.CEILING: "its maximum interval has passed",
-    choice.ROTATION: "not fetched for a whole rotation",
-    choice.SIGNAL: "pinged: its index has reached the price",
-    choice.INDEX: "its index has reached the price",
+    agenda.NEW: "not fetched yet",
+    agenda.CEILING: "its maximum interval has passed",
+    agenda.ROTATION: "not fetched for a whole rotation",
+    agenda.SIGNAL: "pinged: its index has reached the price",
+    agenda.INDEX: "its index has reached the price",
 }
 _SOURCE_ARGUMENTS = ("host", "cost", "min_interval", "max_interval", "half_life")
 

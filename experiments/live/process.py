@@ -79,7 +79,7 @@ class _Crawl:
         for first in range(0, sources, _CHUNK):
             rows = range(first, min(first + _CHUNK, sources))
             self.scheduler.add_many(
-                {"source": f"https://e{i}.example/feed", "host": f"e{i // 4}", "min_interval": 1}
+                {"source": f"https://e{i}.example/feed", "host": f"e{i // 4}", "min_interval": 0}
                 for i in rows
             )
             self.scheduler.record(

@@ -1,5 +1,6 @@
 """Adaptive agents, which estimate arrival rates, mean utility and decay rates while they crawl."""
 
+from agents.adaptive.base import Adaptive, KnownParameters
 from agents.adaptive.content import Harvests, HarvestSums
 from agents.adaptive.estimators import (
     ESTIMATORS,
@@ -17,9 +18,7 @@ from agents.adaptive.estimators import (
 )
 from agents.adaptive.live import LiveCrawl
 from agents.adaptive.policies import (
-    Adaptive,
     Certainty,
-    KnownParameters,
     Optimism,
     SelfTuning,
     Thompson,

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from agents.adaptive.policies import Thompson, UnitArms
+from agents.adaptive.planning import UnitArms
+from agents.adaptive.policies import Thompson
 from agents.learning.arms import CrawlArms
 from agents.learning.base import Learner
 from agents.learning.storage import check_generator

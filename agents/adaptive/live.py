@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from agents.adaptive.base import Adaptive
 from agents.adaptive.content import HarvestSums
 from agents.adaptive.estimators import Posterior, make_estimator
-from agents.adaptive.policies import Adaptive, SelfTuning, Thompson
+from agents.adaptive.policies import SelfTuning, Thompson
 from agents.policies.base import ObservationView
 from crawl_env import NEVER, Sources, Task
 from crawl_env.errors import check_positive, check_whole
@@ -44,7 +45,8 @@ class LiveCrawl:
     in a later period, or be about a source that was not chosen; it counts as of the time of the
     call. A source that is chosen and not reported may be chosen again in the next period. Report a
     failed fetch with `report_failure`: the source is then left out for 1, 3, 7 … periods (at most
-    `LONGEST`), growing with each consecutive failure.
+    `LONGEST`), growing with each consecutive failure. Pings are not used: there is no call that
+    takes them. `ephemeral_crawl.live.Scheduler`, which decides fetch by fetch, does.
 
     The time over which the items of a source's first fetch arrived is unknown and is estimated from
     their ages. Only the newer half is used, so that pinned entries and older archived items have no

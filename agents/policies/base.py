@@ -137,6 +137,16 @@ def needs(task: Task, agent: str, *any_of: str) -> None:
         )
 
 
+def needs_all(task: Task, agent: str, *names: str) -> None:
+    """Raise ValueError unless all of the features are observed."""
+    missing = [name for name in names if name not in task.features]
+    if missing:
+        raise ValueError(
+            f"agent {agent!r} needs the features {', '.join(names)}; the environment has "
+            f"{', '.join(task.features)}. Add {', '.join(missing)} to `features`"
+        )
+
+
 def needs_parameters(task: Task, agent: str) -> None:
     """Raise ValueError if fleets are drawn at reset and their parameters are not observed."""
     missing = [name for name in PARAMETERS if name not in task.features]

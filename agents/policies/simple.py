@@ -9,7 +9,7 @@ from agents.policies.base import (
     Environment,
     ObservationView,
     State,
-    needs,
+    needs_all,
     needs_parameters,
 )
 from agents.theory.arm import PerFleet
@@ -65,8 +65,7 @@ class PingFirst(Agent):
     def __init__(self, env: Environment, *, seed: int | None = None) -> None:
         super().__init__(env, seed=seed)
         if self.task.sources.is_signalled:
-            needs(self.task, self.name, "age")
-            needs(self.task, self.name, "pings")
+            needs_all(self.task, self.name, *self.features)
 
     def begin(self, view: ObservationView) -> State:
         return (np.zeros((view.batch, self.task.n)),)

@@ -17,7 +17,7 @@ import numpy as np
 from agents.theory.observed import ObservedArm
 from agents.theory.renewal import renewal_arm
 from crawl_env import Arrivals, Sources, Task
-from crawl_env.content.utility import EXPONENTIAL, Decay, Distribution
+from crawl_env.content.utility import EXPONENTIAL, Decay, Distribution, Exponential
 from crawl_env.fleet.parameters import FIXED, PARAMETERS
 from crawl_env.numerics import FloatArray
 
@@ -141,6 +141,11 @@ def utility_of(task: Task) -> Distribution:
             "only known for Poisson arrivals; use arrivals='poisson' or observed=False"
         )
     return task.arrivals.utility
+
+
+def item_utility(task: Task) -> Distribution:
+    """Return the distribution of ξ of a task, exponential where it is not known."""
+    return task.arrivals.utility if isinstance(task.arrivals, Arrivals) else Exponential()
 
 
 class PerFleet(Generic[T]):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from agents.theory.arm import Information, decay_of, information, utility_of
+from agents.theory.arm import Information, decay_of, information, item_utility, utility_of
+from agents.theory.engine.relaxation import engine_relaxation
 from agents.theory.observed import ObservedArm
 from agents.theory.relaxation import relaxation
 from agents.theory.renewal import simplified
@@ -37,6 +38,34 @@ class Bound(NamedTuple):
     name: str
 
 
+class EngineBound(Bound):
+    """`Bound` of a task with an indexing engine, with κ*, the marginal value of a place in it.
+
+    price: utility / item, a number or (B,) like the others. 0 where the rate of the engine does not
+        bind.
+    """
+
+    price: float | FloatArray
+
+    def __new__(
+        cls,
+        bound: float | FloatArray,
+        multiplier: float | FloatArray,
+        name: str,
+        price: float | FloatArray = 0.0,
+    ) -> EngineBound:
+        made = super().__new__(cls, bound, multiplier, name)
+        made.price = price
+        return made
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()[:-1]}, price={self.price!r})"
+
+    def _replace(self, **changes: Any) -> EngineBound:
+        """Return the bound with some values replaced."""
+        return EngineBound(**{**self._asdict(), "price": self.price, **changes})
+
+
 def task_bound(task: Task, sources: Sources | None = None) -> Bound:
     """Return the relaxed bound of a task, for its fleet or for `sources`, (N,) or a batch (B, N).
 
@@ -49,6 +78,12 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
     delays, hosts, capacities and the delay of signals are ignored: the bound holds, but is not the
     sharpest. It increases with the recall and with the precision of signals, from the bound "not
     observed" to one below "observed".
+
+    With an indexing engine the result is an `EngineBound`, which has the second multiplier: that of
+    `agents.theory.engine.relaxation` where nothing is known of content before a crawl. Where
+    content is observed or signalled it is the smaller of two bounds that hold, that without the
+    engine, and that of a crawler that crawls everything in every step; it is not the sharpest. It
+    holds for every threshold, order and buffer of the engine.
 
     Returns floats for a fleet, arrays (B,) for a batch.
 
@@ -64,6 +99,38 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
     if not isinstance(task, Task):
         raise ValueError(f"task is {task!r}; give a Task: crawl_env.task_of(env)")
     fleet = task.sources if sources is None else sources
+    if task.engine is None:
+        return _without_engine(task, fleet)
+    if fleet.cost.ndim == 1:
+        return _with_engine(task, fleet)
+    rows = [_with_engine(task, fleet.fleet(b)) for b in range(len(fleet.cost))]
+    bound, multiplier, price = (
+        np.array([getattr(row, name) for row in rows]) for name in ("bound", "multiplier", "price")
+    )
+    return EngineBound(bound, multiplier, rows[0].name, price)
+
+
+def _with_engine(task: Task, fleet: Sources) -> EngineBound:
+    engine = task.engine
+    assert engine is not None
+    known = information(task)
+    live = (
+        fleet.select(affordable(fleet.cost, task.budget)) if task.budget_rule == "step" else fleet
+    )
+    utility, decay = item_utility(task), decay_of(task)
+    if not known.is_informed:
+        found = engine_relaxation(live, task.budget, engine.rate, utility, decay, task.per_host)
+        bound = np.nan if known is Information.UNKNOWN else found.bound
+        return EngineBound(bound, found.multiplier, known.value, found.price)
+    free = _without_engine(task, fleet)
+    everything = max(task.budget, float(live.cost.sum()))
+    served = engine_relaxation(live, everything, engine.rate, utility, decay)
+    if served.bound < free.bound:
+        return EngineBound(served.bound, served.multiplier, free.name, served.price)
+    return EngineBound(*free)
+
+
+def _without_engine(task: Task, fleet: Sources) -> Bound:
     payable = np.full(fleet.cost.shape, True)
     if task.budget_rule == "step":
         payable = affordable(fleet.cost, task.budget)

@@ -281,7 +281,7 @@ class Task:
         """Return the task with some arguments replaced.
 
         Where signals are replaced, and the sources without signals were the observed ones, this
-        remains so.
+        remains so. `signals=None` removes those of the fleet, too, and changes nothing else.
 
         >>> Task("table1").replaced(budget=3).budget
         3.0
@@ -290,6 +290,9 @@ class Task:
         usual = np.array_equal(self.observed, self.sources.recall == 0)
         if usual and "observed" not in changes and changes.get("signals") is not None:
             arguments["observed"] = None
+        removed = "signals" in changes and changes["signals"] is None
+        if removed and "sources" not in changes and self.sources.is_signalled:  # as columns
+            arguments["signals"] = Signals(recall=0.0)
         return Task(**arguments)
 
     def portable(self) -> Task:

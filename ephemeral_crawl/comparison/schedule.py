@@ -231,7 +231,7 @@ def write(report: Report, schedule: Schedule, rows: Sequence[dict[str, Any]], un
     }
     there = [name for name in columns if name in rows[0]]
     report.table(
-        f"Schedule under budget {schedule.task.budget:g} ({what})",
+        f"Schedule under budget {rows[0]['budget']} ({what})",
         [columns[name] for name in there],
         [[_cell(name, row[name]) for name in there] for row in shown],
     )
@@ -249,7 +249,10 @@ def counts(schedule: Schedule, delay: float, unit: str = "units of time") -> str
         return "No source is worth a crawl."
     low, high = interval[crawled].min(), interval[crawled].max()
     every = f"every {low:.4g}" if low == high else f"every {low:.4g} to {high:.4g}"
-    text = f"{int(crawled.sum()):,} of {len(fleet):,} sources are crawled, {every} {unit}."
+    scheduled = "The schedule, which ignores signals, crawls " if fleet.is_signalled else ""
+    crawls = f"{int(crawled.sum()):,} of {len(fleet):,} sources"
+    text = f"{scheduled}{crawls}, {every}" if scheduled else f"{crawls} are crawled, {every}"
+    text += f" {unit}."
     never = np.flatnonzero(~crawled)
     if never.size:
         publishes = fleet.arrival_rate * fleet.mean_utility * fleet.period

@@ -10,8 +10,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
 
+from agents.adaptive.base import Adaptive
 from agents.adaptive.live import REVEALED
-from agents.adaptive.policies import Adaptive
 from agents.policies.industry import Rule
 from agents.policies.simple import PingFirst
 from agents.registry import AGENTS, ON_REQUEST, find

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -43,9 +44,10 @@ class Program:
     def run(self, words: list[str] | None = None) -> None:
         """Run the command that the words name, by default those of the command line."""
         warnings.showwarning = _show  # type: ignore[assignment]
+        words = sys.argv[1:] if words is None else words
         try:
             with readers_may_leave():
-                self.asked_for(sys.argv[1:] if words is None else words).run()
+                self.asked_for(words).run()
         except ImportError as error:
             rivals = sharing_a_name()
             if rivals:
@@ -58,6 +60,8 @@ class Program:
             if name is None or _is_ours(name):
                 raise
             sys.exit(f"error: {missing(name, self.name)}")
+        except FileNotFoundError as error:
+            sys.exit(f"error: {_not_found(error, words)}")
         except OSError as error:
             place = f"{error.filename}: " if error.filename else ""
             sys.exit(f"error: {place}{error.strerror or error}")
@@ -176,6 +180,19 @@ def _is_command(node: ast.ClassDef) -> bool:
     return any(
         isinstance(base, ast.Name) and base.id.endswith(("Command", "Study")) for base in node.bases
     )
+
+
+def _not_found(error: FileNotFoundError, words: list[str]) -> str:
+    """Return a sentence that names the option of the command line that gave the file."""
+    if not error.filename:
+        return str(error.strerror or error)
+    path = str(error.filename)
+    text = f"{path}: {error.strerror or 'No such file or directory'}"
+    option = next((a for a, b in pairwise(words) if b == path), "")
+    if not option.startswith("-"):
+        return text
+    folder = "" if Path(path).is_absolute() else f"; relative paths start at {Path.cwd()}"
+    return f"{text}. Give {option} the path of a file that exists{folder}"
 
 
 def _is_ours(name: str) -> bool:

@@ -28,7 +28,9 @@ def write(report: Report, tables: Mapping[str, Rows]) -> None:
     report.heading("What must be true")
     report.paragraph(
         "Clearly: by more than chance explains in the largest of so many comparisons, with "
-        f"probability {1 - _ERRORS:.0%} (Bonferroni)."
+        f"probability {1 - _ERRORS:.0%} (Bonferroni). The most: the largest of the differences of "
+        "rewards, in standard errors, positive where it is what should not be; of the bounds, the "
+        "largest fall, or if none falls the smallest rise."
     )
     rows = [_row("rewards above the bound of their information set", list(_above(tables)))]
     if quality.PART in tables:

@@ -11,7 +11,6 @@ that a ping is true. With the ping rate g, which is counted, the arrival rate is
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import lgamma
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -24,6 +23,21 @@ from agents.adaptive.estimators.counts import (
     check_prior,
     check_retention,
     fit_prior,
+)
+from agents.adaptive.estimators.signal_changes import (
+    compare,
+    is_likely,
+    listen,
+    no_change,
+    passed,
+    replaced,
+    share,
+    transfer,
+)
+from agents.adaptive.estimators.signal_likelihood import (
+    after_change,
+    after_count,
+    after_large_count,
 )
 from agents.adaptive.recycling import copy_to_change
 from crawl_env.compiled import compiled, inlined
@@ -40,11 +54,9 @@ _CELL = np.pi / (2 * _J)  # width of a cell, as an angle
 _CELL_VARIANCE: FloatArray = np.sin(2 * _ANGLES) ** 2 * _CELL**2 / 12
 _EVERY = 16  # updates between two steps of the fit to the fleet, after the first 16 updates
 _MOST_TERMS = 64.0  # of an exact sum; beyond, counts are approximated by a normal distribution
-_LARGE, _LOG_LARGE = 1e200, float(np.log(1e200))
 _LEAST_WEIGHT = 1e-50  # of past observations, below which their sums are rescaled
 _LEAST_RATE = 1e-12  # of silent rates, relative to the prior mean
 _LEAST_SHAPE = 1e-6
-_RARE = 1e-9  # probability of anything new below which it is a single item
 _TINY = 1e-300
 
 
@@ -60,6 +72,27 @@ class Quality(NamedTuple):
         without pings; p is at most 1."""
         precision = np.minimum(self.precision * factor, 1.0)
         return Quality(self.rate * factor, self.silent * factor, precision)
+
+
+class Learnt(NamedTuple):
+    """What is known of a batch of fleets (..., N): the state of `SignalQuality`.
+
+    As in `Forgetting`, all that is added is divided by `weight`.
+    """
+
+    updates: FloatArray  # (..., 1) number of steps
+    weight: FloatArray  # (..., 1) of all that was added so far
+    elapsed: FloatArray  # (..., 1) time
+    shape: FloatArray  # (..., 1) of the Gamma prior of Λ_s
+    rate: FloatArray  # (..., 1) of it
+    pings: FloatArray  # (..., N) number
+    silence: FloatArray  # (..., N) time since the last ping
+    ceased: FloatArray  # (..., N) rate of pings that have ceased; 0 where they come
+    likelihood: FloatArray  # (..., N, J) logarithm, of the precisions
+    items: FloatArray  # (..., N, J) what crawls have added to the shape of Λ_s given each precision
+    time: FloatArray  # (..., N, J) the same of its rate
+    fraction: FloatArray  # (..., J) of sources of each precision in the fleet
+    odds: FloatArray  # (..., J) logarithms, of a change of all precisions to this one
 
 
 @dataclass(frozen=True)
@@ -78,9 +111,11 @@ class SignalQuality:
     fractions of the `PRECISIONS`, with a pseudo-source of Beta(½, ½), and the Gamma prior of Λ_s as
     by `fit_prior`. Sources that never ping have the fleet's precision and Λ = Λ_s.
 
-    Rates and quality may change. The numbers of items and pings are weighted by ρ per step, and in
-    each step the precision of a source is replaced with the probability `hazard` by one of
-    Beta(½, ½), so that few crawls outweigh a long past that they contradict (Herbster & Warmuth).
+    Rates and quality may change. The numbers of items and pings are weighted by ρ per step. In each
+    step, with the probability `hazard` each, the precision of a source is replaced by one of
+    Beta(½, ½), so that few crawls outweigh a long past that they contradict (Herbster & Warmuth);
+    the precision of the whole fleet becomes another one, as where a hub breaks; and the pings of a
+    source, or of all, cease, while its items arrive as before. See `signal_changes`.
 
     Signals may come with a delay, which is not modelled: p is then the probability that a ping
     announces an item that was not crawled before the ping, and Λ_s includes items that were crawled
@@ -89,7 +124,7 @@ class SignalQuality:
     Arguments:
         prior: initial Gamma prior of Λ_s, for all sources.
         retention: ρ in (0, 1], the weight of past observations after one step.
-        hazard: probability in [0, 1) of a new precision in one step.
+        hazard: probability in [0, 1) of each of these changes in one step.
         period: T, the length of a step.
         counts: whether numbers of items are used, rather than whether there are any.
 
@@ -102,7 +137,7 @@ class SignalQuality:
     hazard: float = 2e-4
     period: float = 1.0
     counts: bool = True
-    signed: ClassVar[tuple[int, ...]] = (6,)
+    signed: ClassVar[tuple[int, ...]] = (8, 12)
 
     def __post_init__(self) -> None:
         check_prior(self.prior, most=0)
@@ -111,40 +146,60 @@ class SignalQuality:
         check_positive("period", self.period)
 
     def begin(self, shape: tuple[int, ...]) -> State:
-        """Return, of a batch of fleets (..., N): the number of updates, the weight of all that was
-        added so far, the time, the shape and rate of the prior of Λ_s, (..., 1) each; the number of
-        pings, (..., N); log-likelihoods of the precisions and what crawls have added to shape and
-        rate of Λ_s given each, (..., N, J); and the fractions of the precisions, (..., J).
-
-        As in `Forgetting`, all that is added is divided by the weight."""
+        """Return the `Learnt` of a batch of fleets (..., N) before any step."""
         one = (*shape[:-1], 1)
-        prior = (np.full(one, float(x)) for x in self.prior)
-        tables = (np.zeros((*shape, _J)) for _ in range(3))
         fraction = np.full((*shape[:-1], _J), 1.0 / _J)
-        return (
-            np.zeros(one),
-            np.ones(one),
-            np.zeros(one),
-            *prior,
-            np.zeros(shape),
-            *tables,
-            fraction,
+        return Learnt(
+            updates=np.zeros(one),
+            weight=np.ones(one),
+            elapsed=np.zeros(one),
+            shape=np.full(one, float(self.prior.shape)),
+            rate=np.full(one, float(self.prior.rate)),
+            pings=np.zeros(shape),
+            silence=np.zeros(shape),
+            ceased=np.zeros(shape),
+            likelihood=np.zeros((*shape, _J)),
+            items=np.zeros((*shape, _J)),
+            time=np.zeros((*shape, _J)),
+            fraction=fraction,
+            odds=no_change(fraction.shape),
         )
 
     def update(self, state: State, outcome: CrawlOutcome) -> State:
         """Return the state after one step, in new arrays; an outcome without pings is one of
         sources that did not ping."""
-        number, weight, elapsed, shape, rate, pings, *tables, fraction = state
-        weight = weight * self.retention ** (outcome.elapsed / self.period)
-        if weight.size and weight.min() < _LEAST_WEIGHT:
-            elapsed, pings = weight * elapsed, weight * pings
-            tables[1:] = [weight[..., None] * table for table in tables[1:]]
-            weight = np.ones_like(weight)
-        elapsed = elapsed + outcome.elapsed / weight
+        old = self._faded(Learnt(*state), outcome.elapsed)
+        new = self._crawled(old, outcome)
         if outcome.arrived is not None:
-            pings = pings + outcome.arrived / weight
+            new = self._heard(new, outcome.arrived, outcome.elapsed)
+        new = new._replace(updates=new.updates + 1)
+        number = new.updates
+        due = (number <= _EVERY) | (number % _EVERY == 0)
+        return self._fitted(new, due) if due.any() else new
+
+    def _faded(self, old: Learnt, elapsed: float) -> Learnt:
+        """Return the state after the time of a step, without what was observed in it."""
+        weight = old.weight * self.retention ** (elapsed / self.period)
+        old = old._replace(odds=passed(old.odds, self._rate * elapsed))
+        if weight.size and weight.min() < _LEAST_WEIGHT:
+            w = weight[..., None]
+            old = old._replace(
+                elapsed=weight * old.elapsed,
+                pings=weight * old.pings,
+                items=w * old.items,
+                time=w * old.time,
+            )
+            weight = np.ones_like(weight)
+        return old._replace(weight=weight, elapsed=old.elapsed + elapsed / weight)
+
+    def _crawled(self, old: Learnt, outcome: CrawlOutcome) -> Learnt:
+        """Return the state after the crawls of a step."""
         cells, n = outcome.cells, outcome.shape[-1]
-        tables = [copy_to_change(table, cells, _J) for table in tables]
+        if not cells.size:
+            return old
+        likelihood, items, time = (
+            copy_to_change(table, cells, _J) for table in (old.likelihood, old.items, old.time)
+        )
         _add_crawls(
             cells,
             cells // n,
@@ -152,42 +207,82 @@ class SignalQuality:
             outcome.counts if self.counts else outcome.changes.astype(np.float64),
             np.zeros(cells.size) if outcome.pings is None else outcome.pings,
             self.counts,
-            weight.reshape(-1),
-            shape.reshape(-1),
-            rate.reshape(-1),
-            -np.log1p(-self.hazard) / self.period,
+            old.weight.reshape(-1),
+            old.shape.reshape(-1),
+            old.rate.reshape(-1),
+            self._rate,
             PRECISIONS,
-            *(table.reshape(-1, _J) for table in (*tables, fraction)),
+            likelihood.reshape(-1, _J),
+            items.reshape(-1, _J),
+            time.reshape(-1, _J),
+            old.fraction.reshape(-1, _J),
+            old.odds.reshape(-1, _J),  # `passed` has returned a new array
         )
-        number = number + 1
-        due = (number <= _EVERY) | (number % _EVERY == 0)
-        new = number, weight, elapsed, shape, rate, pings, *tables, fraction
-        return self._fitted(new, due) if due.any() else new
+        new = old._replace(likelihood=likelihood, items=items, time=time)
+        changed = is_likely(old.odds)[..., None]
+        if not (self.hazard and changed.any()):
+            return new
+        fresh = np.log(replaced(new.odds) / new.fraction)[..., None, :]
+        return new._replace(
+            likelihood=np.where(changed[..., None], fresh, likelihood),
+            odds=np.where(changed, no_change(new.odds.shape), new.odds),
+        )
 
-    def _fitted(self, state: State, due: BoolArray) -> State:
+    def _heard(self, old: Learnt, arrived: FloatArray, time: float) -> Learnt:
+        """Return the state after the pings of a step."""
+        pings, silence = old.pings + arrived / old.weight, old.silence.copy()
+        new = old._replace(pings=pings, silence=silence)
+        cells = listen(
+            arrived.reshape(-1),
+            time,
+            self._rate,
+            old.elapsed.reshape(-1),
+            pings.reshape(-1),
+            silence.reshape(-1),
+            old.ceased.reshape(-1),
+        )
+        if not cells.size:
+            return new
+        items, row = copy_to_change(old.items, cells, _J), cells // pings.shape[-1]
+        ceased, flat = old.ceased.copy(), pings.reshape(-1)
+        before, elapsed = ceased.reshape(-1)[cells], old.elapsed.reshape(-1)[row]
+        rate = np.where(before > 0, -before, flat[cells] / elapsed)
+        ceased.reshape(-1)[cells] = np.maximum(rate, 0.0)
+        flat[cells] = np.maximum(flat[cells], before * elapsed)
+        transfer(
+            cells,
+            row,
+            rate,
+            old.weight.reshape(-1),
+            old.rate.reshape(-1),
+            PRECISIONS,
+            items.reshape(-1, _J),
+            old.time.reshape(-1, _J),
+        )
+        return new._replace(items=items, ceased=ceased)
+
+    @property
+    def _rate(self) -> float:
+        """The hazard, 1 / time."""
+        return -float(np.log1p(-self.hazard)) / self.period
+
+    def _fitted(self, old: Learnt, due: BoolArray) -> Learnt:
         """Return the state after one step of the fit of the priors, in the fleets that are due."""
-        number, weight, elapsed, shape, rate, pings, *tables, fraction = state
-        table = self._table(state)
-        count, time = (weight[..., None] * x for x in tables[1:])
-        count, time = ((table * x).sum(axis=-1) for x in (count, time))
-        better = fit_prior(count, time, Posterior(shape, rate), self.prior)
-        pinged = (pings > 0)[..., None]
+        table, weight = self._table(old), old.weight[..., None]
+        count, time = ((table * weight * x).sum(axis=-1) for x in (old.items, old.time))
+        better = fit_prior(count, time, Posterior(old.shape, old.rate), self.prior)
+        pinged = (old.pings > 0)[..., None]
         total = (table * pinged).sum(axis=-2) + 1.0 / _J
         total /= total.sum(axis=-1, keepdims=True)
-        return (
-            number,
-            weight,
-            elapsed,
-            np.where(due, np.maximum(better.shape, _LEAST_SHAPE), shape),
-            np.where(due, better.rate, rate),
-            pings,
-            *tables,
-            np.where(due, total, fraction),
+        return old._replace(
+            shape=np.where(due, np.maximum(better.shape, _LEAST_SHAPE), old.shape),
+            rate=np.where(due, better.rate, old.rate),
+            fraction=np.where(due, total, old.fraction),
         )
 
-    def _table(self, state: State) -> FloatArray:
+    def _table(self, learnt: Learnt) -> FloatArray:
         """Return the probabilities of the precisions, (..., N, J)."""
-        log = np.log(state[-1])[..., None, :] + state[6]
+        log = np.log(learnt.fraction)[..., None, :] + learnt.likelihood
         log -= log.max(axis=-1, keepdims=True)
         np.exp(log, out=log)
         log /= log.sum(axis=-1, keepdims=True)
@@ -204,17 +299,18 @@ class SignalQuality:
         return Quality(rate, silent.mean, precision.mean)
 
     def ping_rate(self, state: State, cells: IntArray | None = None) -> FloatArray:
-        """Return the rates of pings g, (..., N) or (K,), pings / time."""
-        elapsed, pings = state[2], state[5]
-        if cells is None:
-            return pings / np.maximum(elapsed, _TINY)
-        return pings.reshape(-1)[cells] / np.maximum(
-            elapsed.reshape(-1)[cells // pings.shape[-1]], _TINY
-        )
+        """Return the rates of pings g, (..., N) or (K,), pings / time; 0 where they have ceased."""
+        learnt = Learnt(*state)
+        pings, ceased = learnt.pings, learnt.ceased
+        elapsed = np.broadcast_to(learnt.elapsed, pings.shape)
+        if cells is not None:
+            elapsed = learnt.elapsed.reshape(-1)[cells // pings.shape[-1]]
+            pings, ceased = pings.reshape(-1)[cells], ceased.reshape(-1)[cells]
+        return np.where(ceased > 0, 0.0, pings / np.maximum(elapsed, _TINY))
 
     def draw(self, state: State, cells: IntArray, rng: np.random.Generator) -> Quality:
         """Return one draw from the joint posterior of some sources, (K,)."""
-        n = state[5].shape[-1]
+        n = Learnt(*state).pings.shape[-1]
         shape, rate, precision = (np.empty(cells.size) for _ in range(3))
         chance = rng.random(cells.size)
         _draw(cells, n, self._flat(state), PRECISIONS, chance, shape, rate, precision)
@@ -223,21 +319,23 @@ class SignalQuality:
 
     def _flat(self, state: State) -> tuple[FloatArray, ...]:
         """Return the weight and the Gamma prior, (B,), the tables, (B·N, J), and the fractions."""
-        _, weight, _, shape, rate, _, *tables, fraction = state
-        rows = (array.reshape(-1) for array in (weight, shape, rate))
-        return *rows, *(x.reshape(-1, _J) for x in (*tables, fraction))
+        x = Learnt(*state)
+        rows = (array.reshape(-1) for array in (x.weight, x.shape, x.rate))
+        tables = (x.likelihood, x.items, x.time, x.fraction)
+        return *rows, *(table.reshape(-1, _J) for table in tables)
 
     def _moments(
         self, state: State, cells: IntArray | None
     ) -> tuple[Posterior, Posterior, Posterior]:
         """Return the Gamma distributions that have the means and variances of the total rates, of
         the silent rates and of the precisions."""
-        pings = state[5]
+        learnt = Learnt(*state)
+        pings = learnt.pings
         shape = pings.shape if cells is None else cells.shape
         if cells is None:
             cells = np.arange(pings.size)
         rows, g = np.empty((6, cells.size)), self.ping_rate(state, cells)
-        time = (state[1] * state[2]).reshape(-1)[cells // pings.shape[-1]]
+        time = (learnt.weight * learnt.elapsed).reshape(-1)[cells // pings.shape[-1]]
         of_g = g / np.maximum(time, _TINY)  # the variance of a Poisson rate
         _moments(
             cells, pings.shape[-1], self._flat(state), g, of_g, PRECISIONS, _CELL_VARIANCE, rows
@@ -266,113 +364,33 @@ def _add_crawls(
     more_shape: FloatArray,
     more_rate: FloatArray,
     fraction: FloatArray,
+    odds: FloatArray,
 ) -> None:
-    """Update the tables, (B·N, J), by crawls, (K,); weight and prior are those of fleets, (B,)."""
+    """Update the tables, (B·N, J), and the odds of changes, (B, J), by crawls, (K,); weight and
+    prior are those of fleets, (B,)."""
+    logs, chance = np.empty(precisions.size), np.empty(precisions.size)
     for i in range(cells.size):
         cell, w = cells[i], weight[row[i]]
         shape, rate = prior_shape[row[i]], prior_rate[row[i]]
         gap, k, n = gaps[i], np.floor(found[i]), np.floor(pings[i])
-        _share(cell, row[i], -np.expm1(-hazard * gap), likelihood, fraction)
+        share(cell, row[i], -np.expm1(-hazard * gap), likelihood, fraction)
         for j in range(precisions.size):
             a = shape + w * more_shape[cell, j]
             b = rate + w * more_rate[cell, j]
             p = precisions[j]
             if not counted:
-                log, mean, variance = _after_change(a, b, gap, n, p, k > 0.0)
+                log, mean, variance = after_change(a, b, gap, n, p, k > 0.0)
             elif min(k, n) <= _MOST_TERMS:
-                log, mean, variance = _after_count(a, b, gap, n, p, k)
+                log, mean, variance = after_count(a, b, gap, n, p, k)
             else:
-                log, mean, variance = _after_large_count(a, b, gap, n, p, k)
+                log, mean, variance = after_large_count(a, b, gap, n, p, k)
             new = min(max(mean / variance, b), b + gap)
+            chance[j] = fraction[row[i], j] * np.exp(likelihood[cell, j])
+            logs[j] = log
             likelihood[cell, j] += log
             more_shape[cell, j] = max(mean * new - shape, 0.0) / w
             more_rate[cell, j] = (new - rate) / w
-
-
-@inlined
-def _share(
-    cell: int, row: int, changed: float, likelihood: FloatArray, fraction: FloatArray
-) -> None:
-    """Replace the precision, with the probability `changed`, by one of Beta(½, ½)."""
-    most, total = -np.inf, 0.0
-    for j in range(likelihood.shape[1]):
-        most = max(most, likelihood[cell, j])
-    for j in range(likelihood.shape[1]):
-        likelihood[cell, j] = np.exp(likelihood[cell, j] - most)
-        total += fraction[row, j] * likelihood[cell, j]
-    part = changed / likelihood.shape[1]
-    for j in range(likelihood.shape[1]):
-        kept = (1.0 - changed) * likelihood[cell, j] / total + part / fraction[row, j]
-        likelihood[cell, j] = np.log(max(kept, _TINY))
-
-
-@inlined
-def _after_count(
-    a: float, b: float, gap: float, n: float, p: float, k: float
-) -> tuple[float, float, float]:
-    """Return the log-probability of k items and n pings, and mean and variance of Λ_s after them,
-    given p and Λ_s ~ Gamma(a, b): the sum over the numbers of true pings."""
-    odds, grown = p / (1.0 - p), (b + gap) / gap
-    term, log = 1.0, 0.0
-    total, first, second = 0.0, 0.0, 0.0
-    true = 0.0
-    while True:
-        silent = k - true
-        total += term
-        first += term * silent
-        second += term * silent * silent
-        if true >= min(k, n):
-            break
-        term *= (n - true) / (true + 1.0) * odds * (silent / (a + silent - 1.0)) * grown
-        true += 1.0
-        if term > _LARGE:
-            term, total = term / _LARGE, total / _LARGE
-            first, second = first / _LARGE, second / _LARGE
-            log += _LOG_LARGE
-    log += n * np.log1p(-p) + lgamma(a + k) - lgamma(a) - lgamma(k + 1.0)
-    log += a * np.log(b / (b + gap)) - k * np.log(grown)
-    mean = first / total
-    spread = max(second / total - mean * mean, 0.0)
-    return log + np.log(total), (a + mean) / (b + gap), (a + mean + spread) / (b + gap) ** 2
-
-
-@inlined
-def _after_large_count(
-    a: float, b: float, gap: float, n: float, p: float, k: float
-) -> tuple[float, float, float]:
-    """Return the same with a normal approximation of both terms of the count."""
-    of_pings, silent = n * p * (1.0 - p), a * gap / b
-    # The noise of the silent items: at the rate that the count implies if the prior is weak.
-    noise = (a + max(k - n * p, 0.0)) / (b + gap) * gap
-    spread = noise + silent * gap / b
-    surprise = k - n * p - silent
-    variance = of_pings + spread
-    expected = silent + spread / variance * surprise
-    expected = min(max(expected, max(k - n, 0.0)), k)
-    left = of_pings * spread / variance
-    log = -0.5 * (surprise * surprise / variance + np.log(variance))
-    return log, (a + expected) / (b + gap), (a + expected + left) / (b + gap) ** 2
-
-
-@inlined
-def _after_change(
-    a: float, b: float, gap: float, n: float, p: float, changed: bool
-) -> tuple[float, float, float]:
-    """Return the log-probability that anything is new, or nothing, after n pings, and mean and
-    variance of Λ_s after that, given p and Λ_s ~ Gamma(a, b)."""
-    log = n * np.log1p(-p) - a * np.log1p(gap / b)  # nothing is new
-    mean, variance = a / (b + gap), a / (b + gap) ** 2
-    if not changed:
-        return log, mean, variance
-    nothing = np.exp(log)
-    something = max(-np.expm1(log), _TINY)
-    if something < _RARE:  # one item in no time; the differences below would be mere rounding
-        return np.log(something), (a + 1.0) / (b + gap), (a + 1.0) / (b + gap) ** 2
-    before, square = a / b, a * (a + 1.0) / (b * b)
-    of_both = (before - nothing * mean) / something
-    squares = (square - nothing * (variance + mean * mean)) / something
-    spread = max(squares - of_both * of_both, 0.5 * of_both / (b + gap))
-    return np.log(something), of_both, spread
+        compare(logs, chance, odds[row[i]])
 
 
 @inlined

@@ -18,7 +18,7 @@ from agents.theory.freshness_rates import (
     periodic_rates,
     randomized_rates,
 )
-from crawl_env import CrawlVectorEnv, Sources
+from crawl_env import CrawlVectorEnv, Signals, Sources, Task
 
 FLEET = Sources(
     [0.3, 1.0, 0.05, 0.6, 2.5], [2.0, 1.0, 6.0, 0.5, 0.3], 0.2,
@@ -212,3 +212,9 @@ def test_near_the_optimum_of_two_pages_with_signals() -> None:
     best, found, blind = gain(None), gain(by_index), gain(by_time)
     assert 0.99 * best <= found <= best * (1 + 1e-6)
     assert blind < 0.99 * found
+
+
+def test_ping_first_names_all_features_that_it_lacks() -> None:
+    task = Task("table1", signals=Signals(recall=0.5, precision=0.8), features=("value",))
+    with pytest.raises(ValueError, match="Add age, pings to `features`"):
+        agents.make("ping-first", task)

@@ -348,6 +348,9 @@ def test_too_many_pings_on_the_way_are_refused_in_words_of_signals() -> None:
 def test_signals_that_replace_others_are_heard() -> None:
     task = Task(FLEET, arrivals="poisson-items").replaced(signals=MIXED)
     assert task.observed.tolist() == [False, False, True]
+    silent = task.replaced(signals=None)
+    assert not silent.sources.is_signalled
+    assert (silent.observed == task.observed).all()
     again = task.replaced(signals=Signals([0.0, 0.8, 0.0]))
     assert again.observed.tolist() == [True, False, True]
     seen = Task(FLEET, arrivals="poisson-items", observed=False).replaced(signals=MIXED)

@@ -59,3 +59,11 @@ def test_errors_end_with_a_sentence(error: BaseException, code: object) -> None:
     with pytest.raises(SystemExit) as stopped:
         raising(error).run([])
     assert stopped.value.code == code
+
+
+def test_a_missing_file_is_named_with_its_option() -> None:
+    missing = FileNotFoundError(2, "No such file", "a.csv")
+    with pytest.raises(
+        SystemExit, match=r"a\.csv: No such file\. Give --signals the path of a file"
+    ):
+        raising(missing).run(["fit", "--items", "b.csv", "--signals", "a.csv"])

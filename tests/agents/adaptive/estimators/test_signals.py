@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from agents.adaptive import CrawlOutcome, FleetPrior, Posterior, SignalQuality, make_estimator
-from agents.adaptive.estimators.signals import (
-    PRECISIONS,
-    _after_change,
-    _after_count,
-    _after_large_count,
+from agents.adaptive.estimators.signal_changes import compare, has_ceased, no_change, passed
+from agents.adaptive.estimators.signal_likelihood import (
+    after_change,
+    after_count,
+    after_large_count,
 )
+from agents.adaptive.estimators.signals import PRECISIONS
 from crawl_env.numerics import FloatArray
 from tests.agents.adaptive.estimators.common import check_any_outcome
 
@@ -58,7 +59,7 @@ def test_one_crawl_is_the_integral_over_the_silent_rate(
 ) -> None:
     for p in PRECISIONS[[0, 7, 15]]:
         counted = integrals(shape, rate, lambda x, p=p: probability(k, x * gap, n, p))
-        found = _after_count(shape, rate, gap, n, p, k)
+        found = after_count(shape, rate, gap, n, p, k)
         np.testing.assert_allclose(found, counted, rtol=1e-6, atol=1e-12)
 
         def nothing(x: float, p: float = p) -> float:
@@ -69,20 +70,20 @@ def test_one_crawl_is_the_integral_over_the_silent_rate(
                 expected = integrals(shape, rate, lambda x: 1 - nothing(x))
             else:
                 expected = integrals(shape, rate, nothing)
-            found = _after_change(shape, rate, gap, n, p, changed)
+            found = after_change(shape, rate, gap, n, p, changed)
             np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-12)
 
 
 def test_large_counts_are_nearly_normal() -> None:
     for p, k in ((0.2, 130.0), (0.6, 190.0), (0.9, 240.0)):
-        exact = _after_count(400.0, 40.0, 10.0, 150.0, p, k)
-        normal = _after_large_count(400.0, 40.0, 10.0, 150.0, p, k)
+        exact = after_count(400.0, 40.0, 10.0, 150.0, p, k)
+        normal = after_large_count(400.0, 40.0, 10.0, 150.0, p, k)
         assert normal[1] == pytest.approx(exact[1], rel=2e-3)
         assert normal[2] == pytest.approx(exact[2], rel=2e-2)
     # The terms that are left out of the logarithm are the same for all precisions.
     logs = [
         f(400.0, 40.0, 10.0, 150.0, p, 190.0)[0]
-        for f in (_after_count, _after_large_count)
+        for f in (after_count, after_large_count)
         for p in (0.5, 0.7)
     ]
     assert logs[1] - logs[0] == pytest.approx(logs[3] - logs[2], abs=0.1)
@@ -218,3 +219,72 @@ def test_it_is_made_by_name() -> None:
         SignalQuality(retention=0.0)
     with pytest.raises(ValueError, match="hazard is"):
         SignalQuality(hazard=1.0)
+
+
+def test_the_odds_of_a_change_of_the_fleet_are_those_of_all_times_of_it() -> None:
+    """Against the sum over the time of the change, with a probability of `hazard` per step."""
+    rng, hazard = np.random.default_rng(0), 0.01
+    logs, chance = rng.normal(0, 1, (9, 4)), np.array([0.1, 0.2, 0.3, 0.4])
+    odds = no_change((4,))
+    for log in logs:
+        odds = passed(odds, hazard)
+        compare(log, chance, odds)
+    ratios = np.exp(logs) / (np.exp(logs) @ chance)[:, None]
+    expected = sum(hazard / 4 * ratios[k:].prod(axis=0) for k in range(9))
+    np.testing.assert_allclose(np.exp(odds), expected, rtol=1e-9)
+
+
+def test_the_odds_of_silence_are_those_of_all_times_of_an_end() -> None:
+    hazard, rate = 1e-3, 0.3
+    limit = np.log1p(4 * rate / hazard) / rate  # odds of 4
+    for silence, expected in ((0.99 * limit, False), (1.01 * limit, True)):
+        ended = integrate.quad(lambda u: hazard * np.exp(-rate * u), 0, silence)[0]
+        assert (ended > 4 * np.exp(-rate * silence)) == expected
+        assert has_ceased(rate, silence, hazard) == expected
+
+
+def test_a_change_of_the_fleet_is_noticed_from_few_crawls_of_each_source() -> None:
+    """The sources are crawled in turn, a few times each; then items come without pings."""
+    n, seen = 30, []
+    for hazard in (0.0, 2e-4):
+        estimator, rng = SignalQuality(hazard=hazard), np.random.default_rng(0)
+        state = estimator.begin((1, n))
+        for t in range(12 * n):
+            true = t < 10 * n
+            items = rng.poisson(0.3) + (rng.binomial(2, 0.9 if true else 0.05))
+            cell, pings = np.array([t % n]), np.full((1, n), 2.0 / n)
+            found = np.array([float(items)])
+            outcome = CrawlOutcome.at(
+                (1, n), cell, np.array([30.0]), found, found > 0, 1.0, np.array([2.0]), pings
+            )
+            state = estimator.update(state, outcome)
+            if t == 10 * n - 1:
+                before = estimator.quality(state).precision
+        seen.append(np.r_[before.mean(), estimator.quality(state).precision.mean()])
+    (steady, late), (same, soon) = seen
+    assert steady == pytest.approx(same, abs=0.05) == pytest.approx(0.9, abs=0.07)
+    assert soon < 0.15 < 0.3 < late
+
+
+def test_items_of_pings_that_cease_come_unannounced_until_pings_come_again() -> None:
+    estimator, n = SignalQuality(), 4
+    state = crawled(estimator, np.full(n, 0.5), 0.6, 0.8, 400, batch=1)
+    before = estimator.quality(state)
+    quiet, one = np.zeros((1, n)), np.eye(1, n)
+
+    def heard(state: Any, arrived: FloatArray) -> Any:
+        nothing = np.zeros(0)
+        cells = np.zeros(0, dtype=np.intp)
+        return estimator.update(
+            state, CrawlOutcome.at((1, n), cells, nothing, nothing, nothing > 0, 1.0, None, arrived)
+        )
+
+    for _ in range(20):
+        state = heard(state, quiet)
+    assert (estimator.ping_rate(state) == 0).all()
+    after = estimator.quality(state)
+    np.testing.assert_allclose(after.rate, before.rate, rtol=0.1)
+    np.testing.assert_allclose(after.silent, after.rate)
+    again = estimator.quality(heard(state, one))
+    np.testing.assert_allclose(again.silent[0, 0], before.silent[0, 0], rtol=0.1)
+    np.testing.assert_allclose(again.silent[0, 1:], after.silent[0, 1:], rtol=0.1)

@@ -1,0 +1,469 @@
+"""The base class of the agents that estimate the parameters of the sources while they crawl."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.adaptive.content import from_utility
+from agents.adaptive.estimators import make_estimator
+from agents.adaptive.estimators.counts import (
+    MOST_ITEMS,
+    CrawlOutcome,
+    Estimator,
+    Posterior,
+    State,
+)
+from agents.adaptive.estimators.signals import Quality, SignalQuality
+from agents.adaptive.planning import PlanningModel, UnitArms, count_pings
+from agents.adaptive.recycling import copy_to_change
+from agents.policies.base import Agent, Environment, ObservationView, graded, margin, needs
+from crawl_env import NEVER, Task
+from crawl_env.compiled import compiled
+from crawl_env.numerics import BoolArray, FloatArray, IntArray
+
+NUMBER = ("items", "harvest_number")  # features with the number of items of a crawl
+_COUNTED = (*NUMBER, "harvest")  # features with this number, or the utility that implies it
+_REVEALED = ("changed", *_COUNTED)  # features that indicate whether a crawl found anything
+LEAST = 1e-12  # lower bound of items / step and of decay / step, to avoid divisions by zero
+
+
+@dataclass(frozen=True, eq=False)
+class KnownParameters:
+    """The known part of a task, the only part of it that these agents use."""
+
+    period: float  # T
+    budget: float  # M, budget units / step
+    average: bool  # whether the budget is a token bucket
+    observed: NDArray[np.bool_]  # (N,) whether the value of a source is observed
+    parameters: Mapping[str, FloatArray]  # (N,) each: the known parameters of a constant fleet
+    cost: FloatArray  # (N,) budget units / crawl; if fleets are drawn at reset, of an example
+
+    @staticmethod
+    def of(task: Task, parameters: Sequence[str]) -> KnownParameters:
+        """Return the known part of a task, including these parameters of its fleet."""
+        fleet, average = task.sources, task.budget_rule == "average"
+        constant = parameters if task.draw is None else ()
+        known = {name: getattr(fleet, name) for name in constant}
+        return KnownParameters(fleet.period, task.budget, average, task.observed, known, fleet.cost)
+
+    @cached_property
+    def affordable(self) -> float:
+        """The number of sources of mean cost that the budget of one step covers."""
+        return float(self.budget / self.cost.mean())
+
+    @cached_property
+    def round(self) -> int:
+        """The number of steps in which the budget covers every source once, at least 1."""
+        return max(1, int(np.ceil(self.cost.sum() / self.budget)))
+
+
+class Adaptive(Agent):
+    """Base class of the adaptive agents; a subclass implements `plan`.
+
+    The arrival rates Λ are estimated; μ and ξ̄ are known, except in `SelfTuning`. Failed crawls are
+    ignored. Sources of finite capacity are treated like all others.
+
+    If there are signals and `pings` is among the features, the quality of the signals is learnt,
+    too: the silent rate Λ_s, the precision p and the ping rate g of every source (`SignalQuality`),
+    of which only the pings and the results of crawls tell. The index is that of Theorem 1 at the
+    belief
+
+        x = Λ_s ξ̄ (1 − e^{−μτ})/μ + p ξ̄ Σ e^{−μ·age}
+
+    a time τ after the crawl, with the sum over the pings since then, and with Λ = Λ_s + pg. The age
+    of a ping is known up to a step, over which the exponential is averaged. Before the first crawl
+    of a source that was not crawled just before the start, its pings are not known, and
+    x = Λξ̄(1 − e^{−μτ})/μ. The mean delay of signals is not estimated; see `SignalQuality`.
+
+    Under `budget_rule="average"` the Lagrange multiplier λ is learnt, too: it increases if the
+    sources whose index exceeds it cost more than M, and decreases otherwise, with decreasing step
+    sizes (stochastic approximation).
+
+    Arguments:
+        env: an environment, a vector environment, or a `Task`.
+        seed: seed of the random draws.
+        estimator: estimator of the arrival rates: an object, or one of
+            `agents.adaptive.ESTIMATORS`. Estimators that count use the number of items if it is
+            among the features, and otherwise the number inferred from the harvest
+            (`from_utility`). Default "signals" if there are signals and `pings` is among the
+            features; otherwise "gamma-poisson", or "changed" if `changed` is the only feature. All
+            others than "signals" ignore pings.
+
+    Raises:
+        ValueError: the features lack `crawled`, or the results of crawls (`items` or `harvest`;
+            `changed` suffices for estimators that do not count); or fleets are drawn at reset and
+            the features lack their parameters.
+    """
+
+    features: tuple[str, ...] = ("age", "crawled", "harvest")
+    # Those that evaluations add where there are signals.
+    signal_features: ClassVar[tuple[str, ...]] = ("items", "pings")
+    parameters: ClassVar[tuple[str, ...]] = ("mean_utility", "decay_rate", "cost")  # known ones
+
+    def __init__(
+        self,
+        env: Environment,
+        *,
+        seed: int | None = None,
+        estimator: Estimator | str | None = None,
+    ) -> None:
+        super().__init__(env, seed=seed)
+        task = self.task
+        needs(task, self.name, "crawled")
+        needs(task, self.name, *_REVEALED)
+        for name in self.parameters if task.draw is not None else ():
+            needs(task, self.name, name)
+        self.known = KnownParameters.of(task, self.parameters)
+        self.estimator = self._estimator(estimator or self._default)
+        if isinstance(self.estimator, SignalQuality) and self.estimator.counts:
+            needs(task, f"{self.name} with counts", *NUMBER)
+        elif self.estimator.counts:
+            needs(task, self.name, *_COUNTED)
+        self._arms: UnitArms | None = None
+        self._turn = np.arange(task.n) % self.known.round
+        # Positions in the recurrent state: pings, if they are used, then `plan`, then `estimator`.
+        self._plan = 3 + len(self._begin_pings((1, task.n)))
+        self._rates = self._plan + len(self.begin_plan((1, task.n)))
+
+    @property
+    def _default(self) -> str:
+        """The name of the estimator that is used if none is given."""
+        if self.task.sources.is_signalled and "pings" in self.task.features:
+            return "signals"
+        return "gamma-poisson" if set(_COUNTED) & set(self.task.features) else "changed"
+
+    def _estimator(self, estimator: Estimator | str) -> Estimator:
+        if estimator != "signals":
+            return make_estimator(estimator, self.known.period)
+        counts = bool(set(NUMBER) & set(self.task.features))
+        return make_estimator(estimator, self.known.period, counts=counts)
+
+    def _begin_pings(self, shape: tuple[int, int]) -> State:
+        """Return the number of pings since the last crawl, or −1 if it is not known, and their sum
+        discounted by age, (B, N) each; () if pings are not used."""
+        if not (isinstance(self.estimator, SignalQuality) and "pings" in self.task.features):
+            return ()
+        return np.zeros(shape), np.zeros(shape)
+
+    def plan(
+        self, view: ObservationView, rates: State, fresh: IntArray, state: State
+    ) -> PlanningModel:
+        """Return the fleet whose index is used in this step.
+
+        Arguments:
+            rates: state of the estimator of the arrival rates.
+            fresh: (K,), flat positions in (B, N) of the sources whose model may be redrawn: those
+                crawled in the last step, and every source once per round, in which the budget
+                covers each source once.
+            state: the state returned by `begin_plan`, `learn` or the previous `plan`.
+        """
+        raise NotImplementedError
+
+    def begin_plan(self, shape: tuple[int, int]) -> State:
+        """Return the state of `plan` at the first step, for (B, N) sources."""
+        return ()
+
+    def learn(self, view: ObservationView, outcome: CrawlOutcome, state: State) -> State:
+        """Return the state of `plan` after the outcome of a step."""
+        return state
+
+    def posterior(self, state: State | None) -> Posterior:
+        """Return the posterior of the arrival rates.
+
+        Arguments:
+            state: as returned by `predict`, for (B, N) rates; None for the prior, (N,) or scalar.
+        """
+        if state is None:
+            return self.estimator.posterior(self.estimator.begin((self.task.n,)))
+        return self.estimator.posterior(state[self._rates :])
+
+    def quality(self, state: State | None) -> Quality:
+        """Return the posterior means of the quality of the signals.
+
+        Arguments:
+            state: as for `posterior`.
+
+        Raises:
+            ValueError: the estimator does not use signals.
+        """
+        estimator = self.estimator
+        if not isinstance(estimator, SignalQuality):
+            raise ValueError(
+                f"agent {self.name!r} has the estimator {type(estimator).__name__}, which ignores "
+                "signals; add pings to `features`, and give estimator='signals' or none"
+            )
+        if state is None:
+            return estimator.quality(estimator.begin((self.task.n,)))
+        return estimator.quality(state[self._rates :])
+
+    def begin(self, view: ObservationView) -> State:
+        shape = (view.batch, self.task.n)
+        age = (view["age"] if view.shows("age") else np.ones(shape)) - 1.0
+        clock, multiplier = np.zeros((view.batch, 1)), np.full((view.batch, 1), np.nan)
+        pings = self._begin_pings(shape)
+        if pings:
+            pings[0][age > 0] = -1.0
+        state = clock, multiplier, age, *pings
+        return *state, *self.begin_plan(shape), *self.estimator.begin(shape)
+
+    def decide(self, view: ObservationView, state: State) -> tuple[FloatArray, State]:
+        clock, multiplier, age = state[:3]
+        pings = state[3 : self._plan]
+        plan_state, rates = state[self._plan : self._rates], state[self._rates :]
+        crawled, age, whole = self._crawled_and_age(view, age)
+        cells = np.flatnonzero(crawled)
+        outcome = self._outcome(view, cells, state[2], *pings[:1])
+        emptied = crawled.copy() if pings else crawled
+        rates = self.estimator.update(rates, outcome)
+        plan_state = self.learn(view, outcome, plan_state)
+        for row, now in enumerate(clock[:, 0].tolist()):  # the others' turn to be fresh
+            first, every = (now % self.known.round, self.known.round) if now else (0, 1)
+            crawled[row, int(first) :: every] = True
+        model = self.plan(view, rates, np.flatnonzero(crawled), plan_state)
+        if pings:
+            pings = self._counted_pings(view, emptied, pings, model.arms)
+        index = self._index(view, age, whole, model, pings)
+        level = None
+        if self.known.average:
+            level, multiplier = self._multiplier(view, index, multiplier, clock)
+            multiplier = np.where(self.has_unit(model.state), multiplier, np.nan)
+        priority = graded(index, level)
+        return priority, (clock + 1.0, multiplier, age, *pings, *model.state, *rates)
+
+    def has_unit(self, state: State) -> NDArray[np.bool_] | bool:
+        """Return whether the unit of utility is known, (B, 1), given the state of `plan`.
+
+        The multiplier has this unit, and is not updated before.
+        """
+        return True
+
+    def with_age(self, state: State, source: int | slice, age: float) -> State:
+        """Return a state in which a source, or several, were last crawled `age` steps ago.
+
+        Arguments:
+            state: as returned by `predict`, of a batch of 1.
+        """
+        ages = state[2].copy()
+        ages[0, source] = age
+        return (*state[:2], ages, *state[3:])
+
+    @property
+    def signed(self) -> tuple[int, ...]:
+        """The positions of the arrays that `begin_plan` returns which may hold negative numbers."""
+        return ()
+
+    def check_state(self, state: State) -> None:
+        """Raise ValueError unless a recurrent state of a batch of 1 is valid for this agent.
+
+        Shapes, types and ranges are checked, and that the posterior is finite. It is meant for
+        states that are read from a file.
+        """
+        template = self.begin(
+            ObservationView(np.zeros((self.task.n, len(self.task.features))), self.task)
+        )
+        if len(state) != len(template):
+            raise ValueError(f"the state has {len(state)} arrays; it must have {len(template)}")
+        signed = {self._plan + i for i in self.signed}
+        signed |= {self._rates + i for i in self.estimator.signed}
+        if self._plan > 3:
+            signed.add(3)
+        for i, (array, like) in enumerate(zip(state, template, strict=True)):
+            if array.shape != like.shape or array.dtype != like.dtype:
+                raise ValueError(
+                    f"array {i} of the state has shape {array.shape} and type {array.dtype}; they "
+                    f"must be {like.shape} and {like.dtype}"
+                )
+            unknown = (i == 1) & np.isnan(array)  # the multiplier before the first update
+            if not ((np.isfinite(array) | unknown).all()):
+                raise ValueError(f"array {i} of the state has entries that are not finite")
+            if i not in signed and (array < 0).any():
+                raise ValueError(f"array {i} of the state has negative entries")
+        with np.errstate(all="ignore"):
+            estimates = self.estimates(state)
+            fine = all((np.isfinite(array) & (array > 0)).all() for array in estimates)
+        if not fine:
+            raise ValueError("the state has estimates that are not positive and finite")
+
+    def estimates(self, state: State) -> tuple[FloatArray, ...]:
+        """Return all estimates, given a recurrent state; each must be positive."""
+        posterior = self.posterior(state)
+        return posterior.mean, posterior.deviation
+
+    def _crawled_and_age(
+        self, view: ObservationView, before: FloatArray
+    ) -> tuple[BoolArray, FloatArray, bool]:
+        """Return whether each source was crawled in the last step and its age now, (B, N) each, and
+        whether all ages are whole numbers of steps; `before` is the age before the crawls."""
+        crawled, age = np.empty(before.shape, dtype=bool), np.empty(before.shape)
+        crawls = self._column(view, "crawled")
+        ages = self._column(view, "age") if view.shows("age") else crawls[:0]
+        whole = _crawled_and_age(
+            crawls, ages, before.reshape(-1), crawled.reshape(-1), age.reshape(-1)
+        )
+        return crawled, age, whole
+
+    def _column(self, view: ObservationView, feature: str) -> NDArray[np.floating]:
+        """Return a feature of all sources, (B·N,), without a copy."""
+        features = self.task.features
+        return view.array.reshape(-1, len(features))[:, features.index(feature)]
+
+    def _outcome(
+        self,
+        view: ObservationView,
+        cells: IntArray,
+        age: FloatArray,
+        pings: FloatArray | None = None,
+    ) -> CrawlOutcome:
+        """Return the outcome of the last step's crawls of some cells, (K,); `age` is the age before
+        them, and `pings` the number of pings, (B, N)."""
+        before = age.reshape(-1)[cells]
+        known = before < NEVER  # a first crawl has no known gap
+        if not known.all():
+            cells, before = cells[known], before[known]
+        name = next((name for name in NUMBER if view.shows(name)), None)
+        changed = self._at(view, next(n for n in _REVEALED if view.shows(n)), cells) > 0
+        items = np.zeros(cells.size) if name is None else self._at(view, name, cells)
+        period = self.known.period
+        signals: tuple[FloatArray, ...] = ()
+        if pings is not None:
+            signals = pings.reshape(-1)[cells], self._arrived(view)
+        gaps = before * period
+        outcome = CrawlOutcome.at(age.shape, cells, gaps, items, changed, period, *signals)
+        if name is None and self.estimator.counts:
+            return self._inferred(view, outcome)
+        return outcome
+
+    def _at(self, view: ObservationView, feature: str, cells: IntArray) -> FloatArray:
+        """Return a feature of some sources, (K,), given by their flat positions in (B, N)."""
+        return self._column(view, feature)[cells].astype(np.float64)
+
+    def _inferred(self, view: ObservationView, outcome: CrawlOutcome) -> CrawlOutcome:
+        """Return the outcome with the numbers of items inferred from their utility."""
+        arms, harvest = self._unit_arms(view), self._at(view, "harvest", outcome.cells)
+        return from_utility(outcome, harvest, arms.mean_utility, arms.decay_rate)
+
+    def _begin_draws(self, shape: tuple[int, int]) -> State:
+        """Return arrays, (B, N), for draws: of the rates, or if signals are used of `Quality`."""
+        return tuple(np.zeros(shape) for _ in range(self._drawn))
+
+    @property
+    def _drawn(self) -> int:
+        return len(Quality._fields) if isinstance(self.estimator, SignalQuality) else 1
+
+    def _redrawn(self, drawn: State, rates: State, fresh: IntArray) -> tuple[State, Quality | None]:
+        """Return arrays as of `_begin_draws`, of which the entries at flat positions, (K,), are
+        drawn from their posteriors, given the state of their estimator; and `Quality` if signals
+        are used."""
+        drawn = tuple(copy_to_change(array, fresh) for array in drawn)
+        estimator = self.estimator
+        if not isinstance(estimator, SignalQuality):
+            drawn[0].reshape(-1)[fresh] = estimator.posterior(rates, fresh).draw(self.rng)
+            return drawn, None
+        draws = estimator.draw(rates, fresh, self.rng)
+        for array, draw in zip(drawn, draws, strict=True):
+            array.reshape(-1)[fresh] = draw
+        return drawn, Quality(*drawn)
+
+    def _arrived(self, view: ObservationView) -> FloatArray:
+        """Return the number of pings in the last step, (B, N); impossible numbers count as 0."""
+        pings = view["pings"]
+        return np.where((pings >= 0) & (pings < MOST_ITEMS), pings, 0.0)
+
+    def _counted_pings(
+        self,
+        view: ObservationView,
+        crawled: BoolArray,
+        pings: State,
+        arms: UnitArms,
+    ) -> State:
+        """Return the number of pings since the last crawl and their discounted sum, (B, N), after
+        one more step."""
+        number, aged = (array.copy() for array in pings)
+        arrived, decay = self._arrived(view).reshape(-1), arms.decay_per_step
+        count_pings(arrived, decay, crawled.reshape(-1), number.reshape(-1), aged.reshape(-1))
+        return number, aged
+
+    def _unit_arms(self, view: ObservationView) -> UnitArms:
+        """Return the known parameters, (N,) or (B, N), at rate 1."""
+        if self._arms is None or self.task.draw is not None:
+            utility, decay, cost = (self._parameter(view, name) for name in self.parameters)
+            self._arms = UnitArms(utility, decay, cost, self.known.period)
+        return self._arms
+
+    def _parameter(self, view: ObservationView, name: str) -> FloatArray:
+        """Return a known parameter, (N,), or (B, N) if fleets are drawn at reset."""
+        constant = self.known.parameters
+        return constant[name] if name in constant else view[name]
+
+    def _index(
+        self,
+        view: ObservationView,
+        age: FloatArray,
+        whole: bool,
+        model: PlanningModel,
+        pings: State,
+    ) -> FloatArray:
+        """Return the Whittle index, (B, N); at rate Λ it is Λ times that at rate 1.
+
+        Arguments:
+            pings: as returned by `_counted_pings`; () if they are not used.
+        """
+        rate, arms = np.maximum(model.rate, LEAST / self.known.period), model.arms
+        if pings and model.quality is not None:
+            belief = arms.belief(model.quality, age, *pings)
+            observed = self.known.observed
+            if view.shows("value") and observed.any():
+                belief = np.where(observed, view["value"], belief)
+            return arms.index_at(rate, age, belief, np.ones_like(observed))
+        if view.shows("value") and self.known.observed.any():
+            return arms.index_at(rate, age, view["value"], self.known.observed)
+        if whole:
+            once = arms is not self._arms
+            return arms.index_at_age_once(rate, age) if once else arms.index_at_age(rate, age)
+        return arms.index_at(rate, age, age, np.zeros(1, dtype=bool))
+
+    def _multiplier(
+        self, view: ObservationView, index: FloatArray, multiplier: FloatArray, clock: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the multiplier λ now and in the next step, (B, 1) utility / budget unit."""
+        cost, budget = self._parameter(view, "cost"), self.known.budget
+        enough = budget >= cost.sum(axis=-1, keepdims=True)  # all sources fit: λ = 0
+        multiplier = np.where(
+            np.isnan(multiplier), margin(index, self.known.affordable), multiplier
+        )
+        wanted = ((index >= multiplier) * cost).sum(axis=-1, keepdims=True)
+        step = 0.5 * (1.0 + clock / 10.0) ** -0.6
+        # In units in which a single crawl is not clipped, however small the budget, to avoid bias.
+        scale = budget + cost.max(axis=-1, keepdims=True)
+        surplus = np.clip((wanted - budget) / scale, -1.0, 1.0)
+        return np.where(enough, 0.0, multiplier), multiplier * np.exp(step * surplus)
+
+
+@compiled
+def _crawled_and_age(
+    crawls: NDArray[np.floating],
+    ages: NDArray[np.floating],
+    before: FloatArray,
+    crawled: BoolArray,
+    age: FloatArray,
+) -> bool:
+    """Fill in whether each source was crawled, and its age now, from the features of B·N sources;
+    `ages` is empty if they are not observed. Return whether all ages are whole."""
+    for i in range(age.size):
+        crawled[i] = crawls[i] > 0
+    if ages.size:
+        for i in range(age.size):
+            age[i] = ages[i]
+    else:
+        for i in range(age.size):
+            age[i] = 1.0 if crawled[i] else before[i] + 1.0
+    broken = False
+    for i in range(age.size):
+        broken |= age[i] != np.floor(age[i])
+    return not broken

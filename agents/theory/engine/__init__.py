@@ -1,0 +1,1 @@
+"""Crawling for an indexing engine: prices, bound, index, exact optimum, and a static problem."""

@@ -1,0 +1,73 @@
+"""What the items of a crawl bring, in the order in which they join the queue of an engine.
+
+The items of a source that pass the threshold θ are a Poisson process of ages, y(a) of them younger
+than a. As the newest joins first, the j-th of a crawl at age k joins with the expected utility
+
+    A_kj = Λ ∫_0^{kT} E[v; v ≥ θ] P(Poisson(y(a)) = j − 1) da,
+
+where it is 0 if there are fewer, and their number is Poisson with mean y_k = y(kT).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from agents.theory.engine.content import Excess
+from crawl_env import Sources
+from crawl_env.content.utility import Distribution
+from crawl_env.numerics import FloatArray
+
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
+_LEGENDRE = np.polynomial.legendre.legvander(_NODES, _NODES.size)
+
+
+class Joining(NamedTuple):
+    """The items of one source at ages 1 … k.
+
+    number: y_k, (k,), the mean number of items.
+    utility: A_kj, (k, J).
+    """
+
+    number: FloatArray
+    utility: FloatArray
+
+
+def joining(
+    sources: Sources, i: int, ages: int, places: int, threshold: float, utility: Distribution
+) -> Joining:
+    """Return what crawls of source i bring, up to a largest age and for the first J = `places`
+    items; interest decays exponentially.
+
+    >>> from crawl_env.content.utility import Constant
+    >>> found = joining(Sources([2.0], [1.0], [0.1]), 0, 3, 30, 0.0, Constant())
+    >>> found.number, found.utility.sum(axis=1).round(4), found.utility[2, :2].round(4)
+    (array([2., 4., 6.]), array([1.9033, 3.6254, 5.1836]), array([0.9506, 0.8949]))
+    """
+    step, mean = float(sources.decay_per_step[i]), float(sources.mean_utility[i])
+    z = step * (np.arange(ages)[:, None] + 0.5 * (_NODES + 1.0))
+    excess, left = Excess(utility), np.exp(-z)
+    t = np.zeros(z.shape)
+    if threshold > 0:
+        t = threshold / (mean * left) if mean > 0 else np.full(z.shape, np.inf)
+    flow = float(sources.arrival_rate[i] * sources.period)
+    passing, worth = flow * excess.probability(t), flow * mean * left * excess.mean(t)
+    each = 0.5 * (passing @ _WEIGHTS)
+    number = np.cumsum(each)
+    younger = (number - each)[:, None] + passing @ _antiderivative().T
+    odds = stats.poisson.pmf(np.arange(places), younger[..., None])
+    return Joining(
+        number, np.cumsum(0.5 * np.einsum("kn,knj,n->kj", worth, odds, _WEIGHTS), axis=0)
+    )
+
+
+def _antiderivative() -> FloatArray:
+    """Return the matrix from the values of a function at the nodes, mapped to [0, 1], to its
+    integrals from 0 to each node."""
+    primitive = np.empty((_NODES.size, _NODES.size))
+    primitive[:, 0] = _NODES + 1.0
+    for n in range(1, _NODES.size):
+        primitive[:, n] = (_LEGENDRE[:, n + 1] - _LEGENDRE[:, n - 1]) / (2 * n + 1)
+    return np.asarray(0.5 * primitive @ np.linalg.inv(_LEGENDRE[:, :-1]))

@@ -1,0 +1,257 @@
+"""The relaxation of two budgets: crawls at a price λ, places in the engine at a price κ.
+
+No policy of a crawler that is not told of content before it crawls, and no order of the engine,
+refusing items or not, can index more per step than
+
+    min_{λ, κ ≥ 0}  λM + κs + Σ_i max_k max(0, (x_ik(κ) − λC_i)/k),
+
+with x_k(κ) = Λ ∫_0^{kT} E (v − κ)⁺ da (`agents.theory.engine.content`): an item that is indexed is
+worth at most v, its utility when it was collected, so that each earns at most κ + (v − κ)⁺, and at
+most s are indexed per step on average. The bound is 1 where nothing else is: λ is the marginal
+value of the budget, κ that of a place in the engine. At κ = 0 it is the bound without an engine.
+
+If every item that is found must be indexed, a source that is served passes on all of its ΛT items
+per step, whatever the interval: the price decides whether it is served,
+
+    min_{λ, κ ≥ 0}  λM + κs + Σ_i max(0, max_k (x_ik − λC_i)/k − κΛ_iT).
+
+This is a bound for queues that lose nothing. It is none for an engine whose buffer overflows, since
+losing items costs no place: one source, 10 items a step, and an engine that takes one of them has
+the variant's bound x_1/10, the worth of an average item, and indexes the newest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from agents.theory.engine.content import WaitingItems
+from agents.theory.relaxation import relaxation
+from agents.theory.renewal import RenewalArm
+from crawl_env import Sources
+from crawl_env.content.utility import EXPONENTIAL, Decay, Distribution, Exponential
+from crawl_env.errors import check_positive
+from crawl_env.numerics import FloatArray
+
+_MOST_CUTS = 400
+_GAP = 1e-12  # of the bound, at which the search ends
+_TINY = 1e-300
+
+
+class PricedArm(RenewalArm):
+    """The arm of every source of a fleet (N,) whose items pay for a place in the engine.
+
+    Content of age k is worth d V_k(ℓ) − κ y_k(ℓ): see `WaitingItems`. By default ℓ = κ: what is not
+    worth its place is refused, and the content is worth x_k(κ). x is concave in k for every ℓ ≤ κ,
+    so that the index increases with age and the arm is indexable, as without an engine.
+
+    Arguments:
+        items: the items of the fleet.
+        price: κ, utility / item.
+        level: ℓ, the utility of the least item that is not refused.
+        kept: d, (N,), the fraction of the utility that is left when items are indexed.
+    """
+
+    def __init__(
+        self,
+        items: WaitingItems,
+        price: float,
+        level: FloatArray | float | None = None,
+        kept: FloatArray | float = 1.0,
+    ) -> None:
+        super().__init__(items.sources, items.decay)
+        self._items, self._price, self._kept = items, price, kept
+        self._level = price / np.asarray(kept) if level is None else level
+
+    def mean_content(self, age: FloatArray) -> FloatArray:
+        ages = np.broadcast_to(age, np.broadcast_shapes(np.shape(age), self.sources.cost.shape))
+        return self._items.worth(ages, self._price, self._level, self._kept)
+
+    @cached_property
+    def numbers(self) -> PricedArm:
+        """The same arm, whose content is the number of items passed on, y_k(ℓ)."""
+        return PricedArm(self._items, -1.0, self._level, 0.0)
+
+    @cached_property
+    def break_even(self) -> FloatArray:
+        most = self.mean_content(self._faded)
+        return self.success * np.maximum(most, 0.0) / self.sources.cost
+
+    @cached_property
+    def _faded(self) -> FloatArray:
+        return np.ceil(max(45.0, self._decay.end) / self.sources.decay_per_step) + 1
+
+    @cached_property
+    def longest(self) -> FloatArray:
+        return np.maximum(self._faded, self.sources.delay)
+
+
+class EngineRelaxation(NamedTuple):
+    """The Lagrangian relaxation of a fleet under a budget and the rate of an engine."""
+
+    bound: float  # utility / step
+    multiplier: float  # λ*, utility / budget unit: marginal value of the budget
+    price: float  # κ*, utility / item: marginal value of a place in the engine
+
+
+def engine_relaxation(
+    sources: Sources,
+    budget: float,
+    rate: float,
+    utility: Distribution | None = None,
+    decay: Decay = EXPONENTIAL,
+    per_host: int = 1,
+    refuse: bool = True,
+) -> EngineRelaxation:
+    """Minimise λM + κs + Σ_i max_k max(0, (x_ik(κ) − λC_i)/k) over λ, κ ≥ 0.
+
+    With failures and crawl delays x, C and k are as in `agents.theory.relaxation`. Where the engine
+    is fast enough for every item of the sources that are crawled without it, κ is 0 and the rest is
+    that relaxation; else hosts are ignored, and capacities of sources too: the bound holds, but is
+    not the sharpest.
+
+    Arguments:
+        sources: a fleet, (N,).
+        budget: M, budget units / step.
+        rate: s > 0, items / step, or infinity.
+        utility: the distribution of ξ/ξ̄; exponential by default.
+        refuse: False for the variant in which everything that is found must be indexed, which
+            bounds no engine that may lose items.
+
+    Raises:
+        ValueError: budget or rate is not positive.
+
+    >>> table1 = Sources.preset("table1")
+    >>> ample, scarce = (engine_relaxation(table1, 2, rate) for rate in (1000, 100))
+    >>> round(ample.bound, 5), ample.price, round(scarce.bound, 3), round(scarce.price, 3)
+    (338.05394, 0.0, 173.892, 1.046)
+    """
+    check_positive("budget", budget, "budget units / step")
+    if rate != np.inf:
+        check_positive("rate", rate, "items / step")
+    free = relaxation(sources, budget, per_host, decay)
+    without = EngineRelaxation(float(free.bound), float(free.multiplier), 0.0)
+    items = WaitingItems(_uncapped(sources), utility or Exponential(), decay)
+    most = _highest_price(items, rate)
+    if most == 0.0:
+        return without
+    dual = _Dual(items, budget, rate, refuse)
+    if dual(np.array([without.multiplier * (1 - 1e-9), 0.0]))[1][1] >= 0.0:
+        return without
+    if not refuse:
+        most = float((items.sources.mean_utility).max())  # all that an item can be worth on average
+    corner = np.array([max(without.multiplier, dual.most_multiplier), most])
+    at, bound = least_convex(dual, corner)
+    if bound > without.bound:
+        return without
+    return EngineRelaxation(bound, float(at[0]), float(at[1]))
+
+
+class _Dual:
+    """λM + κs + Σ net rewards at (λ, κ), and its derivative."""
+
+    def __init__(self, items: WaitingItems, budget: float, rate: float, refuse: bool) -> None:
+        self._items, self._budgets, self._refuse = items, np.array([budget, rate]), refuse
+        self._flow = items.sources.arrival_rate * items.sources.period
+
+    @property
+    def most_multiplier(self) -> float:
+        return float(PricedArm(self._items, 0.0).max_multiplier()[0])
+
+    def __call__(self, at: FloatArray) -> tuple[float, FloatArray]:
+        arm = PricedArm(self._items, float(at[1]) if self._refuse else 0.0)
+        charge = at[0] * arm.sources.cost
+        interval = arm.interval(np.array([at[0]]))
+        net = arm.reward_rate(interval, charge)
+        if not self._refuse:
+            passed, net = self._flow, net - at[1] * self._flow
+        crawled = np.where(net > 0, arm.crawl_rate(interval), 0.0)
+        spent = float(crawled @ arm.sources.cost)
+        if self._refuse:
+            passed = arm.numbers.cycle_reward(interval) / arm.cycle_length(interval)
+        used = np.array([spent, float(np.where(net > 0, passed, 0.0).sum())])
+        return float(self._budgets @ at + np.maximum(net, 0.0).sum()), self._budgets - used
+
+
+def least_convex(
+    function: Callable[[FloatArray], tuple[float, FloatArray]], corner: FloatArray
+) -> tuple[FloatArray, float]:
+    """Return the minimiser of a convex function of two numbers on [0, corner], and its minimum.
+
+    The method of centres of gravity (Levin 1965; Newman 1965): the subgradient at the centroid of
+    a polygon cuts off a part without the minimiser, at least 1/e of its area. At its corners, the
+    subgradient gives a lower bound on the minimum: the search ends when the two meet.
+
+    Arguments:
+        function: returns value and subgradient, (2,), at a point, (2,).
+
+    >>> least_convex(lambda x: (abs(x[0] - 1) + (x[1] - 2) ** 2,
+    ...     np.array([np.sign(x[0] - 1), 2 * (x[1] - 2)])), np.array([3.0, 3.0]))[0].round(4)
+    array([1., 2.])
+    """
+    polygon = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
+    best, least, most = np.zeros(2), np.inf, -np.inf
+    for _ in range(_MOST_CUTS):
+        middle = _centroid(polygon)
+        value, slope = function(middle * corner)
+        slope = slope * corner
+        if value < least:
+            best, least = middle, value
+        most = max(most, value + float(((polygon - middle) @ slope).min()))
+        if least - most <= _GAP * abs(least) or not slope.any():
+            break
+        polygon = _cut(polygon, middle, slope)
+        if len(polygon) < 3:
+            break
+    return best * corner, least
+
+
+def _centroid(polygon: FloatArray) -> FloatArray:
+    first = polygon[0]
+    x, y = (polygon[1:] - first).T
+    areas = x[:-1] * y[1:] - x[1:] * y[:-1]
+    total = areas.sum()
+    if abs(total) < _TINY:
+        return np.asarray(polygon.mean(axis=0))
+    inside = np.array([areas @ (v[:-1] + v[1:]) for v in (x, y)]) / (3.0 * total)
+    return np.asarray(first + inside)
+
+
+def _cut(polygon: FloatArray, through: FloatArray, slope: FloatArray) -> FloatArray:
+    """Return the part of a polygon where slope·(x − through) ≤ 0."""
+    height = (polygon - through) @ slope
+    corners: list[FloatArray] = []
+    for p, q, here, there in zip(
+        polygon, np.roll(polygon, -1, axis=0), height, np.roll(height, -1), strict=True
+    ):
+        if here <= 0:
+            corners.append(p)
+        if (here < 0 < there) or (there < 0 < here):
+            corners.append(p + (q - p) * (here / (here - there)))
+    return np.array(corners)
+
+
+def _highest_price(items: WaitingItems, rate: float) -> float:
+    """Return the price at which no more than `rate` items that are published in a step are worth
+    it: 0 where all of them may be."""
+    sources = items.sources
+    flow = sources.arrival_rate * sources.period
+    if flow.sum() <= rate:
+        return 0.0
+
+    def above(price: float) -> float:
+        return float(flow @ items.worth_at_once(price))
+
+    high = float(sources.mean_utility.max())
+    while above(high) > rate:
+        high *= 2.0
+    return high
+
+
+def _uncapped(sources: Sources) -> Sources:
+    return (
+        Sources(**{**sources.__getstate__(), "capacity": np.inf}) if sources.is_capped else sources
+    )

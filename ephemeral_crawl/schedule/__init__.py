@@ -1,0 +1,1 @@
+"""An interval and a next fetch per source from a log, without simulation: for `cron`."""

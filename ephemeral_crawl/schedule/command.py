@@ -1,0 +1,180 @@
+"""`ephemeral-crawl schedule`: an interval and a next fetch per source, from a log."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+import tyro
+
+from crawl_env import ItemLog, Sources, Task
+from crawl_env.log.clock import HOURS
+from crawl_env.numerics import FloatArray
+from ephemeral_crawl.comparison import schedule
+from ephemeral_crawl.comparison.present import Present, since_last_crawl
+from ephemeral_crawl.comparison.schedule import Schedule
+from ephemeral_crawl.core.log_options import LogOptions
+from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.study import Study
+from ephemeral_crawl.fit import decay, estimate
+from ephemeral_crawl.fit.lives import lives
+from ephemeral_crawl.live.arguments import seconds
+from ephemeral_crawl.live.settings import Settings
+
+_REACHED = "fetched when its index reaches the price of a fetch"
+_STEPS = 30  # of a mean gap between two fetches, in which the order of the first ones is decided
+
+
+@dataclass(kw_only=True)
+class MakeSchedule(LogOptions, Study):
+    """Makes a schedule from a log: an interval, a next fetch and a reason for each source.
+
+    Nothing is simulated, so that it takes seconds and can be made anew every night. `replay` and
+    `backtest` test schedules and schedulers on the log; `ephemeral_crawl.live` learns while it
+    crawls.
+    """
+
+    outputs: ClassVar[tuple[str, ...]] = ("schedule.csv", "report.html")
+
+    items: Path
+    """The log: a table with the columns source, published and utility (by default 1)."""
+    budget: str
+    """Cost of all fetches per time, such as 20/h."""
+    half_life: str = ""
+    """Time in which the worth of an item halves, such as 3h."""
+    curves: Path | None = None
+    """Table item, age, remaining: recorded decay of single items, instead of a half-life."""
+    max_interval: str = ""
+    """Fetch every source at least once in this time, such as 24h, and say what that costs."""
+    present: Annotated[str, tyro.conf.arg(metavar="CSV")] = ""
+    """Your present intervals, to be compared with: a CSV with the columns source, interval (in the
+    unit of the log; empty: never). By default equal intervals."""
+    last_crawls: Annotated[str, tyro.conf.arg(metavar="CSV")] = ""
+    """When each source was last fetched: a CSV with the columns source, since (time until the end
+    of the log; empty: never). By default none was fetched before."""
+
+    def run(self) -> None:
+        self.check(self.items, self.curves, self.signals, self.present, self.last_crawls)
+        if (self.half_life != "") == (self.curves is not None):
+            raise ValueError(
+                "give either --half-life, such as 3h, or --curves, a table of the recorded decay"
+            )
+        log = self.read(self.items, self.curves)
+        hour = 1.0 / HOURS[log.unit]  # in the unit of the log
+        per_hour = 3600.0 * Settings.of(self.budget).budget
+        fleet = self._fleet(log, hour / per_hour / _STEPS)
+        longest = math.inf
+        if self.max_interval:
+            longest = seconds("--max-interval", self.max_interval, 1.0) / 3600.0 * hour
+            longest /= float(fleet.period)
+        since = since_last_crawl(self.last_crawls, fleet) if self.last_crawls else None
+        budget = 1.0 / _STEPS  # per step
+        task = Task(fleet, budget=budget, budget_rule="average", observed=False)
+        plan = Schedule(task, longest, since)
+        rows = plan.rows(_clock(log), None)
+        for row in rows:
+            row["budget"] = self.budget
+            if "λ*" in row["reason"] and not row["reason"].startswith("never"):
+                row["reason"] = _REACHED
+        report = Report(f"Schedule of {len(fleet):,} sources at {self.budget}")
+        _write(report, plan, self._now(fleet, per_hour / hour), rows, log, self.max_interval)
+        self.publish(report, {"schedule.csv": rows})
+
+    def _fleet(self, log: ItemLog, period: float) -> Sources:
+        """Return the fleet that is fitted to the log; sources that fell silent publish nothing."""
+        if self.half_life:
+            halves = seconds("--half-life", self.half_life, 1.0) / 3600.0 / HOURS[log.unit]
+            fading: Any = math.log(2.0) / halves
+        else:
+            fading = decay.measure(log).rate.value
+        alive = lives(log)
+        rate = estimate.rates(alive.counts(log), alive.span).value
+        utility = estimate.utilities(log.source, log.utility, len(log.names)).value
+        living = np.where(alive.dead, 0.0, rate)
+        return Sources(living, utility, fading, period=period, names=log.names)
+
+    def _now(self, fleet: Sources, per_time: float) -> tuple[str, FloatArray]:
+        """Return the present rule in words, and its fetches per unit of time, (N,)."""
+        if not self.present:
+            equal = np.full(len(fleet), per_time / fleet.cost.sum())
+            return "equal intervals", equal
+        rates = Present.of(str(self.present), fleet).rates
+        if rates is None:
+            raise ValueError(
+                f"--present {self.present} is the name of a policy; give a CSV of intervals, or "
+                "ask `replay` or `backtest`, which play policies and rules"
+            )
+        return "the present intervals", np.asarray(rates / fleet.period)
+
+
+def collected(fleet: Sources, crawls: FloatArray) -> FloatArray:
+    """Return the expected utility per unit of time of fetches at equal intervals, (N,).
+
+    Arguments:
+        crawls: fetches per unit of time, (N,).
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = crawls * fleet.ceiling * -np.expm1(-fleet.decay_rate / crawls)
+    return np.where(crawls > 0, found, 0.0)
+
+
+def _write(
+    report: Report,
+    plan: Schedule,
+    present: tuple[str, FloatArray],
+    rows: list[dict[str, Any]],
+    log: ItemLog,
+    max_interval: str,
+) -> None:
+    fleet = plan.task.sources
+    name, crawls = present
+    period = float(fleet.period)
+    published = float((fleet.arrival_rate * fleet.mean_utility).sum())
+    if not published > 0.0:
+        raise ValueError("no source publishes anything of worth at the end of the log")
+    best = float(plan.best.reward.sum()) / period
+    now = float(collected(fleet, crawls).sum())
+    spent = float((crawls * fleet.cost).sum()) * period
+    text = f"The schedule collects {best / published:.1%} of all worth, and {name} "
+    text += f"{now / published:.1%}"
+    if abs(spent / plan.task.budget - 1.0) > 0.01:
+        same = Schedule(plan.task.replaced(budget=spent), plan.longest)
+        text += (
+            f" with {spent / plan.task.budget:.2g} times its fetches, with which a schedule would "
+            f"collect {float(same.free.reward.sum()) / period / published:.1%}"
+        )
+    report.answer(text + ".")
+    report.paragraph(schedule.counts(plan, math.nan, f"{log.unit}s"))
+    if max_interval:
+        report.paragraph(
+            f"That every source is fetched at least once in {max_interval} costs {plan.price:.1%} "
+            "of what could be collected without."
+        )
+    schedule.write(report, plan, rows, f"{log.unit}s")
+    with report.details("What this rests on"):
+        report.paragraph(
+            "Expected values of Poisson arrivals with the rates and mean worths of the log, "
+            "fetched at equal intervals, which are optimal for these rates. Sources that fell "
+            "silent count as if they published nothing. Next fetches are counted from the end of "
+            f"the log, {plan.assumed}."
+        )
+        for note in log.notes:
+            report.paragraph(note)
+
+
+def _clock(log: ItemLog) -> Any:
+    """Return what turns a time after the end of the log into a time stamp, or into a number in its
+    unit if its times are numbers."""
+    if not log.origin:
+        return lambda after: f"{log.end + after:.6g}"
+    origin = datetime.fromisoformat(log.origin)
+
+    def stamp(after: float) -> str:
+        moment = origin + timedelta(hours=(log.end + after) * HOURS[log.unit])
+        return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+    return stamp

@@ -1,0 +1,69 @@
+"""The index under the price of a place: against brute-force optimal stopping of the arm."""
+
+import numpy as np
+import pytest
+
+from agents import index_at_age
+from agents.theory.engine.content import WaitingItems
+from agents.theory.engine.index import engine_index
+from crawl_env import Sources
+from crawl_env.content.utility import Constant, Exponential, Gamma
+from tests.refusals import refused
+
+FLEET = Sources([2.0, 0.5], [1.0, 2.0], [0.3, 0.1], [1.0, 2.0])
+AGES = np.arange(1.0, 41.0)
+
+
+def crawled(worth, multiplier):
+    """At which ages crawling is best, where a crawl at age k earns worth[k] − λ: relative value
+    iteration over the ages, the largest of which lasts; None where both are equally good."""
+    value, n = np.zeros(worth.size), worth.size
+    older = np.minimum(np.arange(n) + 1, n - 1)
+    for _ in range(20_000):
+        now, later = worth - multiplier + value[0], value[older]
+        new = np.maximum(now, later)
+        change = new - value
+        if np.ptp(change) < 1e-11:
+            break
+        value = 0.5 * (value + new)
+        value -= value[-1]
+    return now - later
+
+
+@pytest.mark.parametrize("utility", [Exponential(), Constant(), Gamma(3.0)])
+@pytest.mark.parametrize("refuse", [True, False])
+def test_it_is_the_multiplier_of_indifference(utility, refuse):
+    """Indexable: the index divides the multipliers at which a crawl is best from the others."""
+    price, items = 0.35, WaitingItems(FLEET, utility)
+    index = engine_index(AGES[:, None], FLEET, price, refuse, utility=utility)
+    level = price if refuse else 0.0
+    worth = items.worth(AGES[:, None] * np.ones(2), price, level)
+    assert np.all(np.diff(index, axis=0) >= -1e-12)
+    for i in range(2):
+        for k in (0, 1, 4, 9, 20):
+            at = index[k, i]
+            if at <= 1e-9:
+                continue
+            for multiplier, sign in ((0.98 * at, 1), (1.02 * at, -1)):
+                gain = crawled(worth[:, i], multiplier * FLEET.cost[i])[k]
+                assert sign * gain > 0
+
+
+def test_no_price_and_no_waiting_is_no_engine():
+    for refuse in (True, False):
+        found = engine_index(AGES[:, None], FLEET, 0.0, refuse)
+        np.testing.assert_allclose(found, index_at_age(AGES[:, None], FLEET), rtol=1e-9)
+
+
+def test_waiting_costs_most_where_interest_decays_fast():
+    at_once, later = (engine_index(3, FLEET, 0.1, waits=w) for w in (0, 4))
+    lost = later / at_once
+    assert lost[0] < lost[1] < 1
+    np.testing.assert_allclose(
+        engine_index(3, FLEET, 0.0, waits=4), np.exp(-4 * FLEET.decay_rate) * index_at_age(3, FLEET)
+    )
+
+
+def test_what_is_refused():
+    with refused("price"):
+        engine_index(1, FLEET, -1.0)

@@ -1,0 +1,66 @@
+"""A schedule from a log spends the budget, and is worth what a simulation of it collects."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from agents.theory.schedule import relaxed_schedule
+from crawl_env import Sources
+from ephemeral_crawl import __main__ as cli
+from ephemeral_crawl.example.command import Example
+from ephemeral_crawl.schedule.command import collected
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("schedule"))
+        Example().run()
+        yield patch
+
+
+def made(*words):
+    cli.main(["schedule", "--items", "example/log.csv", *words])
+    with open("results/schedule/schedule.csv", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_schedule_spends_the_budget(folder, capsys):
+    rows = made("--budget", "3/h", "--half-life", "6h")
+    spent = sum(1 / float(row["interval"]) for row in rows if row["interval"])
+    assert spent == pytest.approx(3, rel=1e-4)
+    said = capsys.readouterr().out
+    assert "The schedule collects" in said
+    assert "equal intervals" in said
+    limited = made("--budget", "72/d", "--half-life", "6h", "--max-interval", "24h")
+    assert max(float(row["interval"]) for row in limited) == pytest.approx(24)
+    assert sum(1 / float(row["interval"]) for row in limited) == pytest.approx(3, rel=1e-4)
+    assert "in 24h costs" in capsys.readouterr().out
+
+
+def test_present_intervals_and_curves(folder, capsys):
+    made("--budget", "3/h", "--curves", "example/curves.csv", "--present", "example/intervals.csv")
+    assert "times its fetches, with which a schedule would collect" in capsys.readouterr().out
+
+
+def test_what_equal_intervals_collect():
+    fleet = Sources([1.0, 3.0, 2.0], [2.0, 1.0, 1.0], [0.5, 0.1, 0.3], period=0.01)
+    best = relaxed_schedule(fleet, budget=0.01)
+    found = collected(fleet, best.crawls / 0.01) * 0.01
+    np.testing.assert_allclose(found, best.reward, rtol=2e-3)  # the schedule is in whole steps
+    assert not collected(fleet, np.zeros(3)).any()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--budget", "3/h"], "either --half-life"),
+        (["--budget", "3/h", "--half-life", "3h", "--present", "nutch"], "replay"),
+        (["--budget", "0/h", "--half-life", "3h"], "budget"),
+        (["--budget", "1/30d", "--half-life", "3h", "--max-interval", "1h"], "maximum interval"),
+    ],
+)
+def test_bad_options(folder, words, said):
+    with pytest.raises(SystemExit, match=said):
+        made(*words)

@@ -21,7 +21,7 @@ _AGAIN = 0.5  # seconds after which a waiting lease looks again, if nothing chan
 _EVERY = 60.0  # seconds between two samples
 _SAMPLES = 24 * 60  # kept: those of a day
 _OLD = 15.0  # seconds for which an overview is shown again
-_OLD_PER_SECOND = 50.0  # and for so many times as long as it took to make
+_OLD_PER_SECOND = 200.0  # and for so many times as long as it took to make
 
 
 class Busy(Exception):

@@ -231,8 +231,11 @@ def renamed(tree: Any, renames: Sequence[Rename] = RENAMES) -> Any:
     >>> renamed({"settings": {"explore": 0.1}, "features": ["age", "account"]}, names)
     {'settings': {'epsilon': 0.1}, 'features': ['age', 'balance']}
     """
+    text = json.dumps(tree, ensure_ascii=False)
     for rename in renames:
-        tree = rename.applied(tree)
+        if rename.old in text:  # most trees have few old names, and records have many trees
+            tree = rename.applied(tree)
+            text = json.dumps(tree, ensure_ascii=False)
     return tree
 
 

@@ -697,6 +697,41 @@ def faces() -> Iterator[Entry]:
     yield "faces/tables of subsets", subsets
 
 
+def engine() -> Iterator[Entry]:
+    from crawl_env import CrawlVectorEnv, Trace
+
+    fifo = {"rate": 2.3, "capacity": 7, "threshold": 0.1}
+    value = {"rate": 3, "capacity": 5, "discipline": "value", "service": "poisson"}
+    cases = {
+        "exponential decay": ("dense", "poisson-items"),
+        "power law": ("sparse", "poisson-gamma-lomax"),
+        "bursts": ("dense", "poisson-hawkes"),
+        "all limits": ("all-limits", "poisson-items"),
+        "a log": ("dense", Trace(log_of("dense"))),
+    }
+
+    def played(sources: str, arrivals: Any, made: Any) -> Any:
+        env = CrawlVectorEnv(
+            3,
+            sources=fleet(sources),
+            budget=2.0,
+            arrivals=arrivals,
+            engine=made,
+            features=("age", "backlog"),
+            horizon=17,
+        )
+        told, rng = [env.reset(seed=6)[0]], np.random.default_rng(2)
+        for _ in range(50):
+            told += env.step(rng.random((3, env.task.n), dtype=np.float32))[:2]
+            told.append(list(env.ledger))
+        return told
+
+    for name, (sources, arrivals) in cases.items():
+        for made in (fifo, value):
+            key = f"engine/{name}, {made.get('discipline', 'fifo')}"
+            yield key, lambda s=sources, a=arrivals, m=made: played(s, a, m)
+
+
 def rendering() -> Iterator[Entry]:
     def text(name: str, budget: float) -> Any:
         env = alone(sources=fleet(name), budget=budget, arrivals="poisson", render_mode="ansi")
@@ -1438,6 +1473,7 @@ GROUPS = {
     "trajectory": Group(trajectory),
     "trajectory-products": Group(trajectory_products, products=True),
     "faces": Group(faces),
+    "engine": Group(engine),
     "rendering": Group(rendering),
     "tables": Group(tables),
     "optima": Group(optima),

@@ -2,12 +2,14 @@
 
 import csv
 import inspect
-import os
 import re
 import shlex
 import subprocess
 import sys
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,7 @@ from agents import AGENTS, registry
 from agents.learning import LEARNERS
 from crawl_env import CrawlEnv
 from crawl_env.simulation.observation import FEATURES
+from ephemeral_crawl import __main__ as commands
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -45,8 +48,20 @@ def test_python_of_the_page_runs(page, tmp_path, monkeypatch, request):
         request.getfixturevalue("local_ray")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "AGENTS", dict(registry.AGENTS))  # a page may register its own
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # of the commands that tutorials run
+    monkeypatch.setattr(subprocess, "run", in_this_process)
     exec(compile(PYTHON[page], page, "exec"), {})
+
+
+RUN = subprocess.run
+
+
+def in_this_process(words: list[str], **options: Any) -> Any:
+    """Run a command of the project as `subprocess.run` would, without importing everything anew."""
+    if words[:3] != [sys.executable, "-m", "ephemeral_crawl"]:
+        return RUN(words, **options)
+    with redirect_stdout(StringIO()) as printed:
+        commands.main(words[3:])
+    return subprocess.CompletedProcess(words, 0, printed.getvalue(), "")
 
 
 def runs_elsewhere(lines: list[str]) -> bool:
@@ -54,7 +69,8 @@ def runs_elsewhere(lines: list[str]) -> bool:
 
 
 @pytest.mark.parametrize("page", [p for p, lines in COMMANDS.items() if not runs_elsewhere(lines)])
-def test_commands_of_the_page_run(page, tmp_path):
+def test_commands_of_the_page_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
     for line in COMMANDS[page]:
         program, *words = shlex.split(line, comments=True)
@@ -62,22 +78,7 @@ def test_commands_of_the_page_run(page, tmp_path):
             assert set(words) <= set(targets)
             continue
         assert program == "ephemeral-crawl", f"{page}: say how to test {line!r}"
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "ephemeral_crawl",
-                words[0],
-                *QUICK.get(words[0], []),
-                *words[1:],
-            ],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
+        commands.main([words[0], *QUICK.get(words[0], []), *words[1:]])
 
 
 def test_studies_that_pages_name_exist():

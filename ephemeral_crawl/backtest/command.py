@@ -35,8 +35,8 @@ class Backtest(LogOptions, ParallelStudy):
     """Plays the live scheduler on a recorded log, item by item, against the rules of feed readers.
 
     The scheduler knows nothing of the feeds at first, and learns from what its own fetches find.
-    All spend the same number of fetches: the rules fetch the feed that is due first whenever a
-    fetch can be paid for. The log is that of `fit`: source, published, utility.
+    All spend the same number of fetches: the intervals of a rule are stretched or shrunk by the
+    same factor. The log is that of `fit`: source, published, utility.
     """
 
     outputs: ClassVar[tuple[str, ...]] = ("feeds.csv", "records.csv", "report.html", FILE)

@@ -148,13 +148,14 @@ def by_scheduler(feeds: Feeds, per_hour: float) -> None:
 
 
 def by_rule(feeds: Feeds, per_hour: float, name: str) -> None:
-    """A rule in use: the feed that is due first whenever a fetch can be paid for."""
+    """A rule in use: whenever a fetch can be paid for, the feed for which the largest part of its
+    interval has passed, which is as if all intervals were stretched or shrunk to the budget."""
     rules = [RULES[name]() for _ in feeds.published]
-    due = np.full(len(rules), -math.inf)
+    interval = np.ones(len(rules))
     for now in feeds.moments(per_hour).tolist():
-        i = int(due.argmin())
+        i = int(((now - feeds.fetched) / interval).argmax())
         time, _ = feeds.fetch(i, now)
-        due[i] = now + rules[i].after(now, time.tolist())
+        interval[i] = rules[i].after(now, time.tolist())
 
 
 def by_index(feeds: Feeds, per_hour: float) -> None:

@@ -1,8 +1,8 @@
 """Rules by which feed readers and crawlers in use decide when to fetch a feed again.
 
 Each sets the time of the next fetch after a fetch, with the constants of its program. Rules know
-nothing of a budget: whoever plays them fetches the feed that is due first whenever a fetch can be
-paid for, so that every rule spends the same.
+nothing of a budget: whoever plays them stretches or shrinks all intervals by the same factor, so
+that every rule spends the same.
 """
 
 from __future__ import annotations

@@ -3,153 +3,215 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ephemeral_crawl.live import heap as heaps
+from crawl_env.compiled import compiled
+from ephemeral_crawl.live import agenda as agendas
 from ephemeral_crawl.live import price
-from ephemeral_crawl.live.columns import NEVER, NO_HOST
+from ephemeral_crawl.live.agenda import Ranked
+from ephemeral_crawl.live.columns import NEVER, NO_HOST, Hosts, Sources
+from ephemeral_crawl.live.learning import Shared
 from ephemeral_crawl.live.state import State
 
 Rows = NDArray[np.int32]
 
+NEW, CEILING, ROTATION, SIGNAL, INDEX = range(5)  # reasons
 _ROUNDING = 1e-9
-_FEW = 256  # candidates that are looked at one by one
-_STALE = 0.005  # time constants of the decay after which a ranking is made again
+_LOOKS = 8  # largest number of times that others are looked at if too few are due
 _AGAIN = 1.0  # seconds to which the next time is determined
+_HORIZON = 3.2e9  # seconds
 
 
-class Choice(NamedTuple):
-    """A source that is due."""
-
-    row: int
-    gain: float  # its index
-    reason: str  # "new", "ceiling", "rotation", "signal" or "index"
-
-
-def choose(state: State, limit: int, now: float) -> list[Choice]:
+def choose(state: State, limit: int, now: float) -> Ranked:
     """Return the sources to fetch now, at most `limit`.
 
     First come the sources whose maximum interval has passed, then all others in decreasing order of
     their index, as long as it is at least the price. Sources that are new, or that were not fetched
     for a whole rotation, count as if their index were at least the price.
+
+    In fleets of at most `agenda.EXACT` sources that is so exactly. In larger ones a source can be
+    late until its index is above the price by `agenda.TOLERANCE`, and come before others whose
+    index is higher by twice that. If suddenly far more are due than are asked for, as after an
+    outage, they are looked at some thousand at a call, and the best of these are given.
     """
     balance = state.balance_at(now)
     if not balance > 0.0:
-        return []
-    state.update_keys(now)
-    rows = _candidates(state, limit, now)
-    if not len(rows):
-        return []
-    sources, accepted = state.sources, state.accepted_at(now)
-    index, rank, late, new = _ranks(state, rows, accepted, now)
-    order = np.lexsort((rows, -rank, ~late))
-    chosen: list[Choice] = []
-    busy: set[int] = set()
-    burst = state.settings.burst
-    for k in order:
-        i = int(rows[k])
-        if len(chosen) == limit or not (late[k] or rank[k] >= accepted):
+        return _NONE
+    asked, agenda = state.accepted_at(now), state.agenda
+    agenda.prepare(state, asked, now)
+    most = max(agenda.look, 4 * limit)
+    if state.rows <= agendas.EXACT:
+        most = max(most, state.rows + 1)
+    looked, more = _look(state, most, asked, now)
+    for _ in range(_LOOKS):
+        near = (looked.rank >= agenda.floor(state, asked)) | (looked.reason == CEILING)
+        if near.sum() >= limit or not agenda.lower(state, asked, limit, now):
             break
-        cost = float(sources.cost[i])
+        looked, more = _look(state, most, asked, now)
+    order = np.lexsort((looked.row, -looked.rank, looked.reason != CEILING))
+    chosen = pick(
+        state.table, state.hosts_table, looked, order, asked, balance, state.settings.burst, limit
+    )
+    agenda.settle(state, looked, chosen, limit, asked, more, now)
+    row, gain, rank, reason = looked
+    return Ranked(row[chosen], gain[chosen], rank[chosen], reason[chosen])
+
+
+def _look(state: State, most: int, asked: float, now: float) -> tuple[Ranked, bool]:
+    """Return sources that may be due, and whether there may be more."""
+    rows, more = state.agenda.candidates(state, most, now)
+    found = ranks(state.table, state.shared, rows, asked, state.rotation, now)
+    return Ranked(rows, *found), more
+
+
+_NONE = Ranked(
+    np.empty(0, np.int32), np.empty(0, np.float64), np.empty(0, np.float64), np.empty(0, np.uint8)
+)
+
+
+@compiled
+def ranks(
+    sources: Sources, shared: Shared, rows: Rows, asked: float, rotation: float, now: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.uint8]]:
+    """Return index, rank and reason of sources."""
+    index, rank = np.empty(len(rows)), np.empty(len(rows))
+    reason = np.empty(len(rows), np.uint8)
+    for k in range(len(rows)):
+        i = rows[k]
+        index[k] = rank[k] = price.index_now(sources, shared, i, now)
+        since = now - sources.fetched[i]
+        reason[k] = SIGNAL if sources.pending[i] > 0.0 else INDEX
+        if sources.fetched[i] == NEVER:
+            rank[k] = max(index[k], asked)
+            reason[k] = NEW
+        elif since >= rotation:
+            rank[k] = max(index[k], asked)
+            if index[k] < asked:
+                reason[k] = ROTATION
+        if sources.fetched[i] != NEVER and since >= sources.longest[i]:
+            reason[k] = CEILING
+    return index, rank, reason
+
+
+@compiled
+def pick(
+    sources: Sources,
+    hosts: Hosts,
+    looked: Ranked,
+    order: NDArray[np.int64],
+    asked: float,
+    balance: float,
+    burst: float,
+    limit: int,
+) -> NDArray[np.int64]:
+    """Return the places of those to fetch, in order: one of each limited host, while the budget
+    lasts."""
+    chosen = np.empty(min(limit, len(order)), np.int64)
+    busy = np.empty(len(chosen), np.int32)  # limited hosts
+    number, hosts_busy = 0, 0
+    for k in range(len(order)):
+        at = order[k]
+        if number == limit or not (looked.reason[at] == CEILING or looked.rank[at] >= asked):
+            break
+        i = looked.row[at]
+        cost = np.float64(sources.cost[i])
         # What costs more than a full bucket holds is fetched when the bucket is full.
         if balance < min(cost, burst) - _ROUNDING:
             break
-        host = int(sources.host[i])
-        if host != NO_HOST and state.hosts.interval[host] > 0.0:
-            if host in busy:
+        host = sources.host[i]
+        if host != NO_HOST and hosts.interval[host] > 0.0:
+            if (busy[:hosts_busy] == host).any():
                 continue
-            busy.add(host)
+            busy[hosts_busy] = host
+            hosts_busy += 1
         balance -= cost
-        reason = (
-            "ceiling" if late[k] else
-            "new" if new[k] else
-            "signal" if index[k] >= accepted and sources.pending[i] > 0.0 else
-            "index" if index[k] >= accepted else
-            "rotation"
-        )  # fmt: skip
-        chosen.append(Choice(i, float(index[k]), reason))
-    return chosen
-
-
-def _ranks(
-    state: State, rows: Rows, accepted: float, now: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return index and rank of sources, and whether their ceiling has passed and they are new."""
-    sources = state.sources
-    index = price.indices(sources, state.shared, rows, now)
-    since = now - sources.fetched[rows]
-    new = sources.fetched[rows] == NEVER
-    late = ~new & (since >= sources.longest[rows])
-    turn = ~new & (since >= state.rotation)
-    return index, np.where(new | turn, np.maximum(index, accepted), index), late, new
-
-
-def _candidates(state: State, limit: int, now: float) -> Rows:
-    """Return the sources among which to choose, whose hosts accept a fetch.
-
-    Where there are many, they are ranked now and then, and only the first of the ranking, and those
-    that have become candidates since, are looked at.
-    """
-    fresh = heaps.due(state.heap, now)
-    stale = abs(now - state.ranked_at) > _STALE / state.shared.decay
-    if len(fresh) > _FEW + len(state.ranking) // 4 or (stale and len(state.ranking)):
-        rows = np.concatenate([state.ranking[state.ranked[state.ranking]], fresh])
-        _, rank, late, _ = _ranks(state, rows, state.accepted_at(now), now)
-        state.rank(rows[np.lexsort((rows, -rank, ~late))], now)
-        fresh = fresh[:0]
-    fresh = _with_open_host(state, fresh, now)
-    if not len(state.ranking):
-        return fresh
-    # The ranking is cut where all before is no longer valid, and read until there are enough.
-    enough, start, found = 2 * limit + _FEW, 0, [fresh]
-    valid = state.ranked[state.ranking]
-    state.ranking = state.ranking[int(valid.argmax()) if valid.any() else len(valid) :]
-    number = 0
-    while number < enough and start < len(state.ranking):
-        part = state.ranking[start : start + enough]
-        part = _with_open_host(state, part[state.ranked[part]], now)
-        found.append(part)
-        start, number = start + enough, number + len(part)
-    return np.concatenate(found)
-
-
-def _with_open_host(state: State, rows: Rows, now: float) -> Rows:
-    """Return the sources whose host accepts a fetch; the others are moved to when it does."""
-    if not len(state.host_names) or not len(rows):
-        return rows
-    hosts = state.hosts
-    limited = hosts.interval > 0.0
-    last = np.where(limited, np.maximum(hosts.fetched + hosts.interval, hosts.held), -math.inf)
-    opens = np.maximum(last, hosts.blocked)
-    host = state.sources.host[rows]
-    until = np.where(host == NO_HOST, -math.inf, opens[np.maximum(host, 0)])
-    shut = until > now
-    for i, at, time in zip(
-        rows[shut].tolist(), host[shut].tolist(), until[shut].tolist(), strict=True
-    ):
-        heaps.move(state.heap, i, time)
-        state.ranked[i] = False
-        state.waiting.setdefault(at, set()).add(i)
-    return rows[~shut]
+        chosen[number] = at
+        number += 1
+    return chosen[:number]
 
 
 def next_time(state: State, now: float) -> float:
-    """Return when `choose` next returns something, to a second, if nothing else happens."""
-    if choose(state, 1, now):
+    """Return when `choose` next returns something, to a second, if nothing else happens.
+
+    In fleets of more than `agenda.EXACT` sources it is the time at which the first source comes
+    into view, which can be earlier.
+    """
+    if len(choose(state, 1, now).row):
         return now
+    if state.rows > agendas.EXACT:
+        return max(_first_in_view(state), now)
     step = _AGAIN
-    while not choose(state, 1, now + step):
+    while not _anything(state, now + step):
         step *= 2.0
-        if step > 3.2e9:
+        if step > _HORIZON:
             return math.inf
     low, high = 0.5 * step if step > _AGAIN else 0.0, step
     while high - low > _AGAIN:
         middle = 0.5 * (low + high)
-        if choose(state, 1, now + middle):
+        if _anything(state, now + middle):
             high = middle
         else:
             low = middle
     return now + high
+
+
+def _first_in_view(state: State) -> float:
+    s, heap = state.settings, state.agenda.heap
+    paid = state.time - min(state.balance, 0.0) / s.budget
+    first = float(heap.key[heap.order[0]]) if heap.size[0] else math.inf
+    return max(min(first, state.agenda.next_opening()), paid)
+
+
+def _anything(state: State, now: float) -> bool:
+    """Return whether a source can be leased at a time."""
+    return anything(
+        state.table,
+        state.hosts_table,
+        state.shared,
+        state.rows,
+        state.accepted_at(now),
+        state.balance_at(now),
+        state.settings.burst,
+        state.rotation,
+        now,
+    )
+
+
+@compiled
+def anything(
+    sources: Sources,
+    hosts: Hosts,
+    shared: Shared,
+    rows: int,
+    asked: float,
+    balance: float,
+    burst: float,
+    rotation: float,
+    now: float,
+) -> bool:
+    """Return whether the first of all sources that are due can be leased at a time."""
+    best, best_cost, ceiling = -np.inf, 0.0, False
+    for i in range(rows):
+        if price.floored(sources, i, -np.inf, rotation) > now:
+            continue
+        host = sources.host[i]
+        if host != NO_HOST:
+            opens = hosts.blocked[host]
+            if hosts.interval[host] > 0.0:
+                opens = max(
+                    opens, max(hosts.fetched[host] + hosts.interval[host], hosts.held[host])
+                )
+            if opens > now:
+                continue
+        since = now - sources.fetched[i]
+        late = sources.fetched[i] != NEVER and since >= sources.longest[i]
+        index = price.index_now(sources, shared, i, now)
+        if sources.fetched[i] == NEVER or since >= rotation:
+            index = max(index, asked)
+        if (late, index) > (ceiling, best):
+            best, best_cost, ceiling = index, np.float64(sources.cost[i]), late
+    if balance <= 0.0 or balance < min(best_cost, burst) - _ROUNDING:
+        return False
+    return ceiling or best >= asked

@@ -73,7 +73,7 @@ class Explanation:
 def next_due(state: State, i: int, now: float) -> tuple[float, str]:
     """Return when a source is due at the present price, infinite if never, and what decides it."""
     sources = state.sources
-    if sources.flags[i] & PAUSED:
+    if sources.marks[i] & PAUSED:
         return math.inf, "since it is paused"
     value = state.price_at(now)
     free = price.due_at(sources, state.shared, i, value, now)
@@ -143,7 +143,7 @@ def explain(state: State, i: int, now: float, offset: float) -> Explanation:
         due_after_ping=_clock(_due_after_ping(state, i, value, now), offset),
         interval_at_double_budget=_interval(state, i, 0.5 * value),
         leased=leased,
-        paused=bool(sources.flags[i] & PAUSED),
+        paused=bool(sources.marks[i] & PAUSED),
         failures=int(sources.failures[i]),
     )
 
@@ -156,7 +156,7 @@ def _interval(state: State, i: int, value: float) -> float | None:
 
 def _due_after_ping(state: State, i: int, value: float, now: float) -> float:
     sources = state.sources
-    if sources.fetched[i] == NEVER or sources.flags[i] & PAUSED:
+    if sources.fetched[i] == NEVER or sources.marks[i] & PAUSED:
         return next_due(state, i, now)[0]
     before = float(sources.shot[i]), float(sources.pinged[i]), float(sources.pending[i])
     decay = learning.decay_of(sources, state.shared, i)

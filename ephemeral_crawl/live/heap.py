@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from agents.scheduling.age_index import whole
 from crawl_env.compiled import compiled
-from ephemeral_crawl.live.columns import copy_rows
 
 
 class Heap(NamedTuple):
@@ -33,7 +32,10 @@ class Heap(NamedTuple):
     def with_rows(self, rows: int) -> Heap:
         """Return the heap with room for more sources."""
         larger = Heap.empty(rows)
-        copy_rows(self, larger)
+        larger.key[: len(self.key)] = self.key
+        larger.order[: len(self.order)] = self.order
+        larger.place[: len(self.place)] = self.place
+        larger.size[:] = self.size
         return larger
 
 
@@ -59,13 +61,6 @@ def move(heap: Heap, i: int, key: float) -> None:
         place[i] = at
         size[0] += 1
     _settle(heap, at)
-
-
-@compiled
-def remove(heap: Heap, sources: NDArray[np.int32]) -> None:
-    """Remove some sources."""
-    for k in range(len(sources)):
-        move(heap, sources[k], np.inf)
 
 
 @compiled
@@ -99,31 +94,26 @@ def _settle(heap: Heap, at: int) -> None:
 
 
 @compiled
-def due(heap: Heap, now: float) -> NDArray[np.int32]:
-    """Return the sources whose key is at most `now`, in no particular order; they stay."""
+def due(heap: Heap, now: float, most: int) -> NDArray[np.int32]:
+    """Return sources whose key is at most `now`: all, or `most` that are among the earliest.
+
+    They are in no particular order, and stay.
+    """
     key_of, order, _, size = heap
-    found = np.empty(16, np.int32)
-    places = np.empty(16, np.int64)
-    number, number_of_places = 0, 0
-    if size[0] > 0:
-        places[0] = 0
-        number_of_places = 1
-    while number_of_places > 0:
-        number_of_places -= 1
-        at = whole(places[number_of_places])
-        if key_of[order[at]] > now:
-            continue
-        if number == len(found):
-            larger = np.empty(2 * number, np.int32)
-            larger[:number] = found
-            found = larger
-        found[number] = order[at]
-        number += 1
-        if number_of_places + 2 > len(places):
-            more = np.empty(2 * len(places), np.int64)
-            more[:number_of_places] = places[:number_of_places]
-            places = more
+    if size[0] == 0 or key_of[order[0]] > now:
+        return np.empty(0, np.int32)
+    # Level by level: what is found is the frontier, too.
+    places = np.empty(most, np.int64)
+    places[0] = 0
+    number, read = 1, 0
+    while read < number and number < most:
+        at = whole(places[read])
+        read += 1
         for below in range(2 * at + 1, min(2 * at + 3, size[0])):
-            places[number_of_places] = below
-            number_of_places += 1
-    return found[:number]
+            if number < most and key_of[order[below]] <= now:
+                places[number] = below
+                number += 1
+    found = np.empty(number, np.int32)
+    for k in range(number):
+        found[k] = order[places[k]]
+    return found

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crawl_env.compiled import compiled
-from ephemeral_crawl.live.columns import NO_HOST, Sources
+from ephemeral_crawl.live.columns import NO_HOST, Hosts, Sources
 
 MEMORIES = (43_200.0, 5.0 * 86_400, 100.0 * 86_400)  # seconds
 _MEMORIES = len(MEMORIES)
@@ -37,6 +37,13 @@ PRECISION_PINGS = 4.0  # weight of the fleet's precision, in pings of the source
 _EXACT = 64  # number of pings up to which the expected number of true ones is summed exactly
 _SHORTEST = 1.0  # seconds; shorter gaps do not tell memories apart
 UNSIGNALLED = 5.0  # items that the silent rate keeps when the first pings come
+# Sums over the fleet's reports: Σ (worth ÷ mean worth of the source)² and number of these items,
+# Σ(s − s̄)² and Σ(s − s̄)(ln w − mean) over the items of each fetch, of age s.
+SUMS = 4
+_SUMS_KEPT = 0.9995  # of the first two, per item
+_DECAY = math.log(2.0) / 10_800.0  # per second; guess and its standard error
+_NOISE = math.pi**2 / 6.0  # variance of the logarithm of exponential worths
+_WINDOW = 8.0  # half-lives; older items do not tell how fast worth decays at first
 
 
 class Shared(NamedTuple):
@@ -49,7 +56,7 @@ class Shared(NamedTuple):
     decay: float  # per second, of sources without a half-life of their own
     optimism: float  # standard errors added to the rate in decisions
     precision: NDArray[np.float64]  # (K,) precision of each kind of signal over the fleet
-    factor: NDArray[np.float64]  # (H,) mean rate of a host's sources ÷ that of the fleet
+    hosts: Hosts  # (H,)
 
 
 class Belief(NamedTuple):
@@ -67,7 +74,7 @@ class Belief(NamedTuple):
 def _below(sources: Sources, shared: Shared, i: int) -> float:
     """Return the rate parameter of the prior of source i."""
     host = sources.host[i]
-    return shared.rate / (shared.factor[host] if host != NO_HOST else 1.0)
+    return shared.rate / (shared.hosts.factor[host] if host != NO_HOST else 1.0)
 
 
 @compiled
@@ -213,3 +220,41 @@ def worth_of(sources: Sources, shared: Shared, i: int) -> float:
 def silent_rate(sources: Sources, shared: Shared, i: int) -> float:
     """Return the rate of items of source i that no ping announces, per second."""
     return belief(sources, shared, i).silent
+
+
+@compiled
+def learnt_decay(sums: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the decay rate that `SUMS` tell, and its standard error, per second."""
+    precision = 1.0 / _DECAY**2 + sums[2] / _NOISE
+    mean = (1.0 / _DECAY - sums[3] / _NOISE) / precision
+    return min(max(mean, _DECAY / 1000.0), 1000.0 * _DECAY), math.sqrt(1.0 / precision)
+
+
+@compiled
+def add_ages(
+    sums: NDArray[np.float64], age: NDArray[np.float64], worth: NDArray[np.float64]
+) -> None:
+    """Add the items of one fetch, whose worths are those at the fetch, to `SUMS`."""
+    oldest = _WINDOW * math.log(2.0) / learnt_decay(sums)[0]
+    number, mean_age, mean_log = 0, 0.0, 0.0
+    for k in range(len(age)):
+        if worth[k] > 0.0 and age[k] < oldest:
+            number += 1
+            mean_age += age[k]
+            mean_log += math.log(worth[k])
+    if number < 2:
+        return
+    mean_age /= number
+    mean_log /= number
+    for k in range(len(age)):
+        if worth[k] > 0.0 and age[k] < oldest:
+            away = age[k] - mean_age
+            sums[2] += away * away
+            sums[3] += away * (math.log(worth[k]) - mean_log)
+
+
+@compiled
+def add_worth(sums: NDArray[np.float64], relative: float) -> None:
+    """Add an item's worth ÷ the mean worth of its source to `SUMS`."""
+    sums[0] = _SUMS_KEPT * sums[0] + min(relative * relative, 1e4)
+    sums[1] = _SUMS_KEPT * sums[1] + 1.0

@@ -9,19 +9,24 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from crawl_env.errors import check_choice, check_whole, check_within, shown, unknown
+from ephemeral_crawl.live import reporting
 from ephemeral_crawl.live.arguments import items_of, name_of, seconds, time_of
 from ephemeral_crawl.live.errors import UnknownLease, UnknownSource
+from ephemeral_crawl.live.reporting import FAILED, FETCHED
 from ephemeral_crawl.live.state import Event, State
 
-OUTCOMES = ("fetched", "failed", "released")
+OUTCOMES = ("fetched", "failed", "released")  # in the order of `reporting`
 MOST_ASKED = 30 * 86_400.0  # seconds for which a server's wish to be left alone is honoured
-_SINGLE = 1000  # items of a report whose dates are kept; further, older ones are only counted
 _RETRY, _MOST_RETRY = 300.0, 86_400.0  # seconds after the first and after many failures
 _ARGUMENTS = {
     "fetched": ("items", "status", "at", "again_after"),
     "failed": ("retry_after", "status", "at"),
     "released": ("again_after",),
 }
+_COLUMNS = (
+    *("outcome", "row", "lease", "at", "until", "host_until", "items", "dated"),
+    *("more", "more_worth", "status"),
+)
 _PING_ARGUMENTS = ("source", "kind", "at")
 
 Parsed = TypeVar("Parsed")
@@ -38,7 +43,7 @@ class Outcome(NamedTuple):
     """What became of a fetch, checked as far as it can be without the state."""
 
     fetch: int | str  # number of a lease, or name of a source
-    kind: str  # one of `OUTCOMES`
+    kind: int  # place in `OUTCOMES`
     at: float | None  # time of the fetch, by the clock
     wait: float  # seconds in which the source, or after a failure its host, is left alone
     status: int | None
@@ -95,7 +100,7 @@ def outcome_of(given: Mapping[str, Any]) -> Outcome:
     times, worths = items_of(given.get("items", ()))
     return Outcome(
         fetch,
-        kind,
+        OUTCOMES.index(kind),
         None if at is None else time_of("at", at),
         0.0 if asked is None else min(seconds(name, asked), MOST_ASKED),
         None
@@ -126,10 +131,11 @@ def row_of(state: State, source: object) -> int:
     return state.numbers[source]
 
 
-def outcome_events(
+def outcome_event(
     state: State, outcomes: Sequence[Outcome], moment: Moment, number: int
-) -> list[Event | None]:
-    """Return what each outcome changes; None if its lease was reported before.
+) -> tuple[Event | None, list[bool]]:
+    """Return what outcomes change, in columns as `reporting.Batch` has them, and which of them
+    count: not those of leases that were reported before.
 
     Arguments:
         number: of the last event, which the jitter of retries depends on.
@@ -137,34 +143,52 @@ def outcome_events(
     Raises:
         UnknownLease, UnknownSource: an outcome is one of a lease or source that does not exist.
     """
+    now, clock = moment.time, moment.time - moment.offset
     ended: set[int] = set()
     failures: dict[int, int] = {}  # of sources, after the outcomes so far
-    events: list[Event | None] = []
+    counts: list[bool] = []
+    rows: list[tuple[Any, ...]] = []
+    ages: list[float] = []
+    worths: list[float] = []
     for k, outcome in enumerate(outcomes):
         try:
-            found = _found(state, outcome.fetch)
+            row, lease = _found(state, outcome.fetch)
         except ValueError as error:
             raise type(error)(f"outcome {k}: {error}") from None
-        if found is None or found[1] in ended:
-            events.append(None)
+        counts.append(row >= 0 and lease not in ended)
+        if not counts[-1]:
             continue
-        row, lease = found
-        if lease is not None:
+        if lease:
             ended.add(lease)
-        event: Event = {"row": row, "lease": lease}
-        if outcome.kind == "fetched":
+        then = clock if outcome.at is None else min(outcome.at, clock)
+        at = then + moment.offset
+        until = host_until = more_worth = 0.0
+        items = dated = more = 0
+        if outcome.kind == FETCHED:
             failures[row] = 0
-            event |= _fetched(outcome, moment)
-        elif outcome.kind == "failed":
-            before = failures.get(row, int(state.sources.failures[row]))
+            until = at + outcome.wait if outcome.wait else 0.0
+            if outcome.worths:
+                age, worth, more, more_worth = _newest(then, outcome.times, outcome.worths)
+                items, dated = len(worth), len(age)
+                ages += age
+                worths += worth
+        elif outcome.kind == FAILED:
+            before = failures.get(row, int(state.table["failures"][row]))
             failures[row] = before + 1
             draw = np.random.default_rng([state.settings.seed, number, k]).random()
-            event |= _failed(outcome, moment, before, draw)
+            pause = min(_RETRY * 2.0 ** min(before, 30), _MOST_RETRY) * (0.75 + 0.5 * draw)
+            until = now + max(pause, outcome.wait)
+            host_until = now + outcome.wait if outcome.wait else 0.0
         else:
-            until = moment.time + outcome.wait if outcome.wait else 0.0
-            event |= {"kind": "release", "until": until}
-        events.append(event)
-    return events
+            until = now + outcome.wait if outcome.wait else 0.0
+        rows.append(
+            (outcome.kind, row, lease, at, until, host_until, items, dated, more, more_worth,
+             outcome.status)
+        )  # fmt: skip
+    if not rows:
+        return None, counts
+    event: Event = dict(zip(_COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
+    return {"kind": "record", **event, "age": ages, "worth": worths}, counts
 
 
 def ping_events(state: State, pings: Sequence[Ping], moment: Moment) -> list[list[Any]]:
@@ -182,59 +206,29 @@ def ping_events(state: State, pings: Sequence[Ping], moment: Moment) -> list[lis
     return events
 
 
-def _found(state: State, fetch: int | str) -> tuple[int, int | None] | None:
-    """Return row and number of a lease, or row and None of a source; None if it is reported."""
+def _found(state: State, fetch: int | str) -> tuple[int, int]:
+    """Return row and number of a lease, or row and 0 of a source; row −1 if it is reported."""
     if isinstance(fetch, str):
-        return row_of(state, fetch), None
+        return row_of(state, fetch), 0
+    lease = state.leases.get(fetch)
+    if lease is not None:
+        return lease[0], fetch
     if fetch > state.last_lease:
         raise UnknownLease(
             f"there was no lease {fetch}; give the id of a lease, or a source's name"
         )
-    if fetch not in state.leases:
-        return None
-    return state.leases[fetch][0], fetch
-
-
-def _fetched(outcome: Outcome, moment: Moment) -> Event:
-    clock = moment.time - moment.offset
-    then = clock if outcome.at is None else min(outcome.at, clock)
-    ages = [None if math.isnan(x) else max(then - x, 0.0) for x in outcome.times]
-    kept, worths, more, more_worth = _newest(ages, outcome.worths)
-    return {
-        "kind": "report",
-        "at": then + moment.offset,
-        "until": then + moment.offset + outcome.wait if outcome.wait else 0.0,
-        "ages": kept,
-        "worths": worths,
-        "more": more,
-        "more_worth": more_worth,
-        "status": outcome.status,
-    }
-
-
-def _failed(outcome: Outcome, moment: Moment, failures: int, draw: float) -> Event:
-    now = moment.time
-    pause = min(_RETRY * 2.0 ** min(failures, 30), _MOST_RETRY)
-    return {
-        "kind": "fail",
-        "at": now if outcome.at is None else min(outcome.at + moment.offset, now),
-        "until": now + max(pause * (0.75 + 0.5 * draw), outcome.wait),
-        "host_until": now + outcome.wait if outcome.wait else 0.0,
-        "status": outcome.status,
-    }
+    return -1, fetch
 
 
 def _newest(
-    ages: list[float | None], worths: list[float]
-) -> tuple[list[float | None], list[float], int, float]:
-    """Return ages and worths of the newest items, and number and worth of the others."""
-    if len(ages) <= _SINGLE:
-        return ages, worths, 0, 0.0
-    order = np.argsort([math.inf if age is None else age for age in ages], kind="stable").tolist()
-    kept, rest = order[:_SINGLE], order[_SINGLE:]
-    return (
-        [ages[j] for j in kept],
-        [worths[j] for j in kept],
-        len(rest),
-        math.fsum(worths[j] for j in rest),
-    )
+    then: float, times: list[float], worths: list[float]
+) -> tuple[list[float], list[float], int, float]:
+    """Return the ages of the items that have a date, in ascending order, the worths of these and
+    the others, and number and worth of further, older ones."""
+    dated = sorted([(max(then - t, 0.0), w) for t, w in zip(times, worths, strict=True) if t == t])
+    age = [s for s, _ in dated]
+    worth = [w for _, w in dated]
+    if len(dated) < len(times):
+        worth += [w for t, w in zip(times, worths, strict=True) if t != t]
+    most = reporting.MOST_ITEMS
+    return age[:most], worth[:most], max(len(worth) - most, 0), math.fsum(worth[most:])

@@ -117,7 +117,7 @@ def overview(state: State, limit: int, now: float, offset: float) -> Overview:
     index = price.indices(sources, state.shared, due, now)
     later = np.where(keys > now, keys, math.inf)
     soon = _first(later, limit)
-    fails = np.where(sources.flags[: state.rows] & EXISTS, sources.failures[: state.rows], 0)
+    fails = np.where(sources.marks[: state.rows] & EXISTS, sources.failures[: state.rows], 0)
     of_host = np.bincount(host[keys < math.inf] + 1, minlength=len(state.host_names) + 1)
     budgets, collects, published = _worths(state)
     return Overview(
@@ -185,7 +185,7 @@ def _worths(state: State) -> tuple[list[float], list[float], float]:
     budgets = [3600.0 * state.settings.budget * factor for factor in BUDGETS]
     if not len(which):
         return budgets, [0.0] * len(budgets), 0.0
-    running = (state.sources.flags[: state.rows] & (EXISTS | PAUSED)) == EXISTS
+    running = (state.sources.marks[: state.rows] & (EXISTS | PAUSED)) == EXISTS
     part = len(which) / int(running.sum())
     collects, published, guess = [], 0.0, state.market
     for factor in BUDGETS:

@@ -142,8 +142,8 @@ def due_at(sources: Sources, shared: Shared, i: int, price: float, now: float) -
 @compiled
 def floored(sources: Sources, i: int, due: float, rotation: float) -> float:
     """Return when source i can be leased: its due time within its floors and ceilings."""
-    flags = sources.flags[i]
-    if flags & EXISTS == 0 or flags & PAUSED:
+    marks = sources.marks[i]
+    if marks & EXISTS == 0 or marks & PAUSED:
         return np.inf
     fetched = sources.fetched[i]
     if fetched != NEVER:
@@ -180,6 +180,17 @@ def indices(
     found = np.empty(len(which))
     for k in range(len(which)):
         found[k] = index_now(sources, shared, which[k], now)
+    return found
+
+
+@compiled
+def values(
+    sources: Sources, shared: Shared, which: NDArray[np.int32], now: float
+) -> NDArray[np.float64]:
+    """Return the expected worth that a fetch of each of some sources would collect, (K,)."""
+    found = np.empty(len(which))
+    for k in range(len(which)):
+        found[k] = value_now(sources, shared, which[k], now)
     return found
 
 

@@ -31,7 +31,7 @@ from ephemeral_crawl.live.journal import Journal, open_journal
 from ephemeral_crawl.live.outcomes import (
     Moment,
     each,
-    outcome_events,
+    outcome_event,
     outcome_of,
     ping_events,
     ping_of,
@@ -43,19 +43,20 @@ from ephemeral_crawl.live.state import Event, State
 
 _STEP = 60.0  # seconds by which a clock may differ from the last event without being set
 _MOST_LEASES = 10_000  # at once
-_EVERY = 1000  # events between two snapshots, at least
+_EVERY = 1000  # changes of a source between two snapshots, at least
+_AT_ONCE = 10_000  # sources of which a snapshot takes some milliseconds
 _REASONS = {
-    "new": "not fetched yet",
-    "ceiling": "its maximum interval has passed",
-    "rotation": "not fetched for a whole rotation",
-    "signal": "pinged: its index has reached the price",
-    "index": "its index has reached the price",
+    choice.NEW: "not fetched yet",
+    choice.CEILING: "its maximum interval has passed",
+    choice.ROTATION: "not fetched for a whole rotation",
+    choice.SIGNAL: "pinged: its index has reached the price",
+    choice.INDEX: "its index has reached the price",
 }
 _SOURCE_ARGUMENTS = ("host", "cost", "min_interval", "max_interval", "half_life")
 _COUNTED = 16_384  # largest number of sources of which those that are due are counted
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Lease:
     """The right to fetch a source, until it expires."""
 
@@ -158,6 +159,8 @@ class Scheduler:
         self._journal: Journal = open_journal(store, full=check_flag("full", full))
         self._state: State | None = None
         self._number = self._snapshot = 0  # of the last event applied, and in the snapshot
+        self._changes = 0  # of a source, since the snapshot
+        self._writer: threading.Thread | None = None  # of a snapshot
         try:
             self._configure(
                 {
@@ -271,7 +274,7 @@ class Scheduler:
 
         def decide(state: State, moment: Moment) -> Event:
             i = state.numbers[_named(state, source)]
-            stop = bool(state.sources.flags[i] & PAUSED)
+            stop = bool(state.sources.marks[i] & PAUSED)
             if paused is not None:
                 stop = check_flag("paused", paused)
             values = _settings_of(settings, _stored(state, i))
@@ -360,25 +363,21 @@ class Scheduler:
         def decide(state: State, moment: Moment) -> Event | None:
             leases.clear()
             now = moment.time
-            entries: list[list[Any]] = []
-            accepted = state.accepted_at(now)
-            for found in choice.choose(state, limit, now):
-                number = state.last_lease + len(entries) + 1
-                entries.append([number, found.row, now + time_left])
-                name = state.names[found.row]
-                assert name is not None
+            found = choice.choose(state, limit, now)
+            if not len(found.row):
+                return None
+            rows = found.row.tolist()
+            first, end, asked = state.last_lease + 1, now + time_left, state.accepted_at(now)
+            values = price.values(state.table, state.shared, found.row, now).tolist()
+            expires, names = end - moment.offset, state.names
+            for k, (row, value, index, reason) in enumerate(
+                zip(rows, values, found.gain.tolist(), found.reason.tolist(), strict=True)
+            ):
+                name = names[row] or ""
                 leases.append(
-                    Lease(
-                        id=number,
-                        source=name,
-                        value=price.value_now(state.sources, state.shared, found.row, now),
-                        index=found.gain,
-                        price=accepted,
-                        reason=_REASONS[found.reason],
-                        expires=now + time_left - moment.offset,
-                    )
+                    Lease(first + k, name, value, index, asked, _REASONS[reason], expires)
                 )
-            return {"kind": "lease", "leases": entries} if entries else None
+            return {"kind": "lease", "first": first, "rows": rows, "end": end}
 
         self._change(decide)
         return leases
@@ -422,10 +421,9 @@ class Scheduler:
 
         def decide(state: State, moment: Moment) -> Event | None:
             counts.clear()
-            decided = outcome_events(state, parsed, moment, self._number)
-            counts.extend(event is not None for event in decided)
-            events = [event for event in decided if event is not None]
-            return {"kind": "record", "outcomes": events} if events else None
+            event, counted = outcome_event(state, parsed, moment, self._number)
+            counts.extend(counted)
+            return event
 
         self._change(decide)
         return counts
@@ -578,8 +576,8 @@ class Scheduler:
         """Return the scheduler in numbers."""
         with self._reading() as (state, moment):
             sources, now = state.sources, moment.time
-            rows = np.flatnonzero(sources.flags[: state.rows] & EXISTS).astype(np.int32)
-            running = (sources.flags[rows] & PAUSED) == 0
+            rows = np.flatnonzero(sources.marks[: state.rows] & EXISTS).astype(np.int32)
+            running = (sources.marks[rows] & PAUSED) == 0
             free = running & (sources.blocked[rows] <= now)
             step = int(free.sum()) // _COUNTED + 1
             index = price.indices(sources, state.shared, rows[free][::step], now)
@@ -636,9 +634,15 @@ class Scheduler:
     def close(self) -> None:
         """Write a snapshot and close the file. A scheduler need not be closed."""
         with self._lock:
+            self._await_snapshot()
             if self._state is not None and self._number > self._snapshot:
                 self._write_snapshot()
+                self._await_snapshot()
             self._journal.close()
+
+    def _await_snapshot(self) -> None:
+        if self._writer is not None:
+            self._writer.join()
 
     def __enter__(self) -> Self:
         return self
@@ -685,7 +689,7 @@ class Scheduler:
                 number = self._number + 1
                 self._journal.append(number, event)
             self._apply(state, number, event)
-            if self._number - self._snapshot >= max(_EVERY, state.rows):
+            if self._changes >= max(_EVERY, state.rows):
                 self._write_snapshot()
             return True
 
@@ -696,6 +700,7 @@ class Scheduler:
             self._state = None
             raise
         self._number = number
+        self._changes += state.size_of(event)
 
     def _current(self) -> State:
         """Return the state with all events in the journal applied."""
@@ -724,10 +729,19 @@ class Scheduler:
         return state
 
     def _write_snapshot(self) -> None:
-        """Store the state."""
+        """Store the state: at once if it is small, else by a thread, so that nobody waits."""
+        if self._writer is not None and self._writer.is_alive():
+            return
         state = self._current()
-        self._journal.write_snapshot(self._number, [snapshot.to_bytes(state)])
-        self._snapshot = self._number
+        arguments = self._number, snapshot.parts(state)
+        self._snapshot, self._changes = self._number, 0
+        if state.rows <= _AT_ONCE:
+            self._journal.write_snapshot(*arguments)
+        else:
+            self._writer = threading.Thread(
+                target=self._journal.write_snapshot, args=arguments, name="snapshot"
+            )
+            self._writer.start()
 
     def _now(self, state: State) -> Moment:
         clock = check_within("the clock's time", self._clock(), -1e11, 1e12, unit="seconds")

@@ -8,45 +8,66 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ephemeral_crawl.live.columns import HOST_LAYOUT, LAYOUT, Hosts, Sources
+from ephemeral_crawl.live.columns import HOST, SOURCE
 from ephemeral_crawl.live.counts import Counts
-from ephemeral_crawl.live.fitting import Totals, precisions
-from ephemeral_crawl.live.heap import Heap
+from ephemeral_crawl.live.fitting import Totals
 from ephemeral_crawl.live.learning import Shared
 from ephemeral_crawl.live.settings import Settings
 from ephemeral_crawl.live.state import State
 
 _PLAIN = (
-    *("names", "free", "host_names", "kinds", "kind_pings", "last_lease", "cost"),
+    *("free", "host_names", "kinds", "last_lease", "cost"),
     *("offset", "balance", "market", "correction", "changes"),
 )
-_SHARED = Shared._fields[:-2]  # the last two are derived
+_PART = 1 << 20  # bytes
+_NAMES = 10_000
+_SHARED = Shared._fields[:-2]  # numbers
 _DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
 
 
 def to_bytes(state: State) -> bytes:
-    """Return a state as bytes, without the heap."""
+    """Return a state as bytes, without what is derived from it."""
+    return b"".join(parts(state))
+
+
+def parts(state: State) -> Iterator[bytes]:
+    """Return a state as bytes, part by part.
+
+    All is copied before this returns, so that the state may change while the parts are read.
+    """
     header = {name: getattr(state, name) for name in _PLAIN}
     header |= {
         "settings": state.settings.as_dict(),
+        "rows": state.rows,
         "time": state.time if state.time > -math.inf else None,
         "leases": [(lease, *entry) for lease, entry in state.leases.items()],
-        "totals": asdict(state.totals),
+        "totals": state.totals.sums.tolist(),
+        "kind_pings": state.kind_pings.tolist(),
+        "fitted": state.fitted if state.fitted > -math.inf else None,
+        "precision": state.shared.precision.tolist(),
         "counts": asdict(state.counts),
         "shared": {name: getattr(state.shared, name) for name in _SHARED},
     }
     text = json.dumps(header, allow_nan=False).encode()
-    rows, hosts = state.rows, len(state.host_names)
-    parts = [len(text).to_bytes(8, "little"), text]
-    parts += [column[:rows].tobytes() for column in state.sources]
-    parts += [column[:hosts].tobytes() for column in state.hosts]
-    return b"".join(parts)
+    sources = state.table[: state.rows].tobytes()
+    hosts = state.hosts_table[: len(state.host_names)].tobytes()
+    return _parts(text, sources, hosts, list(state.names))
+
+
+def _parts(header: bytes, sources: bytes, hosts: bytes, names: list[str | None]) -> Iterator[bytes]:
+    yield len(header).to_bytes(8, "little") + header
+    for table in (sources, hosts):
+        for start in range(0, len(table), _PART):
+            yield table[start : start + _PART]
+    for start in range(0, len(names), _NAMES):  # a name is not empty and has no line breaks
+        yield "".join(f"{name or ''}\n" for name in names[start : start + _NAMES]).encode()
 
 
 def from_bytes(data: bytes) -> State:
@@ -73,45 +94,49 @@ def _state(data: bytes) -> State:
     state.settings = Settings.from_dict(header["settings"])
     state.time = -math.inf if header["time"] is None else float(header["time"])
     state.leases = {int(lease): (int(i), float(end)) for lease, i, end in header["leases"]}
-    state.totals = Totals(**{name: float(x) for name, x in header["totals"].items()})
+    state.fitted = -math.inf if header["fitted"] is None else float(header["fitted"])
+    state.totals = Totals(header["totals"])
+    state.kind_pings = np.array(header["kind_pings"], dtype=np.float64).reshape(-1, 2)
     state.counts = Counts.from_dict(header.get("counts", {}))  # files of earlier versions: none
-    state.numbers = {str(name): i for i, name in enumerate(state.names) if name is not None}
+    rows, hosts = int(header["rows"]), len(state.host_names)
+    start = 8 + size
+    end = start + rows * SOURCE.itemsize
+    last = end + hosts * HOST.itemsize
+    state.set_tables(_table(data[start:end], SOURCE, rows), _table(data[end:last], HOST, hosts))
+    lines = data[last:].decode().split("\n")
+    if lines.pop() or len(lines) != rows:
+        raise ValueError(f"{rows} rows have {len(lines)} names")
+    state.names = [name or None for name in lines]
+    state.numbers = {name: i for i, name in enumerate(state.names) if name is not None}
     state.host_numbers = {str(name): i for i, name in enumerate(state.host_names)}
-    rows, hosts = state.rows, len(state.host_names)
     if len(state.numbers) + len(state.free) != rows or len(state.host_numbers) != hosts:
         raise ValueError("names appear twice")
-    start = 8 + size
-    columns = []
-    layout = [(kind, (rows, *shape)) for kind, shape in LAYOUT]
-    layout += [(kind, (hosts,)) for kind in HOST_LAYOUT]
-    for kind, shape in layout:
-        number = math.prod(shape)
-        columns.append(_column(data, kind, number, start).reshape(shape))
-        start += number * kind.itemsize
-    if start != len(data):
-        raise ValueError(f"it has {len(data)} bytes instead of {start}")
-    state.sources = Sources(*columns[: len(LAYOUT)])
-    state.hosts = Hosts(*columns[len(LAYOUT) :])
     for which, limit in ((state.sources.host, hosts), (state.sources.kind, 256)):
         if rows and not (which.min() >= -1 and which.max() < limit):
             raise ValueError("a source refers to a host that does not exist")
     if any(not 0 <= i < rows for i, _ in state.leases.values()):
         raise ValueError("a lease refers to a source that does not exist")
-    if rows and state.sources.kind.max() >= max(len(state.kinds), 1):
+    if len(state.kinds) != len(state.kind_pings) or (
+        rows and state.sources.kind.max() >= max(len(state.kinds), 1)
+    ):
         raise ValueError("a source refers to a signal that does not exist")
-    state.heap, state.ranked = Heap.empty(rows), np.zeros(rows, np.bool_)
+    precision = np.array(header["precision"], dtype=np.float64)
+    if precision.shape != (max(len(state.kinds), 1),):
+        raise ValueError("the precisions of signals are damaged")
     known = {name: float(header["shared"][name]) for name in _SHARED}
-    state.shared = Shared(
-        **known, precision=precisions(state.kind_pings), factor=state.hosts.factor
-    )
+    state.shared = Shared(**known, precision=precision, hosts=state.hosts_table)
     return state
 
 
-def _column(data: bytes, kind: np.dtype[Any], number: int, start: int) -> NDArray[Any]:
-    column: NDArray[Any] = np.frombuffer(data, kind, number, start).copy()
-    if kind.kind == "f" and np.isnan(column).any():
-        raise ValueError("a number is NaN")
-    return column
+def _table(data: bytes, kind: np.dtype[Any], rows: int) -> NDArray[Any]:
+    """Return rows that are stored, checked."""
+    if len(data) != rows * kind.itemsize:
+        raise ValueError(f"{rows} rows have {len(data)} bytes")
+    table: NDArray[Any] = np.frombuffer(data, kind).copy()
+    for name in kind.names or ():
+        if table[name].dtype.kind == "f" and np.isnan(table[name]).any():
+            raise ValueError("a number is NaN")
+    return table
 
 
 def _refuse(name: str) -> float:

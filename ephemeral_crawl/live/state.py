@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ephemeral_crawl.live import heap as heaps
-from ephemeral_crawl.live import learning, price
+from ephemeral_crawl.live import learning, price, reporting
+from ephemeral_crawl.live.agenda import Agenda
 from ephemeral_crawl.live.columns import (
     EXISTS,
     NEVER,
@@ -24,26 +24,25 @@ from ephemeral_crawl.live.columns import (
     PAUSED,
     Hosts,
     Sources,
+    new_hosts,
+    new_sources,
+    record_view,
 )
-from ephemeral_crawl.live.counts import Counts, left
+from ephemeral_crawl.live.counts import Counts
 from ephemeral_crawl.live.fitting import Totals, fitted, precisions, unfitted
 from ephemeral_crawl.live.settings import Settings
 
 Event = dict[str, Any]
 
 LATE_REPORTS = 30 * 86_400.0  # seconds after its end in which a lease can still be reported
-LOW = 0.55  # ÷ price: the price at which sources become candidates
 SLOPE = 1.0  # of the logarithm of the price by how full the budget's bucket is
 _SAMPLE = 4096  # largest number of sources to which the fleet's parameters and price are fitted
+_FIT_EVERY = 1.0  # seconds
 _GAIN = 0.2  # of the correction of the price, per round
 _MOST_CORRECTION = 2.0
-_REKEY = 0.05  # change of the logarithm of the price that moves all due times
-_PARTS = 16  # of a gap, for the estimate of the rate
-_BACKLOG = 20.0  # weight of a first fetch, in items
-_LEAST_SPAN = 60.0  # seconds between items of a first fetch that tell a rate
 _LARGEST_SHOT = 1e6
-_UNUSUAL = 8.0  # expected items in the time without any that says that items are missing
 _MOST_KINDS = 255
+_LISTS = ("row", "rows", "pings", "sources")  # of sources, in events
 
 
 class State:
@@ -51,16 +50,14 @@ class State:
 
     def __init__(self) -> None:
         self.settings = Settings.of("1/h")
-        self.sources = Sources.empty()
-        self.hosts = Hosts.empty()
-        self.heap = heaps.Heap.empty(0)
+        self.set_tables(new_sources(), new_hosts())
         self.names: list[str | None] = []  # of each row
         self.numbers: dict[str, int] = {}
         self.free: list[int] = []
         self.host_names: list[str] = []
         self.host_numbers: dict[str, int] = {}
         self.kinds: list[str] = []
-        self.kind_pings: list[list[float]] = []  # true pings and all pings of each kind
+        self.kind_pings = np.zeros((0, 2))  # true pings and all pings of each kind
         self.leases: dict[int, tuple[int, float]] = {}  # row, and end, of those not yet reported
         self.last_lease = 0
         self.cost = 0.0  # of fetching each source once
@@ -73,13 +70,14 @@ class State:
         self.market = 1.0  # price at which the estimates say that the budget is spent
         self.correction = 0.0  # logarithm of the factor by which the price differs
         self.changes = 0  # since the last fit
-        self.keyed = math.nan  # price for which the heap was made
-        # Candidates that have left the heap, in order of their index when they were ranked; a row
-        # is valid as long as it is marked.
-        self.ranking = np.empty(0, np.int32)
-        self.ranked = np.zeros(0, np.bool_)  # (R,)
-        self.ranked_at = -math.inf
-        self.waiting: dict[int, set[int]] = {}  # rows that the heap has when their host opens
+        self.fitted = -math.inf  # time of the last fit
+        self.agenda = Agenda()  # derived from the rest
+
+    def set_tables(self, sources: Sources, hosts: Hosts) -> None:
+        """Use other rows of sources and hosts."""
+        self.table, self.hosts_table = sources, hosts
+        self.sources: Sources = record_view(sources)
+        self.hosts: Hosts = record_view(hosts)
 
     # ------------------------------------------------------------------------------- reading
 
@@ -93,7 +91,7 @@ class State:
 
     def existing(self) -> NDArray[np.int64]:
         """Return the rows of the sources, at most some thousand, evenly spaced."""
-        found = np.flatnonzero((self.sources.flags[: self.rows] & (EXISTS | PAUSED)) == EXISTS)
+        found = np.flatnonzero((self.sources.marks[: self.rows] & (EXISTS | PAUSED)) == EXISTS)
         return found[:: len(found) // _SAMPLE + 1]
 
     @property
@@ -139,42 +137,8 @@ class State:
 
     def host_open_at(self, host: int) -> float:
         """Return from when on a host accepts a fetch."""
-        hosts = self.hosts
-        if not hosts.interval[host] > 0.0:
-            return float(hosts.blocked[host])
-        last = hosts.fetched[host] + hosts.interval[host]
-        return float(max(last, hosts.held[host], hosts.blocked[host]))
-
-    # ------------------------------------------------------------------------------- due times
-
-    def update_keys(self, now: float) -> None:
-        """Move all due times, if the price differs from that for which they were made."""
-        value = self.price_at(now)
-        if abs(math.log(value / self.keyed)) <= _REKEY if self.keyed > 0.0 else False:
-            return
-        self.keyed, self.waiting = value, {}
-        self.ranking, self.ranked = self.ranking[:0], np.zeros(len(self.sources.fetched), np.bool_)
-        keys = price.all_keys(self.sources, self.shared, self.rows, LOW * value, self.rotation, now)
-        self.heap = heaps.Heap.empty(len(self.sources.fetched))
-        order = np.argsort(keys, kind="stable")
-        order = order[: int(np.isfinite(keys).sum())]
-        self.heap.key[: self.rows] = keys
-        self.heap.order[: len(order)] = order  # sorted, therefore a heap
-        self.heap.place[order] = np.arange(len(order))
-        self.heap.size[0] = len(order)
-
-    def rank(self, rows: NDArray[np.int32], now: float) -> None:
-        """Move candidates, in this order, from the heap to the ranking."""
-        heaps.remove(self.heap, rows)
-        self.ranking, self.ranked_at = rows, now
-        self.ranked[rows] = True
-
-    def _rekey(self, i: int) -> None:
-        if not self.keyed > 0.0:
-            return
-        self.ranked[i] = False
-        key = price.key_of(self.sources, self.shared, i, LOW * self.keyed, self.rotation, self.time)
-        heaps.move(self.heap, i, key)
+        interval, fetched, held, blocked, *_ = self.hosts_table[host].item()
+        return float(max(fetched + interval, held, blocked) if interval > 0.0 else blocked)
 
     # ------------------------------------------------------------------------------- changing
 
@@ -187,22 +151,36 @@ class State:
         self.time = now
         self.offset = event["offset"]
         _APPLY[event["kind"]](self, event)
-        if self.changes >= max(1, len(self) // 8) or event["kind"] == "configure":
+        if self._is_fit_due() or event["kind"] == "configure":
             self._fit()
+
+    @staticmethod
+    def size_of(event: Event) -> int:
+        """Return how many sources an event changes, about."""
+        return max((len(event[name]) for name in _LISTS if name in event), default=1)
+
+    def _is_fit_due(self) -> bool:
+        """Return whether enough has changed since the last fit, which takes some milliseconds."""
+        few = self.changes < max(1, len(self) // 8)
+        soon = self.time < self.fitted + _FIT_EVERY and self.changes < len(self)
+        return not (few or soon)
+
+    def _rekey(self, i: int) -> None:
+        self.agenda.rekey(self, np.array([i], dtype=np.int32), self.time)
 
     def _fit(self) -> None:
         """Fit what the sources share, and the price."""
-        self.changes = 0
+        self.changes, self.fitted, self.agenda.stale = 0, self.time, True
         which, s = self.existing(), self.settings
         declared = math.log(2.0) / s.half_life if s.half_life > 0.0 else 0.0
         self.shared = fitted(
-            self.shared, self.sources, self.hosts, which, self.totals, self.kind_pings, declared
+            self.shared, self.sources, which, self.totals, self.kind_pings, declared
         )
         if len(which):
-            paused = (self.sources.flags[: self.rows] & PAUSED) != 0
+            paused = (self.sources.marks[: self.rows] & PAUSED) != 0
             part = len(which) / max(len(self) - int(paused.sum()), 1)
             self.market = price.market_price(
-                self.sources,
+                self.table,
                 self.shared,
                 which,
                 s.budget * part,
@@ -216,6 +194,7 @@ class State:
         self.balance = min(self.balance, self.settings.burst)  # it is full at first
 
     def _add(self, event: Event) -> None:
+        added: list[int] = []
         for name, host, cost, shortest, longest, half_life in event["sources"]:
             if self.free:
                 i = self.free.pop()
@@ -223,19 +202,17 @@ class State:
             else:
                 i = len(self.names)
                 self.names.append(name)
-                if i >= len(self.sources.fetched):
-                    rows = max(64, i + 1 + i // 2)
-                    self.sources = self.sources.with_rows(rows)
-                    self.heap = self.heap.with_rows(rows)
-                    self.ranked = np.concatenate(
-                        [self.ranked, np.zeros(rows - len(self.ranked), np.bool_)]
-                    )
+                if i >= len(self.table):
+                    table = new_sources(max(64, i + 1 + i // 2))
+                    table[: len(self.table)] = self.table
+                    self.set_tables(table, self.hosts_table)
             self.numbers[name] = i
-            self.sources.fetched[i] = NEVER
-            self.sources.flags[i] = EXISTS
+            added.append(i)
             self._describe(i, host, cost, shortest, longest, half_life)
-            self.changes += 1
-            self._rekey(i)
+        self.table["fetched"][added] = NEVER
+        self.table["marks"][added] = EXISTS
+        self.changes += len(added)
+        self.agenda.rekey(self, np.array(added, dtype=np.int32), self.time)
 
     def _describe(
         self,
@@ -246,21 +223,23 @@ class State:
         longest: float | None,
         half_life: float | None,
     ) -> None:
-        sources = self.sources
-        sources.host[i] = NO_HOST if host is None else self._host(host)
-        self.cost += cost - float(sources.cost[i])
-        sources.cost[i] = cost
-        sources.shortest[i] = shortest
-        sources.longest[i] = math.inf if longest is None else longest
-        sources.half_life[i] = half_life or 0.0
+        source = self.table[i]
+        source["host"] = NO_HOST if host is None else self._host(host)
+        self.cost += cost - float(source["cost"])
+        source["cost"] = cost
+        source["shortest"] = shortest
+        source["longest"] = math.inf if longest is None else longest
+        source["half_life"] = half_life or 0.0
 
     def _host(self, name: str) -> int:
         if name not in self.host_numbers:
             self.host_numbers[name] = len(self.host_names)
             self.host_names.append(name)
-            if len(self.host_names) > len(self.hosts.interval):
-                self.hosts = self.hosts.with_rows(max(16, 2 * len(self.host_names)))
-                self.shared = self.shared._replace(factor=self.hosts.factor)
+            if len(self.host_names) > len(self.hosts_table):
+                hosts = new_hosts(max(16, 2 * len(self.host_names)))
+                hosts[: len(self.hosts_table)] = self.hosts_table
+                self.set_tables(self.table, hosts)
+                self.shared = self.shared._replace(hosts=hosts)
         return self.host_numbers[name]
 
     def _remove(self, event: Event) -> None:
@@ -268,14 +247,12 @@ class State:
         for lease in [lease for lease, (row, _) in self.leases.items() if row == i]:
             del self.leases[lease]
         self.cost -= float(self.sources.cost[i])
-        for column in self.sources:
-            column[i] = 0
-        self.sources.host[i] = NO_HOST
+        self.table[i] = np.zeros((), self.table.dtype)
+        self.table["host"][i] = NO_HOST
         self.names[i] = None
         self.free.append(i)
         self.changes += 1
-        self.ranked[i] = False
-        heaps.move(self.heap, i, math.inf)
+        self._rekey(i)
 
     def _rename(self, event: Event) -> None:
         i = self.numbers.pop(event["source"])
@@ -286,32 +263,27 @@ class State:
         i = self.numbers[event["source"]]
         self._describe(i, *event["settings"])
         paused = PAUSED if event["paused"] else 0
-        self.sources.flags[i] = EXISTS | paused
+        self.sources.marks[i] = EXISTS | paused
         self.changes += 1
         self._rekey(i)
 
     def _limit_host(self, event: Event) -> None:
         host = self._host(event["host"])
         self.hosts.interval[host] = event["interval"]
-        for other in sorted(self.waiting.pop(host, ())):
-            self._rekey(other)
+        self.agenda.dissolve(self, host)
         self.changes = len(self)  # the price changes at once
 
     def _lease(self, event: Event) -> None:
-        for lease, i, end in event["leases"]:
+        first, end = event["first"], event["end"]
+        rows = self._rows(event["rows"])
+        if first != self.last_lease + 1:
+            raise ValueError(f"the first lease is {first}")
+        self.balance -= reporting.give(self.table, self.hosts_table, rows, first, end)
+        for lease, i in enumerate(event["rows"], first):
             self.leases[lease] = (i, end)
-            self.last_lease = lease
-            self.counts.leases += 1
-            self.sources.lease[i] = lease
-            # If it is never reported, it may have been fetched at the end.
-            until = end + float(self.sources.shortest[i])
-            self.sources.blocked[i] = max(self.sources.blocked[i], until)
-            self.balance -= float(self.sources.cost[i])
-            host = int(self.sources.host[i])
-            if host != NO_HOST:
-                self.hosts.lease[host] = lease
-                self.hosts.held[host] = end + self.hosts.interval[host]
-            self._rekey(i)
+        self.last_lease += len(rows)
+        self.counts.leases += len(rows)
+        self.agenda.rekey(self, rows, self.time)
         oldest = self.time - LATE_REPORTS
         while self.leases:
             lease = next(iter(self.leases))
@@ -319,69 +291,50 @@ class State:
                 break
             del self.leases[lease]
 
-    def _end_lease(self, event: Event) -> tuple[int, bool]:
-        """Return the source of a report, and whether it ends the source's current lease."""
-        i, lease = event["row"], event["lease"]
-        if lease is None:
-            return i, False
-        del self.leases[lease]
-        host = int(self.sources.host[i])
-        if host != NO_HOST and self.hosts.lease[host] == lease:
-            self.hosts.held[host] = 0.0
-            for other in sorted(self.waiting.pop(host, ())):
-                self._rekey(other)
-        current = bool(self.sources.lease[i] == lease)
-        if current:
-            self.sources.lease[i] = 0
-            self.sources.blocked[i] = 0.0
-        return i, current
-
-    def _fetched(self, event: Event, i: int) -> None:
-        """Note that the host was asked, and who pays."""
-        if event["lease"] is None:
-            cost = float(self.sources.cost[i])
-            self.balance = max(self.balance - cost, -self.settings.burst)
-        host = int(self.sources.host[i])
-        if host != NO_HOST:
-            self.hosts.fetched[host] = max(self.hosts.fetched[host], event["at"])
-
-    def _report(self, event: Event) -> None:
-        i, _ = self._end_lease(event)
-        self._fetched(event, i)
-        self.counts.fetched += 1
-        self.sources.failures[i] = 0
-        self._learn(i, event)
-        self.sources.fetched[i] = max(self.sources.fetched[i], event["at"])
-        self.sources.blocked[i] = max(self.sources.blocked[i], event["until"])
-        self.changes += 1
-        self._rekey(i)
-
-    def _fail(self, event: Event) -> None:
-        i, _ = self._end_lease(event)
-        self._fetched(event, i)
-        self.counts.failed += 1
-        self.sources.failures[i] = min(int(self.sources.failures[i]) + 1, 250)
-        self.sources.blocked[i] = max(self.sources.blocked[i], event["until"])
-        host = int(self.sources.host[i])
-        if host != NO_HOST:
-            self.hosts.blocked[host] = max(self.hosts.blocked[host], event["host_until"])
-        self._rekey(i)
-
-    def _release(self, event: Event) -> None:
-        i, current = self._end_lease(event)
-        self.counts.released += 1
-        self.balance = min(self.balance + float(self.sources.cost[i]), self.settings.burst)
-        if current:
-            self.sources.blocked[i] = max(self.sources.blocked[i], event["until"])
-        self._rekey(i)
+    def _rows(self, rows: list[int]) -> NDArray[np.int32]:
+        """Return rows of sources, checked."""
+        found = np.array(rows, dtype=np.int32)
+        if len(found) and not (found.min() >= 0 and found.max() < self.rows):
+            raise ValueError("it refers to a source that does not exist")
+        return found
 
     def _record(self, event: Event) -> None:
-        for outcome in event["outcomes"]:
-            _OUTCOMES[outcome["kind"]](self, outcome)
+        columns = {
+            name: np.array(event[name], dtype=kind) for name, kind in reporting.COLUMNS.items()
+        }
+        columns["row"] = rows = self._rows(event["row"])
+        reporting.check(columns)
+        for lease, i in zip(event["lease"], event["row"], strict=True):
+            if lease and self.leases.pop(lease)[0] != i:
+                raise ValueError(f"lease {lease} is not one of row {i}")
+        counts = np.array(list(vars(self.counts).values()))
+        self.balance = reporting.apply(
+            self.table,
+            self.hosts_table,
+            self.shared,
+            self.kind_pings,
+            self.totals.sums,
+            counts,
+            reporting.Batch(**columns),
+            self.balance,
+            self.settings.burst,
+            self.settings.worth_at == "fetch",
+            self.price_at(self.time),
+            self.time,
+        )
+        self.counts = Counts(*counts.tolist())
+        self.changes += int((columns["outcome"] == reporting.FETCHED).sum())
+        if self.host_names:
+            for host in set(self.table["host"][rows].tolist()):
+                if host != NO_HOST:
+                    self.agenda.open(self, host)
+        self.agenda.rekey(self, rows, self.time)
 
     def _signal(self, event: Event) -> None:
+        rows = self._rows([row for row, _, _ in event["pings"]])
         for row, kind, at in event["pings"]:
             self._ping(row, kind, at)
+        self.agenda.rekey(self, rows, self.time)
 
     def _ping(self, i: int, kind: str, at: float) -> None:
         sources = self.sources
@@ -390,7 +343,7 @@ class State:
                 kind = self.kinds[-1]
             else:
                 self.kinds.append(kind)
-                self.kind_pings.append([0.0, 0.0])
+                self.kind_pings = np.concatenate([self.kind_pings, np.zeros((1, 2))])
                 self.shared = self.shared._replace(precision=precisions(self.kind_pings))
         sources.kind[i] = self.kinds.index(kind)
         self.counts.pings += 1
@@ -403,134 +356,6 @@ class State:
         sources.shot[i] = min(left, _LARGEST_SHOT)
         sources.pinged[i] = last
         sources.pending[i] += 1.0
-        self._rekey(i)
-
-    # ------------------------------------------------------------------------------- learning
-
-    def _learn(self, i: int, event: Event) -> None:
-        """Learn from the items of a fetch."""
-        sources, at = self.sources, event["at"]
-        age = np.array([math.nan if s is None else s for s in event["ages"]], dtype=np.float64)
-        worth = np.array(event["worths"], dtype=np.float64)
-        number = len(age) + event["more"]
-        first = sources.fetched[i] == NEVER
-        gap = math.inf if first else max(at - float(sources.fetched[i]), 0.0)
-        age = np.minimum(age, gap)
-        later = bool(sources.pending[i] > 0.0 and sources.pinged[i] > at)  # than the fetch
-        self.counts.items += number
-        if self.settings.worth_at == "fetch":
-            self.counts.collected += float(worth.sum()) + event["more_worth"]
-        else:
-            decay = learning.decay_of(sources, self.shared, i)
-            self.counts.collected += left(age, worth, decay, gap)
-        self._learn_worth(i, age, worth, event["more"], event["more_worth"], gap)
-        if first:
-            self._learn_backlog(i, np.sort(age[~np.isnan(age)]))
-        else:
-            self._learn_rate(i, age, number, gap, float(sources.pending[i]) - later)
-        sources.pending[i] = sources.shot[i] = float(later)
-
-    def _learn_worth(
-        self,
-        i: int,
-        age: NDArray[np.float64],
-        worth: NDArray[np.float64],
-        more: int,
-        more_worth: float,
-        gap: float,
-    ) -> None:
-        sources = self.sources
-        if gap < math.inf:
-            kept = math.exp(-gap / learning.MEMORIES[-1])
-            sources.worth[i] *= kept
-            sources.worth_items[i] *= kept
-        if not len(age):
-            return
-        share = np.ones(len(age))  # of an item's worth at publication that the report states
-        if self.settings.worth_at == "fetch":
-            dated = ~np.isnan(age)
-            age, worth = age[dated], worth[dated]
-            self.totals.add_ages(age, worth)
-            share = np.exp(-learning.decay_of(sources, self.shared, i) * age)
-            more, more_worth = 0, 0.0
-        sources.worth[i] += float(worth.sum()) + more_worth
-        sources.worth_items[i] += float(share.sum()) + more
-        mean = learning.worth_of(sources, self.shared, i)
-        if mean > 0.0:
-            fresh = share > 0.3
-            self.totals.add_worths(worth[fresh] / share[fresh] / mean)
-
-    def _learn_backlog(self, i: int, age: NDArray[np.float64]) -> None:
-        """Learn the rate from the ages, in ascending order, of all items of a first fetch.
-
-        Of k items, the newest of which were published within a time T, k − 1 are counted in T. If
-        the older half spreads over far more time than the newer half, as pinned entries and
-        archives do, only the newer half is used.
-        """
-        number = len(age)
-        half = (number + 1) // 2
-        used = number if number and age[-1] <= 4.0 * max(age[half - 1], _LEAST_SPAN) else half
-        if not used or not age[used - 1] >= _LEAST_SPAN:
-            return
-        span = float(age[used - 1])
-        parts = min(_PARTS, 2 * used)
-        self._observe(i, age[: used - 1], parts, span)
-        learning.limit(self.sources, i, _BACKLOG)
-
-    def _learn_rate(
-        self, i: int, age: NDArray[np.float64], number: int, gap: float, pings: float
-    ) -> None:
-        """Learn the rate, and the precision of pings, from the number of items of a gap."""
-        sources = self.sources
-        if gap <= 0.0:  # reported after a later fetch: items that were missed before
-            sources.items[i] += np.float32(number)
-            return
-        dated = np.sort(age[~np.isnan(age)])
-        if len(dated) == number and self._is_cut_off(i, dated, gap):
-            gap, number, dated = float(dated[-1]), number - 1, dated[:-1]
-        announced = 0.0
-        if pings > 0.0 or sources.pinged_for[i] > 0.0:
-            if not sources.pinged_for[i] > 0.0:
-                learning.limit(sources, i, learning.UNSIGNALLED)
-            kept = math.exp(-gap / learning.MEMORIES[1])
-            known = learning.silent_rate(sources, self.shared, i)
-            precision = learning.precision(sources, self.shared, i)
-            announced = learning.true_pings(float(number), pings, known * gap, precision)
-            sources.pings[i] = kept * sources.pings[i] + pings
-            sources.true_pings[i] = kept * sources.true_pings[i] + announced
-            sources.pinged_for[i] = kept * sources.pinged_for[i] + gap
-            totals = self.kind_pings[int(sources.kind[i])]
-            totals[0] += announced
-            totals[1] += pings
-        silent = 1.0 - announced / number if number else 1.0
-        parts = min(_PARTS, 2 * number) if len(dated) == number and number else 1
-        if parts == 1:
-            learning.observe(sources, self.shared, i, np.array([silent * number]), gap)
-        else:
-            self._observe(i, dated, parts, gap, silent)
-
-    def _observe(
-        self, i: int, age: NDArray[np.float64], parts: int, span: float, weight: float = 1.0
-    ) -> None:
-        """Learn from dated items, by the part of a time in which each was published."""
-        part = np.minimum(((span - age) * (parts / span)).astype(np.int64), parts - 1)
-        counts = np.bincount(np.maximum(part, 0), minlength=parts)
-        learning.observe(
-            self.sources, self.shared, i, weight * counts.astype(np.float64), span / parts
-        )
-
-    def _is_cut_off(self, i: int, age: NDArray[np.float64], gap: float) -> bool:
-        """Return whether items of the beginning of a gap seem to be missing.
-
-        After an outage, or a jump of the clock, a source no longer shows all that it published
-        since the last fetch. Otherwise the time from the fetch to the first item is exponential.
-        """
-        if len(age) < _UNUSUAL or not age[-1] > 0.0:
-            return False
-        usual = price.due_at(self.sources, self.shared, i, self.price_at(self.time), self.time)
-        if not gap > 4.0 * max(usual - float(self.sources.fetched[i]), _LEAST_SPAN):
-            return False
-        return bool((gap - age[-1]) * len(age) / age[-1] > _UNUSUAL)
 
 
 _APPLY: dict[str, Callable[[State, Event], None]] = {
@@ -543,9 +368,4 @@ _APPLY: dict[str, Callable[[State, Event], None]] = {
     "lease": State._lease,
     "record": State._record,
     "signal": State._signal,
-}
-_OUTCOMES: dict[str, Callable[[State, Event], None]] = {
-    "report": State._report,
-    "fail": State._fail,
-    "release": State._release,
 }

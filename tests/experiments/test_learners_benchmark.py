@@ -405,10 +405,17 @@ def test_the_summary_has_a_line_for_every_agent_and_says_who_shares(records: Rec
     assert not leaderboard.shares_parameters("lspe")
 
 
+COMMITTED = ROOT / "results" / "benchmark-full"
+
+
 @pytest.fixture(scope="module")
-def committed() -> Table:
-    folder = ROOT / "results" / "benchmark-full"
-    return table_of(Records.read(folder).migrated(plan.plan(FULL)))
+def record() -> Records:
+    return Records.read(COMMITTED).migrated(plan.plan(FULL))
+
+
+@pytest.fixture(scope="module")
+def committed(record: Records) -> Table:
+    return table_of(record)
 
 
 def test_what_the_iqm_trims_away_is_shown_beside_it(committed: Table) -> None:
@@ -446,12 +453,11 @@ def test_figures_have_no_blank_panels_and_compare_several_agents(committed: Tabl
         plots.close(chances)
 
 
-def test_the_committed_record_holds_every_result_of_the_full_suite() -> None:
+def test_the_committed_record_holds_every_result_of_the_full_suite(
+    record: Records, committed: Table
+) -> None:
     """Also after hyper-parameters and arguments were renamed: see `experiments.migration`."""
-    folder = ROOT / "results" / "benchmark-full"
-    units = plan.plan(FULL)
-    record = Records.read(folder).migrated(units)
-    assert {row["job"] for row in record.runs} == {key_of(unit) for unit in units}
-    shown = leaderboard.summary(table_of(record), section.source(record))
-    assert shown == (folder / "learners.md").read_text(encoding="utf-8")
+    assert {row["job"] for row in record.runs} == {key_of(unit) for unit in plan.plan(FULL)}
+    shown = leaderboard.summary(committed, section.source(record))
+    assert shown == (COMMITTED / "learners.md").read_text(encoding="utf-8")
     assert sum(not row.get("protocol") for row in record.runs) == 2480

@@ -159,6 +159,7 @@ def test_what_is_not_supported_is_refused_with_what_to_use_instead() -> None:
         ({"budget_rule": "average"}, "here the budget is per step"),
         ({"sources": costly, "budget": 2}, "costs range from 1 to 2"),
         ({"sources": Sources([1, 2], 1, 0.2, crawl_delay=[2, 0])}, "a crawl_delay"),
+        ({"engine": {"rate": 3}}, r"engine is Engine\(rate=3\), and engines are not supported"),
         ({"sources": Sources([1, 2], 1, 0.2, capacity=[3, 9])}, "a finite capacity"),
         ({"sources": Sources([1, 2], 1, 0.2, failure_rate=0.1)}, "a failure_rate"),
         ({"sources": Sources([1, 2, 1], 1, 0.2, hosts=["a", "a", "b"])}, "per_host"),

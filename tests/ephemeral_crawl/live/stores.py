@@ -116,8 +116,8 @@ def reported(store: Store) -> dict[int, int]:
     found: dict[int, int] = {}
     for (text,) in store.run("SELECT event FROM journal ORDER BY number"):
         event = json.loads(text)
-        for outcome in event.get("outcomes", ()):
-            if outcome["kind"] == "report":
-                assert outcome["lease"] not in found, "a report counts twice"
-                found[outcome["lease"]] = len(outcome["ages"])
+        if event["kind"] == "record":
+            for lease, items in zip(event["lease"], event["items"], strict=True):
+                assert lease not in found, "a report counts twice"
+                found[lease] = items
     return found

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ephemeral_crawl.live import Scheduler, scheduler, snapshot
+from ephemeral_crawl.live import Scheduler, reporting, scheduler, snapshot
 from ephemeral_crawl.live.journal import base, postgres, sqlite
 from ephemeral_crawl.live.state import State
 from tests.ephemeral_crawl.live import kills
@@ -163,7 +163,7 @@ def test_an_error_while_applying_leaves_the_journal_in_charge(store, monkeypatch
     live = Scheduler(store.address, budget="20/h", clock=clock)
     live.add("a")
     with monkeypatch.context() as patch:
-        patch.setattr(State, "_learn", lambda *_: 1 / 0)
+        patch.setattr(reporting, "apply", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             live.report("a", [(None, 1.0)])
     assert live.explain("a").fetched_at == clock()  # it had been committed

@@ -20,7 +20,11 @@ def test_the_heap_gives_what_sorting_gives():
         keys[i] = np.inf if rng.random() < 0.2 else rng.integers(20)
         heap.move(h, i, keys[i])
         now = rng.integers(20)
-        assert set(heap.due(h, now)) == set(np.flatnonzero(keys <= now))
+        due = set(np.flatnonzero(keys <= now).tolist())
+        assert set(heap.due(h, now, 51).tolist()) == due
+        some = heap.due(h, now, 7).tolist()
+        assert len(some) == len(set(some)) == min(7, len(due))
+        assert due.issuperset(some)
     assert int(h.size[0]) == np.isfinite(keys).sum()
 
 
@@ -45,8 +49,8 @@ def test_the_level_reaches_the_share(share):
 
 def fleet(n=8, seed=0):
     rng = np.random.default_rng(seed)
-    sources = columns.Sources.empty(n)
-    sources.flags[:] = columns.EXISTS
+    sources = columns.record_view(columns.new_sources(n))
+    sources.marks[:] = columns.EXISTS
     sources.host[:] = -1
     sources.cost[:] = rng.uniform(0.5, 3, n)
     sources.longest[:] = math.inf
@@ -78,7 +82,7 @@ def test_sources_are_due_when_their_index_reaches_the_price():
 
 def test_the_market_price_spends_the_budget():
     sources, shared = fleet(20)
-    which, hosts = np.arange(20), columns.Hosts.empty(2)
+    which, hosts = np.arange(20), columns.record_view(columns.new_hosts(2))
     sources.host[:5] = 0
     hosts.interval[0] = HOUR
     for budget in (0.5 / HOUR, 4 / HOUR):

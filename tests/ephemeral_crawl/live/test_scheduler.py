@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from ephemeral_crawl.live import Scheduler, choice
+from ephemeral_crawl.live import Scheduler, agenda, price
 from ephemeral_crawl.live.state import State
 from tests.ephemeral_crawl.live.world import DAY, HOUR, START, Clock
 from tests.refusals import refused
@@ -247,33 +247,94 @@ def test_politeness_is_never_violated(clock):
     assert cost <= 400 / HOUR * clock.now + 400 + 1
 
 
-def test_a_ranking_of_many_candidates_gives_the_same_leases(monkeypatch):
-    def leased(few):
-        monkeypatch.setattr(choice, "_FEW", few)
-        clock, rows = Clock(), range(300)
-        scheduler = Scheduler(":memory:", budget="30/h", burst=1000, clock=clock)
-        scheduler.add_many(
-            {"source": str(i), "host": f"h{i % 10}", "min_interval": "2h"} for i in rows
-        )
-        for i in rows:
-            dates = (HOUR * (1 + i % 40) * k for k in range(1, 6))
-            scheduler.report(str(i), dated(clock, *dates))
-        for host in range(10):
-            scheduler.limit_host(f"h{host}", "1min")
-        clock.now += DAY
-        found, last = [], {}
-        while len(found) < 150:
-            leases = scheduler.lease(7)
-            assert len({int(lease.source) % 10 for lease in leases}) == len(leases)
-            for lease in leases:
-                assert clock.now - last.get(lease.source, -DAY) >= 2 * HOUR
-                last[lease.source] = clock.now
-                assert scheduler.report(lease.id)
-                found.append(lease.source)
-            clock.now += 0.0 if leases else 60.0
-        return found
+def indices(scheduler):
+    """Return the indices of all sources, by brute force; 0 of those that must not be fetched."""
+    state, now = scheduler._state, scheduler._now(scheduler._state).time
+    rows = np.arange(state.rows, dtype=np.int32)
+    index = price.indices(state.table, state.shared, rows, now)
+    sources = state.sources[: state.rows]
+    index[(sources.blocked > now) | (sources.fetched > now - sources.shortest)] = 0.0
+    return index, state.accepted_at(now), state.balance_at(now)
 
-    assert leased(10) == leased(10_000)
+
+def test_sources_are_given_in_the_order_of_a_brute_force(clock):
+    """Whenever some are leased, nobody else has a higher index, or one that reaches the price."""
+    rng = np.random.default_rng(0)
+    scheduler = Scheduler(":memory:", budget="60/h", burst=30, clock=clock)
+    scheduler.add_many({"source": str(i), "cost": 1 + i % 3} for i in range(200))
+    for i in range(200):
+        dates = np.cumsum(rng.exponential(HOUR * (1 + i % 40), 6))
+        scheduler.report(str(i), dated(clock, *dates, worth=1 + i % 7))
+    full = short = 0
+    for k in range(300):
+        clock.now += rng.exponential(HOUR) if k % 50 == 0 else rng.exponential(120.0)
+        index, asked, balance = indices(scheduler)
+        leases = scheduler.lease(3)
+        rows = [int(lease.source) for lease in leases]
+        assert [lease.index for lease in leases] == sorted(index[rows], reverse=True)
+        rest = np.delete(index, rows).max()
+        if leases:
+            assert leases[-1].index >= max(rest, asked)
+            full += len(leases) == 3
+        if len(leases) < 3 and balance - sum(1 + i % 3 for i in rows) > 3:
+            assert rest < asked
+            short += 1
+        scheduler.record([{"lease": x.id, "items": dated(clock, 5)} for x in leases])
+    assert full > 30
+    assert short > 30
+
+
+def large_fleet(clock, monkeypatch, budget):
+    monkeypatch.setattr(agenda, "EXACT", 0)
+    monkeypatch.setattr(agenda, "LOOKED_AT", 64)
+    monkeypatch.setattr(agenda, "_SLICE", 64)
+    rng, number = np.random.default_rng(0), 1500
+    scheduler = Scheduler(":memory:", budget=budget, burst=400, explore=0, clock=clock)
+    scheduler.add_many({"source": str(i)} for i in range(number))
+    for i in range(number):
+        dates = np.cumsum(rng.exponential(HOUR * rng.uniform(1, 40), 6))
+        scheduler.report(str(i), dated(clock, *dates, worth=rng.uniform(1, 7)))
+    return scheduler
+
+
+def test_large_fleets_are_given_nearly_in_order(clock, monkeypatch):
+    """As in fleets above `EXACT`, where far more sources are due than are asked for."""
+    scheduler = large_fleet(clock, monkeypatch, "1200/h")
+    lost = []
+    for k in range(400):
+        clock.now += 4 * HOUR if k in (0, 200) else 12.0
+        every, _, _ = indices(scheduler)
+        leases = scheduler.lease(4)
+        every[[int(lease.source) for lease in leases]] = 0.0
+        if k % 200 > 50:  # after it has looked at all that have become due meanwhile
+            assert leases
+            lost.append(1.0 - leases[-1].index / max(every.max(), leases[-1].index))
+        scheduler.record([{"lease": x.id, "items": dated(clock, 5)} for x in leases])
+    assert scheduler.status().counts.leases > 1500
+    assert np.mean(lost) < 0.1
+    assert np.max(lost) < 0.25
+
+
+def test_in_large_fleets_nobody_is_much_too_late(clock, monkeypatch):
+    """While the price rises and falls, and all that reach it are leased."""
+    monkeypatch.setattr(
+        State, "accepted_at", lambda _, now: 0.2 * math.exp(0.5 * math.sin(now / DAY))
+    )
+    scheduler = large_fleet(clock, monkeypatch, "100000/h")
+    late, early = [], []
+    for k in range(200):
+        clock.now += 600.0
+        every, asked, _ = indices(scheduler)
+        leases = scheduler.lease(200)
+        every[[int(lease.source) for lease in leases]] = 0.0
+        if len(leases) < 200:
+            late.append(every.max() / asked)
+        early += [lease.index / asked for lease in leases if "index" in lease.reason]
+        scheduler.record([{"lease": x.id, "items": dated(clock, 5)[: k % 2]} for x in leases])
+    assert len(late) > 60
+    assert np.max(late[20:]) < 1.11
+    assert np.mean(late[20:]) < 1.1
+    assert min(early) >= 1.0
 
 
 def test_the_budget_is_spent_and_not_exceeded(clock):

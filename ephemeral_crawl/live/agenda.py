@@ -1,0 +1,316 @@
+"""When to look at which source again: due times in a heap, and lines in front of limited hosts.
+
+A source is in the heap with the time at which it becomes due at a price, its *key*. Prices change
+all the time, and keys are not computed anew each time: the agenda knows the highest price that a
+key was computed for. As long as the index that is asked for is at least that, whoever reaches it
+has a key that has passed. If it rises, sources whose keys have passed too early are found out when
+they are looked at, and wait for a new key; if it falls by more than a tolerance, all keys are
+computed anew, some at each call. So no call does work that grows with the fleet.
+
+Sources that are due and whose host accepts one fetch at a time leave the heap and stand in line in
+front of it, and are compared when it accepts one. If the line is long, they get a ticket, the time
+at which they may join it.
+
+All this follows from the state and is not part of it: it says which sources to look at, and not
+what they are worth.
+"""
+
+from __future__ import annotations
+
+import math
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crawl_env.compiled import compiled
+from ephemeral_crawl.live import heap as heaps
+from ephemeral_crawl.live import price
+from ephemeral_crawl.live.columns import NO_HOST, Hosts, Sources
+from ephemeral_crawl.live.heap import Heap
+from ephemeral_crawl.live.learning import Shared
+
+if TYPE_CHECKING:
+    from ephemeral_crawl.live.state import State
+
+Rows = NDArray[np.int32]
+
+EXACT = 1024  # sources up to which every key is at a price that is asked for
+LOOKED_AT = 256  # sources that are compared at a time, at least
+BELOW, ABOVE = 0.05, 0.02  # logarithm of price asked for ÷ price of keys, in small, large fleets
+TOLERANCE = 0.1  # logarithm by which keys of large fleets can be at a higher price
+_MOST = 4096  # sources that are looked at, where far more are due than are asked for
+_SLICE = 1024  # keys that are computed anew at a time, where that is urgent
+_LINE = 128  # sources in line in front of a host
+_ROUNDS = 8  # largest number of times that the heap is looked at in a call
+_IN_LINE, _TICKET = 1, 2  # marks
+
+
+class Ranked(NamedTuple):
+    """Sources that are looked at, (K,) each."""
+
+    row: Rows
+    gain: NDArray[np.float64]  # the index
+    rank: NDArray[np.float64]  # the index, or the price if it is higher and others ask for a fetch
+    reason: NDArray[np.uint8]
+
+
+class Agenda:
+    """Which sources to look at, at a time."""
+
+    def __init__(self) -> None:
+        self.heap = Heap.empty(0)
+        self.marks = np.zeros(0, np.uint8)  # (R,) where a source that is not in the heap is
+        self.price = math.nan  # highest price that a key was computed for; NaN: there are none
+        self.stale = False  # whether estimates have changed for which keys were computed
+        self.look = LOOKED_AT  # sources to look at next time
+        self._next = 0  # row whose key is computed anew next
+        self._left = 0  # rows whose keys are at too high a price
+        self._lines: dict[int, list[int]] = {}  # of each host; those not marked have left it
+        self._opening: list[tuple[float, int]] = []  # heap of when hosts accept the next fetch
+        self._tickets: dict[int, float] = {}  # last ticket of each host
+
+    def floor(self, state: State, asked: float) -> float:
+        """Return the index down to which all sources that have it are found among those due."""
+        if state.rows <= EXACT:
+            return asked
+        return max(asked, self.price * math.exp(-TOLERANCE))
+
+    def prepare(self, state: State, asked: float, now: float) -> None:
+        """Make keys for a price that is asked for, where there are none that serve."""
+        small = state.rows <= EXACT
+        if not self.price > 0.0 or len(self.marks) < state.rows:
+            self._build(state, self._aim(state, asked), now)
+        elif small and (self.price > asked or self.stale):
+            self.price, self.stale = min(self.price, self._aim(state, asked)), False
+            self._renew(state, state.rows, now)
+
+    def _aim(self, state: State, asked: float) -> float:
+        """Return the price for new keys."""
+        return asked * math.exp(-BELOW if state.rows <= EXACT else ABOVE)
+
+    def _build(self, state: State, value: float, now: float) -> None:
+        rows, room = state.rows, len(state.table)
+        keys = price.all_keys(state.table, state.shared, rows, value, state.rotation, now)
+        self.__init__()  # type: ignore[misc]
+        self.price, self.heap, self.marks = value, Heap.empty(room), np.zeros(room, np.uint8)
+        order = np.argsort(keys, kind="stable")
+        order = order[: int(np.isfinite(keys).sum())]
+        self.heap.key[:rows] = keys
+        self.heap.order[: len(order)] = order  # sorted, therefore a heap
+        self.heap.place[order] = np.arange(len(order))
+        self.heap.size[0] = len(order)
+
+    def rekey(self, state: State, rows: Rows, now: float, value: float | None = None) -> None:
+        """Compute keys of sources that have changed, or at another price."""
+        if not self.price > 0.0:
+            return
+        if len(self.marks) < len(state.table):
+            room = len(state.table)
+            marks = np.zeros(room, np.uint8)
+            marks[: len(self.marks)] = self.marks
+            self.marks, self.heap = marks, self.heap.with_rows(room)
+        if value is None:
+            value = self.price
+        self.price = max(self.price, value)
+        _rekey(
+            state.table, state.shared, self.heap, self.marks, rows, value, state.rotation, now,
+        )  # fmt: skip
+
+    def _renew(self, state: State, number: int, now: float) -> None:
+        """Compute the next keys anew."""
+        number = min(number, state.rows)
+        _renew(
+            state.table, state.shared, self.heap, self.marks, self._next, number, state.rows,
+            self.price, state.rotation, now,
+        )  # fmt: skip
+        self._next = (self._next + number) % max(state.rows, 1)
+        self._left = max(self._left - number, 0)
+
+    def candidates(self, state: State, most: int, now: float) -> tuple[Rows, bool]:
+        """Return sources that may be due and whose hosts accept a fetch, and whether there may be
+        more."""
+        for _ in range(_ROUNDS):
+            rows = heaps.due(self.heap, now, most)
+            more = len(rows) == most
+            if state.host_names:
+                rows, limited = _admit(state.table, state.hosts_table, self.heap, rows, now)
+                for i in limited.tolist():
+                    self._queue(state, i, now)
+            if 2 * len(rows) >= most or not more:
+                break
+        found = [rows, *self._of_open_hosts(state, most, now)]
+        return np.concatenate(found) if len(found) > 1 else rows, more
+
+    def _queue(self, state: State, i: int, now: float) -> None:
+        """Let a source stand in line, or give it a ticket."""
+        host = int(state.table["host"][i])
+        opens = state.host_open_at(host)
+        line = self._lines.get(host)
+        if line is None:
+            line = self._lines[host] = []
+        if len(line) >= _LINE:
+            interval = float(state.hosts_table["interval"][host])
+            ticket = max(self._tickets.get(host, 0.0), opens, now) + interval
+            self._tickets[host] = ticket
+            self.marks[i] = _TICKET
+            heaps.move(self.heap, i, ticket)
+            return
+        if not line:
+            heappush(self._opening, (opens, host))
+        line.append(i)
+        self.marks[i] = _IN_LINE
+        heaps.move(self.heap, i, math.inf)
+
+    def _of_open_hosts(self, state: State, most: int, now: float) -> list[Rows]:
+        """Return the lines of hosts that accept a fetch."""
+        found: list[Rows] = []
+        number, seen = 0, set()
+        while self._opening and self._opening[0][0] <= now and number < most:
+            _, host = heappop(self._opening)
+            if host in seen or host not in self._lines:
+                continue
+            seen.add(host)
+            line = self._lines[host]
+            rows = np.unique(np.array(line, dtype=np.int32))
+            rows = rows[self.marks[rows] == _IN_LINE]
+            rows = rows[state.table["host"][rows] == host]
+            if not len(rows):
+                del self._lines[host]
+                continue
+            line[:] = rows.tolist()
+            if state.host_open_at(host) <= now:
+                found.append(rows)
+                number += len(rows)
+        for host in seen:
+            if host in self._lines:
+                heappush(self._opening, (max(state.host_open_at(host), now), host))
+        return found
+
+    def next_opening(self) -> float:
+        """Return when the first host accepts a fetch in front of which sources stand in line."""
+        return self._opening[0][0] if self._opening else math.inf
+
+    def open(self, state: State, host: int) -> None:
+        """Note that a host may accept a fetch earlier than it seemed."""
+        if host in self._lines:
+            heappush(self._opening, (state.host_open_at(host), host))
+
+    def dissolve(self, state: State, host: int) -> None:
+        """Send all who stand in line back to the heap, as the host is no longer limited."""
+        self._tickets.pop(host, None)
+        rows = np.array(self._lines.pop(host, []), dtype=np.int32)
+        self.rekey(state, rows[self.marks[rows] == _IN_LINE], state.time)
+
+    def lower(self, state: State, asked: float, limit: int, now: float) -> bool:
+        """Compute some keys anew at a lower price, if fewer than `limit` were found that are near
+        to the highest price of keys; return whether there were any to compute."""
+        if state.rows <= EXACT:
+            return False
+        high = self.price > asked * math.exp(TOLERANCE)
+        if self._left == 0 and (high or self.stale):
+            if high:
+                step = self.price * math.exp(-TOLERANCE)
+                self.price = max(step, self._aim(state, asked))
+            self._left, self.stale = state.rows, False
+        number = min(self._left, max(_SLICE, 32 * limit))
+        self._renew(state, number, now)
+        return number > 0
+
+    def settle(
+        self,
+        state: State,
+        looked: Ranked,
+        chosen: NDArray[np.int64],
+        limit: int,
+        asked: float,
+        more: bool,
+        now: float,
+    ) -> None:
+        """Learn from a choice which sources to look at next.
+
+        Arguments:
+            chosen: places of those in `looked` that were chosen.
+            limit: how many were wanted.
+            asked: the price that was asked for.
+            more: whether there may be others that are due.
+        """
+        self._renew(state, 2 * len(chosen), now)
+        aim = self._aim(state, asked)
+        if state.rows <= EXACT:
+            if aim > self.price:
+                self.rekey(state, looked.row[looked.rank < asked], now, aim)
+            return
+        value = aim
+        enough = LOOKED_AT // 2 + 2 * limit
+        if more and len(looked.row) > enough:
+            # Too many are due. Only the best of these are looked at again before their index has
+            # risen, so that others come into view.
+            value = max(aim, self.price, float(np.partition(looked.gain, -enough)[-enough]))
+        worse = looked.gain < (value if value > aim else asked)
+        worse[chosen] = False
+        self.rekey(state, looked.row[worse], now, value)
+        useful = 2 * int(worse.sum()) > len(worse)
+        self.look = min(2 * self.look, _MOST) if more and useful else max(self.look // 2, LOOKED_AT)
+
+
+@compiled
+def _rekey(
+    sources: Sources,
+    shared: Shared,
+    heap: Heap,
+    marks: NDArray[np.uint8],
+    rows: Rows,
+    value: float,
+    rotation: float,
+    now: float,
+) -> None:
+    for k in range(len(rows)):
+        i = rows[k]
+        marks[i] = 0
+        heaps.move(heap, i, price.key_of(sources, shared, i, value, rotation, now))
+
+
+@compiled
+def _renew(
+    sources: Sources,
+    shared: Shared,
+    heap: Heap,
+    marks: NDArray[np.uint8],
+    start: int,
+    number: int,
+    rows: int,
+    value: float,
+    rotation: float,
+    now: float,
+) -> None:
+    """Compute the keys of some rows, cyclically from one on, except of those that stand in line."""
+    for k in range(number):
+        i = (start + k) % rows
+        if marks[i] == 0:
+            key = price.key_of(sources, shared, i, value, rotation, now)
+            if key != heap.key[i]:
+                heaps.move(heap, i, key)
+
+
+@compiled
+def _admit(sources: Sources, hosts: Hosts, heap: Heap, rows: Rows, now: float) -> tuple[Rows, Rows]:
+    """Return those whose hosts accept any number of fetches now, and those of limited hosts.
+
+    Sources of hosts that asked to be left alone wait in the heap until then.
+    """
+    free, limited = np.empty(len(rows), np.int32), np.empty(len(rows), np.int32)
+    number, others = 0, 0
+    for k in range(len(rows)):
+        i = rows[k]
+        host = sources.host[i]
+        if host != NO_HOST and hosts.interval[host] > 0.0:
+            limited[others] = i
+            others += 1
+        elif host != NO_HOST and hosts.blocked[host] > now:
+            heaps.move(heap, i, hosts.blocked[host])
+        else:
+            free[number] = i
+            number += 1
+    return free[:number], limited[:others]

@@ -1,0 +1,348 @@
+"""What outcomes of fetches change, many at once."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crawl_env.compiled import compiled
+from ephemeral_crawl.live import learning, price
+from ephemeral_crawl.live.columns import NEVER, NO_HOST, Hosts, Sources
+from ephemeral_crawl.live.learning import Shared
+
+FETCHED, FAILED, RELEASED = 0, 1, 2  # outcomes
+# Places in the array of counts, in the order of `counts.Counts`.
+_FETCHED, _FAILED, _RELEASED, _ITEMS, _COLLECTED = 1, 2, 3, 5, 6
+MOST_ITEMS = 1000  # of an outcome; further, older ones are only counted
+_PARTS = 16  # of a gap, for the estimate of the rate
+_BACKLOG = 20.0  # weight of a first fetch, in items
+_LEAST_SPAN = 60.0  # seconds between items of a first fetch that tell a rate
+_UNUSUAL = 8.0  # expected items in the time without any that says that items are missing
+_FRESH = 0.3  # share of an item's worth that must be left to tell how much worths differ
+_MOST_FAILURES = 250
+_LONGEST = learning.MEMORIES[-1]
+_MIDDLE = learning.MEMORIES[1]
+
+
+class Batch(NamedTuple):
+    """Outcomes in columns, (K,) each."""
+
+    outcome: NDArray[np.uint8]
+    row: NDArray[np.int32]
+    lease: NDArray[np.int64]  # number, 0: fetched without a lease
+    at: NDArray[np.float64]  # time of the fetch
+    until: NDArray[np.float64]  # time until which the source must not be fetched
+    host_until: NDArray[np.float64]  # time until which its host must not be
+    items: NDArray[np.int64]  # number of items, in `worth`
+    dated: NDArray[np.int64]  # number of these, the first of them, whose age is in `age`
+    more: NDArray[np.float64]  # number of further items
+    more_worth: NDArray[np.float64]  # and their worth
+    age: NDArray[np.float64]  # (Σ dated,) seconds, ascending within an outcome
+    worth: NDArray[np.float64]  # (Σ items,)
+
+
+COLUMNS = {
+    "outcome": np.uint8,
+    "row": np.int32,
+    "lease": np.int64,
+    **dict.fromkeys(("at", "until", "host_until"), np.float64),
+    **dict.fromkeys(("items", "dated"), np.int64),
+    **dict.fromkeys(("more", "more_worth", "age", "worth"), np.float64),
+}
+
+
+def check(columns: dict[str, NDArray[Any]]) -> None:
+    """Raise ValueError unless the columns of a batch fit together."""
+    number, items, dated = len(columns["row"]), columns["items"], columns["dated"]
+    given = columns["outcome"] == FETCHED
+    if not (
+        all(len(columns[name]) == number for name in COLUMNS if name not in ("age", "worth"))
+        and (columns["outcome"] <= RELEASED).all()
+        and ((dated >= 0) & (dated <= items) & (items <= MOST_ITEMS)).all()
+        and not items[~given].any()
+        and len(columns["age"]) == dated.sum()
+        and len(columns["worth"]) == items.sum()
+    ):
+        raise ValueError("the columns of a batch do not fit together")
+
+
+@compiled
+def apply(
+    sources: Sources,
+    hosts: Hosts,
+    shared: Shared,
+    kind_pings: NDArray[np.float64],
+    sums: NDArray[np.float64],
+    counts: NDArray[np.float64],
+    batch: Batch,
+    balance: float,
+    burst: float,
+    at_fetch: bool,
+    price_now: float,
+    now: float,
+) -> float:
+    """Apply outcomes, and return the budget units that are left.
+
+    Arguments:
+        kind_pings: (K, 2) number of true pings and of all pings of each kind.
+        sums: see `learning.SUMS`.
+        counts: see `counts.Counts`.
+        balance, burst: budget units before, and at most.
+        at_fetch: whether worths are those at the fetch.
+        price_now: price of a budget unit.
+    """
+    ages, worths = 0, 0
+    for k in range(len(batch.row)):
+        i, lease, outcome = batch.row[k], batch.lease[k], batch.outcome[k]
+        host = sources.host[i]
+        cost = np.float64(sources.cost[i])
+        current = lease != 0 and sources.lease[i] == lease
+        if lease != 0 and host != NO_HOST and hosts.lease[host] == lease:
+            hosts.held[host] = 0.0
+        if current:
+            sources.lease[i] = 0
+            sources.blocked[i] = 0.0
+        if outcome == RELEASED:
+            counts[_RELEASED] += 1.0
+            balance = min(balance + cost, burst)
+            if current:
+                sources.blocked[i] = max(sources.blocked[i], batch.until[k])
+            continue
+        at = batch.at[k]
+        if lease == 0:
+            balance = max(balance - cost, -burst)
+        if host != NO_HOST:
+            hosts.fetched[host] = max(hosts.fetched[host], at)
+        if outcome == FAILED:
+            counts[_FAILED] += 1.0
+            sources.failures[i] = min(sources.failures[i] + 1, _MOST_FAILURES)
+            if host != NO_HOST:
+                hosts.blocked[host] = max(hosts.blocked[host], batch.host_until[k])
+        else:
+            counts[_FETCHED] += 1.0
+            sources.failures[i] = 0
+            age = batch.age[ages : ages + batch.dated[k]]
+            worth = batch.worth[worths : worths + batch.items[k]]
+            more, more_worth = batch.more[k], batch.more_worth[k]
+            counts[_ITEMS] += len(worth) + more
+            counts[_COLLECTED] += _learn(
+                sources, shared, kind_pings, sums, i, at, age, worth, more, more_worth, at_fetch,
+                price_now, now,
+            )  # fmt: skip
+            sources.fetched[i] = max(sources.fetched[i], at)
+        ages += batch.dated[k]
+        worths += batch.items[k]
+        sources.blocked[i] = max(sources.blocked[i], batch.until[k])
+    return balance
+
+
+@compiled
+def _learn(
+    sources: Sources,
+    shared: Shared,
+    kind_pings: NDArray[np.float64],
+    sums: NDArray[np.float64],
+    i: int,
+    at: float,
+    given_age: NDArray[np.float64],
+    worth: NDArray[np.float64],
+    more: float,
+    more_worth: float,
+    at_fetch: bool,
+    price_now: float,
+    now: float,
+) -> float:
+    """Learn from the items of a fetch, and return what they were worth then."""
+    first = sources.fetched[i] == NEVER
+    gap = np.inf if first else max(at - sources.fetched[i], 0.0)
+    age = np.minimum(given_age, gap)
+    later = sources.pending[i] > 0.0 and sources.pinged[i] > at  # than the fetch
+    collected = _learn_worth(sources, shared, sums, i, age, worth, more, more_worth, gap, at_fetch)
+    if first:
+        _learn_backlog(sources, shared, i, age)
+    else:
+        pings = np.float64(sources.pending[i]) - (1.0 if later else 0.0)
+        _learn_rate(
+            sources, shared, kind_pings, i, age, len(worth) + more, gap, pings, price_now, now
+        )
+    sources.pending[i] = 1.0 if later else 0.0
+    sources.shot[i] = sources.pending[i]
+    return collected
+
+
+@compiled
+def _learn_worth(
+    sources: Sources,
+    shared: Shared,
+    sums: NDArray[np.float64],
+    i: int,
+    age: NDArray[np.float64],
+    worth: NDArray[np.float64],
+    more: float,
+    more_worth: float,
+    gap: float,
+    at_fetch: bool,
+) -> float:
+    """Learn the mean worth of items, and return what these were worth when they were fetched.
+
+    Items without a date are spread evenly over the gap.
+    """
+    if gap < np.inf:
+        kept = math.exp(-gap / _LONGEST)
+        sources.worth[i] *= kept
+        sources.worth_items[i] *= kept
+    if not len(worth):
+        return 0.0
+    decay = learning.decay_of(sources, shared, i)
+    unknown = 1.0 if gap == 0.0 else 0.0
+    if 0.0 < gap < np.inf:
+        unknown = -math.expm1(-decay * gap) / (decay * gap)
+    number = len(age) if at_fetch else len(worth)
+    total, shares, collected = 0.0, 0.0, 0.0
+    for k in range(len(worth)):
+        left = math.exp(-decay * age[k]) if k < len(age) else unknown
+        collected += worth[k] if at_fetch else worth[k] * left
+        if k < number:
+            total += worth[k]
+            shares += left if at_fetch else 1.0
+    if at_fetch:
+        learning.add_ages(sums, age, worth[:number])
+        collected += more_worth
+    else:
+        total += more_worth
+        shares += more
+    sources.worth[i] += total
+    sources.worth_items[i] += shares
+    mean = learning.worth_of(sources, shared, i)
+    if mean > 0.0:
+        for k in range(number):
+            share = math.exp(-decay * age[k]) if at_fetch else 1.0
+            if share > _FRESH:
+                learning.add_worth(sums, worth[k] / share / mean)
+    return collected
+
+
+@compiled
+def _learn_backlog(sources: Sources, shared: Shared, i: int, age: NDArray[np.float64]) -> None:
+    """Learn the rate from the ages, in ascending order, of all items of a first fetch.
+
+    Of k items, the newest of which were published within a time T, k − 1 are counted in T. If the
+    older half spreads over far more time than the newer half, as pinned entries and archives do,
+    only the newer half is used.
+    """
+    number = len(age)
+    half = (number + 1) // 2
+    used = half
+    if number and age[number - 1] <= 4.0 * max(age[half - 1], _LEAST_SPAN):
+        used = number
+    if used == 0 or not age[used - 1] >= _LEAST_SPAN:
+        return
+    span = age[used - 1]
+    _observe(sources, shared, i, age[: used - 1], min(_PARTS, 2 * used), span, 1.0)
+    learning.limit(sources, i, _BACKLOG)
+
+
+@compiled
+def _learn_rate(
+    sources: Sources,
+    shared: Shared,
+    kind_pings: NDArray[np.float64],
+    i: int,
+    age: NDArray[np.float64],
+    number: float,
+    gap: float,
+    pings: float,
+    price_now: float,
+    now: float,
+) -> None:
+    """Learn the rate, and the precision of pings, from the number of items of a gap."""
+    if gap <= 0.0:  # reported after a later fetch: items that were missed before
+        for m in range(len(learning.MEMORIES)):
+            sources.items[i, m] += number
+        return
+    dated = len(age)
+    if dated == number and _is_cut_off(sources, shared, i, age, gap, price_now, now):
+        gap = age[dated - 1]
+        dated -= 1
+        number -= 1.0
+    announced = 0.0
+    if pings > 0.0 or sources.pinged_for[i] > 0.0:
+        if not sources.pinged_for[i] > 0.0:
+            learning.limit(sources, i, learning.UNSIGNALLED)
+        kept = math.exp(-gap / _MIDDLE)
+        known = learning.belief(sources, shared, i)
+        precision = learning.precision(sources, shared, i)
+        announced = learning.true_pings(number, pings, known.silent * gap, precision)
+        sources.pings[i] = kept * sources.pings[i] + pings
+        sources.true_pings[i] = kept * sources.true_pings[i] + announced
+        sources.pinged_for[i] = kept * sources.pinged_for[i] + gap
+        kind_pings[sources.kind[i], 0] += announced
+        kind_pings[sources.kind[i], 1] += pings
+    silent = 1.0 - announced / number if number > 0.0 else 1.0
+    parts = min(_PARTS, 2 * dated) if dated == number and dated > 0 else 1
+    if parts == 1:
+        learning.observe(sources, shared, i, np.full(1, silent * number), gap)
+    else:
+        _observe(sources, shared, i, age[:dated], parts, gap, silent)
+
+
+@compiled
+def _observe(
+    sources: Sources,
+    shared: Shared,
+    i: int,
+    age: NDArray[np.float64],
+    parts: int,
+    span: float,
+    weight: float,
+) -> None:
+    """Learn from dated items, by the part of a time in which each was published."""
+    counts = np.zeros(parts)
+    for k in range(len(age)):
+        part = min(max((span - age[k]) * (parts / span), 0.0), parts - 1.0)
+        counts[int(part)] += weight
+    learning.observe(sources, shared, i, counts, span / parts)
+
+
+@compiled
+def _is_cut_off(
+    sources: Sources,
+    shared: Shared,
+    i: int,
+    age: NDArray[np.float64],
+    gap: float,
+    price_now: float,
+    now: float,
+) -> bool:
+    """Return whether items of the beginning of a gap seem to be missing.
+
+    After an outage, or a jump of the clock, a source no longer shows all that it published since
+    the last fetch. Otherwise the time from the fetch to the first item is exponential.
+    """
+    number = len(age)
+    if number < _UNUSUAL or not age[number - 1] > 0.0:
+        return False
+    usual = price.due_at(sources, shared, i, price_now, now)
+    if not gap > 4.0 * max(usual - sources.fetched[i], _LEAST_SPAN):
+        return False
+    return (gap - age[number - 1]) * number / age[number - 1] > _UNUSUAL
+
+
+@compiled
+def give(sources: Sources, hosts: Hosts, rows: NDArray[np.int32], first: int, end: float) -> float:
+    """Lease sources until `end`, by numbers from `first` on, and return what they cost."""
+    total = 0.0
+    for k in range(len(rows)):
+        i = rows[k]
+        sources.lease[i] = first + k
+        # If it is never reported, it may have been fetched at the end.
+        sources.blocked[i] = max(sources.blocked[i], end + np.float64(sources.shortest[i]))
+        total += np.float64(sources.cost[i])
+        host = sources.host[i]
+        if host != NO_HOST:
+            hosts.lease[host] = first + k
+            hosts.held[host] = end + hosts.interval[host]
+    return total

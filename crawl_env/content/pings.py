@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from crawl_env.compiled import compiled
-from crawl_env.content.draws import Stream, exponential, mixed, poisson, stream
+from crawl_env.compiled import compiled, inlined
+from crawl_env.content.draws import Stream, exponential, mixed, poisson, stream, uniform
 from crawl_env.content.items import MOST_ITEMS, PoissonTimes
 from crawl_env.content.process import Published, blocks_of
 from crawl_env.content.totals import FADED
@@ -21,6 +21,7 @@ from crawl_env.numerics import FloatArray, IntArray
 from crawl_env.rng import beside
 
 _BATCH = 2**14  # false pings drawn at a time, which fit in the cache
+_EXPONENT = 30.0  # e to the minus of which is far from the smallest number
 _ONE, _SHIFT = np.uint64(1), np.uint64(11)
 
 
@@ -305,22 +306,36 @@ def _arrive(
     ages: FloatArray,
 ) -> int:
     """Write the cells and ages of the pings on the way that come within a step, and return their
-    number. Each comes with probability `arrives`, after a time −d ln(1 − u)."""
-    n, counter, step = 0, state[0], state[1] | _ONE
+    number. Each comes with probability `arrives`, after an exponential time modulo 1, which has the
+    distribution of an exponential time below 1."""
+    n = 0
     for start in range(0, waiting.size, delay.size):
         for i in range(delay.size):
-            c = start + i
-            before = n
-            for _ in range(waiting[c]):
-                counter += step
-                u = np.float64(np.int64(mixed(counter) >> _SHIFT)) * 2.0**-53
-                where[n], ages[n] = c, u
-                n += u < arrives[i]
-            for j in range(before, n):
-                ages[j] = max(1.0 + delay[i] * math.log1p(-ages[j]), 0.0)
-            waiting[c] -= n - before
-    state[0] = counter
+            left, number = waiting[start + i], 0
+            most = np.int64(min(_EXPONENT * delay[i], 2.0**31)) + 1
+            while left > 0:
+                few = min(left, most)
+                number += _binomial(state, few, arrives[i], math.exp(-few / delay[i]))
+                left -= few
+            waiting[start + i] -= number
+            for j in range(n, n + number):
+                time = delay[i] * exponential(state)
+                where[j], ages[j] = start + i, 1.0 - (time - np.floor(time))
+            n += number
     return n
+
+
+@inlined
+def _binomial(state: Stream, n: int, p: float, none: float) -> int:
+    """Return a binomial number by inversion; `none` is the probability of 0, (1 − p)^n."""
+    k, left, mass, odds = 0, uniform(state), none, p / (1.0 - p) if p < 1.0 else np.inf
+    if none == 0.0:  # all have come
+        return n
+    while left >= mass and k < n:
+        left -= mass
+        mass *= odds * (n - k) / (k + 1.0)
+        k += 1
+    return k
 
 
 class RecordedPings:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy.sparse.csgraph
+import scipy.sparse.linalg
 from scipy import sparse, stats
 
 from agents.theory.engine.joining import joining
@@ -23,6 +25,7 @@ from crawl_env.numerics import FloatArray, IntArray
 
 _MOST_SWEEPS = 100_000
 _TINY = 1e-12
+_EARLY = 1e-9  # weight of each step, in the reward of a policy
 
 
 class EngineProcess:
@@ -101,19 +104,17 @@ class EngineProcess:
             value -= value.flat[0]
         raise RuntimeError("value iteration did not converge; raise the tolerance")
 
-    def reward(self, choice: IntArray, tolerance: float = 1e-9) -> float:
+    def reward(self, choice: IntArray) -> float:
         """Return the long-run reward per step of a policy that is given like the optimal one, from
-        sources just crawled and an empty queue."""
+        sources just crawled and an empty queue: that of a discount factor so near 1 that only the
+        settled queue counts."""
         chain, credit = self._chain(choice)
-        at = np.zeros(credit.size)
-        at[0] = 1.0
-        for _ in range(_MOST_SWEEPS):
-            after = 0.5 * (at + chain @ at)  # half steps, as above
-            moved = np.abs(after - at).sum()
-            at = after
-            if moved <= tolerance:
-                return float(at @ credit)
-        raise RuntimeError("the queue has not settled; raise the tolerance")
+        reached = sparse.csgraph.breadth_first_order(chain.T, 0, return_predecessors=False)
+        chain, credit = chain[reached][:, reached], credit[reached]
+        system = sparse.identity(credit.size, format="csc") - (1.0 - _EARLY) * chain.tocsc()
+        start = np.zeros(credit.size)
+        start[0] = _EARLY
+        return float(sparse.linalg.spsolve(system, start) @ credit)
 
     def _chain(self, choice: IntArray) -> tuple[sparse.csr_matrix, FloatArray]:
         """Return the transposed transition matrix of a policy, and the credit, (states,)."""

@@ -1,0 +1,1 @@
+"""The study of crawlers that feed an indexing engine."""

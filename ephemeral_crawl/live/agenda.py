@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from crawl_env.compiled import compiled
 from ephemeral_crawl.live import heap as heaps
 from ephemeral_crawl.live import price
-from ephemeral_crawl.live.columns import NO_HOST, Hosts, Sources
+from ephemeral_crawl.live.columns import NEVER, NO_HOST, Hosts, Sources
 from ephemeral_crawl.live.heap import Heap
 from ephemeral_crawl.live.learning import Shared
 
@@ -44,7 +44,9 @@ _MOST = 4096  # sources that are looked at, where far more are due than are aske
 _SLICE = 1024  # keys that are computed anew at a time, where that is urgent
 _LINE = 128  # sources in line in front of a host
 _ROUNDS = 8  # largest number of times that the heap is looked at in a call
-_IN_LINE, _TICKET = 1, 2  # marks
+_DEFERRED_BY = 0.05  # of the time since its last fetch
+_IN_LINE, _TICKET, _DEFERRED = 1, 2, 3  # marks
+NEW, CEILING, ROTATION, SIGNAL, INDEX = range(5)  # reasons
 
 
 class Ranked(NamedTuple):
@@ -102,8 +104,16 @@ class Agenda:
         self.heap.place[order] = np.arange(len(order))
         self.heap.size[0] = len(order)
 
-    def rekey(self, state: State, rows: Rows, now: float, value: float | None = None) -> None:
-        """Compute keys of sources that have changed, or at another price."""
+    def rekey(
+        self,
+        state: State,
+        rows: Rows,
+        now: float,
+        value: float | None = None,
+        defer: bool = False,
+    ) -> None:
+        """Compute keys of sources that have changed, or at another price; those of sources that
+        are due at any price are deferred, if asked."""
         if not self.price > 0.0:
             return
         if len(self.marks) < len(state.table):
@@ -116,14 +126,15 @@ class Agenda:
         self.price = max(self.price, value)
         _rekey(
             state.table, state.shared, self.heap, self.marks, rows, value, state.rotation, now,
+            defer,
         )  # fmt: skip
 
-    def _renew(self, state: State, number: int, now: float) -> None:
-        """Compute the next keys anew."""
+    def _renew(self, state: State, number: int, now: float, urgent: bool = False) -> None:
+        """Compute the next keys anew, if it is urgent also of those that were deferred."""
         number = min(number, state.rows)
         _renew(
             state.table, state.shared, self.heap, self.marks, self._next, number, state.rows,
-            self.price, state.rotation, now,
+            self.price, state.rotation, now, urgent,
         )  # fmt: skip
         self._next = (self._next + number) % max(state.rows, 1)
         self._left = max(self._left - number, 0)
@@ -214,8 +225,8 @@ class Agenda:
                 step = self.price * math.exp(-TOLERANCE)
                 self.price = max(step, self._aim(state, asked))
             self._left, self.stale = state.rows, False
-        number = min(self._left, max(_SLICE, 32 * limit))
-        self._renew(state, number, now)
+        number = min(self._left, max(_SLICE, 8 * limit))
+        self._renew(state, number, now, urgent=True)
         return number > 0
 
     def settle(
@@ -250,8 +261,10 @@ class Agenda:
             value = max(aim, self.price, float(np.partition(looked.gain, -enough)[-enough]))
         worse = looked.gain < (value if value > aim else asked)
         worse[chosen] = False
-        self.rekey(state, looked.row[worse], now, value)
-        useful = 2 * int(worse.sum()) > len(worse)
+        worse &= (looked.reason != CEILING) & (looked.reason != NEW)
+        rows = looked.row[worse]
+        self.rekey(state, rows, now, value, defer=value > aim)
+        useful = 2 * int((self.heap.key[rows] > now).sum()) > len(worse)
         self.look = min(2 * self.look, _MOST) if more and useful else max(self.look // 2, LOOKED_AT)
 
 
@@ -265,11 +278,16 @@ def _rekey(
     value: float,
     rotation: float,
     now: float,
+    defer: bool,
 ) -> None:
     for k in range(len(rows)):
         i = rows[k]
         marks[i] = 0
-        heaps.move(heap, i, price.key_of(sources, shared, i, value, rotation, now))
+        key = price.key_of(sources, shared, i, value, rotation, now)
+        if defer and key <= now and sources.fetched[i] != NEVER:
+            marks[i] = _DEFERRED
+            key = now + _DEFERRED_BY * (now - sources.fetched[i])
+        heaps.move(heap, i, key)
 
 
 @compiled
@@ -284,11 +302,13 @@ def _renew(
     value: float,
     rotation: float,
     now: float,
+    urgent: bool,
 ) -> None:
     """Compute the keys of some rows, cyclically from one on, except of those that stand in line."""
     for k in range(number):
         i = (start + k) % rows
-        if marks[i] == 0:
+        if marks[i] == 0 or (urgent and marks[i] == _DEFERRED):
+            marks[i] = 0
             key = price.key_of(sources, shared, i, value, rotation, now)
             if key != heap.key[i]:
                 heaps.move(heap, i, key)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from numbers import Real
 
@@ -163,6 +163,8 @@ def items_of(items: Iterable[object]) -> tuple[list[float], list[float]]:
             or there are more than 10⁶.
     """
     try:
+        if isinstance(items, str | bytes | Mapping):
+            raise TypeError
         pairs = list(items)
     except TypeError:
         raise ValueError(

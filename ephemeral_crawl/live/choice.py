@@ -10,14 +10,13 @@ from numpy.typing import NDArray
 from crawl_env.compiled import compiled
 from ephemeral_crawl.live import agenda as agendas
 from ephemeral_crawl.live import price
-from ephemeral_crawl.live.agenda import Ranked
+from ephemeral_crawl.live.agenda import CEILING, INDEX, NEW, ROTATION, SIGNAL, Ranked
 from ephemeral_crawl.live.columns import NEVER, NO_HOST, Hosts, Sources
 from ephemeral_crawl.live.learning import Shared
 from ephemeral_crawl.live.state import State
 
 Rows = NDArray[np.int32]
 
-NEW, CEILING, ROTATION, SIGNAL, INDEX = range(5)  # reasons
 _ROUNDING = 1e-9
 _LOOKS = 8  # largest number of times that others are looked at if too few are due
 _AGAIN = 1.0  # seconds to which the next time is determined

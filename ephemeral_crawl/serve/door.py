@@ -79,8 +79,8 @@ class Door:
     _guesses: Rate = field(init=False)
 
     def __post_init__(self) -> None:
-        self._rate = Rate(self.limits.rate, 2.0 * self.limits.rate)
-        self._guesses = Rate(self.limits.guesses, 10.0 * self.limits.guesses)
+        self._rate = Rate(self.limits.rate, max(2.0 * self.limits.rate, 1.0))
+        self._guesses = Rate(self.limits.guesses, max(10.0 * self.limits.guesses, 1.0))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -95,8 +95,7 @@ class Door:
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
-            async with asyncio.timeout(self.limits.patience):  # of those who do not read
-                await send(message)
+            await send(message)
 
         try:
             try:

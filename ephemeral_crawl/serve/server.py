@@ -28,7 +28,8 @@ class Redacted(logging.Formatter):
 
 
 class Patient(HttpToolsProtocol):
-    """A connection whose client must send the headers of a request in time, and not too long."""
+    """A connection whose client must send the headers of a request in time, and not too long, and
+    read the answer in time."""
 
     limits: Limits
 
@@ -36,6 +37,7 @@ class Patient(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._size: int | None = 0  # bytes of the headers so far, None while there is a body
         self._timer: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -46,6 +48,7 @@ class Patient(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._relax()
+        self._was_read()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -68,6 +71,19 @@ class Patient(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._size = 0
         super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread = self.loop.call_later(self.limits.patience, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._was_read()
+        super().resume_writing()
+
+    def _was_read(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     def _watch(self) -> None:
         self._relax()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from ephemeral_crawl.live import Lease, Overview, Scheduler, Status
 
+_LOG = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -19,7 +21,7 @@ _AGAIN = 0.5  # seconds after which a waiting lease looks again, if nothing chan
 _EVERY = 60.0  # seconds between two samples
 _SAMPLES = 24 * 60  # kept: those of a day
 _OLD = 15.0  # seconds for which an overview is shown again
-_OLD_PER_SECOND = 50.0  # and for so many times as long as it took to make
+_OLD_PER_SECOND = 200.0  # and for so many times as long as it took to make
 
 
 class Busy(Exception):
@@ -131,7 +133,10 @@ class Service:
     async def keep_sampling(self) -> None:
         """Take a sample every minute, for ever."""
         while True:
-            await self.sample()
+            try:
+                await self.sample()
+            except Exception:  # such as a file that is locked: the next minute is another
+                _LOG.warning("the status is not known", exc_info=True)
             await asyncio.sleep(_EVERY)
 
     def stop(self) -> None:

@@ -76,7 +76,7 @@ class Browser:
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
-    def until(self, expression: str, seconds: float = 20.0) -> None:
+    def until(self, expression: str, seconds: float = 60.0) -> None:
         """Wait until an expression is true."""
         deadline = time.monotonic() + seconds
         while not self.value(f"Boolean({expression})"):
@@ -95,6 +95,6 @@ class Browser:
 
     def close(self) -> None:
         self._process.terminate()
-        self._process.wait(20)
+        self._process.wait(60)
         os.close(self._to)
         self._from.close()

@@ -39,7 +39,7 @@ class Client:
         self.port, self.scheduler, self.server = port, scheduler, server
 
     def ask(
-        self, method: str, path: str, body: bytes | None = None, timeout: float = 10, **headers: str
+        self, method: str, path: str, body: bytes | None = None, timeout: float = 60, **headers: str
     ) -> Answer:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         try:
@@ -54,12 +54,12 @@ class Client:
     def get(self, path: str, **headers: str) -> Answer:
         return self.ask("GET", path, **headers)
 
-    def post(self, method: str, arguments: Any, timeout: float = 10, **headers: str) -> Answer:
+    def post(self, method: str, arguments: Any, timeout: float = 60, **headers: str) -> Answer:
         headers = {"Content_Type": "application/json", **headers}
         body = json.dumps(arguments).encode()
         return self.ask("POST", f"/v1/{method}", body, timeout, **headers)
 
-    def raw(self, data: bytes, timeout: float = 5) -> bytes:
+    def raw(self, data: bytes, timeout: float = 30) -> bytes:
         """Send bytes; return what comes until the server closes, or is silent."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=timeout) as connection:
             connection.sendall(data)
@@ -91,5 +91,5 @@ def running(
         yield client
     finally:
         server.handle_exit(signal.SIGTERM, None)
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()

@@ -78,7 +78,7 @@ def test_the_token_lets_in_crawlers_and_browsers(guarded):
 
 
 def test_tokens_are_not_guessed_fast():
-    with running(Scheduler(":memory:", budget="60/h"), SECRET, Limits(guesses=0.1)) as client:
+    with running(Scheduler(":memory:", budget="60/h"), SECRET, Limits(guesses=1e-3)) as client:
         statuses = [
             client.get("/v1/status", Authorization=basic("x" * 20)).status for _ in range(4)
         ]
@@ -125,7 +125,7 @@ def test_answers_keep_to_themselves(local):
 
 
 def test_sizes_and_rates_are_limited():
-    limits = Limits(body=1000, batch=3, rate=5.0, patience=10.0)
+    limits = Limits(body=1000, batch=3)
     with running(Scheduler(":memory:", budget="60/h"), None, limits) as client:
         large = client.post("add", {"source": "a" * 2000})
         assert (large.status, large.json["error"]) == (413, "too_large")
@@ -134,12 +134,11 @@ def test_sizes_and_rates_are_limited():
         assert client.raw(chunks).startswith(b"HTTP/1.1 413")
         many = client.post("add_many", {"sources": [{"source": str(i)} for i in range(4)]})
         assert (many.status, many.json["error"]) == (413, "too_large")
-        answers = [client.get("/v1/status") for _ in range(12)]
-        assert {answer.status for answer in answers} == {200, 429}
-        assert int(answers[-1].headers["retry-after"]) >= 1
-        assert answers[-1].json["error"] == "rate"
-        time.sleep(0.5)
-        assert client.get("/v1/status").status == 200
+    # The first request is that of `running`.
+    with running(Scheduler(":memory:", budget="60/h"), None, Limits(rate=1e-3)) as client:
+        answer = client.get("/v1/status")
+        assert (answer.status, answer.json["error"]) == (429, "rate")
+        assert int(answer.headers["retry-after"]) > 100
 
 
 @pytest.mark.parametrize(
@@ -155,7 +154,7 @@ def test_sizes_and_rates_are_limited():
 def test_slow_clients_are_dropped(start):
     with (
         running(Scheduler(":memory:", budget="60/h"), None, Limits(patience=0.3)) as client,
-        socket.create_connection(("127.0.0.1", client.port), timeout=5) as connection,
+        socket.create_connection(("127.0.0.1", client.port), timeout=60) as connection,
     ):
         connection.sendall(start)
         try:
@@ -165,8 +164,32 @@ def test_slow_clients_are_dropped(start):
         assert answer == b"" or answer.startswith(b"HTTP/1.1 408")
 
 
+def test_clients_that_do_not_read_are_dropped():
+    scheduler = Scheduler(":memory:", budget="60/h")
+    scheduler.add_many({"source": f"{i}{'x' * 2000}"} for i in range(2500))
+    with running(scheduler, None, Limits(patience=0.5)) as client:
+        connection = socket.socket()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", client.port))
+        request = b"GET /v1/sources?limit=2500 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        connection.sendall(request)
+        connections = client.server.server_state.connections
+        for want in (True, False):  # it is there at first
+            deadline = time.monotonic() + 60
+            while (
+                any(
+                    x.transport.get_extra_info("peername")[1:] == connection.getsockname()[1:]
+                    for x in list(connections)
+                )
+                != want
+            ):
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+        connection.close()
+
+
 def test_endless_headers_are_dropped(local):
-    with socket.create_connection(("127.0.0.1", local.port), timeout=5) as connection:
+    with socket.create_connection(("127.0.0.1", local.port), timeout=60) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n")
         endless = 10_000 * (b"X: " + 1000 * b"y" + b"\r\n")
         with pytest.raises((ConnectionResetError, BrokenPipeError)):
@@ -246,7 +269,7 @@ def test_the_command_serves_and_stops_when_asked(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     open_to_all = subprocess.run(
         [*words, "--host", "0.0.0.0", "--budget", "6/h"],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False,
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert open_to_all.returncode == 1
     assert "--token-file" in open_to_all.stderr
@@ -263,7 +286,7 @@ def test_the_command_serves_and_stops_when_asked(tmp_path):
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
 
         def post(path: str, body: bytes) -> http.client.HTTPResponse:
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
             connection.request("POST", path, body, headers)
             answer = connection.getresponse()
             answer.text = answer.read()
@@ -279,9 +302,9 @@ def test_the_command_serves_and_stops_when_asked(tmp_path):
         thread.start()
         time.sleep(0.3)
         served.send_signal(signal.SIGTERM)
-        thread.join(10)
+        thread.join(60)
         assert waiting == [b'{"leases":[]}']
-        _, err = served.communicate(timeout=20)
+        _, err = served.communicate(timeout=60)
         assert (served.returncode, err) == (0, "")
     finally:
         served.kill()

@@ -1,0 +1,176 @@
+"""Leases and outcomes in one process, and what a store takes to open."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from resource import getpagesize
+from typing import Any
+
+import numpy as np
+
+from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.live import Scheduler
+
+TABLE = "process.csv"
+SMALL = 10_000  # sources of the other fleet
+BATCHES = (1, 8, 100)  # leases and outcomes in a call
+_RATE = 50_000.0  # budget units a second of the simulated clock
+_CHUNK = 50_000
+_ITEMS = 0.5  # of a report, on average
+
+
+def measure(sources: int, seconds: float) -> list[dict[str, Any]]:
+    """Return a row for each fleet, store and size of batch."""
+    rows = []
+    for number in sorted({SMALL, sources}):
+        with tempfile.TemporaryDirectory(prefix="live-") as folder:
+            path = Path(folder) / "crawl.db"
+            with _Crawl(path, number) as crawl:
+                of_file = [crawl.row("file", batch, seconds) for batch in BATCHES]
+            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+                opened = pool.submit(_opened, path).result()
+        with _Crawl(":memory:", number) as crawl:
+            of_memory = [crawl.row("memory", batch, seconds) for batch in BATCHES]
+        rows += [{**row, **opened} for row in of_file]
+        rows += [{**row, **dict.fromkeys(opened, "")} for row in of_memory]
+    return rows
+
+
+def _opened(path: Path) -> dict[str, Any]:
+    """Return what it takes to open a store and to give the first lease."""
+    with Scheduler(":memory:", budget="1/s") as other:  # loads machine code
+        other.add("a")
+        other.record([{"lease": lease.id, "items": [(None, 1.0)]} for lease in other.lease()])
+    before, start = _memory(), time.perf_counter()
+    scheduler = Scheduler(path)
+    scheduler.lease()
+    took = time.perf_counter() - start
+    memory = _memory() - before
+    state = scheduler._state
+    assert state is not None
+    heap, rows = state.agenda.heap, max(state.rows, 1)
+    columns = [state.table, state.agenda.marks, heap.key, heap.order, heap.place]
+    return {
+        "start_s": f"{took:.2f}",
+        "columns_bytes": f"{sum(x.nbytes / max(len(x), 1) for x in columns):.0f}",
+        "memory_bytes": f"{memory / rows:.0f}",
+    }
+
+
+def _memory() -> int:
+    """Return the bytes of this process in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * getpagesize()
+
+
+class _Crawl:
+    """A scheduler whose sources are fetched as fast as it can give them, in simulated time."""
+
+    def __init__(self, store: object, sources: int) -> None:
+        self._now, self._sources = 1.7e9, sources
+        self._draw = np.random.default_rng(0)
+        budget = f"{_RATE:.0f}/s"
+        self.scheduler = Scheduler(store, budget=budget, burst=2 * _RATE, clock=lambda: self._now)
+        start = time.process_time()
+        for first in range(0, sources, _CHUNK):
+            rows = range(first, min(first + _CHUNK, sources))
+            self.scheduler.add_many(
+                {"source": f"https://e{i}.example/feed", "host": f"e{i // 4}", "min_interval": 0}
+                for i in rows
+            )
+            self.scheduler.record(
+                {
+                    "source": f"https://e{i}.example/feed",
+                    "items": [(self._now - 3600.0 * (1 + i % 97) * k, 1.0) for k in range(4)],
+                }
+                for i in rows
+            )
+            self._now += len(rows) / _RATE
+        self._filling = time.process_time() - start
+        self._now += 3600.0
+        self._run(4, 0.5)
+
+    def __enter__(self) -> _Crawl:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.scheduler.close()
+
+    def row(self, store: str, batch: int, seconds: float) -> dict[str, Any]:
+        """Return what leases and outcomes in batches take."""
+        cpu, start = time.process_time(), time.perf_counter()
+        pairs, leases, outcomes = self._run(batch, seconds)
+        took, cpu = time.perf_counter() - start, time.process_time() - cpu
+        row: dict[str, Any] = {"sources": self._sources, "store": store, "batch": batch}
+        row |= {"pairs_per_s": f"{pairs / took:.0f}", "pairs_per_cpu_s": f"{pairs / cpu:.0f}"}
+        for name, times in (("lease", leases), ("record", outcomes)):
+            for part in (50, 99):
+                row[f"{name}_p{part}_ms"] = f"{1e3 * np.percentile(times, part):.3f}"
+            row[f"{name}_max_ms"] = f"{1e3 * max(times):.1f}"
+        return row | {"filling_cpu_s": f"{self._filling:.1f}"}
+
+    def _run(self, batch: int, seconds: float) -> tuple[int, list[float], list[float]]:
+        pairs, times = 0, ([0.0], [0.0])
+        until = time.perf_counter() + seconds
+        while (start := time.perf_counter()) < until:
+            leases = self.scheduler.lease(batch, "2min")
+            times[0].append(time.perf_counter() - start)
+            self._now += batch / _RATE
+            number = self._draw.poisson(_ITEMS, len(leases)).tolist()
+            outcomes = [
+                {"lease": lease.id, "items": [(self._now - 60.0 * k, 1.0) for k in range(n)]}
+                for lease, n in zip(leases, number, strict=True)
+            ]
+            start = time.perf_counter()
+            self.scheduler.record(outcomes)
+            times[1].append(time.perf_counter() - start)
+            pairs += len(leases)
+        return pairs, *times
+
+
+def answer(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return what was found in a sentence."""
+    of_file = [row for row in rows if row["store"] == "file"]
+    best = max(of_file, key=lambda row: (int(row["sources"]), float(row["pairs_per_cpu_s"])))
+    return (
+        f"In one process, with {int(best['sources']):,} sources in a file and {best['batch']} "
+        f"leases a call, it handles {int(best['pairs_per_cpu_s']):,} leases and outcomes per "
+        f"second of one core; a lease takes at most {best['lease_p99_ms']} ms in 99 % of cases."
+    )
+
+
+def write(report: Report, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Add the part to the report."""
+    columns = {
+        "sources": "sources",
+        "store": "store",
+        "batch": "leases a call",
+        "pairs_per_s": "leases and outcomes / s",
+        "pairs_per_cpu_s": "per s of one core",
+        "lease_p50_ms": "lease, median, ms",
+        "lease_p99_ms": "p99, ms",
+        "lease_max_ms": "largest, ms",
+        "record_p50_ms": "record, median, ms",
+        "record_p99_ms": "p99, ms",
+        "record_max_ms": "largest, ms",
+        "start_s": "start, s",
+        "columns_bytes": "columns, bytes a source",
+        "memory_bytes": "with names, bytes a source",
+    }
+    report.heading("In one process")
+    report.table(
+        "Leases and outcomes by the size of the fleet and of a call",
+        list(columns.values()),
+        [[row[name] for name in columns] for row in rows],
+    )
+    with report.details("How this was measured"):
+        report.paragraph(
+            "Sources are leased and reported at once, as fast as possible, in simulated time: "
+            f"{_RATE:,.0f} a second, with {_ITEMS:g} items in a report on average. All were "
+            "fetched once before. The start is that of a new process, until its first lease; "
+            "columns are the arrays of the working set, and the rest are names and their index."
+        )

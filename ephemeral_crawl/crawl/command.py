@@ -19,7 +19,6 @@ import tyro
 from crawl_env.errors import check_whole
 from ephemeral_crawl.core.base import Command
 from ephemeral_crawl.live.arguments import seconds
-from ephemeral_crawl.sources.command import kind_of
 
 if TYPE_CHECKING:
     from ephemeral_crawl.crawl.crawler import Visit
@@ -90,7 +89,7 @@ class CrawlFeeds(Command):
         ):
             for path in self.feeds:
                 settings = {"max_interval": self.max_interval} if self.max_interval else {}
-                if kind_of(path) == "csv":
+                if exchange.kind_of(path) == "csv":
                     done = exchange.import_csv(scheduler, path, per_host=self.per_host)
                 else:
                     done = exchange.import_opml(scheduler, path, per_host=self.per_host, **settings)
@@ -130,8 +129,10 @@ class CrawlFeeds(Command):
             yield copy
 
     def _check(self) -> None:
+        from ephemeral_crawl.crawl import exchange
+
         for path in self.feeds:
-            _ = kind_of(path)
+            _ = exchange.kind_of(path)
             if not path.exists():
                 raise FileNotFoundError(2, "there is no such file", str(path))
         check_whole("--parallel", self.parallel)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from os import PathLike
+from os import PathLike, fspath
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,20 @@ class Imported:
             text += f"; {len(self.refused):,} refused:\n  " + "\n  ".join(self.refused[:_SHOWN])
             text += f"\n  and {more:,} more" if more > 0 else ""
         return text
+
+
+def kind_of(path: PathName) -> str:
+    """Return "opml" or "csv", by the name of a file.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    name = fspath(path).lower()
+    if name.endswith((".opml", ".xml")):
+        return "opml"
+    if name.endswith((".csv", ".csv.gz")):
+        return "csv"
+    raise ValueError(f"{path} is neither OPML (.opml, .xml) nor a table of sources (.csv, .csv.gz)")
 
 
 def import_opml(

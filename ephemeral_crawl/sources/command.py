@@ -42,10 +42,12 @@ class ManageSources(Command):
         from ephemeral_crawl.live import Scheduler
 
         for path in (*self.add, *self.write):
-            _ = kind_of(path)
+            _ = exchange.kind_of(path)
         with Scheduler(self.store, budget=self.budget, half_life=self.half_life) as scheduler:
             for path in self.add:
-                of = exchange.import_csv if kind_of(path) == "csv" else exchange.import_opml
+                of = (
+                    exchange.import_csv if exchange.kind_of(path) == "csv" else exchange.import_opml
+                )
                 print(f"{path}: {of(scheduler, path, per_host=self.per_host)}")
             if self.fleet:
                 done = exchange.import_fleet(scheduler, self.fleet, per_host=self.per_host)
@@ -54,20 +56,8 @@ class ManageSources(Command):
                 done = exchange.import_log(scheduler, self.items, per_host=self.per_host)
                 print(f"{self.items}: {done}")
             for path in self.write:
-                to = exchange.export_csv if kind_of(path) == "csv" else exchange.export_opml
+                to = (
+                    exchange.export_csv if exchange.kind_of(path) == "csv" else exchange.export_opml
+                )
                 print(f"{path}: {to(scheduler, path):,} sources")
             print(f"{self.store}: {len(scheduler):,} sources")
-
-
-def kind_of(path: Path) -> str:
-    """Return "opml" or "csv", by the name of a file.
-
-    Raises:
-        ValueError: it is neither.
-    """
-    name = path.name.lower()
-    if name.endswith((".opml", ".xml")):
-        return "opml"
-    if name.endswith((".csv", ".csv.gz")):
-        return "csv"
-    raise ValueError(f"{path} is neither OPML (.opml, .xml) nor a table of sources (.csv, .csv.gz)")

@@ -177,7 +177,8 @@ def outcome_event(
             failures[row] = before + 1
             draw = np.random.default_rng([state.settings.seed, number, k]).random()
             pause = min(_RETRY * 2.0 ** min(before, 30), _MOST_RETRY) * (0.75 + 0.5 * draw)
-            until = now + max(pause, outcome.wait)
+            least = at + float(state.table["shortest"][row])
+            until = max(now + max(pause, outcome.wait), least)
             host_until = now + outcome.wait if outcome.wait else 0.0
         else:
             until = now + outcome.wait if outcome.wait else 0.0

@@ -11,6 +11,9 @@ EXTRAS = {
     "ray": ("ray",),
     "postgres": ("psycopg",),
     "serve": ("fastapi", "prometheus_client", "pydantic", "starlette", "uvicorn"),
+    "crawl": ("defusedxml", "feedparser", "httpcore", "httpx", "publicsuffixlist"),
+    "scrapy": ("scrapy",),
+    "reader": ("reader",),
     "experiments": ("optuna",),
 }
 

@@ -3,6 +3,7 @@
 from ephemeral_crawl.live.counts import Counts
 from ephemeral_crawl.live.errors import SourceExists, UnknownLease, UnknownSource
 from ephemeral_crawl.live.explanation import Explanation
+from ephemeral_crawl.live.lessons import Lesson
 from ephemeral_crawl.live.overview import Overview
 from ephemeral_crawl.live.scheduler import Lease, Scheduler, Status
 
@@ -10,6 +11,7 @@ __all__ = [
     "Counts",
     "Explanation",
     "Lease",
+    "Lesson",
     "Overview",
     "Scheduler",
     "SourceExists",

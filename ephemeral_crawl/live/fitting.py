@@ -31,6 +31,12 @@ class Totals:
         if self.sums.shape != (len(start),) or not np.isfinite(self.sums).all():
             raise ValueError("the sums over the fleet are damaged")
 
+    def add_squares(self, mean: float, number: float) -> None:
+        """Add a number of items of one source, given the mean square of their worth ÷ its mean."""
+        kept = learning.SUMS_KEPT**number
+        used = (1.0 - kept) / (1.0 - learning.SUMS_KEPT)
+        self.sums[:2] = kept * self.sums[:2] + [used * min(mean, 1e4), used]
+
     def add_ages(self, age: NDArray[np.float64], worth: NDArray[np.float64]) -> None:
         """Add the items of one fetch, whose worths are those at the fetch."""
         learning.add_ages(self.sums, age, worth)

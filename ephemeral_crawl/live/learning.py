@@ -40,7 +40,7 @@ UNSIGNALLED = 5.0  # items that the silent rate keeps when the first pings come
 # Sums over the fleet's reports: Σ (worth ÷ mean worth of the source)² and number of these items,
 # Σ(s − s̄)² and Σ(s − s̄)(ln w − mean) over the items of each fetch, of age s.
 SUMS = 4
-_SUMS_KEPT = 0.9995  # of the first two, per item
+SUMS_KEPT = 0.9995  # of the first two, per item
 _DECAY = math.log(2.0) / 10_800.0  # per second; guess and its standard error
 _NOISE = math.pi**2 / 6.0  # variance of the logarithm of exponential worths
 _WINDOW = 8.0  # half-lives; older items do not tell how fast worth decays at first
@@ -256,5 +256,5 @@ def add_ages(
 @compiled
 def add_worth(sums: NDArray[np.float64], relative: float) -> None:
     """Add an item's worth ÷ the mean worth of its source to `SUMS`."""
-    sums[0] = _SUMS_KEPT * sums[0] + min(relative * relative, 1e4)
-    sums[1] = _SUMS_KEPT * sums[1] + 1.0
+    sums[0] = SUMS_KEPT * sums[0] + min(relative * relative, 1e4)
+    sums[1] = SUMS_KEPT * sums[1] + 1.0

@@ -161,7 +161,9 @@ def _learn(
     age = np.minimum(given_age, gap)
     later = sources.pending[i] > 0.0 and sources.pinged[i] > at  # than the fetch
     collected = _learn_worth(sources, shared, sums, i, age, worth, more, more_worth, gap, at_fetch)
-    if first:
+    if first and sources.exposure[i, 0] > 0.0:
+        pass  # it was taught, and these items were counted then
+    elif first:
         _learn_backlog(sources, shared, i, age)
     else:
         pings = np.float64(sources.pending[i]) - (1.0 if later else 0.0)

@@ -28,6 +28,7 @@ from ephemeral_crawl.live.counts import Counts
 from ephemeral_crawl.live.errors import SourceExists
 from ephemeral_crawl.live.explanation import Explanation
 from ephemeral_crawl.live.journal import Journal, open_journal
+from ephemeral_crawl.live.lessons import Lesson
 from ephemeral_crawl.live.outcomes import (
     Moment,
     each,
@@ -298,6 +299,53 @@ class Scheduler:
         """
         name, least = name_of("host", host), seconds("interval", interval)
         self._change(lambda state, moment: {"kind": "host", "host": name, "interval": least})
+
+    def teach(self, lessons: Iterable[Lesson]) -> int:
+        """Use what is known of sources that were not fetched yet; return how many there are.
+
+        Rates, worths, and the fleet's prior start from it, so that the budget is spent well from
+        the beginning. Lessons about sources that were fetched before are ignored, since what their
+        fetches found tells the same.
+
+        Raises:
+            ValueError: a lesson's numbers are out of range.
+            UnknownSource: there is no such source.
+
+        >>> scheduler = Scheduler(":memory:", budget="20/h")
+        >>> scheduler.add("a")
+        >>> scheduler.teach([Lesson.of_rate("a", 3.0, worth=2.0)])  # items per hour
+        1
+        >>> round(scheduler.explain("a").rate, 1)
+        3.0
+        """
+        given, taught = list(lessons), 0
+
+        def decide(state: State, moment: Moment) -> Event | None:
+            nonlocal taught
+            rows = {
+                lesson.source: lesson.as_row(moment.time - moment.offset)
+                for lesson in given
+                if state.sources.fetched[state.numbers[_named(state, lesson.source)]] == NEVER
+            }
+            taught = len(rows)
+            return {"kind": "teach", "lessons": list(rows.values())} if rows else None
+
+        self._change(decide)
+        return taught
+
+    def settings(self, source: str) -> dict[str, Any]:
+        """Return the settings of a source, as arguments of `add`, in seconds, and `paused`."""
+        with self._reading() as (state, _):
+            i = state.numbers[_named(state, source)]
+            stored = _stored(state, i)
+            return {
+                "host": stored.host,
+                "cost": stored.cost,
+                "min_interval": stored.shortest,
+                "max_interval": stored.longest,
+                "half_life": stored.half_life,
+                "paused": bool(state.sources.marks[i] & PAUSED),
+            }
 
     def __len__(self) -> int:
         with self._reading() as (state, _):

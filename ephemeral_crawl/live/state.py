@@ -42,6 +42,7 @@ _GAIN = 0.2  # of the correction of the price, per round
 _MOST_CORRECTION = 2.0
 _LARGEST_SHOT = 1e6
 _MOST_KINDS = 255
+_MOST_TAUGHT = 500.0  # items in a lesson about worth
 _LISTS = ("row", "rows", "pings", "sources")  # of sources, in events
 
 
@@ -357,6 +358,25 @@ class State:
         sources.pinged[i] = last
         sources.pending[i] += 1.0
 
+    def _teach(self, event: Event) -> None:
+        """Learn from what is known of sources that were not fetched yet."""
+        sources, memory = self.sources, np.array(learning.MEMORIES, dtype=np.float64)
+        for name, counts, part, since, worth, squares in event["lessons"]:
+            i, number = self.numbers[name], math.fsum(counts)
+            learning.observe(self.table, self.shared, i, np.array(counts, dtype=np.float64), part)
+            kept = np.exp(-since / memory)
+            sources.items[i] *= kept
+            sources.exposure[i] *= kept
+            # Worths do not change as rates do: a few hundred items say what their mean is.
+            used = min(number, _MOST_TAUGHT)
+            if number > 0.0:
+                sources.worth[i] += worth / number * used
+                sources.worth_items[i] += used
+            if worth > 0.0 and squares > 0.0:
+                self.totals.add_squares(squares * number / worth**2, number)
+            self._rekey(i)
+        self.changes = len(self)  # what the sources share changes at once
+
 
 _APPLY: dict[str, Callable[[State, Event], None]] = {
     "configure": State._configure,
@@ -368,4 +388,5 @@ _APPLY: dict[str, Callable[[State, Event], None]] = {
     "lease": State._lease,
     "record": State._record,
     "signal": State._signal,
+    "teach": State._teach,
 }

@@ -17,20 +17,21 @@ from crawl_env.errors import check_choice
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.study import RecordedStudy, Rows, attributed
 from experiments.live import http, process
+from experiments.live.feeds import measure as feeds
 
-PARTS: dict[str, ModuleType] = {"process": process, "http": http}
+PARTS: dict[str, ModuleType] = {"process": process, "http": http, "feeds": feeds}
 
 
 @dataclass(kw_only=True)
 class Live(RecordedStudy):
     """Measures the live scheduler: how many leases and reports it handles, in one process and
-    over HTTP, and how long they take."""
+    over HTTP, how long they take, and what a crawl of sixty feeds collects."""
 
     title: ClassVar[str] = "The live scheduler"
     outputs: ClassVar[tuple[str, ...]] = ("*.csv", "report.html")
 
     only: Annotated[tuple[str, ...], tyro.conf.arg(metavar="PART")] = ()
-    """Parts to measure: process, http; by default all. The record of the other parts is kept."""
+    """Parts to measure: process, http, feeds; by default all. The record of the others is kept."""
     sources: int = 10**6
     """Sources in the store."""
     seconds: float = 20.0

@@ -119,7 +119,7 @@ class _Crawl:
         while (start := time.perf_counter()) < until:
             leases = self.scheduler.lease(batch, "2min")
             times[0].append(time.perf_counter() - start)
-            self._now += max(len(leases), 1) / _RATE
+            self._now += batch / _RATE
             number = self._draw.poisson(_ITEMS, len(leases)).tolist()
             outcomes = [
                 {"lease": lease.id, "items": [(self._now - 60.0 * k, 1.0) for k in range(n)]}

@@ -1,0 +1,317 @@
+"""The HTTP client: conditional requests for documents of limited size, in limited time, from public
+addresses.
+
+An address is resolved once, checked, and then connected to, so that a name that leads to another
+address the second time gains nothing. Redirects are followed here, each checked as the first URL
+is. Cookies are not kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+import socket
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+import httpcore
+import httpx
+
+from crawl_env import __version__
+from crawl_env.errors import shown
+from ephemeral_crawl.crawl.urls import check_url, is_public
+
+USER_AGENT = f"ephemeral-crawl/{__version__}"
+MOST_BYTES = 10 << 20  # of a document, unpacked
+_MOST_REDIRECTS = 5
+_MOST_ADDRESSES = 4  # of a name that are tried
+_LONGEST_FIELD = 1000  # characters of an ETag that are kept
+_REDIRECTS = (301, 302, 303, 307, 308)
+_PERMANENT = (301, 308)
+_MAX_AGE = re.compile(r"(?:^|[,\s])max-age\s*=\s*\"?(\d{1,10})", re.ASCII | re.IGNORECASE)
+
+Resolve = Callable[[str, int], Awaitable[list[str]]]
+
+
+class FetchError(Exception):
+    """A document could not be fetched; the message says why."""
+
+
+@dataclass(frozen=True)
+class Response:
+    """What a server answered, after redirects."""
+
+    status: int
+    headers: Mapping[str, str]  # names in lower case
+    body: bytes
+    url: str
+    permanent: str | None  # where the document has moved for good, if it has
+
+    @property
+    def etag(self) -> str:
+        return self.headers.get("etag", "")[:_LONGEST_FIELD]
+
+    @property
+    def modified(self) -> str:
+        return self.headers.get("last-modified", "")[:_LONGEST_FIELD]
+
+    @property
+    def max_age(self) -> float:
+        """Seconds for which the answer is fresh, by Cache-Control; 0 if it does not say."""
+        control = self.headers.get("cache-control", "")
+        found = _MAX_AGE.search(control)
+        if not found or "no-cache" in control.lower() or "no-store" in control.lower():
+            return 0.0
+        age = self.headers.get("age", "")
+        return max(float(found[1]) - (float(age) if age.isdecimal() and len(age) < 10 else 0), 0.0)
+
+    def retry_after(self, now: float) -> float | None:
+        """Return the seconds for which the server asks to be left alone: Retry-After holds them, or
+        a date; None if it is absent or unreadable."""
+        text = self.headers.get("retry-after", "").strip()
+        if text.isascii() and text.isdecimal():
+            return float(text[:10])
+        try:
+            wait = parsedate_to_datetime(text).timestamp() - now
+        except (TypeError, ValueError, OverflowError, IndexError):
+            return None
+        return max(wait, 0.0) if math.isfinite(wait) else None
+
+
+class Client:
+    """Fetches documents.
+
+    Arguments:
+        timeout: seconds for a document, redirects included.
+        most_bytes: size of a document, unpacked.
+        allow_private: whether addresses that are not public may be fetched: loopback, private
+            networks, link-local ones.
+        user_agent: what servers are told.
+        use_proxies: whether proxies named by the environment are used. They resolve names
+            themselves, so that only addresses that a URL states are checked.
+        resolve: function that returns the addresses of a name, instead of the system's.
+    """
+
+    def __init__(
+        self,
+        *,
+        timeout: float = 30.0,
+        most_bytes: int = MOST_BYTES,
+        allow_private: bool = False,
+        user_agent: str = USER_AGENT,
+        use_proxies: bool = False,
+        resolve: Resolve | None = None,
+    ) -> None:
+        if not (user_agent.isascii() and user_agent.isprintable() and user_agent.strip()):
+            raise ValueError(f"user agent is {shown(user_agent)}; give printable ASCII text")
+        self._timeout, self._most, self._private = timeout, most_bytes, allow_private
+        guard = None if use_proxies else _Transport(allow_private, resolve or _resolve)
+        self._client = httpx.AsyncClient(
+            transport=guard,
+            trust_env=use_proxies,
+            timeout=timeout,
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+            headers={"User-Agent": user_agent, "Accept-Encoding": "gzip"},
+        )
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.aclose()
+
+    async def get(self, url: str, etag: str = "", modified: str = "") -> Response:
+        """Return what the server of a URL answers.
+
+        Arguments:
+            etag, modified: those of the answer before, for a conditional request.
+
+        Raises:
+            FetchError: there was no answer, or one that is refused.
+        """
+        headers = {
+            "Accept": "application/atom+xml, application/rss+xml, application/xml;q=0.9, */*;q=0.5"
+        }
+        if etag:
+            headers["If-None-Match"] = etag
+        if modified:
+            headers["If-Modified-Since"] = modified
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await self._follow(check_url(url), headers)
+        except TimeoutError:
+            raise FetchError(f"no whole answer within {self._timeout:g} s") from None
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+            raise FetchError(_reason(error)) from None
+        except (*_CORE_ERRORS, OSError, ValueError, zlib.error) as error:
+            raise FetchError(_reason(error)) from None
+
+    async def _follow(self, url: str, headers: dict[str, str]) -> Response:
+        permanent, moved = True, None
+        for _ in range(_MOST_REDIRECTS + 1):
+            self._check(url)
+            request = self._client.build_request("GET", url, headers=headers)
+            answer = await self._client.send(request, stream=True, follow_redirects=False)
+            try:
+                target = answer.headers.get("location")
+                if answer.status_code not in _REDIRECTS or not target:
+                    body = b""
+                    if 200 <= answer.status_code < 300:
+                        body = await self._body(answer)
+                    return Response(
+                        answer.status_code,
+                        {name.lower(): value for name, value in answer.headers.items()},
+                        body,
+                        url,
+                        moved,
+                    )
+            finally:
+                await answer.aclose()
+            permanent = permanent and answer.status_code in _PERMANENT
+            url = check_url(urljoin(url, target.strip()), "redirect")
+            if permanent:
+                moved = url
+        raise FetchError(f"more than {_MOST_REDIRECTS} redirects")
+
+    def _check(self, url: str) -> None:
+        """Refuse addresses that are not public, also where a proxy would resolve the name."""
+        host = urlsplit(url).hostname or ""
+        try:
+            ip_address(host)
+        except ValueError:
+            return
+        if not (self._private or is_public(host)):
+            raise FetchError(f"{host} is not a public address")
+
+    async def _body(self, answer: httpx.Response) -> bytes:
+        encoding = answer.headers.get("content-encoding", "identity").strip().lower()
+        if encoding not in ("identity", "", "gzip", "x-gzip"):
+            raise FetchError(f"the encoding {shown(encoding)} was not asked for")
+        packed = zlib.decompressobj(31) if encoding.endswith("gzip") else None
+        parts, size = [], 0
+        async for part in answer.aiter_raw():
+            if packed is not None:
+                part = packed.decompress(part, self._most + 1 - size)
+            size += len(part)
+            if size > self._most:
+                raise FetchError(f"the document has more than {self._most:,} bytes")
+            parts.append(part)
+        if packed is not None and not packed.eof:
+            raise FetchError("the gzipped document is cut off")
+        return b"".join(parts)
+
+
+_CORE_ERRORS = (
+    httpcore.NetworkError,
+    httpcore.ProtocolError,
+    httpcore.TimeoutException,
+    httpcore.UnsupportedProtocol,
+    httpcore.ConnectionNotAvailable,
+)
+
+
+def _reason(error: Exception) -> str:
+    return (str(error) or type(error).__name__)[:300]
+
+
+async def _resolve(host: str, port: int) -> list[str]:
+    """Return the addresses of a name, by the system's resolver."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+class _Backend(httpcore.AsyncNetworkBackend):
+    """Connects to addresses that were checked."""
+
+    def __init__(self, allow_private: bool, resolve: Resolve) -> None:
+        self._private, self._resolve = allow_private, resolve
+        self._inner = httpcore.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        try:
+            found = await self._resolve(host, port)
+        except OSError as error:
+            raise httpcore.ConnectError(f"{host} is not known: {error.strerror}") from None
+        if not self._private and not all(map(is_public, found)):
+            raise httpcore.ConnectError(f"{host} is not a public address")
+        failure: Exception = httpcore.ConnectError(f"{host} has no address")
+        for address in found[:_MOST_ADDRESSES]:
+            try:
+                return await self._inner.connect_tcp(
+                    address, port, timeout, local_address, socket_options
+                )
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                failure = error
+        raise failure
+
+    async def connect_unix_socket(self, *_: Any, **__: Any) -> httpcore.AsyncNetworkStream:
+        raise httpcore.ConnectError("sockets in the file system are not fetched from")
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class _Stream(httpx.AsyncByteStream):
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for part in self._stream:
+            yield part
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+class _Transport(httpx.AsyncBaseTransport):
+    """Sends requests over connections to checked addresses."""
+
+    def __init__(self, allow_private: bool, resolve: Resolve) -> None:
+        self._pool = httpcore.AsyncConnectionPool(
+            ssl_context=httpx.create_ssl_context(trust_env=False),
+            max_connections=100,
+            max_keepalive_connections=20,
+            keepalive_expiry=5.0,
+            network_backend=_Backend(allow_private, resolve),
+        )
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        url = httpcore.URL(
+            scheme=request.url.raw_scheme,
+            host=request.url.raw_host,
+            port=request.url.port,
+            target=request.url.raw_path,
+        )
+        answer = await self._pool.handle_async_request(
+            httpcore.Request(
+                request.method,
+                url,
+                headers=request.headers.raw,
+                content=request.stream,
+                extensions=request.extensions,
+            )
+        )
+        return httpx.Response(
+            answer.status,
+            headers=answer.headers,
+            stream=_Stream(answer.stream),
+            extensions=answer.extensions,
+        )
+
+    async def aclose(self) -> None:
+        await self._pool.aclose()

@@ -1,0 +1,224 @@
+"""`ephemeral-crawl crawl`: fetches feeds when they are due, and writes what is new."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sqlite3
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TextIO
+
+import tyro
+
+from crawl_env.errors import check_whole
+from ephemeral_crawl.core.base import Command
+from ephemeral_crawl.live.arguments import seconds
+
+if TYPE_CHECKING:
+    from ephemeral_crawl.crawl.crawler import Visit
+    from ephemeral_crawl.live import Scheduler
+
+_EVERY = 60.0  # seconds between two lines of progress
+
+
+@dataclass(kw_only=True)
+class CrawlFeeds(Command):
+    """Fetches feeds when they are due, within a budget, and writes what is new.
+
+    The schedule learns while it crawls. RSS, Atom and RDF are read, requests are conditional, and
+    what servers ask for is honoured: Retry-After, Cache-Control, ttl, permanent redirects, 410. It
+    does not read robots.txt, as feeds are offered to programs. Ctrl-C ends it after the fetches
+    under way; the same command goes on where it was.
+    """
+
+    feeds: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILE")] = ()
+    """OPML or CSV files of feeds, which are added to the store; none if the store has them."""
+    budget: str | None = None
+    """Fetches per time, such as 20/h; by default that of the store."""
+    half_life: str | None = None
+    """Time in which the worth of an item halves, such as 3h, which is the default."""
+    store: Path = Path("crawl.db")
+    """File of the scheduler; what is known of items is in a file beside it, with .items added."""
+    out: str = "-"
+    """File to which new items are appended, one JSON object a line; - is the standard output."""
+    once: bool = False
+    """Fetch what is due now, and end."""
+    dry_run: bool = False
+    """Fetch nothing: print the schedule, and what it gains."""
+    explain: str = ""
+    """Fetch nothing: print what is known about this feed, when it is due, and why."""
+    items: Path | None = None
+    """Log of items, as for `fit`, from which the schedule starts."""
+    parallel: int = 8
+    """Fetches at once."""
+    per_host: str = "10s"
+    """Least time between two fetches of a host (registered domain)."""
+    max_interval: str | None = None
+    """Largest time between two fetches of the feeds that are added, such as 24h."""
+    timeout: str = "30s"
+    """For a fetch, redirects included."""
+    max_size: float = 10.0
+    """Largest size of a document, MB, unpacked."""
+    worth: str = ""
+    """Field of an item, as feedparser names it, that states its worth, such as slash_comments; by
+    default all are worth 1."""
+    user_agent: str = ""
+    """What servers are told; say how you can be reached."""
+    allow_private: bool = False
+    """Also fetch from addresses that are not public: loopback and private networks."""
+    use_proxies: bool = False
+    """Use the proxies that the environment names."""
+    quiet: bool = False
+    """Print no progress."""
+
+    def run(self) -> None:
+        from ephemeral_crawl.crawl import exchange
+        from ephemeral_crawl.crawl.schedule import describe
+        from ephemeral_crawl.live import Scheduler
+
+        self._check()
+        with (
+            self._place() as store,
+            Scheduler(store, budget=self.budget, half_life=self.half_life) as scheduler,
+        ):
+            for path in self.feeds:
+                settings = {"max_interval": self.max_interval} if self.max_interval else {}
+                if exchange.kind_of(path) == "csv":
+                    done = exchange.import_csv(scheduler, path, per_host=self.per_host)
+                else:
+                    done = exchange.import_opml(scheduler, path, per_host=self.per_host, **settings)
+                self._say(f"{path}: {done}")
+            if self.items:
+                done = exchange.import_log(scheduler, self.items, per_host=self.per_host)
+                self._say(f"{self.items}: {done}")
+            if not len(scheduler):
+                raise ValueError(f"{self.store} has no sources; name an OPML or CSV file of feeds")
+            if self.explain:
+                print(scheduler.explain(self.explain))
+            elif self.dry_run:
+                print(describe(scheduler, time.time()))
+            else:
+                with self._output() as output, contextlib.suppress(KeyboardInterrupt):
+                    asyncio.run(self._crawl(scheduler, output))
+
+    @contextlib.contextmanager
+    def _place(self) -> Iterator[Path]:
+        """Give the store, or a copy of it if nothing is to be changed."""
+        if not (self.dry_run or self.explain):
+            yield self.store
+            return
+        if not self.feeds and not self.store.exists():
+            raise ValueError(f"there is no store {self.store}; name an OPML file")
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(folder) / "copy.db"
+            if self.store.exists():
+                old, new = sqlite3.connect(self.store), sqlite3.connect(copy)
+                try:
+                    old.backup(new)
+                except sqlite3.DatabaseError as error:
+                    raise ValueError(f"{self.store} is not a store: {error}") from error
+                finally:
+                    old.close()
+                    new.close()
+            yield copy
+
+    def _check(self) -> None:
+        from ephemeral_crawl.crawl import exchange
+
+        for path in self.feeds:
+            _ = exchange.kind_of(path)
+            if not path.exists():
+                raise FileNotFoundError(2, "there is no such file", str(path))
+        check_whole("--parallel", self.parallel)
+        seconds("--timeout", self.timeout, 0.1)
+        seconds("--per-host", self.per_host)
+        if not 0 < self.max_size <= 1000:
+            raise ValueError(f"--max-size is {self.max_size:g}; it must be above 0, at most 1000")
+
+    async def _crawl(self, scheduler: Scheduler, output: TextIO) -> None:
+        from ephemeral_crawl.crawl.client import USER_AGENT, Client
+        from ephemeral_crawl.crawl.crawler import Crawler
+        from ephemeral_crawl.crawl.feeds import LimitedProcess
+        from ephemeral_crawl.crawl.memory import Memory
+
+        limit = seconds("--timeout", self.timeout, 0.1)
+        memory = Memory(self.store.with_name(self.store.name + ".items"))
+        parse = LimitedProcess(self.worth)
+        progress = _Progress(scheduler, quiet=self.quiet)
+        async with Client(
+            timeout=limit,
+            most_bytes=int(self.max_size * 1e6),
+            allow_private=self.allow_private,
+            user_agent=self.user_agent or USER_AGENT,
+            use_proxies=self.use_proxies,
+        ) as client:
+            crawler = Crawler(
+                scheduler,
+                client,
+                parse,
+                memory,
+                output,
+                parallel=self.parallel,
+                lease_time=2.0 * limit + 60.0,
+                per_host=self.per_host,
+                done=progress.add,
+            )
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                with contextlib.suppress(NotImplementedError, RuntimeError):  # threads, Windows
+                    loop.add_signal_handler(number, crawler.stop)
+            try:
+                await crawler.run(once=self.once)
+            finally:
+                parse.close()
+                memory.close()
+                progress.end()
+
+    def _say(self, text: str) -> None:
+        if not self.quiet:
+            print(text, file=sys.stderr)
+
+    @contextlib.contextmanager
+    def _output(self) -> Iterator[TextIO]:
+        if self.out == "-":
+            yield sys.stdout
+            return
+        with open(self.out, "a", encoding="utf-8") as file:
+            yield file
+
+
+class _Progress:
+    """Prints failures as they come, and a line a minute."""
+
+    def __init__(self, scheduler: Scheduler, *, quiet: bool) -> None:
+        self._scheduler, self._quiet = scheduler, quiet
+        self._last = time.monotonic()
+        self._fetched = self._new = self._failed = 0
+
+    def add(self, visit: Visit) -> None:
+        self._fetched += 1
+        self._new += visit.new
+        if visit.error:
+            self._failed += 1
+            self._print(f"{visit.source}: {visit.error}")
+        if time.monotonic() - self._last > _EVERY:
+            self._last = time.monotonic()
+            self.end()
+
+    def end(self) -> None:
+        """Print where the crawl stands."""
+        status = self._scheduler.status()
+        self._print(
+            f"{self._fetched:,} fetches, {self._new:,} new items, {self._failed:,} failures; "
+            f"{status.new:,} of {status.sources:,} feeds not fetched yet, {status.due:,} due"
+        )
+
+    def _print(self, text: str) -> None:
+        if not self._quiet:
+            print(text, file=sys.stderr, flush=True)

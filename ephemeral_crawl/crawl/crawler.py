@@ -1,0 +1,229 @@
+"""`Crawler`: fetches the feeds that a scheduler leases, and reports what it found."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import NamedTuple, TextIO
+
+from ephemeral_crawl.crawl.client import Client, FetchError, Response
+from ephemeral_crawl.crawl.feeds import Feed, FeedItem, Parser
+from ephemeral_crawl.crawl.memory import Memory, Remembered
+from ephemeral_crawl.crawl.urls import check_url, host_of
+from ephemeral_crawl.live import Lease, Scheduler, UnknownSource
+from ephemeral_crawl.live.arguments import Duration
+
+LONGEST_PAUSE = 86_400.0  # seconds for which a feed's own wish not to be fetched is honoured
+_SHORTEST_SLEEP = 1.0  # seconds between two looks at the schedule
+_GONE = 410
+
+
+class Visit(NamedTuple):
+    """What a fetch came to."""
+
+    source: str
+    status: int | None
+    new: int  # items that were not known
+    error: str  # "" if it succeeded
+
+
+class Crawler:
+    """Fetches what is due, several feeds at once.
+
+    Arguments:
+        scheduler: of which sources are URLs of feeds.
+        client: which fetches.
+        parse: which turns documents into feeds.
+        memory: of the items that are known.
+        output: where new items are written, one JSON object a line; None: nowhere.
+        parallel: largest number of fetches at once.
+        lease_time: time in which a fetch must end.
+        per_host: least time between two fetches of a host to which a feed moves.
+        poll: longest time between two looks at the schedule, seconds: others may change it.
+        clock: that of the scheduler.
+        done: called after each fetch.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        client: Client,
+        parse: Parser,
+        memory: Memory,
+        output: TextIO | None = None,
+        *,
+        parallel: int = 8,
+        lease_time: Duration = "5min",
+        per_host: Duration = 0.0,
+        poll: float = 60.0,
+        clock: Callable[[], float] = time.time,
+        done: Callable[[Visit], object] = lambda visit: None,
+    ) -> None:
+        self._scheduler, self._client, self._parse = scheduler, client, parse
+        self._memory, self._output, self._clock, self._done = memory, output, clock, done
+        self._parallel, self._lease_time, self._per_host = parallel, lease_time, per_host
+        self._poll = poll
+        self._stop, self._news = asyncio.Event(), asyncio.Event()
+
+    def stop(self) -> None:
+        """Let the fetches under way end, and begin no other."""
+        self._stop.set()
+        self._news.set()
+
+    def look(self) -> None:
+        """Look at the schedule at once, since it was changed, such as by a ping."""
+        self._news.set()
+
+    async def run(self, *, once: bool = False) -> None:
+        """Crawl until `stop` is called, or, with `once`, until nothing more is due."""
+        under_way: set[asyncio.Task[None]] = set()
+        try:
+            while not self._stop.is_set():
+                self._news.clear()
+                free = self._parallel - len(under_way)
+                leases = self._scheduler.lease(free, self._lease_time) if free else []
+                for lease in leases:
+                    under_way.add(asyncio.create_task(self._visit(lease)))
+                if once and not under_way:
+                    return
+                news = asyncio.create_task(self._news.wait())
+                wait = self._until_due() if free > len(leases) else self._poll
+                await asyncio.wait(
+                    {news, *under_way}, timeout=wait, return_when=asyncio.FIRST_COMPLETED
+                )
+                news.cancel()
+                self._finish(under_way)
+        finally:
+            if under_way:
+                await asyncio.wait(under_way)
+                self._finish(under_way)
+
+    def _until_due(self) -> float:
+        due = self._scheduler.next_due()
+        wait = self._poll if due is None else due - self._clock()
+        return min(max(wait, _SHORTEST_SLEEP), self._poll)
+
+    def _finish(self, under_way: set[asyncio.Task[None]]) -> None:
+        """Leave out the fetches that have ended; raise what should not have happened."""
+        for task in [task for task in under_way if task.done()]:
+            under_way.discard(task)
+            task.result()
+
+    # ------------------------------------------------------------------------------- one fetch
+
+    async def _visit(self, lease: Lease) -> None:
+        source, status, new = lease.source, None, 0
+        try:
+            known = self._memory.of(source)
+            response = await self._client.get(source, known.etag, known.modified)
+            status = response.status
+            if status != 304 and not 200 <= status < 300:
+                self._refused(lease, response)
+                raise FetchError(f"the server answered {status}")
+            try:
+                new = await self._read(lease, known, response)
+            except ValueError as error:
+                raise FetchError(str(error)) from None
+        except FetchError as error:
+            if status is None or 200 <= status < 300:
+                self._scheduler.failed(lease.id)
+            self._done(Visit(source, status, 0, str(error)))
+        except asyncio.CancelledError:
+            self._scheduler.release(lease.id)
+            raise
+        else:
+            self._done(Visit(source, status, new, ""))
+
+    def _refused(self, lease: Lease, response: Response) -> None:
+        """Report an answer other than a document; a feed that is gone is paused."""
+        asked = response.retry_after(self._clock())
+        self._scheduler.failed(lease.id, status=response.status, retry_after=asked)
+        if response.status == _GONE:
+            with suppress(UnknownSource):
+                self._scheduler.pause(lease.source)
+
+    async def _read(self, lease: Lease, known: Remembered, response: Response) -> int:
+        """Report a document, or that there is no other than before; return the number of new items.
+
+        What is new is written first, then remembered, then reported: if the process is killed in
+        between, items may be written twice, but none is lost.
+        """
+        source = lease.source
+        digest = blake2b(response.body, digest_size=16).digest()
+        feed: Feed | None = None
+        new: list[FeedItem] = []
+        if response.status != 304 and digest != known.digest:
+            content_type = response.headers.get("content-type", "")
+            feed = await self._parse(response.body, content_type, response.url)
+            unknown = self._memory.unknown(source, (item.key for item in feed.items))
+            new = [item for item in feed.items if item.key in unknown]
+            known = Remembered("", "", digest, feed.pause, feed.title)
+            self._write(source, new, first=len(unknown) == len(feed.items))
+        fetched = self._clock()
+        known = known._replace(
+            etag=response.etag or known.etag, modified=response.modified or known.modified
+        )
+        self._memory.remember(source, known, feed and [item.key for item in feed.items])
+        asked = min(max(response.max_age, known.pause), LONGEST_PAUSE)
+        self._scheduler.report(
+            lease.id,
+            [(_plausible(item.published), item.worth) for item in new],
+            status=response.status,
+            at=fetched,
+            again_after=asked,
+        )
+        if response.permanent and response.permanent != source:
+            self._move(source, response.permanent)
+        return len(new)
+
+    def _move(self, source: str, url: str) -> None:
+        """Follow a feed that has moved for good; where two have moved to the same place, one is
+        removed."""
+        with suppress(UnknownSource):
+            if url in self._scheduler:
+                self._scheduler.remove(source)
+                self._memory.forget(source)
+                return
+            self._scheduler.rename(source, url)
+            self._memory.rename(source, url)
+            if host_of(url) != host_of(check_url(source)):
+                self._scheduler.update(url, host=host_of(url))
+                if self._per_host:
+                    self._scheduler.limit_host(host_of(url), self._per_host)
+
+    def _write(self, source: str, items: Sequence[FeedItem], *, first: bool) -> None:
+        if self._output is None or not items:
+            return
+        now = _stamp(self._clock())
+        for item in items:
+            line = {
+                "source": source,
+                "id": f"{item.key & (1 << 64) - 1:016x}",
+                "title": item.title,
+                "link": item.link,
+                "published": _stamp(item.published),
+                "fetched": now,
+                "worth": item.worth,
+                "backlog": first,
+            }
+            self._output.write(json.dumps(line, ensure_ascii=False) + "\n")
+        self._output.flush()
+
+
+def _plausible(published: float | None) -> float | None:
+    """Return a date that the scheduler accepts: of the years 1 to 9999."""
+    return published if published is not None and abs(published) < 6e10 else None
+
+
+def _stamp(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
+    with suppress(ValueError, OverflowError, OSError):
+        moment = datetime.fromtimestamp(seconds, UTC)
+        return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+    return None

@@ -1,0 +1,235 @@
+"""Sources in and out of a scheduler: OPML, CSV, and what a log or a fitted fleet knows of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from os import PathLike, fspath
+from typing import Any
+
+import numpy as np
+
+from crawl_env import ItemLog
+from crawl_env.files import table
+from crawl_env.files.table import Column
+from crawl_env.fleet.sources import Sources
+from crawl_env.log.clock import HOURS
+from ephemeral_crawl.crawl.opml import read_opml, write_opml
+from ephemeral_crawl.crawl.urls import check_url, host_of, source_of
+from ephemeral_crawl.live import Lesson, Scheduler
+from ephemeral_crawl.live.arguments import Duration
+
+PathName = str | PathLike[str]
+
+_DURATIONS = ("min_interval", "max_interval", "half_life")
+_COLUMNS = (
+    Column("source", "text"),
+    Column("host", "text", required=False),
+    Column("cost", required=False, default=1.0),
+    *(Column(name, "text", required=False) for name in _DURATIONS),
+    Column("paused", "text", required=False),
+)
+_PAUSED = {"": False, "0": False, "false": False, "no": False, "1": True, "true": True, "yes": True}
+_SHOWN = 5  # refused sources in a message
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What an import did."""
+
+    added: int  # sources that are new
+    known: int  # that the scheduler had, or that the file repeats
+    taught: int = 0  # of which the file told rate and worth
+    refused: tuple[str, ...] = ()  # why entries were left out, one sentence each
+
+    def __str__(self) -> str:
+        text = f"{self.added:,} sources added, {self.known:,} known before or repeated"
+        if self.taught:
+            text += f"; {self.taught:,} start from what the file tells"
+        if self.refused:
+            more = len(self.refused) - _SHOWN
+            text += f"; {len(self.refused):,} refused:\n  " + "\n  ".join(self.refused[:_SHOWN])
+            text += f"\n  and {more:,} more" if more > 0 else ""
+        return text
+
+
+def kind_of(path: PathName) -> str:
+    """Return "opml" or "csv", by the name of a file.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    name = fspath(path).lower()
+    if name.endswith((".opml", ".xml")):
+        return "opml"
+    if name.endswith((".csv", ".csv.gz")):
+        return "csv"
+    raise ValueError(f"{path} is neither OPML (.opml, .xml) nor a table of sources (.csv, .csv.gz)")
+
+
+def import_opml(
+    scheduler: Scheduler, path: PathName, *, per_host: Duration = 0.0, **settings: Any
+) -> Imported:
+    """Add the feeds of an OPML file, those in nested outlines as well.
+
+    The name of a source is its URL; its host, for limits and because feeds of a host are alike, the
+    registered domain. Feeds whose URL `check_url` refuses are left out, and listed in the result.
+
+    Arguments:
+        per_host: least time between two fetches of a host; 0: no limit.
+        settings: of all new sources, such as `max_interval`, as for `Scheduler.add`.
+
+    Raises:
+        ValueError: the file is not OPML, or an argument is out of range. Nothing is added.
+    """
+    rows, refused = [], []
+    feeds = read_opml(path)
+    for feed in feeds:
+        try:
+            url = check_url(feed.url)
+        except ValueError as error:
+            refused.append(f"line {feed.line}: {error}")
+        else:
+            rows.append({"source": url, "host": host_of(url), **settings})
+    return _added(scheduler, rows, per_host, refused)
+
+
+def export_opml(scheduler: Scheduler, path: PathName, titles: dict[str, str] | None = None) -> int:
+    """Write the sources whose names are URLs as OPML, and return how many."""
+    named = titles or {}
+    urls = [name for name in scheduler.sources() if name.startswith(("http://", "https://"))]
+    return write_opml(path, ((url, named.get(url, "")) for url in urls), "Sources")
+
+
+def import_csv(scheduler: Scheduler, path: PathName, *, per_host: Duration = 0.0) -> Imported:
+    """Add the sources of a table: source and, optionally, host, cost, min_interval, max_interval,
+    half_life (such as 24h, or seconds) and paused (yes or no).
+
+    Raises:
+        ValueError: the file is not such a table; the message names the row. Nothing is added.
+    """
+    found = table.read(path, _COLUMNS, "source")
+    rows, paused = [], []
+    for i, text in enumerate(found.text["source"]):
+        try:
+            name, host = source_of(text)
+            row: dict[str, Any] = {"source": name, "host": host}
+            if given := found.text.get("host", {i: ""})[i]:
+                row["host"] = given
+            if "cost" in found.number:
+                row["cost"] = float(found.number["cost"][i])
+            for key in _DURATIONS:
+                if given := found.text.get(key, {i: ""})[i]:
+                    row[key] = float(given) if table.is_number(given) else given
+            stopped = found.text.get("paused", {i: ""})[i]
+            if stopped.lower() not in _PAUSED:
+                raise ValueError(f"paused is {stopped!r}; write yes or no")
+            if _PAUSED[stopped.lower()] and name not in scheduler:
+                paused.append(name)
+        except ValueError as error:
+            raise ValueError(f"{found.row(i)}: {error}") from None
+        rows.append(row)
+    done = _added(scheduler, rows, per_host, [])
+    for name in dict.fromkeys(paused):
+        scheduler.pause(name)
+    return done
+
+
+def export_csv(scheduler: Scheduler, path: PathName) -> int:
+    """Write all sources with their settings, as `import_csv` reads them; return how many."""
+    names = scheduler.sources()
+    columns: dict[str, list[str]] = {column.name: [] for column in _COLUMNS}
+    for name in names:
+        settings = {"source": name, **scheduler.settings(name)}
+        settings["paused"] = "yes" if settings["paused"] else ""
+        for key, column in columns.items():
+            value = settings[key]
+            column.append(
+                "" if value is None else f"{value:.9g}" if isinstance(value, float) else str(value)
+            )
+    table.write(path, columns)
+    return len(names)
+
+
+def import_log(
+    scheduler: Scheduler, path: PathName, *, per_host: Duration = 0.0, **log: Any
+) -> Imported:
+    """Add the sources of a log of items, and start from the rates and worths that it shows.
+
+    The log is that of `ephemeral-crawl fit`: one row an item, with source, published and,
+    optionally, utility and item. Its end is taken for the time until which all items are known.
+
+    Arguments:
+        log: further arguments of `ItemLog.from_csv`, such as `end`.
+
+    Raises:
+        ValueError: the file is not such a log, or has no dates. Nothing is added.
+    """
+    read = ItemLog.from_csv(path, **log)
+    if not read.origin:
+        raise ValueError(
+            f"{path}: the times are numbers without a date; give time stamps or Unix times"
+        )
+    names = [source_of(name) for name in read.names]
+    origin, unit = datetime.fromisoformat(read.origin).timestamp(), 3600.0 * HOURS[read.unit]
+    start, end = origin + read.start * unit, origin + read.end * unit
+    order = np.argsort(read.source, kind="stable")
+    first = np.searchsorted(read.source[order], np.arange(len(names) + 1))
+    lessons = []
+    for i, (name, _) in enumerate(names):
+        which = order[first[i] : first[i + 1]]
+        times = (origin + read.published[which] * unit).tolist()
+        items = list(zip(times, read.utility[which].tolist(), strict=True))
+        lessons.append(Lesson.of_items(name, items, start, end))
+    rows = [{"source": name, "host": host} for name, host in names]
+    done = _added(scheduler, rows, per_host, [])
+    return Imported(done.added, done.known, scheduler.teach(lessons))
+
+
+def import_fleet(
+    scheduler: Scheduler,
+    path: PathName,
+    *,
+    unit: str = "hour",
+    items: float = 20.0,
+    per_host: Duration = 0.0,
+) -> Imported:
+    """Add the sources of a fleet, such as `ephemeral-crawl fit` writes, and start from its rates,
+    worths, half-lives and costs.
+
+    Arguments:
+        unit: unit of time of its rates.
+        items: how much a rate is to be believed, in items.
+    """
+    fleet, hours = Sources.from_csv(path), HOURS[unit]
+    rows, lessons = [], []
+    for i, text in enumerate(fleet.names):
+        name, host = source_of(text)
+        given = fleet.hosts[i] if fleet.hosts else ""
+        rows.append(
+            {
+                "source": name,
+                "host": given or host,
+                "cost": float(fleet.cost[i]),
+                "half_life": max(math.log(2.0) / float(fleet.decay_rate[i]) * 3600.0 * hours, 1.0),
+            }
+        )
+        rate = float(fleet.arrival_rate[i]) / hours
+        lessons.append(Lesson.of_rate(name, rate, float(fleet.mean_utility[i]), items))
+    done = _added(scheduler, rows, per_host, [])
+    return Imported(done.added, done.known, scheduler.teach(lessons))
+
+
+def _added(
+    scheduler: Scheduler,
+    rows: list[dict[str, Any]],
+    per_host: Duration,
+    refused: Iterable[str],
+) -> Imported:
+    number = scheduler.add_many(rows, exist_ok=True)
+    if per_host:
+        for host in dict.fromkeys(row["host"] for row in rows if row["host"]):
+            scheduler.limit_host(host, per_host)
+    return Imported(number, len(rows) - number, 0, tuple(refused))

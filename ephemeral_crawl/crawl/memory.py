@@ -1,0 +1,131 @@
+"""What the crawler remembers of each feed: which items are known, and what makes the next request
+conditional. A SQLite file of bounded size beside the scheduler's."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from os import PathLike
+from typing import NamedTuple
+
+KEPT = 4000  # identities of items, of each feed; those longest out of the feed go first
+_APPLICATION = 0x4570436D
+_PATIENCE = 30.0  # seconds to wait for another process
+
+
+class Remembered(NamedTuple):
+    """What is remembered of a feed."""
+
+    etag: str = ""
+    modified: str = ""
+    digest: bytes = b""  # of the last document
+    pause: float = 0.0  # seconds for which the feed asked not to be fetched again
+    title: str = ""
+
+
+class Memory:
+    """A small table of the items that are known, by feed.
+
+    Arguments:
+        path: of the file, which is made if it does not exist, or ":memory:".
+
+    Raises:
+        ValueError: the file is something else.
+    """
+
+    def __init__(self, path: str | PathLike[str]) -> None:
+        self._db = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
+        try:
+            self._prepare()
+        except sqlite3.DatabaseError as error:
+            self._db.close()
+            raise ValueError(f"{path} is not a file of known items: {error}") from error
+        except ValueError:
+            self._db.close()
+            raise ValueError(
+                f"{path} is a SQLite file, but not one of known items; name another"
+            ) from None
+
+    def _prepare(self) -> None:
+        self._db.execute("PRAGMA trusted_schema = OFF")
+        objects = self._db.execute("SELECT type, name FROM sqlite_master").fetchall()
+        ((application,),) = self._db.execute("PRAGMA application_id").fetchall()
+        if objects:
+            others = [name for kind, name in objects if kind not in ("table", "index")]
+            if application != _APPLICATION or others:
+                raise ValueError
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        self._db.execute(f"PRAGMA application_id = {_APPLICATION}")
+        self._db.execute(
+            "CREATE TABLE IF NOT EXISTS feed (number INTEGER PRIMARY KEY, source TEXT UNIQUE, "
+            "etag TEXT, modified TEXT, digest BLOB, pause REAL, title TEXT) STRICT"
+        )
+        self._db.execute(
+            "CREATE TABLE IF NOT EXISTS known (feed INTEGER, item INTEGER, shown INTEGER, "
+            "PRIMARY KEY (feed, item)) STRICT, WITHOUT ROWID"
+        )
+
+    def of(self, source: str) -> Remembered:
+        """Return what is remembered of a feed."""
+        row = self._db.execute(
+            "SELECT etag, modified, digest, pause, title FROM feed WHERE source = ?", (source,)
+        ).fetchone()
+        return Remembered(*row) if row else Remembered()
+
+    def titles(self) -> dict[str, str]:
+        """Return the titles of all feeds."""
+        return dict(self._db.execute("SELECT source, title FROM feed").fetchall())
+
+    def unknown(self, source: str, items: Iterable[int]) -> set[int]:
+        """Return which items of a feed are not known."""
+        known = self._db.execute(
+            "SELECT item FROM known JOIN feed ON number = feed WHERE source = ?", (source,)
+        ).fetchall()
+        return set(items) - {item for (item,) in known}
+
+    def remember(self, source: str, feed: Remembered, items: Iterable[int] | None) -> None:
+        """Store what the next request needs, and the items that the feed shows; None: as before."""
+        with self._db:
+            self._db.execute("BEGIN IMMEDIATE")
+            (number,) = self._db.execute(
+                "INSERT INTO feed (source, etag, modified, digest, pause, title) "
+                "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (source) DO UPDATE SET "
+                "etag = excluded.etag, modified = excluded.modified, digest = excluded.digest, "
+                "pause = excluded.pause, title = excluded.title RETURNING number",
+                (source, *feed),
+            ).fetchone()
+            if items is None:
+                return
+            (last,) = self._db.execute(
+                "SELECT coalesce(max(shown), 0) FROM known WHERE feed = ?", (number,)
+            ).fetchone()
+            self._db.executemany(
+                "INSERT INTO known VALUES (?, ?, ?) "
+                "ON CONFLICT (feed, item) DO UPDATE SET shown = excluded.shown",
+                [(number, item, last + 1) for item in items],
+            )
+            self._db.execute(
+                "DELETE FROM known WHERE feed = ?1 AND item IN (SELECT item FROM known "
+                "WHERE feed = ?1 ORDER BY shown DESC LIMIT -1 OFFSET ?2)",
+                (number, KEPT),
+            )
+
+    def rename(self, source: str, name: str) -> None:
+        """Change the name of a feed; what is remembered of another of that name is forgotten."""
+        self.forget(name)
+        self._db.execute("UPDATE feed SET source = ? WHERE source = ?", (name, source))
+
+    def forget(self, source: str) -> None:
+        """Forget a feed."""
+        with self._db:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.execute(
+                "DELETE FROM known WHERE feed IN (SELECT number FROM feed WHERE source = ?)",
+                (source,),
+            )
+            self._db.execute("DELETE FROM feed WHERE source = ?", (source,))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()

@@ -1,0 +1,126 @@
+"""OPML, the format in which feed readers exchange subscriptions.
+
+Files are read as a stream, in memory that does not grow with them. Entities are refused, and so are
+declarations that refer to other files.
+"""
+
+from __future__ import annotations
+
+import io
+import xml.sax
+from collections.abc import Iterable
+from os import PathLike
+from pathlib import Path
+from typing import NamedTuple
+from xml.sax.handler import ContentHandler
+from xml.sax.saxutils import XMLGenerator
+from xml.sax.xmlreader import AttributesImpl
+
+from crawl_env.errors import shown
+from crawl_env.files.atomic import write_text
+
+MOST_BYTES = 256 << 20
+MOST_DEPTH = 100  # outlines within outlines
+_LONGEST_TITLE = 500
+
+
+class Subscription(NamedTuple):
+    """A feed in an OPML file."""
+
+    url: str  # as it is written there, unchecked
+    title: str
+    line: int
+
+
+def read_opml(path: str | PathLike[str]) -> list[Subscription]:
+    """Return the feeds of an OPML file in their order, those in nested outlines as well.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is not OPML, is damaged or too large, is nested too deeply, or declares
+            entities.
+    """
+    import defusedxml.sax
+    from defusedxml import DefusedXmlException
+
+    path = Path(path)
+    if (size := path.stat().st_size) > MOST_BYTES:
+        raise ValueError(f"{path} has {size:,} bytes; an OPML file has at most {MOST_BYTES:,}")
+    handler = _Outlines()
+    try:
+        with path.open("rb") as file:
+            defusedxml.sax.parse(file, handler)
+    except xml.sax.SAXParseException as error:
+        raise ValueError(
+            f"{path}, line {error.getLineNumber()}: this is not well-formed XML: "
+            f"{error.getMessage()}"
+        ) from None
+    except DefusedXmlException:
+        raise ValueError(
+            f"{path} declares entities, which could read other files or fill the memory; remove "
+            "the declarations"
+        ) from None
+    except (ValueError, LookupError, UnicodeError, xml.sax.SAXException) as error:
+        raise ValueError(f"{path} is not an OPML file: {error}") from None
+    return handler.found
+
+
+class _Outlines(ContentHandler):
+    """Collects the outlines that have the attribute xmlUrl."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[Subscription] = []
+        self._depth = 0
+
+    def startElement(self, name: str, attrs: AttributesImpl) -> None:
+        if self._depth == 0 and name.lower() != "opml":
+            raise ValueError(f"its root is <{shown(name)[1:-1]}>, not <opml>")
+        self._depth += 1
+        if self._depth > MOST_DEPTH:
+            raise ValueError(f"outlines are nested more than {MOST_DEPTH} deep")
+        if name.lower() != "outline":
+            return
+        given = {key.lower(): value for key, value in attrs.items()}
+        if url := given.get("xmlurl", "").strip():
+            title = given.get("title") or given.get("text") or ""
+            line = self._locator.getLineNumber() if self._locator else 0  # type: ignore[attr-defined]
+            self.found.append(Subscription(url, title.strip()[:_LONGEST_TITLE], line))
+
+    def endElement(self, name: str) -> None:
+        self._depth -= 1
+
+
+def write_opml(path: str | PathLike[str], feeds: Iterable[tuple[str, str]], title: str) -> int:
+    """Write URLs and titles as OPML 2.0; return how many.
+
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "feeds.opml"
+    >>> write_opml(path, [("https://example.org/feed?a&b", "<Example>")], "Feeds")
+    1
+    >>> [(feed.url, feed.title) for feed in read_opml(path)]
+    [('https://example.org/feed?a&b', '<Example>')]
+    """
+    text = io.StringIO()
+    writer = XMLGenerator(text, "utf-8")
+    number = 0
+    writer.startDocument()
+    writer.startElement("opml", AttributesImpl({"version": "2.0"}))
+    writer.startElement("head", AttributesImpl({}))
+    writer.startElement("title", AttributesImpl({}))
+    writer.characters(title)
+    writer.endElement("title")
+    writer.endElement("head")
+    writer.startElement("body", AttributesImpl({}))
+    for url, name in feeds:
+        given = {"type": "rss", "text": name or url, "title": name or url, "xmlUrl": url}
+        writer.characters("\n")
+        writer.startElement("outline", AttributesImpl(given))
+        writer.endElement("outline")
+        number += 1
+    writer.characters("\n")
+    writer.endElement("body")
+    writer.endElement("opml")
+    writer.endDocument()
+    write_text(Path(path), text.getvalue())
+    return number

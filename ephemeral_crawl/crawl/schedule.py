@@ -1,0 +1,72 @@
+"""The schedule that a scheduler arrives at, and what it gains, by its own estimates."""
+
+from __future__ import annotations
+
+import math
+
+from ephemeral_crawl.live import Explanation, Scheduler
+
+_SHOWN = 40
+
+
+def describe(scheduler: Scheduler, now: float, limit: int = _SHOWN) -> str:
+    """Return the schedule as a table: for each source, what it publishes, how often it is fetched
+    and when it is due, the most fetched first; and what is collected in all.
+
+    Arguments:
+        now: the clock's time.
+        limit: number of sources that are listed.
+    """
+    status = scheduler.status()
+    known = [scheduler.explain(name) for name in scheduler.sources()]
+    running = [e for e in known if not e.paused]
+    lines = [
+        f"{status.sources:,} sources, {status.budget:g} fetches an hour; price of a fetch: "
+        f"{status.price:.3g}.",
+    ]
+    if status.new:
+        hours = status.new / status.budget
+        lines.append(
+            f"{status.new:,} were not fetched yet. Each is fetched once at first, which takes "
+            f"{hours:.3g} h, and tells how often it publishes; until then its row is a guess."
+        )
+    if running:
+        planned = sum(_collected(e, e.interval) for e in running)
+        equal = sum(_collected(e, 3600.0 * len(running) / status.budget) for e in running)
+        total = sum(e.rate * e.worth for e in running)
+        lines.append(
+            f"Expected: {planned:.3g} of the worth {total:.3g} that is published an hour "
+            f"({_percent(planned, total)}); with equal intervals: {equal:.3g} "
+            f"({_percent(equal, total)}). Gain: {_percent(planned - equal, equal)}."
+        )
+    lines.append(f"{'items/h':>9}  {'worth':>7}  {'every':>9}  {'due in':>9}  source")
+    order = sorted(running, key=lambda e: (e.interval or math.inf, e.source))
+    for e in order[:limit]:
+        due = "never" if e.due_at is None else _duration(max(e.due_at - now, 0.0))
+        every = "never" if e.interval is None else _duration(e.interval)
+        guess = "?" if e.fetched_at is None else " "
+        lines.append(f"{e.rate:8.3g}{guess}  {e.worth:7.3g}  {every:>9}  {due:>9}  {e.source}")
+    if len(order) > limit:
+        lines.append(f"and {len(order) - limit:,} more")
+    return "\n".join(lines)
+
+
+def _collected(e: Explanation, interval: float | None) -> float:
+    """Return the worth per hour that fetches at an interval collect: Λξ̄(1 − e^−z)/z, z = μτ."""
+    if interval is None:
+        return 0.0
+    z = math.log(2.0) * interval / e.half_life
+    return e.rate * e.worth * (-math.expm1(-z) / z if z > 0.0 else 1.0)
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{100.0 * part / whole:.3g} %" if whole > 0.0 else "–"
+
+
+def _duration(seconds: float) -> str:
+    if not seconds:
+        return "now"
+    for unit, name in ((86_400.0, "d"), (3600.0, "h"), (60.0, "min")):
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:.3g} {name}"
+    return f"{seconds:.3g} s"

@@ -1,0 +1,120 @@
+"""Addresses of sources: which are accepted, what they are called, and to whom they belong."""
+
+from __future__ import annotations
+
+from functools import cache
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from typing import Any
+from urllib.parse import SplitResult, urlsplit, urlunsplit
+
+from crawl_env.errors import shown
+from ephemeral_crawl.live.arguments import name_of
+
+_PORTS = {"http": 80, "https": 443}
+_NAT64 = IPv6Network("64:ff9b::/96")
+_REFUSED = frozenset(' \\<>"^`{|}')
+
+
+def check_url(url: object, kind: str = "URL") -> str:
+    """Return an absolute http or https URL in one spelling, without its fragment.
+
+    Raises:
+        ValueError: it is relative, of another scheme, too long, or has control characters, spaces
+            or credentials. The message does not repeat credentials.
+
+    >>> check_url("HTTPS://Example.ORG:443/feed?x=1#top")
+    'https://example.org/feed?x=1'
+    >>> check_url("https://me:secret@example.org/feed")
+    Traceback (most recent call last):
+    ...
+    ValueError: URL of the host 'example.org' holds credentials; give it without them
+    """
+    text = name_of(kind, url)
+    if set(text) & _REFUSED:
+        raise ValueError(
+            f"{kind} is {_safe(text)}; spaces and the characters {''.join(sorted(_REFUSED))[1:]} "
+            "have to be percent-encoded"
+        )
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname, parts.port
+        if host and not host.isascii():
+            host = host.encode("idna").decode("ascii")
+    except ValueError as error:  # UnicodeError is one
+        raise ValueError(f"{kind} is {_safe(text)}, which is not a URL: {error}") from None
+    if parts.scheme not in _PORTS or not host:
+        raise ValueError(
+            f"{kind} is {_safe(text)}; give an absolute one that begins with http:// or https://"
+        )
+    if "@" in parts.netloc:
+        raise ValueError(
+            f"{kind} of the host {shown(host)} holds credentials; give it without them"
+        )
+    place = f"[{host}]" if ":" in host else host.rstrip(".")
+    if not place.strip("."):
+        raise ValueError(f"{kind} is {_safe(text)}, without a host")
+    if port is not None and port != _PORTS[parts.scheme]:
+        place = f"{place}:{port}"
+    return urlunsplit(SplitResult(parts.scheme, place, parts.path or "/", parts.query, ""))
+
+
+def host_of(url: str) -> str:
+    """Return the host to whose limits a URL is subject: its registered domain, or its address.
+
+    The registered domain is one label more than the public suffix, by the list of publicsuffix.org
+    as it is in the package publicsuffixlist, without a network.
+
+    >>> host_of("https://news.example.co.uk/feed"), host_of("http://127.0.0.1:8080/")
+    ('example.co.uk', '127.0.0.1')
+    """
+    host = urlsplit(url).hostname or ""
+    try:
+        return str(ip_address(host))
+    except ValueError:
+        return _suffixes().privatesuffix(host) or host
+
+
+def source_of(text: object) -> tuple[str, str | None]:
+    """Return name and host of a source: of a URL as `check_url` and `host_of` say; any other name
+    is allowed, and has no host.
+
+    >>> source_of("http://example.org"), source_of("front page")
+    (('http://example.org/', 'example.org'), ('front page', None))
+    """
+    name = name_of("source", text)
+    if "://" not in name:
+        return name, None
+    url = check_url(name, "source")
+    return url, host_of(url)
+
+
+def is_public(address: str) -> bool:
+    """Return whether an IP address is one of the public internet.
+
+    >>> [is_public(a) for a in ("8.8.8.8", "127.0.0.1", "::ffff:10.0.0.1", "169.254.169.254")]
+    [True, False, False, False]
+    """
+    found = ip_address(address.partition("%")[0])
+    return all(a.is_global and not a.is_multicast for a in (found, *_embedded(found)))
+
+
+def _embedded(address: IPv4Address | IPv6Address) -> list[IPv4Address]:
+    """Return the IPv4 addresses that an IPv6 address leads to."""
+    if isinstance(address, IPv4Address):
+        return []
+    found = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
+    if address in _NAT64 or int(address) >> 32 == 0:
+        found.append(IPv4Address(int(address) & 0xFFFFFFFF))
+    return [a for a in found if a is not None]
+
+
+def _safe(text: str) -> str:
+    """Return what a message shows of a URL: nothing that may be a password."""
+    return shown(text) if "@" not in text else "not a URL of the right form, with credentials"
+
+
+@cache
+def _suffixes() -> Any:
+    from publicsuffixlist import PublicSuffixList
+
+    return PublicSuffixList()

@@ -1,0 +1,1 @@
+"""The live scheduler in crawlers and feed readers of others."""

@@ -1,0 +1,114 @@
+"""A side-car of Miniflux: decides which feed Miniflux refreshes, and when.
+
+Miniflux runs with DISABLE_SCHEDULER_SERVICE=1. Its documented routes are used: GET /v1/feeds, PUT
+/v1/feeds/{id}/refresh, GET /v1/feeds/{id}/entries.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+
+from ephemeral_crawl.crawl.urls import host_of
+from ephemeral_crawl.live import Lease, Scheduler
+from ephemeral_crawl.live.arguments import Item, time_of
+
+_SHOWN = 100  # entries of a feed that are looked at
+_LEASE = "5min"
+_FOLLOW, _LONGEST_SLEEP = 600.0, 60.0  # seconds between two looks at the list of feeds; at the due
+
+
+class MinifluxSidecar:
+    """Refreshes the feeds of a Miniflux server when they are due.
+
+    Arguments:
+        scheduler: to which the feeds are added, named by their URLs; it must be for them alone.
+        url: of the server.
+        token: its API key.
+        timeout: seconds for a request.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, url: str, token: str, *, timeout: float = 60.0
+    ) -> None:
+        self._scheduler = scheduler
+        self._client = httpx.Client(
+            base_url=url, headers={"X-Auth-Token": token}, timeout=timeout, trust_env=False
+        )
+        self._ids: dict[str, int] = {}  # of the feeds, by URL
+        self._latest: dict[int, int] = {}  # number of the last entry that is known, by feed
+
+    def run(self, stop: Callable[[], bool] = lambda: False) -> None:
+        """Refresh what is due until `stop` returns True."""
+        followed = -_FOLLOW
+        while not stop():
+            if time.monotonic() - followed >= _FOLLOW:
+                self.follow()
+                followed = time.monotonic()
+            if not self.refresh():
+                due = self._scheduler.next_due()
+                wait = _LONGEST_SLEEP if due is None else due - time.time()
+                time.sleep(min(max(wait, 1.0), _LONGEST_SLEEP))
+
+    def follow(self) -> None:
+        """Add the feeds that Miniflux has, remove those that it no longer has, and pause those that
+        are disabled there.
+
+        Raises:
+            httpx.HTTPError: Miniflux does not answer, or refuses the token.
+        """
+        feeds = {feed["feed_url"]: feed for feed in self._get("/v1/feeds")}
+        self._ids = {url: int(feed["id"]) for url, feed in feeds.items()}
+        for name in self._scheduler.sources():
+            if name not in feeds:
+                self._scheduler.remove(name)
+        self._scheduler.add_many(
+            ({"source": url, "host": host_of(url) or None} for url in feeds), exist_ok=True
+        )
+        for url, feed in feeds.items():
+            disabled = bool(feed.get("disabled", False))
+            if self._scheduler.settings(url)["paused"] != disabled:
+                self._scheduler.update(url, paused=disabled)
+
+    def refresh(self, limit: int = 8) -> int:
+        """Refresh the feeds that are due, and return how many there were."""
+        leases = self._scheduler.lease(limit, _LEASE)
+        for lease in leases:
+            try:
+                items = self._refreshed(lease)
+            except httpx.HTTPError:  # Miniflux answers 500 if it cannot fetch the feed
+                self._scheduler.failed(lease.id)
+            else:
+                self._scheduler.report(lease.id, items)
+        return len(leases)
+
+    def _refreshed(self, lease: Lease) -> list[Item]:
+        """Refresh a feed, and return its new entries."""
+        feed = self._ids[lease.source]
+        first = self._scheduler.explain(lease.source).fetched_at is None
+        if feed not in self._latest:
+            known = [] if first else self._entries(feed, 0, limit=1)
+            self._latest[feed] = max((int(entry["id"]) for entry in known), default=0)
+        self._client.put(f"/v1/feeds/{feed}/refresh").raise_for_status()
+        entries = self._entries(feed, self._latest[feed])
+        self._latest[feed] = max([self._latest[feed], *(int(entry["id"]) for entry in entries)])
+        return [(_time(entry.get("published_at")), 1.0) for entry in entries]
+
+    def _entries(self, feed: int, after: int, limit: int = _SHOWN) -> list[Any]:
+        asked: dict[str, Any] = {"order": "id", "direction": "desc", "limit": limit}
+        if after:
+            asked["after_entry_id"] = after
+        return self._get(f"/v1/feeds/{feed}/entries", **asked)["entries"]
+
+    def _get(self, path: str, **asked: Any) -> Any:
+        return self._client.get(path, params=asked).raise_for_status().json()
+
+
+def _time(text: object) -> float | None:
+    try:
+        return time_of("published_at", text)
+    except ValueError:
+        return None

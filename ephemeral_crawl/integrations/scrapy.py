@@ -1,0 +1,98 @@
+"""A mix-in for spiders of Scrapy 2.13 and later, which fetch for ever what is due."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from scrapy import Request
+from scrapy.exceptions import IgnoreRequest
+from scrapy.http import Response
+
+from ephemeral_crawl.live import Scheduler
+from ephemeral_crawl.live.arguments import Duration, Time
+
+_LONGEST_SLEEP = 60.0  # seconds between two looks at the schedule: others may change it
+
+
+class ScheduledSpider:
+    """Yields requests when their sources are due, and reports what the callback finds.
+
+    Put it before `scrapy.Spider`, give `scheduler`, whose sources are URLs, and define `find`.
+    Delays, limits and robots.txt are Scrapy's own; `lease_time` must leave time for them. Redirects
+    are followed by Scrapy.
+
+        class News(ScheduledSpider, scrapy.Spider):
+            name = "news"
+            scheduler = Scheduler("sqlite:///news.db", budget="20/h")
+
+            def find(self, response):
+                for entry in response.css("article"):
+                    yield entry.attrib["datetime"], 1.0, {"title": entry.css("h2::text").get()}
+    """
+
+    scheduler: Scheduler
+    lease_time: Duration = "10min"
+    lease_limit: int = 16  # requests that wait for Scrapy at once
+
+    def find(self, response: Response) -> Iterable[tuple[Time | None, float, Any]]:
+        """Return time of publication, worth, and an item for the pipelines, of all that is new."""
+        raise NotImplementedError(f"{type(self).__name__} has to define `find`")
+
+    async def start(self) -> AsyncIterator[Any]:
+        """Yield the requests of sources that are due."""
+        while True:
+            leases = self.scheduler.lease(self.lease_limit, self.lease_time)
+            for lease in leases:
+                yield Request(
+                    lease.source,
+                    callback=self._fetched,
+                    errback=self._failed,
+                    dont_filter=True,
+                    cb_kwargs={"lease": lease.id},
+                    # The scheduler tries again, and decides when.
+                    meta={"dont_retry": True, "handle_httpstatus_list": [304]},
+                )
+            if not leases:
+                due = self.scheduler.next_due()
+                wait = _LONGEST_SLEEP if due is None else due - time.time()
+                await asyncio.sleep(min(max(wait, 0.1), _LONGEST_SLEEP))
+
+    def _fetched(self, response: Response, lease: int) -> Iterator[Any]:
+        try:
+            found = [] if response.status == 304 else list(self.find(response))
+            self.scheduler.report(
+                lease,
+                [(published, worth) for published, worth, _ in found],
+                status=response.status,
+            )
+        except Exception:
+            self.scheduler.failed(lease, status=response.status)
+            raise
+        for _, _, item in found:
+            yield item
+
+    def _failed(self, failure: Any) -> None:
+        """Report a failure: an answer other than 2xx, none at all, or a refusal by robots.txt."""
+        lease = failure.request.cb_kwargs["lease"]
+        answer = getattr(failure.value, "response", None)
+        if answer is not None:
+            self.scheduler.failed(lease, status=answer.status, retry_after=_retry_after(answer))
+        elif failure.check(IgnoreRequest):
+            self.scheduler.release(lease, again_after="24h")
+        else:
+            self.scheduler.failed(lease)
+
+
+def _retry_after(response: Response) -> float | None:
+    """Return the seconds of Retry-After, given so or as a date."""
+    text = (response.headers.get("Retry-After") or b"").decode("latin-1").strip()
+    if text.isascii() and text.isdecimal():
+        return float(text[:9])
+    try:
+        return max(parsedate_to_datetime(text).timestamp() - time.time(), 0.0)
+    except (TypeError, ValueError, OverflowError, IndexError):
+        return None

@@ -1,0 +1,1 @@
+"""Import and export of the sources of a live scheduler."""

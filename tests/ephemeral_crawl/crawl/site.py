@@ -1,0 +1,76 @@
+"""A server on loopback that answers with given bytes, for a loop in accelerated time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+from collections.abc import AsyncIterator, Callable
+
+from experiments.live.feeds.warp import WarpedLoop
+
+Answer = bytes | Callable[[dict[str, str]], bytes]
+
+
+def message(status: int, body: bytes = b"", **headers: str) -> bytes:
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    lines = [f"HTTP/1.1 {status} Something"]
+    lines += [f"{k}: {v}" for k, v in ({"Content-Length": str(len(body))} | given).items()]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def feed(*numbers: int, head: str = "", date: str = "Tue, 14 Nov 2023 20:00:00 GMT") -> bytes:
+    items = "".join(
+        f"<item><guid>{n}</guid><title>Item {n}</title><pubDate>{date}</pubDate></item>"
+        for n in numbers
+    )
+    return f"<rss version='2.0'><channel><title>Feed</title>{head}{items}</channel></rss>".encode()
+
+
+def packed(body: bytes, level: int = 9) -> bytes:
+    return gzip.compress(body, level)
+
+
+class Site:
+    """Answers by path; `asked` holds the paths and headers of the requests."""
+
+    def __init__(self, loop: WarpedLoop) -> None:
+        self.loop = loop
+        self.answers: dict[str, Answer] = {}
+        self.asked: list[tuple[str, dict[str, str]]] = []
+        self.port = 0
+        self.silence = 0.0  # seconds before every answer
+
+    def url(self, path: str, host: str = "127.0.0.1") -> str:
+        return f"http://{host}:{self.port}{path}"
+
+    @contextlib.asynccontextmanager
+    async def open(self) -> AsyncIterator[Site]:
+        tasks: set[asyncio.Task[None] | None] = set()
+
+        async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            tasks.add(asyncio.current_task())
+            with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+                path = (await reader.readline()).decode().split()[1]
+                headers = {}
+                while text := (await reader.readline()).decode().strip():
+                    name, _, value = text.partition(": ")
+                    headers[name.lower()] = value
+                self.asked.append((path, headers))
+                with self.loop.request(-1):
+                    await asyncio.sleep(self.silence)
+                answer = self.answers.get(path, message(404))
+                writer.write(answer(headers) if callable(answer) else answer)
+                await writer.drain()
+            writer.close()
+
+        server = await asyncio.start_server(handle, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        try:
+            yield self
+        finally:
+            server.close()
+            for task in tasks:
+                if task is not None:
+                    task.cancel()
+            await asyncio.gather(*(t for t in tasks if t), return_exceptions=True)

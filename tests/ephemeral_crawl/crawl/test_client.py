@@ -1,0 +1,178 @@
+"""The HTTP client against servers that mean no good."""
+
+import pytest
+
+from ephemeral_crawl.crawl.client import Client, FetchError, Response
+from experiments.live.feeds.crawl import WarpedClient
+from experiments.live.feeds.warp import WarpedLoop
+from tests.ephemeral_crawl.crawl.site import Site, feed, message, packed
+
+BOMB = packed(b"\0" * 50_000_000)
+NOW = 1_700_000_000.0
+
+
+def get(answers, path="/", *, silence=0.0, host="127.0.0.1", **options):
+    """Return what the client makes of answers, each given by its path."""
+    loop = WarpedLoop()
+    site = Site(loop)
+
+    async def main():
+        async with (
+            site.open(),
+            WarpedClient(loop, **{"most_bytes": 1_000_000, **options}) as client,
+        ):
+            site.silence = silence
+            site.answers = {
+                p: a.replace(b"PORT", b"%d" % site.port) if isinstance(a, bytes) else a
+                for p, a in answers.items()
+            }
+            return await client.get(site.url(path, host))
+
+    return loop.run(main()), site
+
+
+BAD = {
+    "a bomb": (message(200, BOMB, Content_Encoding="gzip"), "more than 1,000,000 bytes"),
+    "too large": (message(200, b"x" * 1_000_001), "more than 1,000,000 bytes"),
+    "cut off": (message(200, packed(feed(1))[:-9], Content_Encoding="gzip"), "cut off"),
+    "not gzip": (message(200, b"hello", Content_Encoding="gzip"), "incorrect header"),
+    "other encoding": (message(200, b"x", Content_Encoding="br"), "was not asked for"),
+    "two encodings": (message(200, b"x", Content_Encoding="gzip, gzip"), "was not asked for"),
+    "not HTTP": (b"SSH-2.0-OpenSSH_9.2\r\n", ""),
+    "nothing": (b"", "disconnected"),
+    "shorter than it says": (message(200, b"abc", Content_Length="10"), "closed connection"),
+    "endless headers": (b"HTTP/1.1 200 OK\r\n" + b"X: " + b"y" * 200_000, ""),
+    "a loop": (message(302, Location="/"), "more than 5 redirects"),
+    "to a file": (message(301, Location="file:///etc/passwd"), "http://"),
+    "to nowhere": (message(301, Location="http://:80/"), "http://"),
+    "with credentials": (message(301, Location="http://a:geheim@127.0.0.1:PORT/"), "credentials"),
+    "with control characters": (message(301, Location="/\x1b[2J"), ""),
+}
+
+
+@pytest.mark.parametrize(("answer", "reason"), BAD.values(), ids=list(BAD))
+def test_answers_that_are_refused(answer, reason):
+    with pytest.raises(FetchError) as error:
+        get({"/": answer})
+    assert reason in str(error.value)
+    assert "geheim" not in str(error.value)
+
+
+def test_slow_servers_are_given_up():
+    with pytest.raises(FetchError, match="no whole answer within 30 s"):
+        get({"/": message(200, feed(1))}, silence=31.0)
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("127.0.0.1", None),
+        ("localhost", None),
+        ("2130706433", None),
+        ("[::ffff:127.0.0.1]", None),
+        ("feed.example", "127.0.0.1"),
+        ("feed.example", "10.0.0.1"),
+        ("feed.example", "::1"),
+    ],
+)
+def test_private_addresses_are_not_asked(host, address):
+    async def resolve(name, port):
+        return ["93.184.215.14", address or "127.0.0.1"]
+
+    with pytest.raises(FetchError, match="not a public address"):
+        get({}, host=host, allow_private=False, resolve=resolve)
+
+
+def test_a_redirect_to_a_private_address_is_not_followed():
+    async def resolve(name, port):
+        return ["127.0.0.1"]
+
+    import ephemeral_crawl.crawl.client as module
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "is_public", lambda address: address != "169.254.169.254")
+        with pytest.raises(FetchError, match="not a public address"):
+            get(
+                {"/": message(302, Location="http://169.254.169.254/latest/meta-data")},
+                host="feed.example",
+                allow_private=False,
+                resolve=resolve,
+            )
+
+
+def test_names_without_an_address():
+    async def resolve(name, port):
+        raise OSError(-2, "Name or service not known")
+
+    with pytest.raises(FetchError, match=r"no-such\.example is not known"):
+        get({}, host="no-such.example", resolve=resolve)
+
+
+def test_permanent_redirects_are_told_from_others():
+    answers = {
+        "/": message(301, Location="/b"),
+        "/b": message(308, Location="/c"),
+        "/c": message(200, feed(1)),
+        "/d": message(308, Location="/e"),
+        "/e": message(302, Location="/f"),
+        "/f": message(301, Location="/c"),
+        "/g": message(302, Location="/d"),
+    }
+    found = [(r.permanent or "").rpartition("/")[2] for r, _ in (get(answers, p) for p in answers)]
+    assert found == ["c", "c", "", "e", "", "c", ""]
+
+
+def test_gzip_cookies_and_what_is_sent():
+    answers = {"/": message(200, packed(feed(1)), Content_Encoding="gzip", Set_Cookie="a=b")}
+    response, site = get(answers, user_agent="robot/1 (mailto:me@example.org)")
+    assert response.body == feed(1)
+    ((_, headers),) = site.asked
+    assert headers["user-agent"] == "robot/1 (mailto:me@example.org)"
+    assert headers["accept-encoding"] == "gzip"
+    assert not {"cookie", "if-none-match", "authorization"} & set(headers)
+
+
+def test_user_agents_that_would_add_headers():
+    with pytest.raises(ValueError, match="printable"):
+        Client(user_agent="a\r\nX: y")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("120", 120.0),
+        ("0", 0.0),
+        ("Tue, 14 Nov 2023 22:23:20 GMT", 600.0),
+        ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0),
+        ("Thu, 99 Foo 9999 00:00:00 GMT", None),
+        ("-5", None),
+        ("1e3", None),
+        ("soon", None),
+        ("", None),
+        ("9" * 400, 9_999_999_999.0),
+        ("٣", None),
+    ],
+)
+def test_retry_after(text, seconds):
+    assert Response(429, {"retry-after": text}, b"", "", None).retry_after(NOW) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("max-age=600", 600.0),
+        ("public, Max-Age = 60", 60.0),
+        ("no-cache, max-age=600", 0.0),
+        ("s-maxage=600", 0.0),
+        ("max-age=-1", 0.0),
+        ("max-age=soon", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_cache_control(text, seconds):
+    assert Response(200, {"cache-control": text}, b"", "", None).max_age == seconds
+
+
+def test_the_age_of_an_answer_counts():
+    headers = {"cache-control": "max-age=600", "age": "100"}
+    assert Response(200, headers, b"", "", None).max_age == 500.0

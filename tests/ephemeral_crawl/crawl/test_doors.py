@@ -1,0 +1,331 @@
+"""What is refused at the doors of the crawler: URLs, OPML, CSV, logs and feeds."""
+
+import gzip
+
+import pytest
+
+from ephemeral_crawl.crawl import exchange, feeds
+from ephemeral_crawl.crawl.opml import read_opml
+from ephemeral_crawl.crawl.urls import check_url, host_of, is_public
+from ephemeral_crawl.live import Scheduler
+from tests.refusals import refused
+
+CONTROL = [chr(code) for code in (0, 9, 10, 13, 27, 127, 0x85, 0x2028, 0x202E, 0x2066, 0xFEFF)]
+BAD_URLS = [
+    "",
+    "/feed",
+    "feed.xml",
+    "//example.org/feed",
+    "example.org/feed",
+    "ftp://example.org/feed",
+    "file:///etc/passwd",
+    "feed://example.org/",
+    "gopher://example.org/",
+    "javascript:alert(1)",
+    "data:text/xml,<rss/>",
+    "http://",
+    "http:///path",
+    "http://.",
+    "http://[::1",
+    "http://[not-an-address]/",
+    "http://example.org:99999/",
+    "http://example.org:port/",
+    "http://example.org/a b",
+    "http://example.org\\@evil.example/",
+    "http://exa<mple.org/",
+    " http://example.org/",
+    "http://example.org/" + "a" * 2048,
+    "http://" + "a" * 70 + "é.example/",
+    "http://ex\ud800.example/",
+    *(f"http://example.org/{character}feed" for character in CONTROL),
+    *(f"http://exam{character}ple.org/feed" for character in CONTROL),
+]
+
+
+@pytest.mark.parametrize("url", BAD_URLS, ids=[ascii(url)[:40] for url in BAD_URLS])
+def test_urls_that_are_refused(url):
+    with refused("URL is "):
+        check_url(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://me:geheim@example.org/",
+        "http://geheim@example.org/",
+        "ftp://me:geheim@example.org/",
+        "http://me:geheim@[::1/",
+        "http://me:geheim@example.org/ x",
+        "https://@example.org/geheim",
+    ],
+)
+def test_credentials_are_refused_and_not_repeated(url):
+    with pytest.raises(ValueError, match="credentials") as error:
+        check_url(url)
+    assert "geheim" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "same"),
+    [
+        ("HTTP://EXAMPLE.org", "http://example.org/"),
+        ("https://example.org:443/a?b=c#d", "https://example.org/a?b=c"),
+        ("http://example.org:8080/%20", "http://example.org:8080/%20"),
+        ("http://bücher.example/", "http://xn--bcher-kva.example/"),
+        ("http://[2001:DB8::1]:80/", "http://[2001:db8::1]/"),
+        ("http://example.org./", "http://example.org/"),
+    ],
+)
+def test_urls_have_one_spelling(url, same):
+    assert check_url(url) == same
+    assert check_url(same) == same
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("https://a.b.example.co.uk/", "example.co.uk"),
+        ("https://me.github.io/feed", "me.github.io"),
+        ("http://192.0.2.1:80/", "192.0.2.1"),
+        ("http://localhost/", "localhost"),
+        ("http://[2001:db8::1]/", "2001:db8::1"),
+    ],
+)
+def test_the_host_is_the_registered_domain(url, host):
+    assert host_of(url) == host
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("127.0.0.1", "127.255.255.254", "10.0.0.1", "172.16.0.1", "192.168.1.1", "0.0.0.0"),
+        *("169.254.169.254", "100.64.0.1", "224.0.0.1", "255.255.255.255", "::1", "::"),
+        *("fe80::1", "fe80::1%eth0", "fc00::1", "ff02::1", "::ffff:127.0.0.1", "::127.0.0.1"),
+        *("64:ff9b::7f00:1", "2002:7f00:1::", "2001:0:7f00:1::", "2001:db8::1", "192.0.2.1"),
+    ],
+)
+def test_addresses_that_are_not_public(address):
+    assert not is_public(address)
+
+
+def test_public_addresses():
+    assert is_public("93.184.215.14")
+    assert is_public("2606:2800:21f:cb07:6820:80da:af6b:8b2c")
+
+
+# ------------------------------------------------------------------------------- OPML and CSV
+
+ENTITIES = "".join(
+    f"<!ENTITY {b} '&{a};&{a};&{a};'>" for a, b in zip("abcdefgh", "bcdefghi", strict=True)
+)
+BOMB = f"<!DOCTYPE o [<!ENTITY a 'ha'>{ENTITIES}]>"
+BAD_OPML = {
+    "nothing": "",
+    "text": "hello",
+    "html": "<html><body>feeds</body></html>",
+    "rss": "<rss version='2.0'><channel/></rss>",
+    "cut off": "<opml><body><outline xmlUrl='http://example.org/'/>",
+    "two roots": "<opml/><opml/>",
+    "laughs": f"{BOMB}<opml><body><outline text='&i;'/></body></opml>",
+    "a file": "<!DOCTYPE o [<!ENTITY x SYSTEM 'file:///etc/passwd'>]><opml>&x;</opml>",
+    "parameters": "<!DOCTYPE o [<!ENTITY % x SYSTEM 'http://127.0.0.1/'>%x;]><opml/>",
+    "undefined": "<opml><body><outline text='&nbsp;'/></body></opml>",
+    "deep": "<opml>" + "<outline>" * 5000,
+    "attributes": "<opml><outline xmlUrl='a' xmlUrl='b'/></opml>",
+    "control": "<opml><outline xmlUrl='http://example.org/\x01'/></opml>",
+    "NUL": "<opml>\0</opml>",
+    "encoding": "<?xml version='1.0' encoding='no-such'?><opml/>",
+    "UTF-16 as UTF-8": "<?xml version='1.0' encoding='utf-16'?><opml/>",
+}
+
+
+@pytest.mark.parametrize("text", BAD_OPML.values(), ids=list(BAD_OPML))
+def test_opml_that_is_refused(text, tmp_path):
+    path = tmp_path / "feeds.opml"
+    path.write_text(text)
+    with refused("feeds.opml"):
+        read_opml(path)
+
+
+def test_opml_with_bytes_that_are_no_text(tmp_path):
+    path = tmp_path / "feeds.opml"
+    path.write_bytes(b"<opml><outline text='\xff\xfe'/></opml>")
+    with refused("feeds.opml, line 1"):
+        read_opml(path)
+
+
+def test_good_feeds_of_an_opml_are_added_and_the_others_named(tmp_path):
+    path = tmp_path / "feeds.opml"
+    lines = [
+        "<outline text='News'><outline text='a' xmlUrl='https://a.example/feed'/></outline>",
+        "<outline xmlUrl='HTTPS://A.example/feed#x'/>",
+        "<outline xmlUrl='/relative'/>",
+        "<outline xmlUrl='http://me:geheim@b.example/'/>",
+        "<outline xmlUrl='javascript:alert(1)'/>",
+        "<outline xmlUrl='http://b.example/&#10;Host: evil'/>",
+        "<outline htmlUrl='http://c.example/'/>",
+    ]
+    path.write_text("<opml>\n" + "\n".join(lines) + "\n</opml>")
+    scheduler = Scheduler(":memory:", budget="20/h")
+    done = exchange.import_opml(scheduler, path, per_host="10s", max_interval="24h")
+    assert (done.added, done.known, len(done.refused)) == (1, 1, 4)
+    assert [text.partition(":")[0] for text in done.refused] == [f"line {k}" for k in (4, 5, 6, 7)]
+    assert "geheim" not in str(done)
+    assert scheduler.settings("https://a.example/feed")["max_interval"] == 86_400.0
+    assert scheduler.settings("https://a.example/feed")["host"] == "a.example"
+
+
+def test_large_opml_are_read_as_a_stream(tmp_path):
+    path = tmp_path / "feeds.opml"
+    with path.open("w") as file:
+        file.write("<opml>")
+        file.writelines(f"<outline xmlUrl='http://h{i}.example/'/>" for i in range(20_000))
+        file.write("</opml>")
+    assert len(read_opml(path)) == 20_000
+
+
+def test_what_is_exported_is_imported_again(tmp_path):
+    first, second = (Scheduler(":memory:", budget="20/h") for _ in range(2))
+    first.add("https://a.example/?x&y", host="a.example", max_interval="24h", cost=2.5)
+    first.add('=cmd|" /c"!A1, "quoted"', half_life="90min")
+    first.pause("https://a.example/?x&y")
+    assert exchange.export_csv(first, tmp_path / "sources.csv") == 2
+    assert exchange.import_csv(second, tmp_path / "sources.csv").added == 2
+    for name in first.sources():
+        assert second.settings(name) == first.settings(name)
+    assert exchange.export_opml(first, tmp_path / "feeds.opml") == 1
+    assert [feed.url for feed in read_opml(tmp_path / "feeds.opml")] == ["https://a.example/?x&y"]
+
+
+BAD_CSV = {
+    "no rows": "source\n",
+    "no column": "url\nhttp://a.example/\n",
+    "unknown column": "source,password\nhttp://a.example/,x\n",
+    "credentials": "source\nhttp://a:geheim@b.example/\n",
+    "scheme": "source\nftp://a.example/\n",
+    "control": "source\nhttp://a.example/\x1b[2J\n",
+    "cost": "source,cost\na,-1\n",
+    "infinite": "source,cost\na,inf\n",
+    "words": "source,cost\na,much\n",
+    "interval": "source,max_interval\na,soon\n",
+    "order": "source,min_interval,max_interval\na,2h,1h\n",
+    "paused": "source,paused\na,maybe\n",
+    "name": "source\n" + "a" * 3000 + "\n",
+    "empty": "source,cost\n,1\n",
+    "NUL": "source\na\0b\n",
+}
+
+
+@pytest.mark.parametrize("text", BAD_CSV.values(), ids=list(BAD_CSV))
+def test_tables_of_sources_that_are_refused(text, tmp_path):
+    path = tmp_path / "sources.csv"
+    path.write_text(text)
+    scheduler = Scheduler(":memory:", budget="20/h")
+    with pytest.raises(ValueError, match=r".") as error:
+        exchange.import_csv(scheduler, path)
+    assert "geheim" not in str(error.value)
+    assert len(scheduler) == 0
+
+
+# ------------------------------------------------------------------------------- feeds
+
+HEAD = "<rss version='2.0'><channel><title>T</title>"
+NOT_FEEDS = [b"", b"\0" * 100, b"hello", b"<html><body>404</body></html>", b"\xff\xfe<", b"{}"]
+
+
+@pytest.mark.parametrize("body", [*NOT_FEEDS, gzip.compress(b"<rss/>"), b"<a>" * 2000])
+def test_documents_that_are_no_feeds(body):
+    with refused("not a feed"):
+        feeds.parse_feed(body)
+
+
+def entry(text):
+    return feeds.parse_feed(f"{HEAD}<item>{text}</item></channel></rss>".encode()).items[0]
+
+
+@pytest.mark.parametrize(
+    ("date", "published"),
+    [
+        ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0),
+        ("Thu, 31 Dec 2099 00:00:00 GMT", 4_102_358_400.0),
+        ("2026-11-23T10:00:00+02:00", 1_795_420_800.0),
+        ("Mon, 99 Foo 2026 99:99:99 GMT", None),
+        ("yesterday", None),
+        ("", None),
+        ("9" * 5000, 253_397_030_400.0),
+    ],
+)
+def test_dates(date, published):
+    assert entry(f"<guid>1</guid><pubDate>{date}</pubDate>").published == published
+
+
+@pytest.mark.parametrize("link", ["javascript:alert(1)", "file:///etc/passwd", "http://[::1", ""])
+def test_links_that_are_left_out(link):
+    assert entry(f"<guid>1</guid><link>{link}</link>").link == ""
+
+
+def test_text_has_no_control_characters():
+    assert entry("<guid>1</guid><title>a&#27;[2J\n‮b</title>").title == "a [2J b"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("<ttl>30</ttl>", 1800.0),
+        ("<ttl>-5</ttl>", 0.0),
+        ("<ttl>nan</ttl>", 0.0),
+        ("<ttl>1e400</ttl>", 0.0),
+        ("<ttl>much</ttl>", 0.0),
+        (
+            "<sy:updatePeriod>hourly</sy:updatePeriod><sy:updateFrequency>2</sy:updateFrequency>",
+            1800,
+        ),
+        (
+            "<sy:updatePeriod>daily</sy:updatePeriod><sy:updateFrequency>0</sy:updateFrequency>",
+            864e5,
+        ),
+        ("<sy:updatePeriod>never</sy:updatePeriod>", 0.0),
+    ],
+)
+def test_how_long_a_feed_asks_to_be_kept(text, seconds):
+    head = HEAD.replace("'2.0'", "'2.0' xmlns:sy='http://purl.org/rss/1.0/modules/syndication/'")
+    assert feeds.parse_feed(f"{head}{text}</channel></rss>".encode()).pause == seconds
+
+
+@pytest.mark.parametrize("value", ["-1", "nan", "much", "", "1e999"])
+def test_worths_that_are_not_believed(value):
+    body = (
+        f"<rss xmlns:w='w'><channel><item><guid>1</guid><w:w>{value}</w:w></item></channel></rss>"
+    )
+    worth = feeds.parse_feed(body.encode(), worth="w_w").items[0].worth
+    assert worth == (feeds.MOST_WORTH if value == "1e999" else 1.0)
+
+
+def test_of_many_items_the_newest_are_read(monkeypatch):
+    monkeypatch.setattr(feeds, "MOST_ITEMS", 5)
+    items = "".join(
+        f"<item><guid>{k}</guid><pubDate>{k} Nov 2026 00:00:00 GMT</pubDate></item>"
+        for k in range(1, 29)
+    )
+    found = feeds.parse_feed(f"{HEAD}{items}</channel></rss>".encode()).items
+    days = sorted((item.published - 1_793_491_200) / 86_400 for item in found)
+    assert days == [23, 24, 25, 26, 27]
+
+
+def test_items_without_identity_are_told_apart_by_their_text():
+    items = (
+        "<item><title>a</title></item><item><title>b</title></item><item><title>a</title></item>"
+    )
+    assert len(feeds.parse_feed(f"{HEAD}{items}</channel></rss>".encode()).items) == 2
+
+
+@pytest.mark.parametrize("name", ["billion laughs", "a file"])
+def test_entities_of_a_feed_are_not_expanded(name):
+    head = {
+        "billion laughs": BOMB,
+        "a file": "<!DOCTYPE r [<!ENTITY i SYSTEM 'file:///etc/passwd'>]>",
+    }[name]
+    body = f"{head}{HEAD}<item><guid>1</guid><title>&i;</title></item></channel></rss>"
+    title = feeds.parse_feed(body.encode()).items[0].title
+    assert "root:" not in title
+    assert len(title) < 20

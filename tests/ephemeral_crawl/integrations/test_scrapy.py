@@ -1,0 +1,105 @@
+"""The mix-in in Scrapy itself, which runs in a process of its own, against a server on loopback."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from ephemeral_crawl.live import Scheduler
+
+ROOT = Path(__file__).parents[3]
+SPIDER = """
+import sys, time
+import scrapy
+from scrapy.crawler import CrawlerProcess
+from ephemeral_crawl.integrations.scrapy import ScheduledSpider
+from ephemeral_crawl.live import Scheduler
+
+class News(ScheduledSpider, scrapy.Spider):
+    name = "news"
+    scheduler = Scheduler(f"sqlite:///{sys.argv[1]}", budget="3600/h", burst=50)
+    custom_settings = {
+        "CLOSESPIDER_PAGECOUNT": 8,
+        "CLOSESPIDER_TIMEOUT": 100,
+        # While robots.txt is being fetched, Scrapy 2.19 lets others that wait for it pass.
+        "CONCURRENT_REQUESTS": 1,
+        "FEEDS": {sys.argv[2]: {"format": "jsonlines"}},
+        "LOG_LEVEL": "ERROR",
+        "ROBOTSTXT_OBEY": True,
+        "TELNETCONSOLE_ENABLED": False,
+    }
+
+    def find(self, response):
+        if b"trap" in response.body:
+            raise ValueError("the page is not as expected")
+        for name in response.text.split():
+            yield time.time() - 60.0, 2.0, {"name": name}
+
+process = CrawlerProcess()
+process.crawl(News)
+process.start()
+"""
+
+
+class _Site(BaseHTTPRequestHandler):
+    asked: list[str]
+
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        self.server.asked.append(self.path)
+        status, body, headers = {
+            "/robots.txt": (200, "User-agent: *\nDisallow: /private", {}),
+            "/a": (200, "one two", {}),
+            "/same": (304, "", {}),
+            "/busy": (429, "", {"Retry-After": "7200"}),
+            "/broken": (500, "", {}),
+            "/trap": (200, "trap", {}),
+        }.get(self.path, (404, "", {}))
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": len(body)}.items():
+            self.send_header(name, str(value))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+
+def test_a_spider_fetches_what_is_due_and_reports(tmp_path):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Site)
+    server.asked, server.daemon_threads = [], True
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    site = f"http://127.0.0.1:{server.server_port}"
+    store, out = tmp_path / "crawl.db", tmp_path / "items.jsonl"
+    try:
+        with Scheduler(store, budget="3600/h", burst=50) as scheduler:
+            for path in ("a", "same", "busy", "broken", "trap", "private"):
+                scheduler.add(f"{site}/{path}", host=path, min_interval="1s")
+        done = subprocess.run(
+            [sys.executable, "-c", SPIDER, str(store), out.as_uri()],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    found = [json.loads(line) for line in out.read_text().splitlines()]
+    assert {item["name"] for item in found} == {"one", "two"}
+    assert "/private" not in server.asked
+    for path in ("busy", "broken", "trap"):  # neither Scrapy nor the scheduler asks at once again
+        assert server.asked.count(f"/{path}") == 1
+    assert server.asked.count("/a") >= 2, "requests are yielded for ever"
+    with Scheduler(store) as scheduler:
+        counts = scheduler.status().counts
+        failing = {p for p in scheduler.sources() if scheduler.explain(p).failures}
+        assert failing == {f"{site}/{path}" for path in ("busy", "broken", "trap")}
+        assert counts.items == len(found)
+        wait = scheduler.next_due(f"{site}/busy") - scheduler.explain(f"{site}/a").fetched_at
+        assert wait > 7000.0

@@ -635,7 +635,7 @@ class Scheduler:
                 paused=int((~running).sum()),
                 new=int((sources.fetched[rows] == NEVER).sum()),
                 failing=int((sources.failures[rows] > 0).sum()),
-                leased=sum(state.leased_until(i) > now for i, _ in state.leases.values()),
+                leased=sum(state.leased_until(i) > now for i, *_ in state.leases.values()),
                 due=step * int((index >= value).sum()),
                 price=value,
                 balance=state.balance_at(now),

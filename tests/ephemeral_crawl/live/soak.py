@@ -44,6 +44,7 @@ INTERVAL, LEAST = 600.0, 900.0  # seconds between two fetches of a host, and of 
 TIMEOUT = 1200.0  # seconds of a lease
 LIMITED = 2  # every second host has an interval
 ANGRY = 10  # every tenth host answers 429 half of the time
+_MOST_WORKERS = 100_000
 _LATEST = 4_070_908_800.0  # the year 2099
 
 
@@ -198,6 +199,63 @@ def work(address: str, clock: SoakClock, notes: int, ready: memoryview, seed: in
             ready[0] = 1
 
 
+class Nursery:
+    """A process that starts the workers, without a connection to the store that they would inherit.
+
+    What is compiled is compiled before.
+    """
+
+    def __init__(self, address: str, clock: SoakClock, notes: int, errors: Path) -> None:
+        live = Scheduler(":memory:", budget="1/h", clock=clock)
+        live.add("mark")
+        live.report(live.lease()[0].id, [(clock(), 1.0)])
+        live.status()
+        self._given, self._errors = (address, clock, notes), errors
+        orders, self._orders = os.pipe()
+        self._answers, answers = os.pipe()
+        self._ready = memoryview(mmap.mmap(-1, _MOST_WORKERS))
+        self._number = 0
+        self._process = os.fork()
+        if self._process == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the workers
+            while number := int.from_bytes(os.read(orders, 4), "little"):
+                child = os.fork()
+                if child == 0:
+                    self._work(number)
+                os.write(answers, child.to_bytes(4, "little"))
+            os._exit(0)
+
+    def _work(self, number: int) -> None:
+        try:
+            work(*self._given, self._ready[number : number + 1], number)
+        except BaseException:
+            self._errors.write_text(traceback.format_exc())
+        finally:
+            os._exit(1)
+
+    def start(self) -> tuple[int, int]:
+        """Start a worker; return the numbers of its process, and of the worker."""
+        self._number += 1
+        os.write(self._orders, self._number.to_bytes(4, "little"))
+        return int.from_bytes(os.read(self._answers, 4), "little"), self._number
+
+    def is_ready(self, number: int) -> bool:
+        """Return whether a worker has done something."""
+        return bool(self._ready[number])
+
+    def kill(self, child: int) -> None:
+        """Kill a worker, and wait until it is gone."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+            while True:
+                os.kill(child, 0)
+                time.sleep(0.01)
+
+    def close(self) -> None:
+        os.write(self._orders, bytes(4))
+        os.waitpid(self._process, 0)
+
+
 class Soak:
     """The long-lived process, which crawls too, and makes everything go wrong.
 
@@ -209,10 +267,11 @@ class Soak:
         self, store: Store, server: Server | None, folder: Path, speed: float, seed: int
     ) -> None:
         base.KEPT = 10**9  # the whole journal is replayed at the end
-        self.store, self.server, self.seed = store, server, seed
+        self.store, self.server = store, server
         self.clock, self.random = SoakClock(speed), random.Random(seed)
         self.notes, self.errors = folder / "notes", folder / "errors"
         self.file = os.open(self.notes, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self.nursery = Nursery(store.address, self.clock, self.file, self.errors)
         budget = {"budget": f"{BUDGET}/h", "burst": BURST}
         Scheduler(store.address, clock=self.clock, **budget).close()
         live = opened(store.address, self.clock)
@@ -222,8 +281,8 @@ class Soak:
         for host in range(0, HOSTS, LIMITED):
             live.limit_host(f"host {host}", INTERVAL)
         self.worker = Worker(live, self.clock, self.file, seed)
-        self.children: dict[int, memoryview] = {}  # by number of the process
-        self.number, self.forks = SOURCES, 0
+        self.children: dict[int, int] = {}  # number of each worker, by that of its process
+        self.number = SOURCES
         self.faults = dict.fromkeys(("kill", "clock", "database", "source"), 0)
         self.memory: list[float] = []
 
@@ -244,7 +303,8 @@ class Soak:
         try:
             while time.monotonic() < end:
                 while len(self.children) < WORKERS:
-                    self._fork()
+                    child, number = self.nursery.start()
+                    self.children[child] = number
                 with contextlib.suppress(ConnectionError):
                     self.worker.step()
                     if time.monotonic() > following:
@@ -254,40 +314,23 @@ class Soak:
                 self._look()
         finally:
             for child in self.children:
-                os.kill(child, signal.SIGKILL)
-                os.waitpid(child, 0)
-
-    def _fork(self) -> None:
-        self.forks += 1
-        ready = memoryview(mmap.mmap(-1, 1))
-        child = os.fork()
-        if child == 0:
-            try:
-                given = (self.clock, self.file, ready, 1000 * self.seed + self.forks)
-                work(self.store.address, *given)
-            except BaseException:
-                self.errors.write_text(traceback.format_exc())
-            finally:
-                os._exit(1)
-        self.children[child] = ready
+                self.nursery.kill(child)
+            self.nursery.close()
 
     def _look(self) -> None:
         """Refuse that a worker ends by itself."""
-        for child in list(self.children):
-            if os.waitpid(child, os.WNOHANG)[0]:
-                del self.children[child]
-                raise RuntimeError(f"a worker ended:\n{self.errors.read_text()}")
+        if self.errors.exists():
+            raise RuntimeError(f"a worker ended:\n{self.errors.read_text()}")
 
     def _fault(self) -> None:
         live, chance = self.worker.live, self.random.random()
         if chance < 0.25:
             child = self.random.choice(list(self.children))
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
+            self.nursery.kill(child)
             del self.children[child]
             self.faults["kill"] += 1
         # One that has just started has no steady clock yet, and takes a leap for an outage.
-        elif chance < 0.4 and all(ready[0] for ready in self.children.values()):
+        elif chance < 0.4 and all(map(self.nursery.is_ready, self.children.values())):
             live.status()
             self.clock.set(self.random.choice((-1, 1)) * self.random.uniform(0.1, 40) * HOUR)
             self._mark(live)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 import json
 import mmap
 import os
@@ -395,16 +394,17 @@ class Soak:
         found["events"] = self._replay()
         return found
 
-    def _budget(self, fetches: list[list[float]]) -> float:
-        """Return the least level of a bucket from which all fetches are paid, as they are made."""
-        full = BURST + TIMEOUT * BUDGET / HOUR  # a lease can wait for its fetch
+    def _budget(self, fetches: list[list[float]]) -> list[float]:
+        """Return the least level of a bucket from which all fetches are paid, and its size."""
+        # Each was leased at most so long before it was made.
+        wait = max((now - begun for now, _, _, begun in fetches), default=0.0)
+        full = BURST + wait * BUDGET / HOUR
         level, last, least = full, START, full
         for now, source, *_ in fetches:
             level = min(full, level + (now - last) * BUDGET / HOUR) - (1 + source % 3)
             least, last = min(least, level), now
-        # What costs more than is there is fetched as soon as the bucket is not empty.
         assert least >= -1e-6, f"the budget was exceeded by {-least} units"
-        return least
+        return [round(least, 1), round(full, 1)]
 
     def _intervals(self, fetches: list[list[float]], asked: list[list[float]]) -> float:
         """Return the shortest time between two fetches of a limited host."""

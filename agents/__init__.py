@@ -3,6 +3,7 @@
 from agents.adaptive.policies import Certainty, Optimism, SelfTuning, Thompson
 from agents.evaluation import compare, evaluate
 from agents.policies.base import Agent, ObservationView, Policy
+from agents.policies.engine import WhittleEngine
 from agents.policies.freshness import Freshness, FreshnessStatic, LambdaCrawl
 from agents.policies.index import IndexAgent, Myopic, Whittle, WhittleExact
 from agents.policies.industry import Miniflux, Nutch
@@ -41,6 +42,7 @@ __all__ = [
     "Static",
     "Thompson",
     "Whittle",
+    "WhittleEngine",
     "WhittleExact",
     "compare",
     "evaluate",

@@ -16,6 +16,7 @@ from typing import TypedDict, Unpack
 from agents.adaptive.estimators import Estimator
 from agents.adaptive.policies import Certainty, Optimism, SelfTuning, Thompson
 from agents.policies.base import Agent, Environment
+from agents.policies.engine import WhittleEngine
 from agents.policies.freshness import Freshness, FreshnessStatic, LambdaCrawl
 from agents.policies.index import Myopic, Whittle, WhittleExact
 from agents.policies.industry import Miniflux, Nutch
@@ -43,14 +44,21 @@ _AGENTS: tuple[type[Agent], ...] = (
     Freshness,
     FreshnessStatic,
     LambdaCrawl,
+    WhittleEngine,
 )
 
 # The agent classes by name, and what `register` added.
 AGENTS: dict[str, Callable[..., Agent]] = {agent.name: agent for agent in _AGENTS}
 
-# Agents that the commands compare only if they are named: they were made for signals or for another
-# objective.
-ON_REQUEST = (PingFirst.name, Freshness.name, FreshnessStatic.name, LambdaCrawl.name)
+# Agents that the commands compare only if they are named: they were made for signals, for an
+# indexing engine or for another objective.
+ON_REQUEST = (
+    PingFirst.name,
+    Freshness.name,
+    FreshnessStatic.name,
+    LambdaCrawl.name,
+    WhittleEngine.name,
+)
 
 GROUP = "ephemeral_crawl.agents"  # of entry points
 

@@ -39,7 +39,7 @@ class Service(NamedTuple):
     onward: IntArray
 
 
-def service_of(engine: Engine) -> Service:
+def service_of(engine: Engine, most: int = _PHASES) -> Service:
     """Return the service of an engine of finite rate.
 
     Raises:
@@ -61,9 +61,9 @@ def service_of(engine: Engine) -> Service:
         known = np.flatnonzero(np.abs(np.array(left) - after) < _ROUNDING)
         if not known.size:
             left.append(after)
-        if len(left) > _PHASES:
+        if len(left) > most:
             raise ValueError(
-                f"the rate is {rate:g}, whose multiples have more than {_PHASES} different "
+                f"the rate is {rate:g}, whose multiples have more than {most} different "
                 "fractions; use a rate such as 1, 0.5 or 2.25"
             )
         places.append(int(whole))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -72,6 +74,33 @@ def test_one_crawl_is_the_integral_over_the_silent_rate(
                 expected = integrals(shape, rate, nothing)
             found = after_change(shape, rate, gap, n, p, changed)
             np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-12)
+
+
+def test_something_new_after_any_gap() -> None:
+    """Against 60 digits, for gaps that are short or long against what is known of Λ_s."""
+
+    def expected(*law: float) -> list[float]:
+        a, b, gap, n, p = map(mpmath.mpf, law)
+        kept = (1 - p) ** n * (b / (b + gap)) ** a  # probability of nothing new
+        mean, square = (
+            (x / b**k - kept * x / (b + gap) ** k) / (1 - kept)
+            for k, x in ((1, a), (2, a * (a + 1)))
+        )
+        return [float(mpmath.log(1 - kept)), float(mean), float(square - mean**2)]
+
+    with mpmath.workdps(60):
+        for law in product(
+            (1e-6, 0.5, 3.0, 1e8), (1e-3, 1.0, 1e6), (1e-9, 1e-6, 1e-3, 1e3), (0, 1), (0.1,)
+        ):
+            found = after_change(*law, True)
+            np.testing.assert_allclose(found, expected(*law), rtol=1e-9, atol=1e-9 * found[2])
+
+
+@pytest.mark.parametrize("gap", [0.0, 1e-300, 1e-100, 1e100])
+def test_no_gap_breaks_a_likelihood(gap: float) -> None:
+    for a, b, n, p, k in product((1e-6, 3.0), (1e-9, 1e9), (0, 50), (0.002, 0.998), (0, 1, 60)):
+        assert np.isfinite(after_count(a, b, gap, n, p, k)).all()
+        assert np.isfinite(after_change(a, b, gap, n, p, k > 0)).all()
 
 
 def test_large_counts_are_nearly_normal() -> None:

@@ -1,0 +1,202 @@
+"""The Whittle index policy of a crawler that feeds an indexing engine."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.policies.base import Environment, ObservationView, State, needs
+from agents.policies.index import Whittle
+from agents.theory.arm import PerFleet, decay_of, item_utility
+from agents.theory.engine.backlog import QueueIndex, known_service
+from agents.theory.engine.relaxation import EngineRelaxation, engine_relaxation
+from agents.theory.engine.tables import IndexTable, priced_table
+from agents.theory.multiplier import payable
+from crawl_env import Arrivals, CrawlVectorEnv, Engine, Sources, Trace
+from crawl_env.content.utility import ExponentialDecay
+from crawl_env.numerics import FloatArray
+
+_RUNS, _STEPS, _WARMUP = 8, 250, 50  # of the comparison with the plain index
+_WORK, _FEWEST = 1e6, 60  # sources and items of it: some seconds; steps below which it is left out
+_SLACK = 1e-6  # part of λ* by which an index may be rounded below it
+
+
+class Made(NamedTuple):
+    """What is found of a fleet."""
+
+    tables: tuple[IndexTable, ...]  # by what the engine has left over
+    multiplier: float  # λ*, 0 under a hard budget
+
+
+class WhittleEngine(Whittle):
+    """`Whittle` for a crawler whose items queue in front of an indexing engine.
+
+    It finds its prices from the task alone when it is made. Where nothing is known of content
+    before a crawl and the engine is first in, first out, it uses the index of
+    `agents.theory.engine.backlog`, by age and backlog. Otherwise (another order, observed content,
+    signals, failures, capacities, crawl delays, shared hosts, `budget_rule="average"`, or tables
+    that would be too large) it uses x_k(κ*) of the relaxation for the content, discounted by the
+    waiting time of the present backlog, unless the plain Whittle index earns more in a short
+    simulation. Observed content counts as the age at which it is expected. Without an engine, or
+    with one of infinite rate, it is `Whittle`.
+
+    Making it takes up to some seconds, for each fleet where fleets are drawn.
+
+    Raises:
+        ValueError: there is an engine, and `backlog` is not observed, or neither age nor value.
+    """
+
+    name = "whittle-engine"
+    features = ("age", "backlog")
+
+    def __init__(self, env: Environment, *, seed: int | None = None) -> None:
+        self._table_of = PerFleet(self._made)
+        self._drawn: dict[int, PerFleet[Made | None]] = {}
+        super().__init__(env, seed=seed)
+        if self._engine is None:
+            return
+        self._service = known_service(self._engine)
+        needs(self.task, self.name, "backlog")
+        if not self.task.observed.all():
+            needs(self.task, self.name, "age")
+        if self.task.draw is None:
+            self._table_of(self.task.sources)
+
+    @property
+    def _engine(self) -> Engine | None:
+        """The engine, if it may ever be slower than the crawler."""
+        engine = self.task.engine
+        return None if engine is None or np.isinf(engine.rate) else engine
+
+    def prices(self, sources: Sources | None = None) -> EngineRelaxation:
+        """Return λ* and κ* of the relaxation, of the fleet of the task or of another."""
+        task, fleet = self.task, self.task.sources if sources is None else sources
+        rate = np.inf if task.engine is None else task.engine.rate
+        live, budget = payable(fleet, task)
+        return engine_relaxation(live, budget, rate, item_utility(task), decay_of(task))
+
+    def begin(self, view: ObservationView) -> State:
+        """The state is what a deterministic engine of fractional rate has left over, by number."""
+        return () if self._engine is None else (np.full(view.batch, -1),)
+
+    def decide(self, view: ObservationView, state: State) -> tuple[NDArray[Any], State]:
+        if self._engine is None:
+            return self.priority(view), state
+        backlog, (phase,) = view["backlog"][:, 0], state
+        # Where nothing waits now, the engine could index all there was, and nothing is left over.
+        first = phase < 0
+        onward = self._service.onward[:, 0]
+        phase = np.where(first | (backlog == 0), 0, onward[phase])
+        plain, out = None, np.empty((view.batch, self.task.n), dtype=np.float32)
+        rows: list[int | None] = [None] if self.task.draw is None else [*range(view.batch)]
+        for b in rows:
+            made = (
+                self._table_of(view.sources)
+                if b is None
+                else self._tables(view.sources.fleet(b), b)
+            )
+            which = slice(None) if b is None else slice(b, b + 1)
+            if made is None:
+                plain = self.priority(view) if plain is None else plain
+                out[which] = plain[which]
+            else:
+                out[which] = self._graded(view, made, phase, which)
+        return out, (phase,)
+
+    # ------------------------------------------------------------------------------- the index
+
+    def _tables(self, sources: Sources, env: int) -> Made | None:
+        """Return what `_made` does, kept for each environment whose fleet is drawn."""
+        if env not in self._drawn:
+            self._drawn[env] = PerFleet(self._made)
+        return self._drawn[env](sources)
+
+    def _made(self, sources: Sources) -> Made | None:
+        """Return the index and λ*; None for the plain Whittle index."""
+        task, engine = self.task, self._engine
+        assert engine is not None
+        fleet, budget = payable(sources, task)
+        if self._is_queue(sources) and QueueIndex.fits(fleet, engine):
+            queue = QueueIndex(fleet, budget, engine, item_utility(task))
+            backlog = np.arange(queue.table.shape[-1], dtype=np.float64)
+            tables = tuple(IndexTable(index, backlog) for index in queue.table)
+            return None if queue.is_plain else Made(tables, 0.0)
+        prices = self.prices(sources)
+        multiplier = prices.multiplier if task.budget_rule == "average" else 0.0
+        table = priced_table(fleet, engine, prices.price, item_utility(task), decay_of(task))
+        made = Made((table,), multiplier)
+        size = len(sources) + float(sources.arrival_rate.sum()) * sources.period
+        steps = int(min(_STEPS, _WORK / (_RUNS * size)))
+        if task.draw is not None or steps < _FEWEST:
+            return made
+        gain = self._simulated(made, steps) - self._simulated(None, steps)
+        return made if gain.mean() > 2.0 * gain.std(ddof=1) / np.sqrt(_RUNS) else None
+
+    def _is_queue(self, sources: Sources) -> bool:
+        """Return whether the index by age and backlog is known."""
+        task = self.task
+        exponential = isinstance(decay_of(task), ExponentialDecay)
+        plain = not (sources.fails or sources.is_capped or sources.is_delayed or task.hosts)
+        blind = not task.observed.any() and not sources.is_signalled
+        assert task.engine is not None
+        fifo = task.engine.discipline == "fifo" and task.budget_rule == "step"
+        return exponential and plain and blind and fifo
+
+    def _simulated(self, made: Made | None, steps: int) -> FloatArray:
+        """Return the reward of an index in each of some runs with the same model arrivals."""
+        task, given = self.task, self.task.arrivals
+        arrivals = given if isinstance(given, Arrivals) else "poisson-items"
+        posed: Any = {
+            **task.arguments,
+            "arrivals": arrivals,
+            "signals": None if isinstance(given, Trace) else task.signals,
+            "features": ("value", "age", "backlog"),
+            "flat": False,
+            "scaled": False,
+            "horizon": None,
+        }
+        env = CrawlVectorEnv(_RUNS, **posed)
+        observation, _ = env.reset(seed=0)
+        total = np.zeros(_RUNS)
+        for step in range(_WARMUP + steps):
+            view = ObservationView(observation, env.task)
+            first = np.zeros(_RUNS, dtype=np.intp)
+            action = self.priority(view) if made is None else self._graded(view, made, first)
+            observation, reward, *_ = env.step(action)
+            total += reward * (step >= _WARMUP)
+        return total
+
+    # ----------------------------------------------------------------------------- its argument
+
+    def _graded(
+        self,
+        view: ObservationView,
+        made: Made,
+        phase: NDArray[np.intp],
+        rows: slice = slice(None),
+    ) -> NDArray[Any]:
+        """Return priorities that increase with the index, negative below λ*."""
+        age, above = self._ages(view)
+        age, above, backlog, phase = age[rows], above[rows], view["backlog"][rows, 0], phase[rows]
+        index = np.empty(age.shape)
+        for f, table in enumerate(made.tables):
+            some = phase % len(made.tables) == f
+            index[some] = table.at(age[some], backlog[some])
+        excess = index * above - made.multiplier * (1.0 - _SLACK)
+        scale = np.abs(excess).max(axis=-1, keepdims=True)
+        return (excess / (np.abs(excess) + np.where(scale > 0, scale, 1.0))).astype(np.float32)
+
+    def _ages(self, view: ObservationView) -> tuple[FloatArray, FloatArray]:
+        """Return the age of each source, or that at which what is observed is expected, and by
+        which factor more is observed than ever is."""
+        seen = self.task.observed | (self.task.sources.recall > 0)
+        if not seen.any():
+            return view["age"], np.ones((view.batch, self.task.n))
+        sources, value = view.sources, view.value
+        with np.errstate(divide="ignore", invalid="ignore"):
+            level = np.nan_to_num(value / sources.ceiling)
+            expected = -np.log1p(-np.minimum(level, 1.0)) / sources.decay_per_step
+        age = np.where(seen, expected, view["age"] if view.shows("age") else 0.0)
+        return age, np.where(seen, np.maximum(level, 1.0), 1.0)

@@ -1,0 +1,481 @@
+"""The index of a source in front of a queue: what a crawl is worth when b items wait.
+
+The price of a place in the queue depends on the backlog: where the engine starves an item costs
+nothing, where the buffer is full it costs another item its place, and in between it makes all that
+come later wait. Let φ(b) be the value of a backlog relative to others (the solution of Poisson's
+equation of the queue under a policy), and φ'(L) its expectation after a step in which L items were
+there before service. A crawl of source i at age k, that finds b items, brings
+
+    R_i(k; b) = Σ_j A_kj D_i(b + j) + E φ'(b + n) − φ'(b),    n ~ Poisson(y_k),
+
+where the j-th of its items joins with utility A_kj (`agents.theory.engine.joining`) and keeps the
+fraction D_i of it until it is indexed (`agents.theory.engine.queue`). Without an engine R is x_k.
+At most times the source is crawled at another backlog: with R̄(k) = Σ_b π(b) R(k; b) and
+
+    β(λ) = max_k (R̄(k) − λ)/k,   H_λ(k) = max(0, max_{j ≥ k} R̄(j) − λ − (j − k + 1) β(λ)),
+
+the value of the arm at age k relative to that just after a crawl, crawling now and later are
+equally good at the multiplier that solves λ + H_λ(k + 1) = R(k; b): the index of age k and backlog
+b. Where R does not depend on b it is Whittle's. It may be negative, where a crawl does harm.
+
+φ and π depend on the policy, so the index is found by iteration: a policy is simulated, the law of
+the items that it delivers at each backlog gives φ, π and the next index. What is best in simulation
+is kept, and the index that ignores the engine takes part. This is a heuristic: values are added up
+over sources and queue, and nothing is proved about its limit.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from agents.theory.engine.joining import joining
+from agents.theory.engine.queue import Service, forgetful, kept_at_place, served, service_of
+from agents.theory.renewal import renewal_arm
+from crawl_env import Engine, Sources
+from crawl_env.compiled import compiled
+from crawl_env.content.draws import Stream, poisson, stream, uniform
+from crawl_env.content.utility import Distribution, Exponential
+from crawl_env.numerics import FloatArray, IntArray
+from crawl_env.rng import generator
+
+_MOST_CELLS = 4e6  # sources × ages × states of the queue × places of a table
+_MOST_STATES = 3e4  # sources × ages × states of the queue² whose arms are solved with the queue
+_MOST_PHASES = 8
+_FADED = 5.0  # time constants after which a source is taken to be as old as it gets
+_ROUNDS = 8
+_DAMPING = 0.5
+_SCALES = (1.0, 0.4, 0.55, 0.7, 0.8, 0.9, 1.15, 1.4)
+_STEPS, _RUNS = 4000, 8  # of a simulation
+_WORK = 4e8  # of one, in choices among sources
+_FEW = 12  # sources up to which constants are added to the index
+_SHIFTS = (0.8, 0.4, 0.2, 0.1)  # as fractions of its mean size
+_GRID = 256  # multipliers at which an arm is solved
+_COARSE = 24  # of them, where it is solved with the queue
+_SWEEPS, _SETTLED = 150, 1e-4
+_NEGLIGIBLE = 1e-3  # part of the reward that no better policy could win
+_TINY = 1e-300
+_UNSEEN = 1e-3  # weight of the average law where a backlog hardly occurs
+
+
+class Outcome(NamedTuple):
+    """What a simulated policy does; the queue has Q states."""
+
+    reward: FloatArray  # (runs,) utility / step
+    law: FloatArray  # (Q, L + 1) of the number of items delivered in each state
+    idle: FloatArray  # (N, Q, L + 1) of that in steps in which a source is not crawled
+    worth: float  # utility / item, when delivered
+    number: float  # items / step
+
+    @property
+    def states(self) -> FloatArray:
+        """π, (Q,)."""
+        return np.asarray(self.law.sum(axis=1) / self.law.sum())
+
+
+class QueueIndex:
+    """The index of every source by age and state of the queue, for an engine that is first in,
+    first out.
+
+    The state of the queue is the backlog 0 … K, and for each fraction of an item that a
+    deterministic engine may have left over, one after the other, the same again.
+
+    Arguments:
+        sources: a fleet without failures, crawl delays, capacities.
+        budget: M, budget units / step.
+        engine: with discipline "fifo" and a finite rate.
+        utility: the distribution of ξ/ξ̄.
+
+    Attributes:
+        table: (F, N, ages, K + 1) utility / budget unit, by the state of `service`.
+        service: how the engine takes items.
+        is_plain: whether it is the index that ignores the engine.
+        reward: the reward per step in simulation.
+    """
+
+    def __init__(
+        self, sources: Sources, budget: float, engine: Engine, utility: Distribution | None = None
+    ) -> None:
+        self.sources, self._budget, self.engine = sources, budget, engine
+        self.service = known_service(engine)
+        self._capacity, self._ages = _limits(sources, engine)
+        self._longest = self._capacity + int(self.service.places.max())
+        self._fill(utility or Exponential())
+        self._search()
+
+    @staticmethod
+    def fits(sources: Sources, engine: Engine) -> bool:
+        """Return whether the tables of a fleet are small enough."""
+        capacity, ages = _limits(sources, engine)
+        phases = len(known_service(engine).left)
+        return len(sources) * ages * phases * (capacity + engine.rate) <= _MOST_CELLS
+
+    # -------------------------------------------------------------------------------- tables
+
+    def _fill(self, utility: Distribution) -> None:
+        n, ages, longest = len(self.sources), self._ages, self._longest
+        phases, backlogs = len(self.service.left), self._capacity + 1
+        self._phase, self._backlog = np.divmod(np.arange(phases * backlogs), backlogs)
+        self._number = np.empty((n, ages))  # y
+        self._brought = np.empty((n, ages))  # Σ_j A
+        self._credit = np.empty((n, ages, phases, longest + 1))  # Σ_j A_kj D(p + j), p = 0 … L
+        self._odds = np.empty((n, ages, longest + 1))  # of the number of items
+        self._kept = kept_at_place(
+            self.service, self._capacity, longest, self.sources.retention
+        )  # (N, F, L)
+        place = np.arange(longest)[:, None] + np.arange(longest + 1)
+        within = place < longest
+        for i in range(n):
+            number, joins = joining(self.sources, i, ages, longest, self.engine.threshold, utility)
+            self._number[i] = number
+            for f in range(phases):
+                shifted = np.where(within, self._kept[i, f][np.minimum(place, longest - 1)], 0.0)
+                self._credit[i, :, f] = joins @ shifted
+            self._brought[i] = joins.sum(axis=1)
+            self._odds[i] = stats.poisson.pmf(np.arange(longest + 1), number[:, None])
+            self._odds[i, :, -1] += 1.0 - self._odds[i].sum(axis=-1)
+        moves = served(self.service, self._capacity, longest)  # (F, L + 1, F, K + 1)
+        self._moves = moves.reshape(phases, longest + 1, phases * backlogs)
+
+    def _search(self) -> None:
+        """Find the best index by iteration."""
+        ages, states = np.arange(1.0, self._ages + 1)[:, None], self._phase.size
+        plain = renewal_arm(self.sources).index_at_age(ages * np.ones(len(self.sources)))
+        table = np.repeat(plain.T[..., None], states, axis=-1)
+        best = self._simulate(table)
+        chosen, self.is_plain, turns = table, True, _ROUNDS
+        if best.reward.mean() > (1.0 - _NEGLIGIBLE) * best.worth * best.number:
+            turns = 0  # the engine takes hardly anything from what the crawler brings
+        found, value, law = best, np.zeros(states), best.states
+        for turn in range(turns):
+            weight = 1.0 if turn == 0 else _DAMPING
+            value = value + weight * (self._relative_value(found) - value)
+            law = law + weight * (found.states - law)
+            # At last, the value of a backlog is doubted.
+            scales = _SCALES if turn == turns - 1 else (1.0,)
+            for scale in scales:
+                table = self._index(scale * value, law, found)
+                tried = self._simulate(table)
+                if _better(tried.reward, best.reward):
+                    best, chosen, self.is_plain = tried, table, False
+                if scale == 1.0:
+                    latest = tried
+            found = latest
+        if turns and len(self.sources) <= _FEW:
+            best, chosen, moved = self._shifted(best, chosen)
+            self.is_plain = self.is_plain and not moved
+        shape = *chosen.shape[:2], len(self.service.left), self._capacity + 1
+        self.table = np.moveaxis(chosen.reshape(shape), 2, 0)
+        self.reward = float(best.reward.mean())
+
+    def _shifted(self, best: Outcome, table: FloatArray) -> tuple[Outcome, FloatArray, bool]:
+        """Search for a constant of each source that, added to its index, earns more: in a small
+        fleet the other sources are no average, which the index takes them for."""
+        unit = float(np.abs(table).mean())
+        moved = False
+        for size in _SHIFTS:
+            for i in range(len(table)):
+                for sign in (1.0, -1.0):
+                    other = table.copy()
+                    other[i] += sign * size * unit
+                    found = self._simulate(other)
+                    if _better(found.reward, best.reward):
+                        best, table, moved = found, other, True
+                        break
+        return best, table, moved
+
+    # ----------------------------------------------------------------------------- one round
+
+    def _chain(self, law: FloatArray) -> FloatArray:
+        """Return the transition matrix of the queue, (Q, Q), under a law of what is delivered."""
+        after = np.minimum(self._backlog[:, None] + np.arange(self._longest + 1), self._longest)
+        return np.einsum("qn,qnr->qr", law, self._moves[self._phase[:, None], after])
+
+    def _smooth(self, law: FloatArray) -> FloatArray:
+        """Return a law of counts, (Q, L + 1), as probabilities: where a state hardly occurs, those
+        of all states."""
+        average = law.sum(axis=0)
+        law = law + _UNSEEN * average / max(average.sum(), _TINY) + _TINY
+        return np.asarray(law / law.sum(axis=1, keepdims=True))
+
+    def _relative_value(self, found: Outcome) -> FloatArray:
+        """Return φ, (Q,), of a queue to which items of mean worth come by the law of a policy:
+        φ(q) + g = r(q) + E φ(q')."""
+        longest, states = self._longest, self._phase.size
+        share = self.sources.arrival_rate * self.sources.mean_utility
+        kept = np.average(self._kept, axis=0, weights=share if share.any() else None)
+        earned = np.zeros((len(kept), longest + 1))  # by the first L places
+        earned[:, 1:] = found.worth * np.cumsum(kept, axis=1)
+        law = self._smooth(found.law)
+        after = np.minimum(self._backlog[:, None] + np.arange(longest + 1), longest)
+        here = earned[self._phase]
+        gained = np.take_along_axis(here, after, 1) - np.take_along_axis(here, after[:, :1], 1)
+        system = np.zeros((states + 1, states + 1))
+        system[:-1, :-1] = np.eye(states) - self._chain(law)
+        system[:-1, -1] = 1.0  # g
+        system[-1, 0] = 1.0  # φ = 0 where nothing waits
+        right = np.append((law * gained).sum(axis=1), 0.0)
+        return np.asarray(np.linalg.lstsq(system, right, rcond=None)[0][:-1])
+
+    def _places(self, others: int) -> tuple[IntArray, IntArray, IntArray]:
+        """Return the items in front, those in the queue, and those after 0 … L of one's own have
+        joined, (Q,), (Q,), (L + 1, Q), where the other crawls of the step bring some items, half of
+        them first."""
+        longest = self._longest
+        ahead = np.minimum(self._backlog + others // 2, longest)
+        there = np.minimum(self._backlog + others, longest)
+        return ahead, there, np.minimum(there + np.arange(longest + 1)[:, None], longest)
+
+    def _index(self, value: FloatArray, law: FloatArray, found: Outcome) -> FloatArray:
+        """Return the index, (N, ages, Q), of φ and π."""
+        crawls = max(self._budget / float(self.sources.cost.mean()), 1.0)
+        ahead, there, later = self._places(round(found.number * (1.0 - 1.0 / crawls)))
+        after = self._moves @ value  # φ', (F, L + 1)
+        brings = self._credit[:, :, self._phase, ahead] + (
+            self._odds @ after[self._phase, later] - after[self._phase, there]
+        )
+        table = np.empty_like(brings)
+        joint = brings.size * self._phase.size <= _MOST_STATES
+        for i in range(len(table)):
+            mean = brings[i] @ law
+            if joint:
+                idle = self._chain(self._smooth(found.idle[i]))
+                moved = np.einsum("kn,nqr->kqr", self._odds[i], self._moves[self._phase, later])
+                levels = _multipliers(mean, brings[i], _COARSE)
+                _solve_with_queue(brings[i], idle, moved, levels, table[i])
+            else:
+                _solve(mean, brings[i], _multipliers(mean, brings[i], _GRID), table[i])
+        return table / self.sources.cost[:, None, None]
+
+    def _simulate(self, table: FloatArray) -> Outcome:
+        n, states, longest = len(self.sources), self._phase.size, self._longest
+        crawls = max(self._budget / float(self.sources.cost.min()), 1.0)
+        steps = int(np.clip(_WORK / (_RUNS * n * (crawls + 2.0)), 300, _STEPS))
+        law = np.zeros((states, longest + 1))
+        joint = n * self._ages * states**2 <= _MOST_STATES
+        idle = np.zeros((n if joint else 0, states, longest + 1))
+        reward, sums = np.zeros(_RUNS), np.zeros(2)
+        _simulate(
+            table,
+            self._number,
+            self._brought,
+            self._credit,
+            self.sources.cost,
+            self._budget * (1 + 1e-12),
+            np.cumsum(self.service.odds),
+            self.service.places,
+            self.service.onward,
+            self._capacity,
+            steps,
+            stream(generator(0, "multiplier")),
+            law,
+            idle,
+            reward,
+            sums,
+        )
+        worth, number = sums
+        return Outcome(reward, law, idle, worth / max(number, _TINY), number / law.sum())
+
+
+def known_service(engine: Engine) -> Service:
+    """Return the service of an engine; its fractions are forgotten where they are too many, or
+    where no backlog tells them."""
+    if engine.service == "deterministic" and engine.capacity == 0:
+        return forgetful(engine)
+    try:
+        return service_of(engine, _MOST_PHASES)
+    except ValueError:
+        return forgetful(engine)
+
+
+def _limits(sources: Sources, engine: Engine) -> tuple[int, int]:
+    """Return the largest backlog and age of the tables."""
+    # An unlimited buffer is cut off where waiting items have lost nearly all.
+    slowest = float(np.quantile(sources.decay_per_step, 0.1))
+    enough = int(np.ceil(min(2.0 * _FADED / slowest, 60.0) * engine.rate)) + 10
+    capacity = enough if engine.capacity is None else min(engine.capacity, enough)
+    ages = int(np.clip(np.ceil(_FADED / sources.decay_per_step.min()) + 1, 20, 400))
+    return capacity, ages
+
+
+def _better(one: FloatArray, other: FloatArray) -> bool:
+    """Return whether rewards of the same runs are larger beyond chance."""
+    gain = one - other
+    return bool(gain.mean() > gain.std(ddof=1) / np.sqrt(gain.size))
+
+
+def _multipliers(mean: FloatArray, brings: FloatArray, most: int) -> FloatArray:
+    """Return increasing multipliers at which an arm is solved: those where its best age changes,
+    and a grid over what it may bring."""
+    ages = np.arange(1.0, mean.size)
+    kinks = mean[:-1] - ages * np.diff(mean)
+    low, high = min(brings.min(), mean.min()), max(brings.max(), mean.max())
+    wide = high - low + 1e-9
+    grid = np.linspace(low - wide, high + 0.01 * wide, most)
+    kinks = kinks[(kinks > grid[0]) & (kinks < grid[-1])][: most // 2]
+    return np.unique(np.concatenate([grid, kinks]))
+
+
+@compiled
+def _solve(mean: FloatArray, brings: FloatArray, multipliers: FloatArray, out: FloatArray) -> None:
+    """Write the index, (ages, K + 1), of one arm."""
+    ages, levels = mean.size, multipliers.size
+    reached = np.empty((ages, levels))  # λ + H_λ(k + 1)
+    for m in range(levels):
+        charge = multipliers[m]
+        rate = 0.0
+        for k in range(ages):
+            rate = max(rate, (mean[k] - charge) / (k + 1))
+        best = mean[ages - 1] - charge - rate  # at the last age, which lasts
+        for k in range(ages - 1, -1, -1):
+            later = best - rate if k < ages - 1 else -np.inf
+            best = max(mean[k] - charge - rate, later)
+            if rate <= 0.0:
+                best = max(best, 0.0)
+            reached[k, m] = charge + best
+    for k in range(ages):
+        row = reached[min(k + 1, ages - 1)]
+        for m in range(1, levels):
+            row[m] = max(row[m], row[m - 1])
+    for k in range(ages):
+        row = reached[min(k + 1, ages - 1)]
+        for b in range(brings.shape[1]):
+            x = brings[k, b]
+            if x <= row[0]:
+                out[k, b] = multipliers[0] + x - row[0]
+            elif x >= row[levels - 1]:
+                out[k, b] = multipliers[levels - 1] + x - row[levels - 1]
+            else:
+                right = np.searchsorted(row, x)
+                wide = row[right] - row[right - 1]
+                part = (x - row[right - 1]) / wide
+                out[k, b] = multipliers[right - 1] + part * (
+                    multipliers[right] - multipliers[right - 1]
+                )
+
+
+@compiled
+def _solve_with_queue(
+    brings: FloatArray,
+    idle: FloatArray,
+    moved: FloatArray,
+    multipliers: FloatArray,
+    out: FloatArray,
+) -> None:
+    """Write the index, (ages, Q), of one arm whose state includes that of the queue.
+
+    idle: (Q, Q) how the queue moves where the source is not crawled; moved: (ages, Q, Q) where it
+    is. At each multiplier by relative value iteration; the index is where crawling and waiting are
+    equally good.
+    """
+    ages, states = brings.shape
+    value, new = np.zeros((ages, states)), np.zeros((ages, states))
+    gain, before = np.zeros((ages, states)), np.zeros((ages, states))
+    scale = np.abs(brings).max() + 1e-300
+    out[:] = multipliers[0]
+    for m in range(multipliers.size):
+        charge = multipliers[m]
+        for _ in range(_SWEEPS):
+            low, high = np.inf, -np.inf
+            for k in range(ages):
+                after = value[min(k + 1, ages - 1)]
+                for q in range(states):
+                    wait, now = 0.0, brings[k, q] - charge
+                    for r in range(states):
+                        wait += idle[q, r] * after[r]
+                        now += moved[k, q, r] * value[0, r]
+                    gain[k, q] = now - wait
+                    change = max(now, wait) - value[k, q]
+                    low, high = min(low, change), max(high, change)
+                    new[k, q] = value[k, q] + 0.5 * change
+            value[:] = new - new[0, 0]
+            if high - low <= _SETTLED * scale:
+                break
+        for k in range(ages):
+            for q in range(states):
+                here, there = gain[k, q], before[k, q]
+                if m == 0:
+                    if here < 0.0:
+                        out[k, q] = charge + here
+                elif here >= 0.0:
+                    out[k, q] = charge + (here if m == multipliers.size - 1 else 0.0)
+                elif there > 0.0:
+                    part = there / (there - here)
+                    out[k, q] = multipliers[m - 1] + part * (charge - multipliers[m - 1])
+                before[k, q] = here
+
+
+@compiled
+def _simulate(
+    table: FloatArray,
+    number: FloatArray,
+    brought: FloatArray,
+    credit: FloatArray,
+    cost: FloatArray,
+    budget: float,
+    odds: FloatArray,
+    places: IntArray,
+    onward: IntArray,
+    capacity: int,
+    steps: int,
+    state: Stream,
+    law: FloatArray,
+    idle: FloatArray,
+    reward: FloatArray,
+    sums: FloatArray,
+) -> None:
+    """Simulate sources that are crawled in the order of a table, greedily within the budget."""
+    n, ages, longest = number.shape[0], number.shape[1], credit.shape[3] - 1
+    age = np.empty(n, np.int64)
+    taken = np.empty(n, np.bool_)
+    for run in range(reward.size):
+        age[:] = 0
+        backlog, phase = 0, 0
+        total = 0.0
+        for step in range(steps + steps // 10):
+            warm = step >= steps // 10
+            taken[:] = False
+            left, here = budget, phase * (capacity + 1) + backlog
+            while True:
+                best = -1
+                for i in range(n):
+                    if taken[i] or cost[i] > left:
+                        continue
+                    if best < 0:
+                        best = i
+                        continue
+                    mine = table[i, min(age[i], ages - 1), here]
+                    other = table[best, min(age[best], ages - 1), here]
+                    if mine > other or (mine == other and age[i] > age[best]):
+                        best = i
+                if best < 0:
+                    break
+                taken[best] = True
+                left -= cost[best]
+            queue = backlog
+            for i in range(n):
+                if not taken[i]:
+                    age[i] += 1
+                    continue
+                k = min(age[i], ages - 1)
+                if warm:
+                    total += credit[i, k, phase, min(queue, longest)]
+                    sums[0] += brought[i, k]
+                    sums[1] += number[i, k]
+                queue += int(poisson(state, number[i, k]))
+                age[i] = 0
+            if warm:
+                law[here, min(queue - backlog, longest)] += 1.0
+                for i in range(idle.shape[0]):
+                    if not taken[i]:
+                        idle[i, here, min(queue - backlog, longest)] += 1.0
+            draw = uniform(state)
+            s = 0
+            while s < odds.size - 1 and odds[s] < draw:
+                s += 1
+            rest = queue - places[phase, s]
+            phase = onward[phase, s] if rest > 0 else 0
+            backlog = min(max(rest, 0), capacity)
+        reward[run] = total / steps

@@ -23,7 +23,11 @@ _AGES = 32  # ages that approximate the uniform distribution on the step
 _DRAWS = 2**18  # from a distribution that can only be sampled
 _FINEST, _COARSEST = 1 / 256, 1 / 4  # steps of the lattice, as fractions of the mean utility
 _POINTS = 2**14  # of the lattice, where its step lies between the two
-_MOST_POINTS = 2**16  # of a lattice refined for pings of small precision
+_MOST_POINTS = 2**16  # of a lattice refined for fast decay or pings of small precision
+_FAST, _FINER = (
+    5.0,
+    1 / 16,
+)  # m above which most items are worth little, and of the finest step then
 _MANY = 100.0  # items per step from which the probability of none is negligible
 _OFF = 0.1  # error of E ξ² that is too large
 _HEAVIEST = 1e3  # E ξ²/ξ̄² that a lattice can hold
@@ -61,7 +65,7 @@ class Content:
 
     def __init__(self, items: float, decay: float, item: Item) -> None:
         utility, probability = _of_one(decay, item)
-        step, reach = _lattice(items, utility, probability, item)
+        step, reach = _lattice(items, decay, utility, probability, item)
         place = utility / step
         if items < _MANY:  # the utility is 0 in a step without items only
             place = np.maximum(place, 1.0)
@@ -88,7 +92,7 @@ class Content:
         """
         content = cls.__new__(cls)
         utility, probability = _of_one(decay, item)
-        step = _lattice(items, utility, probability, item)[0]
+        step = _lattice(items, decay, utility, probability, item)[0]
         largest = item.quantile(1.0 - _FAR)
         second = precision * float(probability @ utility**2)
         most = _reach(items, float(probability @ utility), second, precision * largest)
@@ -159,12 +163,13 @@ def _of_one(decay: float, item: Item) -> tuple[FloatArray, FloatArray]:
 
 
 def _lattice(
-    items: float, utility: FloatArray, probability: FloatArray, item: Item
+    items: float, decay: float, utility: FloatArray, probability: FloatArray, item: Item
 ) -> tuple[float, float]:
     """Return the step of the lattice of U and how far it reaches, utility / ξ̄."""
     mean, second = (probability * utility).sum(), (probability * utility**2).sum()
     reach = float(items * mean + 9.0 * sqrt(items * second)) + item.quantile(1.0 - _FAR)
-    return min(max(reach / _POINTS, _FINEST), _COARSEST), reach
+    points, finest = (_POINTS, 1.0) if decay <= _FAST else (_MOST_POINTS, _FINER)
+    return min(max(reach / points, finest * _FINEST), _COARSEST), reach
 
 
 def _reach(rate: float, mean: float, second: float, largest: float) -> float:

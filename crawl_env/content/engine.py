@@ -51,7 +51,7 @@ class Engine:
     >>> Engine(rate=-1)
     Traceback (most recent call last):
     ...
-    ValueError: rate is -1; it must be positive and finite (items / step)
+    ValueError: rate is -1; it must be positive and finite (items / step, or float('inf'))
     """
 
     rate: float
@@ -64,7 +64,9 @@ class Engine:
         rate, capacity = self.rate, self.capacity
         endless = isinstance(rate, Real) and rate == inf
         resolved = {
-            "rate": inf if endless else check_positive("rate", rate, "items / step"),
+            "rate": inf
+            if endless
+            else check_positive("rate", rate, "items / step, or float('inf')"),
             "capacity": None
             if capacity is None or (isinstance(capacity, float) and capacity == inf)
             else check_whole("capacity", capacity, 0, "items"),
@@ -76,7 +78,9 @@ class Engine:
             object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
-        rate = "float('inf')" if isinf(self.rate) else f"{self.rate:g}"
+        short = f"{self.rate:g}"
+        exact = short if float(short) == self.rate else repr(self.rate)
+        rate = "float('inf')" if isinf(self.rate) else exact
         other = [
             f"{field.name}={getattr(self, field.name)!r}"
             for field in fields(self)[1:]

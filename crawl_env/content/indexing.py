@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -140,7 +139,7 @@ class IndexQueue:
     def get_state(self) -> dict[str, Any]:
         """Return a copy of the state."""
         return {
-            "items": deepcopy(self._items),
+            "items": Published.copied(self._items),
             "present": self._present.copy(),
             "credit": self._credit.copy(),
             "ledger": self._ledger.copy(),
@@ -149,7 +148,7 @@ class IndexQueue:
 
     def set_state(self, state: Any) -> None:
         """Restore a state returned by `get_state`, in which arrays may be lists."""
-        self._items = Published(*(np.array(column) for column in state["items"]))
+        self._items = Published.copied(state["items"])
         self._present = np.array(state["present"], dtype=np.float64)
         self._size[...] = np.bincount(self._items.cell // self._n, minlength=self._size.size)
         self._credit[...] = state["credit"]

@@ -83,18 +83,8 @@ class ItemLists:
 
     def set_state(self, state: Any) -> None:
         """Restore a state returned by `get_state`, which may be a list of its columns."""
-        cell, age, utility, number = state
         self.empty(np.arange(self._last.size))
-        self.add(
-            [
-                Published(
-                    np.array(cell, dtype=np.intp),
-                    np.array(age, dtype=np.float64),
-                    np.array(utility, dtype=np.float64),
-                    np.array(number, dtype=np.intp),
-                )
-            ]
-        )
+        self.add([Published.copied(state)])
 
     def _remove_faded(self) -> None:
         real, whole = self._real, self._whole

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
@@ -41,6 +41,13 @@ class Published(NamedTuple):
     def only(self, which: Any) -> Published:
         """Return the items selected by indices or a mask, in that order."""
         return Published(self.cell[which], self.age[which], self.utility[which], self.number[which])
+
+    @staticmethod
+    def copied(columns: Iterable[ArrayLike]) -> Published:
+        """Return a copy of the items whose columns these are, which may be lists."""
+        types: Any = np.intp, np.float64, np.float64, np.intp
+        copies = (np.array(column, of) for column, of in zip(columns, types, strict=True))
+        return Published(*copies)
 
     @staticmethod
     def concatenate(batches: list[Published]) -> Published:

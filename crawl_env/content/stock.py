@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import deepcopy
 from itertools import chain
 from typing import Any
 
@@ -316,11 +315,11 @@ class ItemStore:
 
     def get_state(self) -> Published:
         """Return a copy of the items."""
-        return deepcopy(self._items)
+        return Published.copied(self._items)
 
     def set_state(self, state: Any) -> None:
         """Restore a state returned by `get_state`, which may be a list of its columns."""
-        self._items = Published(*deepcopy(tuple(state)))
+        self._items = Published.copied(state)
         self._left = self.feed.survival(self._items)
 
     def _keep(self, which: Any) -> None:

@@ -47,7 +47,9 @@ def write(report: Report, log: ItemLog, found: SignalFit) -> None:
     if silent:
         report.paragraph(
             f"{len(silent):,} sources never ping ({', '.join(silent[:5])}"
-            f"{', …' * (len(silent) > 5)}): their precision and delay are those of the fleet."
+            f"{', …' * (len(silent) > 5)}): their precision and delay are those of "
+            "the fleet, and their recall is what the fleet's and so many unannounced items leave "
+            "open. If you know that a source sends none, set its recall to 0 in the fleet."
         )
     order = np.argsort(-found.items, kind="stable")[:SHOWN]
     rows = [

@@ -29,7 +29,10 @@ _PLAIN = (
 _PART = 1 << 20  # bytes
 _NAMES = 10_000
 _SHARED = Shared._fields[:-2]  # numbers
-_DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
+_DAMAGED = (
+    *(KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError),
+    RecursionError,
+)
 
 
 def to_bytes(state: State) -> bytes:
@@ -84,7 +87,9 @@ def from_bytes(data: bytes) -> State:
 
 def _state(data: bytes) -> State:
     size = int.from_bytes(data[:8], "little")
-    header: dict[str, Any] = json.loads(data[8 : 8 + size], parse_constant=_refuse)
+    header: dict[str, Any] = json.loads(
+        data[8 : 8 + size], parse_constant=_refuse, parse_float=_finite
+    )
     state = State()
     for name in _PLAIN:
         value = header[name]
@@ -93,7 +98,11 @@ def _state(data: bytes) -> State:
         setattr(state, name, value)
     state.settings = Settings.from_dict(header["settings"])
     state.time = -math.inf if header["time"] is None else float(header["time"])
-    state.leases = {int(lease): (int(i), float(end)) for lease, i, end in header["leases"]}
+    # Files of earlier versions do not say when a lease began.
+    state.leases = {
+        int(lease): (int(i), float(end), float(begin[0]) if begin else 0.0)
+        for lease, i, end, *begin in header["leases"]
+    }
     state.fitted = -math.inf if header["fitted"] is None else float(header["fitted"])
     state.totals = Totals(header["totals"])
     state.kind_pings = np.array(header["kind_pings"], dtype=np.float64).reshape(-1, 2)
@@ -109,12 +118,14 @@ def _state(data: bytes) -> State:
     state.names = [name or None for name in lines]
     state.numbers = {name: i for i, name in enumerate(state.names) if name is not None}
     state.host_numbers = {str(name): i for i, name in enumerate(state.host_names)}
+    if sorted(state.free) != [i for i, name in enumerate(state.names) if name is None]:
+        raise ValueError("free rows have names, or others have none")
     if len(state.numbers) + len(state.free) != rows or len(state.host_numbers) != hosts:
         raise ValueError("names appear twice")
     for which, limit in ((state.sources.host, hosts), (state.sources.kind, 256)):
         if rows and not (which.min() >= -1 and which.max() < limit):
             raise ValueError("a source refers to a host that does not exist")
-    if any(not 0 <= i < rows for i, _ in state.leases.values()):
+    if any(not 0 <= i < rows for i, *_ in state.leases.values()):
         raise ValueError("a lease refers to a source that does not exist")
     if len(state.kinds) != len(state.kind_pings) or (
         rows and state.sources.kind.max() >= max(len(state.kinds), 1)
@@ -141,3 +152,10 @@ def _table(data: bytes, kind: np.dtype[Any], rows: int) -> NDArray[Any]:
 
 def _refuse(name: str) -> float:
     raise ValueError(f"a number is {name}")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"a number is {text[:20]}")
+    return value

@@ -13,7 +13,7 @@ import numpy as np
 from crawl_env.compiled import inlined
 
 _LARGE, _LOG_LARGE = 1e200, float(np.log(1e200))
-_RARE = 1e-9  # probability of anything new below which it is a single item
+_SHORTEST = 1e-20  # of gaps, relative to b; shorter ones say as much of Λ_s and p
 _TINY = 1e-300
 
 
@@ -23,6 +23,7 @@ def after_count(
 ) -> tuple[float, float, float]:
     """Return the log-probability of k items and n pings, and mean and variance of Λ_s after them,
     given p and Λ_s ~ Gamma(a, b): the sum over the numbers of true pings."""
+    gap = max(gap, _SHORTEST * b)
     odds, grown = p / (1.0 - p), (b + gap) / gap
     term, log = 1.0, 0.0
     total, first, second = 0.0, 0.0, 0.0
@@ -41,7 +42,7 @@ def after_count(
             first, second = first / _LARGE, second / _LARGE
             log += _LOG_LARGE
     log += n * np.log1p(-p) + lgamma(a + k) - lgamma(a) - lgamma(k + 1.0)
-    log += a * np.log(b / (b + gap)) - k * np.log(grown)
+    log -= a * np.log1p(gap / b) + k * np.log(grown)
     mean = first / total
     spread = max(second / total - mean * mean, 0.0)
     return log + np.log(total), (a + mean) / (b + gap), (a + mean + spread) / (b + gap) ** 2
@@ -71,16 +72,13 @@ def after_change(
 ) -> tuple[float, float, float]:
     """Return the log-probability that anything is new, or nothing, after n pings, and mean and
     variance of Λ_s after that, given p and Λ_s ~ Gamma(a, b)."""
-    log = n * np.log1p(-p) - a * np.log1p(gap / b)  # nothing is new
+    nothing = n * np.log1p(-p) - a * np.log1p(gap / b)  # log-probability
     mean, variance = a / (b + gap), a / (b + gap) ** 2
     if not changed:
-        return log, mean, variance
-    nothing = np.exp(log)
-    something = max(-np.expm1(log), _TINY)
-    if something < _RARE:  # one item in no time; the differences below would be mere rounding
-        return np.log(something), (a + 1.0) / (b + gap), (a + 1.0) / (b + gap) ** 2
-    before, square = a / b, a * (a + 1.0) / (b * b)
-    of_both = (before - nothing * mean) / something
-    squares = (square - nothing * (variance + mean * mean)) / something
-    spread = max(squares - of_both * of_both, 0.5 * of_both / (b + gap))
-    return np.log(something), of_both, spread
+        return nothing, mean, variance
+    something, longer = -np.expm1(nothing), gap / b
+    log = np.log(max(something, _TINY))
+    # Λ_s is larger by a factor 1 + m; without any pings m tends to 1/a as the gap vanishes.
+    m = longer / something if something > _TINY else 1.0 / a
+    spread = 1.0 + m * (2.0 + longer) - a * m * m * np.exp(nothing)
+    return log, mean * (1.0 + m), variance * spread

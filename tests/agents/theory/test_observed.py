@@ -377,3 +377,32 @@ def test_look_up_and_net_reward_as_in_plain_arithmetic(seen: str) -> None:
             np.testing.assert_allclose(
                 index[..., i][~above], closed[..., i][~above] * factor, rtol=1e-9
             )
+
+
+@pytest.mark.parametrize(
+    ("items", "decay"), [(0.05, 10.0), (1.0, 10.0), (1.0, 40.0), (2e3, 1e3), (1e3, 1e4)]
+)
+def test_the_fastest_decay(items: float, decay: float) -> None:
+    """Nothing is left of a step's content after the next: at λ it earns E max(X − λ, 0) a step.
+
+    X is drawn 200,000 times; what comes too early to count is not.
+    """
+    rng, steps = np.random.default_rng(0), 200_000
+    window = min(decay, 30.0)  # times the decay rate
+    mean = items / decay
+    charges = mean * np.array([0.3, 1.0, 3.0])
+    for recall, precision, seen in ((0.5, 0.8, False), (1.0, 1.0, False), (1.0, 1.0, True)):
+        sources = Sources(items, 1.0, decay, recall=recall, precision=precision)
+        arm = ObservedArm(sources, np.array([seen]), Exponential())
+        number = rng.poisson(recall / precision * mean * window, steps)
+        worth = precision * np.exp(-rng.uniform(0, window, number.sum()))
+        worth *= rng.standard_exponential(worth.size) if seen else 1.0
+        content = np.bincount(np.repeat(np.arange(steps), number), worth, steps)
+        content += (1 - recall) * mean
+        control = content - mean  # of mean 0, which makes the estimate more exact
+        for charge in charges:
+            earned = np.maximum(content - charge, 0.0)
+            earned = earned - np.cov(earned, control)[0, 1] / control.var() * control
+            error = Z_LIMIT * earned.std() / np.sqrt(steps)
+            found = arm.net_reward(np.array([charge]))[0]
+            assert abs(found - earned.mean()) < error + 0.002 * mean

@@ -403,6 +403,25 @@ def test_the_state_holds_the_queue() -> None:
     assert [env.step(action)[1] for action in actions] != [reward for _, reward in ahead]
 
 
+def test_an_empty_queue_is_restored_from_lists() -> None:
+    env = busy()
+    env.reset(seed=0)
+    queue = env.world.queue
+    assert queue is not None
+    state = queue.get_state()
+    rewards = []
+    for items in (state["items"], [column.tolist() for column in state["items"]]):
+        queue.set_state({**state, "items": items})
+        rewards.append(queue.index(*env.world._stock.store.items(np.arange(4)), np.zeros(1)))
+    assert rewards[0] == rewards[1] > 0
+
+
+@pytest.mark.parametrize("rate", [3, 1 / 3, 12345678.5, 1e300, math.inf])
+def test_the_text_of_an_engine_is_its_call(rate: float) -> None:
+    engine = Engine(rate, 10, "value", "poisson", 0.1)
+    assert eval(repr(engine)) == engine
+
+
 def test_a_reset_empties_the_queues_of_its_environments_alone() -> None:
     vec = CrawlVectorEnv(
         3, engine={"rate": 20}, features="backlog", autoreset_mode="Disabled", horizon=None

@@ -166,7 +166,7 @@ def test_the_store_is_three_lists(
         state = store.get_state()
         store.advance()
         publish(store, here)
-        store.set_state(list(state))  # as it comes from a file
+        store.set_state([column.tolist() for column in state])  # as it comes from a file
         cells = np.array(sorted(crawled), dtype=np.intp)
         sums = sums_of(*store.items(cells), 3)
         for i in range(3):

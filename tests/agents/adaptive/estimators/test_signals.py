@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -72,6 +74,33 @@ def test_one_crawl_is_the_integral_over_the_silent_rate(
                 expected = integrals(shape, rate, nothing)
             found = after_change(shape, rate, gap, n, p, changed)
             np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-12)
+
+
+def test_something_new_after_any_gap() -> None:
+    """Against 60 digits, for gaps that are short or long against what is known of Λ_s."""
+
+    def expected(*law: float) -> list[float]:
+        a, b, gap, n, p = map(mpmath.mpf, law)
+        kept = (1 - p) ** n * (b / (b + gap)) ** a  # probability of nothing new
+        mean, square = (
+            (x / b**k - kept * x / (b + gap) ** k) / (1 - kept)
+            for k, x in ((1, a), (2, a * (a + 1)))
+        )
+        return [float(mpmath.log(1 - kept)), float(mean), float(square - mean**2)]
+
+    with mpmath.workdps(60):
+        for law in product(
+            (1e-6, 0.5, 3.0, 1e8), (1e-3, 1.0, 1e6), (1e-9, 1e-6, 1e-3, 1e3), (0, 1), (0.1,)
+        ):
+            found = after_change(*law, True)
+            np.testing.assert_allclose(found, expected(*law), rtol=1e-9, atol=1e-9 * found[2])
+
+
+@pytest.mark.parametrize("gap", [0.0, 1e-300, 1e-100, 1e100])
+def test_no_gap_breaks_a_likelihood(gap: float) -> None:
+    for a, b, n, p, k in product((1e-6, 3.0), (1e-9, 1e9), (0, 50), (0.002, 0.998), (0, 1, 60)):
+        assert np.isfinite(after_count(a, b, gap, n, p, k)).all()
+        assert np.isfinite(after_change(a, b, gap, n, p, k > 0)).all()
 
 
 def test_large_counts_are_nearly_normal() -> None:
@@ -209,6 +238,24 @@ def test_a_precision_that_falls_is_noticed_sooner_with_a_hazard() -> None:
 def test_no_outcome_breaks_an_estimate(data: Any) -> None:
     check_any_outcome(SignalQuality(), data)
     check_any_outcome(SignalQuality(counts=False), data)
+
+
+@pytest.mark.parametrize("pings", [1e3, 1e8])
+@pytest.mark.parametrize("counts", [False, True])
+def test_pings_that_announce_next_to_nothing(counts: bool, pings: float) -> None:
+    """Two items in ten crawls, each after very many pings: the rate is that of the items."""
+    estimator = SignalQuality(counts=counts)
+    state, one = estimator.begin((1, 1)), np.array([0])
+    for crawl in range(400):
+        found, many = np.array([float(crawl % 5 == 0)]), np.array([pings])
+        outcome = CrawlOutcome.at(
+            (1, 1), one, found * 0 + 1, found, found > 0, 1.0, many, many[None]
+        )
+        state = estimator.update(state, outcome)
+    quality = estimator.quality(state)
+    assert quality.precision[0, 0] < 1e-4
+    np.testing.assert_allclose([quality.rate, quality.silent], 0.2, atol=0.06)
+    assert np.isfinite(estimator.posterior(state).deviation).all()
 
 
 def test_it_is_made_by_name() -> None:

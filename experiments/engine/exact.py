@@ -41,7 +41,7 @@ def posed(case: int, seed: int) -> tuple[Sources, Engine, float]:
         np.exp(rng.uniform(np.log(0.1), np.log(0.7), n)),
     )
     share = float(rng.choice([0.15, 0.3, 0.6, 1.0, 2.0]))
-    service = str(rng.choice(["deterministic", "poisson"]))
+    service: Any = str(rng.choice(["deterministic", "poisson"]))
     rate = share * float(fleet.arrival_rate.sum())
     if service == "deterministic":  # fractions of an item are part of the state
         rate = max(round(2 * rate) / 2 if rate < 2 else float(round(rate)), 0.5)

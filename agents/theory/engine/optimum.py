@@ -11,8 +11,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.sparse.csgraph
-import scipy.sparse.linalg
 from scipy import sparse, stats
 
 from agents.theory.engine.joining import joining

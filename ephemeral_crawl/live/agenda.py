@@ -5,7 +5,12 @@ all the time, and keys are not computed anew each time: the agenda knows the hig
 key was computed for. As long as the index that is asked for is at least that, whoever reaches it
 has a key that has passed. If it rises, sources whose keys have passed too early are found out when
 they are looked at, and wait for a new key; if it falls by more than a tolerance, all keys are
-computed anew, some at each call. So no call does work that grows with the fleet.
+computed anew, some at each call, at a price that a sample says enough sources reach. So no call
+does work that grows with the fleet.
+
+Sources that are due at any price, since they are new or their rotation or maximum interval has
+passed, and that are not leased at once, wait in a queue and are served as they came. Meanwhile,
+their key is the time at which their index reaches the price.
 
 Sources that are due and whose host accepts one fetch at a time leave the heap and stand in line in
 front of it, and are compared when it accepts one. If the line is long, they get a ticket, the time
@@ -18,6 +23,7 @@ what they are worth.
 from __future__ import annotations
 
 import math
+from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,7 +33,7 @@ from numpy.typing import NDArray
 from crawl_env.compiled import compiled
 from ephemeral_crawl.live import heap as heaps
 from ephemeral_crawl.live import price
-from ephemeral_crawl.live.columns import NEVER, NO_HOST, Hosts, Sources
+from ephemeral_crawl.live.columns import NO_HOST, Hosts, Sources
 from ephemeral_crawl.live.heap import Heap
 from ephemeral_crawl.live.learning import Shared
 
@@ -42,10 +48,11 @@ BELOW, ABOVE = 0.05, 0.02  # logarithm of price asked for ÷ price of keys, in s
 TOLERANCE = 0.1  # logarithm by which keys of large fleets can be at a higher price
 _MOST = 4096  # sources that are looked at, where far more are due than are asked for
 _SLICE = 1024  # keys that are computed anew at a time, where that is urgent
+_SAMPLE = 1024  # sources whose indices tell how far a price falls
+_PART = 1 / 16  # of the sources, whose indices then reach it
 _LINE = 128  # sources in line in front of a host
 _ROUNDS = 8  # largest number of times that the heap is looked at in a call
-_DEFERRED_BY = 0.05  # of the time since its last fetch
-_IN_LINE, _TICKET, _DEFERRED = 1, 2, 3  # marks
+_IN_LINE, _TICKET, _QUEUED = 1, 2, 3  # marks
 NEW, CEILING, ROTATION, SIGNAL, INDEX = range(5)  # reasons
 
 
@@ -54,7 +61,9 @@ class Ranked(NamedTuple):
 
     row: Rows
     gain: NDArray[np.float64]  # the index
-    rank: NDArray[np.float64]  # the index, or the price if it is higher and others ask for a fetch
+    # The index, or the price if it is higher and others ask for a fetch; past the maximum interval,
+    # minus the time at which it passed.
+    rank: NDArray[np.float64]
     reason: NDArray[np.uint8]
 
 
@@ -63,7 +72,7 @@ class Agenda:
 
     def __init__(self) -> None:
         self.heap = Heap.empty(0)
-        self.marks = np.zeros(0, np.uint8)  # (R,) where a source that is not in the heap is
+        self.marks = np.zeros(0, np.uint8)  # (R,) where a source waits, besides the heap
         self.price = math.nan  # highest price that a key was computed for; NaN: there are none
         self.stale = False  # whether estimates have changed for which keys were computed
         self.look = LOOKED_AT  # sources to look at next time
@@ -72,6 +81,8 @@ class Agenda:
         self._lines: dict[int, list[int]] = {}  # of each host; those not marked have left it
         self._opening: list[tuple[float, int]] = []  # heap of when hosts accept the next fetch
         self._tickets: dict[int, float] = {}  # last ticket of each host
+        self._late: deque[int] = deque()  # queue of sources past their maximum intervals
+        self._others: deque[int] = deque()  # and of others that are due at any price
 
     def floor(self, state: State, asked: float) -> float:
         """Return the index down to which all sources that have it are found among those due."""
@@ -110,12 +121,14 @@ class Agenda:
         rows: Rows,
         now: float,
         value: float | None = None,
-        defer: bool = False,
-    ) -> None:
-        """Compute keys of sources that have changed, or at another price; those of sources that
-        are due at any price are deferred, if asked."""
+        queue: bool = False,
+    ) -> Rows:
+        """Compute keys of sources that have changed, or at another price.
+
+        If `queue`, sources that are due at any price go to a queue; return those that come to it.
+        """
         if not self.price > 0.0:
-            return
+            return rows[:0]
         if len(self.marks) < len(state.table):
             room = len(state.table)
             marks = np.zeros(room, np.uint8)
@@ -124,37 +137,66 @@ class Agenda:
         if value is None:
             value = self.price
         self.price = max(self.price, value)
-        _rekey(
+        new: Rows = _rekey(
             state.table, state.shared, self.heap, self.marks, rows, value, state.rotation, now,
-            defer,
+            queue,
         )  # fmt: skip
+        return new
 
-    def _renew(self, state: State, number: int, now: float, urgent: bool = False) -> None:
-        """Compute the next keys anew, if it is urgent also of those that were deferred."""
+    def _renew(self, state: State, number: int, now: float) -> None:
+        """Compute the next keys anew."""
         number = min(number, state.rows)
         _renew(
             state.table, state.shared, self.heap, self.marks, self._next, number, state.rows,
-            self.price, state.rotation, now, urgent,
+            self.price, state.rotation, now,
         )  # fmt: skip
         self._next = (self._next + number) % max(state.rows, 1)
         self._left = max(self._left - number, 0)
 
-    def candidates(self, state: State, most: int, now: float) -> tuple[Rows, bool]:
+    def candidates(self, state: State, most: int, limit: int, now: float) -> tuple[Rows, bool]:
         """Return sources that may be due and whose hosts accept a fetch, and whether there may be
         more."""
         for _ in range(_ROUNDS):
             rows = heaps.due(self.heap, now, most)
             more = len(rows) == most
-            if state.host_names:
-                rows, limited = _admit(state.table, state.hosts_table, self.heap, rows, now)
-                for i in limited.tolist():
-                    self._queue(state, i, now)
+            rows = self._admitted(state, rows, now)
             if 2 * len(rows) >= most or not more:
                 break
         found = [rows, *self._of_open_hosts(state, most, now)]
+        if self._late or self._others:
+            for queue in (self._late, self._others):
+                found.append(self._admitted(state, self._heads(queue, limit), now))
+            return np.unique(np.concatenate(found)), more
         return np.concatenate(found) if len(found) > 1 else rows, more
 
-    def _queue(self, state: State, i: int, now: float) -> None:
+    def _admitted(self, state: State, rows: Rows, now: float) -> Rows:
+        """Return those whose hosts accept any number of fetches now; others wait for theirs."""
+        if not state.host_names or not len(rows):
+            return rows
+        free, limited = _admit(state.table, state.hosts_table, self.heap, self.marks, rows, now)
+        for i in limited.tolist():
+            self._stand_in_line(state, i, now)
+        return free
+
+    def _heads(self, queue: deque[int], limit: int) -> Rows:
+        """Return the first sources of a queue, which stay, without those that have left it."""
+        heads: list[int] = []
+        while queue and len(heads) < limit:
+            i = queue.popleft()
+            if self.marks[i] == _QUEUED:
+                heads.append(i)
+        queue.extendleft(reversed(heads))
+        return np.array(heads, dtype=np.int32)
+
+    def _enter(self, queue: deque[int], rows: Rows) -> None:
+        """Let sources wait at the end of a queue."""
+        queue.extend(rows.tolist())
+        if len(queue) > len(self.marks):  # many have left it
+            waiting = dict.fromkeys(i for i in queue if self.marks[i] == _QUEUED)
+            queue.clear()
+            queue.extend(waiting)
+
+    def _stand_in_line(self, state: State, i: int, now: float) -> None:
         """Let a source stand in line, or give it a ticket."""
         host = int(state.table["host"][i])
         opens = state.host_open_at(host)
@@ -222,12 +264,19 @@ class Agenda:
         high = self.price > asked * math.exp(TOLERANCE)
         if self._left == 0 and (high or self.stale):
             if high:
-                step = self.price * math.exp(-TOLERANCE)
-                self.price = max(step, self._aim(state, asked))
+                reached = min(self._reached(state, limit, now), self.price * math.exp(-TOLERANCE))
+                self.price = max(reached, self._aim(state, asked))
             self._left, self.stale = state.rows, False
         number = min(self._left, max(_SLICE, 8 * limit))
-        self._renew(state, number, now, urgent=True)
+        self._renew(state, number, now)
         return number > 0
+
+    def _reached(self, state: State, limit: int, now: float) -> float:
+        """Return a price that the indices of a part of the sources reach, as a sample says."""
+        step = -(-state.rows // _SAMPLE)
+        index = _free_indices(state.table, state.shared, state.rows, step, now)
+        number = math.ceil(max(_PART, 4 * limit / state.rows) * state.rows / step)
+        return float(np.partition(index, -number)[-number]) if number <= len(index) else 0.0
 
     def settle(
         self,
@@ -259,12 +308,16 @@ class Agenda:
             # Too many are due. Only the best of these are looked at again before their index has
             # risen, so that others come into view.
             value = max(aim, self.price, float(np.partition(looked.gain, -enough)[-enough]))
-        worse = looked.gain < (value if value > aim else asked)
+        late = looked.reason == CEILING
+        worse = late | (looked.gain < (value if value > aim else asked))
         worse[chosen] = False
-        worse &= (looked.reason != CEILING) & (looked.reason != NEW)
         rows = looked.row[worse]
-        self.rekey(state, rows, now, value, defer=value > aim)
-        useful = 2 * int((self.heap.key[rows] > now).sum()) > len(worse)
+        new = self.rekey(state, rows, now, value, queue=True)
+        if len(new):
+            is_late = np.isin(new, looked.row[late])
+            self._enter(self._late, new[is_late])
+            self._enter(self._others, new[~is_late])
+        useful = 2 * int((self.heap.key[rows] > now).sum()) > len(rows)
         self.look = min(2 * self.look, _MOST) if more and useful else max(self.look // 2, LOOKED_AT)
 
 
@@ -278,16 +331,22 @@ def _rekey(
     value: float,
     rotation: float,
     now: float,
-    defer: bool,
-) -> None:
+    queue: bool,
+) -> Rows:
+    new, number = np.empty(len(rows), np.int32), 0
     for k in range(len(rows)):
         i = rows[k]
-        marks[i] = 0
         key = price.key_of(sources, shared, i, value, rotation, now)
-        if defer and key <= now and sources.fetched[i] != NEVER:
-            marks[i] = _DEFERRED
-            key = now + _DEFERRED_BY * (now - sources.fetched[i])
+        if queue and key <= now and price.index_now(sources, shared, i, now) < value:
+            key = price.key_by_index(sources, shared, i, value, now)
+            if marks[i] != _QUEUED:
+                marks[i] = _QUEUED
+                new[number] = i
+                number += 1
+        else:
+            marks[i] = 0
         heaps.move(heap, i, key)
+    return new[:number]
 
 
 @compiled
@@ -302,20 +361,42 @@ def _renew(
     value: float,
     rotation: float,
     now: float,
-    urgent: bool,
 ) -> None:
     """Compute the keys of some rows, cyclically from one on, except of those that stand in line."""
     for k in range(number):
         i = (start + k) % rows
-        if marks[i] == 0 or (urgent and marks[i] == _DEFERRED):
-            marks[i] = 0
+        if marks[i] == 0:
             key = price.key_of(sources, shared, i, value, rotation, now)
-            if key != heap.key[i]:
-                heaps.move(heap, i, key)
+        elif marks[i] == _QUEUED:
+            key = price.key_by_index(sources, shared, i, value, now)
+        else:
+            continue
+        if key != heap.key[i]:
+            heaps.move(heap, i, key)
 
 
 @compiled
-def _admit(sources: Sources, hosts: Hosts, heap: Heap, rows: Rows, now: float) -> tuple[Rows, Rows]:
+def _free_indices(
+    sources: Sources, shared: Shared, rows: int, step: int, now: float
+) -> NDArray[np.float64]:
+    """Return the indices of every so many-th source, of those that can be fetched."""
+    found, number = np.empty(rows // step + 1), 0
+    for i in range(0, rows, step):
+        if price.floored(sources, i, -np.inf, np.inf) <= now:
+            found[number] = price.index_now(sources, shared, i, now)
+            number += 1
+    return found[:number]
+
+
+@compiled
+def _admit(
+    sources: Sources,
+    hosts: Hosts,
+    heap: Heap,
+    marks: NDArray[np.uint8],
+    rows: Rows,
+    now: float,
+) -> tuple[Rows, Rows]:
     """Return those whose hosts accept any number of fetches now, and those of limited hosts.
 
     Sources of hosts that asked to be left alone wait in the heap until then.
@@ -329,6 +410,7 @@ def _admit(sources: Sources, hosts: Hosts, heap: Heap, rows: Rows, now: float) -
             limited[others] = i
             others += 1
         elif host != NO_HOST and hosts.blocked[host] > now:
+            marks[i] = 0
             heaps.move(heap, i, hosts.blocked[host])
         else:
             free[number] = i

@@ -18,7 +18,7 @@ from ephemeral_crawl.live.state import State
 Rows = NDArray[np.int32]
 
 _ROUNDING = 1e-9
-_LOOKS = 8  # largest number of times that others are looked at if too few are due
+_LOOKS = 2  # largest number of times that others are looked at if too few are due
 _AGAIN = 1.0  # seconds to which the next time is determined
 _HORIZON = 3.2e9  # seconds
 
@@ -26,14 +26,16 @@ _HORIZON = 3.2e9  # seconds
 def choose(state: State, limit: int, now: float) -> Ranked:
     """Return the sources to fetch now, at most `limit`.
 
-    First come the sources whose maximum interval has passed, then all others in decreasing order of
-    their index, as long as it is at least the price. Sources that are new, or that were not fetched
-    for a whole rotation, count as if their index were at least the price.
+    First come the sources whose maximum interval has passed, in the order in which it has, then all
+    others in decreasing order of their index, as long as it is at least the price. Sources that are
+    new, or that were not fetched for a whole rotation, count as if their index were at least the
+    price.
 
     In fleets of at most `agenda.EXACT` sources that is so exactly. In larger ones a source can be
     late until its index is above the price by `agenda.TOLERANCE`, and come before others whose
     index is higher by twice that. If suddenly far more are due than are asked for, as after an
-    outage, they are looked at some thousand at a call, and the best of these are given.
+    outage, they are looked at some thousand at a call, and the best of these are given. Those that
+    are due at any price are served as they came.
     """
     balance = state.balance_at(now)
     if not balance > 0.0:
@@ -43,12 +45,12 @@ def choose(state: State, limit: int, now: float) -> Ranked:
     most = max(agenda.look, 4 * limit)
     if state.rows <= agendas.EXACT:
         most = max(most, state.rows + 1)
-    looked, more = _look(state, most, asked, now)
+    looked, more = _look(state, most, limit, asked, now)
     for _ in range(_LOOKS):
         near = (looked.rank >= agenda.floor(state, asked)) | (looked.reason == CEILING)
         if near.sum() >= limit or not agenda.lower(state, asked, limit, now):
             break
-        looked, more = _look(state, most, asked, now)
+        looked, more = _look(state, most, limit, asked, now)
     order = np.lexsort((looked.row, -looked.rank, looked.reason != CEILING))
     chosen = pick(
         state.table, state.hosts_table, looked, order, asked, balance, state.settings.burst, limit
@@ -58,9 +60,9 @@ def choose(state: State, limit: int, now: float) -> Ranked:
     return Ranked(row[chosen], gain[chosen], rank[chosen], reason[chosen])
 
 
-def _look(state: State, most: int, asked: float, now: float) -> tuple[Ranked, bool]:
+def _look(state: State, most: int, limit: int, asked: float, now: float) -> tuple[Ranked, bool]:
     """Return sources that may be due, and whether there may be more."""
-    rows, more = state.agenda.candidates(state, most, now)
+    rows, more = state.agenda.candidates(state, most, limit, now)
     found = ranks(state.table, state.shared, rows, asked, state.rotation, now)
     return Ranked(rows, *found), more
 
@@ -91,6 +93,7 @@ def ranks(
                 reason[k] = ROTATION
         if sources.fetched[i] != NEVER and since >= sources.longest[i]:
             reason[k] = CEILING
+            rank[k] = -(sources.fetched[i] + sources.longest[i])
     return index, rank, reason
 
 
@@ -209,6 +212,8 @@ def anything(
         index = price.index_now(sources, shared, i, now)
         if sources.fetched[i] == NEVER or since >= rotation:
             index = max(index, asked)
+        if late:
+            index = -(sources.fetched[i] + sources.longest[i])
         if (late, index) > (ceiling, best):
             best, best_cost, ceiling = index, np.float64(sources.cost[i]), late
     if balance <= 0.0 or balance < min(best_cost, burst) - _ROUNDING:

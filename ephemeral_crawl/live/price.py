@@ -162,6 +162,19 @@ def key_of(
 
 
 @compiled
+def key_by_index(sources: Sources, shared: Shared, i: int, price: float, now: float) -> float:
+    """Return the time from which on the index of source i is at least a price, within its floors,
+    whatever its ceilings."""
+    if sources.fetched[i] == NEVER:
+        reached = index_now(sources, shared, i, now) >= price
+        return floored(sources, i, -np.inf, np.inf) if reached else np.inf
+    due = due_at(sources, shared, i, price, now)
+    due = max(due, sources.fetched[i] + np.float64(sources.shortest[i]))
+    due = max(due, sources.blocked[i])
+    return due if due < _LATEST else np.inf
+
+
+@compiled
 def all_keys(
     sources: Sources, shared: Shared, rows: int, price: float, rotation: float, now: float
 ) -> NDArray[np.float64]:

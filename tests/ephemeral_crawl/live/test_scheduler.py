@@ -337,6 +337,26 @@ def test_in_large_fleets_nobody_is_much_too_late(clock, monkeypatch):
     assert min(early) >= 1.0
 
 
+def test_in_large_fleets_who_is_past_the_maximum_interval_is_served_in_turn(clock, monkeypatch):
+    """Where the budget pays for half of what the maximum intervals ask, all are fetched as often,
+    whatever they are worth."""
+    monkeypatch.setattr(agenda, "EXACT", 0)
+    monkeypatch.setattr(agenda, "LOOKED_AT", 16)
+    scheduler = Scheduler(":memory:", budget="150/h", burst=50, clock=clock)
+    scheduler.add_many({"source": str(i), "max_interval": "1h"} for i in range(300))
+    fetched = {str(i): [clock.now] for i in range(300)}
+    scheduler.record([{"source": str(i), "items": dated(clock, i)} for i in range(300)])
+    for _ in range(600):
+        clock.now += 120.0
+        leases = scheduler.lease(8)
+        for lease in leases:
+            fetched[lease.source].append(clock.now)
+        new = {x.id: dated(clock, 5) if int(x.source) % 3 else [] for x in leases}
+        scheduler.record([{"lease": lease, "items": items} for lease, items in new.items()])
+    assert {len(times) for times in fetched.values()} <= {10, 11, 12}
+    assert max(np.diff(times[1:]).max() for times in fetched.values()) < 2.5 * HOUR
+
+
 def test_the_budget_is_spent_and_not_exceeded(clock):
     rng = np.random.default_rng(1)
     scheduler = Scheduler(":memory:", budget="30/h", burst=5, clock=clock)

@@ -18,7 +18,7 @@ class Serve(Command):
 
     It listens on this machine only, unless there is a token, which is read from a file (made if it
     does not exist) or from the variable EPHEMERAL_CRAWL_TOKEN. Several servers and other programs
-    can use one file at the same time.
+    can use one store at the same time.
     """
 
     store: Annotated[str, tyro.conf.arg(metavar="STORE")] = "sqlite:///crawl.db"

@@ -213,6 +213,28 @@ def test_damaged_journals_are_refused(tmp_path, change, words):
         Scheduler(path)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (b'"free": [1]', b'"free": [0]', "free rows"),  # where a source is
+        (b'"balance": 1.0', b'"balance": 1e999', "a number is 1e999"),
+        (b'"fitted": ', b'"fitted": ' + 10**5 * b"[", "damaged"),
+    ],
+)
+def test_damaged_snapshots_are_refused(old, new, words):
+    live = Scheduler(":memory:", budget="1/h")
+    for name in ("a", "b", "c"):
+        live.add(name)
+    live.remove("b")
+    data = dump(live)
+    end = 8 + int.from_bytes(data[:8], "little")
+    assert snapshot.to_bytes(snapshot.from_bytes(data)) == data
+    header = data[8:end].replace(old, new)
+    assert header != data[8:end]
+    with refused(words):
+        snapshot.from_bytes(len(header).to_bytes(8, "little") + header + data[end:])
+
+
 def test_the_journal_is_cut_behind_snapshots(store, monkeypatch):
     monkeypatch.setattr(scheduler, "_EVERY", 20)
     monkeypatch.setattr(base, "KEPT", 10)

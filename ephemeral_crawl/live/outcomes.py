@@ -16,6 +16,7 @@ from ephemeral_crawl.live.reporting import FAILED, FETCHED
 from ephemeral_crawl.live.state import Event, State
 
 OUTCOMES = ("fetched", "failed", "released")  # in the order of `reporting`
+_STEP = 60.0  # seconds before its lease at which a fetch may seem to have been, by other clocks
 MOST_ASKED = 30 * 86_400.0  # seconds for which a server's wish to be left alone is honoured
 _RETRY, _MOST_RETRY = 300.0, 86_400.0  # seconds after the first and after many failures
 _ARGUMENTS = {
@@ -152,7 +153,7 @@ def outcome_event(
     worths: list[float] = []
     for k, outcome in enumerate(outcomes):
         try:
-            row, lease = _found(state, outcome.fetch)
+            row, lease, begin = _found(state, outcome.fetch)
         except ValueError as error:
             raise type(error)(f"outcome {k}: {error}") from None
         counts.append(row >= 0 and lease not in ended)
@@ -162,6 +163,8 @@ def outcome_event(
             ended.add(lease)
         then = clock if outcome.at is None else min(outcome.at, clock)
         at = then + moment.offset
+        if at < begin - _STEP:  # the clock was set since
+            at = now
         until = host_until = more_worth = 0.0
         items = dated = more = 0
         if outcome.kind == FETCHED:
@@ -177,7 +180,8 @@ def outcome_event(
             failures[row] = before + 1
             draw = np.random.default_rng([state.settings.seed, number, k]).random()
             pause = min(_RETRY * 2.0 ** min(before, 30), _MOST_RETRY) * (0.75 + 0.5 * draw)
-            until = now + max(pause, outcome.wait)
+            least = at + float(state.table["shortest"][row])
+            until = max(now + max(pause, outcome.wait), least)
             host_until = now + outcome.wait if outcome.wait else 0.0
         else:
             until = now + outcome.wait if outcome.wait else 0.0
@@ -206,18 +210,19 @@ def ping_events(state: State, pings: Sequence[Ping], moment: Moment) -> list[lis
     return events
 
 
-def _found(state: State, fetch: int | str) -> tuple[int, int]:
-    """Return row and number of a lease, or row and 0 of a source; row −1 if it is reported."""
+def _found(state: State, fetch: int | str) -> tuple[int, int, float]:
+    """Return row, number and beginning of a lease, or row, 0 and −∞ of a source; row −1 if it is
+    reported."""
     if isinstance(fetch, str):
-        return row_of(state, fetch), 0
+        return row_of(state, fetch), 0, -math.inf
     lease = state.leases.get(fetch)
     if lease is not None:
-        return lease[0], fetch
+        return lease[0], fetch, lease[2]
     if fetch > state.last_lease:
         raise UnknownLease(
             f"there was no lease {fetch}; give the id of a lease, or a source's name"
         )
-    return -1, fetch
+    return -1, fetch, -math.inf
 
 
 def _newest(

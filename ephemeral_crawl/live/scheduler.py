@@ -645,7 +645,7 @@ class Scheduler:
                 paused=int((~running).sum()),
                 new=int((sources.fetched[rows] == NEVER).sum()),
                 failing=int((sources.failures[rows] > 0).sum()),
-                leased=sum(state.leased_until(i) > now for i, _ in state.leases.values()),
+                leased=sum(state.leased_until(i) > now for i, *_ in state.leases.values()),
                 due=step * int((index >= value).sum()),
                 price=value,
                 balance=state.balance_at(now),
@@ -802,18 +802,19 @@ class Scheduler:
             self._writer.start()
 
     def _now(self, state: State) -> Moment:
+        # Between these, the process may be stopped for a while: time must not seem longer by it.
+        before = self._steady() if self._steady is not None else 0.0
         clock = check_within("the clock's time", self._clock(), -1e11, 1e12, unit="seconds")
         # A jump that no event has recorded yet is remembered here.
         offset = self._jump[1] if self._jump[0] == state.time else state.offset
         now = clock + offset
         if self._steady is not None:
-            steady = self._steady()
             if self._seen is not None:
-                expected = self._seen[0] + (steady - self._seen[1])
+                expected = self._seen[0] + max(before - self._seen[1], 0.0)
                 if now - expected > _STEP:  # the clock was set, rather than time passed
                     now = max(expected, state.time)
                     offset = now - clock
-            self._seen = max(now, state.time), steady
+            self._seen = max(now, state.time), self._steady()
         if now < state.time - _STEP:
             now, offset = state.time, state.time - clock
         self._jump = state.time, offset

@@ -93,7 +93,11 @@ def _state(data: bytes) -> State:
         setattr(state, name, value)
     state.settings = Settings.from_dict(header["settings"])
     state.time = -math.inf if header["time"] is None else float(header["time"])
-    state.leases = {int(lease): (int(i), float(end)) for lease, i, end in header["leases"]}
+    # Files of earlier versions do not say when a lease began.
+    state.leases = {
+        int(lease): (int(i), float(end), float(begin[0]) if begin else 0.0)
+        for lease, i, end, *begin in header["leases"]
+    }
     state.fitted = -math.inf if header["fitted"] is None else float(header["fitted"])
     state.totals = Totals(header["totals"])
     state.kind_pings = np.array(header["kind_pings"], dtype=np.float64).reshape(-1, 2)
@@ -114,7 +118,7 @@ def _state(data: bytes) -> State:
     for which, limit in ((state.sources.host, hosts), (state.sources.kind, 256)):
         if rows and not (which.min() >= -1 and which.max() < limit):
             raise ValueError("a source refers to a host that does not exist")
-    if any(not 0 <= i < rows for i, _ in state.leases.values()):
+    if any(not 0 <= i < rows for i, *_ in state.leases.values()):
         raise ValueError("a lease refers to a source that does not exist")
     if len(state.kinds) != len(state.kind_pings) or (
         rows and state.sources.kind.max() >= max(len(state.kinds), 1)

@@ -59,7 +59,8 @@ class State:
         self.host_numbers: dict[str, int] = {}
         self.kinds: list[str] = []
         self.kind_pings = np.zeros((0, 2))  # true pings and all pings of each kind
-        self.leases: dict[int, tuple[int, float]] = {}  # row, and end, of those not yet reported
+        # Row, end and beginning of those not yet reported.
+        self.leases: dict[int, tuple[int, float, float]] = {}
         self.last_lease = 0
         self.cost = 0.0  # of fetching each source once
         self.totals = Totals()
@@ -250,7 +251,7 @@ class State:
 
     def _remove(self, event: Event) -> None:
         i = self.numbers.pop(event["source"])
-        for lease in [lease for lease, (row, _) in self.leases.items() if row == i]:
+        for lease in [lease for lease, (row, *_) in self.leases.items() if row == i]:
             del self.leases[lease]
         self.cost -= float(self.sources.cost[i])
         self.table[i] = np.zeros((), self.table.dtype)
@@ -286,7 +287,7 @@ class State:
             raise ValueError(f"the first lease is {first}")
         self.balance -= reporting.give(self.table, self.hosts_table, rows, first, end)
         for lease, i in enumerate(event["rows"], first):
-            self.leases[lease] = (i, end)
+            self.leases[lease] = (i, end, self.time)
         self.last_lease += len(rows)
         self.counts.leases += len(rows)
         self.agenda.rekey(self, rows, self.time)

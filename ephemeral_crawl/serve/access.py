@@ -21,11 +21,10 @@ _SHORTEST = 16  # characters of a token
 _LOCAL = ("localhost", "127.0.0.1", "[::1]")
 
 # Credentials in URLs: user:password@ before a host, and the values of parameters with such names.
-_USER = re.compile(r"(?<=://)[^/\s?#@'\"<>]*@")
-_SECRET = re.compile(
-    r"([?&;][\w.-]*(?:token|secret|key|passw|pwd|auth|sig|session)[\w.-]*=)[^&;#\s'\"<>]*",
-    re.IGNORECASE,
-)
+# Each is found in a time that grows no faster than the text.
+_USER = re.compile(r"(?<=://)[^/\s?#<>]*@")
+_PARAMETER = re.compile(r"([?&;#][\w.%-]*=)([^&;#\s'\"<>]*)")
+_SECRET = re.compile(r"token|secret|key|pass|pwd|auth|sig|session", re.IGNORECASE)
 
 
 class Token:
@@ -131,7 +130,11 @@ def redacted(text: str) -> str:
     >>> redacted("no source 'https://me:pw@a.example/feed?x=1&api_key=abc'")
     "no source 'https://***@a.example/feed?x=1&api_key=***'"
     """
-    return _SECRET.sub(r"\1***", _USER.sub("***@", text))
+    return _PARAMETER.sub(_without_secret, _USER.sub("***@", text))
+
+
+def _without_secret(parameter: re.Match[str]) -> str:
+    return parameter[1] + "***" if _SECRET.search(parameter[1]) else parameter[0]
 
 
 def brief(value: object) -> str:

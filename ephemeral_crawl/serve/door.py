@@ -13,7 +13,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ephemeral_crawl.serve.access import Token, is_local_name
-from ephemeral_crawl.serve.errors import Refused
+from ephemeral_crawl.serve.errors import Refused, route_of
 from ephemeral_crawl.serve.metrics import Requests
 
 _MOST_CLIENTS = 10_000  # whose rates are remembered
@@ -103,13 +103,12 @@ class Door:
                 body = await self._body(scope, receive)
             except Refused as refused:
                 response = refused.response()
-                if scope["method"] not in _SAFE:  # there may be a body that nobody reads
-                    response.headers["Connection"] = "close"
+                response.headers["Connection"] = "close"  # there may be a body that nobody reads
                 await response(scope, receive, answer)
                 return
             await self.app(scope, _replayed(body, receive), answer)
         finally:
-            self.requests.add(_route(scope), status, time.perf_counter() - start)
+            self.requests.add(route_of(scope), status, time.perf_counter() - start)
 
     def _let_in(self, scope: Scope) -> None:
         """Raise Refused unless the client may ask for this."""
@@ -118,7 +117,6 @@ class Door:
         wait = self._rate.wait(client, now)
         if wait:
             raise _too_many("requests", wait)
-        open_to_all = scope["path"] == "/healthz" or scope["path"].startswith("/hooks/")
         if self.token is None:
             if not is_local_name(headers.get("host")):
                 raise Refused(
@@ -127,7 +125,7 @@ class Door:
                     "without a token, this server answers only under the names localhost, "
                     "127.0.0.1 and [::1]; start it with --token-file",
                 )
-        elif not open_to_all and not self.token.accepts(headers.get("authorization")):
+        elif not _is_open(scope) and not self.token.accepts(headers.get("authorization")):
             wait = self._guesses.wait(client, now)
             if wait:
                 raise _too_many("wrong tokens", wait)
@@ -144,7 +142,8 @@ class Door:
                 raise Refused(415, "content_type", message)
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
-        """Return the body of a request."""
+        """Return the body of a request; nothing of one that anybody can send."""
+        keep = not _is_open(scope)
         size = Headers(scope=scope).get("content-length", "0")
         if not size.isdecimal() or len(size) > 15 or int(size) > self.limits.body:
             raise self._too_large()
@@ -155,8 +154,10 @@ class Door:
                     message = await receive()
                     if message["type"] == "http.disconnect":
                         raise Refused(400, "gone", "the client left")
-                    parts.append(message.get("body", b""))
-                    length += len(parts[-1])
+                    part = message.get("body", b"")
+                    if keep:
+                        parts.append(part)
+                    length += len(part)
                     if length > self.limits.body:
                         raise self._too_large()
                     if not message.get("more_body"):
@@ -168,6 +169,11 @@ class Door:
     def _too_large(self) -> Refused:
         message = f"the body is larger than {self.limits.body} bytes; send smaller batches"
         return Refused(413, "too_large", message)
+
+
+def _is_open(scope: Scope) -> bool:
+    """Return whether no token is needed."""
+    return scope["path"] == "/healthz" or str(scope["path"]).startswith("/hooks/")
 
 
 def _too_many(what: str, wait: float) -> Refused:
@@ -189,11 +195,6 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
         return {"type": "http.request", "body": body, "more_body": False}
 
     return again
-
-
-def _route(scope: Scope) -> str:
-    """Return the template of the route that answered, or "other"."""
-    return getattr(scope.get("route"), "path", "other")
 
 
 def strict_json(body: bytes) -> Any:

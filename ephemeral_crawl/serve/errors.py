@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
+from starlette.types import Scope
 
 from crawl_env.errors import shown
 from ephemeral_crawl.live import SourceExists, UnknownLease, UnknownSource
@@ -129,13 +130,18 @@ def _said(error: RequestValidationError) -> str:
             return f"{name} is {shown(first.get('input'))}; it {wanted}"
 
 
+def route_of(scope: Scope) -> str:
+    """Return the template of the route that answers, or "other"; paths of hooks are secrets."""
+    return getattr(scope.get("route"), "path", "other")
+
+
 def answer_errors(app: FastAPI) -> None:
     """Let an app answer errors with `Problem`."""
 
     async def answer(request: Request, error: Exception) -> Response:
         refused = refusal(error)
         if refused.status_code >= 500 and refused.error != "busy":
-            _LOG.error("%s failed", request.scope["path"][:200], exc_info=error)
+            _LOG.error("%s failed", route_of(request.scope), exc_info=error)
         return refused.response()
 
     # Exception is answered outside of all, and then raised again: so errors that we know are named.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -119,11 +120,13 @@ class SqlJournal(ABC):
             beside.close()
 
     def _write_snapshot(self, number: int, parts: Iterable[bytes]) -> None:
-        ((newest,),) = self.rows("SELECT max(number) FROM snapshot WHERE last = 1")
-        if newest is not None and newest >= number:
-            return
-        # Only snapshots that nobody has finished, whose writers have died, or give up below.
-        self.rows("DELETE FROM snapshot WHERE number <> ?", [-1 if newest is None else newest])
+        # Not while another process makes its snapshot valid, which must not be deleted.
+        with self.exclusive():
+            ((newest,),) = self.rows("SELECT max(number) FROM snapshot WHERE last = 1")
+            if newest is not None and newest >= number:
+                return
+            # Only snapshots that nobody has finished, whose writers have died, or give up below.
+            self.rows("DELETE FROM snapshot WHERE number <> ?", [-1 if newest is None else newest])
         part, state = 0, b""
         for following in itertools.chain(parts, [None]):
             if following is not None:
@@ -178,7 +181,9 @@ class SqlJournal(ABC):
             event = json.loads(text, parse_constant=_refuse)
             if not isinstance(event, dict):
                 raise ValueError(f"it is {shown(event)}")
-        except (ValueError, RecursionError) as error:
+            if not all(math.isfinite(event[name]) for name in ("time", "offset")):
+                raise ValueError("a time is infinite")
+        except (KeyError, TypeError, ValueError, RecursionError, OverflowError) as error:
             raise ValueError(f"{self.name}: event {number} is damaged: {error}") from error
         return event
 

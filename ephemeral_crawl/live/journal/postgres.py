@@ -32,6 +32,20 @@ _STEPS: list[list[str]] = [  # from each version of the tables to the next
     ],
 ]
 _LOST = (psycopg.OperationalError, psycopg.InterfaceError)
+# A machine that vanishes is noticed within half a minute: by us, and by the server, for which
+# others would wait if it kept their turn. The address can say otherwise.
+_CONNECTION: dict[str, Any] = {
+    "application_name": "ephemeral-crawl",
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,  # ms
+}
+_SESSION = (
+    f"SET lock_timeout = '{PATIENCE:g}s'; SET tcp_keepalives_idle = 10; "
+    "SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3"
+).encode()
 _PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds between attempts to connect
 
 Result = TypeVar("Result")
@@ -75,15 +89,11 @@ class PostgresJournal(SqlJournal):
     # ---------------------------------------------------------------------------- connection
 
     def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:
-        connection = psycopg.connect(
-            self._address,
-            autocommit=True,
-            connect_timeout=10,
-            application_name="ephemeral-crawl",
-        )
+        known = {**_CONNECTION, **psycopg.conninfo.conninfo_to_dict(self._address)}
+        connection = psycopg.connect(**known, autocommit=True)
         path = sql.SQL("SET search_path = {}").format(sql.Identifier(self._schema))
         connection.execute(path)
-        connection.execute(f"SET lock_timeout = '{PATIENCE:g}s'".encode())
+        connection.execute(_SESSION)
         self._connection, self._process = connection, os.getpid()
         return connection
 
@@ -106,10 +116,9 @@ class PostgresJournal(SqlJournal):
                 return attempt()
             except psycopg.errors.LockNotAvailable:
                 raise
-            except _LOST as error:
-                if self._connection is not None and not self._connection.closed:
-                    raise  # the server is there, and refuses
-                if time.monotonic() + pause > end:
+            except psycopg.Error as error:
+                there = self._connection is not None and not self._connection.closed  # and refuses
+                if there or not isinstance(error, _LOST) or time.monotonic() + pause > end:
                     raise _unreachable(self.name, error) from None
                 time.sleep(pause)
                 pause = min(2.0 * pause, _LONGEST_PAUSE)
@@ -137,9 +146,17 @@ class PostgresJournal(SqlJournal):
             connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(self._schema)))
 
     def _version(self) -> int | None:
-        """Return the version of the tables, None if there are none; refuse tables of others."""
+        """Return the version of the tables, None if there are none.
+
+        Tables of others are refused: their triggers, rules, checks, defaults, types and indices of
+        expressions would be run with our rights.
+        """
         found = self.rows(
-            "SELECT relname, relkind::text, relhastriggers OR relhasrules FROM pg_class "
+            "SELECT relname, relkind::text, relhastriggers OR relhasrules OR relrowsecurity "
+            "OR relchecks > 0 OR EXISTS (SELECT FROM pg_attribute WHERE attrelid = c.oid "
+            "AND attnum > 0 AND (atthasdef OR atttypid >= 10000)) OR EXISTS (SELECT FROM pg_index "
+            "WHERE indrelid = c.oid AND (indexprs IS NOT NULL OR indpred IS NOT NULL)) "
+            "FROM pg_class c "
             "WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = ?) "
             "AND relkind <> 'i' AND relkind <> 't'",
             [self._schema],
@@ -166,27 +183,25 @@ class PostgresJournal(SqlJournal):
                 f"{self.name} is locked by another process for more than {PATIENCE:g} s; nothing "
                 "was changed. Try again"
             ) from None
-        except psycopg.Error as error:
-            raise _unreachable(self.name, error) from None
         try:
             yield
             connection.execute("COMMIT")
-        except _LOST as error:
-            if not connection.closed:  # the server is there, and refuses
-                connection.execute("ROLLBACK")
-                raise _unreachable(self.name, error) from None
-            raise ConnectionError(
-                f"the connection to {self.name} was lost: the change may or may not have been "
-                f"stored ({_line(error)}). Make it again: what is already recorded is not recorded "
-                "twice, and leases that nobody received expire"
-            ) from None
-        except BaseException:
+        except BaseException as error:
             if not connection.closed:
                 try:
                     connection.execute("ROLLBACK")
                 except psycopg.Error:
                     connection.close()
-            raise
+                else:
+                    if isinstance(error, psycopg.Error):  # the server is there, and refuses
+                        raise _unreachable(self.name, error) from None
+            if not isinstance(error, psycopg.Error):
+                raise
+            raise ConnectionError(
+                f"the connection to {self.name} was lost: the change may or may not have been "
+                f"stored ({_line(error)}). Make it again: an outcome of a lease is not recorded "
+                "twice, and leases that nobody received expire"
+            ) from None
 
     def _begin(self) -> psycopg.Connection[tuple[Any, ...]]:
         connection = self._use()

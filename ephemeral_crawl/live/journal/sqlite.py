@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
 from ephemeral_crawl.live.journal.base import PATIENCE, VERSION, SqlJournal
 
 APPLICATION = 0x4570436C  # "EpCl", which marks the file as one of these
-_KEYS = ("index", "sqlite_autoindex_snapshot_1")  # of the primary key
-_OBJECTS = {("table", "journal"), ("table", "snapshot"), _KEYS}
+_OBJECTS = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name"
 _STEPS = [  # from each version of the tables to the next
     [
         "CREATE TABLE journal (number INTEGER PRIMARY KEY, event TEXT NOT NULL) STRICT",
@@ -79,23 +79,23 @@ class SqliteJournal(SqlJournal):
         return self._connection
 
     def _prepare(self) -> None:
-        objects = self.rows("SELECT type, name FROM sqlite_master")
+        objects = self.rows(_OBJECTS)
         if not objects:
             self.rows("PRAGMA journal_mode = WAL")
         elif self._check(objects) == VERSION:
             return
         with self.exclusive():
-            objects = self.rows("SELECT type, name FROM sqlite_master")
-            # Another process may have made them since.
+            objects = self.rows(_OBJECTS)  # another process may have made them since
             self.migrate(self._check(objects) if objects else 0, _STEPS)
             self.rows(f"PRAGMA user_version = {VERSION}")
 
     def _check(self, objects: Sequence[tuple[Any, ...]]) -> int:
-        """Return the version; refuse files of others, and those with triggers or views."""
+        """Return the version; refuse files whose tables are not exactly those of that version:
+        those of others could have triggers, views or computed columns."""
         ((application,),) = self.rows("PRAGMA application_id")
         ((version,),) = self.rows("PRAGMA user_version")
-        others = [name for kind, name in objects if (kind, name) not in _OBJECTS]
-        if application != APPLICATION or others:
+        known = 0 < version <= VERSION
+        if application != APPLICATION or (known and list(objects) != _tables(version)):
             raise ValueError(
                 f"{self.name} is a SQLite file, but not one of a scheduler; give the name of a new "
                 "file"
@@ -132,3 +132,11 @@ class SqliteJournal(SqlJournal):
         self._closed = True
         if self._process == os.getpid():
             self._connection.close()
+
+
+def _tables(version: int) -> list[tuple[Any, ...]]:
+    """Return what a file of a version consists of."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        for statement in itertools.chain(*_STEPS[:version]):
+            connection.execute(statement)
+        return connection.execute(_OBJECTS).fetchall()

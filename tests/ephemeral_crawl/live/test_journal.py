@@ -192,9 +192,11 @@ def test_foreign_and_damaged_files_are_refused(tmp_path):
         ("UPDATE journal SET event = '{' WHERE number = 2", "event 2 is damaged"),
         ("UPDATE journal SET event = '{\"time\": NaN}' WHERE number = 2", "a number is NaN"),
         ('UPDATE journal SET event = \'{"kind": "run"}\' WHERE number = 2', "event 2"),
+        ('UPDATE journal SET event = \'{"time": 1e999, "offset": 0}\'', "a time is infinite"),
         ("DELETE FROM journal WHERE number = 1", "events after the snapshot are missing"),
         ("INSERT INTO snapshot VALUES (3, 1, 1, x'00')", "stored state is damaged"),
         ("CREATE TRIGGER t AFTER INSERT ON journal BEGIN SELECT 1; END", "not one of a scheduler"),
+        ("ALTER TABLE journal ADD x INTEGER AS (abs(number))", "not one of a scheduler"),
         ("PRAGMA user_version = 9", "version 9"),
     ],
 )
@@ -312,6 +314,42 @@ def test_a_snapshot_that_is_not_finished_changes_nothing(store):
     assert store.run("SELECT DISTINCT number FROM snapshot") == [(before[0] + 6,)]
 
 
+def test_of_two_snapshots_at_once_none_deletes_a_valid_one(store, monkeypatch):
+    """One process finishes its snapshot while another, about to die, removes unfinished ones."""
+    live = Scheduler(store.address, budget="20/h")
+    live.add("a")
+    live._write_snapshot()
+    journal, before, go = live._journal, live._journal.snapshot(), threading.Event()
+
+    def later():
+        yield b"later "
+        yield b"one, "
+        go.wait(60)
+        yield b"whole"
+
+    def dies():
+        yield b"earlier"
+        raise KeyboardInterrupt
+
+    other = threading.Thread(target=journal.again().write_snapshot, args=(before[0] + 6, later()))
+    other.start()
+    rows = type(journal).rows
+
+    def slowly(self, statement, parameters=()):
+        if statement.startswith("DELETE FROM snapshot WHERE number <>"):
+            go.set()
+            other.join(0.3)
+        return rows(self, statement, parameters)
+
+    while not store.run(f"SELECT 1 FROM snapshot WHERE number = {before[0] + 6}"):
+        pass
+    monkeypatch.setattr(type(journal), "rows", slowly)
+    with pytest.raises(KeyboardInterrupt):
+        journal.write_snapshot(before[0] + 5, dies())
+    other.join()
+    assert journal.snapshot() in (before, (before[0] + 6, b"later one, whole"))
+
+
 # ------------------------------------------------------------------------------- PostgreSQL
 
 
@@ -371,3 +409,40 @@ def test_schemas_of_others_are_refused(server, statement):
     store.run(statement.format(schema))
     with refused("not one of a scheduler"):
         Scheduler(store.address, budget="1/h")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE {}.journal ADD CHECK (length(event) > 0)",
+        "ALTER TABLE {}.journal ALTER event SET DEFAULT current_user",
+        "ALTER TABLE {0}.journal ALTER event TYPE {0}.evil",
+        "CREATE INDEX evil ON {}.journal (length(event))",
+        "ALTER TABLE {}.journal ENABLE ROW LEVEL SECURITY",
+    ],
+)
+def test_nothing_that_a_schema_hides_is_run(server, statement):
+    if server is None:
+        pytest.skip(NO_SERVER)
+    store = server.new()
+    schema = store.address.rpartition("=")[2]
+    Scheduler(store.address, budget="1/h").close()
+    store.run("CREATE DOMAIN evil AS text CHECK (length(VALUE) > 0)")
+    Scheduler(store.address).close()
+    store.run(statement.format(schema))
+    with refused("not one of a scheduler"):
+        Scheduler(store.address)
+
+
+def test_a_server_that_refuses_is_a_connection_error(server):
+    if server is None:
+        pytest.skip(NO_SERVER)
+    store = server.new()
+    live = Scheduler(store.address, budget="1/h")
+    store.run("ALTER TABLE journal ADD CHECK (number < 2)")
+    with pytest.raises(ConnectionError, match="check constraint"):
+        live.add("a")
+    store.run("DROP TABLE journal")
+    for call in (live.status, lambda: live.add("a")):
+        with pytest.raises(ConnectionError, match="does not exist"):
+            call()

@@ -1,5 +1,6 @@
 """Who is let in, how much is taken, and what is not told."""
 
+import asyncio
 import base64
 import http.client
 import os
@@ -17,7 +18,8 @@ import pytest
 
 from ephemeral_crawl.live import Scheduler
 from ephemeral_crawl.serve.access import VARIABLE, Token, find_token, redacted
-from ephemeral_crawl.serve.door import Limits
+from ephemeral_crawl.serve.door import Door, Limits
+from ephemeral_crawl.serve.metrics import Requests
 from tests.ephemeral_crawl.serve.running import BEARER, SECRET, running
 from tests.refusals import refused
 
@@ -262,6 +264,38 @@ def test_credentials_of_urls_are_hidden():
         "http://***@c/d https://***@f/?key=***&h=i#j"
     )
     assert redacted("https://e.example/@user/feed?page=1") == "https://e.example/@user/feed?page=1"
+    assert (
+        redacted("https://a:p@'q@c/d?pass=x#id_token=y") == "https://***@c/d?pass=***#id_token=***"
+    )
+
+
+def test_hiding_credentials_takes_no_longer_for_odd_texts():
+    start = time.process_time()
+    for odd in ("?" + 80_000 * "key", 40_000 * "://@?", "://" + 240_000 * "a", 240_000 * "?a"):
+        assert redacted(odd)
+    assert time.process_time() - start < 5.0  # some 10 ms; it was minutes
+
+
+def test_bodies_without_an_end_do_not_hold_connections():
+    with running(Scheduler(":memory:", budget="60/h"), SECRET, Limits(patience=0.5)) as client:
+        for target in ("/", "/healthz"):
+            with socket.create_connection(("127.0.0.1", client.port), timeout=60) as connection:
+                head = f"GET {target} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+                connection.sendall(head.encode())
+                with pytest.raises((BrokenPipeError, ConnectionResetError)):  # noqa: PT012
+                    for _ in range(600):  # a minute
+                        connection.sendall(b"1\r\nx\r\n")
+                        time.sleep(0.1)
+
+
+def test_bodies_that_anybody_can_send_are_not_kept():
+    async def receive():
+        return {"type": "http.request", "body": b"x" * 1000}
+
+    door = Door(None, Token(SECRET), Limits(), Requests())
+    for path, kept in (("/hooks/a", b""), ("/healthz", b""), ("/v1/add", b"x" * 1000)):
+        scope = {"type": "http", "path": path, "headers": []}
+        assert asyncio.run(door._body(scope, receive)) == kept
 
 
 def test_the_command_serves_and_stops_when_asked(tmp_path):

@@ -85,7 +85,7 @@ class PingBelief(MeanStock):
         self._worth = np.ravel(sources.precision * sources.mean_utility)
         delay = np.ravel(sources.signal_delay) / sources.period
         with np.errstate(divide="ignore", over="ignore"):
-            gone = np.minimum(self._decay + 1.0 / delay, np.finfo(float).max)
+            gone = np.minimum(self._decay + 1.0 / delay, _MOST_GONE)
         self._gone = np.where(delay > 0, gone, 0.0)  # k, or 0: no delay
         self._share = 1.0 / (1.0 + self._decay * delay)
         # Repeated for small fleets, as the blocks are in which false pings come in any order.
@@ -186,6 +186,7 @@ class PingBelief(MeanStock):
 
 
 _STATE = ("value", "aged", "_late", "_since")
+_MOST_GONE = 1e290  # of k, whose product with every age is finite
 _NOTHING = np.zeros(0)
 
 

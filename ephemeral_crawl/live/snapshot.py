@@ -29,7 +29,10 @@ _PLAIN = (
 _PART = 1 << 20  # bytes
 _NAMES = 10_000
 _SHARED = Shared._fields[:-2]  # numbers
-_DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
+_DAMAGED = (
+    *(KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError),
+    RecursionError,
+)
 
 
 def to_bytes(state: State) -> bytes:
@@ -84,7 +87,9 @@ def from_bytes(data: bytes) -> State:
 
 def _state(data: bytes) -> State:
     size = int.from_bytes(data[:8], "little")
-    header: dict[str, Any] = json.loads(data[8 : 8 + size], parse_constant=_refuse)
+    header: dict[str, Any] = json.loads(
+        data[8 : 8 + size], parse_constant=_refuse, parse_float=_finite
+    )
     state = State()
     for name in _PLAIN:
         value = header[name]
@@ -113,6 +118,8 @@ def _state(data: bytes) -> State:
     state.names = [name or None for name in lines]
     state.numbers = {name: i for i, name in enumerate(state.names) if name is not None}
     state.host_numbers = {str(name): i for i, name in enumerate(state.host_names)}
+    if sorted(state.free) != [i for i, name in enumerate(state.names) if name is None]:
+        raise ValueError("free rows have names, or others have none")
     if len(state.numbers) + len(state.free) != rows or len(state.host_numbers) != hosts:
         raise ValueError("names appear twice")
     for which, limit in ((state.sources.host, hosts), (state.sources.kind, 256)):
@@ -145,3 +152,10 @@ def _table(data: bytes, kind: np.dtype[Any], rows: int) -> NDArray[Any]:
 
 def _refuse(name: str) -> float:
     raise ValueError(f"a number is {name}")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"a number is {text[:20]}")
+    return value

@@ -18,11 +18,12 @@ class Serve(Command):
 
     It listens on this machine only, unless there is a token, which is read from a file (made if it
     does not exist) or from the variable EPHEMERAL_CRAWL_TOKEN. Several servers and other programs
-    can use one file at the same time.
+    can use one store at the same time.
     """
 
     store: Annotated[str, tyro.conf.arg(metavar="STORE")] = "sqlite:///crawl.db"
-    """The scheduler's file, made if it does not exist: sqlite:///crawl.db, or :memory:."""
+    """The scheduler's file, made if it does not exist: sqlite:///crawl.db; or
+    postgresql://user@host/database, or :memory:."""
     budget: Annotated[str | None, tyro.conf.arg(metavar="RATE")] = None
     """What may be fetched, such as 20/h. A new file needs it; in another it replaces the budget."""
     burst: float | None = None

@@ -44,19 +44,21 @@ from crawl_env.compiled import compiled, inlined
 from crawl_env.errors import check_positive, check_within
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
 
-_J = 16
-_ANGLES: FloatArray = np.pi * (np.arange(_J) + 0.5) / (2 * _J)
+_PARTS = 16
+_ANGLES: FloatArray = np.pi * (np.arange(_PARTS) + 0.5) / (2 * _PARTS)
 # Support of the precision: the middles of cells that have equal probability under Beta(½, ½), the
-# Jeffreys prior, and in which an estimate from given pings has about equal errors.
-PRECISIONS: FloatArray = np.sin(_ANGLES) ** 2  # (J,)
-_CELL = np.pi / (2 * _J)  # width of a cell, as an angle
+# Jeffreys prior, and in which an estimate from given pings has about equal errors; and 0, for pings
+# that are all but unrelated to items.
+PRECISIONS: FloatArray = np.append(0.0, np.sin(_ANGLES) ** 2)  # (J,)
+_J = PRECISIONS.size
+_CELL = np.pi / (2 * _PARTS)  # width of a cell, as an angle
 # Variance of a uniform distribution of the angle over a cell, as a variance of the precision.
-_CELL_VARIANCE: FloatArray = np.sin(2 * _ANGLES) ** 2 * _CELL**2 / 12
+_CELL_VARIANCE: FloatArray = np.append(0.0, np.sin(2 * _ANGLES) ** 2 * _CELL**2 / 12)
 _EVERY = 16  # updates between two steps of the fit to the fleet, after the first 16 updates
 _MOST_TERMS = 64.0  # of an exact sum; beyond, counts are approximated by a normal distribution
 _LEAST_WEIGHT = 1e-50  # of past observations, below which their sums are rescaled
-_LEAST_RATE = 1e-12  # of silent rates, relative to the prior mean
 _LEAST_SHAPE = 1e-6
+_LEAST_PRECISION = 1e-12  # of means, of which the moments are divided
 _TINY = 1e-300
 
 
@@ -452,6 +454,7 @@ def _moments(
                 a / (b * b) + mean * mean + slope * slope * cell_variance[j]
             )
             true_squares += chance[j] * (p * p + cell_variance[j])
+        true = max(true, _LEAST_PRECISION)
         out[0, i], out[1, i], out[2, i] = total, silent, true
         least = 1e-12  # of a variance, relative to the squared mean
         out[3, i] = max(squares - total * total, least * total * total)

@@ -355,3 +355,12 @@ def test_signals_that_replace_others_are_heard() -> None:
     assert again.observed.tolist() == [True, False, True]
     seen = Task(FLEET, arrivals="poisson-items", observed=False).replaced(signals=MIXED)
     assert not seen.observed.any()
+
+
+@pytest.mark.parametrize("delay", [5e-324, 1e-300, 1e-3])
+def test_shortest_delays(delay: float) -> None:
+    fleet = Sources([1.0, 2.0], 1.0, [0.1, 1.0], recall=0.5, precision=0.5, signal_delay=delay)
+    env = CrawlEnv(fleet, start="random", observed=False, features=("value", "pings"))
+    with np.errstate(over="raise", invalid="raise", divide="raise"):
+        env.reset(seed=0)
+        assert all(np.isfinite(env.step(np.array([1.0, k % 3]))[0]).all() for k in range(9))

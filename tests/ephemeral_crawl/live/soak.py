@@ -18,6 +18,7 @@ import mmap
 import os
 import random
 import resource
+import shutil
 import signal
 import statistics
 import sys
@@ -475,6 +476,7 @@ def main(given: Options) -> None:
         soak = Soak(store, server, folder, given.speed, given.seed)
         soak.run(60.0 * given.minutes)
         print(json.dumps(soak.check()))
+    shutil.rmtree(folder)  # what has failed is kept, to look at
 
 
 if __name__ == "__main__":

@@ -240,6 +240,24 @@ def test_no_outcome_breaks_an_estimate(data: Any) -> None:
     check_any_outcome(SignalQuality(counts=False), data)
 
 
+@pytest.mark.parametrize("pings", [1e3, 1e8])
+@pytest.mark.parametrize("counts", [False, True])
+def test_pings_that_announce_next_to_nothing(counts: bool, pings: float) -> None:
+    """Two items in ten crawls, each after very many pings: the rate is that of the items."""
+    estimator = SignalQuality(counts=counts)
+    state, one = estimator.begin((1, 1)), np.array([0])
+    for crawl in range(400):
+        found, many = np.array([float(crawl % 5 == 0)]), np.array([pings])
+        outcome = CrawlOutcome.at(
+            (1, 1), one, found * 0 + 1, found, found > 0, 1.0, many, many[None]
+        )
+        state = estimator.update(state, outcome)
+    quality = estimator.quality(state)
+    assert quality.precision[0, 0] < 1e-4
+    np.testing.assert_allclose([quality.rate, quality.silent], 0.2, atol=0.06)
+    assert np.isfinite(estimator.posterior(state).deviation).all()
+
+
 def test_it_is_made_by_name() -> None:
     estimator = make_estimator("signals", retention=0.99, counts=False)
     assert isinstance(estimator, SignalQuality)

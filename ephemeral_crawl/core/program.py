@@ -192,7 +192,8 @@ def _not_found(error: FileNotFoundError, words: list[str]) -> str:
     if not option.startswith("-"):
         return text
     folder = "" if Path(path).is_absolute() else f"; relative paths start at {Path.cwd()}"
-    return f"{text}. Give {option} the path of a file that exists{folder}"
+    wanted = "a path in a folder" if option == "--out" else "the path of a file"
+    return f"{text}. Give {option} {wanted} that exists{folder}"
 
 
 def _is_ours(name: str) -> bool:

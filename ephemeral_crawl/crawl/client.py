@@ -188,7 +188,7 @@ class Client:
         except ValueError:
             return
         if not (self._private or is_public(host)):
-            raise FetchError(f"{host} is not a public address")
+            raise FetchError(f"{host} is not a public address; --allow-private permits it")
 
     async def _body(self, answer: httpx.Response) -> bytes:
         encoding = answer.headers.get("content-encoding", "identity").strip().lower()
@@ -248,7 +248,9 @@ class _Backend(httpcore.AsyncNetworkBackend):
         except OSError as error:
             raise httpcore.ConnectError(f"{host} is not known: {error.strerror}") from None
         if not self._private and not all(map(is_public, found)):
-            raise httpcore.ConnectError(f"{host} is not a public address")
+            raise httpcore.ConnectError(
+                f"{host} is not a public address; --allow-private permits it"
+            )
         failure: Exception = httpcore.ConnectError(f"{host} has no address")
         for address in found[:_MOST_ADDRESSES]:
             try:

@@ -52,7 +52,8 @@ class CrawlFeeds(Command):
     dry_run: bool = False
     """Fetch nothing: print the schedule, and what it gains."""
     explain: str = ""
-    """Fetch nothing: print what is known about this feed, when it is due, and why."""
+    """Fetch nothing: print what is known about this feed, when it is due, and why. A part of the
+    URL will do."""
     items: Path | None = None
     """Log of items, as for `fit`, from which the schedule starts."""
     parallel: int = 8
@@ -100,12 +101,26 @@ class CrawlFeeds(Command):
             if not len(scheduler):
                 raise ValueError(f"{self.store} has no sources; name an OPML or CSV file of feeds")
             if self.explain:
-                print(scheduler.explain(self.explain))
+                print(scheduler.explain(self._named(scheduler)))
             elif self.dry_run:
                 print(describe(scheduler, time.time()))
             else:
                 with self._output() as output, contextlib.suppress(KeyboardInterrupt):
                     asyncio.run(self._crawl(scheduler, output))
+
+    def _named(self, scheduler: Scheduler) -> str:
+        """Return the source to explain, which may be named by a part that no other has."""
+        names = [name for name in scheduler.sources() if self.explain in name]
+        if self.explain in names:
+            return self.explain
+        if len(names) == 1:
+            return names[0]
+        found = (
+            f"{len(names):,} feeds of {self.store} match"
+            if names
+            else f"no feed of {self.store} matches"
+        )
+        raise ValueError(f"{found} {self.explain!r}; --dry-run lists them")
 
     @contextlib.contextmanager
     def _place(self) -> Iterator[Path]:
@@ -114,7 +129,7 @@ class CrawlFeeds(Command):
             yield self.store
             return
         if not self.feeds and not self.store.exists():
-            raise ValueError(f"there is no store {self.store}; name an OPML file")
+            raise ValueError(f"there is no store {self.store}; name an OPML or CSV file of feeds")
         with tempfile.TemporaryDirectory() as folder:
             copy = Path(folder) / "copy.db"
             if self.store.exists():
@@ -135,6 +150,13 @@ class CrawlFeeds(Command):
             _ = exchange.kind_of(path)
             if not path.exists():
                 raise FileNotFoundError(2, "there is no such file", str(path))
+        if self.store.parts[0].endswith(":"):
+            raise ValueError(f"--store is {self.store}; give the path of a file, such as crawl.db")
+        if not self.store.exists() and not ((self.feeds or self.items) and self.budget):
+            raise ValueError(
+                f"there is no store {self.store} yet; to begin, name an OPML file and a budget: "
+                f"ephemeral-crawl crawl feeds.opml --budget 20/h"
+            )
         check_whole("--parallel", self.parallel)
         seconds("--timeout", self.timeout, 0.1)
         seconds("--per-host", self.per_host)

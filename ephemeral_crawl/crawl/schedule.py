@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 
 from ephemeral_crawl.live import Explanation, Scheduler
+from ephemeral_crawl.live.overview import BUDGETS
 
 _SHOWN = 40
 
 
 def describe(scheduler: Scheduler, now: float, limit: int = _SHOWN) -> str:
     """Return the schedule as a table: for each source, what it publishes, how often it is fetched
-    and when it is due, the most fetched first; and what is collected in all.
+    and when it is due, the most fetched first; and what the budget collects in all.
+
+    Intervals are those at the present price, which is low while saved budget is spent; what is
+    collected is that of the budget in the long run.
 
     Arguments:
         now: the clock's time.
@@ -31,7 +35,8 @@ def describe(scheduler: Scheduler, now: float, limit: int = _SHOWN) -> str:
             f"{hours:.3g} h, and tells how often it publishes; until then its row is a guess."
         )
     if running:
-        planned = sum(_collected(e, e.interval) for e in running)
+        view = scheduler.overview(limit=1)
+        planned = view.collects[BUDGETS.index(1.0)]
         equal = sum(_collected(e, 3600.0 * len(running) / status.budget) for e in running)
         total = sum(e.rate * e.worth for e in running)
         lines.append(
@@ -39,6 +44,12 @@ def describe(scheduler: Scheduler, now: float, limit: int = _SHOWN) -> str:
             f"({_percent(planned, total)}); with equal intervals: {equal:.3g} "
             f"({_percent(equal, total)}). Gain: {_percent(planned - equal, equal)}."
         )
+        frequency = sum(3600.0 / e.interval for e in running if e.interval)
+        if frequency > 1.1 * status.budget:
+            lines.append(
+                f"At the present price the intervals below take {frequency:.3g} fetches an hour; "
+                f"{status.balance:.3g} are saved up. The price rises when they are spent."
+            )
     lines.append(f"{'items/h':>9}  {'worth':>7}  {'every':>9}  {'due in':>9}  source")
     order = sorted(running, key=lambda e: (e.interval or math.inf, e.source))
     for e in order[:limit]:

@@ -61,5 +61,9 @@ class Example(Study):
             f"   ephemeral-crawl evaluate --sources fitted.csv --budget 3 --max-interval 48\n\n"
             f"4. What would the pings be worth, to each policy and of each source?\n\n"
             f"   ephemeral-crawl evaluate --items {items} --curves {curves} --signals {pings} "
-            f"--budget 3 --out {Path('results/signals')}"
+            f"--budget 3 --out {Path('results/signals')}\n\n"
+            f"5. What would the live scheduler collect, which knows nothing at first, and what the "
+            f"rule of a feed reader?\n\n"
+            f"   ephemeral-crawl backtest --items {items} --budget 3/h --half-life 6h --present "
+            f"miniflux"
         )

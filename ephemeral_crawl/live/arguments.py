@@ -30,6 +30,10 @@ _UNITS = {
 _NUMBER = r"\s*(\d{1,15}(?:\.\d{0,15})?|\.\d{1,15})"
 _DURATION = re.compile(_NUMBER + r"\s*([a-z]{1,7})\s*", re.ASCII)
 _RATE = re.compile(_NUMBER + r"\s*(?:/|per)\s*(?:(\d{1,9})\s*)?([a-z]{1,7})\s*", re.ASCII)
+# Control characters, separators of lines, surrogates, and what changes the direction of text.
+_CONTROL = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029\ufeff\u202a-\u202e\u2066-\u2069]"
+)
 LONGEST = 3.2e9  # seconds in a duration, a hundred years
 EARLIEST, LATEST = -62_135_596_800.0, 253_402_300_799.0  # times: the years 1 to 9999
 MOST_WORTH = 1e12  # of an item
@@ -105,25 +109,11 @@ def name_of(kind: str, value: object) -> str:
         raise ValueError(
             f"{kind} is {shown(value)}, of {len(value)} characters; a name has 1 to {LONGEST_NAME}"
         )
-    if any(_is_control(character) for character in value):
+    if _CONTROL.search(value):
         raise ValueError(f"{kind} is {shown(value)}; a name has no control characters")
     if value != value.strip():
         raise ValueError(f"{kind} is {shown(value)}; remove the surrounding whitespace")
     return value
-
-
-def _is_control(character: str) -> bool:
-    """Return whether a character is a control character, a separator of lines, a surrogate, or one
-    that changes the direction of text."""
-    code = ord(character)
-    return (
-        code < 32
-        or 127 <= code < 160
-        or 0xD800 <= code < 0xE000
-        or code in (0x2028, 0x2029, 0xFEFF)
-        or 0x202A <= code <= 0x202E
-        or 0x2066 <= code <= 0x2069
-    )
 
 
 def time_of(name: str, value: object) -> float:

@@ -66,7 +66,8 @@ class Explanation:
                 f"items per hour come without. With a ping now it would be due: {when}."
             )
         if self.failures:
-            lines.append(f"The last {self.failures} fetches failed.")
+            last = "fetch" if self.failures == 1 else f"{self.failures} fetches"
+            lines.append(f"Its last {last} failed.")
         return "\n".join(lines)
 
 

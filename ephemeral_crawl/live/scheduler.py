@@ -226,13 +226,23 @@ class Scheduler:
             exist_ok: whether to leave out those that are there, instead of refusing them.
         """
         rows: dict[str, list[Any]] = {}
+        checked: dict[Any, list[Any]] = {}  # many have the same settings
         for number, given in enumerate(sources):
             try:
                 arguments = dict(given)
                 name = name_of("source", arguments.pop("source", None))
                 if name in rows and not exist_ok:
                     raise ValueError(f"the source {shown(name)} appears twice")
-                rows.setdefault(name, [name, *_settings_of(arguments)])
+                host = arguments.pop("host", None)
+                key: Any = tuple([(key, type(value), value) for key, value in arguments.items()])
+                try:
+                    settings = checked.get(key)
+                except TypeError:  # a value such as a list, which is refused below
+                    settings, key = None, None
+                if settings is None:
+                    settings = checked[key] = _settings_of(arguments)[1:]
+                host = None if host is None else name_of("host", host)
+                rows.setdefault(name, [name, host, *settings])
             except (TypeError, ValueError) as error:
                 raise ValueError(f"source {number}: {error}") from None
         added = 0

@@ -196,25 +196,30 @@ class State:
         self.balance = min(self.balance, self.settings.burst)  # it is full at first
 
     def _add(self, event: Event) -> None:
-        added: list[int] = []
-        for name, host, cost, shortest, longest, half_life in event["sources"]:
-            if self.free:
-                i = self.free.pop()
-                self.names[i] = name
-            else:
-                i = len(self.names)
-                self.names.append(name)
-                if i >= len(self.table):
-                    table = new_sources(max(64, i + 1 + i // 2))
-                    table[: len(self.table)] = self.table
-                    self.set_tables(table, self.hosts_table)
-            self.numbers[name] = i
-            added.append(i)
-            self._describe(i, host, cost, shortest, longest, half_life)
-        self.table["fetched"][added] = NEVER
-        self.table["marks"][added] = EXISTS
+        names, hosts, cost, shortest, longest, half_life = zip(*event["sources"], strict=True)
+        again = min(len(self.free), len(names))
+        rows = [self.free.pop() for _ in range(again)]
+        for i, name in zip(rows, names, strict=False):
+            self.names[i] = name
+        rows += range(self.rows, self.rows + len(names) - again)
+        self.names += names[again:]
+        if self.rows > len(self.table):
+            table = new_sources(max(64, self.rows + self.rows // 2))
+            table[: len(self.table)] = self.table
+            self.set_tables(table, self.hosts_table)
+        self.numbers.update(zip(names, rows, strict=True))
+        numbers = {name: NO_HOST if name is None else self._host(name) for name in hosts}
+        added, table = np.array(rows, dtype=np.int32), self.table
+        table["host"][added] = [numbers[name] for name in hosts]
+        table["cost"][added] = cost
+        table["shortest"][added] = shortest
+        table["longest"][added] = [math.inf if value is None else value for value in longest]
+        table["half_life"][added] = [value or 0.0 for value in half_life]
+        table["fetched"][added] = NEVER
+        table["marks"][added] = EXISTS
+        self.cost += math.fsum(cost)
         self.changes += len(added)
-        self.agenda.rekey(self, np.array(added, dtype=np.int32), self.time)
+        self.agenda.rekey(self, added, self.time)
 
     def _describe(
         self,

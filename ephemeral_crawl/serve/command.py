@@ -22,8 +22,8 @@ class Serve(Command):
     """
 
     store: Annotated[str, tyro.conf.arg(metavar="STORE")] = "sqlite:///crawl.db"
-    """The scheduler's file, made if it does not exist: sqlite:///crawl.db; or
-    postgresql://user@host/database, or :memory:."""
+    """The scheduler's file, made if it does not exist: crawl.db or sqlite:///crawl.db; :memory:; or
+    a database, postgresql://user@host/database."""
     budget: Annotated[str | None, tyro.conf.arg(metavar="RATE")] = None
     """What may be fetched, such as 20/h. A new file needs it; in another it replaces the budget."""
     burst: float | None = None
@@ -63,7 +63,7 @@ class Serve(Command):
         limits = Limits(rate=check_positive("--rate", self.rate, "requests per second"))
         listener = listen(self.host, self.port)
         scheduler = Scheduler(
-            self.store,
+            self.store if ":" in self.store else Path(self.store),
             budget=self.budget,
             burst=self.burst,
             half_life=self.half_life,

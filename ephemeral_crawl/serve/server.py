@@ -133,7 +133,9 @@ def listen(host: str, port: int) -> socket.socket:
             raise
     except (OSError, OverflowError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise ValueError(f"cannot listen on {host} port {port}: {reason}; give another") from None
+        raise ValueError(
+            f"cannot listen on {host} port {port}: {reason}; give another --port"
+        ) from None
     return listener
 
 

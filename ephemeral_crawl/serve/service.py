@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable
@@ -146,4 +147,7 @@ class Service:
     def close(self) -> None:
         """Wait for the calls under way, and close the scheduler."""
         self._thread.shutdown(wait=True)
-        self.scheduler.close()
+        try:
+            self.scheduler.close()
+        except (OSError, sqlite3.Error) as error:  # all that was acknowledged is in the journal
+            _LOG.warning("no snapshot was written at the end: %s", error)

@@ -263,4 +263,5 @@ def _unreachable(name: str, error: Exception) -> ConnectionError:
 
 
 def _line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    said = error.diag.message_primary if isinstance(error, psycopg.Error) else None
+    return " ".join((said or str(error)).split()) or type(error).__name__  # without the statement

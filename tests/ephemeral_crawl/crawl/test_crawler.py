@@ -316,6 +316,17 @@ def test_the_schedule_says_what_it_gains():
     assert "40 were not fetched yet" in text
 
 
+def test_a_schedule_of_equal_sources_gains_nothing_over_equal_intervals():
+    # Saved budget is being spent at a low price; what that collects is no gain.
+    now = START
+    scheduler = Scheduler(":memory:", budget="20/h", clock=lambda: now)
+    scheduler.add_many({"source": f"s{i}"} for i in range(14))
+    now += 86_400.0
+    text = describe(scheduler, now)
+    assert abs(float(text.partition("Gain: ")[2].partition(" %")[0])) < 0.1
+    assert "20 are saved up" in text
+
+
 # ------------------------------------------------------------------------------- reference crawl
 
 

@@ -16,6 +16,7 @@ from ephemeral_crawl.live.state import State
 from tests.ephemeral_crawl.live import kills
 from tests.ephemeral_crawl.live.stores import NO_SERVER, Store, reported, servers
 from tests.ephemeral_crawl.live.world import Clock
+from tests.ephemeral_crawl.serve.running import running
 from tests.refusals import refused
 
 ROOT = Path(__file__).parents[3]
@@ -468,3 +469,20 @@ def test_a_server_that_refuses_is_a_connection_error(server):
     for call in (live.status, lambda: live.add("a")):
         with pytest.raises(ConnectionError, match="does not exist"):
             call()
+
+
+def test_a_server_over_http_works_on_it(server, capfd):
+    if server is None:
+        pytest.skip(NO_SERVER)
+    store = server.new()
+    with running(Scheduler(store.address, budget="60/h")) as client:
+        assert client.post("add", {"source": "a"}).status == 200
+        (lease,) = client.post("lease", {}).json["leases"]
+        server.stop("immediate")
+        threading.Timer(0.3, server.start).start()
+        assert client.post("report", {"lease": lease["id"]}).json == {"recorded": True}  # waits
+        store.run("DROP TABLE journal")
+        failed = client.get("/v1/status")
+        assert (failed.status, failed.json["error"]) == (503, "store")
+        assert "SELECT" not in failed.text
+    assert "no snapshot was written" in capfd.readouterr().err

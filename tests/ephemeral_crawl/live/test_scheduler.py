@@ -357,6 +357,29 @@ def test_in_large_fleets_who_is_past_the_maximum_interval_is_served_in_turn(cloc
     assert max(np.diff(times[1:]).max() for times in fetched.values()) < 2.5 * HOUR
 
 
+def test_many_sources_are_those_of_single_calls(clock):
+    one, many = (Scheduler(":memory:", budget="60/h", clock=clock) for _ in range(2))
+    for scheduler in (one, many):
+        scheduler.add_many({"source": name, "host": "h2"} for name in "xyz")
+        scheduler.remove("x")
+        scheduler.remove("y")
+    sources = [
+        {"source": f"s{i}", "host": [None, "h1", "h2", "h3"][i % 4], "cost": 1 + i % 2}
+        | [{}, {"max_interval": "2h"}, {"half_life": 60.0}, {"min_interval": 5}][i // 4 % 4]
+        for i in range(100)
+    ]
+    for source in sources:
+        one.add(**source)
+    assert many.add_many(sources) == 100
+    assert [one.settings(name) for name in one.sources()] == [
+        many.settings(name) for name in many.sources()
+    ]
+    assert one._state.numbers == many._state.numbers
+    assert one._state.rotation == many._state.rotation
+    with pytest.raises(ValueError, match="source 1: cost is True"):
+        many.add_many([{"source": "t", "cost": 1}, {"source": "u", "cost": True}])
+
+
 def test_the_budget_is_spent_and_not_exceeded(clock):
     rng = np.random.default_rng(1)
     scheduler = Scheduler(":memory:", budget="30/h", burst=5, clock=clock)

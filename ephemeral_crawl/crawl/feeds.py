@@ -11,7 +11,9 @@ import calendar
 import io
 import math
 import multiprocessing
+import os
 import signal
+import threading
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -203,10 +205,19 @@ class _TimeUp(BaseException):
 def _limit() -> None:
     """Limit the memory of this process, and leave Ctrl-C to the one that started it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(ImportError, ValueError, OSError):
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+
+
+def _end_with_parent() -> None:
+    """End this process with the one that started it, also if that was killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _parse_within(seconds: float, given: tuple[bytes, str, str, str]) -> Feed:

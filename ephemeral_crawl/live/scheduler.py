@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -46,6 +48,7 @@ _STEP = 60.0  # seconds by which a clock may differ from the last event without 
 _MOST_LEASES = 10_000  # at once
 _EVERY = 1000  # changes of a source between two snapshots, at least
 _AT_ONCE = 10_000  # sources of which a snapshot takes some milliseconds
+_LOG = logging.getLogger(__name__)
 _REASONS = {
     agenda.NEW: "not fetched yet",
     agenda.CEILING: "its maximum interval has passed",
@@ -682,10 +685,10 @@ class Scheduler:
         target = open_journal(store, full=True)
         try:
             with self._reading() as (state, _):
-                number, data = self._number, snapshot.to_bytes(state)
+                number, parts = self._number, snapshot.parts(state)
             if target.snapshot() is not None or target.since(0) != []:
                 raise ValueError("there is a scheduler in the store; give another")
-            target.write_snapshot(number, [data])
+            target.write_snapshot(number, parts)
         finally:
             target.close()
 
@@ -790,16 +793,25 @@ class Scheduler:
         """Store the state: at once if it is small, else by a thread, so that nobody waits."""
         if self._writer is not None and self._writer.is_alive():
             return
-        state = self._current()
+        state = self._state
+        assert state is not None
         arguments = self._number, snapshot.parts(state)
         self._snapshot, self._changes = self._number, 0
         if state.rows <= _AT_ONCE:
-            self._journal.write_snapshot(*arguments)
+            self._store(*arguments)
         else:
-            self._writer = threading.Thread(
-                target=self._journal.write_snapshot, args=arguments, name="snapshot"
-            )
+            self._writer = threading.Thread(target=self._store, args=arguments, name="snapshot")
             self._writer.start()
+
+    def _store(self, number: int, parts: Iterable[bytes]) -> None:
+        try:
+            self._journal.write_snapshot(number, parts)
+        except (
+            OSError,
+            ValueError,
+            sqlite3.Error,
+        ) as error:  # nothing is lost: what was called is recorded
+            _LOG.warning("no snapshot was written, the journal has all: %s", error)
 
     def _now(self, state: State) -> Moment:
         # Between these, the process may be stopped for a while: time must not seem longer by it.

@@ -36,6 +36,7 @@ Event = dict[str, Any]
 
 LATE_REPORTS = 30 * 86_400.0  # seconds after its end in which a lease can still be reported
 SLOPE = 1.0  # of the logarithm of the price by how full the budget's bucket is
+_SMALL = 256  # number of sources up to which the price is right after each one that is added
 _SAMPLE = 4096  # largest number of sources to which the fleet's parameters and price are fitted
 _FIT_EVERY = 1.0  # seconds
 _GAIN = 0.2  # of the correction of the price, per round
@@ -153,7 +154,8 @@ class State:
         self.time = now
         self.offset = event["offset"]
         _APPLY[event["kind"]](self, event)
-        if self._is_fit_due() or event["kind"] == "configure":
+        kind = event["kind"]
+        if self._is_fit_due() or kind == "configure" or (kind == "add" and len(self) <= _SMALL):
             self._fit()
 
     @staticmethod

@@ -373,6 +373,24 @@ def test_of_two_snapshots_at_once_none_deletes_a_valid_one(store, monkeypatch):
     assert journal.snapshot() in (before, (before[0] + 6, b"later one, whole"))
 
 
+@pytest.mark.parametrize("error", [OSError("disk full"), sqlite3.OperationalError("locked")])
+def test_a_snapshot_that_fails_does_not_fail_the_call(tmp_path, monkeypatch, caplog, error):
+    path = tmp_path / "crawl.db"
+    monkeypatch.setattr(scheduler, "_EVERY", 1)
+
+    def fails(*_):
+        raise error
+
+    with Scheduler(path, budget="20/h") as live:
+        monkeypatch.setattr(live._journal, "write_snapshot", fails)
+        live.add("a")
+        (lease,) = live.lease()
+        assert live.report(lease.id)
+    assert str(error) in caplog.text
+    with Scheduler(path) as live:
+        assert live.status().new == 0
+
+
 # ------------------------------------------------------------------------------- PostgreSQL
 
 

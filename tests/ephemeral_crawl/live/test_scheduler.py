@@ -631,3 +631,11 @@ def test_what_was_done_is_counted_and_stored(tmp_path):
     assert counts.collected == pytest.approx(4 + 2 + 1 + 0.5 / math.log(2))
     with Scheduler(tmp_path / "crawl.db", clock=clock) as live:
         assert live.status().counts == counts
+
+
+def test_the_price_fits_the_budget_as_soon_as_sources_are_added():
+    live = Scheduler(":memory:", budget="20/h", clock=Clock())
+    for i in range(14):
+        live.add(str(i))
+    each = live.explain("3").interval / 3600
+    assert 14 / each == pytest.approx(20, rel=0.1)

@@ -73,8 +73,8 @@ class CrawlArms:
         seed: seed of the environment.
 
     Raises:
-        ValueError: a feature is missing, the budget rule is "average", or the autoreset mode of the
-            environment does not return the last states of an episode.
+        ValueError: a feature is missing, the budget rule is "average", there is an engine, or the
+            autoreset mode of the environment does not return the last states of an episode.
     """
 
     def __init__(self, env: CrawlVectorEnv, features: tuple[str, ...], seed: int = 0) -> None:
@@ -87,6 +87,7 @@ class CrawlArms:
                     f"{', '.join(task.features)}; add it to `features`"
                 )
         check_budget_rule(task)
+        check_collected(task)
         check_autoreset_mode(env)
         self.env = env
         self._attempted = [task.features.index(name) for name in attempted]
@@ -135,6 +136,16 @@ def check_budget_rule(task: Task) -> None:
         raise ValueError(
             "learners rank the sources for a budget in every step, which needs "
             f"budget_rule='step'; the environment has {task.budget_rule!r}"
+        )
+
+
+def check_collected(task: Task) -> None:
+    """Raise ValueError unless the reward is the utility that crawls collect."""
+    if task.engine is not None:
+        raise ValueError(
+            "this learner takes what the crawls of each source collect as its reward, and with an "
+            "engine the reward is what is indexed; train a learner of Stable-Baselines3, which "
+            "takes the environment's reward, or leave out the engine"
         )
 
 

@@ -15,6 +15,7 @@ from torch import Generator, Tensor, nn
 from agents.learning.arms import (
     check_autoreset_mode,
     check_budget_rule,
+    check_collected,
     check_same_task,
     restore_env,
     task_description,
@@ -47,6 +48,7 @@ class TrainingEnv:
 
     def __init__(self, env: CrawlVectorEnv, seed: int, device: str = "cpu") -> None:
         check_budget_rule(env.task)
+        check_collected(env.task)
         check_autoreset_mode(env)
         self.env, self._device = env, torch.device(device)
         self._on_tensors = isinstance(env, TorchCrawlVectorEnv)

@@ -191,6 +191,8 @@ def test_wrong_environments_are_refused_with_a_remedy() -> None:
         WIQL(crawl(sources=Sources(**fails)))
     with pytest.raises(ValueError, match="budget_rule='step'"):
         WIQL(crawl(budget_rule="average"))
+    with pytest.raises(ValueError, match="with an engine the reward is what is indexed"):
+        WIQL(crawl(arrivals="poisson-items", engine={"rate": 2}))
     with pytest.raises(ValueError, match="NEXT_STEP"):
         WIQL(CrawlVectorEnv(1, autoreset_mode="SameStep", features=FEATURES))
     with pytest.raises(ValueError, match=r"gym\.make_vec"):

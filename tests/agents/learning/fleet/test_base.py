@@ -85,6 +85,7 @@ def test_without_parameters_among_the_features_sources_are_known_by_what_they_sh
 def test_what_cannot_be_learnt_in_is_refused(kind: Kind) -> None:
     for arguments, words in (
         ({"budget_rule": "average"}, "budget_rule='step'"),
+        ({"engine": {"rate": 2.0}}, "what is indexed"),
         ({"autoreset_mode": "SameStep"}, "NEXT_STEP"),
         ({"autoreset_mode": "Disabled"}, "NEXT_STEP"),
     ):

@@ -9,6 +9,8 @@ from importlib.util import find_spec
 import pytest
 from hypothesis import settings
 
+collect_ignore = ["crawl_env/envs/typed_calls.py"]  # for the type checker: it cannot be imported
+
 from ephemeral_crawl.cluster.connection import connect
 
 # A first example may have to be compiled, and no test depends on the speed of the machine.

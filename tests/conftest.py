@@ -9,9 +9,9 @@ from importlib.util import find_spec
 import pytest
 from hypothesis import settings
 
-collect_ignore = ["crawl_env/envs/typed_calls.py"]  # for the type checker: it cannot be imported
-
 from ephemeral_crawl.cluster.connection import connect
+
+collect_ignore = ["crawl_env/envs/typed_calls.py"]  # for the type checker: it cannot be imported
 
 # A first example may have to be compiled, and no test depends on the speed of the machine.
 settings.register_profile("ephemeral-crawl", deadline=None)

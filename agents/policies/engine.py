@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 from agents.policies.base import Environment, ObservationView, State, needs
 from agents.policies.index import Whittle
 from agents.theory.arm import PerFleet, decay_of, item_utility
-from agents.theory.engine.backlog import QueueIndex, known_service
-from agents.theory.engine.relaxation import EngineRelaxation, engine_relaxation
-from agents.theory.engine.tables import IndexTable, priced_table
 from agents.theory.multiplier import payable
 from crawl_env import Arrivals, CrawlVectorEnv, Engine, Sources, Trace
 from crawl_env.content.utility import ExponentialDecay
 from crawl_env.numerics import FloatArray
+
+if TYPE_CHECKING:  # these need SciPy, which agents without an engine do not
+    from agents.theory.engine.relaxation import EngineRelaxation
+    from agents.theory.engine.tables import IndexTable
 
 _RUNS, _STEPS, _WARMUP = 8, 250, 50  # of the comparison with the plain index
 _WORK, _FEWEST = 1e6, 60  # sources and items of it: some seconds; steps below which it is left out
@@ -57,6 +58,8 @@ class WhittleEngine(Whittle):
         super().__init__(env, seed=seed)
         if self._engine is None:
             return
+        from agents.theory.engine.backlog import known_service
+
         self._service = known_service(self._engine)
         needs(self.task, self.name, "backlog")
         if not self.task.observed.all():
@@ -72,6 +75,8 @@ class WhittleEngine(Whittle):
 
     def prices(self, sources: Sources | None = None) -> EngineRelaxation:
         """Return λ* and κ* of the relaxation, of the fleet of the task or of another."""
+        from agents.theory.engine.relaxation import engine_relaxation
+
         task, fleet = self.task, self.task.sources if sources is None else sources
         rate = np.inf if task.engine is None else task.engine.rate
         live, budget = payable(fleet, task)
@@ -115,6 +120,9 @@ class WhittleEngine(Whittle):
 
     def _made(self, sources: Sources) -> Made | None:
         """Return the index and λ*; None for the plain Whittle index."""
+        from agents.theory.engine.backlog import QueueIndex
+        from agents.theory.engine.tables import IndexTable, priced_table
+
         task, engine = self.task, self._engine
         assert engine is not None
         fleet, budget = payable(sources, task)

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agents.theory.arm import Information, decay_of, information, item_utility, utility_of
-from agents.theory.engine.relaxation import engine_relaxation
 from agents.theory.observed import ObservedArm
 from agents.theory.relaxation import relaxation
 from agents.theory.renewal import simplified
@@ -111,6 +110,8 @@ def task_bound(task: Task, sources: Sources | None = None) -> Bound:
 
 
 def _with_engine(task: Task, fleet: Sources) -> EngineBound:
+    from agents.theory.engine.relaxation import engine_relaxation  # needs SciPy
+
     engine = task.engine
     assert engine is not None
     known = information(task)

@@ -17,11 +17,14 @@ def test_the_printed_commands_run(tmp_path, monkeypatch, capsys):
     Example().run()
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
     commands = [shlex.split(line) for line in lines if line.startswith("ephemeral-crawl ")]
-    assert [command[1] for command in commands] == ["fit", "replay", "evaluate", "evaluate"]
+    assert [command[1] for command in commands] == [
+        *("fit", "replay", "evaluate", "evaluate", "backtest"),
+    ]
     few = {
         "fit": [],
         "replay": ["--steps", "150", "--seeds", "1", "--agents", "nutch", "--quick"],
         "evaluate": ["--steps", "60", "--seeds", "3", "--agents", "nutch", "--quick"],
+        "backtest": ["--begin", "0.95", "--quick"],
     }
     for _, *words in commands:
         cli.main([*words, *few[words[0]]])

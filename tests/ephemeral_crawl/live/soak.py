@@ -74,7 +74,7 @@ def opened(address: str, clock: SoakClock) -> Scheduler:
             live = Scheduler(address, clock=clock)
         except ConnectionError:
             continue
-        live._steady = clock.true
+        live._ledger.clock.steady = clock.true
         return live
 
 
@@ -431,10 +431,10 @@ class Soak:
     def _replay(self) -> int:
         live = self.worker.live
         live.status()
-        expected = snapshot.to_bytes(live._state)
+        expected = snapshot.to_bytes(live._ledger.state)
         again = Scheduler(self.store.address, clock=self.clock)
         again.status()
-        assert snapshot.to_bytes(again._state) == expected, "the snapshot differs"
+        assert snapshot.to_bytes(again._ledger.state) == expected, "the snapshot differs"
         state, number = State(), 0
         while rows := self.store.run(
             f"SELECT number, event FROM journal WHERE number > {number} ORDER BY number LIMIT 1000"

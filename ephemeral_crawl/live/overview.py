@@ -42,6 +42,7 @@ class Failing:
     source: str
     failures: int  # consecutive
     again_at: float  # seconds since 1970
+    reason: str  # why the last one did; "" if it is not known
 
 
 @dataclass(frozen=True)
@@ -182,6 +183,7 @@ class _Scan:
                     name,
                     int(state.table["failures"][i]),
                     max(float(state.table["blocked"][i]), now) - offset,
+                    (state.reasons.of(i) or (0.0, ""))[1],
                 )
                 for i in self._failing.row.tolist()
                 if (name := state.names[i]) is not None

@@ -32,6 +32,7 @@ from ephemeral_crawl.live.columns import (
 from ephemeral_crawl.live.counts import Counts
 from ephemeral_crawl.live.fitting import Totals, fitted, precisions, unfitted
 from ephemeral_crawl.live.learning import Shared
+from ephemeral_crawl.live.reasons import Reasons
 from ephemeral_crawl.live.settings import Settings, SourceSettings
 
 Event = dict[str, Any]
@@ -77,6 +78,7 @@ class State:
         self.cost = 0.0  # of fetching each source once
         self.totals = Totals()
         self.counts = np.zeros(len(fields(Counts)))  # in the order of `Counts`
+        self.reasons = Reasons()
         self.shared = unfitted(math.log(2.0) / self.settings.half_life)
         self.time = -math.inf  # of the last event
         self.offset = 0.0  # what is added to the clock's time
@@ -333,6 +335,7 @@ class State:
         self.table[i] = np.zeros((), self.table.dtype)
         self.table["host"][i] = NO_HOST
         self.names[i] = None
+        self.reasons.forget(i)
         self.free.append(i)
         self.changes += 1
         self._rekey(i)
@@ -411,6 +414,7 @@ class State:
         )
         if math.isnan(self.balance):
             raise ValueError("the columns of a batch do not fit together")
+        self.reasons.apply(event)
         self.changes += event["outcome"].count(reporting.FETCHED)
         rows = np.ascontiguousarray(outcomes["row"])
         if self.agenda.has_lines:

@@ -188,16 +188,11 @@ def _worths(state: State) -> tuple[list[float], list[float], float]:
     running = (state.sources.marks[: state.rows] & (EXISTS | PAUSED)) == EXISTS
     part = len(which) / int(running.sum())
     collects, published, guess = [], 0.0, state.market
+    wanted = price.demand(state.sources, state.shared, which)
     for factor in BUDGETS:
         rotation = state.rotation / factor
         guess = price.market_price(
-            state.sources,
-            state.shared,
-            which,
-            state.settings.budget * factor * part,
-            rotation,
-            state.hosts.interval,
-            guess,
+            wanted, state.settings.budget * factor * part, rotation, state.hosts.interval, guess
         )
         worth, published = worth_rate(
             state.sources, state.shared, which, guess, rotation, state.hosts.interval

@@ -134,7 +134,8 @@ def _state(data: bytes) -> State:
     precision = np.array(header["precision"], dtype=np.float64)
     if precision.shape != (max(len(state.kinds), 1),):
         raise ValueError("the precisions of signals are damaged")
-    known = {name: float(header["shared"][name]) for name in _SHARED}
+    shared = {"surplus": 0.0} | header["shared"]  # files of earlier versions: until the next fit
+    known = {name: float(shared[name]) for name in _SHARED}
     state.shared = Shared(**known, precision=precision, hosts=state.hosts_table)
     return state
 

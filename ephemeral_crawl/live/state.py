@@ -183,15 +183,12 @@ class State:
         if len(which):
             paused = (self.sources.marks[: self.rows] & PAUSED) != 0
             part = len(which) / max(len(self) - int(paused.sum()), 1)
+            wanted = price.demand(self.table, self.shared, which)
             self.market = price.market_price(
-                self.table,
-                self.shared,
-                which,
-                s.budget * part,
-                self.rotation,
-                self.hosts.interval,
-                self.market,
+                wanted, s.budget * part, self.rotation, self.hosts.interval, self.market
             )
+            surplus = price.mean_surplus(wanted, self.market) if s.explore > 0.0 else 0.0
+            self.shared = self.shared._replace(surplus=surplus)
 
     def _configure(self, event: Event) -> None:
         self.settings = Settings.from_dict(event["settings"])

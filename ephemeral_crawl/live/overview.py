@@ -35,6 +35,7 @@ class Failing:
     source: str
     failures: int  # consecutive
     again_at: float  # seconds since 1970
+    reason: str  # why the last one did; "" if it is not known
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,12 @@ def overview(state: State, limit: int, now: float, offset: float) -> Overview:
             key=lambda found: found.due_at,
         ),
         failing=[
-            Failing(_name(state, i), int(fails[i]), max(float(sources.blocked[i]), now) - offset)
+            Failing(
+                _name(state, i),
+                int(fails[i]),
+                max(float(sources.blocked[i]), now) - offset,
+                (state.reasons.of(i) or (0.0, ""))[1],
+            )
             for i in _first(-fails.astype(float), limit)
             if fails[i] > 0
         ],

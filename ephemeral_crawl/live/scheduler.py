@@ -536,6 +536,7 @@ class Scheduler:
         retry_after: Duration | None = None,
         status: int | None = None,
         at: Time | None = None,
+        reason: str | None = None,
     ) -> bool:
         """Record a fetch that failed, of a lease or of a source.
 
@@ -548,20 +549,26 @@ class Scheduler:
                 if the source has one.
             status: HTTP status, which is stored.
             at: time of the fetch; default now.
+            reason: what went wrong, which `explain` says until the next fetch; default: the status,
+                such as "HTTP 500". At most 200 characters of it are kept, on one line, without the
+                credentials of URLs.
 
         Returns:
             As for `report`.
         """
-        given = {"outcome": "failed", "retry_after": retry_after, "status": status, "at": at}
-        return self._record_one({**_fetch(fetch), **given})
+        given = {"retry_after": retry_after, "status": status, "at": at, "reason": reason}
+        return self._record_one({**_fetch(fetch), "outcome": "failed", **given})
 
-    def release(self, lease: int, *, again_after: Duration = 0.0) -> bool:
+    def release(
+        self, lease: int, *, again_after: Duration = 0.0, reason: str | None = None
+    ) -> bool:
         """Give a lease back without a fetch, which costs nothing; return whether it was open.
 
         Arguments:
             again_after: time after which the source may be leased again.
+            reason: why it was not fetched, as for `failed`.
         """
-        given = {"outcome": "released", "again_after": again_after}
+        given = {"outcome": "released", "again_after": again_after, "reason": reason}
         return self._record_one({**_fetch(lease), **given})
 
     def _record_one(self, outcome: Mapping[str, Any]) -> bool:

@@ -19,6 +19,7 @@ from ephemeral_crawl.live.columns import HOST, SOURCE
 from ephemeral_crawl.live.counts import Counts
 from ephemeral_crawl.live.fitting import Totals
 from ephemeral_crawl.live.learning import Shared
+from ephemeral_crawl.live.reasons import Reasons
 from ephemeral_crawl.live.settings import Settings
 from ephemeral_crawl.live.state import State
 
@@ -56,6 +57,7 @@ def parts(state: State) -> Iterator[bytes]:
         "fitted": state.fitted if state.fitted > -math.inf else None,
         "precision": state.shared.precision.tolist(),
         "counts": asdict(state.counts),
+        "reasons": state.reasons.rows(),
         "shared": {name: getattr(state.shared, name) for name in _SHARED},
     }
     text = json.dumps(header, allow_nan=False).encode()
@@ -108,6 +110,7 @@ def _state(data: bytes) -> State:
     state.kind_pings = np.array(header["kind_pings"], dtype=np.float64).reshape(-1, 2)
     state.counts = Counts.from_dict(header.get("counts", {}))  # files of earlier versions: none
     rows, hosts = int(header["rows"]), len(state.host_names)
+    state.reasons = Reasons.of_rows(header.get("reasons", []), rows)
     start = 8 + size
     end = start + rows * SOURCE.itemsize
     last = end + hosts * HOST.itemsize

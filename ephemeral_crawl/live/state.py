@@ -30,6 +30,7 @@ from ephemeral_crawl.live.columns import (
 )
 from ephemeral_crawl.live.counts import Counts
 from ephemeral_crawl.live.fitting import Totals, fitted, precisions, unfitted
+from ephemeral_crawl.live.reasons import Reasons
 from ephemeral_crawl.live.settings import Settings
 
 Event = dict[str, Any]
@@ -66,6 +67,7 @@ class State:
         self.cost = 0.0  # of fetching each source once
         self.totals = Totals()
         self.counts = Counts()
+        self.reasons = Reasons()
         self.shared = unfitted(math.log(2.0) / self.settings.half_life)
         self.time = -math.inf  # of the last event
         self.offset = 0.0  # what is added to the clock's time
@@ -256,6 +258,7 @@ class State:
         self.table[i] = np.zeros((), self.table.dtype)
         self.table["host"][i] = NO_HOST
         self.names[i] = None
+        self.reasons.forget(i)
         self.free.append(i)
         self.changes += 1
         self._rekey(i)
@@ -329,6 +332,7 @@ class State:
             self.time,
         )
         self.counts = Counts(*counts.tolist())
+        self.reasons.apply(event)
         self.changes += int((columns["outcome"] == reporting.FETCHED).sum())
         if self.host_names:
             for host in set(self.table["host"][rows].tolist()):

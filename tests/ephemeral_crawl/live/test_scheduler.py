@@ -187,6 +187,48 @@ def test_failures_back_off_with_jitter(scheduler, clock):
     assert scheduler.explain("feed 2").failures == 0
 
 
+def test_the_reason_of_a_failure_is_kept_until_the_next_fetch(tmp_path, clock):
+    store = tmp_path / "crawl.db"
+    scheduler = Scheduler(store, budget="1/h", burst=50, clock=clock)
+    scheduler.add_many({"source": name} for name in "abcd")
+    a, b, c, d = scheduler.lease(4)
+    secret = (
+        "cannot connect to\n\x1b[31m https://me:hunter2@a.example/?api_key=x\u202e " + "y" * 999
+    )
+    assert (
+        scheduler.record(
+            [
+                {"lease": a.id, "outcome": "failed", "reason": secret},
+                {"lease": b.id, "outcome": "failed", "status": 503},
+                {"lease": c.id, "outcome": "failed"},
+                {"lease": d.id, "outcome": "released", "reason": "robots.txt"},
+            ]
+        )
+        == [True] * 4
+    )
+    replayed = Scheduler(store, clock=clock)
+    found = {name: replayed.explain(name) for name in "abcd"}
+    replayed.close()  # which writes a snapshot
+    stored = Scheduler(store, clock=clock)
+    assert {name: stored.explain(name) for name in "abcd"} == found
+    told = found["a"].failure
+    assert told.startswith("cannot connect to [31m https://***@a.example/?api_key=*** yyy")
+    assert len(told) == 200
+    assert "\n" not in told
+    assert [found[name].failure for name in "bcd"] == ["HTTP 503", "", "robots.txt"]
+    assert (found["b"].failed_at, found["c"].failed_at) == (clock(), None)
+    assert "its last fetch failed." in str(found["c"])
+    assert "not fetched yet; it was passed over at" in str(found["d"])
+    failing = {failing.source: failing.reason for failing in scheduler.overview().failing}
+    assert failing == {"a": told, "b": "HTTP 503", "c": ""}
+    scheduler.report("b")
+    scheduler.remove("a")
+    scheduler.add("e")  # in the row of the removed one
+    assert scheduler.explain("b").failure == scheduler.explain("e").failure == ""
+    with refused("reason is 7; give a text"):
+        scheduler.failed("c", reason=7)
+
+
 def test_retry_after_holds_for_the_host(clock):
     scheduler = Scheduler(":memory:", budget="600/h", clock=clock)
     for i in range(4):

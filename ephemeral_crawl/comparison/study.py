@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import tyro
 
 from agents.adaptive.base import Adaptive
-from agents.adaptive.live import REVEALED
+from agents.adaptive.content import HarvestSums
 from agents.policies.industry import Rule
 from agents.policies.simple import PingFirst
 from agents.registry import AGENTS, ON_REQUEST, find
@@ -28,6 +28,8 @@ from ephemeral_crawl.core.study import Content, ParallelStudy
 from ephemeral_crawl.core.tables import FLOOR, REFERENCE
 
 _NAMES = ", ".join(AGENTS)
+# What a fetch reveals of single items.
+_REVEALED = ("age", "crawled", "items", *HarvestSums.features)
 
 # Not part of the question that a report answers.
 _HOW = ("out", "jobs", "engine", "replace")
@@ -243,7 +245,7 @@ def fleet_of(text: str, period: float) -> Sources:
 
 def features_of(agent: str) -> Sequence[str]:
     """Return the features that an agent is shown: those that learn from their crawls get what a
-    fetch reveals to `LiveCrawl`, where single items exist."""
+    fetch reveals of single items, where these exist."""
     kind = AGENTS.get(agent)
     learns = isinstance(kind, type) and issubclass(kind, (Adaptive, Rule))
-    return ["value", *REVEALED] if learns else ["value"]
+    return ["value", *_REVEALED] if learns else ["value"]

@@ -12,7 +12,6 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 import tyro
 
-from agents.adaptive.policies import Thompson
 from agents.policies.simple import PingFirst
 from agents.registry import CLAIRVOYANT, ON_REQUEST
 from agents.theory.task_bound import Bound
@@ -33,7 +32,7 @@ from ephemeral_crawl.core.runner import Job
 from ephemeral_crawl.core.tables import FLOOR, REFERENCE
 from ephemeral_crawl.replay import play, summary
 from ephemeral_crawl.replay.hindsight import Hindsight
-from ephemeral_crawl.replay.play import LIVE, REFITTED, Replay
+from ephemeral_crawl.replay.play import REFITTED, SCHEDULER, Replay
 from ephemeral_crawl.replay.split import WEEK, Log, Split
 from ephemeral_crawl.replay.view import View, records
 
@@ -49,7 +48,7 @@ class ReplayLog(ComparisonStudy):
     items. The schedule is that of the fleet fitted to the whole log.
     """
 
-    known: ClassVar[tuple[str, ...]] = (*ComparisonStudy.known, LIVE)
+    known: ClassVar[tuple[str, ...]] = (*ComparisonStudy.known, SCHEDULER)
 
     log: Annotated[Log, tyro.conf.arg(name="")] = field(default_factory=Log)
     sources: str = ""
@@ -60,8 +59,8 @@ class ReplayLog(ComparisonStudy):
     agents: Annotated[
         tuple[str, ...],
         tyro.conf.arg(
-            help=f"Policies to compare: {', '.join(known)}, which is the agent of LiveCrawl that "
-            f"starts from the fleet. {REFERENCE} and {FLOOR} are always included; "
+            help=f"Policies to compare: {', '.join(known)}, which is the live scheduler, started "
+            f"from the fleet. {REFERENCE} and {FLOOR} are always included; "
             f"{', '.join(ON_REQUEST)} only if they are named, but for {PingFirst.name} with "
             "signals."
         ),
@@ -174,11 +173,11 @@ class ReplayLog(ComparisonStudy):
             "arguments": {
                 "sources": evaluation.fleet_as_json(refitted or split.fleet),
                 "budget": budget,
-                "budget_rule": budget_rule or self.budget_rule,
+                "budget_rule": "average" if name == SCHEDULER else budget_rule or self.budget_rule,
                 "per_host": self.per_host,
                 "observed": self.observed,
                 "start": "empty",
-                "features": list(features_of(Thompson.name if name == LIVE else name)),
+                "features": list(features_of(name)),
             },
             "steps": split.steps,
             "runs": self._runs(split),

@@ -51,10 +51,12 @@ def references(plain: Job, heeding: Job, bound: Bound) -> dict[str, Job]:
     return jobs | ({REFUSING: changed(threshold=price)} if price > engine["threshold"] else {})
 
 
-def bound_of(task: Task) -> Bound:
-    """Return the bound of a task, with the multiplier of a budget that can be saved."""
+def bound_of(task: Task, budget: float | None = None) -> Bound:
+    """Return the bound of a task, or of that with another budget, with the multiplier of a budget
+    that can be saved."""
     with warnings.catch_warnings():  # the command has warned of too expensive sources
         warnings.simplefilter("ignore")
+        task = task if budget is None else task.replaced(budget=budget)
         multiplier = task_bound(task.replaced(budget_rule="average")).multiplier
         return task_bound(task)._replace(multiplier=multiplier)
 

@@ -57,7 +57,7 @@ class View(NamedTuple):
 
     def relaxed(self, budget: float) -> Bound:
         """Return the bound under a budget, with the multiplier of a budget that can be saved."""
-        return indexing.bound_of(self.task.replaced(budget=budget))
+        return indexing.bound_of(self.task, budget)
 
 
 class Found(NamedTuple):

@@ -66,6 +66,13 @@ def describe(scheduler: Scheduler, now: float, limit: int = _SHOWN) -> str:
         lines.append(f"{e.rate:8.3g}{guess}  {e.worth:7.3g}  {every:>9}  {due:>9}  {e.source}")
     if len(order) > limit:
         lines.append(f"and {len(order) - limit:,} more")
+    failing = [e for e in known if e.failures or e.failure]
+    if failing:
+        lines.append("Not fetched when it was last tried:")
+        failing.sort(key=lambda e: (-e.failures, e.source))
+        lines += [f"  {e.source}: {e.failure or 'the fetch failed'}" for e in failing[:limit]]
+    if len(failing) > limit:
+        lines.append(f"  and {len(failing) - limit:,} more")
     return "\n".join(lines)
 
 

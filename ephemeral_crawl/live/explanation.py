@@ -43,6 +43,8 @@ class Explanation:
     leased: bool
     paused: bool
     failures: int  # consecutive
+    failed_at: float | None = None  # last time at which a lease came to nothing, if it is known
+    failure: str = ""  # and why; "" if it is not known
 
     def __str__(self) -> str:
         lines = [
@@ -50,9 +52,7 @@ class Explanation:
             f"worth {_number(self.worth)} ± {_number(self.worth_error)} each when published; the "
             f"worth halves in {_duration(self.half_life)}"
             + (f" ± {_duration(self.half_life_error)}." if self.half_life_error else "."),
-            "It was not fetched yet."
-            if self.fetched_at is None
-            else f"It was last fetched at {_time(self.fetched_at)}.",
+            self._fetched(),
             f"A fetch now would collect {_number(self.value)}; its index is {_number(self.index)}, "
             f"and the price of a budget unit is {_number(self.price)}.",
             f"Due: {'never' if self.due_at is None else _time(self.due_at)}, {self.reason}.",
@@ -76,10 +76,23 @@ class Explanation:
                 f"{self.precision:.0%} of its pings announce an item; {_number(self.silent_rate)} "
                 f"items per hour come without. With a ping now it would be due: {when}."
             )
+        return "\n".join(lines)
+
+    def _fetched(self) -> str:
+        """Say when it was fetched, and what came in between."""
+        text = "It was not fetched yet"
+        if self.fetched_at is not None:
+            text = f"It was last fetched at {_time(self.fetched_at)}"
+        elif self.failures:
+            text += " successfully"
         if self.failures:
             last = "fetch" if self.failures == 1 else f"{self.failures} fetches"
-            lines.append(f"Its last {last} failed.")
-        return "\n".join(lines)
+            text += f"; its last {last} failed"
+        if self.failed_at is not None:
+            last = ", the last one" if self.failures > 1 else ""
+            text += last if self.failures else "; it was passed over"
+            text += f" at {_time(self.failed_at)}: {self.failure}"
+        return text + "."
 
 
 def next_due(state: State, i: int, now: float) -> tuple[float, str]:
@@ -133,6 +146,7 @@ def explain(state: State, i: int, now: float, offset: float) -> Explanation:
     value = state.price_at(now)
     due, reason = next_due(state, i, now)
     leased = state.leased_until(i) > now
+    failed_at, failure = state.reasons.of(i) or (math.inf, "")
     name = state.names[i]
     assert name is not None
     longest = float(sources.longest[i])
@@ -162,6 +176,8 @@ def explain(state: State, i: int, now: float, offset: float) -> Explanation:
         leased=leased,
         paused=bool(sources.marks[i] & PAUSED),
         failures=int(sources.failures[i]),
+        failed_at=_clock(failed_at, offset),
+        failure=failure,
     )
 
 

@@ -16,6 +16,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.scheduling.age_index import whole
 from crawl_env.compiled import compiled
 from ephemeral_crawl.live.columns import EXISTS, NEVER, NO_HOST, PAUSED, Sources
 from ephemeral_crawl.live.learning import Belief, Shared, belief
@@ -175,14 +176,19 @@ def key_by_index(sources: Sources, shared: Shared, i: int, price: float, now: fl
 
 
 @compiled
-def all_keys(
-    sources: Sources, shared: Shared, rows: int, price: float, rotation: float, now: float
+def keys(
+    sources: Sources,
+    shared: Shared,
+    which: NDArray[np.int32],
+    price: float,
+    rotation: float,
+    now: float,
 ) -> NDArray[np.float64]:
-    """Return the keys of all sources, (rows,)."""
-    keys = np.empty(rows)
-    for i in range(rows):
-        keys[i] = key_of(sources, shared, i, price, rotation, now)
-    return keys
+    """Return the keys of some sources, (K,)."""
+    found = np.empty(len(which))
+    for k in range(len(which)):
+        found[k] = key_of(sources, shared, whole(which[k]), price, rotation, now)
+    return found
 
 
 @compiled
@@ -192,18 +198,7 @@ def indices(
     """Return the indices of some sources, (K,)."""
     found = np.empty(len(which))
     for k in range(len(which)):
-        found[k] = index_now(sources, shared, which[k], now)
-    return found
-
-
-@compiled
-def values(
-    sources: Sources, shared: Shared, which: NDArray[np.int32], now: float
-) -> NDArray[np.float64]:
-    """Return the expected worth that a fetch of each of some sources would collect, (K,)."""
-    found = np.empty(len(which))
-    for k in range(len(which)):
-        found[k] = value_now(sources, shared, which[k], now)
+        found[k] = index_now(sources, shared, whole(which[k]), now)
     return found
 
 

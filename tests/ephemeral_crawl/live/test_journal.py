@@ -286,6 +286,19 @@ def test_damaged_snapshots_are_refused(old, new, words):
         snapshot.from_bytes(len(header).to_bytes(8, "little") + header + data[end:])
 
 
+def test_snapshots_of_earlier_versions_are_read():
+    with Scheduler(":memory:", budget="20/h", clock=lambda: 1e9) as scheduler:
+        scheduler.add("a")
+        data = snapshot.to_bytes(scheduler._state)
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:end])
+    del header["counts"], header["shared"]["surplus"]
+    text = json.dumps(header).encode()
+    state = snapshot.from_bytes(len(text).to_bytes(8, "little") + text + data[end:])
+    assert state.names == ["a"]
+    assert state.shared.surplus == 0.0
+
+
 def test_the_journal_is_cut_behind_snapshots(store, monkeypatch):
     monkeypatch.setattr(ledger, "_EVERY", 20)
     monkeypatch.setattr(base, "KEPT", 10)

@@ -160,22 +160,24 @@ class Scheduler:
         self._seen: tuple[float, float] | None = None  # the scheduler's time, and a steady clock's
         self._jump = (math.nan, 0.0)  # time of the last event, and the offset since then
         self._lock = threading.RLock()
-        self._journal: Journal = open_journal(store, full=check_flag("full", full))
+        given = {
+            "budget": budget,
+            "burst": burst,
+            "half_life": half_life,
+            "worth_at": worth_at,
+            "explore": explore,
+            "seed": seed,
+        }
+        given = {name: value for name, value in given.items() if value is not None}
+        self._journal: Journal = open_journal(
+            store, full=check_flag("full", full), new=lambda name: _new_settings(given, name)
+        )
         self._state: State | None = None
         self._number = self._snapshot = 0  # of the last event applied, and in the snapshot
         self._changes = 0  # of a source, since the snapshot
         self._writer: threading.Thread | None = None  # of a snapshot
         try:
-            self._configure(
-                {
-                    "budget": budget,
-                    "burst": burst,
-                    "half_life": half_life,
-                    "worth_at": worth_at,
-                    "explore": explore,
-                    "seed": seed,
-                }
-            )
+            self._configure(given)
         except BaseException:
             self._journal.close()
             raise
@@ -689,7 +691,7 @@ class Scheduler:
         Raises:
             ValueError: there is a scheduler in the store.
         """
-        target = open_journal(store, full=True)
+        target = open_journal(store, full=True, new=lambda name: None)
         try:
             with self._reading() as (state, _):
                 number, parts = self._number, snapshot.parts(state)
@@ -725,13 +727,10 @@ class Scheduler:
 
     def _configure(self, given: dict[str, Any]) -> None:
         """Store settings that differ from those stored."""
-        given = {name: value for name, value in given.items() if value is not None}
 
         def decide(state: State, moment: Moment) -> Event | None:
             if self._number == 0:
-                if "budget" not in given:
-                    raise ValueError("the scheduler is new: give its budget, such as '20/h'")
-                settings = Settings.of(**given)
+                settings = _new_settings(given)
             else:
                 settings = state.settings.changed(**given)
                 if settings == state.settings:
@@ -869,6 +868,13 @@ class _Reading:
 def _steady() -> float:
     """Return a clock that cannot be set, and counts the time in which the machine sleeps."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def _new_settings(given: dict[str, Any], store: str = ":memory:") -> Settings:
+    """Return the settings of a new scheduler."""
+    if "budget" not in given:
+        raise ValueError(f"{store} is new: give its budget, such as '20/h'")
+    return Settings.of(**given)
 
 
 def _named(state: State, source: object) -> str:

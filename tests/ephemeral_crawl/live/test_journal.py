@@ -187,6 +187,27 @@ def test_foreign_and_damaged_files_are_refused(tmp_path):
         Scheduler(tmp_path, budget="1/h")
 
 
+@pytest.mark.parametrize("given", [{}, {"budget": "many"}, {"budget": "1/h", "explore": 2.0}])
+def test_a_store_that_cannot_be_made_leaves_nothing_behind(tmp_path, given):
+    for store in (tmp_path / "typo.db", f"sqlite:///{tmp_path / 'typo.db'}"):
+        with pytest.raises(
+            ValueError, match="budget is|explore is" if given else r"typo\.db is new: give"
+        ):
+            Scheduler(store, **given)
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("bytes_", [b"x", b"SQLite", b"\0" * 600])
+def test_a_file_of_a_few_bytes_is_not_a_new_store(tmp_path, bytes_):
+    file = tmp_path / "crawl.db"
+    file.write_bytes(bytes_)
+    with refused("not a database"):
+        Scheduler(file, budget="1/h")
+    assert file.read_bytes() == bytes_
+    (tmp_path / "empty.db").touch()  # as mktemp makes it
+    Scheduler(tmp_path / "empty.db", budget="1/h").close()
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

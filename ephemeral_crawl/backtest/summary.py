@@ -124,7 +124,7 @@ def records(found: Found) -> list[dict[str, Any]]:
     return [
         {
             "policy": name,
-            "fetches_per_hour": found.per_hour * part,
+            "fetches_per_hour": round(found.per_hour * part, 12),
             "block": block,
             "collected": repr(float(worth)),
             "published": repr(found.total),

@@ -99,8 +99,9 @@ def next_due(state: State, i: int, now: float) -> tuple[float, str]:
         longest = float(sources.longest[i])
         if fetched + longest < free:
             free, reason = fetched + longest, "by its maximum interval"
-        if fetched + state.rotation < free:
-            free = fetched + state.rotation
+        turn = price.turn(sources, state.shared, i, state.rotation)
+        if fetched + turn < free:
+            free = fetched + turn
             reason = "in the rotation that looks after sources that are hardly worth a fetch"
         shortest = fetched + float(sources.shortest[i])
         if shortest > free:

@@ -89,7 +89,7 @@ def opened(address: str, clock: SoakClock) -> Scheduler:
             live = Scheduler(address, clock=clock)
         except ConnectionError:
             continue
-        live._steady = clock.true
+        live._ledger.clock.steady = clock.true
         return live
 
 
@@ -467,7 +467,7 @@ class Soak:
         live.copy(place)
         with Scheduler(place, clock=self.clock) as copy:
             copy.status()
-            same = snapshot.to_bytes(copy._state) == snapshot.to_bytes(live._state)
+            same = snapshot.to_bytes(copy._ledger.state) == snapshot.to_bytes(live._ledger.state)
         assert same, "the copy of the store differs"
         for file in self.folder.glob("copy.db*"):
             file.unlink()
@@ -552,10 +552,10 @@ class Soak:
     def _replay(self, notes: soak_checks.Notes) -> int:
         live = self.worker.live
         live.status()
-        expected = snapshot.to_bytes(live._state)
+        expected = snapshot.to_bytes(live._ledger.state)
         again = Scheduler(self.store.address, clock=self.clock)
         again.status()
-        assert snapshot.to_bytes(again._state) == expected, "the snapshot differs"
+        assert snapshot.to_bytes(again._ledger.state) == expected, "the snapshot differs"
         with (self.folder / "journal").open(encoding="utf-8") as events:
             soak_checks.check_recorded(events, notes.acknowledged)
         state = State()

@@ -98,7 +98,7 @@ def test_a_failure_does_not_shorten_the_least_interval():
 def test_a_clock_that_is_set_during_a_fetch_does_not_shorten_the_interval_of_a_host(by):
     clock, steady = Clock(), Clock()
     scheduler = Scheduler(":memory:", budget="100/h", clock=clock)
-    scheduler._steady = steady  # as that of the system
+    scheduler._ledger.clock.steady = steady  # as that of the system
     scheduler.limit_host("h", "1h")
     scheduler.add_many({"source": name, "host": "h"} for name in "ab")
 

@@ -588,7 +588,7 @@ class Scheduler:
         Raises:
             ValueError: there is a scheduler in the store.
         """
-        target = open_journal(store, full=True, new=lambda name: None)
+        target = open_journal(store, full=True)
         try:
             self._ledger.copy(target)
         finally:

@@ -20,7 +20,9 @@ __all__ = ["Event", "Journal", "open_journal"]
 _SERVERS = ("postgresql://", "postgres://")
 
 
-def open_journal(store: object, *, full: bool, new: Callable[[str], object]) -> Journal:
+def open_journal(
+    store: object, *, full: bool, new: Callable[[str], object] = lambda name: None
+) -> Journal:
     """Return the journal for ":memory:", "sqlite:///file.db", the path of a SQLite file, or
     "postgresql://host/database".
 

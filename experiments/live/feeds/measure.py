@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ephemeral_crawl.core.report import Report
+from ephemeral_crawl.core.runner import Job
 from experiments.live.feeds.crawl import crawl
 from experiments.live.feeds.rules import RULES, follow
 from experiments.live.feeds.world import HOUR, World
@@ -20,9 +22,20 @@ CASES = ("own hosts", "shared hosts", "pings")
 Row = dict[str, Any]
 
 
-def measure(sources: int, seconds: float) -> list[Row]:
-    """Return the rows of the whole study; it does not depend on the size of the other parts."""
-    return collected()
+def jobs(sources: int, seconds: float) -> list[Job]:
+    """Return a job for each case, seed and budget; they do not depend on the size of the other
+    parts."""
+    return [
+        {"case": case, "seed": seed, "budget": budget}
+        for case in CASES
+        for seed in range(SEEDS)
+        for budget in BUDGETS
+    ]
+
+
+def work(job: Job, folder: Path) -> list[Row]:
+    """Return a row for each policy."""
+    return collected([job["seed"]], [job["budget"]], cases=[job["case"]])
 
 
 def collected(

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.scheduling.age_index import whole
 from crawl_env.compiled import compiled
 
 _EMPTY, _REMOVED = -1, -2  # slots without a row
@@ -66,10 +67,11 @@ class Names:
         """
         lines.decode()
         names = Names()
-        names._load(np.frombuffer(lines, np.uint8))
+        names._load(lines)
         return names
 
-    def _load(self, text: Bytes) -> None:
+    def _load(self, lines: bytes) -> None:
+        text = np.frombuffer(lines, np.uint8).copy()
         ends = np.flatnonzero(text == ord("\n"))
         if len(text) and (not len(ends) or ends[-1] != len(text) - 1):
             raise ValueError("the last name is cut off")
@@ -88,8 +90,7 @@ class Names:
     def __getitem__(self, row: int) -> str | None:
         if not 0 <= row < self._rows:
             raise IndexError(f"there is no row {row}")
-        size, start = int(self._table.size[row]), int(self._table.start[row])
-        return self._table.text[start : start + size].tobytes().decode() if size else None
+        return self.of(np.array([row], dtype=np.int32))[0]
 
     def __iter__(self) -> Iterator[str | None]:
         return self.following(0)
@@ -97,21 +98,25 @@ class Names:
     def following(self, first: int) -> Iterator[str | None]:
         """Return the names of the rows from one on."""
         for start in range(first, self._rows, _CHUNK):
-            lines = _lines(self._table, start, min(start + _CHUNK, self._rows))
-            for name in lines.tobytes().decode()[:-1].split("\n"):
-                yield name or None
+            stop = min(start + _CHUNK, self._rows)
+            yield from self.of(np.arange(start, stop, dtype=np.int32))
+
+    def of(self, rows: NDArray[np.int32]) -> list[str | None]:
+        """Return the names of some rows."""
+        lines = _lines(self._table, rows).tobytes().decode().split("\n")
+        return [name or None for name in lines[:-1]]
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self.row(name) >= 0
 
     def row(self, name: str) -> int:
         """Return the row of a name, −1 if there is none."""
-        return int(self.rows([name])[0])
+        text = bytearray(name.encode())
+        return int(_find(self._table, np.frombuffer(text, np.uint8), np.array([len(text)]))[0])
 
     def rows(self, names: Sequence[str]) -> Rows:
         """Return the row of each name, −1 if there is none."""
-        text, ends = _encoded(names)
-        found: Rows = _find(self._table, text, ends)
+        found: Rows = _find(self._table, *_encoded(names))
         return found
 
     def give(self, rows: Sequence[int], names: Sequence[str]) -> None:
@@ -137,7 +142,7 @@ class Names:
         table.size[which] = sizes
         self._used += len(text)
         self.number += len(which)
-        if 2 * (self._filled + len(which)) > len(table.slots):
+        if 4 * (self._filled + len(which)) > 3 * len(table.slots):
             self._index()
         else:
             self._enter(which)
@@ -148,7 +153,7 @@ class Names:
         _remove(self._table, row)
         self.number -= 1
         if self._unused > max(self._used // 2, _CHUNK):
-            self._load(np.frombuffer(b"".join(self.lines()), np.uint8))
+            self._load(b"".join(self.lines()))
 
     def lines(self) -> Iterator[bytes]:
         """Return all names, each ended by a line feed, part by part; none is an empty line.
@@ -161,14 +166,14 @@ class Names:
             text=text, start=table.start[:rows].copy(), size=table.size[:rows].copy()
         )
         return (
-            _lines(copied, start, min(start + _CHUNK, rows)).tobytes()
+            _lines(copied, np.arange(start, min(start + _CHUNK, rows), dtype=np.int32)).tobytes()
             for start in range(0, rows, _CHUNK)
         )
 
     def _index(self) -> None:
         """Make the hash table anew, with room for more names."""
         rows = np.flatnonzero(self._table.size[: self._rows])
-        room = max(_LEAST, 1 << (3 * len(rows)).bit_length())
+        room = max(_LEAST, 1 << (7 * len(rows) // 4).bit_length())
         self._table = self._table._replace(slots=np.full(room, _EMPTY, np.int32))
         self._filled = 0
         self._enter(rows)
@@ -183,7 +188,7 @@ def _encoded(names: Sequence[str]) -> tuple[Bytes, Rows]:
     """Return names as bytes, and where each ends."""
     encoded = [name.encode() for name in names]
     ends = np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)))
-    return np.frombuffer(b"".join(encoded), np.uint8), ends
+    return np.frombuffer(bytearray().join(encoded), np.uint8), ends
 
 
 def _with_room(array: NDArray[Number], size: int) -> NDArray[Number]:
@@ -203,7 +208,7 @@ def _slot(table: _Table, text: Bytes, start: int, size: int) -> int:
         found = (found ^ np.uint64(text[k])) * _MIX
         found ^= found >> _SHIFT
     last = len(table.slots) - 1
-    at = np.int64(found & np.uint64(last))
+    at = whole(found & np.uint64(last))
     while True:
         row = table.slots[at]
         if row == _EMPTY:
@@ -233,7 +238,7 @@ def _insert(table: _Table, rows: Rows) -> bool:
     """Enter rows in the hash table; return whether no name was there before."""
     for k in range(len(rows)):
         row = rows[k]
-        slot = _slot(table, table.text, table.start[row], np.int64(table.size[row]))
+        slot = _slot(table, table.text, table.start[row], whole(table.size[row]))
         if slot >= 0:
             return False
         table.slots[-1 - slot] = row
@@ -243,22 +248,22 @@ def _insert(table: _Table, rows: Rows) -> bool:
 @compiled
 def _remove(table: _Table, row: int) -> None:
     """Remove a row from the hash table, and its name."""
-    slot = _slot(table, table.text, table.start[row], np.int64(table.size[row]))
+    slot = _slot(table, table.text, table.start[row], whole(table.size[row]))
     table.slots[slot] = _REMOVED
     table.size[row] = 0
 
 
 @compiled
-def _lines(table: _Table, first: int, last: int) -> Bytes:
+def _lines(table: _Table, rows: NDArray[np.int32]) -> Bytes:
     """Return the names of some rows, each ended by a line feed."""
-    total = 0
-    for row in range(first, last):
-        total += table.size[row] + 1
+    total = len(rows)
+    for k in range(len(rows)):
+        total += table.size[rows[k]]
     lines, at = np.empty(total, np.uint8), 0
-    for row in range(first, last):
-        begin = table.start[row]
-        for k in range(table.size[row]):
-            lines[at] = table.text[begin + k]
+    for k in range(len(rows)):
+        begin = table.start[rows[k]]
+        for place in range(begin, begin + table.size[rows[k]]):
+            lines[at] = table.text[place]
             at += 1
         lines[at] = 10
         at += 1

@@ -44,6 +44,13 @@ def describe(scheduler: Scheduler, now: float, limit: int = _SHOWN) -> str:
             f"({_percent(planned, total)}); with equal intervals: {equal:.3g} "
             f"({_percent(equal, total)}). Gain: {_percent(planned - equal, equal)}."
         )
+        # At this price; at the lower one without ceilings it is less, so that this is a bound.
+        ceilings = sum(e.max_interval_costs for e in running)
+        if ceilings > 0.0005 * planned:
+            lines.append(
+                "That sources are fetched at least once in their maximum intervals costs at most "
+                f"{_percent(ceilings, planned + ceilings)} of what could be collected without."
+            )
         frequency = sum(3600.0 / e.interval for e in running if e.interval)
         if frequency > 1.1 * status.budget:
             lines.append(

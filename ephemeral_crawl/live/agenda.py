@@ -389,7 +389,7 @@ def _free_indices(
     """Return the indices of every so many-th source, of those that can be fetched."""
     found, number = np.empty(rows // step + 1), 0
     for i in range(0, rows, step):
-        if price.floored(sources, i, -np.inf, np.inf) <= now:
+        if price.floored(sources, shared, i, -np.inf, np.inf) <= now:
             found[number] = price.index_now(sources, shared, i, now)
             number += 1
     return found[:number]

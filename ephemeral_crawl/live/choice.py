@@ -116,7 +116,7 @@ def _ranks(
         if sources.fetched[i] == NEVER:
             rank[k] = max(index[k], asked)
             reason[k] = NEW
-        elif since >= rotation:
+        elif since >= price.turn(sources, shared, i, rotation):
             rank[k] = max(index[k], asked)
             if index[k] < asked:
                 reason[k] = ROTATION
@@ -262,7 +262,7 @@ def anything(
     """Return whether the first of all sources that are due can be leased at a time."""
     best, best_cost, ceiling = -np.inf, 0.0, False
     for i in range(rows):
-        if price.floored(sources, i, -np.inf, rotation) > now:
+        if price.floored(sources, shared, i, -np.inf, rotation) > now:
             continue
         host = sources.host[i]
         if host != NO_HOST:
@@ -276,7 +276,7 @@ def anything(
         since = now - sources.fetched[i]
         late = sources.fetched[i] != NEVER and since >= sources.longest[i]
         index = price.index_now(sources, shared, i, now)
-        if sources.fetched[i] == NEVER or since >= rotation:
+        if sources.fetched[i] == NEVER or since >= price.turn(sources, shared, i, rotation):
             index = max(index, asked)
         if late:
             index = -(sources.fetched[i] + sources.longest[i])

@@ -37,6 +37,9 @@ class Explanation:
     reason: str  # what determines when it is due
     due_after_ping: float | None  # when it would be due if it were pinged now
     interval_at_double_budget: float | None  # if the price fell by half
+    max_interval: float | None
+    interval_without: float | None  # the maximum interval
+    max_interval_costs: float  # worth per hour that the fetches for its sake would bring elsewhere
     leased: bool
     paused: bool
     failures: int  # consecutive
@@ -58,6 +61,14 @@ class Explanation:
             lines.append(
                 f"At this price it is fetched every {_duration(self.interval)}; at half of the "
                 f"price it would be every {_duration(self.interval_at_double_budget)}."
+            )
+        if self.max_interval is not None and self.max_interval_costs > 0.0:
+            other = self.interval_without
+            lines.append(
+                f"That it is fetched at least once in {_duration(self.max_interval)} costs "
+                f"{_number(self.max_interval_costs)} of worth per hour, which these fetches would "
+                "bring at other sources; without, it would be "
+                + ("never fetched." if other is None else f"fetched every {_duration(other)}.")
             )
         if self.precision is not None:
             when = "never" if self.due_after_ping is None else _time(self.due_after_ping)
@@ -99,8 +110,9 @@ def next_due(state: State, i: int, now: float) -> tuple[float, str]:
         longest = float(sources.longest[i])
         if fetched + longest < free:
             free, reason = fetched + longest, "by its maximum interval"
-        if fetched + state.rotation < free:
-            free = fetched + state.rotation
+        turn = price.turn(sources, state.shared, i, state.rotation)
+        if fetched + turn < free:
+            free = fetched + turn
             reason = "in the rotation that looks after sources that are hardly worth a fetch"
         shortest = fetched + float(sources.shortest[i])
         if shortest > free:
@@ -138,6 +150,8 @@ def explain(state: State, i: int, now: float, offset: float) -> Explanation:
     failed_at, failure = state.reasons.of(i) or (math.inf, "")
     name = state.names[i]
     assert name is not None
+    longest = float(sources.longest[i])
+    without, costs = _without_ceiling(state, i, value)
     return Explanation(
         source=name,
         rate=3600.0 * (known.silent + known.precision * known.ping_rate),
@@ -157,6 +171,9 @@ def explain(state: State, i: int, now: float, offset: float) -> Explanation:
         reason=reason,
         due_after_ping=_clock(_due_after_ping(state, i, value, now), offset),
         interval_at_double_budget=_interval(state, i, 0.5 * value),
+        max_interval=longest if longest < math.inf else None,
+        interval_without=without,
+        max_interval_costs=3600.0 * costs,
         leased=leased,
         paused=bool(sources.marks[i] & PAUSED),
         failures=int(sources.failures[i]),
@@ -169,6 +186,28 @@ def _interval(state: State, i: int, value: float) -> float | None:
     """Return the time between two fetches at a price without pings, None if it is infinite."""
     interval = price.interval_at(state.sources, state.shared, i, value, state.rotation)
     return interval if interval < math.inf else None
+
+
+def _without_ceiling(state: State, i: int, value: float) -> tuple[float | None, float]:
+    """Return the interval at a price without the source's maximum interval, and the net worth per
+    second that the latter costs: of what is collected, less the price of the fetches."""
+    sources = state.sources
+    longest, limited = float(sources.longest[i]), _interval(state, i, value)
+    try:
+        sources.longest[i] = math.inf
+        free = _interval(state, i, value)
+    finally:
+        sources.longest[i] = longest
+    known, cost = learning.belief(sources, state.shared, i), float(sources.cost[i])
+    ceiling, _ = price.planned(known, 0.0)
+
+    def net(interval: float | None) -> float:
+        if interval is None:
+            return 0.0
+        each = max(interval, 1.0)
+        return (-ceiling * math.expm1(-known.decay * each) - value * cost) / each
+
+    return free, max(net(free) - net(limited), 0.0)
 
 
 def _due_after_ping(state: State, i: int, value: float, now: float) -> float:

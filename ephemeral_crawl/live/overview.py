@@ -260,9 +260,10 @@ def _worths(
     if not len(which):
         return budgets, [0.0] * len(budgets), 0.0
     collects, published, guess = [], 0.0, market
+    wanted = price.demand(sources, shared, which)
     for factor in BUDGETS:
         guess = price.market_price(
-            sources, shared, which, budget * factor * part, rotation / factor, host_interval, guess
+            wanted, budget * factor * part, rotation / factor, host_interval, guess
         )
         worth, published = worth_rate(
             sources, shared, which, guess, rotation / factor, host_interval

@@ -137,7 +137,8 @@ def _state(data: bytes) -> State:
     if precision.shape != (max(len(state.kinds), 1),):
         raise ValueError("the precisions of signals are damaged")
     state.count()
-    known = {name: float(header["shared"][name]) for name in _SHARED}
+    shared = {"surplus": 0.0} | header["shared"]  # files of earlier versions: until the next fit
+    known = {name: float(shared[name]) for name in _SHARED}
     state.shared = Shared(**known, precision=precision, hosts=state.hosts_table)
     return state
 

@@ -268,15 +268,12 @@ class State:
         )
         if len(which):
             sample = self.sample()
+            wanted = price.demand(sample.sources, sample.shared, sample.which)
             self.market = price.market_price(
-                sample.sources,
-                sample.shared,
-                sample.which,
-                s.budget * sample.part,
-                self.rotation,
-                sample.host_interval,
-                self.market,
+                wanted, s.budget * sample.part, self.rotation, sample.host_interval, self.market
             )
+            surplus = price.mean_surplus(wanted, self.market) if s.explore > 0.0 else 0.0
+            self.shared = self.shared._replace(surplus=surplus)
 
     def _configure(self, event: Event) -> None:
         self.settings = Settings.from_dict(event["settings"])

@@ -1,8 +1,9 @@
 """`python -m experiments live`: the live scheduler under load and in use.
 
-Each part is a module with the name of its `TABLE`; `jobs(sources, seconds)`, what there is to do,
-and `work(job, folder)`, which does one and returns its rows, and may keep files in the folder until
-all are done; `answer(rows)`, a sentence; and `write(report, rows)`.
+Each part is a module with the name of its `TABLE`, `answer(rows)`, a sentence, and `write(report,
+rows)`. What there is to do is in jobs, whose results are kept: those under load have `jobs(sources,
+seconds)` and `work(job, folder)`, which does one alone, returns its rows, and may keep files in the
+folder until the report is written; those of `feeds` give a row each.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import tyro
 
 from crawl_env.errors import check_choice
 from ephemeral_crawl.core.report import Report
-from ephemeral_crawl.core.runner import Job, Result
-from ephemeral_crawl.core.study import RecordedStudy, ResumableStudy, Rows, attributed
+from ephemeral_crawl.core.runner import Job, Result, Runner
+from ephemeral_crawl.core.study import ParallelStudy, RecordedStudy, Rows, attributed
 from experiments.live import http, process
 from experiments.live.feeds import measure as feeds
 
@@ -26,13 +27,16 @@ PARTS: dict[str, ModuleType] = {"process": process, "http": http, "feeds": feeds
 
 
 @dataclass(kw_only=True)
-class Live(RecordedStudy, ResumableStudy):
+class Live(RecordedStudy, ParallelStudy):
     """Measures the live scheduler: how many leases and reports it handles, in one process and
     over HTTP, how long they take, and what a crawl of sixty feeds collects. What is finished is
     kept if it is stopped."""
 
     title: ClassVar[str] = "The live scheduler"
-    outputs: ClassVar[tuple[str, ...]] = ("*.csv", "report.html")
+    outputs: ClassVar[tuple[str, ...]] = (
+        *(part.TABLE for part in PARTS.values()),
+        "report.html",
+    )
 
     only: Annotated[tuple[str, ...], tyro.conf.arg(metavar="PART")] = ()
     """Parts to measure: process, http, feeds; by default all. The record of the others, and of
@@ -41,39 +45,40 @@ class Live(RecordedStudy, ResumableStudy):
     """Sources in the store."""
     seconds: float = 20.0
     """Time of each measurement under load."""
+    http_seeds: int = 8
+    """Seeds, of eight, of which the feeds are also crawled over HTTP, rather than only without
+    sockets; each takes some minutes."""
 
-    def measure(self) -> Mapping[str, Rows]:
+    def measure(self) -> dict[str, Rows]:
         asked = [check_choice("part", name, PARTS) for name in self.only] or list(PARTS)
-        before = self.recorded() if any(self.folder.glob("*.csv")) else {}
-        tables: dict[str, Rows] = {
-            name: before[name] for part in PARTS.values() for name in [part.TABLE] if name in before
-        }
-        jobs = [
-            {"part": name, "folder": str(self.runner.kept), **job}
-            for name in asked
-            for job in PARTS[name].jobs(self.sources, self.seconds)
-        ]
-        results = self.runner.run(jobs, _work)
-        for name in asked:
-            rows = [
-                row
-                for job, result in zip(jobs, results, strict=True)
-                if job["part"] == name
-                for row in result["rows"]
-            ]
-            table = PARTS[name].TABLE
-            tables[table] = [*_others(tables.get(table, ()), rows), *rows]
+        tables = self.recorded() if any(self.folder.glob("*.csv")) else {}
+        for name in PARTS:
+            if name in asked:
+                table = PARTS[name].TABLE
+                rows = attributed(self._rows(name))
+                tables[table] = [*_others(tables.get(table, ()), rows), *rows]
         return tables
 
-    def write(self, report: Report, tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    def _rows(self, name: str) -> Sequence[Mapping[str, Any]]:
+        """Return the rows of a part. Finished ones are kept until the report is written."""
+        if name == "feeds":
+            todo = feeds.jobs(http_seeds=self.http_seeds)
+            return feeds.rows(todo, self.runner.run(todo, feeds.work))
+        alone = Runner(self.runner.kept, 1, "sequential")
+        todo = PARTS[name].jobs(self.sources, self.seconds)
+        common = {"part": name, "folder": str(alone.kept)}
+        results = alone.run([common | job for job in todo], _under_load)
+        return [row for result in results for row in result["rows"]]
+
+    def write(self, report: Report, tables: Mapping[str, Rows]) -> None:
         parts = [part for part in PARTS.values() if part.TABLE in tables]
         report.answer(" ".join(part.answer(tables[part.TABLE]) for part in parts))
         for part in parts:
             part.write(report, tables[part.TABLE])
 
 
-def _work(job: Job) -> Result:
-    return {"rows": attributed(PARTS[job["part"]].work(job, Path(job["folder"])))}
+def _under_load(job: Job) -> Result:
+    return {"rows": PARTS[job["part"]].work(job, Path(job["folder"]))}
 
 
 def _others(recorded: Rows, rows: Rows) -> Rows:

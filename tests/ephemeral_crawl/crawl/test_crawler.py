@@ -418,11 +418,10 @@ def test_the_reference_crawl_collects_nearly_what_an_oracle_would():
     world = World(1, days=3.0)
     output = io.StringIO()
     crawl(world, 6, output=output)
-    best = follow(World(1, days=3.0), 6, RULES["oracle"])
-    miniflux = follow(World(1, days=3.0), 6, RULES["miniflux"])
-    # Measured: .93 of the oracle in four days, while it learns; .97 in fourteen.
+    best, *in_use = (follow(World(1, days=3.0), 6, rule) for rule in RULES.values())
+    # Measured: .93 of the oracle in three days, while it learns (six seeds); .97 in fourteen.
     assert world.fraction > 0.88 * best
-    assert world.fraction > 1.2 * miniflux
+    assert world.fraction > max(in_use)
     lines = output.getvalue().splitlines()
     identities = [(line["title"], line["link"]) for line in map(json.loads, lines)]
     assert len(set(identities)) == len(identities)

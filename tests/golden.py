@@ -1005,7 +1005,7 @@ ADAPTIVE = ("certainty", "optimism", "thompson", "self-tuning")
 
 
 def adaptive() -> Iterator[Entry]:
-    from agents.adaptive import CrawlOutcome, LiveCrawl
+    from agents.adaptive import CrawlOutcome
     from experiments.adaptive.estimators import make_estimator
 
     def estimated(name: str, period: float) -> Any:
@@ -1067,24 +1067,6 @@ def adaptive() -> Iterator[Entry]:
                         f"adaptive/agent {agent}, {features}, {seen}, {rule}{sampled}",
                         lambda a=agent, s=seen, f=features, r=rule: played(a, s, f, r, None),
                     )
-
-    def live(known: bool) -> Any:
-        crawl = LiveCrawl(fleet("sparse") if known else 9, budget=2, seed=4)
-        rng, told = np.random.default_rng(2), []
-        for _ in range(40):
-            for source in crawl.choose():
-                told.append(int(source))
-                if rng.random() < 0.9:
-                    n = int(rng.poisson(1.0))
-                    crawl.report(int(source), rng.random(n), rng.exponential(size=n))
-            told.append(crawl.rates())
-        with tempfile.TemporaryDirectory() as folder:
-            crawl.save(Path(folder) / "crawl")
-            again = LiveCrawl.load(Path(folder) / "crawl")
-        return [told, again.rates(), again.choose()]
-
-    yield "adaptive/live crawl, nothing known", lambda: live(False)
-    yield "adaptive/live crawl, decay and utility known", lambda: live(True)
 
 
 # ---------------------------------------------------------------------------------------- learners

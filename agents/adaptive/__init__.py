@@ -16,7 +16,6 @@ from agents.adaptive.estimators import (
     make_estimator,
     weak_prior,
 )
-from agents.adaptive.live import LiveCrawl
 from agents.adaptive.policies import (
     Certainty,
     Optimism,
@@ -37,7 +36,6 @@ __all__ = [
     "HarvestSums",
     "Harvests",
     "KnownParameters",
-    "LiveCrawl",
     "Optimism",
     "Posterior",
     "Quality",

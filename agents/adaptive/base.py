@@ -243,16 +243,6 @@ class Adaptive(Agent):
         """
         return True
 
-    def with_age(self, state: State, source: int | slice, age: float) -> State:
-        """Return a state in which a source, or several, were last crawled `age` steps ago.
-
-        Arguments:
-            state: as returned by `predict`, of a batch of 1.
-        """
-        ages = state[2].copy()
-        ages[0, source] = age
-        return (*state[:2], ages, *state[3:])
-
     @property
     def signed(self) -> tuple[int, ...]:
         """The positions of the arrays that `begin_plan` returns which may hold negative numbers."""

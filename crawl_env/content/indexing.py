@@ -6,16 +6,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from crawl_env.compiled import compiled
+from crawl_env.compiled import compiled, inlined
 from crawl_env.content.draws import Stream, poisson, stream
 from crawl_env.content.engine import Engine
 from crawl_env.content.process import Feed, Published
-from crawl_env.numerics import BoolArray, FloatArray, IntArray
+from crawl_env.numerics import FloatArray, IntArray
 from crawl_env.rng import beside
 
 _RUN = 16  # items that are sorted by insertion
+_FEW = 64  # items for which there is room at first
 # What is missing from a whole item because of rounding.
 _ROUNDING = 1e-9
+# Columns of an item; those of one item lie side by side in memory.
+_AGE, _UTILITY, _PRESENT = range(3)  # steps, when published, now
+_CELL, _NUMBER = range(2)
 
 
 class Ledger(NamedTuple):
@@ -51,9 +55,11 @@ class IndexQueue:
     def __init__(self, engine: Engine, num_envs: int, n: int) -> None:
         self.engine, self._n = engine, n
         self._capacity = np.inf if engine.capacity is None else float(engine.capacity)
-        self._items = Published.concatenate([])  # of one environment after the other
-        self._present = np.empty(0)  # (W,) their utility now
         self._size = np.zeros(num_envs, dtype=np.intp)  # number of items that wait
+        # The W items of one environment after the other, in the first W of the columns; what waits
+        # after a step is written to the spare ones.
+        self._total = 0
+        self._columns, self._spare = _room(_FEW), _room(_FEW)
         self._credit = np.zeros(num_envs)  # fractions of items that have been indexed
         self._ledger = np.zeros((len(Ledger._fields), num_envs, 2))
         self._stream: Stream = np.zeros(2, dtype=np.uint64)
@@ -74,10 +80,12 @@ class IndexQueue:
 
     def start(self, envs: IntArray) -> None:
         """Empty the queues of the environments `envs` (b,)."""
-        begun = np.zeros(self._size.size, dtype=bool)
-        begun[envs] = True
-        stay = ~begun[self._items.cell // self._n]
-        self._items, self._present = self._items.only(stay), self._present[stay]
+        if self._total:
+            begun = np.zeros(self._size.size, dtype=bool)
+            begun[envs] = True
+            items, present = self._waiting()
+            stay = ~begun[items.cell // self._n]
+            self._set_waiting(items.only(stay), present[stay])
         self._size[envs] = 0
         self._credit[envs] = 0.0
         self._ledger[:, envs] = 0.0
@@ -94,53 +102,44 @@ class IndexQueue:
             The utility indexed, (B,): exactly `collected` where all of the items, and no others,
             are indexed.
         """
-        ledger, engine = self._ledger, self.engine
-        order = np.argsort(items.cell, kind="stable")
-        _newest_first(items.cell, items.age, order)
-        if not present.all():
-            order = order[present[order] > 0]
-        items, present = items.only(order), present[order]
-        together = Published.concatenate([self._items, items])
-        worth = np.concatenate([self._present, present])
-        kept = np.empty(worth.size, dtype=np.intp)
-        number = _index(
-            together.cell // self._n,
-            worth,
-            -worth,
-            self._items.cell.size,
+        engine, most = self.engine, self._total + present.size
+        if len(self._spare[0]) < most:
+            self._spare = _room(2 * most)
+        self._total = _index(
+            *items,
+            present,
+            collected,
+            self._total,
+            *self._columns,
+            *self._spare,
+            self._n,
             self._size,
             self._credit,
-            collected,
             engine.rate,
             self._capacity,
             engine.threshold,
             engine.discipline == "value",
             engine.service == "poisson",
             self._stream,
-            kept,
-            ledger,
+            self._ledger,
         )
-        self._items, self._present = together.only(kept[:number]), worth[kept[:number]]
-        reward: FloatArray = ledger[_INDEXED, :, 1].copy()
+        self._columns, self._spare = self._spare, self._columns
+        reward: FloatArray = self._ledger[_INDEXED, :, 1].copy()
         return reward
 
     def advance(self, feed: Feed) -> None:
         """Let a step pass, in which the utility of the waiting items decays."""
-        ledger, before = self._ledger, self._present
-        items = self._items._replace(age=self._items.age + 1.0)
-        self._present = items.utility * feed.survival(items)
-        ledger[_DECAYED:] = 0.0
-        stay = np.empty(before.size, dtype=bool)
-        _age(items.cell // self._n, before, self._present, self._size, stay, ledger)
-        self._items = items
-        if not stay.all():
-            self._items, self._present = items.only(stay), self._present[stay]
+        real, whole = self._columns
+        real[: self._total, _AGE] += 1.0
+        left = feed.survival(self._waiting()[0]) if self._total else np.empty(0)
+        self._total = _decay(left, real, whole, self._n, self._size, self._ledger)
 
     def get_state(self) -> dict[str, Any]:
         """Return a copy of the state."""
+        items, present = self._waiting()
         return {
-            "items": Published.copied(self._items),
-            "present": self._present.copy(),
+            "items": Published.copied(items),
+            "present": present.copy(),
             "credit": self._credit.copy(),
             "ledger": self._ledger.copy(),
             "stream": self._stream.copy(),
@@ -148,22 +147,50 @@ class IndexQueue:
 
     def set_state(self, state: Any) -> None:
         """Restore a state returned by `get_state`, in which arrays may be lists."""
-        self._items = Published.copied(state["items"])
-        self._present = np.array(state["present"], dtype=np.float64)
-        self._size[...] = np.bincount(self._items.cell // self._n, minlength=self._size.size)
+        self._set_waiting(Published.copied(state["items"]), np.array(state["present"]))
+        cell = self._waiting()[0].cell
+        self._size[...] = np.bincount(cell // self._n, minlength=self._size.size)
         self._credit[...] = state["credit"]
         self._ledger[...] = state["ledger"]
         self._stream = np.array(state["stream"], dtype=np.uint64)
 
+    def _waiting(self) -> tuple[Published, FloatArray]:
+        """Return the items that wait and their utility now, as views."""
+        real, whole = self._columns[0][: self._total], self._columns[1][: self._total]
+        items = Published(whole[:, _CELL], real[:, _AGE], real[:, _UTILITY], whole[:, _NUMBER])
+        return items, real[:, _PRESENT]
+
+    def _set_waiting(self, items: Published, present: FloatArray) -> None:
+        self._total = items.cell.size
+        self._columns = real, whole = _room(max(self._total, _FEW))
+        real[: self._total] = np.stack([items.age, items.utility, present], axis=1)
+        whole[: self._total] = np.stack([items.cell, items.number], axis=1)
+
+
+def _room(items: int) -> tuple[FloatArray, IntArray]:
+    """Return columns for so many items."""
+    return np.empty((items, 3)), np.empty((items, 2), dtype=np.intp)
+
+
+@inlined
+def _after(a: float, b: float, backwards: bool) -> bool:
+    """Return whether a key a comes after a key b that was given later."""
+    return a > b or (backwards and a == b)
+
 
 @compiled
-def _sort(key: FloatArray, numbers: IntArray, start: int, stop: int, spare: IntArray) -> None:
-    """Sort numbers[start:stop] by their keys, ascending and stably; `spare` is as long as
-    `numbers`. (numpy's sort takes numba seconds to compile.)"""
+def _sort(
+    key: FloatArray, numbers: IntArray, start: int, stop: int, spare: IntArray, backwards: bool
+) -> None:
+    """Sort numbers[start:stop] by their keys, ascending; those of equal keys stay in their order,
+    or, if `backwards`, are reversed. It takes little time if little is out of order.
+
+    `spare` is as long as `numbers`. (numpy's sort takes numba seconds to compile.)
+    """
     for low in range(start, stop, _RUN):  # each run by insertion; then pairs of runs are merged
         for j in range(low + 1, min(low + _RUN, stop)):
             number, place = numbers[j], j
-            while place > low and key[numbers[place - 1]] > key[number]:
+            while place > low and _after(key[numbers[place - 1]], key[number], backwards):
                 numbers[place] = numbers[place - 1]
                 place -= 1
             numbers[place] = number
@@ -171,11 +198,13 @@ def _sort(key: FloatArray, numbers: IntArray, start: int, stop: int, spare: IntA
     while width < stop - start:
         for low in range(start, stop - width, 2 * width):
             middle, high = low + width, min(low + 2 * width, stop)
+            if not _after(key[numbers[middle - 1]], key[numbers[middle]], backwards):
+                continue
             for j in range(low, middle):
                 spare[j] = numbers[j]
             i, j, place = low, middle, low
             while i < middle and j < high:
-                if key[numbers[j]] < key[spare[i]]:
+                if _after(key[spare[i]], key[numbers[j]], backwards):
                     numbers[place] = numbers[j]
                     j += 1
                 else:
@@ -190,64 +219,96 @@ def _sort(key: FloatArray, numbers: IntArray, start: int, stop: int, spare: IntA
 
 
 @compiled
-def _newest_first(cell: IntArray, age: FloatArray, order: IntArray) -> None:
-    """Sort numbers of items that are in order of their cells by the age in each cell, stably."""
-    spare, start = np.empty_like(order), 0
-    for stop in range(1, order.size + 1):
-        if stop == order.size or cell[order[stop]] != cell[order[start]]:
-            _sort(age, order, start, stop, spare)
+def _in_turn(cell: IntArray, age: FloatArray, present: FloatArray) -> IntArray:
+    """Return the numbers of the items that have utility in the order in which they join: by their
+    cells, in each by the age."""
+    order, spare, n = np.empty(cell.size, np.intp), np.empty(cell.size, np.intp), 0
+    for j in range(cell.size):
+        if present[j] > 0.0:
+            order[n] = j
+            n += 1
+    order = order[:n]
+    _sort(cell.astype(np.float64), order, 0, n, spare, False)
+    start = 0
+    for stop in range(1, n + 1):
+        if stop == n or cell[order[stop]] != cell[order[start]]:
+            # Later items mostly are the newer ones.
+            low, high = start, stop - 1
+            while low < high:
+                order[low], order[high] = order[high], order[low]
+                low += 1
+                high -= 1
+            _sort(age, order, start, stop, spare, True)
             start = stop
+    return order
 
 
 @compiled
 def _index(
-    env: IntArray,
-    worth: FloatArray,
-    key: FloatArray,
+    cell: IntArray,
+    age: FloatArray,
+    utility: FloatArray,
+    number: IntArray,
+    present: FloatArray,
+    collected: FloatArray,
     waiting: int,
+    real: FloatArray,
+    whole: IntArray,
+    into_real: FloatArray,
+    into_whole: IntArray,
+    n: int,
     size: IntArray,
     credit: FloatArray,
-    collected: FloatArray,
     rate: float,
     capacity: float,
     threshold: float,
     by_value: bool,
     random: bool,
     state: Stream,
-    kept: IntArray,
     ledger: FloatArray,
 ) -> int:
-    """Write the numbers of the items that wait after a step to `kept`, and return their number.
+    """Write the items that wait after a step, and return their number.
 
     Arguments:
-        env, worth: (n,) environment and utility of the items: first those that wait, then new ones,
-            each one environment after the other.
-        key: (n,), by which "value" sorts the items.
-        waiting: number of the former.
+        cell, age, utility, number, present, collected: of the new items, as in `IndexQueue.index`.
+        waiting: W, the number of the items that have waited.
+        real, whole: (≥ W, 3), (≥ W, 2) their columns, one environment after the other.
+        into_real, into_whole: written; for all of the items.
+        n: N.
         size: (B,) how many of them each environment has; set to what waits afterwards.
         credit: (B,) fractions of items that have been indexed; changed.
-        kept: (n,), written.
         ledger: (6, B, 2), as `Ledger`; all but the last two are written.
     """
-    line, spare = np.empty(worth.size, np.intp), np.empty(worth.size, np.intp)
-    old, new, number = 0, waiting, 0
+    order = _in_turn(cell, age, present)
+    # The worth of those that have waited, then of the new ones in turn, and its negative.
+    most = waiting + order.size
+    worth, key = np.empty(most), np.empty(most if by_value else 0)
+    for j in range(waiting):
+        worth[j] = real[j, _PRESENT]
+    for j in range(order.size):
+        worth[waiting + j] = present[order[j]]
+    if by_value:
+        for j in range(most):
+            key[j] = -worth[j]
+    line, spare = np.empty(most, np.intp), np.empty(most if by_value else 0, np.intp)
+    old, new, out = 0, waiting, 0
     for e in range(size.size):
         for entry in range(_DECAYED):
             ledger[entry, e, 0] = ledger[entry, e, 1] = 0.0
-        n = 0
+        k = 0
         for _ in range(size[e]):
-            line[n] = old
+            line[k] = old
             old += 1
-            n += 1
-        waited, found, refused = n, 0, 0.0
-        while new < worth.size and env[new] == e:
+            k += 1
+        waited, found, refused, last = k, 0, 0.0, (e + 1) * n
+        while new < most and cell[order[new - waiting]] < last:
             found += 1
             if worth[new] < threshold:
                 ledger[_REFUSED, e, 0] += 1.0
                 refused += worth[new]
             else:
-                line[n] = new
-                n += 1
+                line[k] = new
+                k += 1
             new += 1
         ledger[_REFUSED, e, 1] = refused
         ledger[_COLLECTED, e, 0], ledger[_COLLECTED, e, 1] = found, collected[e]
@@ -257,12 +318,12 @@ def _index(
         elif not random:
             credit[e] += rate
             places = np.floor(credit[e] + _ROUNDING)
-            credit[e] = credit[e] - places if n > places else 0.0
-        served = n if n <= places else int(places)
-        if by_value and served < n:
-            _sort(key, line, 0, n, spare)
+            credit[e] = credit[e] - places if k > places else 0.0
+        served = k if k <= places else int(places)
+        if by_value and served < k:
+            _sort(key, line, 0, k, spare, False)
         total = 0.0
-        if served == n and n == waited + found:  # all that was collected is indexed
+        if served == k and k == waited + found:  # all that was collected is indexed
             total = collected[e]
             for j in range(waited):
                 total += worth[line[j]]
@@ -270,35 +331,51 @@ def _index(
             for j in range(served):
                 total += worth[line[j]]
         ledger[_INDEXED, e, 0], ledger[_INDEXED, e, 1] = served, total
-        stay = n - served if n - served <= capacity else int(capacity)
+        stay = k - served if k - served <= capacity else int(capacity)
         for j in range(served, served + stay):
-            kept[number] = line[j]
-            number += 1
+            i = line[j]
+            if i < waiting:
+                for column in range(3):
+                    into_real[out, column] = real[i, column]
+                for column in range(2):
+                    into_whole[out, column] = whole[i, column]
+            else:
+                i = order[i - waiting]
+                into_real[out, _AGE], into_real[out, _UTILITY] = age[i], utility[i]
+                into_real[out, _PRESENT] = present[i]
+                into_whole[out, _CELL], into_whole[out, _NUMBER] = cell[i], number[i]
+            out += 1
         size[e] = stay
         lost = 0.0
-        for j in range(served + stay, n):
+        for j in range(served + stay, k):
             lost += worth[line[j]]
-        ledger[_LOST, e, 0], ledger[_LOST, e, 1] = n - served - stay, lost
-    return number
+        ledger[_LOST, e, 0], ledger[_LOST, e, 1] = k - served - stay, lost
+    return out
 
 
 @compiled
-def _age(
-    env: IntArray,
-    before: FloatArray,
-    after: FloatArray,
-    size: IntArray,
-    stay: BoolArray,
-    ledger: FloatArray,
-) -> None:
-    """Account for what waiting items of utility `before` have lost, and mark those that stay."""
-    for j in range(env.size):
-        e = env[j]
-        ledger[_DECAYED, e, 1] += before[j] - after[j]
-        ledger[_BACKLOG, e, 1] += after[j]
-        stay[j] = after[j] > 0.0
-        if not stay[j]:
+def _decay(
+    left: FloatArray, real: FloatArray, whole: IntArray, n: int, size: IntArray, ledger: FloatArray
+) -> int:
+    """Let waiting items decay to the fractions `left` of their utility, (W,), remove those of which
+    nothing is left, write the last two rows of the ledger, and return the number of the others."""
+    for e in range(size.size):
+        for entry in range(_DECAYED, _BACKLOG + 1):
+            ledger[entry, e, 0] = ledger[entry, e, 1] = 0.0
+    out = 0
+    for j in range(left.size):
+        e, after = whole[j, _CELL] // n, real[j, _UTILITY] * left[j]
+        ledger[_DECAYED, e, 1] += real[j, _PRESENT] - after
+        ledger[_BACKLOG, e, 1] += after
+        if after > 0.0:
+            if out < j:
+                real[out, _AGE], real[out, _UTILITY] = real[j, _AGE], real[j, _UTILITY]
+                whole[out, _CELL], whole[out, _NUMBER] = whole[j, _CELL], whole[j, _NUMBER]
+            real[out, _PRESENT] = after
+            out += 1
+        else:
             ledger[_DECAYED, e, 0] += 1.0
             size[e] -= 1
     for e in range(size.size):
         ledger[_BACKLOG, e, 0] = size[e]
+    return out

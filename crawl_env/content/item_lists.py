@@ -12,18 +12,23 @@ from crawl_env.content.process import Feed, Published
 from crawl_env.numerics import FloatArray, IntArray
 
 _NONE = -1  # no item
-_ROOM = 64  # items at first
-# Rows of the columns of an item.
-_AGE, _AT, _UTILITY = range(3)  # its age in steps at the step at which it came, and that step
-_CELL, _NUMBER, _NEXT = range(3)  # the last: the place of the item of the cell that came before
+_ROOM, _SPACIOUS = 64, 3  # items at first; places for each item after a new copy
+# Columns of an item, which lie side by side in memory: its age in steps at the step at which it
+# came, and that step; its utility, cell and number; the place of the one that came before in its
+# cell. Whole numbers up to 2^53 are exact.
+_AGE, _AT, _UTILITY, _CELL, _NUMBER, _BEFORE = range(6)
+# Columns of a list: the places of the items that came last and first, and their number.
+_LAST, _FIRST, _LENGTH = range(3)
 
 
 class ItemLists:
     """The uncollected items of B·N cells, a linked list for each cell.
 
     A step takes time for the items that come, and a crawl for those that it collects; what waits
-    takes none. `crawl_env.content.stock.ItemStore` does the same by work on all items, which
-    capacities and decay functions other than the exponential need.
+    takes none. Items are written one behind the other; where there is no more room, those that have
+    been collected or have faded are left out of a new copy. `crawl_env.content.stock.ItemStore`
+    does the same by work on all items, which capacities and decay functions other than the
+    exponential need.
 
     Arguments:
         feed: the arrivals, whose `survival` gives the fraction of utility left.
@@ -33,14 +38,13 @@ class ItemLists:
     def __init__(self, feed: Feed, size: int) -> None:
         self.feed = feed
         self._clock = 0.0  # steps
-        self._last = np.full(size, _NONE)  # (B·N,) place of the item of each cell that came last
-        self._real, self._whole = np.zeros((3, 0)), np.zeros((3, 0), dtype=np.intp)
-        self._free = np.array([_NONE, 0])  # the first free place, and the number of free ones
-        self._make_room(_ROOM)
+        self._lists = np.empty((size, 3), dtype=np.intp)
+        _empty(np.arange(size), self._lists)
+        self._used, self._columns = 0, np.empty((_ROOM, 6))
 
     def empty(self, cells: IntArray) -> None:
         """Remove all items of the given cells."""
-        _empty(cells, self._last, self._whole, self._free)
+        _empty(cells, self._lists)
 
     def advance(self) -> None:
         """Advance by one step: the age of every item grows by 1."""
@@ -49,58 +53,55 @@ class ItemLists:
     def add(self, batches: Sequence[Published]) -> None:
         """Add items, with cells numbered env·N + source."""
         number = sum(items.cell.size for items in batches)
-        if number > self._free[1]:
-            self._remove_faded()
-            room = self._whole.shape[1]
-            used = room - int(self._free[1])
-            if used + number > room // 2:
-                self._make_room(2 * (used + number) - room)
+        if self._used + number > len(self._columns):
+            self._make_room(number)
         for items in batches:
-            _add(*items, self._clock, self._last, self._real, self._whole, self._free)
+            _add(*items, self._clock, self._used, self._lists, self._columns)
+            self._used += items.cell.size
 
     def items(self, cells: IntArray) -> tuple[Published, FloatArray]:
         """Return the items of the given cells that have utility left, and that utility; one cell
         after the other, and in each in the order in which they came."""
-        n = _count(cells, self._last, self._whole)
+        n = _count(cells, self._lists)
         found = Published(
             np.empty(n, dtype=np.intp), np.empty(n), np.empty(n), np.empty(n, dtype=np.intp)
         )
-        _read(cells, self._clock, self._last, self._real, self._whole, *found)
+        _read(cells, self._clock, self._lists, self._columns, *found)
         left = self.feed.survival(found)
-        present, which = found.utility * left, left > 0
-        return (found, present) if which.all() else (found.only(which), present[which])
+        present = found.utility * left
+        if left.all():
+            return found, present
+        which = left > 0
+        return found.only(which), present[which]
 
     def uncollected(self) -> tuple[FloatArray, FloatArray]:
         """Return the number of items with utility left and the sum of their ages in steps, (B·N,)
         each."""
-        found, _ = self.items(np.arange(self._last.size))
-        number = np.bincount(found.cell, minlength=self._last.size).astype(np.float64)
-        return number, np.bincount(found.cell, found.age, self._last.size).astype(np.float64)
+        found, _ = self.items(np.arange(len(self._lists)))
+        number = np.bincount(found.cell, minlength=len(self._lists)).astype(np.float64)
+        return number, np.bincount(found.cell, found.age, len(self._lists)).astype(np.float64)
 
     def get_state(self) -> Published:
         """Return a copy of the items."""
-        return self.items(np.arange(self._last.size))[0]
+        return self.items(np.arange(len(self._lists)))[0]
 
     def set_state(self, state: Any) -> None:
         """Restore a state returned by `get_state`, which may be a list of its columns."""
-        self.empty(np.arange(self._last.size))
+        self.empty(np.arange(len(self._lists)))
         self.add([Published.copied(state)])
 
-    def _remove_faded(self) -> None:
-        real, whole = self._real, self._whole
-        age = np.empty(real.shape[1])
-        _grow_old(real[_AGE], self._clock - real[_AT], age)
-        left = self.feed.survival(Published(whole[_CELL], age, real[_UTILITY], whole[_NUMBER]))
-        _remove(left, self._last, whole, self._free)
-
-    def _make_room(self, more: int) -> None:
-        """Add `more` places."""
-        old = self._whole.shape[1]
-        self._real = np.concatenate([self._real, np.zeros((3, more))], axis=1)
-        self._whole = np.concatenate([self._whole, np.zeros((3, more), dtype=np.intp)], axis=1)
-        self._whole[_NEXT, old:] = np.arange(old + 1, old + more + 1)
-        self._whole[_NEXT, -1] = self._free[0]
-        self._free[...] = old, self._free[1] + more
+    def _make_room(self, number: int) -> None:
+        """Make room for so many items, and for more."""
+        columns, lists = self._columns[: self._used], self._lists
+        age = np.empty(self._used)
+        _grow_old(columns, self._clock, age)
+        cell, item = (columns[:, which].astype(np.intp) for which in (_CELL, _NUMBER))
+        left = self.feed.survival(Published(cell, age, columns[:, _UTILITY], item))
+        kept = int(lists[:, _LENGTH].sum())
+        self._columns = np.empty((max(_ROOM, _SPACIOUS * (kept + number)), 6))
+        self._lists = np.empty_like(lists)
+        _empty(np.arange(len(lists)), self._lists)
+        self._used = _copy(left, lists, columns, self._lists, self._columns)
 
 
 @inlined
@@ -122,9 +123,19 @@ def _older(age: float, steps: float) -> float:
 
 
 @compiled
-def _grow_old(age: FloatArray, steps: FloatArray, out: FloatArray) -> None:
-    for i in range(age.size):
-        out[i] = _older(age[i], steps[i])
+def _grow_old(columns: FloatArray, clock: float, out: FloatArray) -> None:
+    for i in range(out.size):
+        out[i] = _older(columns[i, _AGE], clock - columns[i, _AT])
+
+
+@inlined
+def _append(place: int, here: int, lists: IntArray, columns: FloatArray) -> None:
+    """Append the item at a place to the list of its cell."""
+    columns[place, _BEFORE] = lists[here, _LAST]
+    lists[here, _LAST] = place
+    if lists[here, _LENGTH] == 0:
+        lists[here, _FIRST] = place
+    lists[here, _LENGTH] += 1
 
 
 @compiled
@@ -134,30 +145,24 @@ def _add(
     utility: FloatArray,
     number: IntArray,
     clock: float,
-    last: IntArray,
-    real: FloatArray,
-    whole: IntArray,
-    free: IntArray,
+    place: int,
+    lists: IntArray,
+    columns: FloatArray,
 ) -> None:
-    """Add items, for which there is room."""
+    """Add items, for which there is room from `place` on."""
     for j in range(cell.size):
-        place, here = free[0], cell[j]
-        free[0] = whole[_NEXT, place]
-        real[_AGE, place], real[_AT, place], real[_UTILITY, place] = age[j], clock, utility[j]
-        whole[_CELL, place], whole[_NUMBER, place] = here, number[j]
-        whole[_NEXT, place] = last[here]
-        last[here] = place
-    free[1] -= cell.size
+        columns[place, _AGE], columns[place, _AT] = age[j], clock
+        columns[place, _UTILITY] = utility[j]
+        columns[place, _CELL], columns[place, _NUMBER] = cell[j], number[j]
+        _append(place, cell[j], lists, columns)
+        place += 1
 
 
 @compiled
-def _count(cells: IntArray, last: IntArray, whole: IntArray) -> int:
+def _count(cells: IntArray, lists: IntArray) -> int:
     n = 0
     for cell in cells:
-        place = last[cell]
-        while place != _NONE:
-            n += 1
-            place = whole[_NEXT, place]
+        n += lists[cell, _LENGTH]
     return n
 
 
@@ -165,54 +170,50 @@ def _count(cells: IntArray, last: IntArray, whole: IntArray) -> int:
 def _read(
     cells: IntArray,
     clock: float,
-    last: IntArray,
-    real: FloatArray,
-    whole: IntArray,
+    lists: IntArray,
+    columns: FloatArray,
     cell: IntArray,
     age: FloatArray,
     utility: FloatArray,
     number: IntArray,
 ) -> None:
-    """Copy the items of some cells; a list begins with what came last, so it is read backwards."""
+    """Copy the items of some cells; a list is linked from what came last, so it is read
+    backwards."""
     j = cell.size
     for i in range(cells.size - 1, -1, -1):
-        place = last[cells[i]]
+        place = lists[cells[i], _LAST]
         while place != _NONE:
             j -= 1
-            cell[j], number[j] = cells[i], whole[_NUMBER, place]
-            age[j] = _older(real[_AGE, place], clock - real[_AT, place])
-            utility[j] = real[_UTILITY, place]
-            place = whole[_NEXT, place]
+            cell[j], number[j] = cells[i], int(columns[place, _NUMBER])
+            age[j] = _older(columns[place, _AGE], clock - columns[place, _AT])
+            utility[j] = columns[place, _UTILITY]
+            place = int(columns[place, _BEFORE])
 
 
 @compiled
-def _empty(cells: IntArray, last: IntArray, whole: IntArray, free: IntArray) -> None:
+def _empty(cells: IntArray, lists: IntArray) -> None:
     for cell in cells:
-        place = last[cell]
-        while place != _NONE:
-            before = whole[_NEXT, place]
-            whole[_NEXT, place] = free[0]
-            free[0] = place
-            free[1] += 1
-            place = before
-        last[cell] = _NONE
+        lists[cell, _LAST] = lists[cell, _FIRST] = _NONE
+        lists[cell, _LENGTH] = 0
 
 
 @compiled
-def _remove(left: FloatArray, last: IntArray, whole: IntArray, free: IntArray) -> None:
-    """Remove the items of which nothing is left."""
-    for cell in range(last.size):
-        later, place = _NONE, last[cell]
-        while place != _NONE:
-            before = whole[_NEXT, place]
-            if left[place] > 0.0:
-                later = place
-            else:
-                if later == _NONE:
-                    last[cell] = before
-                else:
-                    whole[_NEXT, later] = before
-                whole[_NEXT, place] = free[0]
-                free[0] = place
-                free[1] += 1
-            place = before
+def _copy(
+    left: FloatArray,
+    lists: IntArray,
+    columns: FloatArray,
+    into_lists: IntArray,
+    into_columns: FloatArray,
+) -> int:
+    """Copy the items that are neither collected nor faded, in their order, and return their
+    number."""
+    out = 0
+    for place in range(left.size):
+        here = int(columns[place, _CELL])
+        first = lists[here, _FIRST]  # of a cell, what is collected comes before what is not
+        if first != _NONE and place >= first and left[place] > 0.0:
+            for column in range(_BEFORE):
+                into_columns[out, column] = columns[place, column]
+            _append(out, here, into_lists, into_columns)
+            out += 1
+    return out

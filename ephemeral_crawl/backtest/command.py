@@ -13,9 +13,9 @@ from crawl_env import ItemLog
 from crawl_env.errors import check_choice
 from crawl_env.log.clock import HOURS
 from ephemeral_crawl.backtest import play, summary
-from ephemeral_crawl.backtest.play import KNOWN, SCHEDULER
+from ephemeral_crawl.backtest.play import AS_IT_IS, KNOWN, SCHEDULER, WITHOUT
 from ephemeral_crawl.backtest.rules import RULES
-from ephemeral_crawl.core.log_options import LogOptions
+from ephemeral_crawl.core.log_options import SignalOptions
 from ephemeral_crawl.core.question import FILE, check_question, question, text_of
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job
@@ -31,12 +31,13 @@ _FEWEST_WEEKS = 8  # with fewer, the intervals rest on days
 
 
 @dataclass(kw_only=True)
-class Backtest(LogOptions, ParallelStudy):
+class Backtest(SignalOptions, ParallelStudy):
     """Plays the live scheduler on a recorded log, item by item, against the rules of feed readers.
 
-    The scheduler knows nothing of the feeds at first, and learns from what its own fetches find.
-    All spend the same number of fetches: the intervals of a rule are stretched or shrunk by the
-    same factor. The log is that of `fit`: source, published, utility.
+    The scheduler knows nothing of the feeds at first, and learns from what its own fetches find,
+    and from pings if there are any (--signals). All spend the same number of fetches: the intervals
+    of a rule are stretched or shrunk by the same factor. The log is that of `fit`: source,
+    published, utility.
     """
 
     outputs: ClassVar[tuple[str, ...]] = ("feeds.csv", "records.csv", "report.html", FILE)
@@ -79,21 +80,23 @@ class Backtest(LogOptions, ParallelStudy):
         asked = question(self.name(), {**vars(self), "out": None, "replace": None, "jobs": None})
         check_question(self.folder, asked, self.replace)
         log = self.read(self.items)
+        pings = self.pings(log)
         feeds = self._feeds(log, half_life)
         if not len(play.Feeds(log, **feeds).moments(per_hour)):
             raise ValueError(
                 f"--budget {self.budget} pays for no fetch in the time that is played; take a "
                 "larger one, or a longer log"
             )
-        names = (SCHEDULER, *RULES, KNOWN)
+        names = (SCHEDULER, *RULES, KNOWN, AS_IT_IS + self.present)
+        names += () if pings is None else (WITHOUT,)
         fractions = _QUICK if self.quick else _FRACTIONS
         cases = [(name, 1.0) for name in names] + [(SCHEDULER, part) for part in fractions]
         jobs: list[Job] = [
-            {"policy": name, "per_hour": per_hour * part, "feeds": feeds, "log": digest(log)}
+            {"policy": name, "per_hour": per_hour * part, "feeds": feeds, "log": digest(log, pings)}
             for name, part in cases
         ]
         print(f"{len(log):,} items of {len(log.names):,} feeds, {len(jobs)} parts")
-        results = self.runner.run(jobs, partial(play.work, log))
+        results = self.runner.run(jobs, partial(play.work, log, pings))
         runs = {case: play.played_of(result) for case, result in zip(cases, results, strict=True)}
         found = summary.Found(
             log, runs, results[0]["total"], per_hour, half_life, self.present,

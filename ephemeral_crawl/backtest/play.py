@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
 from typing import NamedTuple
@@ -9,13 +10,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from crawl_env import ItemLog
+from crawl_env import ItemLog, PingLog
 from crawl_env.log.clock import HOURS
 from ephemeral_crawl.backtest.rules import HOUR, RULES
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.live import Scheduler
 
 SCHEDULER, KNOWN = "scheduler", "rates known"
+WITHOUT = "scheduler without pings"
+AS_IT_IS = "as it is: "  # and the name of a rule
 _EPOCH = 1_000_000_000.0  # seconds since 1970, of the start of a log without dates
 _LEASES = 8  # at a time
 
@@ -33,6 +36,7 @@ class Feeds:
         listed: number of the newest items that a feed lists; 0 if it lists all.
         length: seconds that are played, at most.
         block: seconds in which what is collected is added up.
+        pings: what the feeds announced; None: nothing.
     """
 
     def __init__(
@@ -44,6 +48,7 @@ class Feeds:
         listed: int = 0,
         length: float = math.inf,
         block: float = 7 * 24 * HOUR,
+        pings: PingLog | None = None,
     ) -> None:
         second = HOURS[log.unit] * HOUR
         self.span = (log.end - log.start) * second
@@ -59,6 +64,12 @@ class Feeds:
             own = order[first:last]
             self.published.append((log.published[own] - log.start) * second)
             self.worth.append(np.asarray(log.utility[own], dtype=np.float64))
+        self.pings: list[tuple[float, int]] = []  # time and feed
+        if pings is not None:
+            heard = pings.select(log.names)
+            times = (heard.time - log.start) * second
+            live = times >= self.start
+            self.pings = list(zip(times[live].tolist(), heard.source[live].tolist(), strict=True))
         self.reset()
 
     def reset(self) -> None:
@@ -117,21 +128,28 @@ class Played(NamedTuple):
 
 
 def played(feeds: Feeds, name: str, per_hour: float) -> Played:
-    """Play a policy from the start: "scheduler", "rates known" or the name of a rule."""
+    """Play a policy from the start.
+
+    Arguments:
+        name: `SCHEDULER`, `WITHOUT`, `KNOWN`, the name of a rule, or that of a rule with its own
+            intervals, after `AS_IT_IS`, which spends what it wants.
+    """
     feeds.reset()
-    if name == SCHEDULER:
-        by_scheduler(feeds, per_hour)
+    if name in (SCHEDULER, WITHOUT):
+        by_scheduler(feeds, per_hour, feeds.pings if name == SCHEDULER else [])
     elif name == KNOWN:
         by_index(feeds, per_hour)
+    elif name.startswith(AS_IT_IS):
+        by_intervals(feeds, name.removeprefix(AS_IT_IS))
     else:
         by_rule(feeds, per_hour, name)
     delay = feeds.delay / feeds.found if feeds.found else math.nan
     return Played(feeds.collected, feeds.fetches.astype(float), feeds.found, delay)
 
 
-def by_scheduler(feeds: Feeds, per_hour: float) -> None:
-    """The live scheduler, which knows nothing but what its own fetches have found."""
-    now = 0.0
+def by_scheduler(feeds: Feeds, per_hour: float, pings: list[tuple[float, int]]) -> None:
+    """The live scheduler, which knows nothing but the pings and what its own fetches have found."""
+    now, heard = 0.0, 0
     scheduler = Scheduler(
         ":memory:",
         budget=f"{per_hour:.9f}/h",
@@ -140,7 +158,12 @@ def by_scheduler(feeds: Feeds, per_hour: float) -> None:
     )
     scheduler.add_many({"source": str(i)} for i in range(len(feeds.published)))
     for moment in feeds.moments(per_hour).tolist():
-        now = moment
+        now, first = moment, heard
+        while heard < len(pings) and pings[heard][0] <= now:
+            heard += 1
+        scheduler.signal_many(
+            {"source": str(i), "at": _EPOCH + time} for time, i in pings[first:heard]
+        )
         for lease in scheduler.lease(limit=_LEASES):
             time, worth = feeds.fetch(int(lease.source), now)
             items = zip((_EPOCH + time).tolist(), worth.tolist(), strict=True)
@@ -156,6 +179,16 @@ def by_rule(feeds: Feeds, per_hour: float, name: str) -> None:
         i = int(((now - feeds.fetched) / interval).argmax())
         time, _ = feeds.fetch(i, now)
         interval[i] = rules[i].after(now, time.tolist())
+
+
+def by_intervals(feeds: Feeds, name: str) -> None:
+    """A rule in use with its own intervals, whatever it spends."""
+    rules = [RULES[name]() for _ in feeds.published]
+    due = [(feeds.start, i) for i in range(len(rules))]
+    while due[0][0] < feeds.end:
+        now, i = due[0]
+        time, _ = feeds.fetch(i, now)
+        heapq.heapreplace(due, (now + rules[i].after(now, time.tolist()), i))
 
 
 def by_index(feeds: Feeds, per_hour: float) -> None:
@@ -174,9 +207,9 @@ def by_index(feeds: Feeds, per_hour: float) -> None:
         feeds.fetch(i, now)
 
 
-def work(log: ItemLog, job: Job) -> Result:
+def work(log: ItemLog, pings: PingLog | None, job: Job) -> Result:
     """Play a job, for the runner."""
-    feeds = Feeds(log, **job["feeds"])
+    feeds = Feeds(log, **job["feeds"], pings=pings)
     run = played(feeds, job["policy"], job["per_hour"])
     return {
         "collected": run.collected.tolist(),

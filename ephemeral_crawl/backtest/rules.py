@@ -55,8 +55,12 @@ class RoundRobin(Rule):
 
 
 class Miniflux(Rule):
-    """Miniflux's scheduler by entry frequency: a week divided by the entries of the last week,
-    between five minutes and a day."""
+    """Miniflux's scheduler by entry frequency (`POLLING_SCHEDULER=entry_frequency`): a week divided
+    by the entries of the last week, between five minutes and a day.
+
+    `ScheduleNextCheck` in internal/model/feed.go, as of 2.2, with its default factor of 1. Delays
+    that servers ask for do not occur in a log.
+    """
 
     name = "miniflux"
     about = "a week ÷ entries of the last week, 5 min to 1 day"
@@ -67,8 +71,13 @@ class Miniflux(Rule):
 
 
 class CommaFeed(Rule):
-    """CommaFeed's empirical interval (FeedRefreshIntervalCalculator): by the age of the last entry,
-    and half of the mean gap between the listed ones, from 5 minutes to 4 hours."""
+    """CommaFeed's empirical interval: by the age of the last entry, and half of the mean gap
+    between the listed ones, from 5 minutes to 4 hours.
+
+    `computeEmpiricalRefreshInterval` in FeedRefreshIntervalCalculator.java, the default since 5.6,
+    with an `interval` of 5 minutes and a `max-interval` of 4 hours. Before, there were other
+    constants, from 6 hours to a day, used only under heavy load.
+    """
 
     name = "commafeed"
     about = "half of the mean gap of the listed entries, 5 min to 1 h; idle feeds up to 4 h"
@@ -90,7 +99,11 @@ class CommaFeed(Rule):
 
 class AutoTTL(Rule):
     """FreshRSS's extension AutoTTL: the span of the entries of the last 30 days divided by their
-    number, between the default of an hour and the maximum of a day."""
+    number, between the default of an hour and the maximum of a day.
+
+    `getAdjustedTTL` and `calcAdjustedTTL` in the extension's stats.php, with FreshRSS's
+    `ttl_default` of an hour and the extension's `MAX_TTL`.
+    """
 
     name = "autottl"
     about = "span ÷ number of the entries of 30 days, 1 h to 1 day"
@@ -102,16 +115,19 @@ class AutoTTL(Rule):
 
 
 class Aimd(Rule):
-    """Additive increase, multiplicative decrease, as in feedspool's plug-in poll_schedule_vary: the
-    interval is halved after a fetch with news and grows by 30 minutes after one without, between an
-    hour and a day."""
+    """Additive increase, multiplicative decrease, as in feedspool: the interval begins with ten
+    minutes, is halved after a fetch with news and grows by 30 minutes after one without, between an
+    hour and a day.
+
+    `update_period` of the plug-in poll_schedule_vary, with the defaults of subscriptions.py.
+    """
 
     name = "aimd"
     about = "interval × 0.5 after news, + 30 min without, 1 h to 1 day"
 
     def __init__(self) -> None:
         super().__init__()
-        self._last = DAY
+        self._last = 10 * MINUTE
 
     def interval(self, now: float, found: int) -> float:
         changed = 0.5 * self._last if found else self._last + 30 * MINUTE
@@ -121,8 +137,12 @@ class Aimd(Rule):
 
 class Nutch(Rule):
     """Apache Nutch's AdaptiveFetchSchedule: the interval is multiplied by 0.8 after a fetch with
-    news, else by 1.4. It begins with a day, rather than Nutch's 30, and is between a minute and 30
-    days, rather than a year: feeds are not pages."""
+    news, else by 1.4 (`dec_rate` and `inc_rate` of nutch-default.xml, as of 1.20).
+
+    It begins with a day, rather than Nutch's 30, and is between a minute and 30 days, rather than a
+    year: feeds are not pages. The shift towards the last change is left out (`sync_delta=false`),
+    since it compares intervals with the clock, and here they are stretched.
+    """
 
     name = "nutch"
     about = "interval × 0.8 after news, × 1.4 without, 1 min to 30 days"

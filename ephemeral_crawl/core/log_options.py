@@ -16,7 +16,7 @@ _NAMED = 3  # items in a message
 
 @dataclass(kw_only=True)
 class LogOptions:
-    """How a log of items is read, and one of pings."""
+    """How a log of items is read."""
 
     unit: str = "hour"
     """Unit of time of the log and of the rates: second, minute, hour or day. Numbers in the column
@@ -26,15 +26,10 @@ class LogOptions:
     unix-s, unix-ms, unix-us or unix-ns. By default Unix times are recognised."""
     drop_duplicates: bool = False
     """Of rows with the same identifier in the column item, keep only the earliest publication;
-    without this column, of rows with the same source, time and utility. Of pings, keep the first
-    with the same source and time."""
+    without this column, of rows with the same source, time and utility. Of pings, if there are any,
+    keep the first with the same source and time."""
     drop_outliers: bool = False
     """Drop items that lie so far before or after all others that their date must be wrong."""
-    signals: Path | None = None
-    """Log of the pings with which sources announced items: a table with the columns source, time
-    (as published); .csv, .csv.gz or .parquet."""
-    drop_unknown: bool = False
-    """Leave out pings of sources that the log of items lacks."""
 
     def read(
         self,
@@ -83,6 +78,17 @@ class LogOptions:
         start = first if far[0] else log.start
         end = float(np.nextafter(last, np.inf)) if far[-1] else log.end
         return log.covering(start, end).with_notes(f"{found}. They are left out.")
+
+
+@dataclass(kw_only=True)
+class SignalOptions(LogOptions):
+    """How a log of items is read, and one of pings."""
+
+    signals: Path | None = None
+    """Log of the pings with which sources announced items: a table with the columns source, time
+    (as published); .csv, .csv.gz or .parquet."""
+    drop_unknown: bool = False
+    """Leave out pings of sources that the log of items lacks."""
 
     def pings(self, log: ItemLog) -> PingLog | None:
         """Return the pings on the clock of a log, for its sources and its span; None if no log of

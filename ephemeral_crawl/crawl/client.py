@@ -44,6 +44,10 @@ class FetchError(Exception):
     """A document could not be fetched; the message says why."""
 
 
+class NotAllowed(FetchError):
+    """Nothing was asked for, since the URL or its address is one that is not fetched."""
+
+
 @dataclass(frozen=True)
 class Response:
     """What a server answered, after redirects."""
@@ -134,6 +138,7 @@ class Client:
             etag, modified: those of the answer before, for a conditional request.
 
         Raises:
+            NotAllowed: the URL is refused before any request.
             FetchError: there was no answer, or one that is refused.
         """
         headers = {
@@ -144,8 +149,12 @@ class Client:
         if modified:
             headers["If-Modified-Since"] = modified
         try:
+            url = check_url(url)
+        except ValueError as error:
+            raise NotAllowed(_reason(error)) from None
+        try:
             async with asyncio.timeout(self._timeout):
-                return await self._follow(check_url(url), headers)
+                return await self._follow(url, headers)
         except TimeoutError:
             raise FetchError(f"no whole answer within {self._timeout:g} s") from None
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
@@ -155,10 +164,13 @@ class Client:
 
     async def _follow(self, url: str, headers: dict[str, str]) -> Response:
         permanent, moved = True, None
-        for _ in range(_MOST_REDIRECTS + 1):
-            self._check(url)
-            request = self._client.build_request("GET", url, headers=headers)
-            answer = await self._client.send(request, stream=True, follow_redirects=False)
+        for hop in range(_MOST_REDIRECTS + 1):
+            try:
+                self._check(url)
+                request = self._client.build_request("GET", url, headers=headers)
+                answer = await self._client.send(request, stream=True, follow_redirects=False)
+            except _NotPublic as error:
+                raise (FetchError if hop else NotAllowed)(str(error)) from None
             try:
                 target = answer.headers.get("location")
                 if answer.status_code not in _REDIRECTS or not target:
@@ -188,7 +200,7 @@ class Client:
         except ValueError:
             return
         if not (self._private or is_public(host)):
-            raise FetchError(f"{host} is not a public address; --allow-private permits it")
+            raise _NotPublic(host)
 
     async def _body(self, answer: httpx.Response) -> bytes:
         encoding = answer.headers.get("content-encoding", "identity").strip().lower()
@@ -228,6 +240,11 @@ async def _resolve(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
+class _NotPublic(httpcore.ConnectError):
+    def __init__(self, host: str) -> None:
+        super().__init__(f"{host} is not a public address; --allow-private permits it")
+
+
 class _Backend(httpcore.AsyncNetworkBackend):
     """Connects to addresses that were checked."""
 
@@ -248,9 +265,7 @@ class _Backend(httpcore.AsyncNetworkBackend):
         except OSError as error:
             raise httpcore.ConnectError(f"{host} is not known: {error.strerror}") from None
         if not self._private and not all(map(is_public, found)):
-            raise httpcore.ConnectError(
-                f"{host} is not a public address; --allow-private permits it"
-            )
+            raise _NotPublic(host)
         failure: Exception = httpcore.ConnectError(f"{host} has no address")
         for address in found[:_MOST_ADDRESSES]:
             try:

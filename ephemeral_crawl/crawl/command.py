@@ -222,8 +222,14 @@ class _Progress:
         self._scheduler, self._quiet = scheduler, quiet
         self._last = time.monotonic()
         self._fetched = self._new = self._failed = 0
+        self._not_allowed: dict[str, str] = {}  # errors that were shown
 
     def add(self, visit: Visit) -> None:
+        if not visit.allowed:  # it comes again and again
+            if self._not_allowed.get(visit.source) != visit.error:
+                self._not_allowed[visit.source] = visit.error
+                self._print(f"{visit.source}: {visit.error}")
+            return
         self._fetched += 1
         self._new += visit.new
         if visit.error:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import NamedTuple, TextIO
 
-from ephemeral_crawl.crawl.client import Client, FetchError, Response
+from ephemeral_crawl.crawl.client import Client, FetchError, NotAllowed, Response
 from ephemeral_crawl.crawl.feeds import Feed, FeedItem, Parser
 from ephemeral_crawl.crawl.memory import Memory, Remembered
 from ephemeral_crawl.crawl.urls import check_url, host_of
@@ -19,6 +19,7 @@ from ephemeral_crawl.live import Lease, Scheduler, UnknownSource
 from ephemeral_crawl.live.arguments import Duration
 
 LONGEST_PAUSE = 86_400.0  # seconds for which a feed's own wish not to be fetched is honoured
+_NOT_ALLOWED = 60.0  # seconds until an address that is not allowed is looked at again
 _SHORTEST_SLEEP = 1.0  # seconds between two looks at the schedule
 _GONE = 410
 
@@ -30,6 +31,7 @@ class Visit(NamedTuple):
     status: int | None
     new: int  # items that were not known
     error: str  # "" if it succeeded
+    allowed: bool = True  # whether anything was asked for
 
 
 class Crawler:
@@ -129,9 +131,12 @@ class Crawler:
                 new = await self._read(lease, known, response)
             except ValueError as error:
                 raise FetchError(str(error)) from None
+        except NotAllowed as error:  # which costs nothing
+            self._scheduler.release(lease.id, again_after=_NOT_ALLOWED, reason=str(error))
+            self._done(Visit(source, None, 0, str(error), allowed=False))
         except FetchError as error:
             if status is None or 200 <= status < 300:
-                self._scheduler.failed(lease.id)
+                self._scheduler.failed(lease.id, reason=str(error))
             self._done(Visit(source, status, 0, str(error)))
         except asyncio.CancelledError:
             self._scheduler.release(lease.id)

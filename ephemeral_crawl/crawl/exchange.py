@@ -230,6 +230,5 @@ def _added(
 ) -> Imported:
     number = scheduler.add_many(rows, exist_ok=True)
     if per_host:
-        for host in dict.fromkeys(row["host"] for row in rows if row["host"]):
-            scheduler.limit_host(host, per_host)
+        scheduler.limit_hosts({row["host"]: per_host for row in rows if row["host"]})
     return Imported(number, len(rows) - number, 0, tuple(refused))

@@ -44,6 +44,13 @@ def describe(scheduler: Scheduler, now: float, limit: int = _SHOWN) -> str:
             f"({_percent(planned, total)}); with equal intervals: {equal:.3g} "
             f"({_percent(equal, total)}). Gain: {_percent(planned - equal, equal)}."
         )
+        # At this price; at the lower one without ceilings it is less, so that this is a bound.
+        ceilings = sum(e.max_interval_costs for e in running)
+        if ceilings > 0.0005 * planned:
+            lines.append(
+                "That sources are fetched at least once in their maximum intervals costs at most "
+                f"{_percent(ceilings, planned + ceilings)} of what could be collected without."
+            )
         frequency = sum(3600.0 / e.interval for e in running if e.interval)
         if frequency > 1.1 * status.budget:
             lines.append(
@@ -59,6 +66,13 @@ def describe(scheduler: Scheduler, now: float, limit: int = _SHOWN) -> str:
         lines.append(f"{e.rate:8.3g}{guess}  {e.worth:7.3g}  {every:>9}  {due:>9}  {e.source}")
     if len(order) > limit:
         lines.append(f"and {len(order) - limit:,} more")
+    failing = [e for e in known if e.failures or e.failure]
+    if failing:
+        lines.append("Not fetched when it was last tried:")
+        failing.sort(key=lambda e: (-e.failures, e.source))
+        lines += [f"  {e.source}: {e.failure or 'the fetch failed'}" for e in failing[:limit]]
+    if len(failing) > limit:
+        lines.append(f"  and {len(failing) - limit:,} more")
     return "\n".join(lines)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import tyro
 
 from crawl_env import ItemLog, PingLog, Sources
-from ephemeral_crawl.core.log_options import LogOptions
+from ephemeral_crawl.core.log_options import SignalOptions
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.study import Study
 from ephemeral_crawl.fit import checks, decay, estimate, signals, summary
@@ -19,7 +19,7 @@ from ephemeral_crawl.fit.results import FitResults
 
 
 @dataclass(kw_only=True)
-class Fit(LogOptions, Study):
+class Fit(SignalOptions, Study):
     """Estimates rates, utilities and decay from a log of items, and tests the model's assumptions.
 
     The log is a table with one row an item: source, published (a number, or a time stamp in ISO

@@ -79,8 +79,8 @@ class MinifluxSidecar:
         for lease in leases:
             try:
                 items = self._refreshed(lease)
-            except httpx.HTTPError:  # Miniflux answers 500 if it cannot fetch the feed
-                self._scheduler.failed(lease.id)
+            except httpx.HTTPError as error:  # Miniflux answers 500 if it cannot fetch the feed
+                self._scheduler.failed(lease.id, reason=str(error))
             else:
                 self._scheduler.report(lease.id, items)
         return len(leases)

@@ -41,9 +41,9 @@ class ScheduledReader:
             self._leases[lease.source] = lease
             try:
                 self._reader.update_feed(lease.source)
-            except ParseError:
+            except ParseError as error:
                 if lease.source in self._leases:  # and not yet reported by the hook
-                    self._scheduler.failed(lease.id)
+                    self._scheduler.failed(lease.id, reason=str(error))
             except FeedNotFoundError:
                 self._scheduler.remove(lease.source)
             else:
@@ -78,8 +78,8 @@ class ScheduledReader:
             return
         lease = self._leases.pop(url, None)
         fetch = lease.id if lease else url
-        if reader.get_feed(url).last_exception is not None:
-            self._scheduler.failed(fetch)
+        if (error := reader.get_feed(url).last_exception) is not None:
+            self._scheduler.failed(fetch, reason=error.value_str)
             return
         self._scheduler.report(fetch, items)
         interval = self._scheduler.explain(url).interval

@@ -69,8 +69,8 @@ class ScheduledSpider:
                 [(published, worth) for published, worth, _ in found],
                 status=response.status,
             )
-        except Exception:
-            self.scheduler.failed(lease, status=response.status)
+        except Exception as error:
+            self.scheduler.failed(lease, status=response.status, reason=str(error))
             raise
         for _, _, item in found:
             yield item
@@ -82,9 +82,9 @@ class ScheduledSpider:
         if answer is not None:
             self.scheduler.failed(lease, status=answer.status, retry_after=_retry_after(answer))
         elif failure.check(IgnoreRequest):
-            self.scheduler.release(lease, again_after="24h")
+            self.scheduler.release(lease, again_after="24h", reason=str(failure.value))
         else:
-            self.scheduler.failed(lease)
+            self.scheduler.failed(lease, reason=str(failure.value))
 
 
 def _retry_after(response: Response) -> float | None:

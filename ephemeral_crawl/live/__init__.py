@@ -3,9 +3,11 @@
 from ephemeral_crawl.live.counts import Counts
 from ephemeral_crawl.live.errors import SourceExists, UnknownLease, UnknownSource
 from ephemeral_crawl.live.explanation import Explanation
+from ephemeral_crawl.live.leasing import Lease
 from ephemeral_crawl.live.lessons import Lesson
 from ephemeral_crawl.live.overview import Overview
-from ephemeral_crawl.live.scheduler import Lease, Scheduler, Status
+from ephemeral_crawl.live.scheduler import Scheduler
+from ephemeral_crawl.live.status import Status
 
 __all__ = [
     "Counts",

@@ -23,19 +23,20 @@ what they are worth.
 from __future__ import annotations
 
 import math
-from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.scheduling.age_index import whole
 from crawl_env.compiled import compiled
 from ephemeral_crawl.live import heap as heaps
 from ephemeral_crawl.live import price
 from ephemeral_crawl.live.columns import NO_HOST, Hosts, Sources
 from ephemeral_crawl.live.heap import Heap
 from ephemeral_crawl.live.learning import Shared
+from ephemeral_crawl.live.queue import QUEUED, Queue, heads
 
 if TYPE_CHECKING:
     from ephemeral_crawl.live.state import State
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 Rows = NDArray[np.int32]
 
 EXACT = 1024  # sources up to which every key is at a price that is asked for
-LOOKED_AT = 256  # sources that are compared at a time, at least
+LOOKED_AT = 128  # sources that are compared at a time, at least
 BELOW, ABOVE = 0.05, 0.02  # logarithm of price asked for ÷ price of keys, in small, large fleets
 TOLERANCE = 0.1  # logarithm by which keys of large fleets can be at a higher price
 _MOST = 4096  # sources that are looked at, where far more are due than are asked for
@@ -52,7 +53,8 @@ _SAMPLE = 1024  # sources whose indices tell how far a price falls
 _PART = 1 / 16  # of the sources, whose indices then reach it
 _LINE = 128  # sources in line in front of a host
 _ROUNDS = 8  # largest number of times that the heap is looked at in a call
-_IN_LINE, _TICKET, _QUEUED = 1, 2, 3  # marks
+_IN_LINE, _TICKET = 1, 2  # marks, besides `QUEUED`
+_SEEN = QUEUED + 1  # during a call
 NEW, CEILING, ROTATION, SIGNAL, INDEX = range(5)  # reasons
 
 
@@ -81,8 +83,8 @@ class Agenda:
         self._lines: dict[int, list[int]] = {}  # of each host; those not marked have left it
         self._opening: list[tuple[float, int]] = []  # heap of when hosts accept the next fetch
         self._tickets: dict[int, float] = {}  # last ticket of each host
-        self._late: deque[int] = deque()  # queue of sources past their maximum intervals
-        self._others: deque[int] = deque()  # and of others that are due at any price
+        self._late = Queue()  # of sources past their maximum intervals
+        self._others = Queue()  # of others that are due at any price
 
     def floor(self, state: State, asked: float) -> float:
         """Return the index down to which all sources that have it are found among those due."""
@@ -105,7 +107,8 @@ class Agenda:
 
     def _build(self, state: State, value: float, now: float) -> None:
         rows, room = state.rows, len(state.table)
-        keys = price.all_keys(state.table, state.shared, rows, value, state.rotation, now)
+        which = np.arange(rows, dtype=np.int32)
+        keys = price.keys(state.table, state.shared, which, value, state.rotation, now)
         self.__init__()  # type: ignore[misc]
         self.price, self.heap, self.marks = value, Heap.empty(room), np.zeros(room, np.uint8)
         order = np.argsort(keys, kind="stable")
@@ -115,33 +118,18 @@ class Agenda:
         self.heap.place[order] = np.arange(len(order))
         self.heap.size[0] = len(order)
 
-    def rekey(
-        self,
-        state: State,
-        rows: Rows,
-        now: float,
-        value: float | None = None,
-        queue: bool = False,
-    ) -> Rows:
-        """Compute keys of sources that have changed, or at another price.
-
-        If `queue`, sources that are due at any price go to a queue; return those that come to it.
-        """
+    def rekey(self, state: State, rows: Rows, now: float) -> None:
+        """Compute keys of sources that have changed."""
         if not self.price > 0.0:
-            return rows[:0]
+            return
         if len(self.marks) < len(state.table):
             room = len(state.table)
             marks = np.zeros(room, np.uint8)
             marks[: len(self.marks)] = self.marks
             self.marks, self.heap = marks, self.heap.with_rows(room)
-        if value is None:
-            value = self.price
-        self.price = max(self.price, value)
-        new: Rows = _rekey(
-            state.table, state.shared, self.heap, self.marks, rows, value, state.rotation, now,
-            queue,
-        )  # fmt: skip
-        return new
+        _rekey(
+            state.table, state.shared, self.heap, self.marks, rows, self.price, state.rotation, now
+        )
 
     def _renew(self, state: State, number: int, now: float) -> None:
         """Compute the next keys anew."""
@@ -157,44 +145,20 @@ class Agenda:
         """Return sources that may be due and whose hosts accept a fetch, and whether there may be
         more."""
         for _ in range(_ROUNDS):
-            rows = heaps.due(self.heap, now, most)
-            more = len(rows) == most
-            rows = self._admitted(state, rows, now)
-            if 2 * len(rows) >= most or not more:
+            late, others = self._late.rows, self._others.rows
+            rows, limited, found, of_heap, gone = _candidates(
+                state.table, state.hosts_table, self.heap, self.marks, late, others, most, limit,
+                now,
+            )  # fmt: skip
+            self._late.drop(gone[0])
+            self._others.drop(gone[1])
+            for i in limited.tolist():
+                self._stand_in_line(state, i, now)
+            more = found == most
+            if 2 * of_heap >= most or not more:
                 break
-        found = [rows, *self._of_open_hosts(state, most, now)]
-        if self._late or self._others:
-            for queue in (self._late, self._others):
-                found.append(self._admitted(state, self._heads(queue, limit), now))
-            return np.unique(np.concatenate(found)), more
-        return np.concatenate(found) if len(found) > 1 else rows, more
-
-    def _admitted(self, state: State, rows: Rows, now: float) -> Rows:
-        """Return those whose hosts accept any number of fetches now; others wait for theirs."""
-        if not state.host_names or not len(rows):
-            return rows
-        free, limited = _admit(state.table, state.hosts_table, self.heap, self.marks, rows, now)
-        for i in limited.tolist():
-            self._stand_in_line(state, i, now)
-        return free
-
-    def _heads(self, queue: deque[int], limit: int) -> Rows:
-        """Return the first sources of a queue, which stay, without those that have left it."""
-        heads: list[int] = []
-        while queue and len(heads) < limit:
-            i = queue.popleft()
-            if self.marks[i] == _QUEUED:
-                heads.append(i)
-        queue.extendleft(reversed(heads))
-        return np.array(heads, dtype=np.int32)
-
-    def _enter(self, queue: deque[int], rows: Rows) -> None:
-        """Let sources wait at the end of a queue."""
-        queue.extend(rows.tolist())
-        if len(queue) > len(self.marks):  # many have left it
-            waiting = dict.fromkeys(i for i in queue if self.marks[i] == _QUEUED)
-            queue.clear()
-            queue.extend(waiting)
+        lines = self._of_open_hosts(state, most, now)
+        return np.concatenate([rows, *lines]) if lines else rows, more
 
     def _stand_in_line(self, state: State, i: int, now: float) -> None:
         """Let a source stand in line, or give it a ticket."""
@@ -240,6 +204,11 @@ class Agenda:
             if host in self._lines:
                 heappush(self._opening, (max(state.host_open_at(host), now), host))
         return found
+
+    @property
+    def has_lines(self) -> bool:
+        """Whether sources stand in line in front of a host."""
+        return bool(self._lines)
 
     def next_opening(self) -> float:
         """Return when the first host accepts a fetch in front of which sources stand in line."""
@@ -300,24 +269,23 @@ class Agenda:
         aim = self._aim(state, asked)
         if state.rows <= EXACT:
             if aim > self.price:
-                self.rekey(state, looked.row[looked.rank < asked], now, aim)
+                self.price = aim
+                self.rekey(state, looked.row[looked.rank < asked], now)
             return
-        value = aim
+        value, least = aim, asked
         enough = LOOKED_AT // 2 + 2 * limit
         if more and len(looked.row) > enough:
             # Too many are due. Only the best of these are looked at again before their index has
             # risen, so that others come into view.
             value = max(aim, self.price, float(np.partition(looked.gain, -enough)[-enough]))
-        late = looked.reason == CEILING
-        worse = late | (looked.gain < (value if value > aim else asked))
-        worse[chosen] = False
-        rows = looked.row[worse]
-        new = self.rekey(state, rows, now, value, queue=True)
-        if len(new):
-            is_late = np.isin(new, looked.row[late])
-            self._enter(self._late, new[is_late])
-            self._enter(self._others, new[~is_late])
-        useful = 2 * int((self.heap.key[rows] > now).sum()) > len(rows)
+            least = value if value > aim else asked
+        self.price = max(self.price, value)
+        late, others, useful = _postpone(
+            state.table, state.shared, self.heap, self.marks, looked, chosen, least, value,
+            state.rotation, now,
+        )  # fmt: skip
+        self._late.enter(late, self.marks)
+        self._others.enter(others, self.marks)
         self.look = min(2 * self.look, _MOST) if more and useful else max(self.look // 2, LOOKED_AT)
 
 
@@ -331,22 +299,61 @@ def _rekey(
     value: float,
     rotation: float,
     now: float,
-    queue: bool,
-) -> Rows:
-    new, number = np.empty(len(rows), np.int32), 0
+) -> None:
     for k in range(len(rows)):
-        i = rows[k]
+        i = whole(rows[k])
+        marks[i] = 0
+        heaps.move(heap, i, price.key_of(sources, shared, i, value, rotation, now))
+
+
+@compiled
+def _postpone(
+    sources: Sources,
+    shared: Shared,
+    heap: Heap,
+    marks: NDArray[np.uint8],
+    looked: Ranked,
+    chosen: NDArray[np.int64],
+    least: float,
+    value: float,
+    rotation: float,
+    now: float,
+) -> tuple[Rows, Rows, bool]:
+    """Compute new keys of those that were looked at and not chosen and whose index is below
+    `least`, or whose maximum interval has passed.
+
+    Those that are due at any price have the key of their index, and are returned if they do not
+    wait in a queue yet: those past their maximum intervals, and others. Also return whether most of
+    the new keys are later than now.
+    """
+    late, others = np.empty(len(looked.row), np.int32), np.empty(len(looked.row), np.int32)
+    first, second, number, later = 0, 0, 0, 0
+    taken = np.zeros(len(looked.row), np.bool_)
+    for k in range(len(chosen)):
+        taken[chosen[k]] = True
+    for k in range(len(looked.row)):
+        past = looked.reason[k] == CEILING
+        if taken[k] or not (past or looked.gain[k] < least):
+            continue
+        i = whole(looked.row[k])
         key = price.key_of(sources, shared, i, value, rotation, now)
-        if queue and key <= now and price.index_now(sources, shared, i, now) < value:
+        if key <= now and price.index_now(sources, shared, i, now) < value:
             key = price.key_by_index(sources, shared, i, value, now)
-            if marks[i] != _QUEUED:
-                marks[i] = _QUEUED
-                new[number] = i
-                number += 1
+            if marks[i] != QUEUED:
+                marks[i] = QUEUED
+                if past:
+                    late[first] = i
+                    first += 1
+                else:
+                    others[second] = i
+                    second += 1
         else:
             marks[i] = 0
         heaps.move(heap, i, key)
-    return new[:number]
+        number += 1
+        if key > now:
+            later += 1
+    return late[:first], others[:second], 2 * later > number
 
 
 @compiled
@@ -364,10 +371,10 @@ def _renew(
 ) -> None:
     """Compute the keys of some rows, cyclically from one on, except of those that stand in line."""
     for k in range(number):
-        i = (start + k) % rows
+        i = whole((start + k) % rows)
         if marks[i] == 0:
             key = price.key_of(sources, shared, i, value, rotation, now)
-        elif marks[i] == _QUEUED:
+        elif marks[i] == QUEUED:
             key = price.key_by_index(sources, shared, i, value, now)
         else:
             continue
@@ -382,37 +389,67 @@ def _free_indices(
     """Return the indices of every so many-th source, of those that can be fetched."""
     found, number = np.empty(rows // step + 1), 0
     for i in range(0, rows, step):
-        if price.floored(sources, i, -np.inf, np.inf) <= now:
+        if price.floored(sources, shared, i, -np.inf, np.inf) <= now:
             found[number] = price.index_now(sources, shared, i, now)
             number += 1
     return found[:number]
 
 
 @compiled
-def _admit(
+def _candidates(
     sources: Sources,
     hosts: Hosts,
     heap: Heap,
     marks: NDArray[np.uint8],
-    rows: Rows,
+    late: Rows,
+    others: Rows,
+    most: int,
+    limit: int,
     now: float,
-) -> tuple[Rows, Rows]:
-    """Return those whose hosts accept any number of fetches now, and those of limited hosts.
+) -> tuple[Rows, Rows, int, int, tuple[int, int]]:
+    """Return sources that may be due, each once: from the heap at most `most`, and the first
+    `limit` of both queues.
 
-    Sources of hosts that asked to be left alone wait in the heap until then.
+    Returns:
+        Those whose hosts accept any number of fetches now; those of limited hosts; how many were
+        found in the heap, and how many of these are among the first; and how many at the beginning
+        of each queue have left it. Sources of hosts that asked to be left alone wait in the heap
+        until then.
     """
-    free, limited = np.empty(len(rows), np.int32), np.empty(len(rows), np.int32)
-    number, others = 0, 0
-    for k in range(len(rows)):
-        i = rows[k]
-        host = sources.host[i]
-        if host != NO_HOST and hosts.interval[host] > 0.0:
-            limited[others] = i
-            others += 1
-        elif host != NO_HOST and hosts.blocked[host] > now:
-            marks[i] = 0
-            heaps.move(heap, i, hosts.blocked[host])
-        else:
-            free[number] = i
-            number += 1
-    return free[:number], limited[:others]
+    of_late, gone_late = heads(late, marks, limit)
+    of_others, gone_others = heads(others, marks, limit)
+    of_heap = heaps.due(heap, now, most)
+    room = len(of_late) + len(of_others) + len(of_heap)
+    free, limited = np.empty(room, np.int32), np.empty(room, np.int32)
+    number, others_number, of_heap_number = 0, 0, 0
+    for part, rows in enumerate((of_heap, of_late, of_others)):
+        for k in range(len(rows)):
+            i = whole(rows[k])
+            if part > 0 and marks[i] != QUEUED:  # seen before, or sent away
+                continue
+            host = sources.host[i]
+            if host != NO_HOST and hosts.interval[host] > 0.0:
+                limited[others_number] = i
+                others_number += 1
+            elif host != NO_HOST and hosts.blocked[host] > now:
+                marks[i] = 0
+                heaps.move(heap, i, hosts.blocked[host])
+                continue
+            else:
+                free[number] = i
+                number += 1
+            if marks[i] == QUEUED:
+                marks[i] = _SEEN
+        if part == 0:
+            of_heap_number = number
+    for rows in (free[:number], limited[:others_number]):
+        for k in range(len(rows)):
+            if marks[rows[k]] == _SEEN:
+                marks[rows[k]] = QUEUED
+    return (
+        free[:number],
+        limited[:others_number],
+        len(of_heap),
+        of_heap_number,
+        (gone_late, gone_others),
+    )

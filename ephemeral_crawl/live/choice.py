@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.scheduling.age_index import whole
 from crawl_env.compiled import compiled
 from ephemeral_crawl.live import agenda as agendas
 from ephemeral_crawl.live import price
@@ -23,7 +25,16 @@ _AGAIN = 1.0  # seconds to which the next time is determined
 _HORIZON = 3.2e9  # seconds
 
 
-def choose(state: State, limit: int, now: float) -> Ranked:
+class Chosen(NamedTuple):
+    """The sources to fetch, in order, (K,) each."""
+
+    row: Rows
+    value: NDArray[np.float64]  # expected worth that a fetch collects
+    gain: NDArray[np.float64]  # the index
+    reason: NDArray[np.uint8]
+
+
+def choose(state: State, limit: int, now: float) -> Chosen:
     """Return the sources to fetch now, at most `limit`.
 
     First come the sources whose maximum interval has passed, in the order in which it has, then all
@@ -37,72 +48,89 @@ def choose(state: State, limit: int, now: float) -> Ranked:
     outage, they are looked at some thousand at a call, and the best of these are given. Those that
     are due at any price are served as they came.
     """
-    balance = state.balance_at(now)
+    balance, asked = state.balance_at(now), state.accepted_at(now)
     if not balance > 0.0:
         return _NONE
-    asked, agenda = state.accepted_at(now), state.agenda
+    agenda, burst = state.agenda, state.settings.burst
     agenda.prepare(state, asked, now)
     most = max(agenda.look, 4 * limit)
     if state.rows <= agendas.EXACT:
         most = max(most, state.rows + 1)
-    looked, more = _look(state, most, limit, asked, now)
-    for _ in range(_LOOKS):
-        near = (looked.rank >= agenda.floor(state, asked)) | (looked.reason == CEILING)
-        if near.sum() >= limit or not agenda.lower(state, asked, limit, now):
+    for attempt in range(_LOOKS + 1):
+        rows, more = agenda.candidates(state, most, limit, now)
+        looked, near, places, values = compare(
+            state.table, state.hosts_table, state.shared, rows, asked, agenda.floor(state, asked),
+            state.rotation, balance, burst, limit, now,
+        )  # fmt: skip
+        if near >= limit or attempt == _LOOKS or not agenda.lower(state, asked, limit, now):
             break
-        looked, more = _look(state, most, limit, asked, now)
-    order = np.lexsort((looked.row, -looked.rank, looked.reason != CEILING))
-    chosen = pick(
-        state.table, state.hosts_table, looked, order, asked, balance, state.settings.burst, limit
-    )
-    agenda.settle(state, looked, chosen, limit, asked, more, now)
-    row, gain, rank, reason = looked
-    return Ranked(row[chosen], gain[chosen], rank[chosen], reason[chosen])
+    agenda.settle(state, looked, places, limit, asked, more, now)
+    return Chosen(looked.row[places], values, looked.gain[places], looked.reason[places])
 
 
-def _look(state: State, most: int, limit: int, asked: float, now: float) -> tuple[Ranked, bool]:
-    """Return sources that may be due, and whether there may be more."""
-    rows, more = state.agenda.candidates(state, most, limit, now)
-    found = ranks(state.table, state.shared, rows, asked, state.rotation, now)
-    return Ranked(rows, *found), more
-
-
-_NONE = Ranked(
+_NONE = Chosen(
     np.empty(0, np.int32), np.empty(0, np.float64), np.empty(0, np.float64), np.empty(0, np.uint8)
 )
 
 
 @compiled
-def ranks(
+def compare(
+    sources: Sources,
+    hosts: Hosts,
+    shared: Shared,
+    rows: Rows,
+    asked: float,
+    floor: float,
+    rotation: float,
+    balance: float,
+    burst: float,
+    limit: int,
+    now: float,
+) -> tuple[Ranked, int, NDArray[np.int64], NDArray[np.float64]]:
+    """Return the ranks of sources, how many reach `floor`, the places of those to fetch, in order,
+    and what these would collect."""
+    looked = _ranks(sources, shared, rows, asked, rotation, now)
+    near = 0
+    for k in range(len(rows)):
+        if looked.reason[k] == CEILING or looked.rank[k] >= floor:
+            near += 1
+    places = _pick(sources, hosts, looked, asked, balance, burst, limit)
+    values = np.empty(len(places))
+    for k in range(len(places)):
+        values[k] = price.value_now(sources, shared, whole(rows[places[k]]), now)
+    return looked, near, places, values
+
+
+@compiled
+def _ranks(
     sources: Sources, shared: Shared, rows: Rows, asked: float, rotation: float, now: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.uint8]]:
+) -> Ranked:
     """Return index, rank and reason of sources."""
     index, rank = np.empty(len(rows)), np.empty(len(rows))
     reason = np.empty(len(rows), np.uint8)
     for k in range(len(rows)):
-        i = rows[k]
+        i = whole(rows[k])
         index[k] = rank[k] = price.index_now(sources, shared, i, now)
         since = now - sources.fetched[i]
         reason[k] = SIGNAL if sources.pending[i] > 0.0 else INDEX
         if sources.fetched[i] == NEVER:
             rank[k] = max(index[k], asked)
             reason[k] = NEW
-        elif since >= rotation:
+        elif since >= price.turn(sources, shared, i, rotation):
             rank[k] = max(index[k], asked)
             if index[k] < asked:
                 reason[k] = ROTATION
         if sources.fetched[i] != NEVER and since >= sources.longest[i]:
             reason[k] = CEILING
             rank[k] = -(sources.fetched[i] + sources.longest[i])
-    return index, rank, reason
+    return Ranked(rows, index, rank, reason)
 
 
 @compiled
-def pick(
+def _pick(
     sources: Sources,
     hosts: Hosts,
     looked: Ranked,
-    order: NDArray[np.int64],
     asked: float,
     balance: float,
     burst: float,
@@ -110,18 +138,26 @@ def pick(
 ) -> NDArray[np.int64]:
     """Return the places of those to fetch, in order: one of each limited host, while the budget
     lasts."""
-    chosen = np.empty(min(limit, len(order)), np.int64)
+    waiting, size = np.empty(len(looked.row), np.int64), 0  # a heap of places, the best first
+    for k in range(len(looked.row)):
+        if looked.reason[k] == CEILING or looked.rank[k] >= asked:
+            waiting[size] = k
+            size += 1
+    for at in range(size // 2 - 1, -1, -1):
+        _sink(looked, waiting, at, size)
+    chosen = np.empty(min(limit, size), np.int64)
     busy = np.empty(len(chosen), np.int32)  # limited hosts
     number, hosts_busy = 0, 0
-    for k in range(len(order)):
-        at = order[k]
-        if number == limit or not (looked.reason[at] == CEILING or looked.rank[at] >= asked):
-            break
-        i = looked.row[at]
+    while size > 0 and number < limit:
+        k = waiting[0]
+        i = looked.row[k]
         cost = np.float64(sources.cost[i])
         # What costs more than a full bucket holds is fetched when the bucket is full.
         if balance < min(cost, burst) - _ROUNDING:
             break
+        size -= 1
+        waiting[0] = waiting[size]
+        _sink(looked, waiting, 0, size)
         host = sources.host[i]
         if host != NO_HOST and hosts.interval[host] > 0.0:
             if (busy[:hosts_busy] == host).any():
@@ -129,9 +165,39 @@ def pick(
             busy[hosts_busy] = host
             hosts_busy += 1
         balance -= cost
-        chosen[number] = at
+        chosen[number] = k
         number += 1
     return chosen[:number]
+
+
+@compiled
+def _sink(looked: Ranked, waiting: NDArray[np.int64], at: int, size: int) -> None:
+    """Move a place down in a heap until it comes before those below it."""
+    k = waiting[at]
+    while True:
+        below = 2 * at + 1
+        if below >= size:
+            break
+        if below + 1 < size and _comes_before(looked, waiting[below + 1], waiting[below]):
+            below += 1
+        if not _comes_before(looked, waiting[below], k):
+            break
+        waiting[at] = waiting[below]
+        at = below
+    if size > 0:
+        waiting[at] = k
+
+
+@compiled
+def _comes_before(looked: Ranked, k: int, other: int) -> bool:
+    """Return whether a source is fetched before another: past its maximum interval, of higher rank,
+    of a lower row."""
+    late, other_late = looked.reason[k] == CEILING, looked.reason[other] == CEILING
+    if late != other_late:
+        return late
+    if looked.rank[k] != looked.rank[other]:
+        return looked.rank[k] > looked.rank[other]
+    return looked.row[k] < looked.row[other]
 
 
 def next_time(state: State, now: float) -> float:
@@ -196,7 +262,7 @@ def anything(
     """Return whether the first of all sources that are due can be leased at a time."""
     best, best_cost, ceiling = -np.inf, 0.0, False
     for i in range(rows):
-        if price.floored(sources, i, -np.inf, rotation) > now:
+        if price.floored(sources, shared, i, -np.inf, rotation) > now:
             continue
         host = sources.host[i]
         if host != NO_HOST:
@@ -210,7 +276,7 @@ def anything(
         since = now - sources.fetched[i]
         late = sources.fetched[i] != NEVER and since >= sources.longest[i]
         index = price.index_now(sources, shared, i, now)
-        if sources.fetched[i] == NEVER or since >= rotation:
+        if sources.fetched[i] == NEVER or since >= price.turn(sources, shared, i, rotation):
             index = max(index, asked)
         if late:
             index = -(sources.fetched[i] + sources.longest[i])

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 MEMORIES = 3  # number of memories, see `learning`
 NO_HOST = -1
 NEVER = -np.inf  # time of the last fetch of a source that was not fetched yet
-# Bits of `marks`.
-EXISTS, PAUSED = 1, 2
+# Bits of `marks`. FLOORED: `blocked` outlasts the lease, since it was set by another's report.
+EXISTS, PAUSED, FLOORED = 1, 2, 4
 
 # Times are seconds since 1970, by the scheduler's clock.
 SOURCE = np.dtype(

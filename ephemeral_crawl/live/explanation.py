@@ -37,9 +37,14 @@ class Explanation:
     reason: str  # what determines when it is due
     due_after_ping: float | None  # when it would be due if it were pinged now
     interval_at_double_budget: float | None  # if the price fell by half
+    max_interval: float | None
+    interval_without: float | None  # the maximum interval
+    max_interval_costs: float  # worth per hour that the fetches for its sake would bring elsewhere
     leased: bool
     paused: bool
     failures: int  # consecutive
+    failed_at: float | None = None  # last time at which a lease came to nothing, if it is known
+    failure: str = ""  # and why; "" if it is not known
 
     def __str__(self) -> str:
         lines = [
@@ -47,9 +52,7 @@ class Explanation:
             f"worth {_number(self.worth)} ± {_number(self.worth_error)} each when published; the "
             f"worth halves in {_duration(self.half_life)}"
             + (f" ± {_duration(self.half_life_error)}." if self.half_life_error else "."),
-            "It was not fetched yet."
-            if self.fetched_at is None
-            else f"It was last fetched at {_time(self.fetched_at)}.",
+            self._fetched(),
             f"A fetch now would collect {_number(self.value)}; its index is {_number(self.index)}, "
             f"and the price of a budget unit is {_number(self.price)}.",
             f"Due: {'never' if self.due_at is None else _time(self.due_at)}, {self.reason}.",
@@ -59,16 +62,37 @@ class Explanation:
                 f"At this price it is fetched every {_duration(self.interval)}; at half of the "
                 f"price it would be every {_duration(self.interval_at_double_budget)}."
             )
+        if self.max_interval is not None and self.max_interval_costs > 0.0:
+            other = self.interval_without
+            lines.append(
+                f"That it is fetched at least once in {_duration(self.max_interval)} costs "
+                f"{_number(self.max_interval_costs)} of worth per hour, which these fetches would "
+                "bring at other sources; without, it would be "
+                + ("never fetched." if other is None else f"fetched every {_duration(other)}.")
+            )
         if self.precision is not None:
             when = "never" if self.due_after_ping is None else _time(self.due_after_ping)
             lines.append(
                 f"{self.precision:.0%} of its pings announce an item; {_number(self.silent_rate)} "
                 f"items per hour come without. With a ping now it would be due: {when}."
             )
+        return "\n".join(lines)
+
+    def _fetched(self) -> str:
+        """Say when it was fetched, and what came in between."""
+        text = "It was not fetched yet"
+        if self.fetched_at is not None:
+            text = f"It was last fetched at {_time(self.fetched_at)}"
+        elif self.failures:
+            text += " successfully"
         if self.failures:
             last = "fetch" if self.failures == 1 else f"{self.failures} fetches"
-            lines.append(f"Its last {last} failed.")
-        return "\n".join(lines)
+            text += f"; its last {last} failed"
+        if self.failed_at is not None:
+            last = ", the last one" if self.failures > 1 else ""
+            text += last if self.failures else "; it was passed over"
+            text += f" at {_time(self.failed_at)}: {self.failure}"
+        return text + "."
 
 
 def next_due(state: State, i: int, now: float) -> tuple[float, str]:
@@ -86,8 +110,9 @@ def next_due(state: State, i: int, now: float) -> tuple[float, str]:
         longest = float(sources.longest[i])
         if fetched + longest < free:
             free, reason = fetched + longest, "by its maximum interval"
-        if fetched + state.rotation < free:
-            free = fetched + state.rotation
+        turn = price.turn(sources, state.shared, i, state.rotation)
+        if fetched + turn < free:
+            free = fetched + turn
             reason = "in the rotation that looks after sources that are hardly worth a fetch"
         shortest = fetched + float(sources.shortest[i])
         if shortest > free:
@@ -122,8 +147,11 @@ def explain(state: State, i: int, now: float, offset: float) -> Explanation:
     value = state.price_at(now)
     due, reason = next_due(state, i, now)
     leased = state.leased_until(i) > now
+    failed_at, failure = state.reasons.of(i) or (math.inf, "")
     name = state.names[i]
     assert name is not None
+    longest = float(sources.longest[i])
+    without, costs = _without_ceiling(state, i, value)
     return Explanation(
         source=name,
         rate=3600.0 * (known.silent + known.precision * known.ping_rate),
@@ -143,9 +171,14 @@ def explain(state: State, i: int, now: float, offset: float) -> Explanation:
         reason=reason,
         due_after_ping=_clock(_due_after_ping(state, i, value, now), offset),
         interval_at_double_budget=_interval(state, i, 0.5 * value),
+        max_interval=longest if longest < math.inf else None,
+        interval_without=without,
+        max_interval_costs=3600.0 * costs,
         leased=leased,
         paused=bool(sources.marks[i] & PAUSED),
         failures=int(sources.failures[i]),
+        failed_at=_clock(failed_at, offset),
+        failure=failure,
     )
 
 
@@ -153,6 +186,28 @@ def _interval(state: State, i: int, value: float) -> float | None:
     """Return the time between two fetches at a price without pings, None if it is infinite."""
     interval = price.interval_at(state.sources, state.shared, i, value, state.rotation)
     return interval if interval < math.inf else None
+
+
+def _without_ceiling(state: State, i: int, value: float) -> tuple[float | None, float]:
+    """Return the interval at a price without the source's maximum interval, and the net worth per
+    second that the latter costs: of what is collected, less the price of the fetches."""
+    sources = state.sources
+    longest, limited = float(sources.longest[i]), _interval(state, i, value)
+    try:
+        sources.longest[i] = math.inf
+        free = _interval(state, i, value)
+    finally:
+        sources.longest[i] = longest
+    known, cost = learning.belief(sources, state.shared, i), float(sources.cost[i])
+    ceiling, _ = price.planned(known, 0.0)
+
+    def net(interval: float | None) -> float:
+        if interval is None:
+            return 0.0
+        each = max(interval, 1.0)
+        return (-ceiling * math.expm1(-known.decay * each) - value * cost) / each
+
+    return free, max(net(free) - net(limited), 0.0)
 
 
 def _due_after_ping(state: State, i: int, value: float, now: float) -> float:

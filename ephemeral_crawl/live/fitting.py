@@ -57,7 +57,7 @@ class Totals:
 
 def unfitted(decay: float) -> Shared:
     """Return what is assumed of a fleet before anything is known."""
-    return Shared(0.5, 1800.0, 1.0, 2.0, decay, OPTIMISM, np.full(1, 0.5), new_hosts())
+    return Shared(0.5, 1800.0, 1.0, 2.0, decay, OPTIMISM, 0.0, np.full(1, 0.5), new_hosts())
 
 
 def fitted(
@@ -97,7 +97,10 @@ def fitted(
             rate = (shape + items) / (shape / mean + time)
             number = np.bincount(host[at_host], minlength=len(hosts.factor))
             total = np.bincount(host[at_host], rate[at_host] / mean, minlength=len(hosts.factor))
-            factor = (_HOST_SOURCES + total) / (_HOST_SOURCES + number)
+            # One less: what a source's own items say of it is in its posterior already.
+            others = np.maximum(number - 1.0, 0.0)
+            relative = total / np.maximum(number, 1.0)
+            factor = (_HOST_SOURCES + others * relative) / (_HOST_SOURCES + others)
             hosts.factor[:] = np.clip(factor, 0.05, 20.0)
     worth, of_items = _worth(sources, which, totals, shared)
     return shared._replace(

@@ -55,6 +55,9 @@ class Shared(NamedTuple):
     worth_items: float  # its weight, in items
     decay: float  # per second, of sources without a half-life of their own
     optimism: float  # standard errors added to the rate in decisions
+    # Per second: what a source earns on average over the cost of its fetches, ÷ price; 0: nothing
+    # is spent on sources that are hardly worth a fetch.
+    surplus: float
     precision: NDArray[np.float64]  # (K,) precision of each kind of signal over the fleet
     hosts: Hosts  # (H,)
 

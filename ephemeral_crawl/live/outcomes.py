@@ -12,6 +12,7 @@ from crawl_env.errors import check_choice, check_whole, check_within, shown, unk
 from ephemeral_crawl.live import reporting
 from ephemeral_crawl.live.arguments import items_of, name_of, seconds, time_of
 from ephemeral_crawl.live.errors import UnknownLease, UnknownSource
+from ephemeral_crawl.live.reasons import reason_of
 from ephemeral_crawl.live.reporting import FAILED, FETCHED
 from ephemeral_crawl.live.state import Event, State
 
@@ -21,8 +22,8 @@ MOST_ASKED = 30 * 86_400.0  # seconds for which a server's wish to be left alone
 _RETRY, _MOST_RETRY = 300.0, 86_400.0  # seconds after the first and after many failures
 _ARGUMENTS = {
     "fetched": ("items", "status", "at", "again_after"),
-    "failed": ("retry_after", "status", "at"),
-    "released": ("again_after",),
+    "failed": ("retry_after", "status", "at", "reason"),
+    "released": ("again_after", "reason"),
 }
 _COLUMNS = (
     *("outcome", "row", "lease", "at", "until", "host_until", "items", "dated"),
@@ -50,6 +51,7 @@ class Outcome(NamedTuple):
     status: int | None
     times: list[float]  # of publication, NaN if unknown
     worths: list[float]
+    reason: str = ""  # why there was no fetch
 
 
 class Ping(NamedTuple):
@@ -97,18 +99,21 @@ def outcome_of(given: Mapping[str, Any]) -> Outcome:
         raise UnknownSource(f"there is no source {shown(fetch)}; `add` it first")
     asked = given.get("retry_after" if kind == "failed" else "again_after")
     name = "retry_after" if kind == "failed" else "again_after"
-    at, status = given.get("at"), given.get("status")
+    at, status, reason = given.get("at"), given.get("status"), given.get("reason")
+    if status is not None:
+        status = int(check_within("status", check_whole("status", status), 100, 999))
+    if reason is None and kind == "failed" and status is not None:
+        reason = f"HTTP {status}"
     times, worths = items_of(given.get("items", ()))
     return Outcome(
         fetch,
         OUTCOMES.index(kind),
         None if at is None else time_of("at", at),
         0.0 if asked is None else min(seconds(name, asked), MOST_ASKED),
-        None
-        if status is None
-        else int(check_within("status", check_whole("status", status), 100, 999)),
+        status,
         times,
         worths,
+        "" if reason is None else reason_of(reason),
     )
 
 
@@ -151,6 +156,7 @@ def outcome_event(
     rows: list[tuple[Any, ...]] = []
     ages: list[float] = []
     worths: list[float] = []
+    reasons: list[tuple[int, str]] = []  # of rows
     for k, outcome in enumerate(outcomes):
         try:
             row, lease, begin = _found(state, outcome.fetch)
@@ -185,6 +191,8 @@ def outcome_event(
             host_until = now + outcome.wait if outcome.wait else 0.0
         else:
             until = now + outcome.wait if outcome.wait else 0.0
+        if outcome.reason:
+            reasons.append((len(rows), outcome.reason))
         rows.append(
             (outcome.kind, row, lease, at, until, host_until, items, dated, more, more_worth,
              outcome.status)
@@ -192,6 +200,8 @@ def outcome_event(
     if not rows:
         return None, counts
     event: Event = dict(zip(_COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
+    if reasons:
+        event["reasons"] = reasons
     return {"kind": "record", **event, "age": ages, "worth": worths}, counts
 
 

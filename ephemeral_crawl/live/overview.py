@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crawl_env.compiled import compiled
 from ephemeral_crawl.live import explanation, price
-from ephemeral_crawl.live.columns import EXISTS, NO_HOST, PAUSED, Sources
+from ephemeral_crawl.live.columns import EXISTS, NEVER, NO_HOST, Sources
 from ephemeral_crawl.live.learning import Shared, belief
-from ephemeral_crawl.live.state import State
+from ephemeral_crawl.live.outcomes import Moment
+from ephemeral_crawl.live.state import Sample, State
 
+_ROWS = 32_768  # that are looked at at a time, for some milliseconds
+_PAUSE = 1e-4  # seconds
 BUDGETS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)  # ÷ the present one
 
 
@@ -35,6 +42,7 @@ class Failing:
     source: str
     failures: int  # consecutive
     again_at: float  # seconds since 1970
+    reason: str  # why the last one did; "" if it is not known
 
 
 @dataclass(frozen=True)
@@ -98,109 +106,167 @@ def worth_rate(
     return total, published
 
 
-def overview(state: State, limit: int, now: float, offset: float) -> Overview:
+Reading = Callable[[], AbstractContextManager[tuple[State, Moment]]]
+
+
+def overview(reading: Reading, limit: int) -> Overview:
     """Return the fleet at a glance.
 
+    Others can use the scheduler between the parts of a large fleet.
+
     Arguments:
+        reading: returns a context with the present state and time.
         limit: largest length of each list of sources or hosts.
-        now: the scheduler's time.
-        offset: what it adds to the clock's.
     """
-    sources = state.sources
-    value = state.price_at(now)
-    limited = _limited(state)
-    opens = np.array([state.host_open_at(host) for host in limited])
-    shut, opens = limited[opens > now], opens[opens > now]
-    keys = price.all_keys(sources, state.shared, state.rows, value, state.rotation, now)
-    host = sources.host[: state.rows]
-    due = np.flatnonzero((keys <= now) & ~np.isin(host, shut)).astype(np.int32)
-    index = price.indices(sources, state.shared, due, now)
-    later = np.where(keys > now, keys, math.inf)
-    soon = _first(later, limit)
-    fails = np.where(sources.marks[: state.rows] & EXISTS, sources.failures[: state.rows], 0)
-    of_host = np.bincount(host[keys < math.inf] + 1, minlength=len(state.host_names) + 1)
-    budgets, collects, published = _worths(state)
-    return Overview(
-        due=_nexts(state, due[_first(-index, limit)].tolist(), now, offset),
-        soon=sorted(
-            _nexts(state, soon[later[soon] < math.inf].tolist(), now, offset),
-            key=lambda found: found.due_at,
-        ),
-        failing=[
-            Failing(_name(state, i), int(fails[i]), max(float(sources.blocked[i]), now) - offset)
-            for i in _first(-fails.astype(float), limit)
-            if fails[i] > 0
-        ],
-        hosts=[
-            Wait(state.host_names[shut[k]], int(of_host[shut[k] + 1]), float(opens[k]) - offset)
-            for k in _first(-opens, limit)
-        ],
-        hosts_waiting=len(shut),
-        budgets=budgets,
-        collects=collects,
-        published=published,
+    scan, start = _Scan(limit), 0
+    with reading() as (state, _):
+        sample, settings, market = state.sample(), state.settings, state.market
+        rotation = state.rotation
+    budgets, collects, published = _worths(sample, settings.budget, rotation, market)
+    while True:
+        with reading() as (state, moment):
+            scan.look(state, start, moment.time)
+            start += _ROWS
+            if start >= state.rows:
+                return scan.told(state, moment, budgets, collects, published)
+        time.sleep(_PAUSE)  # whoever waits has a turn
+
+
+class _Scan:
+    """What is seen of a fleet, part by part."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._due = self._soon = self._failing = _Best()
+        self._of_host = np.zeros(0, np.int64)  # number of sources that can be fetched
+
+    def look(self, state: State, start: int, now: float) -> None:
+        """Look at some rows."""
+        rows = np.arange(start, min(start + _ROWS, state.rows), dtype=np.int32)
+        part, value = state.table[start : start + len(rows)], state.price_at(now)
+        keys = price.keys(state.table, state.shared, rows, value, state.rotation, now)
+        shut = np.zeros(len(state.host_names) + 1, np.bool_)  # the last: without a host
+        shut[:-1] = _opens(state) > now
+        due = rows[(keys <= now) & ~shut[part["host"]]]
+        index = price.indices(state.table, state.shared, due, now)
+        self._due = self._due.with_(due, -index, self._limit)
+        later = (keys > now) & (keys < math.inf)
+        self._soon = self._soon.with_(rows[later], keys[later], self._limit)
+        fails = ((part["marks"] & EXISTS) != 0) & (part["failures"] > 0)
+        self._failing = self._failing.with_(
+            rows[fails], -part["failures"][fails].astype(np.float64), self._limit
+        )
+        of_host = np.bincount(part["host"][keys < math.inf] + 1, minlength=len(shut))
+        of_host[: len(self._of_host)] += self._of_host
+        self._of_host = of_host
+
+    def told(
+        self,
+        state: State,
+        moment: Moment,
+        budgets: list[float],
+        collects: list[float],
+        published: float,
+    ) -> Overview:
+        """Return what was seen."""
+        now, offset = moment
+        opens = _opens(state)
+        shut = np.flatnonzero(opens > now)
+        waits = _Best().with_(shut, -opens[shut], self._limit).row.tolist()
+        return Overview(
+            due=_nexts(state, self._due.row.tolist(), now, offset),
+            soon=sorted(
+                _nexts(state, self._soon.row.tolist(), now, offset), key=lambda found: found.due_at
+            ),
+            failing=[
+                Failing(
+                    name,
+                    int(state.table["failures"][i]),
+                    max(float(state.table["blocked"][i]), now) - offset,
+                    (state.reasons.of(i) or (0.0, ""))[1],
+                )
+                for i in self._failing.row.tolist()
+                if (name := state.names[i]) is not None
+            ],
+            hosts=[
+                Wait(state.host_names[k], int(self._of_host[k + 1]), float(opens[k]) - offset)
+                for k in waits
+            ],
+            hosts_waiting=len(shut),
+            budgets=budgets,
+            collects=collects,
+            published=published,
+        )
+
+
+class _Best(NamedTuple):
+    """The rows with the smallest keys, in order; of equal ones the first rows."""
+
+    row: NDArray[Any] = np.empty(0, np.int64)
+    key: NDArray[np.float64] = np.empty(0)
+
+    def with_(self, row: NDArray[Any], key: NDArray[np.float64], limit: int) -> _Best:
+        """Return the first ones of these and others."""
+        row, key = np.concatenate([self.row, row]), np.concatenate([self.key, key])
+        if len(key) > limit:
+            near = key <= np.partition(key, limit - 1)[limit - 1]
+            row, key = row[near], key[near]
+        first = np.lexsort((row, key))[:limit]
+        return _Best(row[first], key[first])
+
+
+def _opens(state: State) -> NDArray[np.float64]:
+    """Return from when on each host accepts a fetch, (H,)."""
+    hosts = state.hosts_table[: len(state.host_names)]
+    limited = np.maximum(hosts["fetched"] + hosts["interval"], hosts["held"])
+    opens = np.where(hosts["interval"] > 0.0, np.maximum(limited, hosts["blocked"]), NEVER)
+    found: NDArray[np.float64] = np.where(
+        hosts["blocked"] > 0.0, np.maximum(opens, hosts["blocked"]), opens
     )
-
-
-def _first(key: NDArray[np.float64], limit: int) -> NDArray[np.int64]:
-    """Return the positions of the smallest keys, in order."""
-    if len(key) > limit:
-        part = np.argpartition(key, limit - 1)[:limit]
-        return part[np.argsort(key[part], kind="stable")]
-    return np.argsort(key, kind="stable")
-
-
-def _limited(state: State) -> NDArray[np.int64]:
-    """Return the hosts that may accept no fetch at times."""
-    number = len(state.host_names)
-    hosts = state.hosts
-    return np.flatnonzero((hosts.interval[:number] > 0.0) | (hosts.blocked[:number] > 0.0))
-
-
-def _name(state: State, i: int) -> str:
-    name = state.names[i]
-    assert name is not None
-    return name
+    return found
 
 
 def _nexts(state: State, rows: list[int], now: float, offset: float) -> list[Next]:
     found = []
     for i in rows:
+        name = state.names[i]
+        if name is None:  # it was removed meanwhile
+            continue
         at, reason = explanation.next_due(state, i, now)
         found.append(
             Next(
-                source=_name(state, i),
+                source=name,
                 due_at=at - offset,
                 reason=reason,
-                value=price.value_now(state.sources, state.shared, i, now),
-                index=price.index_now(state.sources, state.shared, i, now),
+                value=price.value_now(state.table, state.shared, i, now),
+                index=price.index_now(state.table, state.shared, i, now),
             )
         )
     return found
 
 
-def _worths(state: State) -> tuple[list[float], list[float], float]:
-    """Return budgets, the worth that each collects, and that published, per hour."""
-    which = state.existing()
-    budgets = [3600.0 * state.settings.budget * factor for factor in BUDGETS]
+def _worths(
+    sample: Sample, budget: float, rotation: float, market: float
+) -> tuple[list[float], list[float], float]:
+    """Return budgets, the worth that each collects, and that published, per hour.
+
+    Arguments:
+        budget: the present one, units per second.
+        rotation: largest time between two fetches of a source, seconds.
+        market: the present price.
+    """
+    sources, shared, host_interval, which, part = sample
+    budgets = [round(3600.0 * budget * factor, 12) for factor in BUDGETS]
     if not len(which):
         return budgets, [0.0] * len(budgets), 0.0
-    running = (state.sources.marks[: state.rows] & (EXISTS | PAUSED)) == EXISTS
-    part = len(which) / int(running.sum())
-    collects, published, guess = [], 0.0, state.market
+    collects, published, guess = [], 0.0, market
+    wanted = price.demand(sources, shared, which)
     for factor in BUDGETS:
-        rotation = state.rotation / factor
         guess = price.market_price(
-            state.sources,
-            state.shared,
-            which,
-            state.settings.budget * factor * part,
-            rotation,
-            state.hosts.interval,
-            guess,
+            wanted, budget * factor * part, rotation / factor, host_interval, guess
         )
         worth, published = worth_rate(
-            state.sources, state.shared, which, guess, rotation, state.hosts.interval
+            sources, shared, which, guess, rotation / factor, host_interval
         )
         collects.append(3600.0 * worth / part)
     return budgets, collects, 3600.0 * published / part

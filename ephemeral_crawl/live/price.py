@@ -12,16 +12,19 @@ unit, and λ is such that the fetches of the fleet cost the budget.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.scheduling.age_index import whole
 from crawl_env.compiled import compiled
-from ephemeral_crawl.live.columns import EXISTS, NEVER, NO_HOST, PAUSED, Sources
+from ephemeral_crawl.live.columns import EXISTS, MEMORIES, NEVER, NO_HOST, PAUSED, Sources
 from ephemeral_crawl.live.learning import Belief, Shared, belief
 
 _RANGE = math.log(1e9)  # of prices, from the highest index
 _TOLERANCE = 1e-3  # of the logarithm of the price
+_LAST = MEMORIES - 1  # the longest memory
 _LATEST = 1e12  # seconds since 1970, from which on a source is never due
 
 
@@ -140,14 +143,47 @@ def due_at(sources: Sources, shared: Shared, i: int, price: float, now: float) -
 
 
 @compiled
-def floored(sources: Sources, i: int, due: float, rotation: float) -> float:
+def turn_of(cost: float, first: float, surplus: float, rotation: float) -> float:
+    """Return the time after a fetch at which a source is fetched again, however low its index.
+
+    A source that has not shown an item yet may publish its first at any time, and then be like any
+    other. With the rate Λ of that, and the mean surplus g that a source earns over what its fetches
+    cost at the price λ, fetches a time D apart cost λ/D, and g Λ D/2 is lost until the item is
+    found; the best D is (2 λ/(g Λ))^½ (Barlow, Hunter & Proschan 1963 on inspections).
+
+    Arguments:
+        cost: budget units.
+        first: Λ, 0 if it has shown an item.
+        surplus: g/λ, per second.
+        rotation: largest time for all sources, seconds.
+
+    >>> turn_of(2.0, 0.01, 4.0, math.inf)
+    10.0
+    """
+    if first > 0.0 and surplus > 0.0:
+        return min(rotation, math.sqrt(2.0 * cost / (surplus * first)))
+    return rotation
+
+
+@compiled
+def turn(sources: Sources, shared: Shared, i: int, rotation: float) -> float:
+    """Return the time after a fetch at which source i is fetched again, however low its index."""
+    if sources.items[i, _LAST] > 0.0:
+        return rotation
+    first = belief(sources, shared, i).silent
+    return turn_of(np.float64(sources.cost[i]), first, shared.surplus, rotation)
+
+
+@compiled
+def floored(sources: Sources, shared: Shared, i: int, due: float, rotation: float) -> float:
     """Return when source i can be leased: its due time within its floors and ceilings."""
     marks = sources.marks[i]
     if marks & EXISTS == 0 or marks & PAUSED:
         return np.inf
     fetched = sources.fetched[i]
     if fetched != NEVER:
-        due = min(due, fetched + min(np.float64(sources.longest[i]), rotation))
+        again = turn(sources, shared, i, rotation)
+        due = min(due, fetched + min(np.float64(sources.longest[i]), again))
         due = max(due, fetched + np.float64(sources.shortest[i]))
     due = max(due, sources.blocked[i])
     return due if due < _LATEST else np.inf
@@ -158,7 +194,7 @@ def key_of(
     sources: Sources, shared: Shared, i: int, price: float, rotation: float, now: float
 ) -> float:
     """Return the key of source i in the heap, at the price from which on it is a candidate."""
-    return floored(sources, i, due_at(sources, shared, i, price, now), rotation)
+    return floored(sources, shared, i, due_at(sources, shared, i, price, now), rotation)
 
 
 @compiled
@@ -167,7 +203,7 @@ def key_by_index(sources: Sources, shared: Shared, i: int, price: float, now: fl
     whatever its ceilings."""
     if sources.fetched[i] == NEVER:
         reached = index_now(sources, shared, i, now) >= price
-        return floored(sources, i, -np.inf, np.inf) if reached else np.inf
+        return floored(sources, shared, i, -np.inf, np.inf) if reached else np.inf
     due = due_at(sources, shared, i, price, now)
     due = max(due, sources.fetched[i] + np.float64(sources.shortest[i]))
     due = max(due, sources.blocked[i])
@@ -175,14 +211,19 @@ def key_by_index(sources: Sources, shared: Shared, i: int, price: float, now: fl
 
 
 @compiled
-def all_keys(
-    sources: Sources, shared: Shared, rows: int, price: float, rotation: float, now: float
+def keys(
+    sources: Sources,
+    shared: Shared,
+    which: NDArray[np.int32],
+    price: float,
+    rotation: float,
+    now: float,
 ) -> NDArray[np.float64]:
-    """Return the keys of all sources, (rows,)."""
-    keys = np.empty(rows)
-    for i in range(rows):
-        keys[i] = key_of(sources, shared, i, price, rotation, now)
-    return keys
+    """Return the keys of some sources, (K,)."""
+    found = np.empty(len(which))
+    for k in range(len(which)):
+        found[k] = key_of(sources, shared, whole(which[k]), price, rotation, now)
+    return found
 
 
 @compiled
@@ -192,47 +233,76 @@ def indices(
     """Return the indices of some sources, (K,)."""
     found = np.empty(len(which))
     for k in range(len(which)):
-        found[k] = index_now(sources, shared, which[k], now)
+        found[k] = index_now(sources, shared, whole(which[k]), now)
     return found
+
+
+class Demand(NamedTuple):
+    """What fetches of some sources are worth and cost, (K,) each."""
+
+    ceiling: NDArray[np.float64]  # u*
+    decay: NDArray[np.float64]  # per second
+    cost: NDArray[np.float64]  # budget units
+    first: NDArray[np.float64]  # rate of the first item, of a source that has shown none, else 0
+    shortest: NDArray[np.float64]  # seconds
+    longest: NDArray[np.float64]  # seconds, or infinite
+    host: NDArray[np.int64]  # or NO_HOST
 
 
 @compiled
-def values(
-    sources: Sources, shared: Shared, which: NDArray[np.int32], now: float
-) -> NDArray[np.float64]:
-    """Return the expected worth that a fetch of each of some sources would collect, (K,)."""
-    found = np.empty(len(which))
-    for k in range(len(which)):
-        found[k] = value_now(sources, shared, which[k], now)
-    return found
+def demand(sources: Sources, shared: Shared, which: NDArray[np.int64]) -> Demand:
+    """Return what fetches of some sources are worth and cost."""
+    number = len(which)
+    ceiling, decay, cost = np.empty(number), np.empty(number), np.empty(number)
+    first, shortest, longest = np.zeros(number), np.empty(number), np.empty(number)
+    host = np.empty(number, np.int64)
+    for k in range(number):
+        i = which[k]
+        known = belief(sources, shared, i)
+        ceiling[k], _ = planned(known, shared.optimism)
+        decay[k], cost[k] = known.decay, sources.cost[i]
+        if sources.items[i, _LAST] == 0.0:
+            first[k] = known.silent
+        shortest[k] = max(np.float64(sources.shortest[i]), 1.0)
+        longest[k], host[k] = sources.longest[i], sources.host[i]
+    return Demand(ceiling, decay, cost, first, shortest, longest, host)
+
+
+@compiled
+def mean_surplus(wanted: Demand, price: float) -> float:
+    """Return what sources earn per second over the cost of their fetches, on average, in units of
+    the price.
+
+    A source that is fetched whenever its index is the price earns u* μ e^−z more, with z = μτ.
+    """
+    total = 0.0
+    for k in range(len(wanted.cost)):
+        share = price * wanted.cost[k] / wanted.ceiling[k] if wanted.ceiling[k] > 0.0 else np.inf
+        if share < 1.0:
+            left = math.exp(-age_reaching(share))
+            total += wanted.ceiling[k] * wanted.decay[k] * left / price
+    return total / max(len(wanted.cost), 1)
 
 
 @compiled
 def spending(
-    sources: Sources,
-    shared: Shared,
-    which: NDArray[np.int64],
-    price: float,
-    rotation: float,
-    host_interval: NDArray[np.float64],
+    wanted: Demand, price: float, rotation: float, host_interval: NDArray[np.float64]
 ) -> float:
-    """Return the cost per second of fetching some sources whenever they are due at a price.
+    """Return the cost per second of fetching sources whenever they are due at a price.
 
     Sources of a host that accepts one fetch per interval share these at most.
     """
+    surplus = mean_surplus(wanted, price) if rotation < np.inf else 0.0
     total = 0.0
     fetches = np.zeros(len(host_interval))
     costs = np.zeros(len(host_interval))
-    for k in range(len(which)):
-        i = which[k]
-        known = belief(sources, shared, i)
-        ceiling, _ = planned(known, shared.optimism)
-        cost = np.float64(sources.cost[i])
+    for k in range(len(wanted.cost)):
+        cost, ceiling = wanted.cost[k], wanted.ceiling[k]
         share = price * cost / ceiling if ceiling > 0.0 else np.inf
-        interval = age_reaching(share) / known.decay if share < 1.0 else np.inf
-        interval = min(interval, min(np.float64(sources.longest[i]), rotation))
-        interval = max(interval, max(np.float64(sources.shortest[i]), 1.0))
-        host = sources.host[i]
+        interval = age_reaching(share) / wanted.decay[k] if share < 1.0 else np.inf
+        again = turn_of(cost, wanted.first[k], surplus, rotation)
+        interval = max(min(interval, min(wanted.longest[k], again)), wanted.shortest[k])
+        host = wanted.host[k]
         if host != NO_HOST and host_interval[host] > 0.0:
             fetches[host] += 1.0 / interval
             costs[host] += cost / interval
@@ -244,20 +314,8 @@ def spending(
     return total
 
 
-@compiled
-def highest_index(sources: Sources, shared: Shared, which: NDArray[np.int64]) -> float:
-    """Return the largest index of some sources at their ceilings."""
-    most = 0.0
-    for k in range(len(which)):
-        ceiling, _ = planned(belief(sources, shared, which[k]), shared.optimism)
-        most = max(most, ceiling / sources.cost[which[k]])
-    return most
-
-
 def market_price(
-    sources: Sources,
-    shared: Shared,
-    which: NDArray[np.int64],
+    wanted: Demand,
     budget: float,
     rotation: float,
     host_interval: NDArray[np.float64],
@@ -268,13 +326,12 @@ def market_price(
     It is between 10⁻⁹ times the highest index, if the budget exceeds what can be spent, and the
     highest index, if maximum intervals alone cost more than the budget.
     """
-    most = highest_index(sources, shared, which)
+    most = float((wanted.ceiling / wanted.cost).max(initial=0.0))
     if not most > 0.0:
         return guess
 
     def above(log_price: float) -> bool:
-        price = math.exp(log_price)
-        return spending(sources, shared, which, price, rotation, host_interval) > budget
+        return spending(wanted, math.exp(log_price), rotation, host_interval) > budget
 
     top = math.log(most)
     bottom = top - _RANGE
@@ -302,5 +359,6 @@ def interval_at(sources: Sources, shared: Shared, i: int, price: float, rotation
     ceiling, quiet = planned(known, shared.optimism)
     level = level_reaching(price * sources.cost[i] / ceiling) * ceiling if ceiling > 0.0 else np.inf
     interval = -math.log1p(-level / quiet) / known.decay if level < quiet else np.inf
-    interval = min(interval, min(np.float64(sources.longest[i]), rotation))
+    again = turn(sources, shared, i, rotation)
+    interval = min(interval, min(np.float64(sources.longest[i]), again))
     return max(interval, np.float64(sources.shortest[i]))

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.scheduling.age_index import whole
 from crawl_env.compiled import compiled
 from ephemeral_crawl.live import learning, price
-from ephemeral_crawl.live.columns import NEVER, NO_HOST, Hosts, Sources
+from ephemeral_crawl.live.columns import FLOORED, NEVER, NO_HOST, Hosts, Sources
 from ephemeral_crawl.live.learning import Shared
 
 FETCHED, FAILED, RELEASED = 0, 1, 2  # outcomes
 # Places in the array of counts, in the order of `counts.Counts`.
-_FETCHED, _FAILED, _RELEASED, _ITEMS, _COLLECTED = 1, 2, 3, 5, 6
+LEASES, _FETCHED, _FAILED, _RELEASED, PINGS, _ITEMS, _COLLECTED = range(7)
+NEW, FAILING, PAUSED = range(3)  # places in the array of numbers of sources
 MOST_ITEMS = 1000  # of an outcome; further, older ones are only counted
 _PARTS = 16  # of a gap, for the estimate of the rate
 _BACKLOG = 20.0  # weight of a first fetch, in items
@@ -23,50 +25,37 @@ _LEAST_SPAN = 60.0  # seconds between items of a first fetch that tell a rate
 _UNUSUAL = 8.0  # expected items in the time without any that says that items are missing
 _FRESH = 0.3  # share of an item's worth that must be left to tell how much worths differ
 _MOST_FAILURES = 250
+_LARGEST_SHOT = 1e6
 _LONGEST = learning.MEMORIES[-1]
 _MIDDLE = learning.MEMORIES[1]
 
 
-class Batch(NamedTuple):
-    """Outcomes in columns, (K,) each."""
-
-    outcome: NDArray[np.uint8]
-    row: NDArray[np.int32]
-    lease: NDArray[np.int64]  # number, 0: fetched without a lease
-    at: NDArray[np.float64]  # time of the fetch
-    until: NDArray[np.float64]  # time until which the source must not be fetched
-    host_until: NDArray[np.float64]  # time until which its host must not be
-    items: NDArray[np.int64]  # number of items, in `worth`
-    dated: NDArray[np.int64]  # number of these, the first of them, whose age is in `age`
-    more: NDArray[np.float64]  # number of further items
-    more_worth: NDArray[np.float64]  # and their worth
-    age: NDArray[np.float64]  # (Σ dated,) seconds, ascending within an outcome
-    worth: NDArray[np.float64]  # (Σ items,)
-
-
-COLUMNS = {
-    "outcome": np.uint8,
-    "row": np.int32,
-    "lease": np.int64,
-    **dict.fromkeys(("at", "until", "host_until"), np.float64),
-    **dict.fromkeys(("items", "dated"), np.int64),
-    **dict.fromkeys(("more", "more_worth", "age", "worth"), np.float64),
-}
+OUTCOME = np.dtype(
+    [
+        ("outcome", "u1"),
+        ("row", "<i4"),
+        ("lease", "<i8"),  # number, 0: fetched without a lease
+        ("at", "<f8"),  # time of the fetch
+        ("until", "<f8"),  # time until which the source must not be fetched
+        ("host_until", "<f8"),  # time until which its host must not be
+        ("items", "<i8"),  # number of items, in `worth`
+        ("dated", "<i8"),  # number of these, the first of them, whose age is in `age`
+        ("more", "<f8"),  # number of further items
+        ("more_worth", "<f8"),  # and their worth
+    ]
+)
+# An array of the above, (K,). In kernels its columns are attributes, which mypy does not know.
+Outcomes = Any
 
 
-def check(columns: dict[str, NDArray[Any]]) -> None:
-    """Raise ValueError unless the columns of a batch fit together."""
-    number, items, dated = len(columns["row"]), columns["items"], columns["dated"]
-    given = columns["outcome"] == FETCHED
-    if not (
-        all(len(columns[name]) == number for name in COLUMNS if name not in ("age", "worth"))
-        and (columns["outcome"] <= RELEASED).all()
-        and ((dated >= 0) & (dated <= items) & (items <= MOST_ITEMS)).all()
-        and not items[~given].any()
-        and len(columns["age"]) == dated.sum()
-        and len(columns["worth"]) == items.sum()
-    ):
-        raise ValueError("the columns of a batch do not fit together")
+def outcomes_of(event: dict[str, Any]) -> Outcomes:
+    """Return the outcomes of an event.
+
+    Raises:
+        ValueError: its columns are not of the same length.
+    """
+    columns = [event[name] for name in OUTCOME.names or ()]
+    return np.array(list(zip(*columns, strict=True)), dtype=OUTCOME)
 
 
 @compiled
@@ -77,26 +66,36 @@ def apply(
     kind_pings: NDArray[np.float64],
     sums: NDArray[np.float64],
     counts: NDArray[np.float64],
-    batch: Batch,
+    numbers: NDArray[np.int64],
+    outcomes: Outcomes,
+    age: NDArray[np.float64],
+    worth: NDArray[np.float64],
     balance: float,
     burst: float,
     at_fetch: bool,
     price_now: float,
     now: float,
 ) -> float:
-    """Apply outcomes, and return the budget units that are left.
+    """Apply outcomes, and return the budget units that are left; NaN, and nothing is changed, if
+    the arguments do not fit together.
 
     Arguments:
+        outcomes: (K,).
+        age: (Σ dated,) seconds, ascending within an outcome.
+        worth: (Σ items,).
         kind_pings: (K, 2) number of true pings and of all pings of each kind.
         sums: see `learning.SUMS`.
-        counts: see `counts.Counts`.
+        counts: (7,) see `counts.Counts`.
+        numbers: (3,) number of sources that are new, failing, and paused.
         balance, burst: budget units before, and at most.
         at_fetch: whether worths are those at the fetch.
         price_now: price of a budget unit.
     """
+    if not _fit_together(outcomes, len(sources), len(age), len(worth)):
+        return np.nan
     ages, worths = 0, 0
-    for k in range(len(batch.row)):
-        i, lease, outcome = batch.row[k], batch.lease[k], batch.outcome[k]
+    for k in range(len(outcomes)):
+        i, lease, outcome = whole(outcomes.row[k]), outcomes.lease[k], outcomes.outcome[k]
         host = sources.host[i]
         cost = np.float64(sources.cost[i])
         current = lease != 0 and sources.lease[i] == lease
@@ -104,39 +103,61 @@ def apply(
             hosts.held[host] = 0.0
         if current:
             sources.lease[i] = 0
-            sources.blocked[i] = 0.0
+            if sources.marks[i] & FLOORED == 0:
+                sources.blocked[i] = 0.0
         if outcome == RELEASED:
             counts[_RELEASED] += 1.0
             balance = min(balance + cost, burst)
             if current:
-                sources.blocked[i] = max(sources.blocked[i], batch.until[k])
+                sources.blocked[i] = max(sources.blocked[i], outcomes.until[k])
             continue
-        at = batch.at[k]
+        at = outcomes.at[k]
         if lease == 0:
             balance = max(balance - cost, -burst)
+            if sources.lease[i] != 0 and outcomes.until[k] > 0.0:
+                sources.marks[i] |= FLOORED
         if host != NO_HOST:
             hosts.fetched[host] = max(hosts.fetched[host], at)
         if outcome == FAILED:
             counts[_FAILED] += 1.0
+            numbers[FAILING] += sources.failures[i] == 0
             sources.failures[i] = min(sources.failures[i] + 1, _MOST_FAILURES)
             if host != NO_HOST:
-                hosts.blocked[host] = max(hosts.blocked[host], batch.host_until[k])
+                hosts.blocked[host] = max(hosts.blocked[host], outcomes.host_until[k])
         else:
             counts[_FETCHED] += 1.0
+            numbers[FAILING] -= sources.failures[i] > 0
+            numbers[NEW] -= sources.fetched[i] == NEVER
             sources.failures[i] = 0
-            age = batch.age[ages : ages + batch.dated[k]]
-            worth = batch.worth[worths : worths + batch.items[k]]
-            more, more_worth = batch.more[k], batch.more_worth[k]
-            counts[_ITEMS] += len(worth) + more
+            items, more = outcomes.items[k], outcomes.more[k]
+            counts[_ITEMS] += items + more
             counts[_COLLECTED] += _learn(
-                sources, shared, kind_pings, sums, i, at, age, worth, more, more_worth, at_fetch,
-                price_now, now,
+                sources, shared, kind_pings, sums, i, at, age[ages : ages + outcomes.dated[k]],
+                worth[worths : worths + items], more, outcomes.more_worth[k], at_fetch, price_now,
+                now,
             )  # fmt: skip
             sources.fetched[i] = max(sources.fetched[i], at)
-        ages += batch.dated[k]
-        worths += batch.items[k]
-        sources.blocked[i] = max(sources.blocked[i], batch.until[k])
+        ages += outcomes.dated[k]
+        worths += outcomes.items[k]
+        sources.blocked[i] = max(sources.blocked[i], outcomes.until[k])
     return balance
+
+
+@compiled
+def _fit_together(outcomes: Outcomes, rows: int, ages: int, worths: int) -> bool:
+    """Return whether outcomes refer to rows that exist, and to as many items as there are."""
+    for k in range(len(outcomes)):
+        row, items, dated = outcomes.row[k], outcomes.items[k], outcomes.dated[k]
+        if not (
+            0 <= row < rows
+            and outcomes.outcome[k] <= RELEASED
+            and 0 <= dated <= items <= MOST_ITEMS
+            and (items == 0 or outcomes.outcome[k] == FETCHED)
+        ):
+            return False
+        ages -= dated
+        worths -= items
+    return ages == 0 and worths == 0
 
 
 @compiled
@@ -338,8 +359,9 @@ def give(sources: Sources, hosts: Hosts, rows: NDArray[np.int32], first: int, en
     """Lease sources until `end`, by numbers from `first` on, and return what they cost."""
     total = 0.0
     for k in range(len(rows)):
-        i = rows[k]
+        i = whole(rows[k])
         sources.lease[i] = first + k
+        sources.marks[i] &= ~FLOORED
         # If it is never reported, it may have been fetched at the end.
         sources.blocked[i] = max(sources.blocked[i], end + np.float64(sources.shortest[i]))
         total += np.float64(sources.cost[i])
@@ -348,3 +370,26 @@ def give(sources: Sources, hosts: Hosts, rows: NDArray[np.int32], first: int, en
             hosts.lease[host] = first + k
             hosts.held[host] = end + hosts.interval[host]
     return total
+
+
+@compiled
+def ping(
+    sources: Sources,
+    shared: Shared,
+    rows: NDArray[np.int32],
+    kinds: NDArray[np.uint8],
+    at: NDArray[np.float64],
+) -> None:
+    """Note pings of sources."""
+    for k in range(len(rows)):
+        i = whole(rows[k])
+        sources.kind[i] = kinds[k]
+        if sources.fetched[i] == NEVER or at[k] < sources.fetched[i]:
+            continue  # it announces nothing that is not known
+        decay = learning.decay_of(sources, shared, i)
+        last = max(sources.pinged[i], at[k])
+        left = np.float64(sources.shot[i]) * math.exp(-decay * (last - sources.pinged[i]))
+        left += math.exp(-decay * (last - at[k]))
+        sources.shot[i] = min(left, _LARGEST_SHOT)
+        sources.pinged[i] = last
+        sources.pending[i] += 1.0

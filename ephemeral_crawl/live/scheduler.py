@@ -4,32 +4,23 @@ from __future__ import annotations
 
 import logging
 import math
-import sqlite3
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
-import numpy as np
-
-from crawl_env.errors import check_flag, check_whole, check_within, shown, unknown
-from ephemeral_crawl.live import agenda, choice, explanation, price, snapshot
+from crawl_env.errors import check_flag, check_whole, shown
+from ephemeral_crawl.live import choice, explanation
 from ephemeral_crawl.live import overview as overviews
-from ephemeral_crawl.live.arguments import (
-    MOST_COST,
-    Duration,
-    Item,
-    Time,
-    name_of,
-    seconds,
-)
-from ephemeral_crawl.live.columns import EXISTS, NEVER, NO_HOST, PAUSED
-from ephemeral_crawl.live.counts import Counts
+from ephemeral_crawl.live import status as statuses
+from ephemeral_crawl.live.arguments import Duration, Item, Time, name_of, seconds
+from ephemeral_crawl.live.clock import Clock
+from ephemeral_crawl.live.columns import NEVER, PAUSED
 from ephemeral_crawl.live.errors import SourceExists
 from ephemeral_crawl.live.explanation import Explanation
-from ephemeral_crawl.live.journal import Journal, open_journal
+from ephemeral_crawl.live.journal import open_journal
+from ephemeral_crawl.live.leasing import Lease, lease_event
+from ephemeral_crawl.live.ledger import Ledger
 from ephemeral_crawl.live.lessons import Lesson
 from ephemeral_crawl.live.outcomes import (
     Moment,
@@ -41,52 +32,12 @@ from ephemeral_crawl.live.outcomes import (
     row_of,
 )
 from ephemeral_crawl.live.overview import Overview
-from ephemeral_crawl.live.settings import Settings, SourceSettings
+from ephemeral_crawl.live.settings import Settings, rows_of
 from ephemeral_crawl.live.state import Event, State
+from ephemeral_crawl.live.status import Status
 
-_STEP = 60.0  # seconds by which a clock may differ from the last event without being set
 _MOST_LEASES = 10_000  # at once
-_EVERY = 1000  # changes of a source between two snapshots, at least
-_AT_ONCE = 10_000  # sources of which a snapshot takes some milliseconds
 _LOG = logging.getLogger(__name__)
-_REASONS = {
-    agenda.NEW: "not fetched yet",
-    agenda.CEILING: "its maximum interval has passed",
-    agenda.ROTATION: "not fetched for a whole rotation",
-    agenda.SIGNAL: "pinged: its index has reached the price",
-    agenda.INDEX: "its index has reached the price",
-}
-_SOURCE_ARGUMENTS = ("host", "cost", "min_interval", "max_interval", "half_life")
-_COUNTED = 16_384  # largest number of sources of which those that are due are counted
-
-
-@dataclass(slots=True)
-class Lease:
-    """The right to fetch a source, until it expires."""
-
-    id: int
-    source: str
-    value: float  # expected worth that the fetch collects
-    index: float  # what it is worth per budget unit, compared with waiting
-    price: float  # which the index has reached
-    reason: str
-    expires: float  # seconds since 1970
-
-
-@dataclass(frozen=True)
-class Status:
-    """The scheduler in numbers."""
-
-    sources: int
-    paused: int
-    new: int  # not fetched yet
-    failing: int  # of which the last fetch failed
-    leased: int
-    due: int  # whose index has reached the price; an estimate if there are very many sources
-    price: float  # worth per budget unit
-    balance: float  # budget units that can be spent now
-    budget: float  # budget units per hour
-    counts: Counts  # since the scheduler was made
 
 
 class Scheduler:
@@ -154,17 +105,8 @@ class Scheduler:
         clock: Callable[[], float] = time.time,
         full: bool = False,
     ) -> None:
-        if not callable(clock):
-            raise ValueError(f"clock is {shown(clock)}; give a function that returns seconds")
-        self._clock, self._steady = clock, _steady if clock is time.time else None
-        self._seen: tuple[float, float] | None = None  # the scheduler's time, and a steady clock's
-        self._jump = (math.nan, 0.0)  # time of the last event, and the offset since then
-        self._lock = threading.RLock()
-        self._journal: Journal = open_journal(store, full=check_flag("full", full))
-        self._state: State | None = None
-        self._number = self._snapshot = 0  # of the last event applied, and in the snapshot
-        self._changes = 0  # of a source, since the snapshot
-        self._writer: threading.Thread | None = None  # of a snapshot
+        time_of_clock = Clock(clock)
+        self._ledger = Ledger(open_journal(store, full=check_flag("full", full)), time_of_clock)
         try:
             self._configure(
                 {
@@ -177,7 +119,7 @@ class Scheduler:
                 }
             )
         except BaseException:
-            self._journal.close()
+            self._ledger.journal.close()
             raise
 
     # ------------------------------------------------------------------------------- sources
@@ -228,26 +170,7 @@ class Scheduler:
             sources: a dictionary of the arguments of `add` for each.
             exist_ok: whether to leave out those that are there, instead of refusing them.
         """
-        rows: dict[str, list[Any]] = {}
-        checked: dict[Any, list[Any]] = {}  # many have the same settings
-        for number, given in enumerate(sources):
-            try:
-                arguments = dict(given)
-                name = name_of("source", arguments.pop("source", None))
-                if name in rows and not exist_ok:
-                    raise ValueError(f"the source {shown(name)} appears twice")
-                host = arguments.pop("host", None)
-                key: Any = tuple([(key, type(value), value) for key, value in arguments.items()])
-                try:
-                    settings = checked.get(key)
-                except TypeError:  # a value such as a list, which is refused below
-                    settings, key = None, None
-                if settings is None:
-                    settings = checked[key] = _settings_of(arguments)[1:]
-                host = None if host is None else name_of("host", host)
-                rows.setdefault(name, [name, host, *settings])
-            except (TypeError, ValueError) as error:
-                raise ValueError(f"source {number}: {error}") from None
+        rows = rows_of(sources, exist_ok)
         added = 0
 
         def decide(state: State, moment: Moment) -> Event | None:
@@ -259,12 +182,14 @@ class Scheduler:
             added = len(new)
             return {"kind": "add", "sources": new} if new else None
 
-        self._change(decide)
+        self._ledger.change(decide)
         return added
 
     def remove(self, source: str) -> None:
         """Remove a source and what was learnt about it. Reports of its leases are ignored."""
-        self._change(lambda state, moment: {"kind": "remove", "source": _named(state, source)})
+        self._ledger.change(
+            lambda state, moment: {"kind": "remove", "source": _named(state, source)}
+        )
 
     def rename(self, source: str, name: str) -> None:
         """Change the name of a source, such as after a permanent redirect.
@@ -281,20 +206,20 @@ class Scheduler:
                 raise SourceExists(f"there is a source {shown(name)}; remove one of the two first")
             return {"kind": "rename", "source": old, "name": name}
 
-        self._change(decide)
+        self._ledger.change(decide)
 
     def update(self, source: str, *, paused: bool | None = None, **settings: Any) -> None:
         """Change settings of a source: those of `add`, and `paused`; the others stay."""
 
         def decide(state: State, moment: Moment) -> Event:
             i = state.numbers[_named(state, source)]
-            stop = bool(state.sources.marks[i] & PAUSED)
+            stop = bool(state.table["marks"][i] & PAUSED)
             if paused is not None:
                 stop = check_flag("paused", paused)
-            values = _settings_of(settings, _stored(state, i))
+            values = state.settings_of(i).changed(settings).as_row()
             return {"kind": "update", "source": source, "settings": values, "paused": stop}
 
-        self._change(decide)
+        self._ledger.change(decide)
 
     def pause(self, source: str) -> None:
         """Do not lease a source until `resume`."""
@@ -310,8 +235,20 @@ class Scheduler:
         With an interval of 0 there is no limit. A lease that is not reported counts as fetched when
         it expires.
         """
-        name, least = name_of("host", host), seconds("interval", interval)
-        self._change(lambda state, moment: {"kind": "host", "host": name, "interval": least})
+        self.limit_hosts({host: interval})
+
+    def limit_hosts(self, intervals: Mapping[str, Duration]) -> None:
+        """Do as `limit_host` for many hosts at once: their names and intervals."""
+        if not isinstance(intervals, Mapping):
+            raise ValueError(
+                f"intervals is {shown(intervals)}; give a dictionary {{host: interval}}"
+            )
+        hosts = {
+            name_of("host", host): seconds("interval", interval)
+            for host, interval in intervals.items()
+        }
+        if hosts:
+            self._ledger.change(lambda state, moment: {"kind": "hosts", "hosts": hosts})
 
     def teach(self, lessons: Iterable[Lesson]) -> int:
         """Use what is known of sources that were not fetched yet; return how many there are.
@@ -338,39 +275,32 @@ class Scheduler:
             rows = {
                 lesson.source: lesson.as_row(moment.time - moment.offset)
                 for lesson in given
-                if state.sources.fetched[state.numbers[_named(state, lesson.source)]] == NEVER
+                if state.table["fetched"][state.numbers[_named(state, lesson.source)]] == NEVER
             }
             taught = len(rows)
             return {"kind": "teach", "lessons": list(rows.values())} if rows else None
 
-        self._change(decide)
+        self._ledger.change(decide)
         return taught
 
     def settings(self, source: str) -> dict[str, Any]:
         """Return the settings of a source, as arguments of `add`, in seconds, and `paused`."""
-        with self._reading() as (state, _):
+        with self._ledger.reading() as (state, _):
             i = state.numbers[_named(state, source)]
-            stored = _stored(state, i)
-            return {
-                "host": stored.host,
-                "cost": stored.cost,
-                "min_interval": stored.shortest,
-                "max_interval": stored.longest,
-                "half_life": stored.half_life,
-                "paused": bool(state.sources.marks[i] & PAUSED),
-            }
+            paused = bool(state.table["marks"][i] & PAUSED)
+            return {**state.settings_of(i).as_arguments(), "paused": paused}
 
     def __len__(self) -> int:
-        with self._reading() as (state, _):
+        with self._ledger.reading() as (state, _):
             return len(state)
 
     def __contains__(self, source: object) -> bool:
-        with self._reading() as (state, _):
+        with self._ledger.reading() as (state, _):
             return source in state.numbers
 
     def sources(self) -> list[str]:
         """Return the names of all sources, in the order in which they are stored."""
-        with self._reading() as (state, _):
+        with self._ledger.reading() as (state, _):
             return [name for name in state.names if name is not None]
 
     def find(self, text: str = "", *, start: int = 0, limit: int = 100) -> tuple[list[str], int]:
@@ -396,7 +326,7 @@ class Scheduler:
         if not isinstance(text, str):
             raise ValueError(f"text is {shown(text)}; give a string")
         found: list[str] = []
-        with self._reading() as (state, _):
+        with self._ledger.reading() as (state, _):
             for i in range(min(start, state.rows), state.rows):
                 name = state.names[i]
                 if name is not None and text in name:
@@ -422,25 +352,11 @@ class Scheduler:
         leases: list[Lease] = []
 
         def decide(state: State, moment: Moment) -> Event | None:
-            leases.clear()
-            now = moment.time
-            found = choice.choose(state, limit, now)
-            if not len(found.row):
-                return None
-            rows = found.row.tolist()
-            first, end, asked = state.last_lease + 1, now + time_left, state.accepted_at(now)
-            values = price.values(state.table, state.shared, found.row, now).tolist()
-            expires, names = end - moment.offset, state.names
-            for k, (row, value, index, reason) in enumerate(
-                zip(rows, values, found.gain.tolist(), found.reason.tolist(), strict=True)
-            ):
-                name = names[row] or ""
-                leases.append(
-                    Lease(first + k, name, value, index, asked, _REASONS[reason], expires)
-                )
-            return {"kind": "lease", "first": first, "rows": rows, "end": end}
+            nonlocal leases
+            event, leases = lease_event(state, moment, limit, time_left)
+            return event
 
-        self._change(decide)
+        self._ledger.change(decide)
         return leases
 
     def record(self, outcomes: Iterable[Mapping[str, Any]]) -> list[bool]:
@@ -482,11 +398,11 @@ class Scheduler:
 
         def decide(state: State, moment: Moment) -> Event | None:
             counts.clear()
-            event, counted = outcome_event(state, parsed, moment, self._number)
+            event, counted = outcome_event(state, parsed, moment, self._ledger.number)
             counts.extend(counted)
             return event
 
-        self._change(decide)
+        self._ledger.change(decide)
         return counts
 
     def report(
@@ -536,6 +452,7 @@ class Scheduler:
         retry_after: Duration | None = None,
         status: int | None = None,
         at: Time | None = None,
+        reason: str | None = None,
     ) -> bool:
         """Record a fetch that failed, of a lease or of a source.
 
@@ -548,20 +465,26 @@ class Scheduler:
                 if the source has one.
             status: HTTP status, which is stored.
             at: time of the fetch; default now.
+            reason: what went wrong, which `explain` says until the next fetch; default: the status,
+                such as "HTTP 500". At most 200 characters of it are kept, on one line, without the
+                credentials of URLs.
 
         Returns:
             As for `report`.
         """
-        given = {"outcome": "failed", "retry_after": retry_after, "status": status, "at": at}
-        return self._record_one({**_fetch(fetch), **given})
+        given = {"retry_after": retry_after, "status": status, "at": at, "reason": reason}
+        return self._record_one({**_fetch(fetch), "outcome": "failed", **given})
 
-    def release(self, lease: int, *, again_after: Duration = 0.0) -> bool:
+    def release(
+        self, lease: int, *, again_after: Duration = 0.0, reason: str | None = None
+    ) -> bool:
         """Give a lease back without a fetch, which costs nothing; return whether it was open.
 
         Arguments:
             again_after: time after which the source may be leased again.
+            reason: why it was not fetched, as for `failed`.
         """
-        given = {"outcome": "released", "again_after": again_after}
+        given = {"outcome": "released", "again_after": again_after, "reason": reason}
         return self._record_one({**_fetch(lease), **given})
 
     def _record_one(self, outcome: Mapping[str, Any]) -> bool:
@@ -603,7 +526,7 @@ class Scheduler:
             events = ping_events(state, parsed, moment)
             return {"kind": "signal", "pings": events} if events else None
 
-        self._change(decide)
+        self._ledger.change(decide)
 
     # ------------------------------------------------------------------------------- asking
 
@@ -619,7 +542,7 @@ class Scheduler:
         Returns:
             Seconds since 1970; None if never. It may be in the past.
         """
-        with self._reading() as (state, moment):
+        with self._ledger.reading() as (state, moment):
             if source is None:
                 due = choice.next_time(state, moment.time)
             else:
@@ -629,45 +552,25 @@ class Scheduler:
 
     def explain(self, source: str) -> Explanation:
         """Return what is known about a source, when it is due, why, and what would change it."""
-        with self._reading() as (state, moment):
+        with self._ledger.reading() as (state, moment):
             i = state.numbers[_named(state, source)]
             return explanation.explain(state, i, moment.time, moment.offset)
 
     def status(self) -> Status:
         """Return the scheduler in numbers."""
-        with self._reading() as (state, moment):
-            sources, now = state.sources, moment.time
-            rows = np.flatnonzero(sources.marks[: state.rows] & EXISTS).astype(np.int32)
-            running = (sources.marks[rows] & PAUSED) == 0
-            free = running & (sources.blocked[rows] <= now)
-            step = int(free.sum()) // _COUNTED + 1
-            index = price.indices(sources, state.shared, rows[free][::step], now)
-            value = state.price_at(now)
-            return Status(
-                sources=len(rows),
-                paused=int((~running).sum()),
-                new=int((sources.fetched[rows] == NEVER).sum()),
-                failing=int((sources.failures[rows] > 0).sum()),
-                leased=sum(state.leased_until(i) > now for i, *_ in state.leases.values()),
-                due=step * int((index >= value).sum()),
-                price=value,
-                balance=state.balance_at(now),
-                budget=3600.0 * state.settings.budget,
-                counts=replace(state.counts),
-            )
+        with self._ledger.reading() as (state, moment):
+            return statuses.status(state, moment.time)
 
     def overview(self, limit: int = 20) -> Overview:
         """Return the fleet at a glance: what is due and why, what fails or waits, and what the
         budget buys, a half of it, twice as much and so on.
 
-        It takes about a second for 10⁶ sources, in which nothing else can be asked.
+        It takes some tenths of a second for 10⁶ sources, in which others can use the scheduler.
 
         Arguments:
             limit: largest length of each of its lists.
         """
-        limit = check_whole("limit", limit)
-        with self._reading() as (state, moment):
-            return overviews.overview(state, limit, moment.time, moment.offset)
+        return overviews.overview(self._ledger.reading, check_whole("limit", limit))
 
     # ------------------------------------------------------------------------------- storage
 
@@ -684,26 +587,13 @@ class Scheduler:
         """
         target = open_journal(store, full=True)
         try:
-            with self._reading() as (state, _):
-                number, parts = self._number, snapshot.parts(state)
-            if target.snapshot() is not None or target.since(0) != []:
-                raise ValueError("there is a scheduler in the store; give another")
-            target.write_snapshot(number, parts)
+            self._ledger.copy(target)
         finally:
             target.close()
 
     def close(self) -> None:
         """Write a snapshot and close the file. A scheduler need not be closed."""
-        with self._lock:
-            self._await_snapshot()
-            if self._state is not None and self._number > self._snapshot:
-                self._write_snapshot()
-                self._await_snapshot()
-            self._journal.close()
-
-    def _await_snapshot(self) -> None:
-        if self._writer is not None:
-            self._writer.join()
+        self._ledger.close()
 
     def __enter__(self) -> Self:
         return self
@@ -714,14 +604,19 @@ class Scheduler:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except Exception as failure:
+            if error is None:
+                raise
+            _LOG.warning("the scheduler could not be closed: %s", failure)  # not to hide `error`
 
     def _configure(self, given: dict[str, Any]) -> None:
         """Store settings that differ from those stored."""
         given = {name: value for name, value in given.items() if value is not None}
 
         def decide(state: State, moment: Moment) -> Event | None:
-            if self._number == 0:
+            if self._ledger.number == 0:
                 if "budget" not in given:
                     raise ValueError("the scheduler is new: give its budget, such as '20/h'")
                 settings = Settings.of(**given)
@@ -731,137 +626,7 @@ class Scheduler:
                     return None
             return {"kind": "configure", "settings": settings.as_dict()}
 
-        self._change(decide)
-
-    def _change(self, decide: Callable[[State, Moment], Event | None]) -> bool:
-        """Append the event that is decided, given the present state, and apply it.
-
-        It is committed before it is applied: an error before leaves everything as it was, and if
-        one occurs while it is applied, the state is read again.
-        """
-        with self._lock:
-            with self._journal.exclusive():
-                state = self._current()
-                moment = self._now(state)
-                event = decide(state, moment)
-                if event is None:
-                    return False
-                event |= {"time": moment.time, "offset": moment.offset}
-                number = self._number + 1
-                self._journal.append(number, event)
-            self._apply(state, number, event)
-            if self._changes >= max(_EVERY, state.rows):
-                self._write_snapshot()
-            return True
-
-    def _apply(self, state: State, number: int, event: Event) -> None:
-        try:
-            state.apply(event)
-        except BaseException:
-            self._state = None
-            raise
-        self._number = number
-        self._changes += state.size_of(event)
-
-    def _current(self) -> State:
-        """Return the state with all events in the journal applied."""
-        if self._state is not None:
-            missed = self._journal.since(self._number)
-            if missed is not None:
-                return self._caught_up(self._state, missed)
-        self._state, self._number = State(), 0
-        stored = self._journal.snapshot()
-        if stored is not None:
-            self._number, data = stored
-            self._snapshot = self._number
-            self._state = snapshot.from_bytes(data)
-        missed = self._journal.since(self._number)
-        if missed is None:
-            self._state = None
-            raise ValueError("the journal is damaged: events after the snapshot are missing")
-        return self._caught_up(self._state, missed)
-
-    def _caught_up(self, state: State, missed: list[tuple[int, Event]]) -> State:
-        for number, event in missed:
-            try:
-                self._apply(state, number, event)
-            except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
-                raise ValueError(f"the journal is damaged: event {number}: {error}") from error
-        return state
-
-    def _write_snapshot(self) -> None:
-        """Store the state: at once if it is small, else by a thread, so that nobody waits."""
-        if self._writer is not None and self._writer.is_alive():
-            return
-        state = self._state
-        assert state is not None
-        arguments = self._number, snapshot.parts(state)
-        self._snapshot, self._changes = self._number, 0
-        if state.rows <= _AT_ONCE:
-            self._store(*arguments)
-        else:
-            self._writer = threading.Thread(target=self._store, args=arguments, name="snapshot")
-            self._writer.start()
-
-    def _store(self, number: int, parts: Iterable[bytes]) -> None:
-        try:
-            self._journal.write_snapshot(number, parts)
-        except (
-            OSError,
-            ValueError,
-            sqlite3.Error,
-        ) as error:  # nothing is lost: what was called is recorded
-            _LOG.warning("no snapshot was written, the journal has all: %s", error)
-
-    def _now(self, state: State) -> Moment:
-        # Between these, the process may be stopped for a while: time must not seem longer by it.
-        before = self._steady() if self._steady is not None else 0.0
-        clock = check_within("the clock's time", self._clock(), -1e11, 1e12, unit="seconds")
-        # A jump that no event has recorded yet is remembered here.
-        offset = self._jump[1] if self._jump[0] == state.time else state.offset
-        now = clock + offset
-        if self._steady is not None:
-            if self._seen is not None:
-                expected = self._seen[0] + max(before - self._seen[1], 0.0)
-                if now - expected > _STEP:  # the clock was set, rather than time passed
-                    now = max(expected, state.time)
-                    offset = now - clock
-            self._seen = max(now, state.time), self._steady()
-        if now < state.time - _STEP:
-            now, offset = state.time, state.time - clock
-        self._jump = state.time, offset
-        return Moment(max(now, state.time), offset)
-
-    def _reading(self) -> _Reading:
-        return _Reading(self)
-
-
-_NEW = SourceSettings()
-
-
-class _Reading:
-    """The present state and time, while no other thread changes it."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
-
-    def __enter__(self) -> tuple[State, Moment]:
-        scheduler = self._scheduler
-        scheduler._lock.acquire()
-        try:
-            state = scheduler._current()
-            return state, scheduler._now(state)
-        except BaseException:
-            scheduler._lock.release()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self._scheduler._lock.release()
-
-
-def _steady() -> float:
-    """Return a clock that cannot be set, and counts the time in which the machine sleeps."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+        self._ledger.change(decide)
 
 
 def _named(state: State, source: object) -> str:
@@ -871,41 +636,3 @@ def _named(state: State, source: object) -> str:
 
 def _fetch(fetch: object) -> dict[str, Any]:
     return {"source" if isinstance(fetch, str) else "lease": fetch}
-
-
-def _settings_of(arguments: dict[str, Any], stored: SourceSettings = _NEW) -> list[Any]:
-    """Return the settings of a source from arguments of `add`, with those stored as defaults."""
-    for name in arguments:
-        if name not in _SOURCE_ARGUMENTS:
-            raise unknown("argument", name, _SOURCE_ARGUMENTS)
-    host, half_life = stored.host, stored.half_life
-    shortest, longest, cost = stored.shortest, stored.longest, stored.cost
-    if "host" in arguments:
-        host = arguments["host"]
-        host = None if host is None else name_of("host", host)
-    if "cost" in arguments:
-        cost = check_within(
-            "cost", arguments["cost"], 0.0, MOST_COST, open_low=True, unit="budget units"
-        )
-    if "min_interval" in arguments:
-        shortest = seconds("min_interval", arguments["min_interval"])
-    if "max_interval" in arguments:
-        value = arguments["max_interval"]
-        longest = None if value is None else seconds("max_interval", value, 1.0)
-    if "half_life" in arguments:
-        value = arguments["half_life"]
-        half_life = None if value is None else seconds("half_life", value, 1.0)
-    settings = SourceSettings(host, cost, shortest, longest, half_life)
-    return [settings.host, cost, shortest, longest, half_life]
-
-
-def _stored(state: State, i: int) -> SourceSettings:
-    sources = state.sources
-    host, longest = int(sources.host[i]), float(sources.longest[i])
-    return SourceSettings(
-        host=None if host == NO_HOST else state.host_names[host],
-        cost=float(sources.cost[i]),
-        shortest=float(sources.shortest[i]),
-        longest=longest if longest < math.inf else None,
-        half_life=float(sources.half_life[i]) or None,
-    )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, astuple, dataclass, fields
 from typing import Any
 
-from crawl_env.errors import check_choice, check_whole, check_within, unknown
-from ephemeral_crawl.live.arguments import MOST_COST, per_second, seconds
+from crawl_env.errors import check_choice, check_whole, check_within, shown, unknown
+from ephemeral_crawl.live.arguments import MOST_COST, name_of, per_second, seconds
 
 LEARNT = "learn"
 WORTH_AT = ("publication", "fetch")
+SOURCE_ARGUMENTS = ("host", "cost", "min_interval", "max_interval", "half_life")
 
 
 @dataclass(frozen=True)
@@ -107,3 +109,66 @@ class SourceSettings:
                 "largest interval must not be below the least"
             )
         check_within("cost", self.cost, 0.0, MOST_COST, open_low=True, unit="budget units")
+
+    def changed(self, arguments: Mapping[str, Any]) -> SourceSettings:
+        """Return the settings with arguments of `Scheduler.add` in their place, checked."""
+        given = dict(arguments)
+        for name in given:
+            if name not in SOURCE_ARGUMENTS:
+                raise unknown("argument", name, SOURCE_ARGUMENTS)
+        values = asdict(self)
+        if "host" in given:
+            host = given["host"]
+            values["host"] = None if host is None else name_of("host", host)
+        if "cost" in given:
+            values["cost"] = check_within(
+                "cost", given["cost"], 0.0, MOST_COST, open_low=True, unit="budget units"
+            )
+        if "min_interval" in given:
+            values["shortest"] = seconds("min_interval", given["min_interval"])
+        for name, to in (("max_interval", "longest"), ("half_life", "half_life")):
+            if name in given:
+                value = given[name]
+                values[to] = None if value is None else seconds(name, value, 1.0)
+        return SourceSettings(**values)
+
+    def as_arguments(self) -> dict[str, Any]:
+        """Return the settings as arguments of `Scheduler.add`, in seconds."""
+        return dict(zip(SOURCE_ARGUMENTS, self.as_row(), strict=True))
+
+    def as_row(self) -> list[Any]:
+        """Return the settings as the journal holds them."""
+        return list(astuple(self))
+
+
+_NEW = SourceSettings()
+
+
+def rows_of(sources: Iterable[Mapping[str, Any]], exist_ok: bool) -> dict[str, list[Any]]:
+    """Return what the journal holds of each source that is added, by name.
+
+    Arguments:
+        sources: dictionaries of arguments of `Scheduler.add`.
+        exist_ok: whether a name may appear twice; then the first one counts.
+    """
+    rows: dict[str, list[Any]] = {}
+    checked: dict[Any, list[Any]] = {}  # many have the same settings
+    for number, given in enumerate(sources):
+        try:
+            arguments = dict(given)
+            name = name_of("source", arguments.pop("source", None))
+            if name in rows and not exist_ok:
+                raise ValueError(f"the source {shown(name)} appears twice")
+            host = arguments.pop("host", None)
+            key: Any = tuple([(key, type(value), value) for key, value in arguments.items()])
+            try:
+                settings = checked.get(key)
+            except TypeError:  # a value such as a list, which is refused below
+                settings, key = None, None
+            if settings is None:
+                settings = checked[key] = _NEW.changed(arguments).as_row()[1:]
+            host = None if host is None else name_of("host", host)
+            rows.setdefault(name, [name, host, *settings])
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"source {number}: {error}") from None
+    return rows

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from ephemeral_crawl.live.columns import HOST, SOURCE
 from ephemeral_crawl.live.counts import Counts
 from ephemeral_crawl.live.fitting import Totals
 from ephemeral_crawl.live.learning import Shared
+from ephemeral_crawl.live.reasons import Reasons
 from ephemeral_crawl.live.settings import Settings
 from ephemeral_crawl.live.state import State
 
@@ -55,7 +56,8 @@ def parts(state: State) -> Iterator[bytes]:
         "kind_pings": state.kind_pings.tolist(),
         "fitted": state.fitted if state.fitted > -math.inf else None,
         "precision": state.shared.precision.tolist(),
-        "counts": asdict(state.counts),
+        "counts": asdict(Counts(*state.counts.tolist())),
+        "reasons": state.reasons.rows(),
         "shared": {name: getattr(state.shared, name) for name in _SHARED},
     }
     text = json.dumps(header, allow_nan=False).encode()
@@ -106,8 +108,10 @@ def _state(data: bytes) -> State:
     state.fitted = -math.inf if header["fitted"] is None else float(header["fitted"])
     state.totals = Totals(header["totals"])
     state.kind_pings = np.array(header["kind_pings"], dtype=np.float64).reshape(-1, 2)
-    state.counts = Counts.from_dict(header.get("counts", {}))  # files of earlier versions: none
+    counts = Counts.from_dict(header.get("counts", {}))  # files of earlier versions: none
+    state.counts = np.array(astuple(counts))
     rows, hosts = int(header["rows"]), len(state.host_names)
+    state.reasons = Reasons.of_rows(header.get("reasons", []), rows)
     start = 8 + size
     end = start + rows * SOURCE.itemsize
     last = end + hosts * HOST.itemsize
@@ -134,7 +138,9 @@ def _state(data: bytes) -> State:
     precision = np.array(header["precision"], dtype=np.float64)
     if precision.shape != (max(len(state.kinds), 1),):
         raise ValueError("the precisions of signals are damaged")
-    known = {name: float(header["shared"][name]) for name in _SHARED}
+    state.count()
+    shared = {"surplus": 0.0} | header["shared"]  # files of earlier versions: until the next fit
+    known = {name: float(shared[name]) for name in _SHARED}
     state.shared = Shared(**known, precision=precision, hosts=state.hosts_table)
     return state
 

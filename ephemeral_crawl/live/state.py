@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from dataclasses import fields
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,9 @@ from ephemeral_crawl.live.columns import (
 )
 from ephemeral_crawl.live.counts import Counts
 from ephemeral_crawl.live.fitting import Totals, fitted, precisions, unfitted
-from ephemeral_crawl.live.settings import Settings
+from ephemeral_crawl.live.learning import Shared
+from ephemeral_crawl.live.reasons import Reasons
+from ephemeral_crawl.live.settings import Settings, SourceSettings
 
 Event = dict[str, Any]
 
@@ -41,10 +44,19 @@ _SAMPLE = 4096  # largest number of sources to which the fleet's parameters and 
 _FIT_EVERY = 1.0  # seconds
 _GAIN = 0.2  # of the correction of the price, per round
 _MOST_CORRECTION = 2.0
-_LARGEST_SHOT = 1e6
 _MOST_KINDS = 255
 _MOST_TAUGHT = 500.0  # items in a lesson about worth
 _LISTS = ("row", "rows", "pings", "sources")  # of sources, in events
+
+
+class Sample(NamedTuple):
+    """A copy of sources of a fleet, evenly spaced, and of their hosts."""
+
+    sources: Sources  # (S,)
+    shared: Shared
+    host_interval: NDArray[np.float64]  # (H,)
+    which: NDArray[np.int64]  # (S,) all rows
+    part: float  # of all sources that are not paused
 
 
 class State:
@@ -65,7 +77,8 @@ class State:
         self.last_lease = 0
         self.cost = 0.0  # of fetching each source once
         self.totals = Totals()
-        self.counts = Counts()
+        self.counts = np.zeros(len(fields(Counts)))  # in the order of `Counts`
+        self.reasons = Reasons()
         self.shared = unfitted(math.log(2.0) / self.settings.half_life)
         self.time = -math.inf  # of the last event
         self.offset = 0.0  # what is added to the clock's time
@@ -74,6 +87,7 @@ class State:
         self.correction = 0.0  # logarithm of the factor by which the price differs
         self.changes = 0  # since the last fit
         self.fitted = -math.inf  # time of the last fit
+        self.numbers_of = np.zeros(3, np.int64)  # new, failing and paused sources; derived
         self.agenda = Agenda()  # derived from the rest
 
     def set_tables(self, sources: Sources, hosts: Hosts) -> None:
@@ -92,10 +106,56 @@ class State:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def existing(self) -> NDArray[np.int64]:
-        """Return the rows of the sources, at most some thousand, evenly spaced."""
-        found = np.flatnonzero((self.sources.marks[: self.rows] & (EXISTS | PAUSED)) == EXISTS)
-        return found[:: len(found) // _SAMPLE + 1]
+    def sample(self) -> Sample:
+        """Return some sources that stand for all that are not paused."""
+        which = self._evenly_spaced()
+        sources = self.table[which]
+        hosts, place = np.unique(sources["host"], return_inverse=True)
+        without = int(len(hosts) > 0 and hosts[0] == NO_HOST)
+        sources["host"] = place - without
+        table = self.hosts_table[hosts[without:]]
+        return Sample(
+            sources,
+            self.shared._replace(hosts=table),
+            np.ascontiguousarray(table["interval"]),
+            np.arange(len(which)),
+            len(which) / max(self.running, 1),
+        )
+
+    def _evenly_spaced(self) -> NDArray[np.int64]:
+        """Return the rows of sources that are not paused, at most some thousand."""
+        step = self.rows // _SAMPLE + 1
+        found = self._running(np.arange(0, self.rows, step))
+        if step > 1 and len(found) < min(_SAMPLE // 4, self.running):  # most rows are free
+            found = self._running(np.arange(self.rows))
+            found = found[:: len(found) // _SAMPLE + 1]
+        return found
+
+    def _running(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        marks = self.table["marks"][rows]
+        return rows[(marks & (EXISTS | PAUSED)) == EXISTS]
+
+    @property
+    def running(self) -> int:
+        """Number of sources that are not paused."""
+        return len(self) - int(self.numbers_of[reporting.PAUSED])
+
+    def count(self) -> None:
+        """Count the sources that are new, failing, and paused."""
+        table = self.table[: self.rows]
+        exists = (table["marks"] & EXISTS) != 0
+        for place, found in (
+            (reporting.NEW, table["fetched"] == NEVER),
+            (reporting.FAILING, table["failures"] > 0),
+            (reporting.PAUSED, (table["marks"] & PAUSED) != 0),
+        ):
+            self.numbers_of[place] = np.count_nonzero(exists & found)
+
+    def _count(self, i: int, sign: int) -> None:
+        """Count a source in, or out."""
+        self.numbers_of[reporting.NEW] += sign * (self.table["fetched"][i] == NEVER)
+        self.numbers_of[reporting.FAILING] += sign * (self.table["failures"][i] > 0)
+        self.numbers_of[reporting.PAUSED] += sign * ((self.table["marks"][i] & PAUSED) != 0)
 
     @property
     def round(self) -> float:
@@ -133,6 +193,18 @@ class State:
         moved = self.correction - _GAIN * (area - 0.5 * elapsed) / self.round
         return min(max(moved, -_MOST_CORRECTION), _MOST_CORRECTION)
 
+    def settings_of(self, i: int) -> SourceSettings:
+        """Return the settings of a source."""
+        source = self.table[i]
+        host, longest = int(source["host"]), float(source["longest"])
+        return SourceSettings(
+            host=None if host == NO_HOST else self.host_names[host],
+            cost=float(source["cost"]),
+            shortest=float(source["shortest"]),
+            longest=longest if longest < math.inf else None,
+            half_life=float(source["half_life"]) or None,
+        )
+
     def leased_until(self, i: int) -> float:
         """Return the end of the lease of a source, −inf if it has none."""
         lease = int(self.sources.lease[i])
@@ -154,8 +226,7 @@ class State:
         self.time = now
         self.offset = event["offset"]
         _APPLY[event["kind"]](self, event)
-        kind = event["kind"]
-        if self._is_fit_due() or kind == "configure" or (kind == "add" and len(self) <= _SMALL):
+        if self._is_fit_due(event["kind"]):
             self._fit()
 
     @staticmethod
@@ -163,8 +234,12 @@ class State:
         """Return how many sources an event changes, about."""
         return max((len(event[name]) for name in _LISTS if name in event), default=1)
 
-    def _is_fit_due(self) -> bool:
+    def _is_fit_due(self, kind: str) -> bool:
         """Return whether enough has changed since the last fit, which takes some milliseconds."""
+        if kind == "configure" or (kind == "add" and self.changes >= len(self) // 5):
+            return True
+        if kind == "add" and len(self) <= _SMALL:
+            return True
         few = self.changes < max(1, len(self) // 8)
         soon = self.time < self.fitted + _FIT_EVERY and self.changes < len(self)
         return not (few or soon)
@@ -175,23 +250,19 @@ class State:
     def _fit(self) -> None:
         """Fit what the sources share, and the price."""
         self.changes, self.fitted, self.agenda.stale = 0, self.time, True
-        which, s = self.existing(), self.settings
+        which, s = self._evenly_spaced(), self.settings
         declared = math.log(2.0) / s.half_life if s.half_life > 0.0 else 0.0
         self.shared = fitted(
             self.shared, self.sources, which, self.totals, self.kind_pings, declared
         )
         if len(which):
-            paused = (self.sources.marks[: self.rows] & PAUSED) != 0
-            part = len(which) / max(len(self) - int(paused.sum()), 1)
+            sample = self.sample()
+            wanted = price.demand(sample.sources, sample.shared, sample.which)
             self.market = price.market_price(
-                self.table,
-                self.shared,
-                which,
-                s.budget * part,
-                self.rotation,
-                self.hosts.interval,
-                self.market,
+                wanted, s.budget * sample.part, self.rotation, sample.host_interval, self.market
             )
+            surplus = price.mean_surplus(wanted, self.market) if s.explore > 0.0 else 0.0
+            self.shared = self.shared._replace(surplus=surplus)
 
     def _configure(self, event: Event) -> None:
         self.settings = Settings.from_dict(event["settings"])
@@ -219,6 +290,7 @@ class State:
         table["half_life"][added] = [value or 0.0 for value in half_life]
         table["fetched"][added] = NEVER
         table["marks"][added] = EXISTS
+        self.numbers_of[reporting.NEW] += len(added)
         self.cost += math.fsum(cost)
         self.changes += len(added)
         self.agenda.rekey(self, added, self.time)
@@ -255,10 +327,12 @@ class State:
         i = self.numbers.pop(event["source"])
         for lease in [lease for lease, (row, *_) in self.leases.items() if row == i]:
             del self.leases[lease]
-        self.cost -= float(self.sources.cost[i])
+        self.cost -= float(self.table["cost"][i])
+        self._count(i, -1)
         self.table[i] = np.zeros((), self.table.dtype)
         self.table["host"][i] = NO_HOST
         self.names[i] = None
+        self.reasons.forget(i)
         self.free.append(i)
         self.changes += 1
         self._rekey(i)
@@ -272,15 +346,22 @@ class State:
         i = self.numbers[event["source"]]
         self._describe(i, *event["settings"])
         paused = PAUSED if event["paused"] else 0
-        self.sources.marks[i] = EXISTS | paused
+        self._count(i, -1)
+        self.table["marks"][i] = (int(self.table["marks"][i]) & ~PAUSED) | paused
+        self._count(i, 1)
         self.changes += 1
         self._rekey(i)
 
-    def _limit_host(self, event: Event) -> None:
-        host = self._host(event["host"])
-        self.hosts.interval[host] = event["interval"]
-        self.agenda.dissolve(self, host)
+    def _limit_hosts(self, event: Event) -> None:
+        for name, interval in event["hosts"].items():
+            host = self._host(name)
+            self.hosts_table["interval"][host] = interval
+            self.agenda.dissolve(self, host)
         self.changes = len(self)  # the price changes at once
+
+    def _limit_host(self, event: Event) -> None:
+        """Apply an event of an earlier version."""
+        self._limit_hosts({"hosts": {event["host"]: event["interval"]}})
 
     def _lease(self, event: Event) -> None:
         first, end = event["first"], event["end"]
@@ -291,7 +372,7 @@ class State:
         for lease, i in enumerate(event["rows"], first):
             self.leases[lease] = (i, end, self.time)
         self.last_lease += len(rows)
-        self.counts.leases += len(rows)
+        self.counts[reporting.LEASES] += len(rows)
         self.agenda.rekey(self, rows, self.time)
         oldest = self.time - LATE_REPORTS
         while self.leases:
@@ -302,38 +383,38 @@ class State:
 
     def _rows(self, rows: list[int]) -> NDArray[np.int32]:
         """Return rows of sources, checked."""
-        found = np.array(rows, dtype=np.int32)
-        if len(found) and not (found.min() >= 0 and found.max() < self.rows):
+        if rows and not (min(rows) >= 0 and max(rows) < self.rows):
             raise ValueError("it refers to a source that does not exist")
-        return found
+        return np.array(rows, dtype=np.int32)
 
     def _record(self, event: Event) -> None:
-        columns = {
-            name: np.array(event[name], dtype=kind) for name, kind in reporting.COLUMNS.items()
-        }
-        columns["row"] = rows = self._rows(event["row"])
-        reporting.check(columns)
+        outcomes = reporting.outcomes_of(event)
         for lease, i in zip(event["lease"], event["row"], strict=True):
             if lease and self.leases.pop(lease)[0] != i:
                 raise ValueError(f"lease {lease} is not one of row {i}")
-        counts = np.array(list(vars(self.counts).values()))
         self.balance = reporting.apply(
-            self.table,
+            self.table[: self.rows],
             self.hosts_table,
             self.shared,
             self.kind_pings,
             self.totals.sums,
-            counts,
-            reporting.Batch(**columns),
+            self.counts,
+            self.numbers_of,
+            outcomes,
+            np.array(event["age"], dtype=np.float64),
+            np.array(event["worth"], dtype=np.float64),
             self.balance,
             self.settings.burst,
             self.settings.worth_at == "fetch",
             self.price_at(self.time),
             self.time,
         )
-        self.counts = Counts(*counts.tolist())
-        self.changes += int((columns["outcome"] == reporting.FETCHED).sum())
-        if self.host_names:
+        if math.isnan(self.balance):
+            raise ValueError("the columns of a batch do not fit together")
+        self.reasons.apply(event)
+        self.changes += event["outcome"].count(reporting.FETCHED)
+        rows = np.ascontiguousarray(outcomes["row"])
+        if self.agenda.has_lines:
             for host in set(self.table["host"][rows].tolist()):
                 if host != NO_HOST:
                     self.agenda.open(self, host)
@@ -341,30 +422,26 @@ class State:
 
     def _signal(self, event: Event) -> None:
         rows = self._rows([row for row, _, _ in event["pings"]])
-        for row, kind, at in event["pings"]:
-            self._ping(row, kind, at)
+        kinds = [self._kind(kind) for _, kind, _ in event["pings"]]
+        self.counts[reporting.PINGS] += len(rows)
+        reporting.ping(
+            self.table,
+            self.shared,
+            rows,
+            np.array(kinds, dtype=np.uint8),
+            np.array([at for _, _, at in event["pings"]], dtype=np.float64),
+        )
         self.agenda.rekey(self, rows, self.time)
 
-    def _ping(self, i: int, kind: str, at: float) -> None:
-        sources = self.sources
-        if kind not in self.kinds:
+    def _kind(self, name: str) -> int:
+        """Return the number of a kind of signal."""
+        if name not in self.kinds:
             if len(self.kinds) >= _MOST_KINDS:
-                kind = self.kinds[-1]
-            else:
-                self.kinds.append(kind)
-                self.kind_pings = np.concatenate([self.kind_pings, np.zeros((1, 2))])
-                self.shared = self.shared._replace(precision=precisions(self.kind_pings))
-        sources.kind[i] = self.kinds.index(kind)
-        self.counts.pings += 1
-        if sources.fetched[i] == NEVER or at < sources.fetched[i]:
-            return  # it announces nothing that is not known
-        decay = learning.decay_of(sources, self.shared, i)
-        last = max(float(sources.pinged[i]), at)
-        left = float(sources.shot[i]) * math.exp(-decay * (last - float(sources.pinged[i])))
-        left += math.exp(-decay * (last - at))
-        sources.shot[i] = min(left, _LARGEST_SHOT)
-        sources.pinged[i] = last
-        sources.pending[i] += 1.0
+                return len(self.kinds) - 1
+            self.kinds.append(name)
+            self.kind_pings = np.concatenate([self.kind_pings, np.zeros((1, 2))])
+            self.shared = self.shared._replace(precision=precisions(self.kind_pings))
+        return self.kinds.index(name)
 
     def _teach(self, event: Event) -> None:
         """Learn from what is known of sources that were not fetched yet."""
@@ -393,6 +470,7 @@ _APPLY: dict[str, Callable[[State, Event], None]] = {
     "rename": State._rename,
     "update": State._update,
     "host": State._limit_host,
+    "hosts": State._limit_hosts,
     "lease": State._lease,
     "record": State._record,
     "signal": State._signal,

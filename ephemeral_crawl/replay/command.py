@@ -12,14 +12,14 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 import tyro
 
-from agents.adaptive.policies import Thompson
 from agents.policies.simple import PingFirst
 from agents.registry import CLAIRVOYANT, ON_REQUEST
+from agents.theory.task_bound import Bound
 from crawl_env import Sources, Task
 from crawl_env.log.clock import HOURS
 from crawl_env.simulation.selection import whole_budget
+from ephemeral_crawl.comparison import indexing, signals
 from ephemeral_crawl.comparison import present as present_rule
-from ephemeral_crawl.comparison import signals
 from ephemeral_crawl.comparison.frequencies import per_source
 from ephemeral_crawl.comparison.present import PLAYED, Equal, Measured, Present
 from ephemeral_crawl.comparison.sample import MOST, sample
@@ -32,7 +32,7 @@ from ephemeral_crawl.core.runner import Job
 from ephemeral_crawl.core.tables import FLOOR, REFERENCE
 from ephemeral_crawl.replay import play, summary
 from ephemeral_crawl.replay.hindsight import Hindsight
-from ephemeral_crawl.replay.play import LIVE, REFITTED, Replay
+from ephemeral_crawl.replay.play import REFITTED, SCHEDULER, Replay
 from ephemeral_crawl.replay.split import WEEK, Log, Split
 from ephemeral_crawl.replay.view import View, records
 
@@ -48,7 +48,7 @@ class ReplayLog(ComparisonStudy):
     items. The schedule is that of the fleet fitted to the whole log.
     """
 
-    known: ClassVar[tuple[str, ...]] = (*ComparisonStudy.known, LIVE)
+    known: ClassVar[tuple[str, ...]] = (*ComparisonStudy.known, SCHEDULER)
 
     log: Annotated[Log, tyro.conf.arg(name="")] = field(default_factory=Log)
     sources: str = ""
@@ -59,8 +59,8 @@ class ReplayLog(ComparisonStudy):
     agents: Annotated[
         tuple[str, ...],
         tyro.conf.arg(
-            help=f"Policies to compare: {', '.join(known)}, which is the agent of LiveCrawl that "
-            f"starts from the fleet. {REFERENCE} and {FLOOR} are always included; "
+            help=f"Policies to compare: {', '.join(known)}, which is the live scheduler, started "
+            f"from the fleet. {REFERENCE} and {FLOOR} are always included; "
             f"{', '.join(ON_REQUEST)} only if they are named, but for {PingFirst.name} with "
             "signals."
         ),
@@ -90,7 +90,8 @@ class ReplayLog(ComparisonStudy):
         tested = {m: Schedule(self._task(split.fleet, m), longest) for m in given}
         for plan in (*plans.values(), *tested.values()):
             _ = plan.best  # raises ValueError if the maximum interval cannot be kept
-        part = sample(split.fleet, given, MOST if self.quick else len(split.fleet))
+        sampled = self.quick and self._engine is None  # an engine serves the whole fleet
+        part = sample(split.fleet, given, MOST if sampled else len(split.fleet))
         note = part.sentence(split.fleet, given)
         if len(part.which) < len(split.fleet):
             split = split.sampled(part.of(split.fleet))
@@ -107,6 +108,12 @@ class ReplayLog(ComparisonStudy):
             if rule is not None and rule.rates is not None:
                 asked = rule.budget(split.fleet, own)
                 parts[m, rule.name] = self._job(split, asked, rule.name, rule.rates, "average")
+        bounds: dict[float, Bound] = {}
+        if self._engine is not None:
+            bounds = {m: indexing.bound_of(self._queued(split.fleet, m)) for m in given}
+        for m, bound in bounds.items():
+            jobs = indexing.references(parts[m, REFERENCE], parts[m, indexing.HEEDS], bound)
+            parts |= {(m, name): job for name, job in jobs.items()}
         todo = list(parts.values())
         print(
             f"{len(split.fleet)} sources × {split.steps} steps × {self._runs(split)} runs × "
@@ -118,6 +125,7 @@ class ReplayLog(ComparisonStudy):
         for (m, name), result in zip(parts, results, strict=True):
             runs[m][name] = play.replay_of(result)
         view = self._view(split, dict(zip(given, part.budgets, strict=True)), note)
+        costs = {m: _cost(view, runs[m], bound) for m, bound in bounds.items()}
         found = summary.Found(
             view=view,
             runs=runs,
@@ -131,6 +139,7 @@ class ReplayLog(ComparisonStudy):
             checks=(_OF_SCHEDULE, _OF_LIMIT, PLAYED),
             when=_clock(split),
             sampled=bool(note),
+            costs=costs,
         )
         assert self.log.items is not None
         report = Report(f"Replay of {self.log.items.name}: what each policy would have collected")
@@ -164,17 +173,19 @@ class ReplayLog(ComparisonStudy):
             "arguments": {
                 "sources": evaluation.fleet_as_json(refitted or split.fleet),
                 "budget": budget,
-                "budget_rule": budget_rule or self.budget_rule,
+                "budget_rule": "average" if name == SCHEDULER else budget_rule or self.budget_rule,
                 "per_host": self.per_host,
                 "observed": self.observed,
                 "start": "empty",
-                "features": list(features_of(Thompson.name if name == LIVE else name)),
+                "features": list(features_of(name)),
             },
             "steps": split.steps,
             "runs": self._runs(split),
             "seed": self.seed,
             "log": split.digest,
         }
+        if self._engine is not None:
+            job["arguments"]["engine"] = self._engine.describe()
         if rates is not None:
             job["rates"] = np.asarray(rates).tolist()
         return job
@@ -188,6 +199,10 @@ class ReplayLog(ComparisonStudy):
             per_host=self.per_host,
             observed=self.observed,
         )
+
+    def _queued(self, fleet: Sources, budget: float) -> Task:
+        """Return the task in front of the engine, as if arrivals were Poisson."""
+        return self._task(fleet, budget).replaced(engine=self._engine, arrivals="poisson-items")
 
     def _announced(self, split: Split) -> Split:
         """Return the split with the signals that the options give."""
@@ -306,6 +321,21 @@ def _gain(view: View, run: Replay, without: Replay) -> signals.Gain:
     """Return what a policy gains by signals, with an interval over blocks of time."""
     totals = without.total / view.steps, run.total / view.steps
     return signals.Gain(*totals, view.gain(run, without))
+
+
+def _cost(view: View, runs: dict[str, Replay], bound: Bound) -> indexing.Cost:
+    """Return what the engine costs the policies, and take the references out of the runs."""
+    aside = {name: runs.pop(name) for name in indexing.REFERENCES if name in runs}
+    free, heeding = aside[indexing.FREE], runs[indexing.HEEDS]
+    left_out = (CLAIRVOYANT, REFITTED, PLAYED)
+    peers = {name: run for name, run in runs.items() if name not in left_out}
+    return indexing.Cost(
+        bound,
+        free.total / view.steps,
+        {name: run.total / view.steps for name, run in peers.items()},
+        {name: indexing.lost(view.gain(run, free)) for name, run in peers.items()},
+        {name: view.gain(run, heeding) for name, run in aside.items() if name != indexing.FREE},
+    )
 
 
 def _bound(task: Task, budget: float) -> float:

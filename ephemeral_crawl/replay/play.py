@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from agents.adaptive.live import live_agent
 from agents.adaptive.policies import Certainty, Optimism
 from agents.evaluation.rollout import Rollout, with_features
 from agents.policies.base import Policy, State
@@ -24,10 +23,11 @@ from crawl_env.compiled import compiled
 from crawl_env.numerics import BoolArray, FloatArray, IntArray
 from ephemeral_crawl.core import evaluation
 from ephemeral_crawl.core.runner import Job, Result
+from ephemeral_crawl.replay.live import LiveScheduler
 from ephemeral_crawl.replay.split import Split
 
 REFITTED = "whittle-refitted"  # a reference: fitted to the replayed part itself
-LIVE = "live-crawl"  # the agent of `LiveCrawl`, which starts from the fleet and goes on learning
+SCHEDULER = "scheduler"  # the live scheduler, which starts from the fleet and goes on learning
 
 # Agents that draw nothing at random, so that one of them can act in all runs.
 _NOT_RANDOM = {
@@ -62,12 +62,12 @@ class Replay(NamedTuple):
 def entrants(agents: Iterable[str], split: Split, observed: bool) -> tuple[str, ...]:
     """Return the policies and references to replay.
 
-    The exact index is left out, since it needs a distribution of the arrivals; `LiveCrawl` is left
-    out of fleets and observations that it does not model.
+    The exact index is left out, since it needs a distribution of the arrivals; the scheduler is
+    left out of fleets and observations that it does not meet in steps.
     """
     fleet = split.fleet
     limits = fleet.is_delayed or fleet.is_capped or fleet.fails or bool(fleet.hosts)
-    left_out = {WhittleExact.name} | ({LIVE} if observed or limits else set())
+    left_out = {WhittleExact.name} | ({SCHEDULER} if observed or limits else set())
     peers = [name for name in agents if name not in left_out]
     found = evaluation.entrants(peers, {"arrivals": "trace", "observed": observed})
     return found if split.refitted is None else (*found, REFITTED)
@@ -124,14 +124,16 @@ def rollout_of(job: Job, trace: Trace, pings: PingLog | None = None) -> Rollout:
     arguments = {**evaluation.arguments_of(job), "arrivals": trace}
     if pings is not None and arguments["sources"].is_signalled:
         arguments["signals"] = Signals(log=pings)
-    if name != LIVE and "rates" not in job:
+    if name == SCHEDULER:
+        arguments["features"] = LiveScheduler.features_of(arguments["sources"])
+    elif "rates" not in job:
         name, arguments = with_features(name, arguments)
 
     def agent(env: CrawlVectorEnv, seed: int) -> Policy:
         if "rates" in job:
             return Scheduled(env, job["rates"])
-        if name == LIVE:
-            return live_agent(env.task, env.task.sources, seed=seed)
+        if name == SCHEDULER:
+            return LiveScheduler(env.task, trace.log, seed - job["seed"])
         return make(name, env, seed=seed)
 
     return runs_of(agent, arguments, job["runs"], job["seed"])

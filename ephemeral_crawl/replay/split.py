@@ -17,7 +17,7 @@ from crawl_env import ItemLog, PingLog, Sources, Trace
 from crawl_env.log.clock import HOURS
 from crawl_env.log.event_log import time_of
 from crawl_env.numerics import FloatArray
-from ephemeral_crawl.core.log_options import LogOptions, given_time
+from ephemeral_crawl.core.log_options import SignalOptions, given_time
 from ephemeral_crawl.fit import decay, estimate, signals
 from ephemeral_crawl.fit.lives import Lives, lives
 
@@ -90,7 +90,7 @@ class Split:
 
 
 @dataclass(kw_only=True)
-class Log(LogOptions):
+class Log(SignalOptions):
     """The log: the fleet is fitted to its first part, and the rest is replayed once, from empty
     sources."""
 

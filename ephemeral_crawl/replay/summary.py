@@ -7,11 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agents.adaptive.policies import SelfTuning
 from agents.evaluation.statistics import Estimate, number
 from agents.registry import CLAIRVOYANT
+from ephemeral_crawl.comparison import indexing, signals
 from ephemeral_crawl.comparison import schedule as schedules
-from ephemeral_crawl.comparison import signals
 from ephemeral_crawl.comparison.answer import (
     POLICIES,
     against,
@@ -24,7 +23,7 @@ from ephemeral_crawl.comparison.schedule import Schedule
 from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.tables import OBSERVES_ALL, REFERENCE, percent
-from ephemeral_crawl.replay.play import LIVE, REFITTED
+from ephemeral_crawl.replay.play import REFITTED, SCHEDULER
 from ephemeral_crawl.replay.view import (
     FEWEST,
     NOTABLE,
@@ -43,8 +42,7 @@ HINDSIGHT = "hindsight bound (reference)"
 LABELS = {
     CLAIRVOYANT: OBSERVES_ALL,
     REFITTED: "whittle refitted (reference)",
-    LIVE: "live-crawl (LiveCrawl of the fleet)",
-    SelfTuning.name: f"{SelfTuning.name} (LiveCrawl that knows nothing)",
+    SCHEDULER: "scheduler (live, starts from the fleet)",
 }
 
 
@@ -60,6 +58,7 @@ class Found(NamedTuple):
     checks: tuple[str, ...]  # names in `runs` of what is played to check the schedule: not ranked
     when: Callable[[float], str]  # from the time after the end of the log to a time stamp
     sampled: bool
+    costs: Mapping[float, indexing.Cost]  # of an indexing engine; empty without one
 
     def ranked(self, budget: float) -> Runs:
         """Return the policies and the references, without the checks."""
@@ -77,7 +76,8 @@ def write(
     """
     view, runs = found.view, {m: found.ranked(m) for m in found.runs}
     fleet, pings = view.split.fleet, view.split.pings
-    report.answer(_answer(found, runs) + signals.answer(worth or {}, fleet))
+    more = signals.answer(worth or {}, fleet) + indexing.answer(found.costs)
+    report.answer(_answer(found, runs) + more)
     of_pings = () if pings is None else pings.notes
     for note in filter(None, (view.note, *view.split.past.notes, *of_pings)):
         report.paragraph(note)
@@ -94,6 +94,8 @@ def write(
         _weeks(report, view, m, of_budget)
         if worth:
             signals.write(report, m, *worth[m], fleet)
+        if found.costs:
+            indexing.write(report, m, found.costs[m])
     _changed(report, view, any(np.isfinite(plan.longest) for plan in found.plans.values()))
     _time_of_day(report, view, runs)
     with report.details("How this was measured, and definitions"):
@@ -333,7 +335,7 @@ def _table(report: Report, view: View, budget: float, runs: Runs) -> None:
         run = runs[name]
         rows.append(
             [
-                _label(view, name),
+                LABELS.get(name, name),
                 _percent(run.total, published),
                 "" if name == REFERENCE else points(view.lead(run, runs[REFERENCE])),
                 number(run.total / view.steps),
@@ -359,13 +361,6 @@ def _table(report: Report, view: View, budget: float, runs: Runs) -> None:
         ],
         [*rows, most],
     )
-
-
-def _label(view: View, name: str) -> str:
-    """Return what a policy is called in the tables; `LiveCrawl` does not use signals."""
-    if name == SelfTuning.name and view.split.fleet.is_signalled:
-        return name
-    return LABELS.get(name, name)
 
 
 def _percent(part: float, whole: float) -> str:
@@ -422,7 +417,7 @@ def _curve(report: Report, view: View, runs: Mapping[float, Runs]) -> None:
     shown = [*names, *(name for name in REFERENCES if name in runs[budgets[0]])]
     rows = [
         [
-            _label(view, name),
+            LABELS.get(name, name),
             *(_percent(runs[m][name].total, published) for m in budgets),
         ]
         for name in shown
@@ -458,7 +453,7 @@ def _time_of_day(report: Report, view: View, runs: Mapping[float, Runs]) -> None
             if name in of_budget:
                 reward = of_budget[name].reward.mean(axis=0)
                 fractions = [_percent(reward[w].sum(), published[w].sum()) for w in hours]
-                rows.append([f"{m:g}", _label(view, name), *fractions])
+                rows.append([f"{m:g}", LABELS.get(name, name), *fractions])
     ratio = published[hours[0]].sum() / published[hours[1]].sum()
     report.heading("Time of day")
     report.table(

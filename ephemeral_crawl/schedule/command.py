@@ -58,7 +58,7 @@ class MakeSchedule(LogOptions, Study):
     of the log; empty: never). By default none was fetched before."""
 
     def run(self) -> None:
-        self.check(self.items, self.curves, self.signals, self.present, self.last_crawls)
+        self.check(self.items, self.curves, self.present, self.last_crawls)
         if (self.half_life != "") == (self.curves is not None):
             raise ValueError(
                 "give either --half-life, such as 3h, or --curves, a table of the recorded decay"
@@ -69,8 +69,14 @@ class MakeSchedule(LogOptions, Study):
         fleet = self._fleet(log, hour / per_hour / _STEPS)
         longest = math.inf
         if self.max_interval:
-            longest = seconds("--max-interval", self.max_interval, 1.0) / 3600.0 * hour
-            longest /= float(fleet.period)
+            hours = seconds("--max-interval", self.max_interval, 1.0) / 3600.0
+            if (needed := float(fleet.cost.sum()) / hours) > per_hour:
+                raise ValueError(
+                    f"--max-interval {self.max_interval} takes {needed:.3g} fetches an hour for "
+                    f"{len(fleet):,} sources, and --budget {self.budget} allows {per_hour:.3g}; "
+                    "allow a longer interval, or raise the budget"
+                )
+            longest = hours * hour / float(fleet.period)
         since = since_last_crawl(self.last_crawls, fleet) if self.last_crawls else None
         budget = 1.0 / _STEPS  # per step
         task = Task(fleet, budget=budget, budget_rule="average", observed=False)

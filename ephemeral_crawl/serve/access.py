@@ -8,23 +8,17 @@ import hashlib
 import hmac
 import ipaddress
 import os
-import re
 import secrets
 import stat
 import sys
 from pathlib import Path
 
 from crawl_env.errors import shown
+from ephemeral_crawl.live.reasons import redacted
 
 VARIABLE = "EPHEMERAL_CRAWL_TOKEN"
 _SHORTEST = 16  # characters of a token
 _LOCAL = ("localhost", "127.0.0.1", "[::1]")
-
-# Credentials in URLs: user:password@ before a host, and the values of parameters with such names.
-# Each is found in a time that grows no faster than the text.
-_USER = re.compile(r"(?<=://)[^/\s?#<>]*@")
-_PARAMETER = re.compile(r"([?&;#][\w.%-]*=)([^&;#\s'\"<>]*)")
-_SECRET = re.compile(r"token|secret|key|pass|pwd|auth|sig|session", re.IGNORECASE)
 
 
 class Token:
@@ -122,19 +116,6 @@ def is_local_name(host: str | None) -> bool:
     if not (colon and port.isdecimal()):
         name = host or ""
     return name.lower() in _LOCAL
-
-
-def redacted(text: str) -> str:
-    """Return a text without the credentials of URLs in it.
-
-    >>> redacted("no source 'https://me:pw@a.example/feed?x=1&api_key=abc'")
-    "no source 'https://***@a.example/feed?x=1&api_key=***'"
-    """
-    return _PARAMETER.sub(_without_secret, _USER.sub("***@", text))
-
-
-def _without_secret(parameter: re.Match[str]) -> str:
-    return parameter[1] + "***" if _SECRET.search(parameter[1]) else parameter[0]
 
 
 def brief(value: object) -> str:

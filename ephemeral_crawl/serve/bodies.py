@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
-from ephemeral_crawl.live import Lease
+from ephemeral_crawl.live import Lease, reasons
 from ephemeral_crawl.live.arguments import LONGEST_NAME
 
 _DURATION = {
@@ -34,6 +34,16 @@ Name = Annotated[Any, WithJsonSchema({"type": "string", "minLength": 1, "maxLeng
 Whole = Annotated[Any, WithJsonSchema({"type": "integer"})]
 Number = Annotated[Any, WithJsonSchema({"type": "number"})]
 Flag = Annotated[Any, WithJsonSchema({"type": "boolean"})]
+Reason = Annotated[
+    Any,
+    WithJsonSchema(
+        {
+            "type": "string",
+            "description": "What went wrong, for people; default: the status. It is cut to "
+            f"{reasons.LONGEST} characters, without the credentials of URLs.",
+        }
+    ),
+]
 Items = Annotated[
     Any,
     WithJsonSchema(
@@ -88,12 +98,14 @@ class FailedBody(Sought):
     retry_after: Duration = Field(None, description="`Retry-After`, for the whole host.")
     status: Whole | None = Field(None, description="HTTP status.")
     at: Time = Field(None, description="When it failed; default now.")
+    reason: Reason | None = None
 
 
 class ReleaseBody(Body):
     model_config = _example(lease=17, again_after="1min")
     lease: Whole
     again_after: Duration = Field(0.0, description="When it may be leased again.")
+    reason: Reason | None = None
 
 
 class Outcome(Body):
@@ -107,6 +119,7 @@ class Outcome(Body):
     at: Time = None
     again_after: Duration = Field(None, description="With fetched and released.")
     retry_after: Duration = Field(None, description="With failed.")
+    reason: Reason | None = Field(None, description="With failed and released.")
 
 
 class RecordBody(Body):

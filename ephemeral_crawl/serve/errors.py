@@ -16,7 +16,7 @@ from starlette.types import Scope
 
 from crawl_env.errors import shown
 from ephemeral_crawl.live import SourceExists, UnknownLease, UnknownSource
-from ephemeral_crawl.serve.access import redacted
+from ephemeral_crawl.live.reasons import redacted
 from ephemeral_crawl.serve.service import Busy
 
 _LOG = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from markupsafe import Markup
 import ephemeral_crawl
 from crawl_env import __version__
 from ephemeral_crawl.live import Explanation, Overview, Status
-from ephemeral_crawl.serve.access import redacted
+from ephemeral_crawl.live.reasons import redacted
 from ephemeral_crawl.serve.service import Service
 
 _PAGE = Path(__file__).parent / "page"

@@ -12,7 +12,7 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from ephemeral_crawl.serve.access import redacted
+from ephemeral_crawl.live.reasons import redacted
 from ephemeral_crawl.serve.door import Limits
 from ephemeral_crawl.serve.service import Service
 

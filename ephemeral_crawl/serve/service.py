@@ -118,7 +118,8 @@ class Service:
         async with self._overview_lock:
             now = time.monotonic()
             if self._overview is None or now >= self._overview[0]:
-                made = await self.call(self.scheduler.overview)
+                # In a thread of its own: others use the scheduler between its parts.
+                made = await asyncio.to_thread(self.scheduler.overview)
                 took = time.monotonic() - now
                 self._overview = now + max(_OLD, _OLD_PER_SECOND * took), made
             return self._overview[1]

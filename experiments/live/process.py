@@ -19,7 +19,8 @@ from ephemeral_crawl.live import Scheduler
 TABLE = "process.csv"
 SMALL = 10_000  # sources of the other fleet
 BATCHES = (1, 8, 100)  # leases and outcomes in a call
-_RATE = 50_000.0  # budget units a second of the simulated clock
+_ROUND = 3600.0  # seconds of the simulated clock in which each source is fetched once
+_PRESSURE = 1.1  # budget units for each lease that is asked for
 _CHUNK = 50_000
 _ITEMS = 0.5  # of a report, on average
 
@@ -51,7 +52,7 @@ def _opened(path: Path) -> dict[str, Any]:
     scheduler.lease()
     took = time.perf_counter() - start
     memory = _memory() - before
-    state = scheduler._state
+    state = scheduler._ledger.state
     assert state is not None
     heap, rows = state.agenda.heap, max(state.rows, 1)
     columns = [state.table, state.agenda.marks, heap.key, heap.order, heap.place]
@@ -73,8 +74,10 @@ class _Crawl:
     def __init__(self, store: object, sources: int) -> None:
         self._now, self._sources = 1.7e9, sources
         self._draw = np.random.default_rng(0)
-        budget = f"{_RATE:.0f}/s"
-        self.scheduler = Scheduler(store, budget=budget, burst=2 * _RATE, clock=lambda: self._now)
+        self._rate = sources / _ROUND
+        self.scheduler = Scheduler(
+            store, budget=f"{self._rate:f}/s", burst=sources, clock=lambda: self._now
+        )
         start = time.process_time()
         for first in range(0, sources, _CHUNK):
             rows = range(first, min(first + _CHUNK, sources))
@@ -89,7 +92,7 @@ class _Crawl:
                 }
                 for i in rows
             )
-            self._now += len(rows) / _RATE
+            self._now += len(rows) / self._rate
         self._filling = time.process_time() - start
         self._now += 3600.0
         self._run(4, 0.5)
@@ -119,7 +122,7 @@ class _Crawl:
         while (start := time.perf_counter()) < until:
             leases = self.scheduler.lease(batch, "2min")
             times[0].append(time.perf_counter() - start)
-            self._now += batch / _RATE
+            self._now += _PRESSURE * batch / self._rate
             number = self._draw.poisson(_ITEMS, len(leases)).tolist()
             outcomes = [
                 {"lease": lease.id, "items": [(self._now - 60.0 * k, 1.0) for k in range(n)]}
@@ -170,7 +173,8 @@ def write(report: Report, rows: Sequence[Mapping[str, Any]]) -> None:
     with report.details("How this was measured"):
         report.paragraph(
             "Sources are leased and reported at once, as fast as possible, in simulated time: "
-            f"{_RATE:,.0f} a second, with {_ITEMS:g} items in a report on average. All were "
-            "fetched once before. The start is that of a new process, until its first lease; "
-            "columns are the arrays of the working set, and the rest are names and their index."
+            f"each once in {_ROUND / 3600:g} h, with {_ITEMS:g} items in a report on average. "
+            "All were fetched once before. The start is that of a new process, until its first "
+            "lease; columns are the arrays of the working set, and the rest are names and their "
+            "index."
         )

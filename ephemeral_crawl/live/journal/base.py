@@ -6,8 +6,8 @@ import itertools
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, Self
 
 from crawl_env.errors import shown
@@ -18,6 +18,7 @@ VERSION = 2  # of the tables
 KEPT = 10_000  # events before the last snapshot
 PATIENCE = 30.0  # seconds to wait for another process, or for the database
 _REMOVED = 1000  # events in a transaction
+_encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
 class Journal(Protocol):
@@ -48,7 +49,18 @@ class Journal(Protocol):
         """
         ...
 
+    def begin_with(self, number: int, parts: Iterable[bytes]) -> None:
+        """Store the snapshot of another journal, in one transaction.
+
+        Raises:
+            ValueError: there is something in this one.
+        """
+        ...
+
     def close(self) -> None: ...
+
+
+_NOTHING = nullcontext()
 
 
 class NoJournal:
@@ -57,9 +69,8 @@ class NoJournal:
     def __init__(self) -> None:
         self._number = 0
 
-    @contextmanager
-    def exclusive(self) -> Iterator[None]:
-        yield
+    def exclusive(self) -> AbstractContextManager[None]:
+        return _NOTHING
 
     def since(self, number: int) -> list[tuple[int, Event]] | None:
         return [] if number == self._number else None
@@ -72,6 +83,9 @@ class NoJournal:
 
     def write_snapshot(self, number: int, parts: Iterable[bytes]) -> None:
         pass
+
+    def begin_with(self, number: int, parts: Iterable[bytes]) -> None:
+        raise ValueError("a copy in memory would be lost at once; give a file or a database")
 
     def close(self) -> None:
         pass
@@ -102,8 +116,7 @@ class SqlJournal(ABC):
         return [(at, self._decoded(at, text)) for at, text in rows]
 
     def append(self, number: int, event: Event) -> None:
-        text = json.dumps(event, allow_nan=False, separators=(",", ":"))
-        self.rows("INSERT INTO journal (number, event) VALUES (?, ?)", [number, text])
+        self.rows("INSERT INTO journal (number, event) VALUES (?, ?)", [number, _encode(event)])
 
     def snapshot(self) -> tuple[int, bytes] | None:
         rows = self.rows(
@@ -118,6 +131,16 @@ class SqlJournal(ABC):
             beside._write_snapshot(number, parts)
         finally:
             beside.close()
+
+    def begin_with(self, number: int, parts: Iterable[bytes]) -> None:
+        with self.exclusive():
+            if self.rows("SELECT 1 FROM journal UNION SELECT 1 FROM snapshot WHERE last = 1"):
+                raise ValueError("there is a scheduler in the store; give another")
+            self.rows("DELETE FROM snapshot")
+            part = 0
+            for part, state in enumerate(parts, 1):
+                self._write_part(number, part, state)
+            self.rows("UPDATE snapshot SET last = 1 WHERE part = ?", [part])
 
     def _write_snapshot(self, number: int, parts: Iterable[bytes]) -> None:
         # Not while another process makes its snapshot valid, which must not be deleted.

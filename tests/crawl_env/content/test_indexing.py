@@ -24,7 +24,7 @@ from crawl_env import (
     Trace,
     task_of,
 )
-from crawl_env.content.indexing import _newest_first
+from crawl_env.content.indexing import _in_turn
 from crawl_env.envs.wrappers import SequentialSelection
 from tests.refusals import refused
 
@@ -309,12 +309,15 @@ def test_recorded_curves_hold_for_waiting_items() -> None:
 
 
 @pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 33, 500, 2048])
-def test_items_are_sorted_by_source_the_newest_first_and_stably(n: int) -> None:
+@pytest.mark.parametrize("first", ["newest", "oldest", "any"])
+def test_items_join_by_source_the_newest_first_and_stably(n: int, first: str) -> None:
     rng = np.random.default_rng(n)
-    cell, age = np.sort(rng.integers(0, 3, n)), rng.integers(0, 40, n) / 8  # many of an age
-    order = np.argsort(cell, kind="stable")
-    _newest_first(cell, age, order)
-    assert np.array_equal(order, np.lexsort((age, cell)))
+    cell, age = rng.integers(0, 3, n), rng.integers(0, 40, n) / 8  # many of an age
+    present = np.where(rng.random(n) < 0.1, 0.0, 1.0)
+    if first != "any":
+        age = np.sort(age) if first == "newest" else np.sort(age)[::-1].copy()
+    expected = np.lexsort((age, cell))
+    np.testing.assert_array_equal(_in_turn(cell, age, present), expected[present[expected] > 0])
 
 
 # ------------------------------------------------------------------------------ poisson service

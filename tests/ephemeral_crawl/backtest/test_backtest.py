@@ -6,10 +6,11 @@ import math
 import numpy as np
 import pytest
 
-from crawl_env import ItemLog
+from crawl_env import ItemLog, PingLog
 from ephemeral_crawl import __main__ as cli
 from ephemeral_crawl.backtest import play, rules
 from ephemeral_crawl.backtest.play import Feeds, played
+from ephemeral_crawl.live import Scheduler
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
 
@@ -55,8 +56,8 @@ def test_rules_that_read_dates(name, dates, now, expected):
 
 def test_rules_that_ask_only_for_news():
     aimd, nutch = rules.Aimd(), rules.Nutch()
-    assert [aimd.after(0, found) / HOUR for found in ([1.0], [2.0], [], [])] == [12, 6, 6.5, 7]
-    assert aimd.after(0, [3.0]) == 3.5 * HOUR
+    assert [aimd.after(0, found) / HOUR for found in ([1.0], [], [], [])] == [1, 1.5, 2, 2.5]
+    assert aimd.after(0, [3.0]) == 1.25 * HOUR
     for _ in range(9):
         aimd.after(0, [4.0])
     assert aimd.after(0, [5.0]) == HOUR
@@ -77,6 +78,67 @@ def test_a_feed_lists_its_newest_items_and_is_paid_by_age():
     assert (feeds.fetch(0, 14 * HOUR)[0] / HOUR).tolist() == [12.0, 13.0]  # 11 is lost
     assert feeds.collected.sum() == pytest.approx(2 / 4 + 4 / 2)
     assert not len(feeds.fetch(0, 15 * HOUR)[0])
+
+
+def test_two_feeds_by_hand():
+    """Both publish at half past every even hour, and are fetched in turn, on the hour: the first
+    1.5 hours later, the second half an hour later. The log's unit is minutes."""
+    times = np.repeat(60.0 * (np.arange(0, 100, 2) + 0.5), 2)
+    worths = np.tile([3.0, 1.0], 50)
+    log = ItemLog(["a", "b"], np.tile([0, 1], 50), times, worths, 0.0, 6000.0, unit="minute")
+    feeds = Feeds(log, start=0.1, half_life=1.5 * HOUR, block=45 * HOUR)  # from hour 10 on
+    found = played(feeds, "round robin", 1.0)
+    assert found.fetches.tolist() == [45.0, 45.0]
+    # The first is fetched at hours 12, 14, … 98 (its last item never), the second at 11, 13, … 99.
+    each = 2 ** (-1 / 3)
+    by_hand = [22 * 3 / 2 + 22 * each, 22 * 3 / 2 + 23 * each]  # before hour 55, and from then on
+    assert found.collected.tolist() == pytest.approx(by_hand)
+    assert feeds.total == 45 * 4.0
+    assert found.found == 44 * 3.0 + 45 * 1.0
+    assert found.delay == pytest.approx((44 * 3 * 1.5 + 45 * 0.5) / found.found * HOUR)
+
+
+def test_a_rule_with_its_own_intervals_spends_what_it_wants():
+    times = np.arange(0.0, 100.0, 0.25)
+    log = ItemLog(["busy", "silent"], np.zeros(400, int), times, np.ones(400), 0.0, 100.0)
+    feeds = Feeds(log, start=0.0, half_life=HOUR)
+    found = played(feeds, play.AS_IT_IS + "aimd", per_hour=7.0)
+    # Every hour; and after 1, 1.5, 2 … hours up to a day: Σ from 1 by .5 is 97.5 after 18 gaps.
+    assert found.fetches.tolist() == [100.0, 1 + 18.0]
+    assert found.collected.sum() == pytest.approx(1 + 99 * (2**-0.75 + 2**-0.5 + 2**-0.25 + 1))
+
+
+def test_the_scheduler_hears_pings_and_is_told_nothing_of_the_future(monkeypatch):
+    log = a_log(days=14)
+    pings = PingLog(log.names, log.source, log.published + 0.01, 0.0, 24 * 14 + 1.0)
+    feeds = Feeds(log, start=0.3, half_life=3 * HOUR, pings=pings.covering(0.0, 24 * 14))
+    without = played(feeds, play.WITHOUT, 0.5)
+    fetch, signal, report = feeds.fetch, Scheduler.signal_many, Scheduler.report
+    clock, told = [0.0], [0.0]
+
+    def fetched(i, now):
+        clock.append(1e9 + now)
+        assert told[-1] <= clock[-1]
+        return fetch(i, now)
+
+    def signals(self, given):
+        heard = list(given)
+        told.extend(ping["at"] for ping in heard)
+        signal(self, heard)
+
+    def reports(self, lease, items):
+        assert all(time <= clock[-1] for time, _ in items)
+        return report(self, lease, items)
+
+    monkeypatch.setattr(feeds, "fetch", fetched)
+    monkeypatch.setattr(Scheduler, "signal_many", signals)
+    monkeypatch.setattr(Scheduler, "report", reports)
+    heard = played(feeds, play.SCHEDULER, 0.5)
+    times, last = HOUR * (log.published + 0.01), feeds.moments(0.5)[-1]
+    expected = ((times >= feeds.start) & (times <= last)).sum()
+    assert len(told) == 1 + expected
+    assert heard.collected.sum() > 1.1 * without.collected.sum()
+    assert abs(heard.fetches.sum() - 0.5 * (feeds.end - feeds.start) / HOUR) <= 2
 
 
 def test_the_scheduler_is_between_the_rules_and_the_known_rates():
@@ -111,19 +173,19 @@ def test_the_command_resumes_and_reports(log_file, tmp_path, monkeypatch, capsys
     monkeypatch.chdir(tmp_path)
     real, done = play.work, []
 
-    def stopped(log, job):
+    def stopped(log, pings, job):
         if len(done) == 3:
             raise KeyboardInterrupt
         done.append(job)
-        return real(log, job)
+        return real(log, pings, job)
 
     monkeypatch.setattr(play, "work", stopped)
     with pytest.raises(SystemExit):
         run(log_file, "--engine", "sequential", "--quick")
-    assert "3 of 11 parts are finished" in capsys.readouterr().out
-    monkeypatch.setattr(play, "work", lambda log, job: done.append(job) or real(log, job))
+    assert "3 of 12 parts are finished" in capsys.readouterr().out
+    monkeypatch.setattr(play, "work", lambda *given: done.append(given) or real(*given))
     run(log_file, "--engine", "sequential", "--quick")
-    assert len(done) == 11  # three of them before
+    assert len(done) == 12  # three of them before
     assert "of all worth, and the rule of miniflux" in capsys.readouterr().out
     page = (tmp_path / "results/backtest/report.html").read_text(encoding="utf-8")
     assert "&lt;b&gt;0" in page

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ephemeral_crawl.crawl import exchange, feeds
+from ephemeral_crawl.crawl.client import Client
 from ephemeral_crawl.crawl.crawler import Crawler
 from ephemeral_crawl.crawl.memory import KEPT, Memory, Remembered
 from ephemeral_crawl.crawl.schedule import describe
@@ -29,7 +30,7 @@ class Bench:
         self.site = Site(self.loop)
         self.scheduler = Scheduler(":memory:", budget="2/h", burst=10, clock=self.loop.clock)
         self.memory, self.output = Memory(":memory:"), io.StringIO()
-        self.visits, self.options = [], options
+        self.visits, self.options = [], {"poll": 0.5 * HOUR, **options}  # nobody else changes it
 
     def run(self, hours, *paths, **answers):
         """Crawl paths, the answers of which change after so many hours."""
@@ -104,6 +105,52 @@ def test_a_feed_that_is_gone_is_paused():
     bench.run(48.0, "/a")
     assert [visit.status for visit in bench.visits] == [410]
     assert bench.scheduler.status().paused == 1
+
+
+def test_failures_say_why_until_the_next_fetch():
+    bench = Bench()
+    answers = iter([message(503), message(200, b"<p>"), message(200, feed(1))])
+    said = []
+
+    def answer(headers):
+        said.append(str(bench.scheduler.explain(bench.site.url("/a"))))
+        return next(answers, message(304))
+
+    bench.site.answers["/a"] = answer
+    bench.run(1.0, "/a")
+    assert "It was not fetched yet." in said[0]
+    assert "not fetched yet successfully; its last fetch failed at 2023-11-14" in said[1]
+    assert "UTC: HTTP 503." in said[1]
+    assert "its last 2 fetches failed, the last one at" in said[2]
+    assert "the document is not a feed" in said[2]
+    assert "failed" not in str(bench.scheduler.explain(bench.site.url("/a")))
+    bench.scheduler.failed(bench.site.url("/a"), reason="no <route>")
+    assert "Not fetched when it was last tried:\n  http" in describe(bench.scheduler, START)
+    assert "/a: no <route>" in describe(bench.scheduler, START)
+
+
+def test_addresses_that_are_not_public_cost_nothing_and_are_tried_again_once_allowed(tmp_path):
+    async def crawled(**options):
+        async with Client(resolve=nowhere, **options) as client:
+            await Crawler(scheduler, client, feeds.InProcess(), Memory(":memory:")).run(once=True)
+
+    async def nowhere(name, port):
+        return ["127.0.0.1"]
+
+    url, now = "http://feed.example:1/", START
+    with Scheduler(tmp_path / "crawl.db", budget="1/h", clock=lambda: now) as scheduler:
+        scheduler.add_many({"source": name} for name in (url, "not a URL"))
+        asyncio.run(crawled())
+        status = scheduler.status()
+        assert (status.balance, status.failing, status.counts.released) == (1.0, 0, 2)
+        told = scheduler.explain(url)
+        assert "passed over at 2023-11-14 22:13:20 UTC: feed.example is not a public" in str(told)
+        assert told.due_at <= now + 60
+    now += 60
+    with Scheduler(tmp_path / "crawl.db", clock=lambda: now) as scheduler:
+        asyncio.run(crawled(allow_private=True))
+        assert scheduler.explain(url).failures == 1  # nothing listens there
+        assert scheduler.status().balance == pytest.approx(0.0)
 
 
 @pytest.mark.parametrize("wait", ["7200", "Wed, 15 Nov 2023 00:13:20 GMT"])

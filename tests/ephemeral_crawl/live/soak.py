@@ -1,12 +1,15 @@
 """Workers that crawl for a long time while everything goes wrong.
 
 `python -m tests.ephemeral_crawl.live.soak --minutes 60 --store postgres` lets processes share a
-scheduler in a time that runs faster (`--speed`): workers are killed and started again, the clock is
-set forward and back, the database is restarted, hosts answer 429 for hours, pings come in floods,
-feeds list 10⁵ items or dates of 1970 and 2099, reports come late, twice or unasked, and sources
-come, go and change their names. The hosts note every fetch, and at the end their notes are checked:
-budget, intervals and `Retry-After` were kept, memory stayed flat, nobody raised an exception, and
-the state is a replay of the journal.
+scheduler in a time that runs faster (`--speed`): workers are killed and started again, or stopped
+for longer than their leases last; the clock is set forward and back; the database is restarted, or
+locked by another program; hosts answer 429 for hours; pings come in floods; feeds list 10⁵ items or
+dates of 1970 and 2099; reports come late, twice or unasked; sources come, go, pause and change
+their names; and the store is copied. Workers and simulated hosts note what they see, and at the end
+`soak_checks` goes through the notes: the budget is kept within its burst, and intervals,
+`Retry-After`, floors and pauses are; no acknowledged outcome is lost, none counts twice; nobody is
+forgotten, stuck, or raises an exception; memory and store stay flat; and the state is a replay of
+the journal.
 """
 
 from __future__ import annotations
@@ -14,15 +17,17 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import mmap
 import os
 import random
 import resource
 import shutil
 import signal
-import statistics
+import sqlite3
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -30,9 +35,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psycopg
+
 from ephemeral_crawl.live import Scheduler, UnknownSource, snapshot
 from ephemeral_crawl.live.journal import base
 from ephemeral_crawl.live.state import State
+from tests.ephemeral_crawl.live import soak_checks
 from tests.ephemeral_crawl.live.stores import NO_SERVER, Server, Store, servers
 
 HOUR, DAY = 3600.0, 86_400.0
@@ -43,7 +51,14 @@ BUDGET, BURST = 1200.0, 200.0  # per hour, and at once
 INTERVAL, LEAST = 600.0, 900.0  # seconds between two fetches of a host, and of a source
 TIMEOUT = 1200.0  # seconds of a lease
 LIMITED = 2  # every second host has an interval
-ANGRY = 10  # every tenth host answers 429 half of the time
+ANGRY = 5  # every fifth host answers 429 half of the time
+STUCK = 120.0  # real seconds in which a worker must get something done
+FORGOTTEN = 100 * HOUR  # a rotation is 50 hours, and a back-off at most 30
+KEPT = 3000  # events in the journal before the last snapshot
+FAULTS = (
+    *("kill", "kill", "kill", "clock", "clock", "stop", "database", "copy"),
+    *("add", "remove", "rename", "pause", "resume", "ping"),
+)
 _MOST_WORKERS = 100_000
 _LATEST = 4_070_908_800.0  # the year 2099
 
@@ -56,11 +71,11 @@ class SoakClock:
         self._set = memoryview(mmap.mmap(-1, 8)).cast("d")  # shared with children
 
     def true(self) -> float:
-        """Return the time that has passed since `START`, plus this."""
-        return START + self._speed * (time.monotonic() - self._begin)
+        """Return the seconds that have passed since the beginning."""
+        return self._speed * (time.monotonic() - self._begin)
 
     def __call__(self) -> float:
-        return self.true() + self._set[0]
+        return START + self.true() + self._set[0]
 
     def set(self, by: float) -> None:
         """Set the clock forward or back."""
@@ -74,12 +89,20 @@ def opened(address: str, clock: SoakClock) -> Scheduler:
             live = Scheduler(address, clock=clock)
         except ConnectionError:
             continue
-        live._steady = clock.true
+        live._ledger.clock.steady = clock.true
         return live
 
 
 def host_of(source: int) -> int:
     return source * 7919 % HOSTS
+
+
+def cost_of(source: int) -> float:
+    return 1.0 + source % 3
+
+
+def number_of(name: str) -> int:
+    return int(name.split()[1])
 
 
 def is_angry(host: int, now: float) -> bool:
@@ -95,17 +118,21 @@ class Worker:
         self.random = random.Random(seed)
         self.late: list[tuple[float, int]] = []  # true time, and lease, to be reported then
 
-    def note(self, *words: object) -> None:
-        os.write(self.notes, (" ".join(map(str, words)) + "\n").encode())
+    def note(self, kind: str, *numbers: float) -> None:
+        os.write(self.notes, (" ".join([kind, *map(str, numbers)]) + "\n").encode())
 
     def step(self) -> None:
         """Make some calls; pause if nothing is due."""
         draw, begun = self.random.random, self.clock.true()
         leases = self.live.lease(self.random.choice((1, 1, 4, 16)), timeout=TIMEOUT)
+        given = self.clock.true()
         for lease in leases:
-            name, host = self._source(lease.source)
-            chance = draw()
+            self.note("lease", lease.id, begun, given, cost_of(number_of(lease.source)))
+        for lease in leases:
+            source = number_of(lease.source)
+            host, chance = host_of(source), draw()
             if chance < 0.05:  # passed over
+                self.note("released", lease.id)
                 self.live.release(lease.id, again_after=self.random.choice((0, "20min")))
                 continue
             if chance < 0.08:
@@ -115,44 +142,53 @@ class Worker:
                 self.late.append((now + HOUR, lease.id))  # too late to fetch, but not to report
                 continue
             at = self.clock() if draw() < 0.3 else None
-            self.note("fetch", now, name, host, begun)
+            self.note("fetch", now, source, host, begun)
             if is_angry(host, now):
                 asked = self.random.uniform(1, 6) * HOUR
                 if self._insist(self.live.failed, lease.id, retry_after=asked, status=429):
-                    self.note("asked", self.clock.true(), host, now + asked)
+                    self.note("429", self.clock.true(), host, now + asked)
             elif chance < 0.12:
                 self._insist(self.live.failed, lease.id, status=500, at=at)
             elif chance < 0.2:
-                self.late.append((now + draw() * 2 * DAY, lease.id))
+                self.late.append((now + draw() * DAY / 2, lease.id))
             else:
-                self._insist(self.live.report, lease.id, self._items(name), status=200, at=at)
+                wait = self.random.uniform(1, 4) * HOUR if draw() < 0.1 else 0.0
+                items = self._items(source)
+                options = {"status": 200, "at": at, "again_after": wait}
+                if self._insist(self.live.report, lease.id, items, **options):
+                    self.note("acknowledged", lease.id)
+                    self.note("again", self.clock.true(), source, now + wait)
                 if chance < 0.3:
-                    assert not self._insist(self.live.report, lease.id, self._items(name))
+                    assert not self._insist(self.live.report, lease.id, items)
         now = self.clock.true()
         for entry in [entry for entry in self.late if entry[0] <= now]:
             self.late.remove(entry)
-            self._insist(self.live.report, entry[1], self._items(0))
+            if self._insist(self.live.report, entry[1], self._items(0)):
+                self.note("acknowledged", entry[1])
         self._aside()
         if not leases:
-            time.sleep(0.02)
+            time.sleep(0.1)
+
+    def flood(self) -> None:
+        """Ping many sources, and some of them very often, at any time and by many channels."""
+        name = self._any()
+        with contextlib.suppress(UnknownSource):  # it was removed or renamed meanwhile
+            self.live.signal_many(
+                {
+                    "source": name if k % 2 else self.random.choice(self._names),
+                    "kind": f"kind {k % 400}" if self.random.random() < 0.01 else "websub",
+                    "at": self.clock() + self.random.uniform(-DAY, DAY),
+                }
+                for k in range(3000)
+            )
 
     def _aside(self) -> None:
         """Ping, ask, and report what was fetched unasked."""
         draw, source = self.random.random, self._any
-        with contextlib.suppress(UnknownSource):  # it was removed or renamed meanwhile
-            if draw() < 0.02:
-                name = source()
-                self.live.signal_many(
-                    {
-                        "source": name if k % 2 else source(),
-                        "kind": f"kind {k % 400}" if draw() < 0.01 else "websub",
-                        "at": self.clock() + self.random.uniform(-DAY, DAY),
-                    }
-                    for k in range(1000)
-                )
+        with contextlib.suppress(UnknownSource):
             if draw() < 0.2:
                 self.live.signal(source(), "sitemap")
-            if draw() < 0.02:
+            if draw() < 0.01:
                 self.live.report(source(), self._items(0))
             if draw() < 0.05:
                 str(self.live.explain(source()))
@@ -164,16 +200,13 @@ class Worker:
                 self.live.find("7", limit=5)
 
     def _any(self) -> str:
-        # Of the names that sources begin with; some of them are gone.
-        return f"source {self.random.randrange(SOURCES)}"
-
-    def _source(self, name: str) -> tuple[int, int]:
-        number = int(name.split()[1])
-        return number, host_of(number)
+        """Return a source, which may be gone."""
+        self._names = self.live.find(str(self.random.randrange(1000)), limit=100)[0] or ["source 0"]
+        return self.random.choice(self._names)
 
     def _items(self, source: int) -> list[tuple[float | None, float]]:
         now, number = self.clock(), self.random.randrange(6)
-        if source % 97 == 1 and self.random.random() < 0.02:
+        if source % 97 == 1:
             return [(now - 30.0 * k, 1.0) for k in range(100_000)]
         if source % 89 == 1:
             return [(0.0, 1.0), (_LATEST, 1.0), (None, 2.0)]
@@ -181,22 +214,13 @@ class Worker:
         return [(now - self.random.uniform(0, 6 * HOUR), worth) for _ in range(number)]
 
     def _insist(self, call: Callable[..., bool], *given: Any, **options: Any) -> bool:
-        """Return whether a report counts, made again if the connection was lost."""
-        lost = False
+        """Return whether an outcome was recorded, made again if the connection was lost.
+
+        If so, it may have been recorded before; then this returns False.
+        """
         while True:
-            try:
-                return call(*given, **options) or lost  # the one that was lost may have counted
-            except ConnectionError:
-                lost = call.__name__ != "report"
-
-
-def work(address: str, clock: SoakClock, notes: int, ready: memoryview, seed: int) -> None:
-    """Crawl for ever."""
-    worker = Worker(opened(address, clock), clock, notes, seed)
-    while True:
-        with contextlib.suppress(ConnectionError):
-            worker.step()
-            ready[0] = 1
+            with contextlib.suppress(ConnectionError):
+                return call(*given, **options)
 
 
 class Nursery:
@@ -208,12 +232,14 @@ class Nursery:
     def __init__(self, address: str, clock: SoakClock, notes: int, errors: Path) -> None:
         live = Scheduler(":memory:", budget="1/h", clock=clock)
         live.add("mark")
+        live.signal("mark")
         live.report(live.lease()[0].id, [(clock(), 1.0)])
         live.status()
+        live.overview()
         self._given, self._errors = (address, clock, notes), errors
         orders, self._orders = os.pipe()
         self._answers, answers = os.pipe()
-        self._ready = memoryview(mmap.mmap(-1, _MOST_WORKERS))
+        self._done = memoryview(mmap.mmap(-1, 8 * _MOST_WORKERS)).cast("d")  # last step of each
         self._number = 0
         self._process = os.fork()
         if self._process == 0:
@@ -226,8 +252,14 @@ class Nursery:
             os._exit(0)
 
     def _work(self, number: int) -> None:
+        """Crawl for ever."""
+        address, clock, notes = self._given
         try:
-            work(*self._given, self._ready[number : number + 1], number)
+            worker = Worker(opened(address, clock), clock, notes, number)
+            while True:
+                with contextlib.suppress(ConnectionError):
+                    worker.step()
+                    self._done[number] = time.monotonic()
         except BaseException:
             self._errors.write_text(traceback.format_exc())
         finally:
@@ -239,9 +271,9 @@ class Nursery:
         os.write(self._orders, self._number.to_bytes(4, "little"))
         return int.from_bytes(os.read(self._answers, 4), "little"), self._number
 
-    def is_ready(self, number: int) -> bool:
-        """Return whether a worker has done something."""
-        return bool(self._ready[number])
+    def done_at(self, number: int) -> float:
+        """Return when a worker last got something done, 0 if it has not yet."""
+        return self._done[number]
 
     def kill(self, child: int) -> None:
         """Kill a worker, and wait until it is gone."""
@@ -261,13 +293,20 @@ class Soak:
 
     Arguments:
         server: of the store, None for SQLite.
+        every: seconds between two faults.
     """
 
     def __init__(
-        self, store: Store, server: Server | None, folder: Path, speed: float, seed: int
+        self,
+        store: Store,
+        server: Server | None,
+        folder: Path,
+        speed: float,
+        every: float,
+        seed: int,
     ) -> None:
-        base.KEPT = 10**9  # the whole journal is replayed at the end
-        self.store, self.server = store, server
+        base.KEPT = KEPT
+        self.store, self.server, self.folder, self.every = store, server, folder, every
         self.clock, self.random = SoakClock(speed), random.Random(seed)
         self.notes, self.errors = folder / "notes", folder / "errors"
         self.file = os.open(self.notes, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -275,42 +314,52 @@ class Soak:
         budget = {"budget": f"{BUDGET}/h", "burst": BURST}
         Scheduler(store.address, clock=self.clock, **budget).close()
         live = opened(store.address, self.clock)
+        self.worker = Worker(live, self.clock, self.file, seed)
         live.add_many(self._new(range(SOURCES)))
-        live.add("mark")
-        live.pause("mark")
+        live.add("mark 0")
+        live.pause("mark 0")
         for host in range(0, HOSTS, LIMITED):
             live.limit_host(f"host {host}", INTERVAL)
-        self.worker = Worker(live, self.clock, self.file, seed)
         self.children: dict[int, int] = {}  # number of each worker, by that of its process
+        self.started: dict[int, float] = {}  # when each began, or went on after it was stopped
+        self.elder = 0  # the worker that is never killed
         self.number = SOURCES
-        self.faults = dict.fromkeys(("kill", "clock", "database", "source"), 0)
-        self.memory: list[float] = []
+        self.faults = dict.fromkeys(FAULTS, 0)
+        self.waiting: list[str] = []  # faults to come
+        self.journal: list[str] = []  # events, also those that the store has removed
+        self.archive = (folder / "journal").open("w", encoding="utf-8")
+        self.archived = 0  # events
+        self.samples: dict[str, list[float]] = {"this": [], "elder": [], "store": []}
 
     def _new(self, numbers: Iterable[int]) -> Iterator[dict[str, object]]:
         for i in numbers:
+            self.worker.note("running", self.clock.true(), i)
             yield {
                 "source": f"source {i}",
                 "host": f"host {host_of(i)}",
                 "min_interval": LEAST,
                 "max_interval": DAY if i % 11 == 0 else None,
-                "cost": 1 + i % 3,
+                "cost": cost_of(i),
             }
 
     def run(self, seconds: float) -> None:
-        """Let it happen for a time."""
+        """Let it happen for a time, and until each fault has happened."""
         end = time.monotonic() + seconds
         following = time.monotonic()
         try:
-            while time.monotonic() < end:
+            while time.monotonic() < end or not all(self.faults.values()):
                 while len(self.children) < WORKERS:
                     child, number = self.nursery.start()
                     self.children[child] = number
+                    self.started[child] = time.monotonic()
+                    self.elder = self.elder or child
                 with contextlib.suppress(ConnectionError):
                     self.worker.step()
                     if time.monotonic() > following:
                         self._fault()
-                        self.memory.append(memory())
-                        following = time.monotonic() + 0.3
+                        self._archive()
+                        self._sample()
+                        following = time.monotonic() + self.every
                 self._look()
         finally:
             for child in self.children:
@@ -318,138 +367,208 @@ class Soak:
             self.nursery.close()
 
     def _look(self) -> None:
-        """Refuse that a worker ends by itself."""
+        """Refuse that a worker ends by itself, or gets stuck."""
         if self.errors.exists():
             raise RuntimeError(f"a worker ended:\n{self.errors.read_text()}")
+        for child, number in self.children.items():
+            try:
+                os.kill(child, 0)
+            except ProcessLookupError:
+                raise RuntimeError("a worker has vanished") from None
+            last = max(self.nursery.done_at(number), self.started[child])
+            if time.monotonic() > last + STUCK:
+                raise RuntimeError(f"a worker got nothing done for {STUCK:g} s")
 
     def _fault(self) -> None:
-        live, chance = self.worker.live, self.random.random()
-        if chance < 0.25:
-            child = self.random.choice(list(self.children))
-            self.nursery.kill(child)
-            del self.children[child]
-            self.faults["kill"] += 1
+        """Let the next thing go wrong."""
+        if not self.waiting:
+            self.waiting = self.random.sample(FAULTS, len(FAULTS))
         # One that has just started has no steady clock yet, and takes a leap for an outage.
-        elif chance < 0.4 and all(map(self.nursery.is_ready, self.children.values())):
-            live.status()
-            self.clock.set(self.random.choice((-1, 1)) * self.random.uniform(0.1, 40) * HOUR)
-            self._mark(live)
-            self.faults["clock"] += 1
-        elif chance < 0.43:
-            self.faults["database"] += 1
-            self._restart()
-        elif chance < 0.8:
-            self.faults["source"] += 1
-            with contextlib.suppress(UnknownSource):
-                self._change(live)
+        ready = all(map(self.nursery.done_at, self.children.values()))
+        which = next((k for k, kind in enumerate(self.waiting) if ready or kind != "clock"), None)
+        if which is None:
+            return
+        kind, live = self.waiting.pop(which), self.worker.live
+        old = f"source {self.random.randrange(self.number)}"
+        with contextlib.suppress(UnknownSource):
+            match kind:
+                case "kill":
+                    child = self.random.choice([c for c in self.children if c != self.elder])
+                    self.nursery.kill(child)
+                    del self.children[child]
+                case "clock":
+                    live.status()
+                    step = self.random.uniform(0.1, 40) * HOUR
+                    self.clock.set(self.random.choice((-1, 1)) * step)
+                    self._mark(live)
+                case "stop":
+                    self._stop()
+                case "database":
+                    self._restart()
+                case "copy":
+                    self._copy(live)
+                case "add":
+                    live.add_many(self._new([self.number]), exist_ok=True)
+                    self.number += 1
+                case "remove":
+                    live.remove(old)
+                    self.worker.note("stopped", self.clock.true(), number_of(old))
+                case "rename":
+                    live.rename(old, f"{old} moved")
+                case "pause":
+                    live.pause(old)
+                    self.worker.note("stopped", self.clock.true(), number_of(old))
+                case "resume":
+                    for name in filter(self._is_paused, live.sources()):
+                        self.worker.note("running", self.clock.true(), number_of(name))
+                        live.update(name, paused=False, max_interval="12h")
+                        break
+                case "ping":
+                    self.worker.flood()
+        self.faults[kind] += 1
+
+    def _is_paused(self, name: str) -> bool:
+        return name.startswith("source") and bool(self.worker.live.settings(name)["paused"])
 
     def _mark(self, live: Scheduler) -> None:
         """Record a change, and with it by how much the clock was set."""
         while True:
             with contextlib.suppress(ConnectionError):
-                return live.update("mark", paused=True)
+                return live.update("mark 0", paused=True)
+
+    def _stop(self) -> None:
+        """Stop a worker, wherever it is, for up to one and a half times as long as a lease."""
+        child = self.random.choice(
+            [c for c in self.children if self.nursery.done_at(self.children[c])]
+        )
+        pause = self.random.uniform(0.0, 15.0)
+        os.kill(child, signal.SIGSTOP)
+        self.started[child] = time.monotonic() + pause
+
+        def go_on() -> None:
+            with contextlib.suppress(ProcessLookupError):  # it was killed meanwhile
+                os.kill(child, signal.SIGCONT)
+
+        threading.Timer(pause, go_on).start()
 
     def _restart(self) -> None:
         if self.server is not None:
             self.server.stop(self.random.choice(("fast", "immediate")))
             self.server.start()
         else:  # another program keeps the file for a while
-            import sqlite3
-
             with contextlib.closing(sqlite3.connect(self.store.file or "", timeout=60)) as other:
                 other.execute("BEGIN IMMEDIATE")
                 time.sleep(0.5)
                 other.execute("ROLLBACK")
 
-    def _change(self, live: Scheduler) -> None:
-        what, old = self.random.randrange(5), f"source {self.random.randrange(self.number)}"
-        if what == 0:
-            live.add_many(self._new([self.number]), exist_ok=True)
-            self.number += 1
-        elif what == 1:
-            live.remove(old)
-        elif what == 2:
-            live.rename(old, f"{old} moved")
-        elif what == 3:
-            live.pause(old)
-        else:
-            live.resume(old)
-            live.update(old, max_interval="12h")
+    def _copy(self, live: Scheduler) -> None:
+        """Refuse copies that are not the same."""
+        place = self.folder / "copy.db"
+        live.copy(place)
+        with Scheduler(place, clock=self.clock) as copy:
+            copy.status()
+            same = snapshot.to_bytes(copy._ledger.state) == snapshot.to_bytes(live._ledger.state)
+        assert same, "the copy of the store differs"
+        for file in self.folder.glob("copy.db*"):
+            file.unlink()
+
+    def _archive(self) -> None:
+        """Keep the events, before they are removed from the store."""
+        with contextlib.suppress(psycopg.OperationalError):
+            rows = self.store.run(
+                f"SELECT number, event FROM journal WHERE number > {self.archived} ORDER BY number"
+            )
+            for number, event in rows:
+                assert number == self.archived + 1, "the journal has a gap"
+                self.archive.write(event + "\n")
+                self.archived = number
+
+    def _sample(self) -> None:
+        """Note sizes, MiB."""
+        self.samples["this"].append(memory(os.getpid()))
+        self.samples["elder"].append(memory(self.elder))
+        if (file := self.store.file) is not None:
+            files = file.parent.glob(file.name + "*")
+            self.samples["store"].append(sum(path.stat().st_size for path in files) / 2**20)
+            return
+        with contextlib.suppress(psycopg.OperationalError):
+            # Without what is vacuumed later: the server is never up for long enough.
+            (journal,), (states,) = self.store.run(
+                "SELECT coalesce(sum(pg_column_size(event)), 0) FROM journal UNION ALL "
+                "SELECT coalesce(sum(pg_column_size(state)), 0) FROM snapshot"
+            )
+            self.samples["store"].append(float(journal + states) / 2**20)
 
     # ------------------------------------------------------------------------------- checks
 
     def check(self) -> dict[str, Any]:
-        """Check the notes of the hosts, the memory and the state; return what happened."""
-        fetches, asked = [], []
-        for line in self.notes.read_text().splitlines():
-            kind, *words = line.split()
-            (fetches if kind == "fetch" else asked).append([float(word) for word in words])
-        fetches.sort()
-        found = {"fetches": len(fetches), "429": len(asked), **self.faults}
-        found |= {"budget": self._budget(fetches), "hosts": self._intervals(fetches, asked)}
-        quarter = len(self.memory) // 4
-        found["memory"] = [
-            round(statistics.median(part), 1)
-            for part in (self.memory[quarter : 2 * quarter + 1], self.memory[3 * quarter :])
-        ]
-        found["events"] = self._replay()
-        return found
+        """Check the notes, the memory and the state; return what happened, and what should not."""
+        self._archive()
+        self.archive.close()
+        live, end = self.worker.live, self.clock.true()
+        with self.notes.open() as lines:
+            notes = soak_checks.Notes.of(lines)
+        names = [name for name in live.sources() if name != "mark 0"]
+        running = [number_of(name) for name in names if not self._is_paused(name)]
+        leases, limited = notes.leases.values(), range(0, HOSTS, LIMITED)
+        sizes = {"this": (0.0, 4.0), "elder": (0.0, 4.0), "store": (0.5, 8.0)}
+        checks: dict[str, Callable[[], object]] = {
+            "least balance": lambda: soak_checks.check_budget(leases, BUDGET / HOUR, BURST),
+            "shortest of host and source, s": lambda: soak_checks.check_politeness(
+                notes, limited, INTERVAL, LEAST
+            ),
+            "longest wait, h": lambda: self._forgotten(notes, running, end),
+            **{
+                f"{name}, MiB": lambda name=name, part=part, least=least: soak_checks.check_flat(
+                    name, self.samples[name], part, least
+                )
+                for name, (part, least) in sizes.items()
+            },
+            "events": lambda: self._replay(notes),
+            "explained": lambda: self._numbers(names),
+        }
+        found: dict[str, Any] = {"hours": end / HOUR, "leases": len(leases)}
+        found |= {"fetches": len(notes.fetches), "429": notes.refused, **self.faults}
+        violations = []
+        for name, check in checks.items():
+            try:
+                found[name] = check()
+            except AssertionError as error:
+                violations.append(str(error))
+        return found | {"violations": violations}
 
-    def _budget(self, fetches: list[list[float]]) -> list[float]:
-        """Return the least level of a bucket from which all fetches are paid, and its size."""
-        # Each was leased at most so long before it was made.
-        wait = max((now - begun for now, _, _, begun in fetches), default=0.0)
-        full = BURST + wait * BUDGET / HOUR
-        level, last, least = full, START, full
-        for now, source, *_ in fetches:
-            level = min(full, level + (now - last) * BUDGET / HOUR) - (1 + source % 3)
-            least, last = min(least, level), now
-        assert least >= -1e-6, f"the budget was exceeded by {-least} units"
-        return [round(least, 1), round(full, 1)]
+    def _forgotten(self, notes: soak_checks.Notes, running: list[int], end: float) -> float:
+        longest = soak_checks.longest_wait(notes, running, end)
+        assert longest < FORGOTTEN, f"a source was not fetched for {longest / HOUR:.0f} h"
+        return longest / HOUR
 
-    def _intervals(self, fetches: list[list[float]], asked: list[list[float]]) -> float:
-        """Return the shortest time between two fetches of a limited host."""
-        closed: dict[int, list[tuple[float, float]]] = {}
-        for known, host, until in asked:
-            closed.setdefault(int(host), []).append((known, until))
-        last: dict[int, float] = {}
-        before: dict[int, float] = {}
-        shortest = 1e9
-        for now, source, host, begun in fetches:
-            if host % LIMITED == 0:
-                gap = now - last.get(int(host), -1e9)
-                shortest = min(shortest, gap)
-                assert gap >= INTERVAL - 1e-3, f"host {host:g} was fetched after {gap} s"
-            gap = now - before.get(int(source), -1e9)
-            assert gap >= LEAST - 1e-3, f"source {source:g} was fetched after {gap} s"
-            for known, until in closed.get(int(host), ()):
-                early = known <= begun and now < until - 1e-3
-                assert not early, f"host {host:g} was fetched {until - now} s too early"
-            last[int(host)] = before[int(source)] = now
-        return shortest
+    def _numbers(self, names: list[str]) -> int:
+        for name in names:
+            numbers = [x for x in vars(self.worker.live.explain(name)).values() if x is not None]
+            finite = all(math.isfinite(x) for x in numbers if isinstance(x, float))
+            assert finite, f"a number of {name} is not finite"
+        return len(names)
 
-    def _replay(self) -> int:
+    def _replay(self, notes: soak_checks.Notes) -> int:
         live = self.worker.live
         live.status()
-        expected = snapshot.to_bytes(live._state)
+        expected = snapshot.to_bytes(live._ledger.state)
         again = Scheduler(self.store.address, clock=self.clock)
         again.status()
-        assert snapshot.to_bytes(again._state) == expected, "the snapshot differs"
-        state, number = State(), 0
-        while rows := self.store.run(
-            f"SELECT number, event FROM journal WHERE number > {number} ORDER BY number LIMIT 1000"
-        ):
-            for following, event in rows:
-                assert following == number + 1
+        assert snapshot.to_bytes(again._ledger.state) == expected, "the snapshot differs"
+        with (self.folder / "journal").open(encoding="utf-8") as events:
+            soak_checks.check_recorded(events, notes.acknowledged)
+        state = State()
+        with (self.folder / "journal").open(encoding="utf-8") as events:
+            for event in events:
                 state.apply(json.loads(event))
-                number = following
         assert snapshot.to_bytes(state) == expected, "the state is not a replay of the journal"
-        return number
+        return self.archived
 
 
-def memory() -> float:
-    """Return the memory of this process, MiB."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
+def memory(process: int) -> float:
+    """Return the memory of a process, MiB."""
+    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
     return pages * resource.getpagesize() / 2**20
 
 
@@ -458,6 +577,7 @@ class Options:
     minutes: float
     store: str
     speed: float
+    every: float
     seed: int
 
 
@@ -473,16 +593,20 @@ def main(given: Options) -> None:
     else:
         store = Store(f"sqlite:///{folder / 'crawl.db'}", folder / "crawl.db")
     with everything:
-        soak = Soak(store, server, folder, given.speed, given.seed)
+        soak = Soak(store, server, folder, given.speed, given.every, given.seed)
         soak.run(60.0 * given.minutes)
-        print(json.dumps(soak.check()))
-    shutil.rmtree(folder)  # what has failed is kept, to look at
+        found = soak.check()
+        print(json.dumps(found))
+    if found["violations"]:
+        sys.exit(f"see {folder}")  # what has failed is kept, to look at
+    shutil.rmtree(folder)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--store", choices=("sqlite", "postgres"), default="sqlite")
-    parser.add_argument("--speed", type=float, default=600.0, help="seconds per second")
+    parser.add_argument("--speed", type=float, default=120.0, help="seconds per second")
+    parser.add_argument("--every", type=float, default=1.0, help="seconds between two faults")
     parser.add_argument("--seed", type=int, default=0)
     main(Options(**vars(parser.parse_args())))

@@ -42,7 +42,7 @@ class LiveAgent:
             }
             for i in range(len(sources))
         )
-        state = live._state
+        state = live._ledger.state
         known = state.sources
         for i in range(len(sources)):
             known.items[i] = _CERTAIN * float(sources.arrival_rate[i]) * second

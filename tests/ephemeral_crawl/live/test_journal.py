@@ -2,16 +2,18 @@
 
 import json
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from ephemeral_crawl.live import Scheduler, reporting, scheduler, snapshot
-from ephemeral_crawl.live.journal import base, postgres, sqlite
+from ephemeral_crawl.live import Scheduler, ledger, reporting, snapshot
+from ephemeral_crawl.live.journal import base, open_journal, postgres, sqlite
 from ephemeral_crawl.live.state import State
 from tests.ephemeral_crawl.live import kills
 from tests.ephemeral_crawl.live.stores import NO_SERVER, Store, reported, servers
@@ -23,7 +25,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def dump(live):
-    return snapshot.to_bytes(live._state)
+    return snapshot.to_bytes(live._ledger.state)
 
 
 @pytest.fixture(scope="module")
@@ -73,16 +75,17 @@ def busy(live, clock, steps=60):
 
 
 def test_the_state_is_a_replay_of_the_journal(store, monkeypatch):
-    monkeypatch.setattr(scheduler, "_EVERY", 50)  # snapshots
+    monkeypatch.setattr(ledger, "_EVERY", 50)  # snapshots
     clock = Clock()
     with Scheduler(store.address, budget="40/h", clock=clock) as live:
         busy(live, clock)
         expected = dump(live)
         assert replayed(store) == expected
-        assert live._snapshot > 100
-        told = live.explain("eleven")
+        assert live._ledger.stored > 100
+        told, numbers = live.explain("eleven"), live.status()
     with Scheduler(store.address, clock=clock) as again:
         assert dump(again) == expected
+        assert again.status() == numbers
         assert again.explain("eleven") == told
     # In memory the same happens.
     memory_clock = Clock()
@@ -105,6 +108,53 @@ def test_a_copy_goes_on_where_it_was_made(store, tmp_path):
     with Scheduler(backup, clock=clock) as copy:
         assert "only in the copy" in copy
         assert "only in the copy" not in live
+
+
+def test_a_copy_is_one_transaction(store):
+    live = Scheduler(":memory:", budget="20/h")
+    live.add("a")
+    target = open_journal(store.address, full=True)
+
+    def dies():
+        yield b"a part"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        target.begin_with(1, dies())
+    assert target.snapshot() is None
+
+    def overtaken():  # another process opens the store meanwhile: it waits
+        other.start()
+        other.join(0.2)
+        yield from snapshot.parts(live._ledger.state)
+
+    opened = []
+    other = threading.Thread(target=lambda: opened.append(Scheduler(store.address, budget="9/h")))
+    target.begin_with(live._ledger.number, overtaken())
+    other.join()
+    assert opened[0].sources() == ["a"]
+    assert opened[0].status().budget == 9
+    with refused("there is a scheduler"):
+        target.begin_with(1, iter([b""]))
+    target.close()
+
+
+def test_events_of_earlier_versions_are_understood():
+    live = Scheduler(":memory:", budget="20/h", clock=Clock())
+    live.add_many({"source": name, "host": "h"} for name in "ab")
+    state = live._ledger.state
+    state.apply({"kind": "host", "host": "h", "interval": 60, "time": state.time, "offset": 0.0})
+    assert len(live.lease(2)) == 1
+
+
+def test_closing_hides_no_exception(tmp_path, monkeypatch, caplog):
+    live = Scheduler(tmp_path / "a.db", budget="1/h")
+    monkeypatch.setattr(live._ledger, "close", lambda: (tmp_path / "none" / "file").read_text())
+    with pytest.raises(ZeroDivisionError), live:
+        _ = 1 / 0
+    assert "could not be closed" in caplog.text
+    with pytest.raises(FileNotFoundError), live:
+        pass
 
 
 def test_settings_are_stored_and_can_be_changed(tmp_path):
@@ -153,7 +203,7 @@ def test_kill_9_loses_no_acknowledged_report(store, tmp_path):
     live = Scheduler(store.address)
     assert dump(live) == replayed(store)
     # Leases of the dead end, and can still be reported once.
-    held = sorted(live._state.leases)
+    held = sorted(live._ledger.state.leases)
     assert all(live.report(lease) for lease in held)
     assert not any(live.report(lease) for lease in held)
     assert live.status().leased == 0
@@ -206,7 +256,7 @@ def test_damaged_journals_are_refused(tmp_path, change, words):
     live = Scheduler(path, budget="1/h")
     for i in range(3):
         live.add(str(i))
-    live._journal.close()
+    live._ledger.journal.close()
     with sqlite3.connect(path) as connection:
         connection.execute(change)
     connection.close()
@@ -236,8 +286,21 @@ def test_damaged_snapshots_are_refused(old, new, words):
         snapshot.from_bytes(len(header).to_bytes(8, "little") + header + data[end:])
 
 
+def test_snapshots_of_earlier_versions_are_read():
+    with Scheduler(":memory:", budget="20/h", clock=lambda: 1e9) as scheduler:
+        scheduler.add("a")
+        data = snapshot.to_bytes(scheduler._state)
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:end])
+    del header["counts"], header["shared"]["surplus"]
+    text = json.dumps(header).encode()
+    state = snapshot.from_bytes(len(text).to_bytes(8, "little") + text + data[end:])
+    assert state.names == ["a"]
+    assert state.shared.surplus == 0.0
+
+
 def test_the_journal_is_cut_behind_snapshots(store, monkeypatch):
-    monkeypatch.setattr(scheduler, "_EVERY", 20)
+    monkeypatch.setattr(ledger, "_EVERY", 20)
     monkeypatch.setattr(base, "KEPT", 10)
     clock = Clock()
     slow, live = (Scheduler(store.address, budget="40/h", clock=clock) for _ in range(2))
@@ -263,6 +326,27 @@ def test_a_fork_has_a_connection_of_its_own(store):
     assert sorted(live.sources()) == ["a", "child", "parent"]
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_fork_waits_for_the_changes_of_other_threads():
+    live, inside = Scheduler(":memory:", budget="20/h"), threading.Event()
+    live.add("a")
+
+    def slowly(state, moment):
+        inside.set()
+        time.sleep(0.2)
+        return {"kind": "rename", "source": "a", "name": "b"}
+
+    thread = threading.Thread(target=live._ledger.change, args=(slowly,))
+    thread.start()
+    inside.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        os._exit(0 if live.sources() == ["b"] else 1)
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 # ------------------------------------------------------------------------------- versions
 
 
@@ -286,7 +370,7 @@ def test_tables_of_an_earlier_version_are_migrated(store, request):
     with Scheduler(store.address, clock=clock) as live:
         assert dump(live) == before
         live.add("later")
-        assert store.run("SELECT note FROM journal") == [(None,)] * live._number
+        assert store.run("SELECT note FROM journal") == [(None,)] * live._ledger.number
     with Scheduler(store.address, clock=clock) as live:  # and only once
         assert "later" in live
     request.getfixturevalue("monkeypatch").undo()
@@ -298,7 +382,7 @@ def test_files_of_version_1_are_migrated(tmp_path):
     clock, path = Clock(), tmp_path / "old.db"
     with Scheduler(tmp_path / "new.db", budget="40/h", clock=clock) as live:
         busy(live, clock, steps=3)
-        number, state = live._number, dump(live)
+        number, state = live._ledger.number, dump(live)
     with sqlite3.connect(path) as old:
         for statement in sqlite._STEPS[0]:
             old.execute(statement)
@@ -314,8 +398,8 @@ def test_files_of_version_1_are_migrated(tmp_path):
 def test_a_snapshot_that_is_not_finished_changes_nothing(store):
     live = Scheduler(store.address, budget="20/h")
     live.add("a")
-    live._write_snapshot()
-    before = live._journal.snapshot()
+    live._ledger.write_snapshot()
+    before = live._ledger.journal.snapshot()
 
     def dies():
         yield b"part"
@@ -323,17 +407,17 @@ def test_a_snapshot_that_is_not_finished_changes_nothing(store):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        live._journal.write_snapshot(before[0] + 5, dies())
-    assert live._journal.snapshot() == before
+        live._ledger.journal.write_snapshot(before[0] + 5, dies())
+    assert live._ledger.journal.snapshot() == before
 
     def overtaken():
         yield b"part"
         yield b"part"
-        live._journal.write_snapshot(before[0] + 6, [b"later", b"one"])
+        live._ledger.journal.write_snapshot(before[0] + 6, [b"later", b"one"])
 
-    live._journal.write_snapshot(before[0] + 5, overtaken())
-    assert live._journal.snapshot() == (before[0] + 6, b"laterone")
-    live._journal.write_snapshot(before[0] + 5, [b"earlier"])
+    live._ledger.journal.write_snapshot(before[0] + 5, overtaken())
+    assert live._ledger.journal.snapshot() == (before[0] + 6, b"laterone")
+    live._ledger.journal.write_snapshot(before[0] + 5, [b"earlier"])
     assert store.run("SELECT DISTINCT number FROM snapshot") == [(before[0] + 6,)]
 
 
@@ -341,8 +425,8 @@ def test_of_two_snapshots_at_once_none_deletes_a_valid_one(store, monkeypatch):
     """One process finishes its snapshot while another, about to die, removes unfinished ones."""
     live = Scheduler(store.address, budget="20/h")
     live.add("a")
-    live._write_snapshot()
-    journal, before, go = live._journal, live._journal.snapshot(), threading.Event()
+    live._ledger.write_snapshot()
+    journal, before, go = live._ledger.journal, live._ledger.journal.snapshot(), threading.Event()
 
     def later():
         yield b"later "
@@ -376,13 +460,13 @@ def test_of_two_snapshots_at_once_none_deletes_a_valid_one(store, monkeypatch):
 @pytest.mark.parametrize("error", [OSError("disk full"), sqlite3.OperationalError("locked")])
 def test_a_snapshot_that_fails_does_not_fail_the_call(tmp_path, monkeypatch, caplog, error):
     path = tmp_path / "crawl.db"
-    monkeypatch.setattr(scheduler, "_EVERY", 1)
+    monkeypatch.setattr(ledger, "_EVERY", 1)
 
     def fails(*_):
         raise error
 
     with Scheduler(path, budget="20/h") as live:
-        monkeypatch.setattr(live._journal, "write_snapshot", fails)
+        monkeypatch.setattr(live._ledger.journal, "write_snapshot", fails)
         live.add("a")
         (lease,) = live.lease()
         assert live.report(lease.id)
@@ -403,11 +487,11 @@ def test_a_restart_of_the_server_is_survived(server, store, monkeypatch):
     threading.Timer(0.3, server.start).start()
     live.add("b")  # waits
     assert live.sources() == ["a", "b"]
-    now = live._now(live._state)
-    ((session,),) = live._journal.rows("SELECT pg_backend_pid()")
+    now = live._ledger.clock.now(live._ledger.state)
+    ((session,),) = live._ledger.journal.rows("SELECT pg_backend_pid()")
     monkeypatch.setattr(  # just before an event is stored
-        live,
-        "_now",
+        live._ledger.clock,
+        "now",
         lambda state: (store.run(f"SELECT pg_terminate_backend({session})"), now)[1],
     )
     with pytest.raises(ConnectionError, match="may or may not"):

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from ephemeral_crawl.live import Scheduler
+from ephemeral_crawl.live import Lesson, Scheduler, overview
 from tests.ephemeral_crawl.live.world import DAY, HOUR, Clock
 
 
@@ -24,7 +24,11 @@ def told():
         live.failed("s2", retry_after="1h")
     live.limit_host("slow", "1d")
     live.report("s0")
-    return live.overview(8), {name: live.explain(name) for name in live.sources()}, clock()
+    told = live.overview(8)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(overview, "_ROWS", 5)
+        assert live.overview(8) == told  # part by part, too
+    return told, {name: live.explain(name) for name in live.sources()}, clock()
 
 
 def test_due_sources_come_best_first_with_their_reasons(told):
@@ -83,3 +87,22 @@ def test_an_empty_fleet_has_an_overview():
     assert (seen.due, seen.soon, seen.failing, seen.hosts, seen.published) == ([], [], [], [], 0.0)
     assert seen.collects == [0.0] * len(seen.budgets)
     assert math.isclose(seen.budgets[3], 6.0)
+
+
+def test_what_maximum_intervals_cost_bounds_what_would_be_collected_without():
+    clock, rates = Clock(), np.geomspace(0.003, 3.0, 40)
+    told = {}
+    for longest in (None, "24h"):
+        live = Scheduler(":memory:", budget="8/h", burst=0.1, explore=0.0, clock=clock)
+        live.add_many({"source": str(i), "max_interval": longest} for i in range(40))
+        live.teach(Lesson.of_rate(str(i), rate, 1.0) for i, rate in enumerate(rates))
+        told[longest] = live.overview(1), [live.explain(str(i)) for i in range(40)]
+    free, limited = (seen.collects[seen.budgets.index(8.0)] for seen, _ in told.values())
+    costs = sum(x.max_interval_costs for x in told["24h"][1])
+    assert (free - limited) / free > 0.01
+    assert free - limited < costs < 1.3 * (free - limited)  # at a price that the ceilings raise
+    assert not any(x.max_interval_costs for x in told[None][1])
+    rare, frequent = told["24h"][1][0], told["24h"][1][-1]
+    assert not frequent.max_interval_costs
+    assert "at least once in 24 h costs" in str(rare)
+    assert "at least once" not in str(frequent)

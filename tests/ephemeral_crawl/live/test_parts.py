@@ -8,7 +8,7 @@ import pytest
 from agents.theory.index import index_at_age
 from crawl_env import Sources
 from ephemeral_crawl.live import columns, heap, learning, price
-from ephemeral_crawl.live.fitting import Totals, unfitted
+from ephemeral_crawl.live.fitting import Totals, fitted, unfitted
 from tests.ephemeral_crawl.live.world import HOUR
 
 
@@ -82,17 +82,56 @@ def test_sources_are_due_when_their_index_reaches_the_price():
 
 def test_the_market_price_spends_the_budget():
     sources, shared = fleet(20)
-    which, hosts = np.arange(20), columns.record_view(columns.new_hosts(2))
+    hosts = columns.record_view(columns.new_hosts(2))
     sources.host[:5] = 0
+    sources.items[3:6] = 0.0
     hosts.interval[0] = HOUR
+    wanted = price.demand(sources, shared, np.arange(20))
     for budget in (0.5 / HOUR, 4 / HOUR):
-        value = price.market_price(sources, shared, which, budget, 1e6, hosts.interval, 1.0)
+        value = price.market_price(wanted, budget, 1e6, hosts.interval, 1.0)
         # Spending jumps where a source is no longer worth a fetch.
         more, less = (
-            price.spending(sources, shared, which, value * factor, 1e6, hosts.interval)
-            for factor in (0.998, 1.002)
+            price.spending(wanted, value * factor, 1e6, hosts.interval) for factor in (0.998, 1.002)
         )
         assert less <= budget <= more
+
+
+def test_the_surplus_is_what_the_best_interval_earns():
+    sources, shared = fleet(20)
+    wanted, value = price.demand(sources, shared, np.arange(20)), 0.4
+    tau = np.geomspace(0.01 * HOUR, 1000 * HOUR, 20_000)
+    ceiling, decay, cost = (np.array(x)[:, None] for x in wanted[:3])
+    earned = (ceiling * -np.expm1(-decay * tau) - value * cost) / tau
+    best = np.maximum(earned.max(axis=1), 0.0)
+    assert 0 < (best > 1e-12).sum() < 20
+    assert price.mean_surplus(wanted, value) == pytest.approx(best.mean() / value, rel=1e-5)
+
+
+def test_sources_that_never_had_an_item_are_inspected_at_the_best_interval():
+    cost, rate, surplus = 2.0, 0.01, 0.3
+    interval = np.geomspace(0.1, 1000, 100_000)
+    loss = cost / interval + surplus * rate * interval / 2
+    best = interval[loss.argmin()]
+    assert price.turn_of(cost, rate, surplus, math.inf) == pytest.approx(best, rel=1e-3)
+    assert price.turn_of(cost, rate, surplus, 5.0) == price.turn_of(cost, 0.0, surplus, 5.0) == 5.0
+
+
+def test_single_sources_of_hosts_do_not_change_the_prior():
+    """What a source's items say of it counts once: also if it is alone on its host."""
+    priors = []
+    for hosts in (1, 30):
+        rng = np.random.default_rng(2)
+        sources, table = columns.record_view(columns.new_sources(30)), columns.new_hosts(hosts)
+        sources.host[:] = np.arange(30) if hosts == 30 else columns.NO_HOST
+        sources.exposure[:] = rng.uniform(50, 300, (30, 1)) * HOUR
+        sources.items[:] = rng.poisson(rng.gamma(0.5, 0.5 / HOUR, (30, 1)) * sources.exposure)
+        shared = unfitted(math.log(2) / (3 * HOUR))._replace(hosts=table)
+        for _ in range(50):
+            which, kinds = np.arange(30), np.zeros((0, 2))
+            shared = fitted(shared, sources, which, Totals(), kinds, shared.decay)
+        assert (table["factor"] == 1.0).all()
+        priors.append((shared.shape, shared.rate))
+    assert priors[0] == priors[1]
 
 
 def test_true_pings_are_those_of_bayes_rule():

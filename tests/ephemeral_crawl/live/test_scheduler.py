@@ -131,6 +131,30 @@ def test_unasked_reports_count_and_cost(scheduler, clock):
     assert scheduler.status().balance == balance - 1
 
 
+@pytest.mark.parametrize("asked", ["2min", "1h"])
+def test_what_an_unasked_failure_asks_for_outlasts_a_lease(scheduler, clock, asked):
+    (lease,) = scheduler.lease(timeout="10min")
+    scheduler.failed(lease.source, retry_after=asked)
+    scheduler.release(lease.id)
+    clock.now += 119.0
+    assert lease.source not in {other.source for other in scheduler.lease(5)}
+    clock.now += HOUR
+    (again,) = (other for other in scheduler.lease(5) if other.source == lease.source)
+    scheduler.release(again.id)  # a later lease ends as others do
+    assert [other.source for other in scheduler.lease(5)] == [lease.source]
+
+
+def test_hosts_are_limited_at_once(clock):
+    scheduler = Scheduler(":memory:", budget="100/h", clock=clock)
+    scheduler.add_many({"source": str(i), "host": "abc"[i % 3]} for i in range(9))
+    scheduler.limit_hosts({"a": "10s", "b": 60})
+    assert len(scheduler.lease(9)) == 1 + 1 + 3
+    with refused("interval"):
+        scheduler.limit_hosts({"a": "soon"})
+    with refused("give a dictionary"):
+        scheduler.limit_hosts("a")
+
+
 def test_a_released_source_has_neither_failed_nor_cost(scheduler):
     balance = scheduler.status().balance
     (lease,) = scheduler.lease()
@@ -185,6 +209,48 @@ def test_failures_back_off_with_jitter(scheduler, clock):
     assert scheduler.explain("feed 2").failures == 12
     scheduler.report("feed 2")
     assert scheduler.explain("feed 2").failures == 0
+
+
+def test_the_reason_of_a_failure_is_kept_until_the_next_fetch(tmp_path, clock):
+    store = tmp_path / "crawl.db"
+    scheduler = Scheduler(store, budget="1/h", burst=50, clock=clock)
+    scheduler.add_many({"source": name} for name in "abcd")
+    a, b, c, d = scheduler.lease(4)
+    secret = (
+        "cannot connect to\n\x1b[31m https://me:hunter2@a.example/?api_key=x\u202e " + "y" * 999
+    )
+    assert (
+        scheduler.record(
+            [
+                {"lease": a.id, "outcome": "failed", "reason": secret},
+                {"lease": b.id, "outcome": "failed", "status": 503},
+                {"lease": c.id, "outcome": "failed"},
+                {"lease": d.id, "outcome": "released", "reason": "robots.txt"},
+            ]
+        )
+        == [True] * 4
+    )
+    replayed = Scheduler(store, clock=clock)
+    found = {name: replayed.explain(name) for name in "abcd"}
+    replayed.close()  # which writes a snapshot
+    stored = Scheduler(store, clock=clock)
+    assert {name: stored.explain(name) for name in "abcd"} == found
+    told = found["a"].failure
+    assert told.startswith("cannot connect to [31m https://***@a.example/?api_key=*** yyy")
+    assert len(told) == 200
+    assert "\n" not in told
+    assert [found[name].failure for name in "bcd"] == ["HTTP 503", "", "robots.txt"]
+    assert (found["b"].failed_at, found["c"].failed_at) == (clock(), None)
+    assert "its last fetch failed." in str(found["c"])
+    assert "not fetched yet; it was passed over at" in str(found["d"])
+    failing = {failing.source: failing.reason for failing in scheduler.overview().failing}
+    assert failing == {"a": told, "b": "HTTP 503", "c": ""}
+    scheduler.report("b")
+    scheduler.remove("a")
+    scheduler.add("e")  # in the row of the removed one
+    assert scheduler.explain("b").failure == scheduler.explain("e").failure == ""
+    with refused("reason is 7; give a text"):
+        scheduler.failed("c", reason=7)
 
 
 def test_retry_after_holds_for_the_host(clock):
@@ -249,7 +315,7 @@ def test_politeness_is_never_violated(clock):
 
 def indices(scheduler):
     """Return the indices of all sources, by brute force; 0 of those that must not be fetched."""
-    state, now = scheduler._state, scheduler._now(scheduler._state).time
+    state, now = scheduler._ledger.state, scheduler._ledger.clock.now(scheduler._ledger.state).time
     rows = np.arange(state.rows, dtype=np.int32)
     index = price.indices(state.table, state.shared, rows, now)
     sources = state.sources[: state.rows]
@@ -374,8 +440,8 @@ def test_many_sources_are_those_of_single_calls(clock):
     assert [one.settings(name) for name in one.sources()] == [
         many.settings(name) for name in many.sources()
     ]
-    assert one._state.numbers == many._state.numbers
-    assert one._state.rotation == many._state.rotation
+    assert one._ledger.state.numbers == many._ledger.state.numbers
+    assert one._ledger.state.rotation == many._ledger.state.rotation
     with pytest.raises(ValueError, match="source 1: cost is True"):
         many.add_many([{"source": "t", "cost": 1}, {"source": "u", "cost": True}])
 
@@ -639,3 +705,12 @@ def test_the_price_fits_the_budget_as_soon_as_sources_are_added():
         live.add(str(i))
     each = live.explain("3").interval / 3600
     assert 14 / each == pytest.approx(20, rel=0.1)
+
+
+def test_the_price_fits_the_budget_however_many_are_added():
+    live = Scheduler(":memory:", budget="1000/h", clock=Clock())
+    for first, last in ((0, 300), (300, 600), (600, 2600)):
+        for i in range(first, last):
+            live.add(str(i))
+        each = live.explain("3").interval / 3600
+        assert last / each == pytest.approx(1000, rel=0.3)

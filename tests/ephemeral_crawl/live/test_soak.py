@@ -1,5 +1,6 @@
-"""A few seconds of the soak, and what it has found."""
+"""A few seconds of the soak, its checks, and what it has found."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -9,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from ephemeral_crawl.live import Scheduler
-from tests.ephemeral_crawl.live import soak
+from tests.ephemeral_crawl.live import soak, soak_checks
+from tests.ephemeral_crawl.live.soak_checks import check_budget
 from tests.ephemeral_crawl.live.world import DAY, HOUR, Clock
 
 ROOT = Path(__file__).parents[3]
@@ -17,11 +19,68 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_faults_of_all_kinds_break_no_promise():
-    command = [sys.executable, "-m", soak.__name__, "--minutes", "0.08", "--seed", "1"]
+    options = ["--minutes", "0.08", "--every", "0.1", "--seed", "1"]
+    command = [sys.executable, "-m", soak.__name__, *options]
     run = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
     found = json.loads(run.stdout)
+    assert found["violations"] == []
     assert found["fetches"] > 0
-    assert found["events"] > found["fetches"] / 16
+    assert found["least balance"] < 0.1 * soak.BURST  # or it would not tell whether it is kept
+    assert all(found[fault] for fault in soak.FAULTS)
+
+
+def test_a_budget_that_is_exceeded_is_noticed():
+    def least(*leases):
+        return check_budget([soak_checks.Lease(*lease) for lease in leases], 0.1, 5.0)
+
+    # The bucket is full at first, and holds 5; a lease may have been given at any time in a call.
+    assert least((0, 1, 3), (10, 11, 3)) == pytest.approx(0.1)
+    assert least((0, 1, 5), (10, 60, 5)) == pytest.approx(0.1)
+    assert least((0, 30, 1), (0, 30, 1), (0, 30, 4), (25, 30, 2)) == pytest.approx(0.0)
+    with pytest.raises(AssertionError, match=r"exceeded by 3\.9"):
+        least((0, 1, 5), (10, 11, 5))
+    with pytest.raises(AssertionError, match=r"exceeded by 0\.4"):
+        least((0, 1, 5), (10, 46, 5))
+    with pytest.raises(AssertionError, match="exceeded by 1"):  # saved up for more than it holds
+        least((1000, 1000, 6))
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (["fetch 1000 1 2 999", "fetch 1899 1 2 1898"], "source 1 was fetched after 899"),
+        (["fetch 1000 1 2 999", "fetch 1599 3 2 1598"], "host 2 was fetched after 599"),
+        (["429 1000 3 5000", "fetch 4999 1 3 1001"], "host 3 was fetched 1.0 s too early"),
+        (["again 1000 1 5000", "fetch 4990 1 3 1001"], "source 1 was fetched 10.0 s too early"),
+        (["stopped 1000 1", "fetch 1001 1 3 1000.5"], "source 1 was fetched inf s too early"),
+        (["stopped 1000 1", "running 2000 1", "fetch 1999 1 3 1001"], "1.0 s too early"),
+        (["fetch 1000 1 2 999", "fetch 1900 1 2 1898", "fetch 2500 3 2 2499"], None),
+        (["fetch 1000 1 3 999", "fetch 1001 2 3 1000"], None),  # a host without an interval
+        (["429 1000 3 5000", "fetch 1001 1 3 999.5", "fetch 5000 2 3 4000"], None),
+        (["stopped 1000 1", "running 2000 1", "fetch 2000 1 3 1999.5"], None),
+    ],
+)
+def test_fetches_that_come_too_early_are_noticed(lines, said):
+    notes = soak_checks.Notes.of(lines)
+    noticed = pytest.raises(AssertionError, match=said) if said else contextlib.nullcontext()
+    with noticed:
+        soak_checks.check_politeness(notes, [2], 600.0, 900.0)
+
+
+def test_what_grows_and_what_is_lost_is_noticed():
+    flat = [50.0, *range(90, 110)] + [100.0 + k % 3 for k in range(200)]
+    assert soak_checks.check_flat("memory", flat, 0.0, 4.0) == [101.0, 101.0]
+    with pytest.raises(AssertionError, match="memory grew from"):
+        soak_checks.check_flat("memory", [100.0 + 0.05 * k for k in range(200)], 0.0, 4.0)
+    events = [json.dumps({"kind": "record", "lease": lease}) for lease in ([1, 2], [0, 0], [3])]
+    soak_checks.check_recorded(events, [1, 3])
+    with pytest.raises(AssertionError, match="4"):
+        soak_checks.check_recorded(events, [1, 4])
+    with pytest.raises(AssertionError, match="2 was recorded twice"):
+        soak_checks.check_recorded([*events, events[0].replace("1", "5")], [])
+    notes = soak_checks.Notes.of(["running 0 1", "running 0 2", "fetch 70 1 2 60", "running 90 3"])
+    assert soak_checks.longest_wait(notes, [1, 3], 100.0) == 30.0
+    assert soak_checks.longest_wait(notes, [1, 2, 3], 100.0) == 100.0
 
 
 def test_a_failure_does_not_shorten_the_least_interval():
@@ -39,7 +98,7 @@ def test_a_failure_does_not_shorten_the_least_interval():
 def test_a_clock_that_is_set_during_a_fetch_does_not_shorten_the_interval_of_a_host(by):
     clock, steady = Clock(), Clock()
     scheduler = Scheduler(":memory:", budget="100/h", clock=clock)
-    scheduler._steady = steady  # as that of the system
+    scheduler._ledger.clock.steady = steady  # as that of the system
     scheduler.limit_host("h", "1h")
     scheduler.add_many({"source": name, "host": "h"} for name in "ab")
 

@@ -1,7 +1,9 @@
 """A log played back by the replay command."""
 
 import csv
+import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,14 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents import AGENTS
-from agents.adaptive import LiveCrawl
 from agents.evaluation.rollout import Rollout, evaluate
-from crawl_env import DecayCurves, ItemLog, Sources, Trace
+from crawl_env import DecayCurves, ItemLog, PingLog, Signals, Sources, Task, Trace
 from ephemeral_crawl import __main__ as cli
-from ephemeral_crawl.core import program, results, runner
+from ephemeral_crawl.core import evaluation, program, results, runner
+from ephemeral_crawl.live import Scheduler
 from ephemeral_crawl.replay import command
 from ephemeral_crawl.replay import play as replay
 from ephemeral_crawl.replay.command import ReplayLog
+from ephemeral_crawl.replay.live import LiveScheduler
 from ephemeral_crawl.replay.play import play
 from ephemeral_crawl.replay.split import Log, digest
 
@@ -197,31 +200,58 @@ def test_nothing_after_the_split_reaches_the_fleet_and_nothing_later_a_crawl(tmp
         assert reward[0][500:].tolist() != reward[1][500:].tolist()
 
 
-@pytest.mark.parametrize("agent", ["adaptive-self-tuning", replay.LIVE])
-def test_learning_agents_choose_as_live_crawl_would(agent):
-    split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 1000)
-    fleet, log, n = split.fleet, split.trace.log, len(split.fleet)
-    # With this seed, a source is crawled after so long that items have lost all utility.
-    job = ReplayLog(budget="2", seeds=1, seed=1)._job(split, 2.0, agent)
-    rollout = replay.rollout_of(job, split.trace)
-    crawl = LiveCrawl(fleet if agent == replay.LIVE else n, budget=2, seed=job["seed"])
-    # All sources are known to be empty at first; a real crawler finds a backlog.
-    crawl._report[:, 0] = 0.0
-    crawl._state = crawl._agent.with_age(crawl._state, slice(None), -1.0)
-    place = {name: i for i, name in enumerate(fleet.names)}
-    source = np.array([place[name] for name in log.names])[log.source]
-    published, last, alike = log.published - log.start, np.zeros(n), 0
-    for step in range(split.steps):
-        rollout.step()
-        chosen = crawl.choose()
-        alike += set(chosen.tolist()) == set(rollout.env.harvest.picked.tolist())
-        for i in chosen:
-            new = (source == i) & (published >= last[i]) & (published < step)
-            age = step - published[new]
-            left = split.trace.decay.survival(fleet.decay_rate[i] * age)
-            crawl.report(int(i), age, log.utility[new] * left)
+def test_the_scheduler_is_told_what_its_crawls_found_and_no_more(monkeypatch):
+    """What it is told, step by step, follows from its own leases and the log."""
+    split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 300)
+    late = 7  # steps after which this run starts
+    told, leased = [], []
+    record, lease = Scheduler.record, Scheduler.lease
+
+    def leasing(self, **given):
+        found = lease(self, **given)
+        leased.append([int(one.source) for one in found])
+        return found
+
+    def recording(self, outcomes):
+        told.append(list(outcomes))
+        return record(self, told[-1])
+
+    monkeypatch.setattr(Scheduler, "lease", leasing)
+    monkeypatch.setattr(Scheduler, "record", recording)
+    job = ReplayLog(budget="2", seeds=1)._job(split, 2.0, replay.SCHEDULER)
+    task = Task(**{**evaluation.arguments_of(job), "features": ("age",)})
+    agent, log = LiveScheduler(task, split.trace.log, late), split.trace.log
+    told.clear()
+    last, place = np.full(len(split.fleet), float(late)), split.fleet.names
+    source = np.array([place.index(name) for name in log.names])[log.source]
+    published = log.published - log.start
+    for step in range(late, late + 200):
+        agent.predict(np.zeros((1, len(place), 1)))
+        assert len(leased[-1]) <= 2, "the budget of a step"
+        for i, outcome in zip(leased[-1], told[-1], strict=True):
+            new = (source == i) & (published >= last[i]) & (published <= step)
+            hours = [(time - 1e9) / 3600 for time, _ in outcome["items"]]
+            np.testing.assert_allclose(hours, published[new], atol=1e-6)
+            assert [worth for _, worth in outcome["items"]] == log.utility[new].tolist()
             last[i] = step
-    assert alike == split.steps
+    assert sum(map(len, leased)) > 350
+
+
+def test_the_scheduler_uses_the_pings_of_a_replay():
+    """With perfect pings it collects far more, and what it is not shown it does not use."""
+    split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 600)
+    log = split.trace.log
+    pings = PingLog(log.names, log.source, log.published, log.start, log.end)
+    options = ReplayLog(budget="1", seeds=1)
+    job = options._job(split, 1.0, replay.SCHEDULER)
+    quiet = replay.replay_of(replay.work(split.trace, job))
+    assert replay.replay_of(replay.work(split.trace, job, pings)).total == quiet.total
+    heard = replace(split, fleet=Signals(recall=1.0, precision=1.0, delay=0.0).of(split.fleet))
+    told = replay.replay_of(
+        replay.work(split.trace, options._job(heard, 1.0, replay.SCHEDULER), pings)
+    )
+    assert told.total > 1.2 * quiet.total
+    assert told.cost < 1.01
 
 
 # ------------------------------------------------------------------------------------ the command
@@ -250,6 +280,31 @@ def test_it_writes_records_sources_and_a_report(tmp_path, capsys):
     table = printed.split("Policies under budget")[1].split("\n\n")[0].splitlines()
     assert [line.split()[0] for line in table[-3:]] == ["clairvoyant", "whittle", "hindsight"]
     assert not list(tmp_path.glob(".*")), "nothing unfinished is left behind"
+
+
+def test_an_indexing_engine_and_what_it_costs(tmp_path, capsys):
+    """The reward is what the engine indexes of recorded items."""
+
+    def totals(out: Path) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for row in rows(out / "records.csv"):
+            found[row["agent"]] = found.get(row["agent"], 0.0) + float(row["reward"])
+        return found
+
+    free = totals(replayed(tmp_path))
+    capsys.readouterr()
+    queued = totals(replayed(tmp_path, engine_rate=0.5, engine_capacity=4))
+    printed = capsys.readouterr().out
+    assert queued.keys() == {*free, "whittle-engine"}
+    assert 0 < queued["whittle"] < free["whittle"]
+    part = re.search(r"^whittle +[\d.]+ +([\d.]+)% \[", printed.split("lost of")[1], re.M)
+    assert part is not None
+    lost = 1 - queued["whittle"] / free["whittle"]
+    np.testing.assert_allclose(float(part[1]), 100 * lost, atol=0.01)
+    assert "more at twice the rate" in printed
+    assert re.search(
+        r"λ\* = [\d.]+ per step, and one more item indexed per step by κ\* = ", printed
+    )
 
 
 def test_several_budgets_are_drawn_as_a_curve_and_few_blocks_give_no_winner(tmp_path, capsys):
@@ -381,7 +436,7 @@ def test_a_stopped_replay_goes_on_and_one_of_another_log_does_not(tmp_path, monk
     assert not list(tmp_path.glob(".*"))
 
 
-@pytest.mark.parametrize("agent", ["static", "clairvoyant", "adaptive-thompson", replay.LIVE])
+@pytest.mark.parametrize("agent", ["static", "clairvoyant", "adaptive-thompson", replay.SCHEDULER])
 def test_runs_start_one_step_after_the_other(agent: str) -> None:
     split = Log(items=EXAMPLE, decay_rate=0.12).split(None, 1.0, 150)
     together = ReplayLog(budget="2", seeds=3, seed=5)._job(split, 2.0, agent)

@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 
 from ephemeral_crawl.live import Scheduler
-from ephemeral_crawl.serve.access import VARIABLE, Token, find_token, redacted
+from ephemeral_crawl.live.reasons import redacted
+from ephemeral_crawl.serve.access import VARIABLE, Token, find_token
 from ephemeral_crawl.serve.door import Door, Limits
 from ephemeral_crawl.serve.metrics import Requests
 from tests.ephemeral_crawl.serve.running import BEARER, SECRET, running

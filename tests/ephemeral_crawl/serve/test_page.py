@@ -25,7 +25,8 @@ def client():
     scheduler.add_many({"source": name, "host": name[8:18]} for name in [*names, EVIL])
     for lease in scheduler.lease(6):
         scheduler.report(lease.id, [(now - HOUR * k, 1.0) for k in range(1, 9)])
-    scheduler.failed(names[3], retry_after="2h")
+    why = "see <script>alert(1)</script> https://me:hunter2@e3.example/?token=hunter2"
+    scheduler.failed(names[3], retry_after="2h", reason=why)
     scheduler.add("https://me:hunter2@new.example/")
     with running(scheduler) as client:
         yield client
@@ -50,6 +51,7 @@ def test_the_page_says_what_is_due_fails_waits_and_what_the_budget_buys(client):
     assert "hunter2" not in text
     assert "<img" not in text
     assert text.count("<script>") == 1  # ours
+    assert "see &lt;script&gt;alert(1)&lt;/script&gt; https://***@e3.example/?token=***" in text
     sections = re.findall(r"<h2 id=\"(\w+)\">", text)
     assert sections == ["due", "soon", "buys", "collected", "failing", "hosts"]
 

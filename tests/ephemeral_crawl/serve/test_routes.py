@@ -35,7 +35,9 @@ def test_a_crawl_over_http(client):
     now = time.time()
     items = [[now - HOUR * k, 1.0] for k in range(9)]
     assert client.post("report", {"lease": ids[0], "items": items}).json == {"recorded": True}
-    assert client.post("failed", {"lease": ids[1], "status": 500}).json == {"recorded": True}
+    assert client.post("failed", {"lease": ids[1], "status": 500, "reason": "gone"}).json == {
+        "recorded": True
+    }
     assert client.post("release", {"lease": ids[2]}).json == {"recorded": True}
     outcomes = [
         {"lease": ids[3], "outcome": "fetched", "items": [["2026-11-20T10:00:00+01:00", 2]]},

@@ -1,0 +1,172 @@
+"""The state of a scheduler and the journal that it follows from: transactions and snapshots."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+from ephemeral_crawl.live import snapshot
+from ephemeral_crawl.live.clock import Clock
+from ephemeral_crawl.live.journal import Journal
+from ephemeral_crawl.live.outcomes import Moment
+from ephemeral_crawl.live.state import Event, State
+
+_EVERY = 1000  # changes of a source between two snapshots, at least
+_AT_ONCE = 10_000  # sources of which a snapshot takes some milliseconds
+_DAMAGES = (KeyError, TypeError, ValueError, IndexError, OverflowError)
+_LOG = logging.getLogger(__name__)
+
+Decide = Callable[[State, Moment], Event | None]
+
+
+class Ledger:
+    """The state after all events in a journal, for all threads of this process.
+
+    Arguments:
+        journal: it may be used by other processes, too.
+        clock: tells the time of events.
+    """
+
+    def __init__(self, journal: Journal, clock: Clock) -> None:
+        self.journal, self.clock = journal, clock
+        self.state: State | None = None
+        self.number = 0  # of the last event applied
+        self.stored = 0  # number of the last event in the snapshot
+        self.lock = threading.RLock()
+        self._changes = 0  # of a source, since the snapshot
+        self._writer: threading.Thread | None = None  # of a snapshot
+        _LEDGERS.add(self)
+
+    @contextmanager
+    def reading(self) -> Iterator[tuple[State, Moment]]:
+        """Return a context with the present state and time, in which no other thread changes it."""
+        with self.lock:
+            state = self._current()
+            yield state, self.clock.now(state)
+
+    def change(self, decide: Decide) -> bool:
+        """Append the event that is decided, given the present state and time, and apply it.
+
+        It is committed before it is applied: an error before leaves everything as it was, and if
+        one occurs while it is applied, the state is read again.
+
+        Returns:
+            Whether there was an event.
+        """
+        with self.lock:
+            with self.journal.exclusive():
+                state = self._current()
+                moment = self.clock.now(state)
+                event = decide(state, moment)
+                if event is None:
+                    return False
+                event |= {"time": moment.time, "offset": moment.offset}
+                number = self.number + 1
+                self.journal.append(number, event)
+            self._apply(state, number, event)
+            if self._changes >= max(_EVERY, state.rows):
+                self.write_snapshot()
+            return True
+
+    def copy(self, target: Journal) -> None:
+        """Write the state to an empty journal."""
+        with self.reading() as (state, _):
+            number, parts = self.number, snapshot.parts(state)
+        target.begin_with(number, parts)
+
+    def write_snapshot(self) -> None:
+        """Store the state: at once if it is small, else by a thread, so that nobody waits."""
+        if self._writer is not None and self._writer.is_alive():
+            return
+        state = self.state
+        assert state is not None
+        arguments = self.number, snapshot.parts(state)
+        self.stored, self._changes = self.number, 0
+        if state.rows <= _AT_ONCE:
+            self._store(*arguments)
+        else:
+            self._writer = threading.Thread(target=self._store, args=arguments, name="snapshot")
+            self._writer.start()
+
+    def close(self) -> None:
+        """Store the state, and close the journal."""
+        with self.lock:
+            self._await_snapshot()
+            if self.state is not None and self.number > self.stored:
+                self.write_snapshot()
+                self._await_snapshot()
+            self.journal.close()
+
+    def _await_snapshot(self) -> None:
+        if self._writer is not None:
+            self._writer.join()
+
+    def _store(self, number: int, parts: Iterable[bytes]) -> None:
+        try:
+            self.journal.write_snapshot(number, parts)
+        except (OSError, ValueError, sqlite3.Error) as error:  # what was called is recorded
+            _LOG.warning("no snapshot was written, the journal has all: %s", error)
+
+    def _current(self) -> State:
+        """Return the state with all events in the journal applied."""
+        if self.state is not None:
+            missed = self.journal.since(self.number)
+            if missed is not None:
+                return self._caught_up(self.state, missed)
+        self.state, self.number = State(), 0
+        stored = self.journal.snapshot()
+        if stored is not None:
+            self.number, data = stored
+            self.stored = self.number
+            self.state = snapshot.from_bytes(data)
+        missed = self.journal.since(self.number)
+        if missed is None:
+            self.state = None
+            raise ValueError("the journal is damaged: events after the snapshot are missing")
+        return self._caught_up(self.state, missed)
+
+    def _caught_up(self, state: State, missed: list[tuple[int, Event]]) -> State:
+        for number, event in missed:
+            try:
+                self._apply(state, number, event)
+            except _DAMAGES as error:
+                raise ValueError(f"the journal is damaged: event {number}: {error}") from error
+        return state
+
+    def _apply(self, state: State, number: int, event: Event) -> None:
+        try:
+            state.apply(event)
+        except BaseException:
+            self.state = None
+            raise
+        self.number = number
+        self._changes += state.size_of(event)
+
+
+# A fork waits until no other thread is in the middle of a change: the child would have half of it,
+# and a lock that nobody releases.
+_LEDGERS: weakref.WeakSet[Ledger] = weakref.WeakSet()
+_FORKING = threading.RLock()
+_held: list[Ledger] = []
+
+
+def _before_fork() -> None:
+    _FORKING.acquire()
+    _held[:] = _LEDGERS
+    for ledger in _held:
+        ledger.lock.acquire()
+
+
+def _after_fork() -> None:
+    for ledger in _held:
+        ledger.lock.release()
+    _held.clear()
+    _FORKING.release()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

@@ -1,0 +1,62 @@
+"""The scheduler in numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from crawl_env.compiled import compiled
+from ephemeral_crawl.live import price, reporting
+from ephemeral_crawl.live.columns import EXISTS, PAUSED, Sources
+from ephemeral_crawl.live.counts import Counts
+from ephemeral_crawl.live.learning import Shared
+from ephemeral_crawl.live.state import State
+
+_COUNTED = 16_384  # largest number of sources of which those that are due are counted
+
+
+@dataclass(frozen=True)
+class Status:
+    """The scheduler in numbers."""
+
+    sources: int
+    paused: int
+    new: int  # not fetched yet
+    failing: int  # of which the last fetch failed
+    leased: int
+    due: int  # whose index has reached the price; an estimate if there are very many sources
+    price: float  # worth per budget unit
+    balance: float  # budget units that can be spent now
+    budget: float  # budget units per hour
+    counts: Counts  # since the scheduler was made
+
+
+def status(state: State, now: float) -> Status:
+    """Return the scheduler in numbers, which takes no longer in large fleets."""
+    value, numbers = state.price_at(now), state.numbers_of.tolist()
+    step = state.rows // _COUNTED + 1
+    return Status(
+        sources=len(state),
+        paused=numbers[reporting.PAUSED],
+        new=numbers[reporting.NEW],
+        failing=numbers[reporting.FAILING],
+        leased=sum([end > now for _, end, _ in state.leases.values()]),
+        due=min(step * _due(state.table, state.shared, state.rows, step, value, now), len(state)),
+        price=value,
+        balance=state.balance_at(now),
+        budget=round(3600.0 * state.settings.budget, 12),
+        counts=Counts(*state.counts.tolist()),
+    )
+
+
+@compiled
+def _due(sources: Sources, shared: Shared, rows: int, step: int, value: float, now: float) -> int:
+    """Return how many of every so many-th row are of sources that are due at a price."""
+    number = 0
+    for i in range(0, rows, step):
+        if (
+            sources.marks[i] & (EXISTS | PAUSED) == EXISTS
+            and sources.blocked[i] <= now
+            and price.index_now(sources, shared, i, now) >= value
+        ):
+            number += 1
+    return number

@@ -1,0 +1,172 @@
+"""What the notes of a soak must not show.
+
+Times are seconds since its beginning, whatever the clocks said.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+ROUNDING = 1e-3  # seconds, and budget units
+
+
+class Lease(NamedTuple):
+    """A lease that was not released."""
+
+    begun: float  # when it was asked for
+    given: float  # and answered
+    cost: float
+
+
+class Fetch(NamedTuple):
+    """A fetch, as its host saw it."""
+
+    time: float
+    source: int
+    host: int
+    begun: float  # when its lease was asked for
+
+
+class Closing(NamedTuple):
+    """A time in which something must not be leased."""
+
+    begin: float  # when the scheduler had been told
+    end: float
+
+
+@dataclass
+class Notes:
+    """What hosts and workers noted."""
+
+    leases: dict[int, Lease] = field(default_factory=dict)
+    fetches: list[Fetch] = field(default_factory=list)
+    refused: int = 0  # answers 429
+    hosts: dict[int, list[Closing]] = field(default_factory=lambda: defaultdict(list))
+    sources: dict[int, list[Closing]] = field(default_factory=lambda: defaultdict(list))
+    acknowledged: list[int] = field(default_factory=list)  # leases
+    running: dict[int, float] = field(default_factory=dict)  # since when a source is
+
+    @staticmethod
+    def of(lines: Iterable[str]) -> Notes:
+        """Read notes: lines of a kind and numbers."""
+        notes, stopped = Notes(), dict[int, float]()
+        for line in lines:
+            kind, *words = line.split()
+            numbers = [float(word) for word in words]
+            match kind, numbers:
+                case "lease", [lease, begun, given, cost]:
+                    notes.leases[int(lease)] = Lease(begun, given, cost)
+                case "released", [lease]:
+                    notes.leases.pop(int(lease), None)
+                case "fetch", [now, source, host, begun]:
+                    notes.fetches.append(Fetch(now, int(source), int(host), begun))
+                case "429", [known, host, until]:
+                    notes.refused += 1
+                    notes.hosts[int(host)].append(Closing(known, until))
+                case "again", [known, source, until]:
+                    notes.sources[int(source)].append(Closing(known, until))
+                case "stopped", [known, source]:  # paused, or removed
+                    stopped[int(source)] = known
+                case "running", [since, source]:  # added, or resumed
+                    known = stopped.pop(int(source), since)
+                    notes.sources[int(source)].append(Closing(known, since))
+                    notes.running[int(source)] = since
+                case "acknowledged", [lease]:
+                    notes.acknowledged.append(int(lease))
+                case _:
+                    raise ValueError(f"the note {line!r} cannot be read")
+        for source, known in stopped.items():
+            notes.sources[source].append(Closing(known, math.inf))
+        notes.fetches.sort()
+        return notes
+
+
+def check_budget(leases: Iterable[Lease], rate: float, burst: float) -> float:
+    """Refuse leases that no bucket of this rate and size pays for; return its least level.
+
+    Each is paid at a moment between the question and the answer. It is taken from the bucket with
+    the answer, and until then the bucket may hold so much more.
+    """
+    steps = sorted(
+        step for begun, given, cost in leases for step in ((begun, 0, cost), (given, 1, cost))
+    )
+    level, now, unpaid, least = burst, 0.0, 0.0, burst
+    for time, is_given, cost in steps:
+        level = min(level + rate * (time - now), burst + unpaid)
+        now = time
+        unpaid += -cost if is_given else cost
+        level -= cost if is_given else 0.0
+        least = min(least, level)
+    assert least >= -ROUNDING, f"the budget was exceeded by {-least:.4g} units"
+    return least
+
+
+def check_politeness(
+    notes: Notes, limited: Iterable[int], interval: float, least: float
+) -> tuple[float, float]:
+    """Refuse fetches that come too early; return the shortest time between two of a limited host,
+    and of a source.
+
+    Arguments:
+        limited: hosts that have the interval.
+        interval: seconds between two fetches of such a host.
+        least: and of a source.
+    """
+    limited = frozenset(limited)
+    by_host, by_source = dict[int, float](), dict[int, float]()
+    shortest, rarest = math.inf, math.inf
+    for fetch in notes.fetches:
+        gap = fetch.time - by_source.get(fetch.source, -math.inf)
+        assert gap >= least - ROUNDING, f"source {fetch.source} was fetched after {gap} s"
+        rarest = min(rarest, gap)
+        if fetch.host in limited:
+            gap = fetch.time - by_host.get(fetch.host, -math.inf)
+            assert gap >= interval - ROUNDING, f"host {fetch.host} was fetched after {gap} s"
+            shortest = min(shortest, gap)
+        closed = ("host", fetch.host, notes.hosts), ("source", fetch.source, notes.sources)
+        for what, number, closings in closed:
+            for begin, end in closings.get(number, ()):
+                early = begin <= fetch.begun and fetch.time < end - ROUNDING
+                assert not early, f"{what} {number} was fetched {end - fetch.time} s too early"
+        by_host[fetch.host] = by_source[fetch.source] = fetch.time
+    return shortest, rarest
+
+
+def check_flat(name: str, samples: Sequence[float], part: float, least: float) -> list[float]:
+    """Refuse that something grows; return its medians in the second and the last quarter.
+
+    Arguments:
+        part: by which it may be larger in the last quarter,
+        least: and by how much in any case.
+    """
+    quarter = len(samples) // 4
+    first = statistics.median(samples[quarter : 2 * quarter + 1])
+    last = statistics.median(samples[3 * quarter :])
+    assert last <= first + max(part * first, least), f"{name} grew from {first:.1f} to {last:.1f}"
+    return [round(first, 1), round(last, 1)]
+
+
+def check_recorded(events: Iterable[str], acknowledged: Iterable[int]) -> None:
+    """Refuse outcomes that are missing in the journal, or that are there twice."""
+    found = set[int]()
+    for text in events:
+        event: dict[str, Any] = json.loads(text)
+        for lease in event["lease"] if event["kind"] == "record" else ():
+            assert not lease or lease not in found, f"lease {lease} was recorded twice"
+            found.add(lease)
+    missing = set(acknowledged) - found
+    assert not missing, f"leases {sorted(missing)[:5]} were acknowledged and are not recorded"
+
+
+def longest_wait(notes: Notes, sources: Iterable[int], end: float) -> float:
+    """Return the longest time for which one of some sources has been waiting for a fetch."""
+    since = dict(notes.running)
+    for fetch in notes.fetches:
+        since[fetch.source] = max(fetch.time, since.get(fetch.source, 0.0))
+    return max((end - since.get(source, 0.0) for source in sources), default=0.0)

@@ -19,7 +19,7 @@ from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.study import Rows
 from ephemeral_crawl.core.tables import percent
-from experiments.engine.exact import POLICIES, choices, tables_of
+from experiments.engine.exact import POLICIES, choices, indices_of
 from experiments.signals.runs import Size
 
 PART = "learner"
@@ -49,7 +49,7 @@ def work(job: Job) -> Result:
     """Return the reward of a learner after every part of its training, or of all that is known."""
     process = _process()
     if not job["agent"]:
-        found = tables_of(FLEET, ENGINE, _AGES)
+        found = indices_of(FLEET, ENGINE, _AGES)
         return {
             "optimum": process.optimum(_TOLERANCE)[0],
             "bound": engine_relaxation(FLEET, 1, ENGINE.rate).bound,

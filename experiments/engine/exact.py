@@ -59,20 +59,23 @@ def work(job: Job) -> Result:
     ages = np.maximum(np.ceil(5 / fleet.decay_rate) + 1, 20).astype(int)
     process = EngineProcess(fleet, 1, engine, ages)
     optimum, _ = process.optimum(_TOLERANCE)
-    found = indices_of(fleet, engine, int(ages.max()))
+    found = policies(fleet, engine, ages)
     return {
         "sources": len(fleet),
         "service": share,
         "engine": repr(engine),
         "bound": engine_relaxation(fleet, 1, engine.rate).bound,
         "optimum": optimum,
-        **{name: process.reward(choices(process, table)) for name, table in found.items()},
+        **{name: process.reward(choices(process, one)) for name, one in found.items()},
     }
 
 
-def indices_of(fleet: Sources, engine: Engine, ages: int) -> dict[str, QueueIndex | FloatArray]:
-    """Return the index of whittle-engine, and those of the other policies by age, (N, ages)."""
-    grid = np.arange(1.0, ages + 1)[:, None] * np.ones(len(fleet))
+def policies(fleet: Sources, engine: Engine, ages: IntArray) -> dict[str, QueueIndex | FloatArray]:
+    """Return the index of whittle-engine, and the tables of those that heed no engine, (N, ages).
+
+    ages: (N,), up to which the tables go.
+    """
+    grid = np.arange(1.0, ages.max() + 1)[:, None] * np.ones(len(fleet))
     return {
         "whittle-engine": QueueIndex(fleet, 1, engine),
         "whittle": renewal_arm(fleet).index_at_age(grid).T,
@@ -81,10 +84,7 @@ def indices_of(fleet: Sources, engine: Engine, ages: int) -> dict[str, QueueInde
 
 
 def choices(process: EngineProcess, found: QueueIndex | FloatArray) -> IntArray:
-    """Return the source of the largest index in every state; M = 1, ties go to the older.
-
-    found: the index of whittle-engine, or a table, (N, ages).
-    """
+    """Return the source of the largest index in every state; M = 1, ties go to the older."""
     phase, *ages, backlog = np.indices(process.shape)
     if isinstance(found, QueueIndex):
         age = np.stack([age.ravel() + 1.0 for age in ages], axis=1)

@@ -22,8 +22,9 @@ b. Where R does not depend on b it is Whittle's. It may be negative, where a cra
 the items that it delivers at each backlog gives φ, π and the next index. What is best in simulation
 is kept; the index that ignores the engine takes part, and so do the utility that a crawl brings and
 what of it is indexed in time. This is a heuristic: values are added up over sources and queue, and
-nothing is proved about its limit. In a small fleet, where the other sources are no average, the
-policy of `agents.theory.engine.lookahead` takes part as well.
+nothing is proved about its limit. In a small fleet the other sources are no average: a constant
+is added to the index of each, also chosen by simulation, and the policy of
+`agents.theory.engine.lookahead` takes part.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ _SCALES = (1.0, 0.4, 0.55, 0.7, 0.8, 0.9, 1.15, 1.4)
 _STEPS, _RUNS = 4000, 8  # of a simulation
 _WORK = 4e8  # of one, in choices among sources
 _FEW = 8  # sources up to which the policy that looks ahead is sought
+_SHIFTS = (1e3, 0.8, 0.4, 0.2, 0.1)  # as fractions of its mean size
 _GRID = 256  # multipliers at which an arm is solved
 _NEGLIGIBLE = 1e-3  # part of the reward that no better policy could win
 _TINY = 1e-300
@@ -189,12 +191,30 @@ class QueueIndex:
             found = latest
         self.ahead: Lookahead | None = None
         if turns and len(self.sources) <= _FEW:
+            best, chosen, moved = self._shifted(best, chosen)
+            self.is_plain = self.is_plain and not moved
             ahead = Looking(self._fleet(), self.service, self._capacity, self._moves, _RUNS)
             if ahead.reward.mean() > best.reward.mean():
                 self.ahead, self.is_plain = ahead.best, False
         shape = *chosen.shape[:2], len(self.service.left), self._capacity + 1
         self.table = np.moveaxis(chosen.reshape(shape), 2, 0)
         self.reward = float(best.reward.mean() if self.ahead is None else ahead.reward.mean())
+
+    def _shifted(self, best: Outcome, table: FloatArray) -> tuple[Outcome, FloatArray, bool]:
+        """Search for a constant of each source that, added to its index, earns more; the largest
+        have a source crawled always or never."""
+        unit = float(np.abs(table).mean())
+        moved = False
+        for size in _SHIFTS:
+            for i in range(len(table)):
+                for sign in (1.0, -1.0):
+                    other = table.copy()
+                    other[i] += sign * size * unit
+                    found = self._simulate(other)
+                    if _better(found.reward, best.reward):
+                        best, table, moved = found, other, True
+                        break
+        return best, table, moved
 
     def _fleet(self) -> Fleet:
         faded = np.ceil(_FADED / self.sources.decay_per_step).astype(int)

@@ -81,9 +81,8 @@ class Knots:
         self.age: FloatArray = _linear(ages, at)  # (A, knots)
         self.low = np.clip(np.searchsorted(at, np.arange(ages), side="right") - 1, 0, at.size - 2)
         self.part: FloatArray = self.age[np.arange(ages), self.low + 1]
-        self.state: FloatArray = np.kron(
-            np.eye(phases), _linear(capacity + 1, waiting)
-        )  # (Q, knots)
+        # (Q, knots)
+        self.state = np.asarray(np.kron(np.eye(phases), _linear(capacity + 1, waiting)), np.float64)
         self.served: FloatArray = moves @ self.state  # (F, L + 1, knots)
         self.shape = n, at.size, self.state.shape[1]
         rough = np.kron(_differences(at.size), np.eye(self.shape[2])) + np.kron(

@@ -440,7 +440,7 @@ def test_many_sources_are_those_of_single_calls(clock):
     assert [one.settings(name) for name in one.sources()] == [
         many.settings(name) for name in many.sources()
     ]
-    assert one._ledger.state.numbers == many._ledger.state.numbers
+    assert list(one._ledger.state.names) == list(many._ledger.state.names)
     assert one._ledger.state.rotation == many._ledger.state.rotation
     with pytest.raises(ValueError, match="source 1: cost is True"):
         many.add_many([{"source": "t", "cost": 1}, {"source": "u", "cost": True}])

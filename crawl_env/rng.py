@@ -25,8 +25,17 @@ STREAMS = {
 
 
 def seed_sequence(seed: int | None, stream: str) -> np.random.SeedSequence:
-    """Return the seed sequence of a stream; with seed None it has fresh entropy."""
-    return np.random.SeedSequence(seed, spawn_key=(STREAMS[stream],))
+    """Return the seed sequence of a stream; with seed None it has fresh entropy.
+
+    Raises:
+        ValueError: the seed is not a whole number of at least 0.
+    """
+    try:
+        return np.random.SeedSequence(seed, spawn_key=(STREAMS[stream],))
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"seed is {seed!r}; it must be a whole number of at least 0, or None"
+        ) from None
 
 
 def beside(rng: np.random.Generator, stream: str) -> np.random.Generator:

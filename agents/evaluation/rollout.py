@@ -117,6 +117,8 @@ def evaluate(
     decay, random arrivals and capacities), the delay is computed from the items themselves, without
     those whose utility has decayed to zero.
 
+    Returns the `Evaluation`, with one reward for each of the S runs.
+
     Raises:
         ValueError: an argument is invalid, or an agent was made for, or a model trained on, other
             observations or actions.
@@ -161,6 +163,8 @@ def compare(
         agents: names for `agents.make` or in `REFERENCES`, or a dictionary from labels to values
             that `evaluate` accepts as agent.
         env, steps, warmup, seeds, seed, discount, progress: as in `evaluate`, the same for all.
+
+    Returns the `Evaluation` of each agent, by its label, in the order in which they were given.
 
     Raises:
         ValueError: an agent is neither a name nor labelled, or as in `evaluate`.

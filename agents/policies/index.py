@@ -85,6 +85,12 @@ class IndexAgent(Agent):
         except ValueError:
             wrong = np.argwhere(~(np.isfinite(index) & (index >= 0)))[0]
             source = sources.label(int(wrong[-1]))
+            value = view["value"][tuple(wrong)] if view.shows("value") else 0.0
+            if not 0 <= value < np.inf:
+                raise ValueError(
+                    f"the observation has {value} as value of source {source}; uncollected utility "
+                    "is finite and not negative. Remove wrappers that change observations"
+                ) from None
             raise ValueError(
                 f"{type(self).__name__}.index returned {index[tuple(wrong)]} for source {source}; "
                 "an index must be finite and not negative. For scores of any sign, subclass Agent "

@@ -18,6 +18,8 @@ from crawl_env.errors import check_non_negative, check_positive, check_whole
 from crawl_env.fleet.columns import CHUNK, FleetColumns
 from crawl_env.numerics import FloatArray
 
+__all__ = ["ColumnsRelaxation", "columns_relaxation", "stationary_ages"]
+
 GAP = 1e-10  # between the bound and what it cannot be below, as a fraction
 SAMPLE = 20_000  # sources with which the search begins
 _NEWTON = 4  # steps

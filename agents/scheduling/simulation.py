@@ -23,6 +23,8 @@ from crawl_env.errors import check_whole
 from crawl_env.fleet.columns import FleetColumns
 from crawl_env.numerics import FloatArray, IntArray
 
+__all__ = ["OnDemandRun", "simulate"]
+
 _PARTS = 20  # into which a series is divided for the error of its mean
 
 

@@ -12,6 +12,8 @@ from crawl_env import Sources
 from crawl_env.errors import check_positive
 from crawl_env.numerics import FloatArray
 
+__all__ = ["marginal_value", "rates_within", "static_frequencies", "static_reward"]
+
 # Inverse of z − ln(1+z) = s²/2 near 0: 1/s, then the coefficients of the series of Stirling's
 # formula. Exact to rounding below the switch, above which Newton's steps are.
 _SERIES = (1.0, 1 / 3, 1 / 36, -1 / 270, 1 / 4320, 1 / 17010, -139 / 5443200)

@@ -51,6 +51,8 @@ from crawl_env.compiled import compiled
 from crawl_env.errors import check_choice
 from crawl_env.numerics import FloatArray
 
+__all__ = ["Cycle", "FreshnessArm", "as_ephemeral", "importance"]
+
 WEIGHTS = ("flow", "ceiling", "utility", "equal")
 _CERTAIN = 50.0  # staleness beyond which no digit of the index changes
 _SERIES = 40.0  # (a + γ)y up to which a term of the index is summed as a series

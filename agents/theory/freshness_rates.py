@@ -47,6 +47,14 @@ from crawl_env import Sources
 from crawl_env.errors import check_positive
 from crawl_env.numerics import FloatArray
 
+__all__ = [
+    "freshness_at",
+    "harmonic_rates",
+    "harmonic_staleness",
+    "periodic_rates",
+    "randomized_rates",
+]
+
 
 def periodic_rates(sources: Sources, budget: float, weight: str = "flow") -> FloatArray:
     """Return the crawls per unit of time, (N,) or (B, N), that keep most copies fresh if each

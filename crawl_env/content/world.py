@@ -154,14 +154,17 @@ class World:
 
     @property
     def age(self) -> FloatArray:
+        """Steps since the last successful crawl, (B, N); 1e9 for sources never crawled."""
         return self._clock - self.crawled_at
 
     @property
     def pings(self) -> FloatArray | None:
+        """Numbers of pings in the last step, (B, N); None without signals."""
         return None if self._pings is None else self._pings.pings
 
     @property
     def rate(self) -> FloatArray:
+        """The current arrival rates, (B, N) items / time, which agents are not told."""
         return self._feed.rate()
 
     @property

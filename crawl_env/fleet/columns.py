@@ -27,6 +27,8 @@ from crawl_env.fleet.parameters import DESCRIBED, Parameter
 from crawl_env.fleet.sources import Sources, random_parameters
 from crawl_env.numerics import FloatArray
 
+__all__ = ["FleetColumns"]
+
 Float32Array = NDArray[np.float32]
 PathName = str | PathLike[str]
 Generate = Callable[[np.random.Generator, int], Mapping[str, ArrayLike]]

@@ -15,9 +15,11 @@ from agents.adaptive.content import HarvestSums
 from agents.policies.industry import Rule
 from agents.policies.simple import PingFirst
 from agents.registry import AGENTS, ON_REQUEST, find
-from crawl_env import Signals, Sources
+from crawl_env import Engine, Signals, Sources
+from crawl_env.content.engine import Discipline, Service
 from crawl_env.numerics import FloatArray
 from crawl_env.simulation.task import make_sources
+from ephemeral_crawl.comparison import indexing
 from ephemeral_crawl.comparison.present import Present, since_last_crawl
 from ephemeral_crawl.core import question
 from ephemeral_crawl.core.report import Report
@@ -75,6 +77,21 @@ class ComparisonStudy(ParallelStudy):
     delay: Annotated[float | None, tyro.conf.arg(metavar="TIME")] = None
     """Signals: the mean time from an item to its ping. By default that of the fleet's column
     signal_delay, and 0 without it."""
+    engine_rate: Annotated[float | None, tyro.conf.arg(metavar="S")] = None
+    """Indexing engine: the items that it indexes per step. Utility then counts when an item is
+    indexed. By default everything is indexed in the step in which it is collected."""
+    engine_capacity: Annotated[int | None, tyro.conf.arg(metavar="K")] = None
+    """Indexing engine: the items that can wait from one step to the next; others are lost. By
+    default any number."""
+    engine_discipline: Discipline | None = None
+    """Indexing engine: whether it indexes items in the order in which they were collected (fifo,
+    the default), or the most valuable first (value)."""
+    engine_service: Service | None = None
+    """Indexing engine: whether it indexes the same number in every step (deterministic, the
+    default), or a random one of that mean (poisson)."""
+    engine_threshold: Annotated[float | None, tyro.conf.arg(metavar="UTILITY")] = None
+    """Indexing engine: items worth less than this when they are collected are refused; by default
+    none."""
     observed: bool = False
     """Whether the crawler observes the uncollected utility of a source before crawling it."""
     budget_rule: Literal["step", "average"] = "step"
@@ -103,7 +120,7 @@ class ComparisonStudy(ParallelStudy):
     def check(self, *inputs: str | Path | None) -> None:
         super().check(*inputs)
         question.check_question(self.folder, self._question, self.replace)
-        _ = self._signals  # raises ValueError for an impossible quality
+        _ = self._signals, self._engine  # raise ValueError for impossible values
 
     def publish(self, report: Report, files: Mapping[str, Content], forget: bool = True) -> None:
         text = question.text_of(self._question)
@@ -143,11 +160,11 @@ class ComparisonStudy(ParallelStudy):
 
     def _names(self, signalled: bool = False) -> tuple[str, ...]:
         """Return the policies to compare; if the sources send signals, also the usual rule that
-        fetches whatever pinged."""
+        fetches whatever pinged, and with an indexing engine the policy that heeds it."""
         for name in self.agents:
             if name not in self.known:
                 find(name)
-        more = (PingFirst.name,) if signalled else ()
+        more = (PingFirst.name,) * signalled + (indexing.HEEDS,) * (self._engine is not None)
         return tuple(dict.fromkeys((REFERENCE, *self.agents, *more, FLOOR)))
 
     def _present(self, fleet: Sources) -> Present | None:
@@ -161,6 +178,29 @@ class ComparisonStudy(ParallelStudy):
         """Return the signals that the options describe; None without these options."""
         quality = self.recall, self.precision, self.delay
         return Signals(*quality) if any(x is not None for x in quality) else None
+
+    @property
+    def _engine(self) -> Engine | None:
+        """Return the indexing engine that the options describe; None without these options."""
+        names = [field.name for field in fields(Engine)]
+        given = {name: getattr(self, f"engine_{name}") for name in names}
+        given = {name: value for name, value in given.items() if value is not None}
+        if not given:
+            return None
+        if "rate" not in given:
+            raise ValueError(
+                f"--engine-{next(iter(given))} describes an indexing engine whose rate is missing; "
+                "give --engine-rate, the items that it indexes per step, too"
+            )
+        try:
+            engine = Engine(**given)
+        except ValueError as error:
+            raise ValueError(f"--engine-{error}") from None
+        if math.isinf(engine.rate):
+            raise ValueError(
+                "--engine-rate is inf, an engine that indexes everything; leave the option out"
+            )
+        return engine
 
     def _with_signals(self, fleet: Sources) -> Sources:
         """Return the fleet with the signals that the options give."""
@@ -193,7 +233,8 @@ class ComparisonStudy(ParallelStudy):
     def _conditions(self) -> str:
         observed = "observed" if self.observed else "not observed"
         budget = "in every step" if self.budget_rule == "step" else "on average"
-        return f"content {observed} before crawling, budget enforced {budget}"
+        engine = f", in front of {self._engine!r}" * (self._engine is not None)
+        return f"content {observed} before crawling, budget enforced {budget}{engine}"
 
 
 def fleet_of(text: str, period: float) -> Sources:

@@ -30,6 +30,9 @@ PALETTE = (
     "#B2495B",
 )
 BLUE, ORANGE, GREEN, PINK, RED, SKY, GREY, VIOLET, BROWN, YELLOW, LIME, WINE = PALETTE
+# More, for policies that are seldom compared.
+MORE = ("#D63AF9", "#5A64E6", "#C9A7F5", "#14B8B8", "#7A7A1E", "#FF8A80", "#E0218A")
+MAGENTA, INDIGO, LILAC, TEAL, OLIVE, SALMON, ROSE = MORE
 
 # Colours of text and lines that follow the page, light or dark; see `ephemeral_crawl.core.svg`.
 INK, FAINT = "#1b1d21", "#85888d"
@@ -45,14 +48,19 @@ STYLES: dict[str, Style] = {
     "oldest-first": (GREEN, "-", "^"),
     "random": (GREY, "-", "x"),
     "fixed": (RED, "-", "v"),
-    "lagrangian": (SKY, "-", "D"),
+    "lagrangian": (INDIGO, "-", "D"),
     "static": (PINK, "-", "P"),
     "nutch": (BROWN, "-", "h"),
     "miniflux": (YELLOW, "-", "*"),
     "adaptive-certainty": (LIME, "-", "<"),
     "adaptive-optimism": (WINE, "-", ">"),
     "adaptive-thompson": (VIOLET, "-", "p"),
-    "adaptive-self-tuning": (VIOLET, "--", "d"),
+    "adaptive-self-tuning": (LILAC, "--", "d"),
+    "ping-first": (TEAL, "-", "d"),
+    "freshness": (OLIVE, "-", "X"),
+    "freshness-static": (SALMON, "-", "X"),
+    "lambda-crawl": (ROSE, "-", "H"),
+    "whittle-engine": (MAGENTA, "-", "D"),
     "bound": (INK, "--", ""),
     # Learners: those of one family share a colour.
     "whittle-q": (BLUE, "-", "^"),

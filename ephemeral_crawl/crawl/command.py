@@ -125,14 +125,16 @@ class CrawlFeeds(Command):
     @contextlib.contextmanager
     def _place(self) -> Iterator[Path]:
         """Give the store, or a copy of it if nothing is to be changed."""
+        from ephemeral_crawl.live.journal.sqlite import is_new
+
         if not (self.dry_run or self.explain):
             yield self.store
             return
-        if not self.feeds and not self.store.exists():
+        if not self.feeds and is_new(self.store):
             raise ValueError(f"there is no store {self.store}; name an OPML or CSV file of feeds")
         with tempfile.TemporaryDirectory() as folder:
             copy = Path(folder) / "copy.db"
-            if self.store.exists():
+            if not is_new(self.store):
                 old, new = sqlite3.connect(self.store), sqlite3.connect(copy)
                 try:
                     old.backup(new)
@@ -145,6 +147,7 @@ class CrawlFeeds(Command):
 
     def _check(self) -> None:
         from ephemeral_crawl.crawl import exchange
+        from ephemeral_crawl.live.journal.sqlite import is_new
 
         for path in self.feeds:
             _ = exchange.kind_of(path)
@@ -152,7 +155,7 @@ class CrawlFeeds(Command):
                 raise FileNotFoundError(2, "there is no such file", str(path))
         if self.store.parts[0].endswith(":"):
             raise ValueError(f"--store is {self.store}; give the path of a file, such as crawl.db")
-        if not self.store.exists() and not ((self.feeds or self.items) and self.budget):
+        if is_new(self.store) and not ((self.feeds or self.items) and self.budget):
             raise ValueError(
                 f"there is no store {self.store} yet; to begin, name an OPML file and a budget: "
                 f"ephemeral-crawl crawl feeds.opml --budget 20/h"

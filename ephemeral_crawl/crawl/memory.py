@@ -6,7 +6,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable
 from os import PathLike
+from pathlib import Path
 from typing import NamedTuple
+
+from ephemeral_crawl.live.journal.sqlite import is_new
 
 KEPT = 4000  # identities of items, of each feed; those longest out of the feed go first
 _APPLICATION = 0x4570436D
@@ -34,6 +37,8 @@ class Memory:
     """
 
     def __init__(self, path: str | PathLike[str]) -> None:
+        if path != ":memory:":
+            is_new(Path(path))
         self._db = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
         try:
             self._prepare()

@@ -16,13 +16,14 @@ from agents.evaluation.rollout import Evaluation
 from agents.evaluation.statistics import FEWEST_RUNS, number
 from agents.registry import CLAIRVOYANT
 from agents.scheduling.scheduler import POLICIES
+from agents.theory.task_bound import Bound
 from crawl_env import Sources, Task
 from crawl_env.content.names import GRAMMAR, make_arrivals
 from crawl_env.fleet.columns import FleetColumns
 from crawl_env.fleet.sources import PRESETS
 from crawl_env.simulation.selection import whole_budget
+from ephemeral_crawl.comparison import indexing, signals
 from ephemeral_crawl.comparison import present as present_rule
-from ephemeral_crawl.comparison import signals
 from ephemeral_crawl.comparison.frequencies import per_source
 from ephemeral_crawl.comparison.present import PLAYED, Equal, Measured, Present
 from ephemeral_crawl.comparison.sample import MOST, sample
@@ -65,8 +66,8 @@ class Evaluate(ComparisonStudy):
         str,
         tyro.conf.arg(
             help=f"{GRAMMAR}; poisson means poisson-items, that is, single items are drawn, if "
-            "sources have a finite capacity or send signals, or the fleet publishes at most "
-            f"{_ITEMS:.0f} items per step."
+            "sources have a finite capacity or send signals, there is an indexing engine, or the "
+            f"fleet publishes at most {_ITEMS:.0f} items per step."
         ),
     ] = "poisson"
     start: Literal["fresh", "empty", "full", "random"] = "fresh"
@@ -93,11 +94,12 @@ class Evaluate(ComparisonStudy):
         rule, longest = self._present(fleet), self._longest(self.period)
         names = self._entrants(fleet, rule)
         since = self._since(fleet)
-        plans = {m: Schedule(self._task(quiet, m), longest, since) for m in given}
+        plans = {m: Schedule(self._unqueued(quiet, m), longest, since) for m in given}
         for plan in plans.values():
             _ = plan.best  # raises ValueError if the maximum interval cannot be kept
-        part = sample(fleet, given, MOST if self.quick else len(fleet))
-        simulated = part.of(fleet) if self.quick else fleet
+        sampled = self.quick and self._engine is None  # an engine serves the whole fleet
+        part = sample(fleet, given, MOST if sampled else len(fleet))
+        simulated = part.of(fleet) if sampled else fleet
         if rule is not None and rule.rates is not None:
             rule = rule._replace(rates=part.crawls(rule.rates))
         net = self._net_worth(simulated, dict(zip(given, part.budgets, strict=True)))
@@ -114,11 +116,22 @@ class Evaluate(ComparisonStudy):
                     simulated, rule.name, rule.budget(simulated, own), rule.rates, "average"
                 )
         todo = [job for jobs in parts.values() for job in jobs]
+        bounds: dict[float, Bound] = {}
+        if self._engine is not None:
+            bounds = {m: indexing.bound_of(self._task(simulated, m)) for m in given}
+            for m in given:
+                for plain, heeding in zip(
+                    parts[m, REFERENCE], parts[m, indexing.HEEDS], strict=True
+                ):
+                    for name, job in indexing.references(plain, heeding, bounds[m]).items():
+                        parts.setdefault((m, name), []).append(job)
+            todo = [job for jobs in parts.values() for job in jobs]
         self._announce(simulated, names, given, todo)
         results = iter(self.runner.run(todo, evaluation.work))
         runs: Runs = {m: {} for m in given}
         for (m, name), jobs in parts.items():
             runs[m][name] = self._joined([next(results) for _ in jobs])
+        costs = {m: _cost(runs[m], bound) for m, bound in bounds.items()}
         found = summary.Found(
             tasks={
                 m: self._task(simulated, own) for m, own in zip(given, part.budgets, strict=True)
@@ -134,6 +147,7 @@ class Evaluate(ComparisonStudy):
             of_all=part.which if len(part.which) == len(fleet) else None,
             note=part.sentence(fleet, given),
             setting=self._setting(simulated),
+            costs=costs,
         )
         report = Report(f"Schedule of the {len(fleet):,} sources of {Path(self.sources).name}")
         worth = self._worth(net, parts, runs)
@@ -224,6 +238,8 @@ class Evaluate(ComparisonStudy):
             "start": self.start,
             "features": list(features_of(agent)) if itemised else ["value"],
         }
+        if self._engine is not None:
+            arguments["engine"] = self._engine.describe()
         seeds = evaluation.seeds_needed(arguments, agent, self._seeds)
         common = {"steps": self._steps, "warmup": self._warmup}
         job: Job = {"agent": agent, "arguments": arguments}
@@ -305,6 +321,10 @@ class Evaluate(ComparisonStudy):
         """Return the task under a budget; raises ValueError for invalid arguments."""
         return Task(**evaluation.arguments_of(self._jobs(fleet, REFERENCE, budget)[0]))
 
+    def _unqueued(self, fleet: Sources, budget: float) -> Task:
+        """Return the task without an engine, for which schedules are made."""
+        return self._task(fleet, budget).replaced(engine=None)
+
     def _announce(
         self, fleet: Sources, names: Sequence[str], budgets: Sequence[float], todo: list[Job]
     ) -> None:
@@ -353,7 +373,7 @@ class Evaluate(ComparisonStudy):
         capacity or send signals, or if there are few enough."""
         process = make_arrivals(self.arrivals)
         few = fleet.arrival_rate.sum() * fleet.period <= _ITEMS
-        single = fleet.is_capped or fleet.is_signalled or few
+        single = fleet.is_capped or fleet.is_signalled or few or self._engine is not None
         if process.random and not process.items and single:
             return f"{self.arrivals}-items"
         return self.arrivals
@@ -365,3 +385,21 @@ class Evaluate(ComparisonStudy):
             "same arrivals for every policy. Intervals: 95 % confidence (Student's t over runs). "
             f"The fleet publishes {number(float(fleet.published))} utility per step on average."
         )
+
+
+def _cost(runs: dict[str, Evaluation], bound: Bound) -> indexing.Cost:
+    """Return what the engine costs the policies, and take the references out of the runs."""
+    aside = {name: runs.pop(name) for name in indexing.REFERENCES if name in runs}
+    free, heeding = aside[indexing.FREE].reward, runs[indexing.HEEDS].reward
+    reward = {name: run.reward for name, run in runs.items() if name not in (CLAIRVOYANT, PLAYED)}
+    return indexing.Cost(
+        bound,
+        float(free.mean()),
+        {name: float(own.mean()) for name, own in reward.items()},
+        {name: indexing.lost(statistics.gain(own, free)) for name, own in reward.items()},
+        {
+            name: statistics.gain(run.reward, heeding)
+            for name, run in aside.items()
+            if name != indexing.FREE
+        },
+    )

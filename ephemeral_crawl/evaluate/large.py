@@ -71,6 +71,8 @@ class Options(Protocol):
     def start(self) -> str: ...
     @property
     def recall(self) -> float | None: ...
+    @property
+    def engine_rate(self) -> float | None: ...
 
 
 def columns_of(options: Options) -> FleetColumns | None:
@@ -115,6 +117,7 @@ def _against(options: Options) -> list[str]:
         "--max-interval": options.max_interval > 0,
         "--present": bool(options.present) and options.present not in POLICIES,
         "--recall": bool(options.recall),
+        "--engine-rate": options.engine_rate is not None,
         "--start": options.start not in ("fresh", "random"),
     }
     return [name for name, given in asked.items() if given]

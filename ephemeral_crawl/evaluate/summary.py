@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -12,11 +11,11 @@ from agents.evaluation import statistics
 from agents.evaluation.rollout import Evaluation
 from agents.evaluation.statistics import number
 from agents.registry import CLAIRVOYANT
-from agents.theory.task_bound import Bound, task_bound
+from agents.theory.task_bound import Bound, EngineBound
 from crawl_env import Sources, Task
 from crawl_env.numerics import IntArray
+from ephemeral_crawl.comparison import indexing, signals
 from ephemeral_crawl.comparison import schedule as schedules
-from ephemeral_crawl.comparison import signals
 from ephemeral_crawl.comparison.answer import (
     POLICIES,
     against,
@@ -58,11 +57,7 @@ class View(NamedTuple):
 
     def relaxed(self, budget: float) -> Bound:
         """Return the bound under a budget, with the multiplier of a budget that can be saved."""
-        with warnings.catch_warnings():  # the command has warned of too expensive sources
-            warnings.simplefilter("ignore")
-            task = self.task.replaced(budget=budget)
-            multiplier = task_bound(task.replaced(budget_rule="average")).multiplier
-            return task_bound(task)._replace(multiplier=multiplier)
+        return indexing.bound_of(self.task, budget)
 
 
 class Found(NamedTuple):
@@ -77,6 +72,7 @@ class Found(NamedTuple):
     of_all: IntArray | None  # None if the runs are of a sample
     note: str  # on the sample
     setting: str
+    costs: Mapping[float, indexing.Cost]  # of an indexing engine; empty without one
 
     def peers(self, budget: float) -> dict[str, Evaluation]:
         """Return the policies, without the clairvoyant and without the checks."""
@@ -93,7 +89,8 @@ def write(
         worth: what signals are worth, by budget; empty or None without signals.
     """
     fleet = next(iter(found.tasks.values())).sources
-    report.answer(_answer(found) + signals.answer(worth or {}, fleet))
+    more = signals.answer(worth or {}, fleet) + indexing.answer(found.costs)
+    report.answer(_answer(found) + more)
     if found.note:
         report.paragraph(found.note)
     views = {m: View(task) for m, task in found.tasks.items()}
@@ -118,6 +115,8 @@ def write(
         table(report, views[m], m, peers, found.runs[m].get(CLAIRVOYANT))
         if worth:
             signals.write(report, m, *worth[m], fleet)
+        if found.costs:
+            indexing.write(report, m, found.costs[m])
     with report.details("How this was measured, and definitions"):
         report.paragraph(found.setting)
         glossary(report)
@@ -240,9 +239,7 @@ def table(
         report.paragraph(
             f"In the long run no {HOLDS_FOR[relaxed.name]} averages more than "
             f"{number(float(relaxed.bound))} per step. A measured fraction slightly above 100 % "
-            "is due to chance or to content at the start. Under an average budget, one more unit "
-            f"of budget per step increases the reward by λ* = {float(relaxed.multiplier):.4g} per "
-            "step."
+            f"is due to chance or to content at the start. {indexing.multipliers(relaxed)}"
         )
     else:
         report.paragraph("No upper bound is known for these arrivals.")
@@ -327,6 +324,9 @@ def curve(report: Report, views: Mapping[float, View], runs: Mapping[float, Runs
         [bound, *(number(float(r.bound)) for r in relaxed)],
         ["λ*", *(f"{float(r.multiplier):.4g}" for r in relaxed)],
     ]
+    prices = [float(r.price) for r in relaxed if isinstance(r, EngineBound)]
+    if prices:
+        rows.append(["κ*", *(f"{price:.4g}" for price in prices)])
     report.table(
         "Reward per step, and the Lagrange multiplier λ* (marginal reward of the budget)",
         ["policy", *(f"M = {m:g}" for m in budgets)],
@@ -337,7 +337,8 @@ def curve(report: Report, views: Mapping[float, View], runs: Mapping[float, Runs
 def glossary(report: Report) -> None:
     """Add the definitions of the columns and of the policies."""
     report.paragraph(
-        "Step: one decision period. Reward: utility at the time of collection. Of bound: "
+        "Step: one decision period. Reward: utility at the time of collection, or, in front of an "
+        "indexing engine, when an item is indexed. Of bound: "
         "fraction of the upper bound on the average reward of every policy with the same "
         "observations. Of published: fraction of the published utility, at the time of "
         "publication. Score: 0 is the random policy, 1 the Whittle index policy. Never visited: "

@@ -54,7 +54,11 @@ def seconds(name: str, value: object, least: float = 0.0) -> float:
     >>> seconds("timeout", "soon")
     Traceback (most recent call last):
     ...
-    ValueError: timeout is 'soon'; give a duration such as '5min', '24h' or a number of seconds
+    ValueError: timeout is 'soon'; give a duration such as '5min', '24h' or '90s'
+    >>> seconds("half_life", "3")  # as options of commands are given: hours may be meant
+    Traceback (most recent call last):
+    ...
+    ValueError: half_life is '3', without a unit; write 3s, 3min, 3h or 3d
     """
     if isinstance(value, timedelta):
         value = value.total_seconds()
@@ -62,9 +66,13 @@ def seconds(name: str, value: object, least: float = 0.0) -> float:
         match = _DURATION.fullmatch(value)
         unit = _unit(match[2]) if match else None
         if not match or unit is None:
+            if re.fullmatch(_NUMBER + r"\s*", value):
+                n = value.strip()
+                raise ValueError(
+                    f"{name} is {shown(value)}, without a unit; write {n}s, {n}min, {n}h or {n}d"
+                )
             raise ValueError(
-                f"{name} is {shown(value)}; give a duration such as '5min', '24h' or a number of "
-                "seconds"
+                f"{name} is {shown(value)}; give a duration such as '5min', '24h' or '90s'"
             )
         value = float(match[1]) * unit
     return check_within(name, value, least, LONGEST, unit="seconds")

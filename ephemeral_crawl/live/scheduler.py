@@ -106,18 +106,21 @@ class Scheduler:
         full: bool = False,
     ) -> None:
         time_of_clock = Clock(clock)
-        self._ledger = Ledger(open_journal(store, full=check_flag("full", full)), time_of_clock)
+        given = {
+            "budget": budget,
+            "burst": burst,
+            "half_life": half_life,
+            "worth_at": worth_at,
+            "explore": explore,
+            "seed": seed,
+        }
+        given = {name: value for name, value in given.items() if value is not None}
+        journal = open_journal(
+            store, full=check_flag("full", full), new=lambda name: _new_settings(given, name)
+        )
+        self._ledger = Ledger(journal, time_of_clock)
         try:
-            self._configure(
-                {
-                    "budget": budget,
-                    "burst": burst,
-                    "half_life": half_life,
-                    "worth_at": worth_at,
-                    "explore": explore,
-                    "seed": seed,
-                }
-            )
+            self._configure(given)
         except BaseException:
             self._ledger.journal.close()
             raise
@@ -613,13 +616,10 @@ class Scheduler:
 
     def _configure(self, given: dict[str, Any]) -> None:
         """Store settings that differ from those stored."""
-        given = {name: value for name, value in given.items() if value is not None}
 
         def decide(state: State, moment: Moment) -> Event | None:
             if self._ledger.number == 0:
-                if "budget" not in given:
-                    raise ValueError("the scheduler is new: give its budget, such as '20/h'")
-                settings = Settings.of(**given)
+                settings = _new_settings(given)
             else:
                 settings = state.settings.changed(**given)
                 if settings == state.settings:
@@ -627,6 +627,13 @@ class Scheduler:
             return {"kind": "configure", "settings": settings.as_dict()}
 
         self._ledger.change(decide)
+
+
+def _new_settings(given: dict[str, Any], store: str = ":memory:") -> Settings:
+    """Return the settings of a new scheduler."""
+    if "budget" not in given:
+        raise ValueError(f"{store} is new: give its budget, such as '20/h'")
+    return Settings.of(**given)
 
 
 def _named(state: State, source: object) -> str:

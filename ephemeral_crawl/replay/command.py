@@ -14,11 +14,12 @@ import tyro
 
 from agents.policies.simple import PingFirst
 from agents.registry import CLAIRVOYANT, ON_REQUEST
+from agents.theory.task_bound import Bound
 from crawl_env import Sources, Task
 from crawl_env.log.clock import HOURS
 from crawl_env.simulation.selection import whole_budget
+from ephemeral_crawl.comparison import indexing, signals
 from ephemeral_crawl.comparison import present as present_rule
-from ephemeral_crawl.comparison import signals
 from ephemeral_crawl.comparison.frequencies import per_source
 from ephemeral_crawl.comparison.present import PLAYED, Equal, Measured, Present
 from ephemeral_crawl.comparison.sample import MOST, sample
@@ -89,7 +90,8 @@ class ReplayLog(ComparisonStudy):
         tested = {m: Schedule(self._task(split.fleet, m), longest) for m in given}
         for plan in (*plans.values(), *tested.values()):
             _ = plan.best  # raises ValueError if the maximum interval cannot be kept
-        part = sample(split.fleet, given, MOST if self.quick else len(split.fleet))
+        sampled = self.quick and self._engine is None  # an engine serves the whole fleet
+        part = sample(split.fleet, given, MOST if sampled else len(split.fleet))
         note = part.sentence(split.fleet, given)
         if len(part.which) < len(split.fleet):
             split = split.sampled(part.of(split.fleet))
@@ -106,6 +108,12 @@ class ReplayLog(ComparisonStudy):
             if rule is not None and rule.rates is not None:
                 asked = rule.budget(split.fleet, own)
                 parts[m, rule.name] = self._job(split, asked, rule.name, rule.rates, "average")
+        bounds: dict[float, Bound] = {}
+        if self._engine is not None:
+            bounds = {m: indexing.bound_of(self._queued(split.fleet, m)) for m in given}
+        for m, bound in bounds.items():
+            jobs = indexing.references(parts[m, REFERENCE], parts[m, indexing.HEEDS], bound)
+            parts |= {(m, name): job for name, job in jobs.items()}
         todo = list(parts.values())
         print(
             f"{len(split.fleet)} sources × {split.steps} steps × {self._runs(split)} runs × "
@@ -117,6 +125,7 @@ class ReplayLog(ComparisonStudy):
         for (m, name), result in zip(parts, results, strict=True):
             runs[m][name] = play.replay_of(result)
         view = self._view(split, dict(zip(given, part.budgets, strict=True)), note)
+        costs = {m: _cost(view, runs[m], bound) for m, bound in bounds.items()}
         found = summary.Found(
             view=view,
             runs=runs,
@@ -130,6 +139,7 @@ class ReplayLog(ComparisonStudy):
             checks=(_OF_SCHEDULE, _OF_LIMIT, PLAYED),
             when=_clock(split),
             sampled=bool(note),
+            costs=costs,
         )
         assert self.log.items is not None
         report = Report(f"Replay of {self.log.items.name}: what each policy would have collected")
@@ -174,6 +184,8 @@ class ReplayLog(ComparisonStudy):
             "seed": self.seed,
             "log": split.digest,
         }
+        if self._engine is not None:
+            job["arguments"]["engine"] = self._engine.describe()
         if rates is not None:
             job["rates"] = np.asarray(rates).tolist()
         return job
@@ -187,6 +199,10 @@ class ReplayLog(ComparisonStudy):
             per_host=self.per_host,
             observed=self.observed,
         )
+
+    def _queued(self, fleet: Sources, budget: float) -> Task:
+        """Return the task in front of the engine, as if arrivals were Poisson."""
+        return self._task(fleet, budget).replaced(engine=self._engine, arrivals="poisson-items")
 
     def _announced(self, split: Split) -> Split:
         """Return the split with the signals that the options give."""
@@ -305,6 +321,21 @@ def _gain(view: View, run: Replay, without: Replay) -> signals.Gain:
     """Return what a policy gains by signals, with an interval over blocks of time."""
     totals = without.total / view.steps, run.total / view.steps
     return signals.Gain(*totals, view.gain(run, without))
+
+
+def _cost(view: View, runs: dict[str, Replay], bound: Bound) -> indexing.Cost:
+    """Return what the engine costs the policies, and take the references out of the runs."""
+    aside = {name: runs.pop(name) for name in indexing.REFERENCES if name in runs}
+    free, heeding = aside[indexing.FREE], runs[indexing.HEEDS]
+    left_out = (CLAIRVOYANT, REFITTED, PLAYED)
+    peers = {name: run for name, run in runs.items() if name not in left_out}
+    return indexing.Cost(
+        bound,
+        free.total / view.steps,
+        {name: run.total / view.steps for name, run in peers.items()},
+        {name: indexing.lost(view.gain(run, free)) for name, run in peers.items()},
+        {name: view.gain(run, heeding) for name, run in aside.items() if name != indexing.FREE},
+    )
 
 
 def _bound(task: Task, budget: float) -> float:

@@ -9,8 +9,8 @@ import numpy as np
 
 from agents.evaluation.statistics import Estimate, number
 from agents.registry import CLAIRVOYANT
+from ephemeral_crawl.comparison import indexing, signals
 from ephemeral_crawl.comparison import schedule as schedules
-from ephemeral_crawl.comparison import signals
 from ephemeral_crawl.comparison.answer import (
     POLICIES,
     against,
@@ -58,6 +58,7 @@ class Found(NamedTuple):
     checks: tuple[str, ...]  # names in `runs` of what is played to check the schedule: not ranked
     when: Callable[[float], str]  # from the time after the end of the log to a time stamp
     sampled: bool
+    costs: Mapping[float, indexing.Cost]  # of an indexing engine; empty without one
 
     def ranked(self, budget: float) -> Runs:
         """Return the policies and the references, without the checks."""
@@ -75,7 +76,8 @@ def write(
     """
     view, runs = found.view, {m: found.ranked(m) for m in found.runs}
     fleet, pings = view.split.fleet, view.split.pings
-    report.answer(_answer(found, runs) + signals.answer(worth or {}, fleet))
+    more = signals.answer(worth or {}, fleet) + indexing.answer(found.costs)
+    report.answer(_answer(found, runs) + more)
     of_pings = () if pings is None else pings.notes
     for note in filter(None, (view.note, *view.split.past.notes, *of_pings)):
         report.paragraph(note)
@@ -92,6 +94,8 @@ def write(
         _weeks(report, view, m, of_budget)
         if worth:
             signals.write(report, m, *worth[m], fleet)
+        if found.costs:
+            indexing.write(report, m, found.costs[m])
     _changed(report, view, any(np.isfinite(plan.longest) for plan in found.plans.values()))
     _time_of_day(report, view, runs)
     with report.details("How this was measured, and definitions"):

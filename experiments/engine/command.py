@@ -18,7 +18,7 @@ from experiments.signals.runs import Size
 # Every part is a module with PART, jobs, work, records, write and finding.
 PARTS: dict[str, Any] = {module.PART: module for module in (service, exact, learner, recordings)}
 QUICK = Size(seeds=4, steps=120, warmup=30, quick=True)
-FULL = Size(seeds=8, steps=250, warmup=80, quick=False)
+FULL = Size(seeds=16, steps=2000, warmup=200, quick=False)
 
 
 @dataclass(kw_only=True)
@@ -36,10 +36,10 @@ class Engine(RecordedStudy, ParallelStudy):
     suite: Literal["quick", "full"] = "full"
     """quick: few cases and short runs, about a minute. full: what is reported."""
     part: tuple[Literal["service", "exact", "learner", "recordings"], ...] = ()
-    """Parts to run; the recorded tables of the others are kept. By default all are run, the
-    recordings if some are given."""
+    """Parts to run; the recorded tables of the others are kept. By default all are run."""
     recordings: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FOLDER")] = ()
-    """Folders of recordings, each with items.csv.gz and curves.csv.gz (see `replay`)."""
+    """Folders of recordings, each with items.csv.gz and curves.csv.gz (see `replay`). Without any,
+    the log that `ephemeral-crawl example` writes stands for one."""
     seeds: int | None = None
     """Runs of each policy, instead of those of the suite."""
     steps: int | None = None

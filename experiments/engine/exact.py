@@ -57,12 +57,7 @@ def work(job: Job) -> Result:
     ages = int(min(most, np.ceil(4 / fleet.decay_rate.min()) + 3))
     process = EngineProcess(fleet, 1, engine, ages)
     optimum, _ = process.optimum(_TOLERANCE)
-    grid = np.arange(1.0, ages + 1)[:, None] * np.ones(len(fleet))
-    found: dict[str, FloatArray] = {
-        "whittle-engine": QueueIndex(fleet, 1, engine).table,
-        "whittle": renewal_arm(fleet).index_at_age(grid).T[None, ..., None],
-        "myopic": fleet.content_at(grid).T[None, ..., None],
-    }
+    found = tables_of(fleet, engine, ages)
     return {
         "sources": len(fleet),
         "service": share,
@@ -70,6 +65,17 @@ def work(job: Job) -> Result:
         "bound": engine_relaxation(fleet, 1, engine.rate).bound,
         "optimum": optimum,
         **{name: process.reward(choices(process, table)) for name, table in found.items()},
+    }
+
+
+def tables_of(fleet: Sources, engine: Engine, ages: int) -> dict[str, FloatArray]:
+    """Return the indices of the policies by phase, source, age and backlog, (F, N, ages, K + 1);
+    axes of one entry are those on which an index does not depend."""
+    grid = np.arange(1.0, ages + 1)[:, None] * np.ones(len(fleet))
+    return {
+        "whittle-engine": QueueIndex(fleet, 1, engine).table,
+        "whittle": renewal_arm(fleet).index_at_age(grid).T[None, ..., None],
+        "myopic": fleet.content_at(grid).T[None, ..., None],
     }
 
 

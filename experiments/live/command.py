@@ -1,7 +1,8 @@
 """`python -m experiments live`: the live scheduler under load and in use.
 
-Each part is a module with the name of its `TABLE`, `measure(sources, seconds)`, which returns its
-rows, `answer(rows)`, a sentence, and `write(report, rows)`.
+Each part is a module with the name of its `TABLE`, `answer(rows)`, a sentence, and `write(report,
+rows)`. Those under load have `measure(sources, seconds)`, which returns the rows; `feeds` has jobs
+of which each gives one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import tyro
 
 from crawl_env.errors import check_choice
 from ephemeral_crawl.core.report import Report
-from ephemeral_crawl.core.study import RecordedStudy, Rows, attributed
+from ephemeral_crawl.core.runner import Job, Result, Runner
+from ephemeral_crawl.core.study import ParallelStudy, RecordedStudy, Rows, attributed
 from experiments.live import http, process
 from experiments.live.feeds import measure as feeds
 
@@ -23,12 +25,15 @@ PARTS: dict[str, ModuleType] = {"process": process, "http": http, "feeds": feeds
 
 
 @dataclass(kw_only=True)
-class Live(RecordedStudy):
+class Live(RecordedStudy, ParallelStudy):
     """Measures the live scheduler: how many leases and reports it handles, in one process and
     over HTTP, how long they take, and what a crawl of sixty feeds collects."""
 
     title: ClassVar[str] = "The live scheduler"
-    outputs: ClassVar[tuple[str, ...]] = ("*.csv", "report.html")
+    outputs: ClassVar[tuple[str, ...]] = (
+        *(part.TABLE for part in PARTS.values()),
+        "report.html",
+    )
 
     only: Annotated[tuple[str, ...], tyro.conf.arg(metavar="PART")] = ()
     """Parts to measure: process, http, feeds; by default all. The record of the others is kept."""
@@ -36,22 +41,34 @@ class Live(RecordedStudy):
     """Sources in the store."""
     seconds: float = 20.0
     """Time of each measurement under load."""
+    http_seeds: int = 8
+    """Seeds, of eight, of which the feeds are also crawled over HTTP, rather than only without
+    sockets; each takes some minutes."""
 
-    def measure(self) -> Mapping[str, Rows]:
+    def measure(self) -> dict[str, Rows]:
         asked = [check_choice("part", name, PARTS) for name in self.only] or list(PARTS)
-        kept = self.recorded() if any(self.folder.glob("*.csv")) else {}
-        tables = {name: rows for name, rows in kept.items() if name in _tables()}
-        for name in asked:
-            part = PARTS[name]
-            tables[part.TABLE] = attributed(part.measure(self.sources, self.seconds))
+        tables = self.recorded() if any(self.folder.glob("*.csv")) else {}
+        for name in PARTS:
+            if name in asked:
+                tables[PARTS[name].TABLE] = attributed(self._rows(name))
         return tables
 
-    def write(self, report: Report, tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    def _rows(self, name: str) -> Sequence[Mapping[str, Any]]:
+        """Return the rows of a part. Finished ones are kept until the report is written."""
+        if name == "feeds":
+            todo = feeds.jobs(http_seeds=self.http_seeds)
+            return feeds.rows(todo, self.runner.run(todo, feeds.work))
+        job: Job = {"part": name, "sources": self.sources, "seconds": self.seconds}
+        alone = Runner(self.runner.kept, 1, "sequential")
+        rows: list[dict[str, Any]] = alone.run([job], _under_load)[0]["rows"]
+        return rows
+
+    def write(self, report: Report, tables: Mapping[str, Rows]) -> None:
         parts = [part for part in PARTS.values() if part.TABLE in tables]
         report.answer(" ".join(part.answer(tables[part.TABLE]) for part in parts))
         for part in parts:
             part.write(report, tables[part.TABLE])
 
 
-def _tables() -> set[str]:
-    return {part.TABLE for part in PARTS.values()}
+def _under_load(job: Job) -> Result:
+    return {"rows": PARTS[job["part"]].measure(job["sources"], job["seconds"])}

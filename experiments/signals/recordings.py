@@ -85,7 +85,11 @@ def read(folder: str) -> Split:
 
 def work(job: Job) -> Result:
     """Replay the rest of a recording; return what is collected and published in each week."""
-    split = read(job["folder"])
+    return replayed(job, read(job["folder"]))
+
+
+def replayed(job: Job, split: Split) -> Result:
+    """Replay the second part of a log with a job's agent; return what `work` does."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         run = play(rollout_of(job, split.trace), split.trace, job["steps"])

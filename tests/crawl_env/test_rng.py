@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 
 from crawl_env.rng import STREAMS, generator, seed_sequence
 
@@ -18,3 +21,9 @@ def test_a_stream_is_determined_by_seed_and_name_and_fresh_without_a_seed() -> N
     # The numbers of recorded results: they must not change.
     assert seed_sequence(7, "policy").spawn_key == (1,)
     assert seed_sequence(0, "training-environments").spawn_key == (5,)
+
+
+@pytest.mark.parametrize("seed", ["7", -1, 1.5])
+def test_what_is_no_seed_is_named(seed: Any) -> None:
+    with pytest.raises(ValueError, match=r"seed is .*; it must be a whole number of at least 0"):
+        seed_sequence(seed, "policy")

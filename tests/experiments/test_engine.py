@@ -1,21 +1,28 @@
 """The study of an indexing engine: its parts, and its report."""
 
+import numpy as np
 import pytest
 
+from crawl_env import Task
 from ephemeral_crawl.core.results import read_csv
 from experiments.__main__ import PROGRAM
-from experiments.engine import exact
+from experiments.engine import exact, learner, recordings
+from experiments.engine.service import AGENTS
 
 
 def test_the_quick_study_and_its_report(tmp_path, capsys):
     out = tmp_path / "engine"
-    short = ["--suite", "quick", "--seeds", "2", "--steps", "20"]
-    PROGRAM.run(["engine", *short, "--part", "service", "--engine", "sequential",
+    short = ["--suite", "quick", "--seeds", "3", "--steps", "20"]
+    PROGRAM.run(["engine", *short, "--part", "service", "recordings", "--engine", "sequential",
                  "--out", str(out)])  # fmt: skip
     assert "whittle-engine" in capsys.readouterr().out
     rows = read_csv(out / "service.csv.gz")
-    assert {row["agent"] for row in rows} >= {"whittle", "whittle-engine", "static"}
+    assert {row["agent"] for row in rows} == set(AGENTS)
     assert all(float(row["bound"]) > 0 for row in rows if row["bound"])
+    replayed = read_csv(out / "recordings.csv.gz")
+    assert {(row["recording"], row["agent"]) for row in replayed} == {
+        (recordings.INVENTED, agent) for agent in AGENTS
+    }
     before = (out / "service.csv.gz").read_bytes()
     PROGRAM.run(["engine", "--only-report", "--out", str(out)])
     assert (out / "service.csv.gz").read_bytes() == before
@@ -28,3 +35,31 @@ def test_small_cases_are_in_order(case):
     for policy in exact.POLICIES:
         assert found[policy] <= found["optimum"] * (1 + 1e-3)
     assert found["whittle-engine"] > 0.98 * found["optimum"]
+
+
+def test_what_a_learner_crawls_is_read_state_by_state():
+    """A learner that crawls what the optimal policy does earns the optimum."""
+    process = learner._process()
+    optimum, best = process.optimum(1e-6)
+
+    class Optimal:
+        """Stands for a learner, of the same observations."""
+
+        task = Task(
+            learner.FLEET,
+            1,
+            engine=learner.ENGINE,
+            arrivals="poisson-items",
+            observed=False,
+            features=learner.SEES,
+            scaled=True,
+        )
+
+        def predict(self, observation):
+            age, backlog = np.moveaxis(self.task.natural(observation), -1, 0)
+            place = np.rint(age).astype(int) - 1
+            chosen = best[(0, *place.T, np.rint(backlog[:, 0]).astype(int))]
+            return np.eye(len(learner.FLEET))[chosen], None
+
+    earned = process.reward(learner._chosen(process, Optimal()))
+    np.testing.assert_allclose(earned, optimum, rtol=1e-5)

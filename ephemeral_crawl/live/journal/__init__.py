@@ -8,6 +8,7 @@ several processes that share a database have the same state: each applies what t
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from crawl_env.errors import shown
@@ -19,21 +20,27 @@ __all__ = ["Event", "Journal", "open_journal"]
 _SERVERS = ("postgresql://", "postgres://")
 
 
-def open_journal(store: object, *, full: bool) -> Journal:
+def open_journal(
+    store: object, *, full: bool, new: Callable[[str], object] = lambda name: None
+) -> Journal:
     """Return the journal for ":memory:", "sqlite:///file.db", the path of a SQLite file, or
-    "postgresql://host/database"."""
+    "postgresql://host/database".
+
+    Arguments:
+        new: called with the name of a store before it is made, which an error prevents.
+    """
     if isinstance(store, os.PathLike):
-        return SqliteJournal(Path(store), full=full)
+        return SqliteJournal(Path(store), full=full, new=new)
     if store == ":memory:":
         return NoJournal()
     if isinstance(store, str) and store.startswith("sqlite:///") and len(store) > 10:
         if "\0" in store:
             raise ValueError(f"store is {shown(store)}; a path has no NUL characters")
-        return SqliteJournal(Path(store.removeprefix("sqlite:///")), full=full)
+        return SqliteJournal(Path(store.removeprefix("sqlite:///")), full=full, new=new)
     if isinstance(store, str) and store.startswith(_SERVERS):
         from ephemeral_crawl.live.journal.postgres import PostgresJournal  # an optional dependency
 
-        return PostgresJournal(store)
+        return PostgresJournal(store, new=new)
     raise ValueError(
         f"store is {shown(store)}; give ':memory:', 'sqlite:///crawl.db', "
         "'sqlite:////var/crawl.db', a pathlib.Path or 'postgresql://user@host/database'"

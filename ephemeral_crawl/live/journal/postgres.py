@@ -61,14 +61,15 @@ class PostgresJournal(SqlJournal):
     Arguments:
         address: "postgresql://user@host:port/database?schema=name", with the parameters of libpq;
             the password is better in a file (`passfile`) or in the environment.
+        new: called with the name of the store before it is made.
 
     Raises:
         ConnectionError: the server cannot be reached, or refuses.
         ValueError: the address is wrong, or the schema is not one of a scheduler.
     """
 
-    def __init__(self, address: str) -> None:
-        self._given = address
+    def __init__(self, address: str, *, new: Callable[[str], object] = lambda name: None) -> None:
+        self._given, self._new = address, new
         self._address, self._schema = _parted(address)
         known = psycopg.conninfo.conninfo_to_dict(self._address)
         # Nothing else of the address is shown: it may hold a password.
@@ -126,8 +127,11 @@ class PostgresJournal(SqlJournal):
     # ---------------------------------------------------------------------------- tables
 
     def _prepare(self) -> None:
-        if self._version() == VERSION:
+        version = self._version()
+        if version == VERSION:
             return
+        if version is None:
+            self._new(self.name)
         connection = self._use()
         with connection.transaction():
             # Of several processes that start at once, one makes the tables.

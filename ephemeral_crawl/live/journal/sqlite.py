@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -13,6 +13,7 @@ from typing import Any, Self
 from ephemeral_crawl.live.journal.base import PATIENCE, VERSION, SqlJournal
 
 APPLICATION = 0x4570436C  # "EpCl", which marks the file as one of these
+_HEAD = b"SQLite format 3\0"
 _OBJECTS = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name"
 _STEPS = [  # from each version of the tables to the next
     [
@@ -38,17 +39,24 @@ class SqliteJournal(SqlJournal):
     Commits survive that the process is killed. With `full`, they also survive a power failure, at
     the price of a write to the disk per commit.
 
+    Arguments:
+        new: called with the name of the file before it is made.
+
     Raises:
         FileNotFoundError: the folder does not exist.
         ValueError: the file is not one of a scheduler, or of a later version.
     """
 
-    def __init__(self, path: Path, *, full: bool = False) -> None:
+    def __init__(
+        self, path: Path, *, full: bool = False, new: Callable[[str], object] = lambda name: None
+    ) -> None:
         if not path.parent.is_dir():
             raise FileNotFoundError(f"the folder {path.parent} does not exist; make it first")
         if path.is_dir():
             raise ValueError(f"{path} is a folder; give the name of a file")
         self.name, self._path, self._full, self._closed = str(path), path, full, False
+        if is_new(path):
+            new(self.name)
         try:
             self._open()
             self._prepare()
@@ -132,6 +140,22 @@ class SqliteJournal(SqlJournal):
         self._closed = True
         if self._process == os.getpid():
             self._connection.close()
+
+
+def is_new(path: Path) -> bool:
+    """Return whether there is no SQLite file yet: none at all, or an empty one.
+
+    Raises:
+        ValueError: the file is another.
+    """
+    try:
+        with path.open("rb") as file:
+            head = file.read(len(_HEAD))
+    except FileNotFoundError:
+        return True
+    if head and head != _HEAD:  # SQLite takes one of a few bytes for a new one
+        raise ValueError(f"{path} is not a database of SQLite; give the name of a new file")
+    return not head
 
 
 def _tables(version: int) -> list[tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""Rules that a crawler may follow: an oracle's, Miniflux's and round robin; without HTTP.
+"""Rules that a crawler may follow: an oracle's, and those of feed readers in use; without HTTP.
 
 Each fetches the feed that is most urgent at every moment that the budget gives, of those that it
 may fetch. They honour Retry-After and the limits of hosts, and give up a feed that is gone.
@@ -7,80 +7,134 @@ may fetch. They honour Retry-After and the limits of hosts, and give up a feed t
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.live.feeds.world import DAY, DECAY, HOUR, Feed, World
+from ephemeral_crawl.backtest.rules import RULES as IN_USE
+from experiments.live.feeds.world import DAY, DECAY, HOUR, Nature, World
 
-Urgency = Callable[[list[Feed], float], NDArray[np.float64]]
+Floats = NDArray[np.float64]
 
 
-def follow(world: World, per_hour: float, urgency: Urgency, per_host: float = 0.0) -> float:
+class Follower(ABC):
+    """Says which feed of a world is most urgent."""
+
+    def __init__(self, world: World) -> None:
+        self.feeds = world.feeds
+
+    @abstractmethod
+    def urgency(self, now: float) -> Floats:
+        """Return how urgent each feed is."""
+
+    @abstractmethod
+    def asked(self, i: int, now: float, published: Floats | None) -> None:
+        """Note that a feed was asked for.
+
+        Arguments:
+            published: times of the items that it showed for the first time; None: the request
+                failed.
+        """
+
+
+class Oracle(Follower):
+    """Whittle's index in continuous time, of the true rates and worths at every moment.
+
+    Arguments:
+        pings: whether it is told of pings, of which it knows recall and precision.
+    """
+
+    def __init__(self, world: World, pings: bool = False) -> None:
+        super().__init__(world)
+        self._full = np.array([feed.rate * feed.mean for feed in world.feeds]) / DECAY
+        self._mean = np.array([feed.mean for feed in world.feeds])
+        gone, born = (Nature.GONE, Nature.SILENT), Nature.BORN
+        self._start = np.array([f.moment if f.nature is born else -1e12 for f in world.feeds])
+        self._end = np.array([f.moment if f.nature in gone else math.inf for f in world.feeds])
+        self._known = np.full(world.number, -1e12)
+        self._silent = 1.0 - world.recall if pings else 1.0  # share of the items
+        self._precision = world.precision
+        self._pings = world.pings[::-1] if pings else []
+        self._true = np.zeros(world.number)  # Σ e^(−μ·age) of the pings since the last fetch
+        self._now = 0.0
+
+    def urgency(self, now: float) -> Floats:
+        self._true *= math.exp(-DECAY * (now - self._now))
+        self._now = now
+        while self._pings and self._pings[-1][0] <= now:
+            time, i = self._pings.pop()
+            if self._start[i] <= time < self._end[i]:
+                self._true[i] += math.exp(-DECAY * (now - time))
+        full = np.where((self._start <= now) & (now < self._end), self._full, 0.0)
+        since = now - np.maximum(self._known, self._start)
+        x = self._silent * full * -np.expm1(-DECAY * np.maximum(since, 0.0))
+        x += self._precision * self._mean * self._true
+        y = np.minimum(x / np.where(full > 0.0, full, 1.0), 1.0 - 1e-12)
+        index = np.where(x < full, full * (y + (1.0 - y) * np.log1p(-y)), x)
+        return np.where(full > 0.0, index, 0.0)
+
+    def asked(self, i: int, now: float, published: Floats | None) -> None:
+        if published is not None:
+            self._known[i], self._true[i] = now, 0.0
+
+
+class Intervals(Follower):
+    """A rule in use: the feed for which the largest part of its interval has passed, as if all
+    intervals were stretched or shrunk to the budget."""
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world)
+        self._rules = [IN_USE[name]() for _ in world.feeds]
+        self._last = np.full(world.number, -math.inf)
+        self._interval = np.full(world.number, DAY)
+
+    def urgency(self, now: float) -> Floats:
+        return (now - self._last) / self._interval
+
+    def asked(self, i: int, now: float, published: Floats | None) -> None:
+        self._last[i] = now
+        if published is not None:
+            self._interval[i] = self._rules[i].after(now, published.tolist())
+
+
+def follow(
+    world: World, per_hour: float, rule: Callable[[World], Follower], per_host: float = 0.0
+) -> float:
     """Return the fraction of all worth that a rule collects.
 
     Arguments:
-        urgency: of each feed, −∞ if it must not be fetched.
         per_host: least time between two fetches of a shared host, seconds.
     """
+    follower = rule(world)
     blocked = np.zeros(world.number)
-    hosts = np.full(world.number, -1)
-    for i, feed in enumerate(world.feeds):
-        if feed.host is not None:
-            hosts[i] = feed.host
+    hosts = np.array([-1 if feed.host is None else feed.host for feed in world.feeds])
     for now in np.arange(0.0, world.end, HOUR / per_hour).tolist():
-        score = np.where(blocked <= now, urgency(world.feeds, now), -math.inf)
+        score = np.where(blocked <= now, follower.urgency(now), -math.inf)
         i = int(score.argmax())
         if score[i] == -math.inf:
             continue
         answer = world.ask(i, now)
+        published = None
         if answer.status == 200:
-            world.show(i, now + answer.delay)
+            feed, at = world.feeds[i], now + answer.delay
+            listed = feed.listed(at)
+            published = feed.time[max(listed.start, feed.shown) : listed.stop]
+            world.show(i, at)
         elif answer.status == 410:
             blocked[i] = math.inf
         elif answer.retry_after:
             blocked[i] = now + answer.retry_after
+        follower.asked(i, now, published)
         if per_host and hosts[i] >= 0:
             together = hosts == hosts[i]
             blocked[together] = np.maximum(blocked[together], now + per_host)
     return world.fraction
 
 
-def oracle(feeds: list[Feed], now: float) -> NDArray[np.float64]:
-    """Whittle's index in continuous time, of the true rates and worths at every moment."""
-    full = np.array([feed.rate_at(now) * feed.mean for feed in feeds]) / DECAY
-    since = np.array([_since(feed, now) for feed in feeds])
-    z = DECAY * np.minimum(since, 1e9)
-    return full * (1.0 - np.exp(-z) * (1.0 + z))
-
-
-def _since(feed: Feed, now: float) -> float:
-    """Return the time in which items that are unknown were published."""
-    since = now - feed.known
-    if feed.rate_at(now) > 0.0 and feed.rate_at(-math.inf) == 0.0:
-        since = min(since, now - feed.moment)
-    return since
-
-
-def round_robin(feeds: list[Feed], now: float) -> NDArray[np.float64]:
-    """Always the feed that was not asked for longest."""
-    return np.array([-feed.asked for feed in feeds], dtype=np.float64)
-
-
-def miniflux(feeds: list[Feed], now: float) -> NDArray[np.float64]:
-    """By how much a feed is overdue: Miniflux's interval is a week ÷ the entries of the last week
-    that the last fetch showed, between 5 minutes and a day."""
-    late = np.empty(len(feeds))
-    for i, feed in enumerate(feeds):
-        if feed.known == -math.inf:
-            late[i] = 1e9 - feed.asked * DAY
-            continue
-        listed = feed.time[feed.listed(feed.known)]
-        entries = int((listed > feed.known - 7 * DAY).sum())
-        interval = min(max(7 * DAY / max(entries, 1e-9), 300.0), DAY)
-        late[i] = now - feed.known - interval
-    return late
-
-
-RULES: dict[str, Urgency] = {"oracle": oracle, "miniflux": miniflux, "round robin": round_robin}
+RULES: dict[str, Callable[[World], Follower]] = {
+    "oracle": Oracle,
+    **{name: partial(Intervals, name=name) for name in IN_USE},
+}

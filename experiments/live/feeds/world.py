@@ -17,6 +17,7 @@ HOUR, DAY = 3600.0, 86_400.0
 DECAY = math.log(2.0) / (3.0 * HOUR)
 SHOWN = 20  # items in a feed
 SHARED = 3  # hosts of half of the feeds
+FAILS = 0.125  # chance that a request to a busy or broken server fails
 _MEDIAN, _SPREAD, _WORTHS = 0.15, 1.3, 0.8  # items per hour; σ of the logarithms
 
 
@@ -81,15 +82,20 @@ class Feed:
         ends = self.nature in (Nature.GONE, Nature.SILENT)
         return 0.0 if ends and now >= self.moment else self.rate
 
+    @property
+    def moves(self) -> bool:
+        """Whether it moves for good."""
+        return self.nature is Nature.MOVED
+
     def answer(self, now: float) -> Answer:
         """Return what the server answers to one more request."""
         self.asked += 1
         chance, other = np.random.default_rng([self.seed, self.asked]).random(2)
         if self.nature is Nature.GONE and now >= self.moment:
             return Answer(410)
-        if self.nature is Nature.BUSY and chance < 0.125:
+        if self.nature is Nature.BUSY and chance < FAILS:
             return Answer(429, retry_after=float(np.round(600 + 3000 * other)))
-        if self.nature is Nature.BROKEN and chance < 0.125:
+        if self.nature is Nature.BROKEN and chance < FAILS:
             return Answer(503 if other < 0.5 else 500)
         if self.nature is Nature.SLOW:
             return Answer(200, delay=5.0 + 20.0 * other)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents import IndexAgent, ObservationView, Thompson, compare, evaluate, whittle_index
+from agents import IndexAgent, ObservationView, Thompson, Whittle, compare, evaluate, whittle_index
 from agents.policies.base import Policy
 from crawl_env import CrawlEnv, Sources
 
@@ -41,6 +41,14 @@ class OneRow(Own):
 def test_a_wrong_agent_is_named(agent: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         evaluate(agent, TASK, steps=2, warmup=0, seeds=3)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -1.0])
+def test_an_observation_that_no_source_can_have_is_named(value: float) -> None:
+    observation = np.zeros((4, 1), dtype=np.float32)
+    observation[2] = value
+    with pytest.raises(ValueError, match=f"the observation has {value} as value of source 2"):
+        Whittle(CrawlEnv()).predict(observation)
 
 
 def test_a_feature_that_is_not_shown_or_unknown_is_named() -> None:

@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from agents import AGENTS
 from ephemeral_crawl.core import plots
 from ephemeral_crawl.core.report import Report, made_by, sort_key
 from experiments.benchmark.learning.entrants import FULL
@@ -191,13 +192,18 @@ def test_learners_can_be_told_apart():
     assert set(names) <= set(plots.STYLES)
 
 
+def test_policies_differ_in_colour():
+    colours = {name: plots.STYLES[name][0] for name in AGENTS}
+    assert len(set(colours.values())) == len(AGENTS)
+
+
 def test_palette_is_readable_on_white_and_on_dark():
     def luminance(colour):
         parts = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
         linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
         return float(linear @ [0.2126, 0.7152, 0.0722])
 
-    for colour in plots.PALETTE:
+    for colour in plots.PALETTE + plots.MORE:
         light = luminance(colour)
         assert 1.05 / (light + 0.05) > 1.9, f"{colour} on white"
         assert (light + 0.05) / (luminance("#16181c") + 0.05) > 2.9, f"{colour} on dark"

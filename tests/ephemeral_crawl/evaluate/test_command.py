@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from agents import AGENTS as ALL
-from agents import relaxed_bound
+from agents import relaxed_bound, task_bound
 from agents.registry import ON_REQUEST
-from crawl_env import Sources, Task
+from crawl_env import Engine, Sources, Task
 from ephemeral_crawl import __main__ as cli
 from ephemeral_crawl.core import program, results
 from ephemeral_crawl.evaluate.command import Evaluate
@@ -315,3 +315,49 @@ def test_a_quick_answer_on_a_large_fleet_is_a_sample(tmp_path, capsys):
     assert len(schedule) == 2000, "of all sources"
     assert sum(1 / float(row["interval"]) for row in schedule) == pytest.approx(40, rel=1e-3)
     assert len(rows(out / "sources.csv")) == 300
+
+
+def test_an_indexing_engine_and_what_it_costs(tmp_path, capsys):
+    few = {"agents": ("whittle",)}
+    free = evaluated(tmp_path, arrivals="poisson-items", **few)
+    without = [float(r["reward"]) for r in rows(free / "records.csv") if r["agent"] == "whittle"]
+    capsys.readouterr()
+    out = evaluated(tmp_path, engine_rate=1.0, engine_capacity=4, engine_service="poisson", **few)
+    printed = capsys.readouterr().out
+    records = rows(out / "records.csv")
+    assert {r["agent"] for r in records} == {
+        *("whittle", "whittle-engine", "random", "clairvoyant", "schedule")
+    }
+    queued = [float(r["reward"]) for r in records if r["agent"] == "whittle"]
+    part = re.search(r"^whittle +([\d.]+) +([\d.]+)% \[", printed.split("lost of")[1], re.M)
+    assert part is not None
+    np.testing.assert_allclose(float(part[1]), np.mean(queued), rtol=1e-3)
+    np.testing.assert_allclose(
+        float(part[2]), 100 * (1 - np.mean(queued) / np.mean(without)), atol=0.01
+    )
+    reference = re.search(r"^whittle without an engine +([\d.]+)", printed, re.M)
+    assert reference is not None
+    np.testing.assert_allclose(float(reference[1]), np.mean(without), rtol=1e-3)
+    bound = task_bound(
+        Task(str(EXAMPLE), 4, engine=Engine(1.0), arrivals="poisson-items", observed=False)
+    )
+    assert f"κ* = {bound.price:.4g}." in printed
+    assert "more at twice the rate and" in printed
+    assert "more refusing items worth less than κ*" in printed
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"engine_capacity": 3}, "give --engine-rate, the items that it indexes per step"),
+        ({"engine_rate": -1.0}, "--engine-rate is -1.0; it must be positive"),
+        ({"engine_rate": np.inf}, "leave the option out"),
+        ({"engine_rate": 1.0, "engine_capacity": -1}, "--engine-capacity is -1"),
+        ({"engine_rate": 1.0, "engine_threshold": np.nan}, "--engine-threshold is nan"),
+        ({"engine_rate": 1.0, "arrivals": "deterministic"}, "single items are needed"),
+    ],
+)
+def test_engines_that_cannot_be_are_refused(tmp_path, options, words):
+    with pytest.raises(ValueError, match=re.escape(words)):
+        evaluated(tmp_path, **options)
+    assert not (tmp_path / "out" / "report.html").exists()

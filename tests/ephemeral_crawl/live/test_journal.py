@@ -237,6 +237,27 @@ def test_foreign_and_damaged_files_are_refused(tmp_path):
         Scheduler(tmp_path, budget="1/h")
 
 
+@pytest.mark.parametrize("given", [{}, {"budget": "many"}, {"budget": "1/h", "explore": 2.0}])
+def test_a_store_that_cannot_be_made_leaves_nothing_behind(tmp_path, given):
+    for store in (tmp_path / "typo.db", f"sqlite:///{tmp_path / 'typo.db'}"):
+        with pytest.raises(
+            ValueError, match="budget is|explore is" if given else r"typo\.db is new: give"
+        ):
+            Scheduler(store, **given)
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("bytes_", [b"x", b"SQLite", b"\0" * 600])
+def test_a_file_of_a_few_bytes_is_not_a_new_store(tmp_path, bytes_):
+    file = tmp_path / "crawl.db"
+    file.write_bytes(bytes_)
+    with refused("not a database"):
+        Scheduler(file, budget="1/h")
+    assert file.read_bytes() == bytes_
+    (tmp_path / "empty.db").touch()  # as mktemp makes it
+    Scheduler(tmp_path / "empty.db", budget="1/h").close()
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -289,10 +310,10 @@ def test_damaged_snapshots_are_refused(old, new, words):
 def test_snapshots_of_earlier_versions_are_read():
     with Scheduler(":memory:", budget="20/h", clock=lambda: 1e9) as scheduler:
         scheduler.add("a")
-        data = snapshot.to_bytes(scheduler._state)
+        data = snapshot.to_bytes(scheduler._ledger.state)
     end = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(data[8:end])
-    del header["counts"], header["shared"]["surplus"]
+    del header["counts"], header["reasons"], header["shared"]["surplus"]
     text = json.dumps(header).encode()
     state = snapshot.from_bytes(len(text).to_bytes(8, "little") + text + data[end:])
     assert state.names == ["a"]

@@ -1,6 +1,7 @@
 """A log played back by the replay command."""
 
 import csv
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -279,6 +280,31 @@ def test_it_writes_records_sources_and_a_report(tmp_path, capsys):
     table = printed.split("Policies under budget")[1].split("\n\n")[0].splitlines()
     assert [line.split()[0] for line in table[-3:]] == ["clairvoyant", "whittle", "hindsight"]
     assert not list(tmp_path.glob(".*")), "nothing unfinished is left behind"
+
+
+def test_an_indexing_engine_and_what_it_costs(tmp_path, capsys):
+    """The reward is what the engine indexes of recorded items."""
+
+    def totals(out: Path) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for row in rows(out / "records.csv"):
+            found[row["agent"]] = found.get(row["agent"], 0.0) + float(row["reward"])
+        return found
+
+    free = totals(replayed(tmp_path))
+    capsys.readouterr()
+    queued = totals(replayed(tmp_path, engine_rate=0.5, engine_capacity=4))
+    printed = capsys.readouterr().out
+    assert queued.keys() == {*free, "whittle-engine"}
+    assert 0 < queued["whittle"] < free["whittle"]
+    part = re.search(r"^whittle +[\d.]+ +([\d.]+)% \[", printed.split("lost of")[1], re.M)
+    assert part is not None
+    lost = 1 - queued["whittle"] / free["whittle"]
+    np.testing.assert_allclose(float(part[1]), 100 * lost, atol=0.01)
+    assert "more at twice the rate" in printed
+    assert re.search(
+        r"λ\* = [\d.]+ per step, and one more item indexed per step by κ\* = ", printed
+    )
 
 
 def test_several_budgets_are_drawn_as_a_curve_and_few_blocks_give_no_winner(tmp_path, capsys):

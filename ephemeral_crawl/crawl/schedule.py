@@ -55,6 +55,7 @@ def describe(scheduler: Scheduler, now: float, limit: int = _SHOWN) -> str:
                 "That sources are fetched at least once in their maximum intervals costs at most "
                 f"{_percent(ceilings, planned + ceilings)} of what could be collected without."
             )
+    if running:
         frequency = sum(3600.0 / e.interval for e in running if e.interval)
         if frequency > 1.1 * status.budget:
             lines.append(

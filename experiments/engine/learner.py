@@ -19,7 +19,7 @@ from ephemeral_crawl.core.report import Report
 from ephemeral_crawl.core.runner import Job, Result
 from ephemeral_crawl.core.study import Rows
 from ephemeral_crawl.core.tables import percent
-from experiments.engine.exact import POLICIES, choices, tables_of
+from experiments.engine.exact import POLICIES, choices, policies
 from experiments.signals.runs import Size
 
 PART = "learner"
@@ -49,11 +49,11 @@ def work(job: Job) -> Result:
     """Return the reward of a learner after every part of its training, or of all that is known."""
     process = _process()
     if not job["agent"]:
-        found = tables_of(FLEET, ENGINE, _AGES)
+        found = policies(FLEET, ENGINE, process.ages)
         return {
             "optimum": process.optimum(_TOLERANCE)[0],
             "bound": engine_relaxation(FLEET, 1, ENGINE.rate).bound,
-            **{name: process.reward(choices(process, table)) for name, table in found.items()},
+            **{name: process.reward(choices(process, one)) for name, one in found.items()},
         }
     from agents.learning import LEARNERS  # imports torch
 
